@@ -1,0 +1,1 @@
+"""What every experiment stands on: configuration, sources, weights, reference, checks, devices."""

@@ -1,0 +1,147 @@
+// One decode step: the order of the stages, and what each does unless a variant says otherwise.
+//
+// `Derived` is the finished stack. A stage calls whatever a variant may replace through `Self::`, so the outermost
+// override wins wherever it is called from. Everything is static and inlined: the seam costs no instruction.
+#pragma once
+#include "attention.cuh"
+#include "barrier.cuh"
+#include "lm_head.cuh"
+#include "matvec.cuh"
+#include "norm.cuh"
+#include "rope.cuh"
+
+template <class Derived> struct Decode {
+  using Self = Derived;
+
+  struct Shared {
+    float sums[block_warps];
+    Best best[block_warps];
+    SoftmaxParts softmax;
+  };
+
+  static DEVICE void step(const Context &c) {
+    Self::template stage<Stage::embed>(c, 0);
+    for (int layer = 0; layer < model::layers; ++layer) {
+      Self::template stage<Stage::input_norm>(c, layer);
+      Self::template stage<Stage::qkv>(c, layer);
+      Self::template stage<Stage::qk_norm_rope>(c, layer);
+      Self::template stage<Stage::attention>(c, layer);
+      Self::template stage<Stage::o_proj>(c, layer);
+      Self::template stage<Stage::post_norm>(c, layer);
+      Self::template stage<Stage::gate_up>(c, layer);
+      Self::template stage<Stage::down>(c, layer);
+    }
+    Self::template stage<Stage::final_norm>(c, 0);
+    Self::template stage<Stage::lm_head>(c, 0);
+    Self::template stage<Stage::argmax>(c, 0);
+  }
+
+  // One stage and what stands behind it: a grid barrier, unless a variant knows better.
+  template <Stage S> static DEVICE void stage(const Context &c, int layer) {
+    port::mark(S, layer);
+    if constexpr (S == Stage::embed) Self::embed(c);
+    if constexpr (S == Stage::input_norm) Self::input_norm(c, layer);
+    if constexpr (S == Stage::qkv) Self::qkv(c, layer);
+    if constexpr (S == Stage::qk_norm_rope) Self::qk_norm_rope(c, layer);
+    if constexpr (S == Stage::attention) Self::attention(c, layer);
+    if constexpr (S == Stage::o_proj) Self::o_proj(c, layer);
+    if constexpr (S == Stage::post_norm) Self::post_norm(c, layer);
+    if constexpr (S == Stage::gate_up) Self::gate_up(c, layer);
+    if constexpr (S == Stage::down) Self::down(c, layer);
+    if constexpr (S == Stage::final_norm) Self::final_norm(c);
+    if constexpr (S == Stage::lm_head) Self::lm_head(c);
+    if constexpr (S == Stage::argmax) Self::argmax(c);
+    Self::template after<S>(c, layer);
+  }
+
+  // The result of stage S as the next stage reads it.
+  template <Stage S> static DEVICE const float *activations(const Context &c, int layer) { return tap<S>(c, layer); }
+
+  static DEVICE void embed(const Context &c) {
+    if (port::block() == 0) {
+      const bf16 *row = c.weights + weight_at::embed + size_t(c.token) * model::hidden;
+      for (int i = port::thread(); i < model::hidden; i += block_threads)
+        port::store_activation(tap<Stage::embed>(c, 0) + i, port::load_weight(row + i));
+    }
+    if (port::block() == port::blocks() - 1) rope_angles(c);
+  }
+
+  static DEVICE void qkv(const Context &c, int layer) {
+    const MatVec<model::hidden> job{{layer_weights(c, weight_at::qkv, layer)},
+                                    Self::template activations<Stage::input_norm>(c, layer),
+                                    (model::heads + 2 * model::kv_heads) * model::head_dim};
+    float *out = tap<Stage::qkv>(c, layer);
+    Self::matvec(c, job, [&](int row, const float(&sum)[1]) { port::store_activation(out + row, sum[0]); });
+  }
+
+  // A warp per head: query and key heads are normed and turned, value heads only rounded into the cache.
+  static DEVICE void qk_norm_rope(const Context &c, int layer) {
+    for (int head = port::block() * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
+         head += port::blocks() * block_warps)
+      Self::norm_rope_store(c, layer, head);
+  }
+
+  // Head 0 .. heads - 1 are queries, then come the keys, then the values: the order of the qkv rows.
+  static DEVICE void norm_rope_store(const Context &c, int layer, int head) {
+    const float *x = tap<Stage::qkv>(c, layer) + head * model::head_dim;
+    const size_t row = size_t(c.position) * model::head_dim;
+    if (head < model::heads) {
+      float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
+      head_norm_rope(c, x, layer_weights(c, weight_at::q_norm, layer),
+                     [&](int i, float value) { port::store_activation(out + i, value); });
+    } else if (head < model::heads + model::kv_heads) {
+      bf16 *out = keys(c, layer, head - model::heads) + row;
+      head_norm_rope(c, x, layer_weights(c, weight_at::k_norm, layer),
+                     [&](int i, float value) { port::store_kv(out + i, to_bf16(value)); });
+    } else {
+      bf16 *out = values(c, layer, head - model::heads - model::kv_heads) + row;
+      for (int i = lane(); i < model::head_dim; i += 32) port::store_kv(out + i, to_bf16(port::load_activation(x + i)));
+    }
+  }
+
+  static DEVICE void o_proj(const Context &c, int layer) {
+    const MatVec<model::heads * model::head_dim> job{{layer_weights(c, weight_at::o, layer)},
+                                                     Self::template activations<Stage::attention>(c, layer),
+                                                     model::hidden};
+    add_residual(c, job, residual(c, layer), tap<Stage::o_proj>(c, layer));
+  }
+
+  static DEVICE void gate_up(const Context &c, int layer) {
+    const MatVec<model::hidden, 2> job{
+        {layer_weights(c, weight_at::gate, layer), layer_weights(c, weight_at::up, layer)},
+        Self::template activations<Stage::post_norm>(c, layer),
+        model::intermediate};
+    float *out = tap<Stage::gate_up>(c, layer);
+    Self::matvec(c, job, [&](int row, const float(&sum)[2]) { // SwiGLU: silu(gate) * up
+      port::store_activation(out + row, sum[0] / (1.0f + expf(-sum[0])) * sum[1]);
+    });
+  }
+
+  static DEVICE void down(const Context &c, int layer) {
+    const MatVec<model::intermediate> job{{layer_weights(c, weight_at::down, layer)},
+                                          Self::template activations<Stage::gate_up>(c, layer),
+                                          model::hidden};
+    add_residual(c, job, tap<Stage::o_proj>(c, layer), tap<Stage::down>(c, layer));
+  }
+
+  static DEVICE void lm_head(const Context &c) { logits<Self>(c, Self::template activations<Stage::final_norm>(c, 0)); }
+
+  static DEVICE void argmax(const Context &c) {
+    if (port::block() == 0) choose<Self>(c);
+  }
+
+  template <class Job>
+  static DEVICE void add_residual(const Context &c, const Job &job, const float *before, float *out) {
+    Self::matvec(c, job, [&](int row, const float(&sum)[1]) {
+      port::store_activation(out + row, port::load_activation(before + row) + sum[0]);
+    });
+  }
+};
+
+// The body of every kernel.
+template <class Kernel>
+DEVICE void run(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, typename Kernel::Shared &shared) {
+  const int position = state[state_at::position];
+  const int token = state[state_at::ids + position];
+  Kernel::step(Context{weights, cache, scratch, state, &shared, position, token});
+}

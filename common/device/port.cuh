@@ -1,0 +1,140 @@
+// The only file that knows whether it is compiled for CUDA or for the host device, and the only one with inline PTX.
+// Everything a stage needs from the machine has one name here, with the same meaning on both sides; the host side is
+// common/host/port_host.hpp, which also counts what is moved.
+#pragma once
+
+using bf16 = unsigned short;
+
+// What a load brings, so that the host device can count it apart.
+enum class Data { weights, kv, activations };
+
+// Whether a line that is read once should push others out of L1.
+enum class L1 { allocate, no_allocate };
+
+// `Bytes` of memory in registers, as 32-bit words.
+template <int Bytes> struct Packet {
+  unsigned word[Bytes / 4];
+};
+
+#ifdef __CUDACC__
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+
+namespace port {
+
+DEVICE int thread() { return threadIdx.x; }
+DEVICE int block() { return blockIdx.x; }
+DEVICE int blocks() { return gridDim.x; }
+
+// Names the stage for the host device's counters and reports; costs nothing here.
+DEVICE void mark(Stage, int) {}
+DEVICE void count_grid_barrier() {}
+
+DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
+DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
+DEVICE void sincos_turns(double turns, double *sine, double *cosine) { sincospi(2 * turns, sine, cosine); }
+
+// Weights are never written while a kernel runs, so they may take the read-only path. Not volatile: the compiler may
+// move these loads up and keep many in flight.
+template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(const bf16 *from) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
+  Packet<Bytes> p;
+  if constexpr (Bytes == 4) {
+    asm("ld.global.nc.u32 %0, [%1];" : "=r"(p.word[0]) : "l"(from));
+  } else if constexpr (Bytes == 8) {
+    if constexpr (Keep == L1::allocate)
+      asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(p.word[0]), "=r"(p.word[1]) : "l"(from));
+    else
+      asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(p.word[0]), "=r"(p.word[1]) : "l"(from));
+  } else {
+    if constexpr (Keep == L1::allocate)
+      asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+          : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+          : "l"(from));
+    else
+      asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+          : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+          : "l"(from));
+  }
+  return p;
+}
+
+// The cache and the activations are written in the same launch: coherent loads only.
+template <Data, int Bytes> DEVICE Packet<Bytes> load(const void *from) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
+  if constexpr (Bytes == 4) return {*static_cast<const unsigned *>(from)};
+  if constexpr (Bytes == 8) {
+    const uint2 v = *static_cast<const uint2 *>(from);
+    return {v.x, v.y};
+  }
+  if constexpr (Bytes == 16) {
+    const uint4 v = *static_cast<const uint4 *>(from);
+    return {v.x, v.y, v.z, v.w};
+  }
+}
+DEVICE float load_weight(const bf16 *from) { return __uint_as_float(unsigned(__ldg(from)) << 16); }
+DEVICE float load_activation(const float *from) { return *from; }
+DEVICE void store_activation(float *to, float value) { *to = value; }
+DEVICE void store_kv(bf16 *to, bf16 value) { *to = value; }
+
+DEVICE void block_barrier() { __syncthreads(); }
+DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+DEVICE int shuffle_xor(int value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+
+// Ordering across blocks: acquire and release at GPU scope, which also covers what the block's other threads wrote
+// before its last block barrier.
+DEVICE unsigned add_acq_rel(unsigned *word, unsigned value) {
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
+  return before;
+}
+DEVICE unsigned load_acquire(const unsigned *word) {
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+DEVICE void spin_pause() { __nanosleep(32); }
+[[noreturn]] DEVICE void trap() {
+  asm volatile("trap;");
+  __builtin_unreachable();
+}
+
+// Asynchronous copies from global to shared memory: they land at the wait, not before.
+template <int Bytes> DEVICE void copy_async(void *shared, const void *global) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
+  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes) : "memory");
+}
+DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
+
+} // namespace port
+
+// The kernel. Shared memory is one struct that every mixin may extend.
+#define KERNEL_ENTRY(Kernel, Threads)                                                                                  \
+  extern "C" __global__ void __launch_bounds__(Threads)                                                                \
+      decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state) {                                      \
+    __shared__ typename Kernel::Shared shared;                                                                         \
+    run<Kernel>(weights, cache, scratch, state, shared);                                                               \
+  }
+
+#else
+#include "port_host.hpp"
+#endif
+
+DEVICE float bf16_low(unsigned pair) { return port::as_float(pair << 16); }
+DEVICE float bf16_high(unsigned pair) { return port::as_float(pair & 0xffff0000u); }
+
+// Round to nearest, ties to even; a NaN stays one.
+DEVICE bf16 to_bf16(float value) {
+  const unsigned bits = port::as_bits(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return static_cast<bf16>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+DEVICE int lane() { return port::thread() & 31; }
+DEVICE int warp() { return port::thread() >> 5; }

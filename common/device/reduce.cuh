@@ -1,0 +1,47 @@
+// Sums and maxima over a warp and over a block, each in one fixed order so that a run repeats bit for bit.
+#pragma once
+#include "params.cuh"
+
+// Sum over groups of `Lanes` neighbouring lanes; every lane gets its group's.
+template <int Lanes = 32> DEVICE float warp_sum(float value) {
+  UNROLL for (int mask = Lanes / 2; mask > 0; mask /= 2) value += port::shuffle_xor(value, mask);
+  return value;
+}
+
+// Sum over the block; every thread gets it. `partial` has a float per warp and is free again after the next barrier.
+DEVICE float block_sum(float value, float *partial) {
+  value = warp_sum(value);
+  if (lane() == 0) partial[warp()] = value;
+  port::block_barrier();
+  float sum = 0;
+  for (int w = 0; w < block_warps; ++w) sum += partial[w];
+  return sum;
+}
+
+// A candidate for argmax. The larger value wins, and of equal ones the lower index.
+struct Best {
+  float value;
+  int index;
+};
+
+DEVICE float negative_infinity() { return port::as_float(0xff800000u); }
+
+DEVICE Best better(Best a, Best b) {
+  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+}
+
+DEVICE Best warp_best(Best best) {
+  UNROLL for (int mask = 16; mask > 0; mask /= 2)
+    best = better(best, {port::shuffle_xor(best.value, mask), port::shuffle_xor(best.index, mask)});
+  return best;
+}
+
+// The block's best, in thread 0.
+DEVICE Best block_best(Best best, Best *partial) {
+  best = warp_best(best);
+  if (lane() == 0) partial[warp()] = best;
+  port::block_barrier();
+  if (port::thread() == 0)
+    for (int w = 1; w < block_warps; ++w) best = better(best, partial[w]);
+  return best;
+}

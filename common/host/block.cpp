@@ -1,0 +1,266 @@
+// The fibers of one block: who is ready, who waits for what, and the switch from one to the next.
+#include "runtime.hpp"
+#include "switch.hpp"
+
+#include <algorithm>
+#include <sys/mman.h>
+
+namespace host {
+
+thread_local Thread *current;
+thread_local Block *block;
+
+namespace {
+
+constexpr const char *stage_names[] = {LAB_STAGE_NAMES};
+constexpr int stages = sizeof stage_names / sizeof *stage_names;
+
+// Stacks are kept for the next launch: mapping them anew costs more than a small kernel.
+std::mutex stacks_mutex;
+std::vector<std::pair<size_t, char *>> spare_stacks;
+
+char *take_stacks(size_t bytes) {
+  const std::lock_guard<std::mutex> lock(stacks_mutex);
+  for (auto it = spare_stacks.begin(); it != spare_stacks.end(); ++it)
+    if (it->first == bytes) {
+      char *stacks = it->second;
+      spare_stacks.erase(it);
+      return stacks;
+    }
+  void *stacks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return stacks == MAP_FAILED ? nullptr : static_cast<char *>(stacks);
+}
+
+void fiber_main(Grid &grid) {
+  lab_entry.body(grid.launch(), block->shared());
+  block->end();
+}
+thread_local Grid *grid_of_thread;
+void fiber_start() { fiber_main(*grid_of_thread); }
+
+} // namespace
+
+Block::Block(Grid &grid, int index)
+    : grid_(grid), index_(index), random_(static_cast<uint32_t>(grid.launch().seed * 1000003 + index)),
+      fibers_(lab_entry.threads), warps_(lab_entry.threads / 32), counts_(stages),
+      shared_(lab_entry.shared_bytes + 2 * guard_bytes, poison), stacks_(take_stacks(stack_bytes * lab_entry.threads)) {
+  std::fill_n(shared_.begin(), guard_bytes, canary);
+  std::fill_n(shared_.end() - guard_bytes, guard_bytes, canary);
+  for (int t = 0; t < lab_entry.threads; ++t) {
+    Fiber &fiber = fibers_[t];
+    fiber.index = t;
+    fiber.block = index;
+    fiber.blocks = grid.launch().blocks;
+    fiber.counts = &counts_[0];
+    fiber.wait = Wait::block; // as if it came from a barrier: `wake` makes it ready
+    if (stacks_ != nullptr) fiber.stack_pointer = fresh_stack(stacks_ + stack_bytes * t, stack_bytes, fiber_start);
+  }
+}
+
+Block::~Block() {
+  const std::lock_guard<std::mutex> lock(stacks_mutex);
+  if (stacks_ != nullptr) spare_stacks.emplace_back(stack_bytes * fibers_.size(), stacks_);
+}
+
+void Block::run() {
+  if (stacks_ == nullptr) return grid_.fail(trapped, "out of memory for the stacks of the block's threads");
+  block = this;
+  grid_of_thread = &grid_;
+  wake(Wait::block);
+  uint64_t looked = grid_.progress();
+  while (!grid_.failed()) {
+    if (Fiber *fiber = next()) {
+      resume(*fiber);
+      continue;
+    }
+    if (ended_ == lab_entry.threads) break;
+    // Only spinning fibers can go on now, and only if an atomic changed since they last looked. With none of them the
+    // block can never go on: it sleeps until the others have shown what they wait for.
+    if (spinning_ == 0 || looked == grid_.progress())
+      if (!grid_.idle(index_, spinning_ == 0 ? UINT64_MAX : looked)) break;
+    looked = grid_.progress();
+    spinning_ = 0;
+    wake(Wait::spin);
+  }
+  for (int s = 0; s < stages; ++s) {
+    const auto *from = reinterpret_cast<const uint64_t *>(&counts_[s]);
+    auto *to = reinterpret_cast<uint64_t *>(&grid_.launch().counts[s]);
+    for (size_t i = 0; i < sizeof(Counts) / sizeof(uint64_t); ++i) __atomic_fetch_add(to + i, from[i], __ATOMIC_RELAXED);
+  }
+}
+
+// Makes all fibers that wait for `kind` ready, in a new order.
+void Block::wake(Wait kind) {
+  warp_order_ = random_() % 32;
+  ready_warps_ = 0;
+  for (int w = 0; w < static_cast<int>(warps_.size()); ++w) {
+    Warp &warp = warps_[w];
+    uint32_t lanes = 0;
+    for (int l = 0; l < 32; ++l) {
+      Fiber &fiber = fibers_[w * 32 + l];
+      if (fiber.wait == kind) fiber.wait = Wait::ready;
+      if (fiber.wait == Wait::ready && &fiber != running_) lanes |= 1u << l;
+    }
+    warp.order = random_() % 32;
+    warp.ready = 0;
+    for (int l = 0; l < 32; ++l)
+      if (lanes >> l & 1) warp.ready |= 1u << (l ^ warp.order);
+    if (warp.ready != 0) ready_warps_ |= 1u << (w ^ warp_order_);
+  }
+}
+
+Fiber *Block::next() {
+  if (ready_warps_ == 0) return nullptr;
+  // Stay in the running warp while it has a ready lane: a shuffle hands over to its neighbours.
+  int w = running_ == nullptr ? -1 : running_->index / 32;
+  if (w < 0 || warps_[w].ready == 0) w = __builtin_ctz(ready_warps_) ^ warp_order_;
+  Warp &warp = warps_[w];
+  const int slot = __builtin_ctz(warp.ready);
+  warp.ready &= warp.ready - 1;
+  if (warp.ready == 0) ready_warps_ &= ~(1u << (w ^ warp_order_));
+  return &fibers_[w * 32 + (slot ^ warp.order)];
+}
+
+void Block::resume(Fiber &fiber) {
+  running_ = &fiber;
+  current = &fiber;
+  lab_switch(&scheduler_, fiber.stack_pointer);
+  running_ = nullptr;
+}
+
+void Block::wait(Wait kind, Site site) {
+  Fiber &self = *running_;
+  self.wait = kind;
+  self.site = site;
+  Fiber *to = next();
+  if (to == &self) return;
+  if (to == nullptr) return lab_switch(&self.stack_pointer, scheduler_);
+  running_ = to;
+  current = to;
+  lab_switch(&self.stack_pointer, to->stack_pointer);
+}
+
+void Block::barrier(Site site) {
+  if (++arrived_ < lab_entry.threads) return wait(Wait::block, site);
+  arrived_ = 0;
+  ++running_->counts->block_barriers;
+  Fiber &self = *running_;
+  self.wait = Wait::block;
+  running_ = nullptr; // the last to come is not the first to go
+  wake(Wait::block);
+  running_ = &self;
+  wait(Wait::ready, site);
+}
+
+uint32_t Block::exchange(uint32_t value, int mask, Site site) {
+  Fiber &self = *running_;
+  const int w = self.index / 32, lane = self.index % 32, parity = self.parity;
+  Warp &warp = warps_[w];
+  self.parity ^= 1;
+  warp.value[parity][lane] = value;
+  if (++warp.arrived < 32) {
+    wait(Wait::warp, site);
+  } else {
+    ++self.counts->shuffles;
+    warp.arrived = 0;
+    for (int l = 0; l < 32; ++l) fibers_[w * 32 + l].wait = Wait::ready;
+    warp.ready = ~(1u << (lane ^ warp.order));
+    ready_warps_ |= 1u << (w ^ warp_order_);
+  }
+  return warp.value[parity][lane ^ mask];
+}
+
+void Block::spin(Site site) {
+  ++spinning_;
+  wait(Wait::spin, site);
+}
+
+void Block::end() {
+  ++ended_;
+  wait(Wait::ended, running_->site);
+  __builtin_unreachable();
+}
+
+void Block::abandon() {
+  void *unused;
+  lab_switch(&unused, scheduler_);
+}
+
+bool Block::shared_intact() const {
+  const auto whole = [](unsigned char byte) { return byte == canary; };
+  return std::all_of(shared_.begin(), shared_.begin() + guard_bytes, whole) &&
+         std::all_of(shared_.end() - guard_bytes, shared_.end(), whole);
+}
+
+// One line for each place where threads of this block stand.
+void Block::describe(std::string &out) const {
+  constexpr const char *doing[] = {"could run", "wait at a shuffle", "wait at a block barrier", "spin", "have ended"};
+  std::vector<bool> told(fibers_.size());
+  for (size_t t = 0; t < fibers_.size(); ++t) {
+    if (told[t]) continue;
+    const Fiber &first = fibers_[t];
+    size_t same = 0;
+    for (size_t u = t; u < fibers_.size(); ++u) {
+      const Fiber &other = fibers_[u];
+      const bool here = other.wait == first.wait && other.stage == first.stage && other.layer == first.layer &&
+                        (other.wait == Wait::ended || other.site.line == first.site.line);
+      if (here) told[u] = true, ++same;
+    }
+    out += "block " + std::to_string(index_) + ": " + std::to_string(same) + " threads (first " + std::to_string(t) +
+           ") " + doing[static_cast<int>(first.wait)];
+    if (first.wait != Wait::ended && first.site.file != nullptr)
+      out += std::string(" at ") + first.site.file + ":" + std::to_string(first.site.line);
+    out += std::string(", stage ") + stage_names[first.stage] + ", layer " + std::to_string(first.layer) + "\n";
+  }
+}
+
+// What the kernel's text calls.
+void mark(int stage, int layer) {
+  Fiber &fiber = block->running();
+  fiber.stage = stage;
+  fiber.layer = layer;
+  fiber.counts = block->counts(stage);
+}
+void block_barrier(Site site) { block->barrier(site); }
+uint32_t exchange(uint32_t value, int mask, Site site) { return block->exchange(value, mask, site); }
+void spin_pause(Site site) { block->spin(site); }
+void progressed() {
+  grid_of_thread->progressed(current->block);
+  if (grid_of_thread->failed()) block->abandon();
+}
+void trap(const char *why, Site site) {
+  std::string report = std::string(why) + " at " + site.file + ":" + std::to_string(site.line) + " by thread " +
+                       std::to_string(current->index) + " of\n";
+  block->running().site = site;
+  block->describe(report);
+  grid_of_thread->fail(trapped, report);
+  block->abandon();
+  __builtin_unreachable();
+}
+
+// Deferred copies: the target is NaN from the moment of issue and gets the source's bytes at the wait, not before.
+void copy_async(void *to, const void *from, size_t bytes, Site site) {
+  check_aligned(to, bytes, site);
+  check_aligned(from, bytes, site);
+  Fiber &fiber = block->running();
+  fiber.counts->copied_async += bytes;
+  memset(to, poison, bytes);
+  fiber.copies.push_back({to, from, bytes});
+}
+void copy_commit() {
+  Fiber &fiber = block->running();
+  size_t grouped = 0;
+  for (size_t g : fiber.groups) grouped += g;
+  fiber.groups.push_back(fiber.copies.size() - grouped);
+}
+void copy_wait(int newest) {
+  Fiber &fiber = block->running();
+  while (static_cast<int>(fiber.groups.size()) > newest) {
+    const size_t count = fiber.groups.front();
+    for (size_t i = 0; i < count; ++i) memcpy(fiber.copies[i].to, fiber.copies[i].from, fiber.copies[i].bytes);
+    fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + count);
+    fiber.groups.erase(fiber.groups.begin());
+  }
+}
+
+} // namespace host

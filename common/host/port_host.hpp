@@ -1,0 +1,98 @@
+// The host half of port.cuh: what a stage asks of the machine, executed by fibers and counted.
+//
+// The hot paths are inline; whatever makes a thread wait is in the runtime.
+#pragma once
+#include "machine.hpp"
+
+#define DEVICE inline
+#define UNROLL
+
+namespace port {
+
+inline int thread() { return host::current->index; }
+inline int block() { return host::current->block; }
+inline int blocks() { return host::current->blocks; }
+inline void mark(Stage stage, int layer) { host::mark(static_cast<int>(stage), layer); }
+inline void count_grid_barrier() {
+  if (host::current->block == 0 && host::current->index == 0) ++host::current->counts->grid_barriers;
+}
+
+inline float as_float(unsigned bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+inline unsigned as_bits(float value) {
+  unsigned bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+inline void sincos_turns(double turns, double *sine, double *cosine) {
+  constexpr double radians = 6.283185307179586476925;
+  *sine = std::sin(turns * radians);
+  *cosine = std::cos(turns * radians);
+}
+
+template <Data Kind, int Bytes> inline Packet<Bytes> load(const void *from, host::Site site = host::here()) {
+  host::check_aligned(from, Bytes, site);
+  host::current->counts->loaded[static_cast<int>(Kind)][host::width_index<Bytes>] += Bytes;
+  Packet<Bytes> packet;
+  memcpy(packet.word, from, Bytes);
+  return packet;
+}
+template <int Bytes, L1 = L1::allocate>
+inline Packet<Bytes> load_weights(const bf16 *from, host::Site site = host::here()) {
+  return load<Data::weights, Bytes>(from, site);
+}
+inline float load_weight(const bf16 *from) {
+  host::current->counts->loaded[static_cast<int>(Data::weights)][0] += 2;
+  return as_float(static_cast<unsigned>(*from) << 16);
+}
+inline float load_activation(const float *from) {
+  host::current->counts->loaded[static_cast<int>(Data::activations)][1] += 4;
+  return *from;
+}
+inline void store_activation(float *to, float value) {
+  host::current->counts->stored_activations += 4;
+  *to = value;
+}
+inline void store_kv(bf16 *to, bf16 value) {
+  host::current->counts->stored_kv += 2;
+  *to = value;
+}
+
+inline void block_barrier(host::Site site = host::here()) { host::block_barrier(site); }
+inline float shuffle_xor(float value, int mask, host::Site site = host::here()) {
+  return as_float(host::exchange(as_bits(value), mask, site));
+}
+inline int shuffle_xor(int value, int mask, host::Site site = host::here()) {
+  return static_cast<int>(host::exchange(static_cast<uint32_t>(value), mask, site));
+}
+
+inline unsigned add_acq_rel(unsigned *word, unsigned value) {
+  ++host::current->counts->atomics;
+  const unsigned before = __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+  host::progressed();
+  return before;
+}
+inline unsigned load_acquire(const unsigned *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+inline void spin_pause(host::Site site = host::here()) { host::spin_pause(site); }
+[[noreturn]] inline void trap(host::Site site = host::here()) { host::trap("trap", site); }
+
+template <int Bytes> inline void copy_async(void *shared, const void *global, host::Site site = host::here()) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
+  host::copy_async(shared, global, Bytes, site);
+}
+inline void copy_commit() { host::copy_commit(); }
+template <int Newest> inline void copy_wait() { host::copy_wait(Newest); }
+
+} // namespace port
+
+#define KERNEL_ENTRY(Kernel, Threads)                                                                                  \
+  extern "C" {                                                                                                         \
+  extern const host::Entry lab_entry;                                                                                  \
+  const host::Entry lab_entry = {Threads, sizeof(typename Kernel::Shared), [](const host::Launch &l, void *shared) {   \
+                                   run<Kernel>(l.weights, l.cache, l.scratch, l.state,                                 \
+                                               *static_cast<typename Kernel::Shared *>(shared));                       \
+                                 }};                                                                                   \
+  }

@@ -1,0 +1,128 @@
+"""From a stack of variants to one text: the same for CuPy, for the host compiler and for the record."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common.catalog import Variant
+from common.errors import LabError
+from common.layout import Layout
+from common.model import STAGES, Model
+
+ROOT = Path(__file__).resolve().parent.parent
+DEVICE = ROOT / "common" / "device"
+_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
+
+Knobs = Mapping[str, Mapping[str, int | str]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kernel, ready for any compiler.
+
+    `stack` is innermost first and leaves out `baseline`; `text` includes no file; `sha` is its sha256 in hex. `launch` is
+    "cooperative" or "plain"; `min_arch` is a compute capability as in sm_XX.
+    """
+
+    stack: tuple[str, ...]
+    model: Model
+    threads: int
+    knobs: Knobs
+    launch: str
+    min_arch: int
+    text: str = field(repr=False)
+
+    @property
+    def sha(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        return "+".join(self.stack) or "baseline"
+
+
+def build(stack: Sequence[Variant], model: Model, threads: int = 256, knobs: Knobs | None = None) -> Source:
+    """Compose `stack` (innermost first; `baseline` is implied) into one text.
+
+    knobs: per variant the value of each of its knobs; an int becomes a constant `knob::<variant>::<knob>`, a choice a set
+    of `knob::<variant>::<knob>_is::<choice>` booleans. The line directives name files relative to the repository, so that
+    compilers, profilers and debuggers show the variant's own lines. Raises LabError when an include is not found.
+    """
+    knobs = knobs or {}
+    mixins = [v for v in stack if v.name != "baseline"]
+    constants = [
+        "using size_t = decltype(sizeof(0));",
+        f"enum class Stage {{ {', '.join(STAGES)} }};",
+        f"constexpr int block_threads = {threads};",
+        Layout(model).declare(),
+        *(_declare_knobs(v, knobs.get(v.name, {})) for v in mixins),
+    ]
+    seen: set[Path] = set()
+    files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins)]
+    kernel = "Baseline<Kernel>"
+    for variant in mixins:
+        kernel = f"{variant.mixin}<{kernel}>"
+    text = "\n".join(
+        [
+            '#line 1 "constants"',
+            *constants,
+            *(line for file in files for line in flatten(file, seen)),
+            '#line 1 "entry"',
+            f"struct Kernel : {kernel} {{}};",
+            f"KERNEL_ENTRY(Kernel, {threads})",
+            "",
+        ]
+    )
+    return Source(
+        stack=tuple(v.name for v in mixins),
+        model=model,
+        threads=threads,
+        knobs={v.name: dict(knobs.get(v.name, {})) for v in mixins},
+        launch="plain" if any(v.launch == "plain" for v in mixins) else "cooperative",
+        min_arch=max([75, *(v.min_arch for v in mixins)]),
+        text=text,
+    )
+
+
+def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
+    """The lines of `file` with each quoted include replaced by the file, once. `seen` grows.
+
+    An include is looked for beside the file, then from the repository's root. One that is found in neither belongs to the
+    host runtime and stays, for the host compiler to find.
+    """
+    file = file.resolve()
+    if file in seen:
+        return
+    seen.add(file)
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise LabError(f"{file}: {error.strerror}", "restore the file from git") from error
+    name = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name
+    yield f'#line 1 "{name}"'
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#pragma once"):
+            yield ""
+            continue
+        match = _INCLUDE.match(line)
+        found = match and next((p for p in (file.parent / match[1], ROOT / match[1]) if p.exists()), None)
+        if not found:
+            yield line
+            continue
+        yield from flatten(found, seen)
+        yield f'#line {number + 1} "{name}"'
+
+
+def _declare_knobs(variant: Variant, values: Mapping[str, int | str]) -> str:
+    """The knobs of one variant as C++ constants."""
+    choices = {knob.name: knob.choices for knob in variant.knobs}
+    rows = []
+    for name, value in values.items():
+        if isinstance(value, str):
+            flags = (f"constexpr bool {choice} = {str(choice == value).lower()};" for choice in choices[name])
+            rows.append(f"namespace {name}_is {{ {' '.join(flags)} }}")
+        else:
+            rows.append(f"constexpr int {name} = {value};")
+    return f"namespace knob::{variant.name} {{ {' '.join(rows)} }}"
