@@ -50,4 +50,5 @@ class Counts:
         return {
             stage: {name: int(value) for name, value in zip(FIELDS, row, strict=True) if value}
             for stage, row in zip(STAGES, self.table, strict=True)
+            if row.any()
         }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from common.errors import LabError
 from common.model import LAYER_STAGES, Model
 
 if TYPE_CHECKING:
@@ -139,6 +140,14 @@ class Layout:
         if layer is None:
             return self.global_scratch[stage]
         return self.layer_scratch[stage].at(layer * self.layer_scratch_stride)
+
+    def check_room(self, position: int, steps: int) -> None:
+        """Raise LabError unless `steps` tokens from `position` on fit in the cache."""
+        if position < 0 or steps < 1 or position + steps > self.model.positions:
+            raise LabError(
+                f"{steps} steps from position {position} on do not fit a cache of {self.model.positions} positions",
+                f"decode 1 or more steps below position {self.model.positions}, or raise model.positions",
+            )
 
     def initial_state(self, ids: Sequence[int], position: int, forced: int) -> "torch.Tensor":
         """The state words before a run that decodes `position` next: int32, [state_size]; ids not given are -1."""

@@ -2,8 +2,11 @@
 
 import os
 import random
+from pathlib import Path
 
 import pytest
+
+from common.model import Model
 
 SEED = pytest.StashKey[int]()
 
@@ -21,3 +24,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = (yield).get_result()
     if report.failed and SEED in item.stash:
         report.sections.append(("seed", f"repeat with LAB_SEED={item.stash[SEED]}"))
+
+
+@pytest.fixture(scope="session")
+def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled kernels: kept between runs when LAB_CACHE names a folder, as `make test` does."""
+    return Path(os.environ.get("LAB_CACHE") or tmp_path_factory.mktemp("host"))
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Model:
+    """The model `conf/model/tiny.yaml` describes."""
+    return Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
+
+
+@pytest.fixture(scope="session")
+def odd() -> Model:
+    """Shapes that no power of two divides; `conf/model/odd.yaml`."""
+    return Model("odd", 72, 200, 3, 6, 2, 24, 1009, 48, 5e5, 1e-6, False)

@@ -29,7 +29,7 @@ UNITS = ("block.cpp", "grid.cpp")
 FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-pthread", "-march=native", "-ffp-contract=off", "-fno-math-errno")
 WARNINGS = ("-Wall", "-Werror")
 GUARD = 4096  # bytes of canary on each side of a buffer
-CANARY = 0xFFA5  # NaN as bf16, and NaN as fp32 when repeated
+CANARY = 0xFFA5 - 0x10000  # as int16; 0xFFA5 is NaN as bf16, and NaN as fp32 when repeated
 BLOCKS = 8  # default grid: enough blocks that heads and rows are spread unevenly
 STUCK, TIMED_OUT, TRAPPED, CORRUPTED = 1, 2, 3, 4
 
@@ -53,13 +53,15 @@ class _Guarded:
     """A tensor between two canaries."""
 
     def __init__(self, size: int, dtype: torch.dtype) -> None:
-        self._raw = torch.full((2 * GUARD + 2 * (-(-size * dtype.itemsize // 2)),), CANARY - 0x10000, dtype=torch.int16)
-        pad = GUARD // 2
+        pad, words = GUARD // 2, size * dtype.itemsize // 2
+        self._raw = torch.empty(pad + words + pad, dtype=torch.int16)
         self._ends = (self._raw[:pad], self._raw[-pad:])
-        self.tensor = self._raw[pad : pad + size * dtype.itemsize // 2].view(dtype)
+        for end in self._ends:
+            end.fill_(CANARY)
+        self.tensor = self._raw[pad : pad + words].view(dtype)
 
     def intact(self) -> bool:
-        return all(bool((end == CANARY - 0x10000).all()) for end in self._ends)
+        return all(bool((end == CANARY).all()) for end in self._ends)
 
 
 class HostDevice:
@@ -142,6 +144,7 @@ class HostSession:
         self._scratch = _Guarded(layout.scratch_size, torch.float32)
         self._state = _Guarded(layout.state_size, torch.int32)
         self._counts: np.ndarray | None = None
+        self._position = 0
         self._lost = False
 
     def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
@@ -151,8 +154,11 @@ class HostSession:
             history[..., :position, :] = cache[..., :position, :]
         self._scratch.tensor.fill_(torch.nan)
         self._state.tensor.copy_(self.layout.initial_state(ids, position, forced))
+        self._position = position
 
     def run(self, steps: int = 1) -> None:
+        self.layout.check_room(self._position, steps)
+        self._position += steps
         self._counts = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
         for _ in range(steps):
             self._launch()

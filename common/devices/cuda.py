@@ -1,0 +1,174 @@
+"""The CUDA device: CuPy compiles the text, and launches it only when the whole grid can be on the GPU at once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from common.counters import Counts
+from common.errors import CompileError, Crashed, Refused
+from common.layout import MAX_BLOCKS, Layout
+from common.nvrtc import options
+from common.source import Source
+
+
+class CudaDevice:
+    """One GPU. Import and creation need CuPy and a driver; `common.config` has made sure that both are there."""
+
+    name = "cuda"
+
+    def __init__(self, ordinal: int = 0) -> None:
+        import cupy
+
+        self._cupy = cupy
+        self._device = cupy.cuda.Device(ordinal)
+        self._device.use()
+        self._weights: tuple[torch.Tensor, Any] | None = None
+
+    @property
+    def arch(self) -> int:
+        """Compute capability, ten times: 90 for sm_90."""
+        return int(self._device.compute_capability)
+
+    @property
+    def multiprocessors(self) -> int:
+        return self._device.attributes["MultiProcessorCount"]
+
+    def describe(self) -> dict[str, Any]:
+        from common.nvrtc import version
+
+        name = self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["name"].decode()
+        return {
+            "device": "cuda",
+            "gpu": name,
+            "arch": f"sm_{self.arch}",
+            "multiprocessors": self.multiprocessors,
+            "bus_id": self._device.pci_bus_id,
+            "compiler": f"NVRTC {version()}",
+        }
+
+    def compile(self, source: Source) -> "CudaProgram":
+        if source.min_arch > self.arch:
+            raise Refused(
+                f"{source.name} needs sm_{source.min_arch} and this GPU is sm_{self.arch}",
+                "leave the variant out of the stack, or use a newer GPU",
+            )
+        module = self._cupy.RawModule(
+            code=source.text, options=options(), enable_cooperative_groups=source.launch == "cooperative"
+        )
+        try:
+            module.compile()
+            kernel = module.get_function("decode")
+        except self._cupy.cuda.compiler.CompileException as error:
+            log = str(error)
+            first = next((line for line in log.splitlines() if "error" in line), log.partition("\n")[0])
+            raise CompileError(f"NVRTC failed: {first}", "see its whole output with debug=true", log) from error
+        return CudaProgram(source, kernel)
+
+    def session(
+        self, program: "CudaProgram", layout: Layout, weights: torch.Tensor, blocks: int | None = None
+    ) -> "CudaSession":
+        blocks = min(self.multiprocessors, MAX_BLOCKS) if blocks is None else blocks
+        self._refuse_oversize(program, blocks)
+        if self._weights is None or self._weights[0] is not weights:
+            self._weights = None  # give the old ones back before the new ones come
+            self._weights = (weights, self._cupy.asarray(weights.view(torch.int16).numpy()))
+        return CudaSession(self._cupy, program, layout, self._weights[1], blocks)
+
+    def _refuse_oversize(self, program: "CudaProgram", blocks: int) -> None:
+        """Blocks that wait for each other must all be resident, or none of them ever goes on."""
+        kernel, threads = program.kernel, program.source.threads
+        per_sm = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, 0)
+        largest = min(per_sm * self.multiprocessors, MAX_BLOCKS)
+        if not 1 <= blocks <= largest:
+            raise Refused(
+                f"a grid of {blocks} blocks of {threads} threads cannot be co-resident: {kernel.num_regs} registers a "
+                f"thread and {kernel.shared_size_bytes} B of shared memory allow {per_sm} blocks on each of "
+                f"{self.multiprocessors} SMs",
+                f"use blocks={largest} or fewer" if largest else "use fewer threads",
+            )
+
+
+class CudaProgram:
+    """A loaded kernel and the source it was made from."""
+
+    def __init__(self, source: Source, kernel: Any) -> None:
+        self.source, self.kernel = source, kernel
+
+    def resources(self) -> dict[str, int]:
+        """What the driver says of the loaded kernel: registers a thread, bytes of shared and of local memory."""
+        return {
+            "registers": self.kernel.num_regs,
+            "shared": self.kernel.shared_size_bytes,
+            "local": self.kernel.local_size_bytes,
+        }
+
+
+class CudaSession:
+    """One kernel and its buffers on a GPU; the verbs are those of common.devices.Session."""
+
+    def __init__(self, cupy: Any, program: CudaProgram, layout: Layout, weights: Any, blocks: int) -> None:
+        self.layout, self.blocks = layout, blocks
+        self._cupy, self._program, self._weights = cupy, program, weights
+        self._cache = cupy.empty(layout.cache.size, cupy.int16)
+        self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
+        self._state = cupy.empty(layout.state_size, cupy.int32)
+        self._position = 0
+
+    def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
+        history = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
+        if cache is not None:
+            history[..., :position, :] = cache[..., :position, :]
+        self._cache.set(history.view(torch.int16).flatten().numpy())
+        self._scratch.fill(float("nan"))
+        self._state.set(self.layout.initial_state(ids, position, forced).numpy())
+        self._position = position
+
+    def run(self, steps: int = 1) -> None:
+        self.layout.check_room(self._position, steps)
+        self._queue(steps)
+        self._wait()
+
+    def time(self, position: int, steps: int) -> float:
+        """Seconds per step, by CUDA events around `steps` queued steps that start at `position`; the cache stays."""
+        self.layout.check_room(position, steps)
+        start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+        at = self.layout.state["position"].offset
+        self._state[at : at + 1] = position
+        start.record()
+        self._queue(steps)
+        stop.record()
+        self._wait()
+        return self._cupy.cuda.get_elapsed_time(start, stop) / 1e3 / steps
+
+    def scratch(self) -> torch.Tensor:
+        return torch.from_numpy(self._scratch.get())
+
+    def cache(self) -> torch.Tensor:
+        return torch.from_numpy(self._cache.get()).view(torch.bfloat16).view(self.layout.cache.shape)
+
+    def state(self) -> torch.Tensor:
+        return torch.from_numpy(self._state.get())
+
+    def counts(self) -> Counts | None:
+        return None
+
+    def close(self) -> None:
+        del self._cache, self._scratch, self._state
+
+    def _queue(self, steps: int) -> None:
+        grid, block = (self.blocks,), (self._program.source.threads,)
+        arguments = (self._weights, self._cache, self._scratch, self._state)
+        for _ in range(steps):
+            self._program.kernel(grid, block, arguments)
+        self._position += steps
+
+    def _wait(self) -> None:
+        """Wait for the queue; a trap or a fault shows up here, and no later launch in this process can succeed."""
+        try:
+            self._cupy.cuda.get_current_stream().synchronize()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise Crashed(
+                f"{self._program.source.name} failed on the GPU: {error}",
+                "run it with device=host, which names the place",
+            ) from error

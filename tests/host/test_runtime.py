@@ -1,0 +1,185 @@
+"""The host device keeps CUDA's rules, and says so when a kernel breaks them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from common.devices.host import HostDevice
+from common.errors import CompileError, Crashed, Hung
+from common.layout import Layout
+from common.source import DEVICE, Source, build, flatten
+
+pytestmark = pytest.mark.host
+
+
+def kernel(model, body: str, shared: str = "", threads: int = 64) -> Source:
+    """A kernel whose step is `body`; `c` is the context, `s` the shared struct, `out` the scratch buffer."""
+    base = build([], model, threads)
+    constants = base.text.split('#line 1 "common')[0]
+    text = "\n".join(
+        [
+            constants,
+            *flatten(DEVICE / "decode.cuh", set()),
+            f"struct Kernel {{ struct Shared {{ {shared} int unused; }}; static DEVICE void step(const Context &c) {{",
+            "  Shared &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;",
+            '#line 1 "test"',
+            body,
+            "} };",
+            f"KERNEL_ENTRY(Kernel, {threads})",
+        ]
+    )
+    return dataclasses.replace(base, text=text)
+
+
+@pytest.fixture
+def launch(host_cache, tiny):
+    """Runs a body once and returns the session."""
+    opened = []
+
+    def run(body: str, shared: str = "", blocks: int = 3, threads: int = 64, seed: int = 0, timeout: float = 30):
+        device = HostDevice(host_cache, seed=seed, timeout=timeout)
+        layout = Layout(tiny)
+        weights = torch.arange(layout.weights_size, dtype=torch.float32).remainder(97).bfloat16()
+        session = device.session(device.compile(kernel(tiny, body, shared, threads)), layout, weights, blocks)
+        opened.append(session)
+        session.reset([1], 0)
+        session.run()
+        return session
+
+    yield run
+    for session in opened:
+        session.close()
+
+
+def test_barrier_that_one_thread_misses_is_reported(launch):
+    with pytest.raises(Hung) as hung:
+        launch("if (port::thread() != 5) port::block_barrier();", timeout=300)
+    assert "63 threads (first 0) wait at a block barrier at test:1" in hung.value.report
+    assert "1 threads (first 5) have ended" in hung.value.report
+
+
+def test_grid_barrier_that_one_block_misses_is_reported(launch):
+    with pytest.raises(Hung) as hung:
+        launch("port::mark(Stage::o_proj, 1); if (port::block() != 1) grid_barrier(c, Stage::o_proj, 1);", timeout=300)
+    assert "block 0" in hung.value.report and "block 2" in hung.value.report
+    assert "spin at common/device/barrier.cuh" in hung.value.report
+    assert "stage o_proj, layer 1" in hung.value.report
+    assert "1 of 3 blocks have ended" in hung.value.report
+
+
+def test_shuffle_that_one_lane_misses_is_reported(launch):
+    with pytest.raises(Hung) as hung:
+        launch("if (port::thread() != 40) out[0] = port::shuffle_xor(1.0f, 1);", timeout=300)
+    assert "31 threads (first 32) wait at a shuffle" in hung.value.report
+
+
+def test_endless_loop_is_given_up(launch):
+    with pytest.raises(Hung, match="still running after 0.5 s"):
+        launch("volatile int i = 0; while (true) i = i + 1;", timeout=0.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "buffer"),
+    [
+        (f"if (port::thread() == 0) c.scratch[{-1}] = 1;", "scratch"),
+        ("if (port::thread() == 0) c.scratch[scratch_at::workspace + scratch_at::workspace_size + 120] = 1;", "scratch"),
+        ("if (port::thread() == 0) c.cache[-1] = 1;", "cache"),
+        ("if (port::thread() == 0) const_cast<bf16 *>(c.weights)[-1] = 1;", "weights"),
+        ("if (port::thread() == 0) c.state[-1] = 1;", "state"),
+    ],
+)
+def test_write_outside_a_buffer_is_reported(launch, body, buffer):
+    with pytest.raises(Crashed, match=f"outside the {buffer} buffer"):
+        launch(body)
+
+
+def test_write_outside_shared_memory_is_reported(launch):
+    with pytest.raises(Crashed, match="block 2 wrote outside its shared memory"):
+        launch("if (port::block() == 2) (&s.unused)[1] = 7;")
+
+
+def test_misaligned_wide_load_is_reported(launch):
+    with pytest.raises(Crashed, match="misaligned access at test:1"):
+        launch("out[0] = bf16_low(port::load_weights<16>(c.weights + 4).word[0]);")
+
+
+def test_trap_names_its_place(launch):
+    with pytest.raises(Crashed, match=r"trap at test:1 by thread 3"):
+        launch("if (port::block() == 0 && port::thread() == 3) port::trap();")
+
+
+def test_everything_unwritten_is_nan(launch):
+    session = launch("if (port::thread() == 0) out[port::block()] = s.a[port::block()];", shared="float a[8];")
+    assert session.scratch().isnan().all()
+    assert session.cache().isnan().all()
+
+
+@pytest.mark.parametrize(("newest", "landed"), [(0, 2), (1, 1)])
+def test_copies_land_at_their_wait_and_not_before(launch, newest, landed):
+    session = launch(
+        f"""if (port::thread() != 0 || port::block() != 0) return;
+        port::copy_async<16>(s.tile[0], c.weights); port::copy_commit();
+        port::copy_async<16>(s.tile[1], c.weights + 8); port::copy_commit();
+        out[0] = bf16_low(s.tile[0][0]); out[1] = bf16_low(s.tile[1][0]);
+        port::copy_wait<{newest}>();
+        out[2] = bf16_high(s.tile[0][0]); out[3] = bf16_high(s.tile[1][0]);""",
+        shared="alignas(16) unsigned tile[2][4];",
+    )
+    out = session.scratch()[:4]
+    assert out[:2].isnan().all()
+    assert out[2] == 1  # weights count 0, 1, 2, ...
+    assert bool(out[3] == 9) if landed == 2 else bool(out[3].isnan())
+    assert session.counts().total("copied_async") == 32
+
+
+def test_shuffles_exchange_within_the_warp(launch):
+    session = launch(
+        """const float got = port::shuffle_xor(float(port::thread()), 5);
+        if (port::block() == 1) out[port::thread()] = got;"""
+    )
+    assert session.scratch()[:64].tolist() == [float(t ^ 5) for t in range(64)]
+    assert session.counts().total("shuffles") == 2 * 3  # a warp's shuffle is one
+
+
+def test_counts_are_exact(launch):
+    """By hand: 3 blocks of 64 threads; every line below is executed by each thread."""
+    session = launch(
+        """port::mark(Stage::qkv, 0);
+        port::load_weights<8>(c.weights); port::load_weights<16>(c.weights); port::load_weight(c.weights);
+        port::load<Data::kv, 4>(c.cache); port::load<Data::activations, 16>(out + 64);
+        port::mark(Stage::down, 1);
+        port::store_activation(out + port::thread(), 1); port::store_kv(c.cache + port::thread(), 1);
+        port::block_barrier(); grid_barrier(c, Stage::down, 1);"""
+    )
+    threads, counts = 3 * 64, session.counts()
+    assert counts.bytes_by_width("weights", "qkv") == {16: 2 * threads, 64: 8 * threads, 128: 16 * threads}
+    assert counts.bytes_by_width("kv") == {32: 4 * threads}
+    assert counts.bytes_by_width("activations") == {128: 16 * threads}
+    assert counts.of("down", "stored_activations") == 4 * threads
+    assert counts.of("down", "stored_kv") == 2 * threads
+    assert counts.of("down", "grid_barriers") == 1
+    assert counts.of("down", "block_barriers") == 3 * (1 + 2)
+    assert counts.of("down", "atomics") == 3
+    assert set(counts.as_dict()) == {"qkv", "down"}
+
+
+ORDER = """float mine = float(__atomic_fetch_add(c.state + state_at::report, 1, __ATOMIC_SEQ_CST));
+    out[port::block() * 64 + port::thread()] = mine; port::block_barrier();"""
+
+
+def test_order_is_a_function_of_the_seed(launch, seed):
+    def order(n: int) -> np.ndarray:
+        return launch(ORDER, seed=n).scratch()[: 3 * 64].numpy()
+
+    first = order(seed)
+    assert (first == order(seed)).all(), seed
+    others = [order(seed + n) for n in range(1, 6)]
+    assert any((first.argsort() // 64 != other.argsort() // 64).any() for other in others), "blocks in another order"
+    assert any((first[:64].argsort() != other[:64].argsort()).any() for other in others), "threads in another order"
+
+
+def test_warning_is_an_error(launch):
+    with pytest.raises(CompileError, match="unused variable"):
+        launch("int never = 0;")
