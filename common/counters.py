@@ -7,7 +7,7 @@ import numpy as np
 from common.model import STAGES
 
 WIDTHS = (2, 4, 8, 16)  # bytes of one load
-DATA = ("weights", "kv", "activations")
+DATA = ("weights", "kv", "activations", "shared")  # global memory by what it holds, and shared memory
 FIELDS = (
     "grid_barriers",  # per grid
     "block_barriers",  # summed over blocks

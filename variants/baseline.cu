@@ -13,8 +13,9 @@ template <class Derived> struct Baseline : Decode<Derived> {
   static constexpr L1 load_l1 = L1::allocate;
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
-    if constexpr (S != Stage::argmax) grid_barrier(c, S, layer);
+    if constexpr (S != Stage::argmax) Self::template barrier<S>(c, layer);
   }
+  template <Stage S> static DEVICE void barrier(const Context &c, int layer) { grid_barrier(c, S, layer); }
 
   // Block 0 norms, the others wait at the barrier behind it.
   static DEVICE void input_norm(const Context &c, int layer) {

@@ -19,6 +19,8 @@ template <class Derived> struct Decode {
     SoftmaxParts softmax;
   };
 
+  static DEVICE void decode(const Context &c, int) { Self::step(c); }
+
   static DEVICE void step(const Context &c) {
     Self::template stage<Stage::embed>(c, 0);
     for (int layer = 0; layer < model::layers; ++layer) {
@@ -38,6 +40,11 @@ template <class Derived> struct Decode {
 
   // One stage and what stands behind it: a grid barrier, unless a variant knows better.
   template <Stage S> static DEVICE void stage(const Context &c, int layer) {
+    Self::template perform<S>(c, layer);
+    Self::template after<S>(c, layer);
+  }
+
+  template <Stage S> static DEVICE void perform(const Context &c, int layer) {
     port::mark(S, layer);
     if constexpr (S == Stage::embed) Self::embed(c);
     if constexpr (S == Stage::input_norm) Self::input_norm(c, layer);
@@ -51,7 +58,6 @@ template <class Derived> struct Decode {
     if constexpr (S == Stage::final_norm) Self::final_norm(c);
     if constexpr (S == Stage::lm_head) Self::lm_head(c);
     if constexpr (S == Stage::argmax) Self::argmax(c);
-    Self::template after<S>(c, layer);
   }
 
   // The result of stage S as the next stage reads it.
@@ -138,10 +144,20 @@ template <class Derived> struct Decode {
   }
 };
 
-// The body of every kernel.
-template <class Kernel>
-DEVICE void run(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, typename Kernel::Shared &shared) {
+// What every block knows at the start of a step.
+DEVICE Context begin(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, void *shared) {
   const int position = state[state_at::position];
-  const int token = state[state_at::ids + position];
-  Kernel::step(Context{weights, cache, scratch, state, &shared, position, token});
+  return {weights, cache, scratch, state, shared, position, int(state[state_at::ids + position])};
+}
+
+// The body of the kernel that decodes: one token, unless a variant keeps the loop over `steps` tokens on the device.
+template <class Kernel>
+DEVICE void run(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, void *shared, int steps) {
+  Kernel::decode(begin(weights, cache, scratch, state, shared), steps);
+}
+
+// The body of a kernel that does one stage of one layer.
+template <class Kernel, Stage S>
+DEVICE void run_stage(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, void *shared, int layer) {
+  Kernel::template perform<S>(begin(weights, cache, scratch, state, shared), layer);
 }

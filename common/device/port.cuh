@@ -78,7 +78,14 @@ DEVICE float load_activation(const float *from) { return *from; }
 DEVICE void store_activation(float *to, float value) { *to = value; }
 DEVICE void store_kv(bf16 *to, bf16 value) { *to = value; }
 
+// Asks for the 128-byte line that holds `address`, without waiting for it and without a register.
+DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
 DEVICE void block_barrier() { __syncthreads(); }
+// Barrier `id` (1 .. 15) among `threads` threads of the block: those that sync wait, those that arrive go on.
+DEVICE void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEVICE void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEVICE void warp_barrier() { __syncwarp(); }
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 DEVICE int shuffle_xor(int value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
@@ -93,6 +100,17 @@ DEVICE unsigned load_acquire(const unsigned *word) {
   unsigned value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
   return value;
+}
+DEVICE void store_release(unsigned *word, unsigned value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+DEVICE void max_relaxed(unsigned long long *word, unsigned long long value) {
+  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+DEVICE unsigned long long exchange_relaxed(unsigned long long *word, unsigned long long value) {
+  unsigned long long before;
+  asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;" : "=l"(before) : "l"(word), "l"(value) : "memory");
+  return before;
 }
 DEVICE void spin_pause() { __nanosleep(32); }
 [[noreturn]] DEVICE void trap() {
@@ -114,13 +132,23 @@ template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_grou
 
 } // namespace port
 
-// The kernel. Shared memory is one struct that every mixin may extend.
-#define KERNEL_ENTRY(Kernel, Threads)                                                                                  \
-  extern "C" __global__ void __launch_bounds__(Threads)                                                                \
-      decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state) {                                      \
+// The kernel that decodes `steps` tokens. Shared memory is one struct that every mixin may extend.
+#define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
+  extern "C" __global__ void __launch_bounds__(Threads, BlocksPerSm)                                                   \
+      decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, int steps) {                           \
     __shared__ typename Kernel::Shared shared;                                                                         \
-    run<Kernel>(weights, cache, scratch, state, shared);                                                               \
+    run<Kernel>(weights, cache, scratch, state, &shared, steps);                                                       \
   }
+
+// One kernel per stage instead: stage_<name>, which gets the layer.
+#define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
+  extern "C" __global__ void __launch_bounds__(Threads)                                                                \
+      stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, int layer) {                        \
+    __shared__ typename Kernel::Shared shared;                                                                         \
+    run_stage<Kernel, Stage::S>(weights, cache, scratch, state, &shared, layer);                                       \
+  }
+
+#define STAGE_TABLE(Kernel, Threads, ...)
 
 #else
 #include "port_host.hpp"

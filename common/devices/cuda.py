@@ -8,8 +8,9 @@ import torch
 from common.counters import Counts
 from common.errors import CompileError, Crashed, Refused
 from common.layout import MAX_BLOCKS, Layout
+from common.model import STAGES
 from common.nvrtc import options
-from common.source import Source
+from common.source import Source, launches
 
 
 class CudaDevice:
@@ -58,17 +59,19 @@ class CudaDevice:
         )
         try:
             module.compile()
-            kernel = module.get_function("decode")
+            names = [f"stage_{stage}" for stage in STAGES] if source.by_stage else ["decode"]
+            kernels = [module.get_function(name) for name in names]
         except self._cupy.cuda.compiler.CompileException as error:
             log = str(error)
             first = next((line for line in log.splitlines() if "error" in line), log.partition("\n")[0])
             raise CompileError(f"NVRTC failed: {first}", "see its whole output with debug=true", log) from error
-        return CudaProgram(source, kernel)
+        return CudaProgram(source, kernels)
 
     def session(
         self, program: "CudaProgram", layout: Layout, weights: torch.Tensor, blocks: int | None = None
     ) -> "CudaSession":
-        blocks = min(self.multiprocessors, MAX_BLOCKS) if blocks is None else blocks
+        if blocks is None:
+            blocks = min(self.multiprocessors * program.source.blocks_per_sm, MAX_BLOCKS)
         self._refuse_oversize(program, blocks)
         if self._weights is None or self._weights[0] is not weights:
             self._weights = None  # give the old ones back before the new ones come
@@ -77,9 +80,9 @@ class CudaDevice:
 
     def _refuse_oversize(self, program: "CudaProgram", blocks: int) -> None:
         """Blocks that wait for each other must all be resident, or none of them ever goes on."""
-        kernel, threads = program.kernel, program.source.threads
+        threads, kernel = program.source.threads, program.kernels[0]
         per_sm = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, 0)
-        largest = min(per_sm * self.multiprocessors, MAX_BLOCKS)
+        largest = MAX_BLOCKS if program.source.by_stage else min(per_sm * self.multiprocessors, MAX_BLOCKS)
         if not 1 <= blocks <= largest:
             raise Refused(
                 f"a grid of {blocks} blocks of {threads} threads cannot be co-resident: {kernel.num_regs} registers a "
@@ -90,18 +93,15 @@ class CudaDevice:
 
 
 class CudaProgram:
-    """A loaded kernel and the source it was made from."""
+    """The loaded kernels, `decode` or one per stage, and the source they were made from."""
 
-    def __init__(self, source: Source, kernel: Any) -> None:
-        self.source, self.kernel = source, kernel
+    def __init__(self, source: Source, kernels: Sequence[Any]) -> None:
+        self.source, self.kernels = source, kernels
 
     def resources(self) -> dict[str, int]:
-        """What the driver says of the loaded kernel: registers a thread, bytes of shared and of local memory."""
-        return {
-            "registers": self.kernel.num_regs,
-            "shared": self.kernel.shared_size_bytes,
-            "local": self.kernel.local_size_bytes,
-        }
+        """What the driver says: registers a thread, bytes of shared and of local memory; the largest of all kernels."""
+        fields = {"registers": "num_regs", "shared": "shared_size_bytes", "local": "local_size_bytes"}
+        return {name: max(getattr(kernel, field) for kernel in self.kernels) for name, field in fields.items()}
 
 
 class CudaSession:
@@ -113,33 +113,45 @@ class CudaSession:
         self._cache = cupy.empty(layout.cache.size, cupy.int16)
         self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
         self._state = cupy.empty(layout.state_size, cupy.int32)
-        self._position = 0
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._graph: Any = None
+        self._start = self._position = 0
 
     def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
         history = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
-        self._cache.set(history.view(torch.int16).flatten().numpy())
-        self._scratch.fill(float("nan"))
-        self._state.set(self.layout.initial_state(ids, position, forced).numpy())
-        self._position = position
+        with self._stream:
+            self._cache.set(history.view(torch.int16).flatten().numpy())
+            self._scratch.fill(float("nan"))
+            self._state.set(self.layout.initial_state(ids, position, forced).numpy())
+        self._stream.synchronize()
+        self._start = self._position = position
 
     def run(self, steps: int = 1) -> None:
         self.layout.check_room(self._position, steps)
-        self._queue(steps)
+        with self._stream:
+            self._queue(steps)
         self._wait()
 
-    def time(self, position: int, steps: int) -> float:
-        """Seconds per step, by CUDA events around `steps` queued steps that start at `position`; the cache stays."""
-        self.layout.check_room(position, steps)
-        start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+    def time(self, steps: int, repeats: int) -> list[float]:
+        """Seconds per step of `repeats` runs of `steps` queued steps, each from the position given to `reset` on.
+
+        By CUDA events. All runs are queued before the first is waited for; in between only the position word is put back,
+        on the device. Raises Crashed.
+        """
+        self.layout.check_room(self._start, steps)
+        events = [(self._cupy.cuda.Event(), self._cupy.cuda.Event()) for _ in range(repeats)]
         at = self.layout.state["position"].offset
-        self._state[at : at + 1] = position
-        start.record()
-        self._queue(steps)
-        stop.record()
+        with self._stream:
+            for start, stop in events:
+                self._state[at : at + 1] = self._start
+                start.record()
+                self._queue(steps)
+                stop.record()
         self._wait()
-        return self._cupy.cuda.get_elapsed_time(start, stop) / 1e3 / steps
+        self._position = self._start + steps
+        return [self._cupy.cuda.get_elapsed_time(start, stop) / 1e3 / steps for start, stop in events]
 
     def scratch(self) -> torch.Tensor:
         return torch.from_numpy(self._scratch.get())
@@ -157,16 +169,38 @@ class CudaSession:
         del self._cache, self._scratch, self._state
 
     def _queue(self, steps: int) -> None:
-        grid, block = (self.blocks,), (self._program.source.threads,)
-        arguments = (self._weights, self._cache, self._scratch, self._state)
-        for _ in range(steps):
-            self._program.kernel(grid, block, arguments)
+        source = self._program.source
+        if source.launch == "graph":
+            self._graph = self._graph or self._capture()
+            for _ in range(steps):
+                self._graph.launch(self._stream)
+        elif source.by_stage:
+            for _ in range(steps):
+                self._launch_stages()
+        else:
+            for done in range(0, steps, source.tokens_per_launch):
+                self._launch(self._program.kernels[0], min(steps - done, source.tokens_per_launch))
         self._position += steps
+
+    def _launch(self, kernel: Any, last: int) -> None:
+        """`last` is the kernel's last argument: tokens to decode, or the layer of a stage."""
+        buffers = (self._weights, self._cache, self._scratch, self._state)
+        kernel((self.blocks,), (self._program.source.threads,), (*buffers, self._cupy.int32(last)))
+
+    def _launch_stages(self) -> None:
+        for stage, layer in launches(self._program.source):
+            self._launch(self._program.kernels[stage], layer)
+
+    def _capture(self) -> Any:
+        """One step's launches as a CUDA graph; position and token are on the device, so it can be replayed as it is."""
+        self._stream.begin_capture()
+        self._launch_stages()
+        return self._stream.end_capture()
 
     def _wait(self) -> None:
         """Wait for the queue; a trap or a fault shows up here, and no later launch in this process can succeed."""
         try:
-            self._cupy.cuda.get_current_stream().synchronize()
+            self._stream.synchronize()
         except self._cupy.cuda.runtime.CUDARuntimeError as error:
             raise Crashed(
                 f"{self._program.source.name} failed on the GPU: {error}",

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from common.counters import FIELDS, Counts
 from common.errors import CompileError, Crashed, Hung, LabError, Refused
 from common.layout import MAX_BLOCKS, Layout
 from common.model import STAGES
-from common.source import Source
+from common.source import Source, launches
 
 RUNTIME = Path(__file__).resolve().parent.parent / "host"
 UNITS = ("block.cpp", "grid.cpp")
@@ -39,7 +40,7 @@ class _Launch(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state")),
-        ("blocks", ctypes.c_int),
+        *((name, ctypes.c_int) for name in ("steps", "stage", "layer", "blocks")),
         ("workers", ctypes.c_int),
         ("seed", ctypes.c_uint64),
         ("timeout", ctypes.c_double),
@@ -64,6 +65,14 @@ class _Guarded:
         return all(bool((end == CANARY).all()) for end in self._ends)
 
 
+@dataclass(frozen=True)
+class HostProgram:
+    """A shared library and the source it was made from."""
+
+    source: Source
+    library: Path
+
+
 class HostDevice:
     """Compiles and runs kernels on the CPU.
 
@@ -86,15 +95,15 @@ class HostDevice:
         """First line of `g++ --version`. Raises LabError when there is no g++."""
         return _run([_gxx(), "--version"]).stdout.splitlines()[0]
 
-    def compile(self, source: Source) -> Path:
-        """The shared library of `source`; compiled once per text, compiler and CPU. Raises CompileError."""
+    def compile(self, source: Source) -> "HostProgram":
+        """Compiled once per text, compiler and CPU. Raises CompileError."""
         objects = [self._object((RUNTIME / unit).read_text(), unit, ()) for unit in UNITS]
         kernel = self._object(source.text, "kernel.cpp", WARNINGS)
         library = self.cache / f"{_sha(*(path.name for path in (kernel, *objects)))}.so"
-        return self._make(library, [_gxx(), "-shared", "-pthread", *map(str, (kernel, *objects))])
+        return HostProgram(source, self._make(library, [_gxx(), "-shared", "-pthread", *map(str, (kernel, *objects))]))
 
-    def session(self, program: Path, layout: Layout, weights: torch.Tensor, blocks: int | None = None) -> "HostSession":
-        blocks = BLOCKS if blocks is None else blocks
+    def session(self, program: HostProgram, layout: Layout, weights: torch.Tensor, blocks: int | None = None) -> "HostSession":
+        blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
         if not 1 <= blocks <= MAX_BLOCKS:
             raise Refused(f"a grid of {blocks} blocks", f"choose 1 to {MAX_BLOCKS} blocks")
         if self._weights is None or self._weights[0] is not weights:
@@ -135,10 +144,10 @@ class HostSession:
     """One compiled kernel and its buffers on the host device; the verbs are those of common.devices.Session."""
 
     def __init__(
-        self, program: Path, layout: Layout, weights: _Guarded, blocks: int, workers: int, seed: int, timeout: float
+        self, program: HostProgram, layout: Layout, weights: _Guarded, blocks: int, workers: int, seed: int, timeout: float
     ) -> None:
         self.layout, self.blocks = layout, blocks
-        self._library = ctypes.CDLL(str(program))
+        self._source, self._library = program.source, ctypes.CDLL(str(program.library))
         self._weights, self._workers, self._seed, self._timeout = weights, workers, seed, timeout
         self._cache = _Guarded(layout.cache.size, torch.bfloat16)
         self._scratch = _Guarded(layout.scratch_size, torch.float32)
@@ -160,8 +169,25 @@ class HostSession:
         self.layout.check_room(self._position, steps)
         self._position += steps
         self._counts = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
-        for _ in range(steps):
-            self._launch()
+        if self._source.by_stage:
+            for stage, layer in launches(self._source) * steps:
+                self._launch(stage=stage, layer=layer)
+            return
+        for done in range(0, steps, self._source.tokens_per_launch):
+            self._launch(steps=min(steps - done, self._source.tokens_per_launch))
+
+    def run_stage(self, stage: str, layer: int = 0) -> None:
+        """One stage of one layer on the buffers as they are; the source must have been built by stage."""
+        self._counts = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
+        self._launch(stage=STAGES.index(stage), layer=layer)
+
+    def write_scratch(self, values: torch.Tensor) -> None:
+        """Overwrite scratch: float32, [layout.scratch_size]."""
+        self._scratch.tensor.copy_(values)
+
+    def write_cache(self, values: torch.Tensor) -> None:
+        """Overwrite the cache: bf16, the layout's cache shape."""
+        self._cache.tensor.view(self.layout.cache.shape).copy_(values)
 
     def scratch(self) -> torch.Tensor:
         return self._scratch.tensor.clone()
@@ -182,12 +208,15 @@ class HostSession:
         del self._library
         ctypes.CDLL(None).dlclose(ctypes.c_void_p(handle))
 
-    def _launch(self) -> None:
+    def _launch(self, steps: int = 1, stage: int = 0, layer: int = 0) -> None:
         if self._lost:
             raise Crashed("the session was given up after a launch that never ended", "start the run again")
         report = ctypes.create_string_buffer(1 << 16)
         launch = _Launch(
             *(buffer.tensor.data_ptr() for buffer in (self._weights, self._cache, self._scratch, self._state)),
+            steps,
+            stage,
+            layer,
             self.blocks,
             self._workers,
             self._seed,

@@ -52,6 +52,8 @@ Block::Block(Grid &grid, int index)
     fiber.block = index;
     fiber.blocks = grid.launch().blocks;
     fiber.counts = &counts_[0];
+    fiber.shared = static_cast<const char *>(shared());
+    fiber.shared_bytes = lab_entry.shared_bytes;
     fiber.wait = Wait::block; // as if it came from a barrier: `wake` makes it ready
     if (stacks_ != nullptr) fiber.stack_pointer = fresh_stack(stacks_ + stack_bytes * t, stack_bytes, fiber_start);
   }
@@ -89,8 +91,8 @@ void Block::run() {
   }
 }
 
-// Makes all fibers that wait for `kind` ready, in a new order.
-void Block::wake(Wait kind) {
+// Makes all fibers that wait for `kind` (of named barriers, for number `id`) ready, in a new order.
+void Block::wake(Wait kind, int id) {
   warp_order_ = random_() % 32;
   ready_warps_ = 0;
   for (int w = 0; w < static_cast<int>(warps_.size()); ++w) {
@@ -98,7 +100,7 @@ void Block::wake(Wait kind) {
     uint32_t lanes = 0;
     for (int l = 0; l < 32; ++l) {
       Fiber &fiber = fibers_[w * 32 + l];
-      if (fiber.wait == kind) fiber.wait = Wait::ready;
+      if (fiber.wait == kind && (kind != Wait::named || fiber.barrier == id)) fiber.wait = Wait::ready;
       if (fiber.wait == Wait::ready && &fiber != running_) lanes |= 1u << l;
     }
     warp.order = random_() % 32;
@@ -152,6 +154,22 @@ void Block::barrier(Site site) {
   wait(Wait::ready, site);
 }
 
+void Block::named_barrier(int id, int threads, bool wait_for_it, Site site) {
+  if (id < 0 || id >= named_barriers || threads % 32 != 0) trap("no such named barrier", site);
+  if (named_arrived_[id] > 0 && named_expected_[id] != threads)
+    trap("threads disagree about how many meet at a named barrier", site);
+  named_expected_[id] = threads;
+  Fiber &self = *running_;
+  self.barrier = id;
+  if (++named_arrived_[id] < threads) {
+    if (wait_for_it) wait(Wait::named, site);
+    return;
+  }
+  named_arrived_[id] = 0;
+  ++self.counts->block_barriers;
+  wake(Wait::named, id);
+}
+
 uint32_t Block::exchange(uint32_t value, int mask, Site site) {
   Fiber &self = *running_;
   const int w = self.index / 32, lane = self.index % 32, parity = self.parity;
@@ -194,7 +212,8 @@ bool Block::shared_intact() const {
 
 // One line for each place where threads of this block stand.
 void Block::describe(std::string &out) const {
-  constexpr const char *doing[] = {"could run", "wait at a shuffle", "wait at a block barrier", "spin", "have ended"};
+  constexpr const char *doing[] = {"could run", "wait at a shuffle", "wait at a block barrier",
+                                     "wait at a named barrier", "spin", "have ended"};
   std::vector<bool> told(fibers_.size());
   for (size_t t = 0; t < fibers_.size(); ++t) {
     if (told[t]) continue;
@@ -222,6 +241,7 @@ void mark(int stage, int layer) {
   fiber.counts = block->counts(stage);
 }
 void block_barrier(Site site) { block->barrier(site); }
+void named_barrier(int id, int threads, bool wait, Site site) { block->named_barrier(id, threads, wait, site); }
 uint32_t exchange(uint32_t value, int mask, Site site) { return block->exchange(value, mask, site); }
 void spin_pause(Site site) { block->spin(site); }
 void progressed() {

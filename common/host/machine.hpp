@@ -10,7 +10,9 @@
 
 namespace host {
 
-constexpr int widths = 4; // a load of 2, 4, 8 or 16 bytes
+constexpr int widths = 4;      // a load of 2, 4, 8 or 16 bytes
+constexpr int from_shared = 3; // row of Counts::loaded behind the kinds of Data
+constexpr size_t line_bytes = 128;
 
 // What one stage did, over all threads of the grid. The order is that of common/counters.py.
 struct Counts {
@@ -20,13 +22,15 @@ struct Counts {
   uint64_t atomics;
   uint64_t stored_activations, stored_kv; // bytes
   uint64_t prefetched, copied_async;      // bytes
-  uint64_t loaded[3][widths];             // bytes by Data and by width of the load
+  uint64_t loaded[4][widths];             // bytes by Data, or from shared memory, and by width of the load
 };
 
 // What the inline functions need of a thread; the rest of it is in runtime.hpp.
 struct Thread {
   Counts *counts; // of the stage it is in
   int index, block, blocks;
+  const char *shared; // the block's shared memory, to tell its loads from those of global memory
+  size_t shared_bytes;
 };
 extern thread_local Thread *current;
 
@@ -34,6 +38,8 @@ struct Launch {
   uint16_t *weights, *cache;
   float *scratch;
   uint32_t *state;
+  int steps;        // tokens to decode in this launch
+  int stage, layer; // what to do, for a kernel that does one stage at a time
   int blocks, workers; // workers: how many blocks run at the same time
   uint64_t seed;       // of the order in which lanes, warps and blocks run
   double timeout;      // seconds
@@ -58,6 +64,7 @@ inline Site here(const char *file = __builtin_FILE(), int line = __builtin_LINE(
 
 void mark(int stage, int layer);
 void block_barrier(Site site);
+void named_barrier(int id, int threads, bool wait, Site site);
 uint32_t exchange(uint32_t value, int lane_mask, Site site);
 void spin_pause(Site site);
 void progressed();
@@ -67,6 +74,12 @@ void copy_commit();
 void copy_wait(int newest);
 
 template <int Bytes> constexpr int width_index = Bytes == 2 ? 0 : Bytes == 4 ? 1 : Bytes == 8 ? 2 : 3;
+
+template <int Bytes> inline void count_load(int kind, const void *from) {
+  const Thread &self = *current;
+  const bool shared = static_cast<size_t>(static_cast<const char *>(from) - self.shared) < self.shared_bytes;
+  self.counts->loaded[shared ? from_shared : kind][width_index<Bytes>] += Bytes;
+}
 
 inline void check_aligned(const void *address, size_t bytes, Site site) {
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0) trap("misaligned access", site);

@@ -35,7 +35,7 @@ inline void sincos_turns(double turns, double *sine, double *cosine) {
 
 template <Data Kind, int Bytes> inline Packet<Bytes> load(const void *from, host::Site site = host::here()) {
   host::check_aligned(from, Bytes, site);
-  host::current->counts->loaded[static_cast<int>(Kind)][host::width_index<Bytes>] += Bytes;
+  host::count_load<Bytes>(static_cast<int>(Kind), from);
   Packet<Bytes> packet;
   memcpy(packet.word, from, Bytes);
   return packet;
@@ -45,11 +45,11 @@ inline Packet<Bytes> load_weights(const bf16 *from, host::Site site = host::here
   return load<Data::weights, Bytes>(from, site);
 }
 inline float load_weight(const bf16 *from) {
-  host::current->counts->loaded[static_cast<int>(Data::weights)][0] += 2;
+  host::count_load<2>(static_cast<int>(Data::weights), from);
   return as_float(static_cast<unsigned>(*from) << 16);
 }
 inline float load_activation(const float *from) {
-  host::current->counts->loaded[static_cast<int>(Data::activations)][1] += 4;
+  host::count_load<4>(static_cast<int>(Data::activations), from);
   return *from;
 }
 inline void store_activation(float *to, float value) {
@@ -61,7 +61,16 @@ inline void store_kv(bf16 *to, bf16 value) {
   *to = value;
 }
 
+inline void prefetch_l2(const void *) { host::current->counts->prefetched += host::line_bytes; }
+
 inline void block_barrier(host::Site site = host::here()) { host::block_barrier(site); }
+inline void named_sync(int id, int threads, host::Site site = host::here()) {
+  host::named_barrier(id, threads, true, site);
+}
+inline void named_arrive(int id, int threads, host::Site site = host::here()) {
+  host::named_barrier(id, threads, false, site);
+}
+inline void warp_barrier(host::Site site = host::here()) { host::exchange(0, 0, site); }
 inline float shuffle_xor(float value, int mask, host::Site site = host::here()) {
   return as_float(host::exchange(as_bits(value), mask, site));
 }
@@ -76,6 +85,23 @@ inline unsigned add_acq_rel(unsigned *word, unsigned value) {
   return before;
 }
 inline unsigned load_acquire(const unsigned *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+inline void store_release(unsigned *word, unsigned value) {
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+  host::progressed();
+}
+inline void max_relaxed(unsigned long long *word, unsigned long long value) {
+  ++host::current->counts->atomics;
+  unsigned long long seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (seen < value && !__atomic_compare_exchange_n(word, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  host::progressed();
+}
+inline unsigned long long exchange_relaxed(unsigned long long *word, unsigned long long value) {
+  ++host::current->counts->atomics;
+  const unsigned long long before = __atomic_exchange_n(word, value, __ATOMIC_RELAXED);
+  host::progressed();
+  return before;
+}
 inline void spin_pause(host::Site site = host::here()) { host::spin_pause(site); }
 [[noreturn]] inline void trap(host::Site site = host::here()) { host::trap("trap", site); }
 
@@ -88,11 +114,21 @@ template <int Newest> inline void copy_wait() { host::copy_wait(Newest); }
 
 } // namespace port
 
-#define KERNEL_ENTRY(Kernel, Threads)                                                                                  \
+#define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
+  HOST_ENTRY(Kernel, Threads, run<Kernel>(l.weights, l.cache, l.scratch, l.state, shared, l.steps))
+
+// The twelve stages share one entry; the launch says which of them it is.
+#define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
+  inline void stage_##S(const host::Launch &l, void *shared) {                                                         \
+    run_stage<Kernel, Stage::S>(l.weights, l.cache, l.scratch, l.state, shared, l.layer);                              \
+  }
+#define STAGE_TABLE(Kernel, Threads, ...)                                                                              \
+  constexpr void (*stage_table[])(const host::Launch &, void *) = {__VA_ARGS__};                                       \
+  HOST_ENTRY(Kernel, Threads, stage_table[l.stage](l, shared))
+
+#define HOST_ENTRY(Kernel, Threads, call)                                                                              \
   extern "C" {                                                                                                         \
   extern const host::Entry lab_entry;                                                                                  \
-  const host::Entry lab_entry = {Threads, sizeof(typename Kernel::Shared), [](const host::Launch &l, void *shared) {   \
-                                   run<Kernel>(l.weights, l.cache, l.scratch, l.state,                                 \
-                                               *static_cast<typename Kernel::Shared *>(shared));                       \
-                                 }};                                                                                   \
+  const host::Entry lab_entry = {Threads, sizeof(typename Kernel::Shared),                                             \
+                                 [](const host::Launch &l, void *shared) { call; }};                                   \
   }

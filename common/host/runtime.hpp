@@ -22,10 +22,11 @@ extern "C" const host::Entry lab_entry;
 namespace host {
 
 constexpr size_t stack_bytes = (64 << 10) + 576; // not a power of two: the tops of all stacks would share cache sets
+constexpr int named_barriers = 16;
 constexpr size_t guard_bytes = 256; // of canary on both sides of shared memory
 constexpr unsigned char canary = 0xa5, poison = 0xff;
 
-enum class Wait : uint8_t { ready, warp, block, spin, ended };
+enum class Wait : uint8_t { ready, warp, block, named, spin, ended };
 enum Status { finished = 0, stuck = 1, timed_out = 2, trapped = 3, corrupted = 4 };
 
 struct Copy {
@@ -40,6 +41,7 @@ struct Fiber : Thread {
   uint8_t parity; // of the warp exchange it comes to next
   Site site;
   int stage, layer;
+  int barrier; // the named one it waits at
   std::vector<Copy> copies;   // issued and not landed, oldest first
   std::vector<size_t> groups; // how many of them each committed group holds
 };
@@ -60,6 +62,7 @@ public:
   ~Block();
   void run();               // on the block's own OS thread
   void barrier(Site site);  // __syncthreads
+  void named_barrier(int id, int threads, bool wait, Site site); // bar.sync and bar.arrive
   uint32_t exchange(uint32_t value, int mask, Site site);
   void spin(Site site);
   void end();               // the running fiber is done
@@ -72,12 +75,12 @@ public:
 
 private:
   void wait(Wait kind, Site site);
-  void wake(Wait kind);
+  void wake(Wait kind, int id = 0);
   Fiber *next();
   void resume(Fiber &fiber);
 
   Grid &grid_;
-  int index_, arrived_ = 0, ended_ = 0;
+  int index_, arrived_ = 0, ended_ = 0, named_arrived_[named_barriers] = {}, named_expected_[named_barriers] = {};
   uint32_t ready_warps_ = 0, warp_order_ = 0; // slot = warp ^ order
   std::mt19937 random_;
   std::vector<Fiber> fibers_;

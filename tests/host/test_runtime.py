@@ -22,12 +22,12 @@ def kernel(model, body: str, shared: str = "", threads: int = 64) -> Source:
         [
             constants,
             *flatten(DEVICE / "decode.cuh", set()),
-            f"struct Kernel {{ struct Shared {{ {shared} int unused; }}; static DEVICE void step(const Context &c) {{",
+            f"struct Kernel {{ struct Shared {{ {shared} int unused; }}; static DEVICE void decode(const Context &c, int) {{",
             "  Shared &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;",
             '#line 1 "test"',
             body,
             "} };",
-            f"KERNEL_ENTRY(Kernel, {threads})",
+            f"KERNEL_ENTRY(Kernel, {threads}, 1)",
         ]
     )
     return dataclasses.replace(base, text=text)
@@ -141,6 +141,34 @@ def test_shuffles_exchange_within_the_warp(launch):
     )
     assert session.scratch()[:64].tolist() == [float(t ^ 5) for t in range(64)]
     assert session.counts().total("shuffles") == 2 * 3  # a warp's shuffle is one
+
+
+NAMED = """if (port::block() != 0) return;
+    if (warp() == 1) {{ s.a[lane()] = lane(); port::named_arrive(1, {arrive}); }}
+    else {{ port::named_sync(1, {sync}); out[lane()] = s.a[lane() ^ 1]; }}"""
+
+
+def test_named_barrier_lets_its_number_through(launch):
+    """Warp 0 waits until warp 1 has arrived; warp 1 does not wait."""
+    session = launch(NAMED.format(arrive=64, sync=64), shared="float a[32];")
+    assert session.scratch()[:32].tolist() == [float(t ^ 1) for t in range(32)]
+
+
+def test_named_barrier_short_of_a_warp_is_reported(launch):
+    with pytest.raises(Hung) as hung:
+        launch(NAMED.format(arrive=96, sync=96), shared="float a[32];")
+    assert "32 threads (first 0) wait at a named barrier" in hung.value.report
+
+
+def test_named_barrier_with_two_opinions_is_reported(launch):
+    with pytest.raises(Crashed, match="disagree about how many"):
+        launch(NAMED.format(arrive=64, sync=96), shared="float a[32];")
+
+
+def test_loads_from_shared_memory_are_counted_apart(launch):
+    session = launch("s.a[port::thread()] = 1; out[port::thread()] = port::load_activation(s.a + port::thread());", "float a[64];")
+    assert session.counts().bytes_by_width("shared") == {32: 4 * 3 * 64}
+    assert session.counts().loaded("activations") == 0
 
 
 def test_counts_are_exact(launch):
