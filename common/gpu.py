@@ -1,0 +1,82 @@
+"""What NVML says about a GPU: facts for the record, and readings while something is measured."""
+
+from collections.abc import Callable
+from typing import Any
+
+# Bits of NVML's clock event reasons. `idle` and the settings a person chose are no throttling.
+THROTTLE = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+
+
+class Gpu:
+    """One GPU. What a GPU or a driver does not tell is None."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    @classmethod
+    def find(cls, bus_id: str | None = None) -> "Gpu | None":
+        """The GPU at a PCI bus id, as the CUDA runtime gives it, else the first one; None without NVML or a driver."""
+        try:
+            import pynvml
+        except ImportError:
+            return None
+        try:
+            pynvml.nvmlInit()
+            if bus_id is None:
+                return cls(pynvml.nvmlDeviceGetHandleByIndex(0))
+            return cls(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()))
+        except pynvml.NVMLError:
+            return None
+
+    def facts(self) -> dict[str, Any]:
+        """Name, driver and limits: what does not change during a run. No serial number, and no uuid."""
+        import pynvml as nvml
+
+        capability = self._ask(nvml.nvmlDeviceGetCudaComputeCapability)
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo)
+        limit = self._ask(nvml.nvmlDeviceGetEnforcedPowerLimit)
+        return {
+            "name": _text(self._ask(nvml.nvmlDeviceGetName)),
+            "arch": capability and "sm_{}{}".format(*capability),
+            "memory_bytes": memory and memory.total,
+            "driver": _text(nvml.nvmlSystemGetDriverVersion()),
+            "power_limit_w": limit and limit / 1000,
+            "max_sm_mhz": self._ask(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+            "max_memory_mhz": self._ask(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
+        }
+
+    def reading(self) -> dict[str, Any]:
+        """Clocks in MHz, power in W, temperature in degrees C, and what holds the clocks down, now."""
+        import pynvml as nvml
+
+        power = self._ask(nvml.nvmlDeviceGetPowerUsage)
+        bits = self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
+        return {
+            "sm_mhz": self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            "memory_mhz": self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+            "power_w": power and power / 1000,
+            "temperature_c": self._ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            "throttled": [name for bit, name in THROTTLE.items() if bits & bit],
+        }
+
+    def _ask(self, question: Callable[..., Any], *details: Any) -> Any:
+        import pynvml
+
+        try:
+            return question(self._handle, *details)
+        except pynvml.NVMLError:
+            return None
+
+
+def _text(value: str | bytes | None) -> str | None:
+    """Old bindings answer in bytes."""
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,180 @@
+"""The race, run with sessions that answer made-up seconds: no clock is read here."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from common.config import Timing
+from common.errors import LabError
+from common.model import Model
+from experiments.bandwidth import Ceiling
+from experiments.measure import REPEATS, Contender, Measurement, measure
+
+MODEL = Model("made_up", 64, 128, 2, 4, 2, 16, 256, 512, 1e6, 1e-6, True)
+TIMING = Timing(warmup=20, steps=8, rounds=12, max_rounds=60, interval=0.5, tokens=32, positions=None, ladder=(1, 10))
+CEILING = Ceiling(best=1e12, median=0.9e12, size=1 << 30, last_level_cache=0, seconds=(1e-3,))
+
+
+class Machine:
+    """Time as the sessions on one GPU see it: `slowdown(run)` holds for all of them, run after run."""
+
+    def __init__(self, seed: int, noise: float = 0.0, slowdown=lambda run: 1.0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.noise, self.slowdown, self.runs = noise, slowdown, 0
+        self.calls: list[tuple[str, int, int]] = []
+
+    def kernel(self, name: str, seconds: float) -> "FakeSession":
+        return FakeSession(self, name, seconds)
+
+
+@dataclasses.dataclass
+class FakeSession:
+    machine: Machine
+    name: str
+    seconds: float
+
+    def time(self, steps: int, repeats: int) -> list[float]:
+        self.machine.calls.append((self.name, steps, repeats))
+        out = []
+        for _ in range(repeats):
+            self.machine.runs += 1
+            noise = math.exp(self.machine.rng.normal() * self.machine.noise)
+            out.append(self.seconds * noise * self.machine.slowdown(self.machine.runs))
+        return out
+
+
+def race(
+    machine: Machine, child: float = 1e-3, parent: float = 1e-3, position: int = 10, **options
+) -> list[Measurement]:
+    contenders = [
+        Contender((), machine.kernel("baseline", parent), None, lambda: None),
+        Contender(("vec128",), machine.kernel("vec128", child), (), lambda: None),
+    ]
+    arguments = {"steps": 8, "timing": TIMING, "ceiling": CEILING} | options
+    return measure(contenders, MODEL, position, **arguments)
+
+
+def test_figures_worked_by_hand():
+    parent, child = race(Machine(0), child=0.5e-3)
+    assert parent.stack == ()
+    assert parent.seconds.median == 1e-3
+    assert parent.verdict is None
+    assert parent.comparison is None
+    assert (child.verdict, child.comparison.effect) == ("FASTER", -0.5)
+    assert child.samples == (0.5e-3,) * TIMING.rounds
+    # embed is tied: layers * ((64+2*32)*64 + 64*64 + 3*64*128) + 256*64 weights of 2 bytes; a position of the cache is
+    # layers * (key and value) * 32 * 2 bytes; positions 10 to 17 read 11 to 18 of them
+    weights = 2 * (2 * (128 * 64 + 64 * 64 + 3 * 64 * 128) + 256 * 64)
+    assert child.bytes_per_step == weights + 2 * 2 * 32 * 2 * 14.5
+    assert child.bandwidth == child.bytes_per_step / 0.5e-3
+    assert child.of_ceiling == child.bandwidth / 1e12
+    assert (child.position, child.steps) == (10, 8)
+
+
+def test_rounds_take_turns_and_the_order_turns_around():
+    machine = Machine(0)
+    race(machine)
+    names = [name for name, _, repeats in machine.calls]
+    assert machine.calls[:2] == [("baseline", 8, 3), ("vec128", 8, 3)]  # 20 steps of warm-up are three runs of 8
+    rounds = list(zip(names[2::2], names[3::2], strict=True))
+    assert rounds[:3] == [("baseline", "vec128"), ("vec128", "baseline"), ("baseline", "vec128")]
+    assert all(call[1:] == (8, REPEATS) for call in machine.calls[2:])
+    assert len(rounds) == TIMING.rounds
+
+
+def test_it_goes_on_until_the_figures_are_firm(seed):
+    quiet, noisy = Machine(seed, noise=0.0005), Machine(seed, noise=0.012)
+    progress: list[tuple[int, int]] = []
+    assert race(quiet)[1].verdict == "SAME", seed
+    found = race(noisy, timing=dataclasses.replace(TIMING, max_rounds=400), on_round=lambda *now: progress.append(now))
+    rounds = len(found[0].samples)
+    assert len(quiet.calls) == 2 + 2 * TIMING.rounds
+    assert TIMING.rounds < rounds <= 400, seed
+    assert progress == [(number, 400) for number in range(1, rounds + 1)]
+    if rounds < 400:
+        assert all(figure.seconds.half_width <= 0.005 for figure in found), seed
+
+
+def test_noise_that_does_not_settle_is_unstable(seed):
+    found = race(Machine(seed, noise=0.3))
+    assert [figure.verdict for figure in found] == ["UNSTABLE", "UNSTABLE"], seed
+    assert all(len(figure.samples) == TIMING.max_rounds for figure in found)
+
+
+def test_throttling_half_way_is_unstable_though_the_pair_is_clear(seed):
+    runs = TIMING.rounds * REPEATS
+    machine = Machine(seed, noise=0.001, slowdown=lambda run: 1.0 if run // runs % 2 else 1.25)
+    parent, child = race(machine, child=0.9e-3)
+    assert (parent.verdict, child.verdict) == ("UNSTABLE", "UNSTABLE"), seed
+    assert child.comparison.verdict == "FASTER", seed
+    assert child.comparison.effect == pytest.approx(-0.1, abs=0.01), seed
+
+
+def test_a_stack_races_itself():
+    machine = Machine(0)
+    contenders = [
+        Contender(("vec128",), machine.kernel("first", 1e-3), None, lambda: None),
+        Contender(("vec128",), machine.kernel("second", 1e-3), ("vec128",), lambda: None),
+    ]
+    first, second = measure(contenders, MODEL, 10, 8, TIMING, CEILING)
+    assert (first.verdict, second.verdict) == (None, "SAME")
+    assert {name for name, _, _ in machine.calls} == {"first", "second"}
+
+
+def test_slow_drift_does_not_make_one_of_two_equal_kernels_faster(seed):
+    machine = Machine(seed, noise=0.0005, slowdown=lambda run: 1 + 0.0002 * run)
+    assert race(machine)[1].comparison.verdict == "SAME", seed
+
+
+def test_a_figure_above_the_ceiling_is_implausible():
+    weights = 2 * MODEL.matrix_weights
+    found = race(Machine(0), child=weights / 2e12, parent=weights / 0.5e12)
+    assert [figure.verdict for figure in found] == [None, "IMPLAUSIBLE"]
+    cached = dataclasses.replace(CEILING, last_level_cache=10 * weights)
+    assert race(Machine(0), child=weights / 2e12, parent=weights / 0.5e12, ceiling=cached)[1].verdict == "FASTER"
+
+
+def test_steps_end_where_the_cache_ends():
+    machine = Machine(0)
+    found = race(machine, position=MODEL.positions - 3)
+    assert found[0].steps == 3
+    assert {steps for _, steps, _ in machine.calls} == {3}
+    assert found[0].bytes_per_step == MODEL.bytes_per_token(MODEL.positions - 2)
+
+
+def test_outputs_of_timed_launches_are_checked_after_the_last():
+    machine = Machine(0)
+    seen: list[int] = []
+
+    def wrong() -> None:
+        raise LabError("token 5 is not 7", "see the record")
+
+    def check() -> None:
+        seen.append(len(machine.calls))
+
+    baseline = Contender((), machine.kernel("baseline", 1e-3), None, check)
+    measure([baseline], MODEL, 1, 8, TIMING, CEILING)
+    assert seen == [len(machine.calls)]
+    with pytest.raises(LabError, match="token 5"):
+        measure([dataclasses.replace(baseline, check=wrong)], MODEL, 1, 8, TIMING, CEILING)
+
+
+def test_readings_of_the_gpu_are_kept_round_by_round():
+    class Gpu:
+        temperature = 40
+
+        def reading(self) -> dict:
+            self.temperature += 1
+            return {"temperature_c": self.temperature, "throttled": []}
+
+    found = race(Machine(0), gpu=Gpu())
+    assert [reading["temperature_c"] for reading in found[0].readings] == list(range(41, 41 + TIMING.rounds))
+
+
+def test_a_kernel_against_itself_fifty_times(seed):
+    verdicts = []
+    for attempt in range(50):
+        verdicts.append(race(Machine(seed + attempt, noise=0.003))[1].verdict)
+    assert sum(verdict in ("FASTER", "SLOWER") for verdict in verdicts) <= 2, (verdicts, seed)

@@ -1,0 +1,132 @@
+"""Provenance against git itself, and against an NVML whose answers are known."""
+
+import getpass
+import json
+import platform
+import re
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from common import provenance
+from common.gpu import Gpu
+
+
+def commit(folder: Path) -> str:
+    def run(*words: str) -> str:
+        identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        return subprocess.run(
+            ["git", "-C", folder, *identity, *words], check=True, capture_output=True, text=True
+        ).stdout
+
+    run("add", "-A")
+    run("commit", "-q", "--allow-empty", "-m", "m")
+    return run("rev-parse", "HEAD").strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    return tmp_path
+
+
+def test_commit_and_dirty_flag(checkout):
+    assert provenance.git(checkout) == {"commit": None, "dirty": False}
+    (checkout / "a.cu").write_text("1")
+    assert provenance.git(checkout) == {"commit": None, "dirty": True}
+    head = commit(checkout)
+    assert provenance.git(checkout) == {"commit": head, "dirty": False}
+    (checkout / "a.cu").write_text("2")
+    assert provenance.git(checkout) == {"commit": head, "dirty": True}
+    head = commit(checkout)
+    evidence = checkout / provenance.EVIDENCE
+    evidence.mkdir(parents=True)
+    (evidence / "records.jsonl").write_text("{}\n")
+    assert provenance.git(checkout) == {"commit": head, "dirty": False}
+
+
+def test_no_checkout_or_no_git_is_none(checkout, tmp_path_factory, monkeypatch):
+    inner = checkout / "unpacked"
+    inner.mkdir()
+    assert provenance.git(inner) is None  # the commit of some other project would be a lie
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
+    assert provenance.git(checkout) is None
+
+
+def test_it_is_complete_and_names_nobody(monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "experiments", f"weights={Path.home()}/model"])
+    monkeypatch.setenv("HOME", str(Path.home()))
+    found = provenance.provenance()
+    assert found["python"] == platform.python_version()
+    assert found["machine"] == platform.machine()
+    assert found["torch"] == __import__("torch").__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", found["nvrtc"])
+    assert abs(datetime.fromisoformat(found["time"]) - datetime.now(UTC)) < timedelta(minutes=5)
+    text = json.dumps(found)
+    if len(str(Path.home())) > 1:
+        assert found["command"] == "python -m experiments weights=~/model"
+        assert str(Path.home()) not in text
+    for private in {socket.gethostname(), getpass.getuser()} - {"root", "localhost"}:
+        assert not re.search(rf"\b{re.escape(private)}\b", text)
+
+
+def test_without_a_driver_there_is_no_gpu(monkeypatch):
+    pynvml = pytest.importorskip("pynvml")
+
+    def fail() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", fail)
+    assert Gpu.find() is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert Gpu.find() is None
+
+
+def test_facts_and_readings_in_their_units(monkeypatch):
+    nvml = pytest.importorskip("pynvml")
+
+    def unsupported(*_: object) -> None:
+        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetHandleByPciBusId": lambda bus: {b"0000:01:00.0": "handle"}[bus],
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: (9, 0),
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=5 << 30),
+        "nvmlDeviceGetEnforcedPowerLimit": unsupported,
+        "nvmlDeviceGetName": lambda handle: b"NVIDIA Something",
+        "nvmlSystemGetDriverVersion": lambda: "580.1",
+        "nvmlDeviceGetMaxClockInfo": lambda handle, which: {nvml.NVML_CLOCK_SM: 1980, nvml.NVML_CLOCK_MEM: 3201}[which],
+        "nvmlDeviceGetClockInfo": lambda handle, which: {nvml.NVML_CLOCK_SM: 1500, nvml.NVML_CLOCK_MEM: 3200}[which],
+        "nvmlDeviceGetPowerUsage": lambda handle: 123_456,
+        "nvmlDeviceGetTemperature": lambda handle, sensor: 61,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: (
+            nvml.nvmlClocksThrottleReasonSwPowerCap
+            | nvml.nvmlClocksThrottleReasonHwThermalSlowdown
+            | nvml.nvmlClocksThrottleReasonGpuIdle
+        ),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(nvml, name, answer)
+    gpu = Gpu.find("0000:01:00.0")
+    assert gpu.facts() == {
+        "name": "NVIDIA Something",
+        "arch": "sm_90",
+        "memory_bytes": 5 << 30,
+        "driver": "580.1",
+        "power_limit_w": None,
+        "max_sm_mhz": 1980,
+        "max_memory_mhz": 3201,
+    }
+    assert gpu.reading() == {
+        "sm_mhz": 1500,
+        "memory_mhz": 3200,
+        "power_w": 123.456,
+        "temperature_c": 61,
+        "throttled": ["power cap", "hardware thermal"],
+    }

@@ -1,0 +1,132 @@
+"""Statistics against cases worked by hand, exact probabilities, and samples whose truth is known."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from experiments.statistics import (
+    LEAST_EFFECT,
+    SHOWN_CONFIDENCE,
+    compare,
+    estimate,
+    implausible,
+    least_pairs,
+    median_interval,
+)
+
+PAIRS = 50
+
+
+def timings(rng: np.random.Generator, rounds: int, spread: float) -> np.ndarray:
+    """Seconds of rounds as a GPU gives them: skewed noise that lasts a few rounds, and a few outliers upwards."""
+    noise = np.zeros(rounds)
+    for i in range(rounds):
+        noise[i] = (0.3 * noise[i - 1] if i else 0) + rng.normal() * spread
+    outliers = (rng.random(rounds) < 0.05) * rng.exponential(0.05, rounds)
+    return 1e-3 * np.exp(noise + outliers)
+
+
+def test_median_and_interval_of_equal_samples():
+    one = estimate([2.0] * 9)
+    assert (one.median, one.low, one.high, one.half_width) == (2.0, 2.0, 2.0, 0.0)
+    assert estimate([1.0, 9.0, 2.0]).median == 2.0
+    with pytest.raises(ValueError, match="no samples"):
+        estimate([])
+
+
+def test_the_interval_lies_within_the_samples_and_repeats_with_its_seed(seed):
+    samples = np.random.default_rng(seed).normal(size=40)
+    low, high = median_interval(samples, seed=seed)
+    assert samples.min() <= low <= np.median(samples) <= high <= samples.max(), seed
+    assert (low, high) == median_interval(samples, seed=seed)
+
+
+def test_the_interval_covers_the_true_median_about_as_often_as_it_says(seed):
+    rng = np.random.default_rng(seed)
+    tries = 400
+    truth = math.log(2)  # median of the exponential distribution
+    hits = 0
+    for _ in range(tries):
+        low, high = median_interval(rng.exponential(size=30))
+        hits += low <= truth <= high
+    # Six standard deviations of the binomial below; the bootstrap is known to cover a few percent less than it says.
+    least = SHOWN_CONFIDENCE - 0.03 - 6 * math.sqrt(0.05 * 0.95 / tries)
+    assert least < hits / tries < 1, (hits, seed)  # an interval that always covers says nothing
+
+
+def test_half_width_is_relative():
+    samples = [1.0] * 50 + [3.0] * 50
+    figure = estimate(samples)
+    assert figure.median == 2.0
+    assert (figure.low, figure.high) == (1.0, 3.0)
+    assert figure.half_width == 0.5
+
+
+def test_fewest_pairs():
+    # 2 * 0.5**n <= 1 - confidence, worked by hand
+    assert least_pairs(0.5) == 2
+    assert least_pairs(0.95) == 6
+    assert least_pairs(0.99) == 8
+    assert least_pairs(0.999) == 11
+
+
+def test_too_few_rounds_are_never_decided():
+    few = least_pairs() - 1
+    assert compare([1.0] * few, [2.0] * few).verdict == "UNSTABLE"
+    assert compare([1.0] * (few + 1), [2.0] * (few + 1)).verdict == "SLOWER"
+    with pytest.raises(ValueError, match="3 samples of the parent, 2"):
+        compare([1.0] * 3, [1.0] * 2)
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.005, 0.02])
+@pytest.mark.parametrize("rounds", [12, 40])
+def test_a_kernel_against_itself_is_not_faster_or_slower(spread, rounds, seed):
+    rng = np.random.default_rng(seed)
+    verdicts = Counter(
+        compare(timings(rng, rounds, spread), timings(rng, rounds, spread)).verdict for _ in range(PAIRS)
+    )
+    wrong = verdicts["FASTER"] + verdicts["SLOWER"]
+    assert wrong <= 2, (verdicts, seed)
+    if spread == 0.001 and rounds == 40:
+        assert verdicts["SAME"] >= 48, (verdicts, seed)
+    if spread == 0.02:
+        assert verdicts["SAME"] <= 2, (verdicts, seed)  # too noisy to claim equality either
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(0.97, "FASTER"), (1.03, "SLOWER")])
+def test_a_true_difference_is_found(factor, verdict, seed):
+    rng = np.random.default_rng(seed)
+    found = Counter(compare(timings(rng, 40, 0.004), factor * timings(rng, 40, 0.004)).verdict for _ in range(PAIRS))
+    assert found[verdict] == PAIRS, (found, seed)
+    one = compare(timings(rng, 40, 0.001), factor * timings(rng, 40, 0.001))
+    assert one.low <= factor - 1 <= one.high or abs(one.effect - (factor - 1)) < 0.002, (one, seed)
+
+
+def test_a_difference_too_small_to_matter_is_the_same(seed):
+    rng = np.random.default_rng(seed)
+    parent = timings(rng, 200, 0.0002)
+    one = compare(parent, parent * (1 + LEAST_EFFECT / 2))
+    assert one.low > 0
+    assert one.verdict == "SAME", (one, seed)
+
+
+def test_what_slows_both_drops_out(seed):
+    """A GPU that heats up: 20 % slower at the end, far more than the 2 % between the two kernels."""
+    rng = np.random.default_rng(seed)
+    heat = np.linspace(1, 1.2, 40)
+    parent, child = timings(rng, 40, 0.002) * heat, 0.98 * timings(rng, 40, 0.002) * heat
+    assert compare(parent, child).verdict == "FASTER", seed
+    assert estimate(parent).half_width > 0.01, seed
+
+
+def test_implausible_is_above_what_memory_can_give():
+    # 1.192 GB at 4.57 TB/s take 260.8 us
+    assert implausible(1.192e9, 260e-6, 4.57e12)
+    assert not implausible(1.192e9, 261e-6, 4.57e12)
+    # 50 MB of it may still lie in L2: 249.9 us
+    assert not implausible(1.192e9, 250e-6, 4.57e12, cached=50e6)
+    assert implausible(1.192e9, 249e-6, 4.57e12, cached=50e6)
+    # a model that fits into L2 altogether is bound by something else
+    assert not implausible(1e6, 1e-9, 4.57e12, cached=50e6)
