@@ -1,0 +1,187 @@
+"""A session without a device: one decode step in fp32 NumPy, the way a kernel does it, with a fault on request.
+
+Nothing is shared with the reference: dot products are summed lane by lane and then in a tree, softmax is online over
+tiles, everything is fp32. So where it passes, the reference and the tolerances are right for a real kernel, too.
+"""
+
+import numpy as np
+import torch
+
+from common.layout import Layout
+from common.model import Model
+
+LANES, TILE = 8, 8
+
+
+def dot(matrix: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Row sums of matrix * x in fp32: sequentially in each lane, then by halves."""
+    lanes = np.add.accumulate((matrix * x).reshape(*matrix.shape[:-1], -1, LANES), axis=-2)[..., -1, :]
+    while lanes.shape[-1] > 1:
+        half = lanes.shape[-1] // 2
+        lanes = lanes[..., :half] + lanes[..., half:]
+    return lanes[..., 0]
+
+
+class FakeSession:
+    """Obeys common.devices.Session. `fault` names one mistake of `_step`, made in layer `at` where it has a layer."""
+
+    blocks = 1
+
+    def __init__(self, model: Model, weights: torch.Tensor, fault: str = "", at: int = 0) -> None:
+        self.model, self.layout, self.fault, self.at = model, Layout(model), fault, at
+        self._weights = weights.float().numpy()
+        self._launches = 0
+
+    def reset(self, ids, position, cache=None, forced=0) -> None:
+        layout = self.layout
+        self._scratch = torch.full((layout.scratch_size,), torch.nan)
+        self._cache = torch.full(layout.cache.shape, torch.nan, dtype=torch.bfloat16)
+        if cache is not None:
+            self._cache[:, :, :, :position] = cache[:, :, :, :position]
+        self._state = torch.zeros(layout.state_size, dtype=torch.int32)
+        self._words("ids").fill_(-1)[: len(ids)] = torch.tensor(ids)
+        self._words("position").fill_(position)
+        self._words("prompt_length").fill_(max(forced, position + 1))
+        if self.fault == "scratch kept":
+            self._scratch[5] = 0
+
+    def run(self, steps=1) -> None:
+        self._launches += 1
+        for step in range(steps):
+            self._step(queued=step > 0)
+
+    def scratch(self) -> torch.Tensor:
+        return self._scratch.clone()
+
+    def cache(self) -> torch.Tensor:
+        return self._cache.clone()
+
+    def state(self) -> torch.Tensor:
+        return self._state.clone()
+
+    def counts(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def _words(self, name: str) -> torch.Tensor:
+        slot = self.layout.state[name]
+        return self._state[slot.offset : slot.offset + slot.size]
+
+    def _weight(self, name: str, layer: int | None = None) -> np.ndarray:
+        slot = self.layout.weight(name, layer)
+        return self._weights[slot.offset : slot.offset + slot.size].reshape(slot.shape)
+
+    def _leave(self, stage: str, layer: int | None, value: np.ndarray) -> np.ndarray:
+        slot = self.layout.tap(stage, layer)
+        if self.fault != f"no {stage} tap" or layer != self.at:
+            self._scratch[slot.offset : slot.offset + slot.size] = torch.from_numpy(value.ravel())
+        return value
+
+    def _wrong(self, fault: str, layer: int | None = None) -> bool:
+        return self.fault == fault and layer in (None, self.at)
+
+    def _norm(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        eps = np.float32(1e-4 if self._wrong("eps") else self.model.rms_eps)
+        scale = 1 / np.sqrt(dot(x, x) / np.float32(x.shape[-1]) + eps)
+        return x * scale[..., None] * weight
+
+    def _attend(self, query: np.ndarray, layer: int, position: int, own: np.ndarray) -> np.ndarray:
+        m = self.model
+        heads = np.arange(m.heads)
+        kv = heads % m.kv_heads if self._wrong("gqa map", layer) else heads // (m.heads // m.kv_heads)
+        known = self._cache[layer, :, kv, : position + 1].float().numpy()
+        if self._wrong("unrounded entry", layer):
+            known[:, :, position] = own[:, kv]
+        if self._wrong("stale row", layer) and position:
+            known[:, :, position] = known[:, :, position - 1]
+        limit = position if self._wrong("last position left out", layer) and position else position + 1
+        top = np.full(m.heads, np.float32(-np.inf))
+        total, out = np.zeros(m.heads, np.float32), np.zeros((m.heads, m.head_dim), np.float32)
+        for start in range(0, limit, TILE):
+            keys, values = known[:, :, start : min(start + TILE, limit)]
+            score = dot(keys, query[:, None]) * np.float32(m.head_dim**-0.5)
+            peak = np.maximum(top, score.max(1))
+            if self._wrong("softmax without maximum", layer):
+                peak = np.zeros_like(peak)
+            decay, share = np.exp(top - peak) * np.isfinite(top), np.exp(score - peak[:, None])
+            total = total * decay + share.sum(1)
+            out = out * decay[:, None] + np.add.accumulate(share[:, :, None] * values, axis=1)[:, -1]
+            top = peak
+        return (out / total[:, None]).ravel()
+
+    @np.errstate(all="ignore")
+    def _step(self, queued: bool) -> None:
+        m = self.model
+        position = int(self._words("position"))
+        token = int(self._words("ids")[position - (self.fault == "queued token stale" and queued)])
+        x = self._leave("embed", None, self._weight("embed")[token])
+        theta = 1e4 if self._wrong("theta") else m.rope_theta
+        turned = position + (self.fault == "rope position")
+        angles = turned * theta ** (-np.arange(0, m.head_dim, 2) / m.head_dim)
+        cos, sin = self._leave("rope", None, np.stack((np.cos(angles), np.sin(angles))).astype(np.float32))
+
+        def rotate(heads: np.ndarray) -> np.ndarray:
+            first, second = np.split(heads, 2, axis=-1)
+            if self._wrong("rope pairing"):
+                first, second = heads[:, 0::2], heads[:, 1::2]
+            return np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1)
+
+        for i in range(m.layers):
+            other = (i + 1) % m.layers if self._wrong("norm of another layer", i) else i
+            normed = self._leave("input_norm", i, self._norm(x, self._weight("input_norm", other)))
+            qkv = dot(self._weight("qkv", i), normed)
+            if self._wrong("last row dropped", i):
+                qkv[-1] = 0
+            self._leave("qkv", i, qkv)
+            query, key, value = (part.reshape(-1, m.head_dim) for part in np.split(qkv, (m.query, m.query + m.kv)))
+            if not self._wrong("no QK-norm", i):
+                query, key = self._norm(query, self._weight("q_norm", i)), self._norm(key, self._weight("k_norm", i))
+            query, key = rotate(query), rotate(key)
+            self._leave("qk_norm_rope", i, query.ravel())
+
+            own = np.stack((key, value))
+            entry = torch.from_numpy(own).bfloat16()
+            if self._wrong("truncated entry", i):
+                entry = (torch.from_numpy(own).view(torch.int32) >> 16).to(torch.int16).view(torch.bfloat16)
+            row = min(position + self._wrong("entry a row later", i), m.positions - 1)
+            if not self._wrong("no value stored", i):
+                self._cache[i, 1, :, row] = entry[1]
+            self._cache[i, 0, :, row] = entry[0]
+
+            attention = self._leave("attention", i, self._attend(query, i, position, own))
+            if self._wrong("history touched", i) and position:
+                self._cache[i, 0, 0, 0, 3] = 7
+            if self._wrong("later position touched", i) and position + 1 < m.positions:
+                self._cache[i, 1, 0, position + 1, 0] = 7
+            branch = dot(self._weight("o", i), attention)
+            x = self._leave("o_proj", i, branch if self._wrong("o_proj residual", i) else x + branch)
+            normed = self._leave("post_norm", i, self._norm(x, self._weight("post_norm", i)))
+            gate, up = dot(self._weight("gate", i), normed), dot(self._weight("up", i), normed)
+            if self._wrong("gate and up swapped", i):
+                gate, up = up, gate
+            hidden = self._leave("gate_up", i, gate / (1 + np.exp(-gate)) * up)
+            branch = dot(self._weight("down", i), hidden)
+            x = self._leave("down", i, branch if self._wrong("down residual", i) else x + branch)
+
+        if self.fault == "nondeterministic" and self._launches % 2:
+            x[0] = np.nextafter(x[0], np.float32(np.inf))
+        logits = dot(
+            self._weight("lm_head"), self._leave("final_norm", None, self._norm(x, self._weight("final_norm")))
+        )
+        if self._wrong("logit NaN"):
+            logits[-1] = np.nan
+        self._leave("lm_head", None, logits)
+        self._choose(logits, position)
+
+    def _choose(self, logits: np.ndarray, position: int) -> None:
+        known = np.where(np.isnan(logits), np.float32(-np.inf), logits)
+        ties = np.flatnonzero(known == known.max())
+        token = int(ties[-1] if self._wrong("tie to the higher id") else ties[0]) + self._wrong("token off by one")
+        self._words("token").fill_(token)
+        self._words("position").add_(not self._wrong("position stands still"))
+        if position + 1 >= int(self._words("prompt_length")) or self._wrong("prompt overwritten"):
+            self._words("ids")[position + 1] = token
+        if self._wrong("older id overwritten"):
+            self._words("ids")[0] = token + 1

@@ -1,0 +1,199 @@
+"""The validator against a session that is right, and against the same session with one mistake each."""
+
+import dataclasses
+
+import pytest
+import torch
+from fake_session import FakeSession
+
+from common.check import FACTOR, compare_bits, rounding_error, tolerances, validate
+from common.layout import Layout
+from common.model import Model
+from common.reference import Reference, one_thread
+from common.scenarios import scenarios
+
+MODEL = Model("small", 32, 48, 2, 4, 2, 16, 40, 36, 1e6, 1e-6, False)
+
+
+def random_weights(model: Model, seed: int) -> torch.Tensor:
+    """bf16 weights with outputs near 1; the embedding is small, as in real models, so that eps matters."""
+    torch.manual_seed(seed)
+    layout = Layout(model)
+    flat = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
+    slots = [(name, None) for name in layout.global_weights]
+    slots += [(name, layer) for name in layout.layer_weights for layer in range(model.layers)]
+    for name, layer in slots:
+        slot = layout.weight(name, layer)
+        noise = torch.randn(slot.size)
+        scale = 0.03 if name == "embed" else slot.shape[-1] ** -0.5
+        flat[slot.offset : slot.offset + slot.size] = 1 + noise / 4 if len(slot.shape) == 1 else noise * scale
+    return flat
+
+
+def verdict(seed: int, fault: str = "", at: int = 0, model: Model = MODEL, quick: bool = False, **rest):
+    weights = random_weights(model, seed)
+    session = FakeSession(model, weights, fault, at)
+    return validate(session, weights, model, scenarios(model, seed, weights, quick), seed, **rest)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        MODEL,
+        Model("one_head", 8, 16, 1, 1, 1, 8, 11, 3, 1e4, 1e-5, True),
+        Model("odd", 72, 40, 3, 6, 2, 24, 53, 70, 5e5, 1e-6, True),
+        Model("one_position", 16, 16, 2, 3, 3, 8, 9, 1, 1e4, 1e-5, True),
+    ],
+    ids=lambda model: model.name,
+)
+def test_a_right_session_passes_every_scenario(model, seed):
+    found = verdict(seed, model=model)
+    assert found.passed, found
+    assert found.status == "PASSED"
+    assert 0 < found.worst.ratio < 1
+    assert str(seed) in str(found)
+    assert "\n" not in str(found)
+
+
+def test_200_clean_validations_without_a_false_alarm(seed):
+    with one_thread():
+        for i in range(200):
+            found = verdict(seed + i, quick=True)
+            assert found.passed, found
+
+
+# fault, layer, and the stage that must be named; a layer of None for stages outside the layers
+FAULTS = [
+    ("theta", 0, "rope", None),
+    ("rope position", 0, "rope", None),
+    ("eps", 0, "input_norm", 0),
+    ("norm of another layer", 1, "input_norm", 1),
+    ("last row dropped", 1, "qkv", 1),
+    ("no QK-norm", 1, "qk_norm_rope", 1),
+    ("rope pairing", 0, "qk_norm_rope", 0),
+    ("truncated entry", 1, "key", 1),
+    ("entry a row later", 1, "key", 1),
+    ("no value stored", 0, "value", 0),
+    ("unrounded entry", 1, "attention", 1),
+    ("stale row", 1, "attention", 1),
+    ("last position left out", 0, "attention", 0),
+    ("gqa map", 1, "attention", 1),
+    ("softmax without maximum", 0, "attention", 0),
+    ("o_proj residual", 1, "o_proj", 1),
+    ("gate and up swapped", 0, "gate_up", 0),
+    ("down residual", 1, "down", 1),
+    ("logit NaN", 0, "lm_head", None),
+    ("tie to the higher id", 0, "argmax", None),
+    ("token off by one", 0, "argmax", None),
+    ("history touched", 1, "cache", None),
+    ("later position touched", 0, "cache", None),
+    ("position stands still", 0, "state", None),
+    ("prompt overwritten", 0, "state", None),
+    ("older id overwritten", 0, "state", None),
+    ("scratch kept", 0, "reset", None),
+    *((f"no {stage} tap", 1, stage, 1) for stage in ("input_norm", "qkv", "qk_norm_rope", "attention", "o_proj")),
+    *((f"no {stage} tap", 1, stage, 1) for stage in ("post_norm", "gate_up", "down")),
+]
+
+
+@pytest.mark.parametrize(("fault", "at", "stage", "layer"), FAULTS)
+def test_a_fault_is_named_by_its_stage_and_layer(fault, at, stage, layer, seed):
+    weights = random_weights(MODEL, seed)
+    if fault == "tie to the higher id":  # every logit twice
+        slot = Layout(MODEL).weight("lm_head")
+        head = weights[slot.offset : slot.offset + slot.size].view(slot.shape)
+        head[1::2] = head[::2]
+        clean = validate(FakeSession(MODEL, weights), weights, MODEL, scenarios(MODEL, seed, weights), seed)
+        assert clean.passed, clean
+    session = FakeSession(MODEL, weights, fault, at)
+    found = validate(session, weights, MODEL, scenarios(MODEL, seed, weights), seed)
+    assert found.status == "MISMATCH", f"{fault} passed, seed {seed}"
+    assert (found.mismatch.stage, found.mismatch.layer) == (stage, layer), found
+    assert "scenario" in str(found)
+    assert "\n" not in str(found)
+
+
+def test_the_first_wrong_element_is_reported(seed):
+    m = MODEL
+    row = m.query + 2 * m.kv - 1
+    assert verdict(seed, "last row dropped", 1).mismatch.index == (row,)
+    assert verdict(seed, "logit NaN").mismatch.index == (m.vocab - 1,)
+    assert verdict(seed, "history touched", 1).mismatch.index == (1, 0, 0, 0, 3)
+    assert verdict(seed, "older id overwritten").mismatch.note.startswith("ids")
+
+
+def test_runs_that_differ_and_steps_that_need_the_host_are_seen(seed):
+    # The flipped bit is below every tolerance; the queued fault is right as long as the host waits between steps.
+    found = verdict(seed, "nondeterministic").mismatch
+    assert found.note.startswith("differs between runs")
+    assert found.stage == "final_norm"
+    found = verdict(seed, "queued token stale").mismatch
+    assert found.note.startswith("differs when its steps are queued")
+    assert found.stage == "embed"
+
+
+def test_an_untapped_stage_is_only_skipped_on_request(seed):
+    assert verdict(seed, "no gate_up tap", 1).mismatch.stage == "gate_up"
+    assert verdict(seed, "no gate_up tap", 1, untapped=frozenset({"gate_up"})).passed
+    without_logits = frozenset({"lm_head"})
+    assert verdict(seed, "no lm_head tap", None, untapped=without_logits).passed
+    assert verdict(seed, "token off by one", untapped=without_logits).mismatch.stage == "argmax"
+
+
+def test_bit_equality_with_a_parent(seed):
+    weights = random_weights(MODEL, seed)
+    parent = FakeSession(MODEL, weights)
+    assert compare_bits(FakeSession(MODEL, weights), parent, scenarios(MODEL, seed, weights)) is None
+    odd = FakeSession(MODEL, weights, "nondeterministic")  # in odd launches one ulp off
+    assert compare_bits(odd, parent, scenarios(MODEL, seed, weights)).stage == "final_norm"
+    other = FakeSession(MODEL, weights, "older id overwritten")
+    assert compare_bits(other, parent, scenarios(MODEL, seed, weights)).note.startswith("ids")
+
+
+def test_tolerances_by_hand(seed):
+    layout = Layout(MODEL)
+    weights = random_weights(MODEL, seed)
+    truth = Reference(MODEL, layout, weights).step(1, 0, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+    off = {tap: value.clone() for tap, value in truth.values.items()}
+    off["o_proj", 1][3] -= 0.5
+    runs = [truth, dataclasses.replace(truth, values=off), truth]
+    allowed = tolerances(truth, runs)
+    assert allowed["o_proj", 1] == FACTOR * 0.5
+    assert allowed["embed", None] == 0
+    assert allowed["rope", None] == FACTOR * 2**-24  # position 0: every cosine is 1
+
+
+def test_rounding_error_by_hand():
+    # bf16 near 1 has steps of 2^-7 above and 2^-8 below; near 0 the smallest step is 2^-133
+    got = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, -2.0, 0.0, torch.nan, torch.inf], dtype=torch.float64)
+    want = torch.tensor([1, 1 + 2**-8, 1 + 2**-7, 1 - 2**-9, 1 - 2**-8, -2 - 2**-6, 0, 0, 1], dtype=torch.float64)
+    error = rounding_error(got, want)
+    assert error[:7].tolist() == [0, 0, 2**-8, 0, 2**-9, 2**-7, 0]
+    assert error[7:].isnan().all()
+
+
+def test_every_float_is_accepted_as_its_own_rounding(seed):
+    torch.manual_seed(seed)
+    want = torch.randn(10000, dtype=torch.float64) * 2.0 ** torch.randint(-40, 40, (10000,))
+    assert rounding_error(want.float().bfloat16().double(), want).max() <= 0, seed
+    up = torch.nextafter(want.float().bfloat16(), torch.full((10000,), torch.inf, dtype=torch.bfloat16)).double()
+    # A neighbour is legal only for a want half way to it
+    assert (rounding_error(up, want) > 0).float().mean() > 0.99
+
+
+def test_scenarios_cover_what_they_promise(seed):
+    weights = random_weights(MODEL, seed)
+    made = list(scenarios(MODEL, seed, weights))
+    assert {0, 1, 15, 16, 17, 31, 32, 33, 35} <= {each.position for each in made}
+    assert sum(each.steps >= 3 for each in made) >= 3
+    assert any(len(each.ids) > each.position + 1 for each in made)
+    for each in made:
+        assert len(each.ids) > each.position
+        assert each.position + each.steps <= MODEL.positions
+        assert (each.history is None) == (each.position == 0)
+        if each.history is not None:
+            assert each.history[:, :, :, : each.position].isfinite().all()
+            assert each.history[:, :, :, each.position :].isnan().all()
+    again = list(scenarios(MODEL, seed, weights))
+    assert [(a.name, a.ids) for a in again] == [(b.name, b.ids) for b in made]
+    assert [a.name for a in scenarios(MODEL, seed, weights, quick=True)] == [b.name for b in made[:3]]

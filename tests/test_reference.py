@@ -1,0 +1,288 @@
+"""The reference against transformers' Qwen3 and against numbers worked out by hand."""
+
+import math
+from fractions import Fraction
+from types import ModuleType
+
+import pytest
+import torch
+from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
+from transformers.models.qwen3 import modeling_qwen3
+
+from common.errors import LabError
+from common.layout import Layout
+from common.model import Model
+from common.reference import Reference, attend, rms_norm, rope_table, rotate
+
+#          hidden intermediate layers heads kv head_dim vocab positions theta eps tied
+SHAPES = [
+    Model("grouped", 64, 96, 3, 4, 2, 16, 97, 48, 1e6, 1e-6, True),
+    Model("wide_heads", 32, 72, 2, 6, 2, 24, 51, 48, 1e4, 1e-5, False),
+    Model("one_kv_head", 48, 40, 4, 5, 1, 8, 33, 48, 5e5, 1e-3, True),
+    Model("no_groups", 40, 128, 2, 3, 3, 32, 64, 48, 123.0, 1e-6, False),
+]
+PARTS = {
+    "input_norm": ("input_layernorm",),
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "q_norm": ("self_attn.q_norm",),
+    "k_norm": ("self_attn.k_norm",),
+    "o": ("self_attn.o_proj",),
+    "post_norm": ("post_attention_layernorm",),
+    "gate": ("mlp.gate_proj",),
+    "up": ("mlp.up_proj",),
+    "down": ("mlp.down_proj",),
+}
+
+
+def qwen3(model: Model, seed: int) -> tuple[Qwen3ForCausalLM, Layout, torch.Tensor]:
+    """A random transformers model with bf16 weights in float32, and the same weights in our layout."""
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        hidden_size=model.hidden,
+        intermediate_size=model.intermediate,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        num_key_value_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        vocab_size=model.vocab,
+        max_position_embeddings=model.positions,
+        rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
+        rms_norm_eps=model.rms_eps,
+        tie_word_embeddings=model.tied,
+        attn_implementation="eager",
+    )
+    theirs = Qwen3ForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            noise = torch.randn_like(parameter)
+            parameter.copy_((1 + noise / 4 if "norm" in name else noise / parameter.shape[-1] ** 0.5).bfloat16())
+
+    layout, tensors = Layout(model), theirs.state_dict()
+    flat = torch.full((layout.weights_size,), torch.nan, dtype=torch.bfloat16)
+
+    def put(name: str, layer: int | None, *parts: str) -> None:
+        slot = layout.weight(name, layer)
+        flat[slot.offset : slot.offset + slot.size] = torch.cat([tensors[f"{p}.weight"] for p in parts]).flatten()
+
+    put("embed", None, "model.embed_tokens")
+    put("final_norm", None, "model.norm")
+    put("lm_head", None, "lm_head")
+    for layer in range(model.layers):
+        for name, parts in PARTS.items():
+            put(name, layer, *(f"model.layers.{layer}.{part}" for part in parts))
+    return theirs, layout, flat
+
+
+class RoundedCache(DynamicCache):
+    """transformers' cache, rounding what it is given to `stored`, and keeping it as it was given, too."""
+
+    def __init__(self, stored: torch.dtype = torch.bfloat16) -> None:
+        super().__init__()
+        self.stored, self.given = stored, {}
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *rest, **named):
+        self.given[layer] = keys, values
+        return super().update(keys.to(self.stored).to(keys.dtype), values.to(self.stored).to(keys.dtype), layer)
+
+
+class Wide(ModuleType):
+    """torch, except that float32 means float64: transformers widens norms, RoPE and softmax to float32 by name."""
+
+    float32 = float = torch.float64
+
+    def __getattr__(self, name: str):
+        return getattr(torch, name)
+
+
+def taps_of(theirs: Qwen3ForCausalLM, token: int, past: DynamicCache) -> dict[tuple[str, int | None], torch.Tensor]:
+    """One decode step of transformers, and what its modules took and gave, under our stages' names."""
+    took, gave = {}, {}
+
+    def listen(name: str):
+        def hook(_, args, out):
+            took[name], gave[name] = args, out
+
+        return hook
+
+    hooks = [module.register_forward_hook(listen(name)) for name, module in theirs.named_modules()]
+    with torch.no_grad():
+        logits = theirs(torch.tensor([[token]]), past_key_values=past, use_cache=True).logits
+    for hook in hooks:
+        hook.remove()
+    taps = {("embed", None): gave["model.embed_tokens"], ("final_norm", None): gave["model.norm"]}
+    for i in range(theirs.config.num_hidden_layers):
+        at = f"model.layers.{i}"
+        taps["input_norm", i] = gave[f"{at}.input_layernorm"]
+        taps["qkv", i] = torch.cat([gave[f"{at}.self_attn.{part}_proj"] for part in "qkv"], dim=-1)
+        taps["key", i], taps["value", i] = past.given[i]
+        taps["attention", i] = took[f"{at}.self_attn.o_proj"][0]
+        taps["o_proj", i] = took[f"{at}.post_attention_layernorm"][0]
+        taps["post_norm", i] = gave[f"{at}.post_attention_layernorm"]
+        taps["gate_up", i] = took[f"{at}.mlp.down_proj"][0]
+        taps["down", i] = gave[at]
+    return taps | {("lm_head", None): logits}
+
+
+@pytest.mark.parametrize("stored", [torch.float64, torch.bfloat16], ids=["exact_cache", "bf16_cache"])
+@pytest.mark.parametrize("model", SHAPES, ids=lambda model: model.name)
+def test_every_stage_equals_transformers_in_float64(model, stored, seed, monkeypatch):
+    theirs, layout, flat = qwen3(model, seed)
+    monkeypatch.setattr(modeling_qwen3, "torch", Wide("torch"))
+    theirs = theirs.double()
+    rotary = theirs.model.rotary_emb
+    rotary.inv_freq = rotary.compute_default_rope_parameters(theirs.config)[0]
+    past = RoundedCache(stored)
+    cache = torch.full(layout.cache.shape, torch.nan, dtype=stored)
+    reference = Reference(model, layout, flat)
+    for position, token in enumerate(torch.randint(model.vocab, (12,)).tolist()):
+        want = taps_of(theirs, token, past)
+        got = reference.step(token, position, cache)
+        cache[:, :, :, position] = got.stored
+        # The only taps that transformers does not show: its rotary table and the turned query.
+        assert got.values.keys() - want.keys() == {("rope", None)} | {("qk_norm_rope", i) for i in range(model.layers)}
+        for tap, value in want.items():
+            worst = (got[tap].flatten() - value.flatten()).abs().max()
+            assert worst <= 1e-11, f"{tap}: {worst}, position {position}, seed {seed}"
+        assert got.token == int(want["lm_head", None].argmax())
+
+
+@pytest.mark.parametrize("model", SHAPES[:3], ids=lambda model: model.name)
+def test_greedy_ids_equal_transformers(model, seed):
+    theirs, layout, flat = qwen3(model, seed)
+    prompt = torch.randint(model.vocab, (5,)).tolist()
+    got = Reference(model, layout, flat).greedy(prompt, 24)
+    assert len(got) == 24
+    # An id may differ only where transformers' float32 run, rounding the cache as we do, sees a near-tie.
+    with torch.no_grad():
+        past, ids = RoundedCache(), prompt + got
+        for position, token in enumerate(ids[:-1]):
+            logits = theirs(torch.tensor([[token]]), past_key_values=past, use_cache=True).logits[0, -1]
+            if position + 1 >= len(prompt):
+                gap = logits.max() - logits[ids[position + 1]]
+                # Two bf16 roundings may fall the other way in float32; each moves a logit by far less than this.
+                assert gap <= 0.02, f"position {position}, gap {gap}, seed {seed}"
+
+
+@pytest.mark.parametrize("model", SHAPES[:2], ids=lambda model: model.name)
+def test_float32_stays_near_float64(model, seed):
+    _, layout, flat = qwen3(model, seed)
+    cache = torch.randn(layout.cache.shape).bfloat16()
+    truth = Reference(model, layout, flat).step(1, 40, cache)
+    rough = Reference(model, layout, flat, torch.float32).step(1, 40, cache, truth.stored)
+    assert truth.values.keys() == rough.values.keys()
+    differs = 0
+    for tap, want in truth.values.items():
+        assert (rough[tap].dtype, rough[tap].shape) == (torch.float32, want.shape)
+        error = (rough[tap] - want).abs().max() / want.abs().max()
+        assert error < 1e-5, f"{tap}: {error}, seed {seed}"
+        differs += bool(error)
+    assert differs > len(truth.values) / 2  # float64 really is float64
+
+
+def test_only_the_history_is_read_and_nothing_written(seed):
+    model = SHAPES[0]
+    _, layout, flat = qwen3(model, seed)
+    cache = torch.randn(layout.cache.shape).bfloat16()
+    poisoned = cache.clone()
+    poisoned[:, :, :, 7:] = torch.nan
+    before = poisoned.clone()
+    reference = Reference(model, layout, flat)
+    a, b = reference.step(3, 7, cache), reference.step(3, 7, poisoned)
+    assert all(torch.equal(a[tap], b[tap]) for tap in a.values)
+    assert torch.equal(before.view(torch.int16), poisoned.view(torch.int16))
+
+
+def test_stored_entries_replace_the_rounding(seed):
+    model = SHAPES[0]
+    _, layout, flat = qwen3(model, seed)
+    cache = torch.randn(layout.cache.shape).bfloat16()
+    reference = Reference(model, layout, flat)
+    own = reference.step(3, 7, cache)
+    assert torch.equal(own.stored[1], torch.stack((own["key", 1], own["value", 1])).bfloat16())
+    other = own.stored.clone()
+    other[1] *= 2
+    given = reference.step(3, 7, cache, other)
+    assert torch.equal(given.stored, other)
+    same = [tap for tap in own.values if torch.equal(own[tap], given[tap])]
+    changed = [tap for tap in own.values if tap not in same]
+    assert changed[0] == ("attention", 1), seed
+    assert ("key", 1) in same
+    assert ("key", 2) in changed
+
+
+def exact(numbers) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def close(got: torch.Tensor, want: torch.Tensor) -> None:
+    torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-15)
+
+
+def test_rms_norm_by_hand():
+    # the mean of the squares of (3, 4, 0, 0) is 25 / 4; with eps 0 the scale is 2 / 5
+    close(rms_norm(exact([3, 4, 0, 0]), exact([1, 1, 1, 2]), 0.0), exact([1.2, 1.6, 0, 0]))
+    # eps is inside the root: mean 1, eps 3 gives 1 / sqrt(4)
+    close(rms_norm(exact([1, -1, 1]), exact([3, 3, 5]), 3.0), exact([1.5, -1.5, 2.5]))
+
+
+def test_rope_by_hand():
+    model = Model("hand", 8, 8, 1, 1, 1, 8, 8, 8, 16.0, 0.0, True)
+    # theta 16, head_dim 8: frequencies 16^0, 16^(-1/4), 16^(-1/2), 16^(-3/4) = 1, 1/2, 1/4, 1/8
+    table = rope_table(model, 3, torch.float64)
+    angles = [3, 1.5, 0.75, 0.375]
+    close(table, exact([[math.cos(a) for a in angles], [math.sin(a) for a in angles]]))
+    # element 1 pairs with element 5, not with its neighbour
+    cos, sin = math.cos(1.5), math.sin(1.5)
+    unit = torch.eye(8, dtype=torch.float64)
+    close(rotate(unit[[1, 5]], table), exact([[0, cos, 0, 0, 0, sin, 0, 0], [0, -sin, 0, 0, 0, cos, 0, 0]]))
+
+
+def test_attention_by_hand():
+    # Two KV heads, four query heads, head_dim 4: a query of 2 and a key of x score 2 x / sqrt(4) = x.
+    ln2, ln3 = math.log(2), math.log(3)
+    query, keys = torch.zeros(4, 4, dtype=torch.float64), torch.zeros(2, 3, 4, dtype=torch.float64)
+    query[:, 0] = 2
+    keys[0, :, 0] = exact([0, ln2, ln3])  # weights 1/6, 2/6, 3/6
+    keys[1, :, 0] = exact([800, 800, 800 - ln2])  # weights 2/5, 2/5, 1/5; exp(800) needs the maximum taken off
+    values = torch.arange(24, dtype=torch.float64).view(2, 3, 4)
+    first = [float(Fraction(c) / 6 + Fraction(4 + c) / 3 + Fraction(8 + c) / 2) for c in range(4)]
+    second = [float(Fraction(2, 5) * (12 + c) + Fraction(2, 5) * (16 + c) + Fraction(20 + c) / 5) for c in range(4)]
+    close(attend(query, keys, values), exact([first, first, second, second]))
+
+
+def test_argmax_takes_the_lowest_id_on_ties(seed):
+    model = SHAPES[1]
+    _, layout, flat = qwen3(model, seed)
+    cache = torch.randn(layout.cache.shape).bfloat16()
+    slot = layout.weight("lm_head")
+    head = flat[slot.offset : slot.offset + slot.size].view(slot.shape)
+    reference = Reference(model, layout, flat)
+    best = reference.step(0, 2, cache).token
+    head[[11, 29, 50]] = 3 * head[best]  # each three times the largest logit, which 51 random ones make positive
+    taps = reference.step(0, 2, cache)
+    assert taps["lm_head", None].max() > 0, seed
+    assert taps.token == 11, seed
+
+
+@pytest.mark.parametrize(
+    ("call", "cause"),
+    [
+        (lambda r, c: r.step(97, 0, c), "token id 97"),
+        (lambda r, c: r.step(-1, 0, c), "token id -1"),
+        (lambda r, c: r.step(0, 48, c), "position 48"),
+        (lambda r, c: r.step(0, -1, c), "position -1"),
+        (lambda r, c: r.greedy([], 3), "0 prompt ids"),
+        (lambda r, c: r.greedy([1], 0), "0 tokens"),
+        (lambda r, c: r.greedy([1] * 40, 10), "49 positions"),
+        (lambda r, c: Reference(r.model, r.layout, r.weights.float()), "torch.float32"),
+        (lambda r, c: Reference(r.model, r.layout, r.weights[1:]), "weights are"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(call, cause):
+    model = SHAPES[0]
+    layout = Layout(model)
+    reference = Reference(model, layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
+    with pytest.raises(LabError) as caught:
+        call(reference, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+    assert cause in str(caught.value)
+    assert "\n" not in str(caught.value)
