@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 ALIGN = 128  # elements; 256 bytes of bf16, so every tensor starts on a cache-line pair
-MAX_BLOCKS = 1024  # grid size the per-block words and partial results have room for
+MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result a block
 MIN_CHUNK = 16  # shortest run of positions an attention that splits the cache may give to one block
 LINE = 32  # words of one 128-byte line: words that blocks poll or add to never share one
 
@@ -120,7 +120,7 @@ class Layout:
             "report": 8,  # of the barrier that gave up: see barrier.cuh
             "arrived": LINE,
             "epoch": LINE,
-            "arrived_each": MAX_BLOCKS * LINE,
+            "head": LINE,  # of an LM head that chooses without a barrier: best (64 bits), blocks done
             "ids": m.positions + 1,  # ids[p] is the token at position p
         }
         self.state, end = {}, 0

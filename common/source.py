@@ -60,7 +60,7 @@ def build(
     """Compose `stack` (innermost first; `baseline` is implied) into one text.
 
     knobs: per variant the value of each of its knobs; an int becomes a constant `knob::<variant>::<knob>`, a choice a set
-    of `knob::<variant>::<knob>_is::<choice>` booleans. A knob that `sets` something of the launch sets it. by_stage: make a
+    of `knob::<variant>::<knob>_is_<choice>` booleans. A knob that `sets` something of the launch sets it. by_stage: make a
     kernel per stage of any stack, to test or time its stages one by one. The line directives name files relative to the
     repository, so that compilers, profilers and debuggers show the variant's own lines. Raises LabError when a file is not
     found.
@@ -158,8 +158,7 @@ def _declare_knobs(variant: Variant, values: Mapping[str, int | str]) -> str:
     rows = []
     for name, value in values.items():
         if isinstance(value, str):
-            flags = (f"constexpr bool {choice} = {str(choice == value).lower()};" for choice in choices[name])
-            rows.append(f"namespace {name}_is {{ {' '.join(flags)} }}")
+            rows += [f"constexpr bool {name}_is_{choice} = {str(choice == value).lower()};" for choice in choices[name]]
         else:
             rows.append(f"constexpr int {name} = {value};")
     return f"namespace knob::{variant.name} {{ {' '.join(rows)} }}"

@@ -17,6 +17,9 @@ template <class Derived> struct Baseline : Decode<Derived> {
   }
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) { grid_barrier(c, S, layer); }
 
+  // What the other threads of a block may do while one waits at a barrier of the block's own.
+  template <Stage S> static DEVICE void while_waiting(const Context &, int) {}
+
   // Block 0 norms, the others wait at the barrier behind it.
   static DEVICE void input_norm(const Context &c, int layer) {
     norm_by_block_0<Stage::input_norm>(c, layer, residual(c, layer), layer_weights(c, weight_at::input_norm, layer));
@@ -31,7 +34,7 @@ template <class Derived> struct Baseline : Decode<Derived> {
   template <Stage S> static DEVICE void norm_by_block_0(const Context &c, int layer, const float *x, const bf16 *gain) {
     if (port::block() != 0) return;
     float *out = tap<S>(c, layer);
-    rmsnorm(x, gain, shared<Self>(c).sums, [&](int i, float value) { port::store_activation(out + i, value); });
+    rmsnorm<Self>(x, gain, shared<Self>(c).sums, [&](int i, float value) { port::store_activation(out + i, value); });
   }
 
   // A warp per row.
@@ -39,13 +42,17 @@ template <class Derived> struct Baseline : Decode<Derived> {
     matvec_by_warp<Self>(job, emit);
   }
 
+  // How many blocks attention keeps busy; the others go straight to the barrier.
+  static DEVICE int attention_blocks(const Context &) { return model::heads; }
+
   // A block per query head; with fewer blocks than heads a block takes several.
   static DEVICE void attention(const Context &c, int layer) {
-    for (int head = port::block(); head < model::heads; head += port::blocks()) {
-      float *out = tap<Stage::attention>(c, layer) + head * model::head_dim;
-      attend_block<Self>(c, layer, head, 0, c.position + 1, shared<Self>(c).softmax,
-                         [&](int i, float, float sum, float value) { port::store_activation(out + i, value / sum); });
-      port::block_barrier(); // the parts are read before the next head overwrites them
-    }
+    for (int head = port::block(); head < model::heads; head += port::blocks()) Self::attend_head(c, layer, head);
+  }
+  static DEVICE void attend_head(const Context &c, int layer, int head) {
+    float *out = tap<Stage::attention>(c, layer) + head * model::head_dim;
+    attend_block<Self>(c, layer, head, 0, c.position + 1, shared<Self>(c).softmax,
+                       [&](int i, float, float sum, float value) { port::store_activation(out + i, value / sum); });
+    port::block_barrier(); // the parts are read before the next head overwrites them
   }
 };

@@ -3,7 +3,7 @@
 #include "reduce.cuh"
 
 // How a warp divides the work: `group` neighbouring lanes hold one head's elements, so `positions` of them run at once.
-template <class Self> struct HeadSplit {
+template <class Self> struct HeadLanes {
   static constexpr int width = Self::load_bytes / 2;
   static constexpr int packets = model::head_dim / width;
   static constexpr int group = packets > 16 ? 32 : packets > 8 ? 16 : packets > 4 ? 8 : packets > 2 ? 4 : packets;
@@ -25,11 +25,11 @@ struct SoftmaxParts {
   float max[block_warps], sum[block_warps], value[block_warps][model::head_dim];
 };
 
-// One warp attends to positions first, first + stride, ... below `end`, as many at once as HeadSplit says; every group
+// One warp attends to positions first, first + stride, ... below `end`, as many at once as HeadLanes says; every group
 // of lanes ends with the warp's result.
 template <class Self>
 DEVICE auto attend(const Context &c, int layer, int head, int first, int end, int stride) {
-  using Split = HeadSplit<Self>;
+  using Split = HeadLanes<Self>;
   constexpr int width = Split::width, elements = Split::per_lane * width;
   const int kv_head = head / (model::heads / model::kv_heads), member = lane() % Split::group;
   const bf16 *key = keys(c, layer, kv_head), *value = values(c, layer, kv_head);
@@ -40,10 +40,8 @@ DEVICE auto attend(const Context &c, int layer, int head, int first, int end, in
     const int packet = member + p * Split::group;
     if (packet >= Split::packets) continue;
     const float *from = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim + packet * width;
-    UNROLL for (int j = 0; j < width; j += 4) {
-      const auto q = port::load<Data::activations, 16>(from + j);
-      UNROLL for (int k = 0; k < 4; ++k) query[p * width + j + k] = port::as_float(q.word[k]) * scale;
-    }
+    const auto q = load_floats<width>(from);
+    UNROLL for (int j = 0; j < width; ++j) query[p * width + j] = q.value[j] * scale;
   }
 
   Softmax<elements> soft;
@@ -92,7 +90,7 @@ DEVICE auto attend(const Context &c, int layer, int head, int first, int end, in
 // unfinished softmax. `parts` is free again after the next barrier.
 template <class Self, class Out>
 DEVICE void attend_block(const Context &c, int layer, int head, int begin, int end, SoftmaxParts &parts, Out out) {
-  using Split = HeadSplit<Self>;
+  using Split = HeadLanes<Self>;
   const auto soft = attend<Self>(c, layer, head, begin + warp() * Split::positions, end, block_warps * Split::positions);
   if (lane() == 0) {
     parts.max[warp()] = soft.max;

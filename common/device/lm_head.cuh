@@ -18,7 +18,15 @@ template <class Self> DEVICE void logits(const Context &c, const float *x) {
   port::store_activation(partial(c, port::block()) + 1, port::as_float(best.index));
 }
 
-// One block chooses, and makes its choice the next input unless the prompt already says what follows.
+// Makes `token` the next input, unless the prompt already says what follows. For one thread of the grid.
+DEVICE void publish(const Context &c, unsigned token) {
+  const unsigned next = c.position + 1;
+  c.state[state_at::token] = token;
+  if (next >= c.state[state_at::prompt_length]) c.state[state_at::ids + next] = token;
+  c.state[state_at::position] = next;
+}
+
+// One block chooses among the blocks' best.
 template <class Self> DEVICE void choose(const Context &c) {
   Best best{negative_infinity(), 0};
   for (int b = port::thread(); b < port::blocks(); b += block_threads) {
@@ -26,9 +34,5 @@ template <class Self> DEVICE void choose(const Context &c) {
     best = better(best, {value, int(port::as_bits(port::load_activation(partial(c, b) + 1)))});
   }
   best = block_best(best, shared<Self>(c).best);
-  if (port::thread() != 0) return;
-  const unsigned next = c.position + 1;
-  c.state[state_at::token] = best.index;
-  if (next >= c.state[state_at::prompt_length]) c.state[state_at::ids + next] = best.index;
-  c.state[state_at::position] = next;
+  if (port::thread() == 0) publish(c, best.index);
 }

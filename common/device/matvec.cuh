@@ -2,22 +2,22 @@
 #pragma once
 #include "reduce.cuh"
 
-// `Matrices` matrices of the same shape [rows][K], multiplied by one vector row by row; gate and up go together.
+// `Matrices` matrices of the same shape [rows][K], multiplied by one vector row by row; gate and up go together. The rows
+// go round `parts` blocks, of which this one is number `part`: the whole grid, unless a variant says otherwise.
 template <int Columns, int Matrices = 1> struct MatVec {
   static constexpr int K = Columns, matrices = Matrices;
   const bf16 *matrix[Matrices];
   const float *x;
   int rows;
+  int part = port::block(), parts = port::blocks();
 };
 
 // sum += weights . x for `Width` neighbouring columns, from left to right.
 template <int Width> DEVICE float dot_packet(const Packet<2 * Width> &weights, const float *x, float sum) {
-  UNROLL for (int j = 0; j < Width; j += 4) {
-    const auto a = port::load<Data::activations, 16>(x + j);
-    sum = fmaf(bf16_low(weights.word[j / 2]), port::as_float(a.word[0]), sum);
-    sum = fmaf(bf16_high(weights.word[j / 2]), port::as_float(a.word[1]), sum);
-    sum = fmaf(bf16_low(weights.word[j / 2 + 1]), port::as_float(a.word[2]), sum);
-    sum = fmaf(bf16_high(weights.word[j / 2 + 1]), port::as_float(a.word[3]), sum);
+  const auto a = load_floats<Width>(x);
+  UNROLL for (int j = 0; j < Width; j += 2) {
+    sum = fmaf(bf16_low(weights.word[j / 2]), a.value[j], sum);
+    sum = fmaf(bf16_high(weights.word[j / 2]), a.value[j + 1], sum);
   }
   return sum;
 }
@@ -31,9 +31,9 @@ template <class Self, int K> DEVICE float dot_row(const bf16 *row, const float *
   return warp_sum(sum);
 }
 
-// The rows go round all warps of the grid; `emit(row, sums)` is called in lane 0 of the row's warp.
+// The rows go round all warps; `emit(row, sums)` is called in lane 0 of the row's warp.
 template <class Self, class Job, class Emit> DEVICE void matvec_by_warp(const Job &job, Emit emit) {
-  for (int row = port::block() * block_warps + warp(); row < job.rows; row += port::blocks() * block_warps) {
+  for (int row = job.part * block_warps + warp(); row < job.rows; row += job.parts * block_warps) {
     float sums[Job::matrices];
     UNROLL for (int m = 0; m < Job::matrices; ++m)
       sums[m] = dot_row<Self, Job::K>(job.matrix[m] + size_t(row) * Job::K, job.x);

@@ -73,6 +73,11 @@ template <Data, int Bytes> DEVICE Packet<Bytes> load(const void *from) {
     return {v.x, v.y, v.z, v.w};
   }
 }
+template <int Bytes> DEVICE void store_packet(void *to, const Packet<Bytes> &p) {
+  if constexpr (Bytes == 4) *static_cast<unsigned *>(to) = p.word[0];
+  if constexpr (Bytes == 8) *static_cast<uint2 *>(to) = {p.word[0], p.word[1]};
+  if constexpr (Bytes == 16) *static_cast<uint4 *>(to) = {p.word[0], p.word[1], p.word[2], p.word[3]};
+}
 DEVICE float load_weight(const bf16 *from) { return __uint_as_float(unsigned(__ldg(from)) << 16); }
 DEVICE float load_activation(const float *from) { return *from; }
 DEVICE void store_activation(float *to, float value) { *to = value; }
@@ -80,6 +85,12 @@ DEVICE void store_kv(bf16 *to, bf16 value) { *to = value; }
 
 // Asks for the 128-byte line that holds `address`, without waiting for it and without a register.
 DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
+// The same by a load whose value nobody uses; volatile, or the compiler would drop it.
+DEVICE void touch_weights(const void *address) {
+  unsigned ignored;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(ignored) : "l"(address));
+}
 
 DEVICE void block_barrier() { __syncthreads(); }
 // Barrier `id` (1 .. 15) among `threads` threads of the block: those that sync wait, those that arrive go on.

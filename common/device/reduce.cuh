@@ -1,6 +1,19 @@
-// Sums and maxima over a warp and over a block, each in one fixed order so that a run repeats bit for bit.
+// Wide loads, and sums and maxima over a warp and over a block, each in one fixed order so that a run repeats bit for bit.
 #pragma once
 #include "params.cuh"
+
+// `N` neighbouring activations, in 128-bit loads.
+template <int N> struct Floats {
+  float value[N];
+};
+template <int N> DEVICE Floats<N> load_floats(const float *from) {
+  Floats<N> f;
+  UNROLL for (int i = 0; i < N; i += 4) {
+    const auto p = port::load<Data::activations, 16>(from + i);
+    UNROLL for (int j = 0; j < 4; ++j) f.value[i + j] = port::as_float(p.word[j]);
+  }
+  return f;
+}
 
 // Sum over groups of `Lanes` neighbouring lanes; every lane gets its group's.
 template <int Lanes = 32> DEVICE float warp_sum(float value) {

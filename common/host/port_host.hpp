@@ -44,6 +44,10 @@ template <int Bytes, L1 = L1::allocate>
 inline Packet<Bytes> load_weights(const bf16 *from, host::Site site = host::here()) {
   return load<Data::weights, Bytes>(from, site);
 }
+template <int Bytes> inline void store_packet(void *to, const Packet<Bytes> &packet, host::Site site = host::here()) {
+  host::check_aligned(to, Bytes, site);
+  memcpy(to, packet.word, Bytes);
+}
 inline float load_weight(const bf16 *from) {
   host::count_load<2>(static_cast<int>(Data::weights), from);
   return as_float(static_cast<unsigned>(*from) << 16);
@@ -62,6 +66,11 @@ inline void store_kv(bf16 *to, bf16 value) {
 }
 
 inline void prefetch_l2(const void *) { host::current->counts->prefetched += host::line_bytes; }
+
+inline void touch_weights(const void *address) {
+  static_cast<void>(*static_cast<const volatile unsigned *>(address)); // a fetch beyond the buffer faults here as there
+  host::current->counts->prefetched += host::line_bytes;
+}
 
 inline void block_barrier(host::Site site = host::here()) { host::block_barrier(site); }
 inline void named_sync(int id, int threads, host::Site site = host::here()) {

@@ -32,7 +32,8 @@ lab_switch:
   ret
 .size lab_switch, .-lab_switch
 )");
-constexpr size_t saved_words = 6, return_word = 6;
+// A function starts with the stack 8 bytes off a multiple of 16, as if `call` had just pushed its return address.
+constexpr size_t saved_words = 7, return_word = 6, caller_words = 1;
 #elif defined(__aarch64__)
 asm(R"(
 .text
@@ -69,7 +70,8 @@ lab_switch:
   ret
 .size lab_switch, .-lab_switch
 )");
-constexpr size_t saved_words = 20, return_word = 11; // x30, the link register
+// A function starts with the stack on a multiple of 16; x30, the link register, says where.
+constexpr size_t saved_words = 20, return_word = 11, caller_words = 2;
 #else
 #error "the host device runs on x86-64 and aarch64"
 #endif
@@ -77,8 +79,8 @@ constexpr size_t saved_words = 20, return_word = 11; // x30, the link register
 // A stack on which the first switch enters `start`, which must never return.
 inline void *fresh_stack(char *bottom, size_t bytes, void (*start)()) {
   auto *top = reinterpret_cast<uintptr_t *>(reinterpret_cast<uintptr_t>(bottom + bytes) & ~uintptr_t{15});
-  top -= 2; // the caller a function expects above it; keeps the 16-byte alignment both ABIs ask for
-  uintptr_t *frame = top - saved_words - (return_word == saved_words ? 1 : 0);
+  top -= caller_words;
+  uintptr_t *frame = top - saved_words;
   for (uintptr_t *word = frame; word < top; ++word) *word = 0;
   frame[return_word] = reinterpret_cast<uintptr_t>(start);
   return frame;

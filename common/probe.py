@@ -1,0 +1,52 @@
+"""Which device answers: looks for a CUDA driver and a GPU, without importing CuPy where there is no driver."""
+
+import ctypes
+from dataclasses import dataclass
+
+from common.errors import LabError
+
+DEVICES = ("auto", "cuda", "host")
+USE_HOST = "or use device=host"
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """`name` is "cuda" or "host"; `why` says in a few words how it was chosen."""
+
+    name: str
+    why: str
+
+
+def choose_device(name: str) -> DeviceChoice:
+    """The device that `name` (auto, cuda or host) stands for on this machine.
+
+    Raises LabError for cuda where no GPU answers, with the cause: no driver, driver too old, no GPU, no CuPy.
+    """
+    if name == "host":
+        return DeviceChoice("host", "asked for")
+    try:
+        return DeviceChoice("cuda", find_gpu())
+    except LabError as error:
+        if name == "cuda":
+            raise
+        return DeviceChoice("host", error.cause)
+
+
+def find_gpu() -> str:
+    """Name of the first CUDA GPU. Raises LabError saying why there is none."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise LabError("no NVIDIA driver: libcuda.so.1 does not load", f"install one, {USE_HOST}") from None
+    try:
+        from cupy.cuda import runtime
+    except ImportError as error:
+        raise LabError(f"CuPy does not import: {error}", f"pip install -e '.[cuda13]', {USE_HOST}") from None
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        remedy = "update the driver, or install for an older one with make CUDA=12,"
+        raise LabError(f"the CUDA runtime does not start: {error}", f"{remedy} {USE_HOST}") from None
+    if count == 0:
+        raise LabError("the driver reports no GPU", f"check nvidia-smi and CUDA_VISIBLE_DEVICES, {USE_HOST}")
+    return runtime.getDeviceProperties(0)["name"].decode()

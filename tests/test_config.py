@@ -1,0 +1,257 @@
+"""From the command line to the frozen configuration: what is accepted, what it means, and what is refused how."""
+
+import pytest
+from temporary_root import make_root
+
+from common import cli
+from common.cli import launch
+from common.config import RunConfig, resolve
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return make_root(tmp_path_factory.mktemp("lab"))
+
+
+@pytest.fixture
+def configure(root, capsys):
+    """Compose and resolve as the command line does; returns (exit code, configurations, lines on stderr)."""
+
+    def run(*argv: str) -> tuple[int, list[RunConfig], list[str]]:
+        found: list[RunConfig] = []
+
+        def task(cfg):
+            found.append(resolve(cfg, root))
+            return 0
+
+        default = [] if any(argument.startswith("device=") for argument in argv) else ["device=host"]
+        code = launch(task, "config", [*argv, *default], root)
+        return code, found, capsys.readouterr().err.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def one(configure):
+    def run(*argv: str) -> RunConfig:
+        code, found, errors = configure(*argv)
+        assert (code, errors) == (0, [])
+        assert len(found) == 1
+        return found[0]
+
+    return run
+
+
+@pytest.fixture
+def refused(configure):
+    def run(*argv: str) -> str:
+        code, found, errors = configure(*argv)
+        assert code == 2
+        assert not found
+        assert len(errors) == 1, errors
+        assert errors[0].startswith("error: ")
+        assert "; " in errors[0]
+        return errors[0]
+
+    return run
+
+
+def stacks(config):
+    return {stack.name: (stack.variants, stack.parent) for stack in config.stacks}
+
+
+def test_a_plain_run_is_every_variant_on_its_parent(one):
+    config = one()
+    assert stacks(config) == {
+        "baseline": ((), ()),
+        "lazy": (("lazy",), ()),
+        "prefetch": (("warp_split", "prefetch"), ("warp_split",)),
+        "warp_split": (("warp_split",), ()),
+    }
+    assert config.model.name == "tiny"
+    assert (config.threads, config.blocks, config.weights) == (256, None, "synthetic")
+
+
+def test_the_headline_command(one):
+    config = one("variant=warp_split", "ratio=3:5")
+    assert stacks(config) == {"warp_split": (("warp_split",), ())}
+    assert config.stacks[0].knobs == {"warp_split": {"producers": 3, "consumers": 5}}
+
+
+def test_a_default_stands_once(one):
+    expected = {"warp_split": {"producers": 2, "consumers": 6}}
+    assert one("variant=warp_split").stacks[0].knobs == expected
+    assert one("stack=[warp_split]").stacks[0].knobs == expected
+
+
+def test_a_knob_reaches_every_stack_that_takes_it(one):
+    for stack in one("variant=all", "ratio=1:7").stacks:
+        if "warp_split" in stack.variants:
+            assert stack.knobs["warp_split"] == {"producers": 1, "consumers": 7}
+    config = one("stack=[prefetch,warp_split]", "ratio=0:8", "how=ldg", "matrices=[gate]", "bytes=64")
+    assert config.stacks[0].variants == ("prefetch", "warp_split")
+    assert config.stacks[0].parent == ("prefetch",)
+    assert config.stacks[0].knobs == {
+        "prefetch": {"how": "ldg", "matrices_o": 0, "matrices_gate": 1, "matrices_down": 0, "bytes": 64},
+        "warp_split": {"producers": 0, "consumers": 8},
+    }
+
+
+def test_named_stacks_bring_knobs_that_can_be_overridden(one):
+    config = one("variant=both")
+    assert stacks(config) == {"both": (("warp_split", "prefetch"), ())}
+    assert config.stacks[0].knobs["prefetch"]["how"] == "ldg"
+    assert config.stacks[0].knobs["prefetch"]["bytes"] == 128
+    assert one("variant=both", "how=prefetch").stacks[0].knobs["prefetch"]["how"] == "prefetch"
+
+
+def test_a_ratio_is_of_the_warps_of_a_block(one, refused):
+    assert one("variant=warp_split", "ratio=4:12", "threads=512").stacks[0].knobs["warp_split"]["consumers"] == 12
+    assert "a block has 16" in refused("variant=warp_split", "threads=512")
+
+
+def test_baseline_is_the_empty_stack(one):
+    for spelling in ("variant=baseline", "stack=[]", "stack=[baseline]"):
+        assert stacks(one(spelling)) == {"baseline": ((), ())}
+    assert one("stack=[baseline,lazy]").stacks[0].variants == ("lazy",)
+
+
+def test_seeds_are_fresh_unless_given(one):
+    assert one("seed=7").seed == 7
+    assert len({one().seed for _ in range(4)}) == 4
+
+
+def test_models_and_their_overrides(one):
+    model = one("model=odd").model
+    assert (model.hidden, model.heads, model.kv_heads, model.head_dim, model.tied) == (72, 6, 2, 24, False)
+    assert (model.rope_theta, model.rms_eps) == (5e5, 1e-6)
+    assert one("model.positions=256").model.positions == 256
+    assert one("model=odd", "model.positions=96").model.positions == 96
+    # Qwen/Qwen3-0.6B and -1.7B as published: parameters without the norms.
+    assert one("model=qwen3_0_6b").model.matrix_weights == 595_984_384
+    assert one("model=qwen3_1_7b").model.matrix_weights == 28 * (4096 + 2048 + 3 * 6144) * 2048 + 151936 * 2048
+
+
+def test_a_checkpoint_brings_its_own_shape(one):
+    config = one("weights=folder", "model.positions=99")
+    assert (config.model, config.positions, config.weights) == (None, 99, "folder")
+    assert one("weights=folder", "model=tiny").model.name == "tiny"
+
+
+def test_timing_positions(one):
+    config = one("model=tiny", "timing=default")
+    assert config.timing.at(config.model) == (1, 10, 50)
+    config = one("model=tiny", "timing.positions=[63,0]")
+    assert config.timing.at(config.model) == (63, 0)
+    assert one("timing=none").timing is None
+
+
+def test_an_experiment_is_a_delta(one):
+    config = one("experiment=validate")
+    assert (config.timing, config.validation.seeds) == (None, 20)
+    assert one("experiment=validate", "validate.seeds=2").validation.seeds == 2
+
+
+def test_multirun(configure, root):
+    code, found, errors = configure("-m", "variant=warp_split", "ratio=1:7,2:6", "threads=256")
+    assert (code, errors) == (0, [])
+    assert [config.stacks[0].knobs["warp_split"]["producers"] for config in found] == [1, 2]
+    code, found, errors = configure("-m", "threads=100,256")
+    assert (code, len(found)) == (2, 1)  # the mistake in one job does not lose the other
+    assert len(errors) == 1
+
+
+def test_paths(one, root, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    config = one()
+    assert config.results == root / "experiments" / "runs" / "records.jsonl"
+    assert str(config.cache) == "/elsewhere/megakernel-lab"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["variant=wrap_split"], "did you mean 'warp_split'? known: all, baseline, both, lazy"),
+        (["stack=[wrap_split]"], "did you mean 'warp_split'?"),
+        (["stack=[lazy,lazy]"], "names lazy twice"),
+        (["stack=[lazy,prefetch]"], "prefetch and lazy exclude each other"),
+        (["stack=[prefetch,lazy]"], "prefetch and lazy exclude each other"),
+        (["stack=[lazy,baseline]"], "baseline in the middle"),
+        (["stack=lazy"], "stack=lazy is not a list"),
+        (["variant=lazy", "stack=[lazy]"], "both stack= and variant="),
+        (["variant=lazy", "ratio=2:6"], "lazy has no knob ratio; leave it out; variants that take it: warp_split"),
+        (["stack=[lazy]", "ratio=2:6"], "variants that take it: warp_split"),
+        (["variant=warp_split", "ratio=8:0"], "leaves no warp"),
+        (["variant=warp_split", "ratio=3:4"], "splits 7 warps, a block has 8"),
+        (["variant=warp_split", "ratio=a:b"], "ratio=a:b is not P:C"),
+        (["variant=warp_split", "ratio=-1:9"], "ratio=-1:9 is not P:C"),
+        (["variant=warp_split", "ratio=126"], "unquoted 2:6"),
+        (["variant=warp_split", "ratio="], "is not P:C"),
+        (["variant=prefetch", "bytes=5000"], "0..4096"),
+        (["variant=prefetch", "how=later"], "prefetch | ldg"),
+        (["rati=2:6"], "did you mean 'ratio'?"),
+        (["model=tinny"], "unknown model 'tinny'; did you mean 'tiny'?"),
+        (["model=tiny", "model.hiden=8"], "did you mean 'model.hidden'?"),
+        (["model=tiny", "model.hidden=12"], "not a multiple of 8"),
+        (["model=tiny", "model.kv_heads=3"], "do not share"),
+        (["model=tiny", "model.layers=many"], "model.layers=many"),
+        (["model.positions=0"], "model.positions=0"),
+        (["modl=tiny"], "did you mean 'model'?"),
+        (["+foo=1"], "unknown key 'foo'"),
+        (["+timing.foo=1"], "unknown key 'timing.foo'"),
+        (["timing.stpes=1"], "did you mean 'timing.steps'?"),
+        (["threads=100"], "not a multiple of 32"),
+        (["threads=0"], "32..1024"),
+        (["threads=2048"], "32..1024"),
+        (["threads=2.5"], "whole number"),
+        (["threads=true"], "whole number"),
+        (["blocks=0"], "1..1024"),
+        (["blocks=-3"], "1..1024"),
+        (["seed=-1"], "seed=-1"),
+        (["seed=x"], "seed=x"),
+        (["timing.steps=0"], "timing.steps=0"),
+        (["timing.max_rounds=1"], "below timing.rounds"),
+        (["timing.interval=0"], "timing.interval=0"),
+        (["timing.positions=[-1]"], "-1"),
+        (["timing.positions=[64]", "model=tiny"], "model.positions=65"),
+        (["timing.positions=[]"], "empty"),
+        (["validate.seeds=0"], "validate.seeds=0"),
+        (["validate=3"], "validate=3"),
+        (["json=yes"], "true nor false"),
+        (["weights="], "weights="),
+        (["results="], "results="),
+        (["results=${nothing}"], "nothing"),
+        (["device=gpu"], "known: auto, cuda, host"),
+        (["threads=[1"], "cannot read 'threads=[1'"),
+        (["baseline"], "cannot read 'baseline'"),
+        (["variant=lazy,baseline"], "add -m"),
+        (["timing=3"], "string or a list"),
+        (["--bogus"], "--bogus"),
+        (["~model"], "model"),
+    ],
+)
+def test_a_mistake_is_one_line(refused, argv, said):
+    assert said in refused(*argv)
+
+
+def test_debug_shows_where_an_error_comes_from(configure):
+    code, _, errors = configure("threads=100", "debug=true")
+    assert code == 2
+    assert errors[0].startswith("Traceback")
+    assert errors[-1].startswith("error: threads=100")
+
+
+def test_a_fault_of_the_lab_itself_keeps_its_traceback(root):
+    def task(cfg):
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError):
+        launch(task, "config", [], root)
+
+
+def test_an_interrupt_has_its_own_exit_code(root, capsys):
+    def task(cfg):
+        raise KeyboardInterrupt
+
+    assert launch(task, "config", [], root) == cli.INTERRUPTED
+    assert capsys.readouterr().err.startswith("error: interrupted")

@@ -1,0 +1,281 @@
+"""Packed weights against what transformers saved, bit for bit; the cache; and synthetic weights in a real model."""
+
+import hashlib
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import save, tensors
+
+from common.errors import LabError
+from common.hf_config import read_model
+from common.layout import Layout
+from common.model import Model
+from common.weights import hf_slots, load
+
+SHAPES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 112,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "max_position_embeddings": 64,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}
+TINY = Model("tiny", 64, 112, 3, 4, 2, 24, 96, 64, 1e6, 1e-6, True)
+CASES = {
+    "tied": {"tie_word_embeddings": True},
+    "untied": {"tie_word_embeddings": False},
+    "sharded": {"tie_word_embeddings": False, "max_shard_size": "40KB"},
+    "sharded tied": {"tie_word_embeddings": True, "max_shard_size": "40KB"},
+    "fp16": {"dtype": torch.float16},
+    "fp32": {"dtype": torch.float32, "tie_word_embeddings": True},
+    "head_dim is hidden / heads": {"head_dim": 16},
+    "theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 5432.1}, "rms_norm_eps": 1e-5},
+    "many blocks": {"vocab_size": 1201, "intermediate_size": 800},
+    "one head, one layer": {"num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1},
+}
+# Parameters as the model cards count them, embedding and tied head once.
+PUBLISHED = {
+    "0.6B": (1024, 3072, 28, 16, True, 596_049_920),
+    "1.7B": (2048, 6144, 28, 16, True, 1_720_574_976),
+    "4B": (2560, 9728, 36, 32, True, 4_022_468_096),
+    "8B": (4096, 12288, 36, 32, False, 8_190_735_360),
+    "14B": (5120, 17408, 40, 40, False, 14_768_307_200),
+    "32B": (5120, 25600, 64, 64, False, 32_762_123_264),
+}
+
+
+@pytest.fixture(scope="module")
+def transformers() -> ModuleType:
+    return pytest.importorskip("transformers")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def to_bf16(values: torch.Tensor) -> torch.Tensor:
+    """Round to nearest even by hand: bf16 is the upper half of fp32's bits."""
+    bits = values.detach().float().numpy().view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return torch.from_numpy(rounded.astype(np.uint16).view(np.int16)).view(torch.bfloat16)
+
+
+def same(got: torch.Tensor, want: torch.Tensor) -> bool:
+    return got.shape == want.shape and torch.equal(got.view(torch.int16), want.view(torch.int16))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_tensor_is_packed_bit_for_bit(
+    transformers: ModuleType, tmp_path: Path, cache: Path, seed: int, case: str
+) -> None:
+    torch.manual_seed(seed)
+    change: dict[str, Any] = dict(CASES[case])
+    dtype, shards = change.pop("dtype", torch.bfloat16), change.pop("max_shard_size", "5GB")
+    module = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPES | change))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape) * 10 ** (torch.rand(parameter.shape) * 6 - 5))
+    module.to(dtype).save_pretrained(tmp_path / "saved", max_shard_size=shards)
+    assert (len(list((tmp_path / "saved").glob("*.safetensors"))) > 1) == ("sharded" in case)
+
+    model, layout, packed = load(str(tmp_path / "saved"), None, None, cache)
+    state, config = module.state_dict(), module.config
+    assert model == Model(
+        "saved", config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.num_attention_heads,
+        config.num_key_value_heads, config.head_dim, config.vocab_size, config.max_position_embeddings,
+        config.rope_parameters["rope_theta"], config.rms_norm_eps, config.tie_word_embeddings,
+    )  # fmt: skip
+    want = {("embed", None): "model.embed_tokens", ("final_norm", None): "model.norm", ("lm_head", None): "lm_head"}
+    expected = {place: state[f"{name}.weight"] for place, name in want.items()}
+    for layer in range(model.layers):
+        prefix = f"model.layers.{layer}"
+        attention = {name: state[f"{prefix}.self_attn.{name}.weight"] for name in
+                     ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "o_proj")}  # fmt: skip
+        expected |= {
+            ("input_norm", layer): state[f"{prefix}.input_layernorm.weight"],
+            ("qkv", layer): torch.cat([attention["q_proj"], attention["k_proj"], attention["v_proj"]]),
+            ("q_norm", layer): attention["q_norm"],
+            ("k_norm", layer): attention["k_norm"],
+            ("o", layer): attention["o_proj"],
+            ("post_norm", layer): state[f"{prefix}.post_attention_layernorm.weight"],
+        } | {(name, layer): state[f"{prefix}.mlp.{name}_proj.weight"] for name in ("gate", "up", "down")}
+    assert packed.flat.dtype == torch.bfloat16
+    assert packed.flat.shape == (layout.weights_size,)
+    untouched = torch.ones(layout.weights_size, dtype=torch.bool)
+    for (name, layer), tensor in expected.items():
+        slot = layout.weight(name, layer)
+        part = slice(slot.offset, slot.offset + slot.size)
+        assert same(packed.flat[part].view(slot.shape), to_bf16(tensor)), (name, layer)
+        untouched[part] = False
+    assert not packed.flat[untouched].any()
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_every_dense_size(transformers: ModuleType, tmp_path: Path, size: str) -> None:
+    """The published shapes, read from config.json, have transformers' tensors, names and shapes, side by side."""
+    hidden, intermediate, layers, heads, tied, parameters = PUBLISHED[size]
+    config = transformers.Qwen3Config(
+        hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers, num_attention_heads=heads,
+        num_key_value_heads=8, head_dim=128, vocab_size=151936, max_position_embeddings=40960,
+        tie_word_embeddings=tied, rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )  # fmt: skip
+    config.architectures = ["Qwen3ForCausalLM"]
+    config.save_pretrained(tmp_path)
+    layout = Layout(read_model(tmp_path / "config.json", size, None))
+    with torch.device("meta"):
+        state = transformers.Qwen3ForCausalLM(config).state_dict()
+    if tied:
+        del state["lm_head.weight"]
+    assert {name: slot.shape for name, slot in hf_slots(layout)} == {name: tuple(t.shape) for name, t in state.items()}
+    end = 0
+    for _, slot in sorted(hf_slots(layout), key=lambda pair: pair[1].offset):
+        assert slot.offset >= end
+        end = slot.offset + slot.size
+    assert end <= layout.weights_size
+    assert sum(slot.size for _, slot in hf_slots(layout)) == parameters
+
+
+def test_tied_head(tmp_path: Path, cache: Path) -> None:
+    """Published tied checkpoints carry the head as well: a copy is fine, another matrix is not."""
+    weights = tensors()
+    folder = tmp_path / "ckpt"
+    save(folder, weights, tie_word_embeddings=True)
+    with pytest.raises(LabError, match=r"ties the head.*lm_head\.weight differs"):
+        load(str(folder), None, None, cache)
+    assert not list(cache.glob("*.bf16*"))
+    save(folder, weights | {"lm_head.weight": weights["model.embed_tokens.weight"].clone()}, tie_word_embeddings=True)
+    _, layout, packed = load(str(folder), None, None, cache)
+    slot = layout.weight("lm_head")
+    assert same(packed.flat[slot.offset :][: slot.size].view(slot.shape), weights["model.embed_tokens.weight"])
+    del weights["lm_head.weight"]
+    save(folder, weights, tie_word_embeddings=True)
+    assert same(load(str(folder), None, None, cache)[2].flat, packed.flat)
+    save(folder, weights, tie_word_embeddings=False)
+    with pytest.raises(LabError, match=r"lacks tensor lm_head\.weight.*tie_word_embeddings"):
+        load(str(folder), None, None, cache)
+
+
+def test_cache(tmp_path: Path, cache: Path) -> None:
+    file = save(tmp_path / "ckpt")
+    os.utime(file, (1, 1))
+    _, _, packed = load(str(file.parent), None, None, cache)
+    assert packed.sha == hashlib.sha256(file.read_bytes()).hexdigest()
+    (kept,) = cache.glob("*.bf16")
+    before = kept.stat()
+
+    # Another cache size, and the file in place of its folder, are the same weights: nothing is written.
+    for spec, positions in ((file.parent, 16), (file, None)):
+        assert load(str(spec), None, positions, cache)[2].sha == packed.sha
+    assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+    # A stray write stays in this process.
+    content = kept.read_bytes()
+    load(str(file), None, None, cache)[2].flat.zero_()
+    assert kept.read_bytes() == content
+
+    for damaged in (content[:-2], content + b"\0\0", b""):
+        kept.write_bytes(damaged)
+        assert load(str(file), None, None, cache)[2].sha == packed.sha
+        assert kept.read_bytes() == content
+
+    # Other heads, same total of q, k and v rows: a cached file must not hide that the shapes no longer fit.
+    save(file.parent, num_attention_heads=2, num_key_value_heads=1, head_dim=32)
+    with pytest.raises(LabError, match="q_norm"):
+        load(str(file), None, None, cache)
+
+
+def test_changed_file_is_noticed(tmp_path: Path, cache: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same path, size and modification time, one bit different; the hash of the old content has been remembered."""
+    monkeypatch.setattr("common.weight_cache.SETTLED", -1.0)
+    file = save(tmp_path / "ckpt")
+    os.utime(file, (1, 1))
+    first = load(str(file), None, None, cache)[2]
+    assert list(cache.glob("*.json"))
+    monkeypatch.setattr("common.weight_cache.hashlib.file_digest", lambda *_: pytest.fail("hashed again"))
+    assert load(str(file), None, None, cache)[2].sha == first.sha
+    monkeypatch.undo()
+    content = bytearray(file.read_bytes())
+    content[random.Random(seed).randrange(len(content) - 1000, len(content)) & ~1] ^= 1  # a low mantissa byte
+    file.write_bytes(content)
+    os.utime(file, (1, 1))
+    second = load(str(file), None, None, cache)[2]
+    assert second.sha == hashlib.sha256(content).hexdigest() != first.sha
+    assert int((second.flat != first.flat).sum()) == 1
+    for memory in cache.glob("*.json"):
+        memory.write_text("[]")
+    assert load(str(file), None, None, cache)[2].sha == second.sha
+
+
+def test_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for cache in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(LabError, match=r"weights cache .* cannot be used.*another cache folder"):
+            load("synthetic", TINY, None, cache)
+
+
+def test_synthetic_is_seeded_and_scaled(cache: Path, seed: int) -> None:
+    model, layout, packed = load("synthetic", TINY, 16, cache, seed)
+    assert model == replace(TINY, positions=16)
+    assert same(packed.flat, load("synthetic", TINY, 32, cache, seed)[2].flat)
+    assert len(list(cache.glob("*.bf16"))) == 1
+    other = load("synthetic", TINY, None, cache, seed + 1)[2]
+    assert other.sha != packed.sha
+    assert not same(packed.flat, other.flat)
+    untied = load("synthetic", replace(TINY, tied=False), None, cache, seed)
+    assert not same(*(untied[2].flat[s.offset :][: s.size] for s in map(untied[1].weight, ("embed", "lm_head"))))
+
+    for name, slot in hf_slots(layout):
+        values = packed.flat[slot.offset :][: slot.size].view(slot.shape).double()
+        if values.dim() == 1:
+            mean = 2 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1
+            assert 0.5 <= values.min() / mean < 0.8, (name, seed)
+            assert 1.2 < values.max() / mean <= 1.5, (name, seed)
+        else:
+            branch = 4 * (2 * 3) ** -0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
+            assert values.std() == pytest.approx(branch * slot.shape[1] ** -0.5, rel=0.05), (name, seed)
+            assert len(values.unique(dim=0)) == len(values), (name, seed)
+
+    # The same number of weights in other places is another file.
+    _, layout, packed = load("synthetic", replace(TINY, heads=2, kv_heads=1, head_dim=48), None, cache, seed)
+    slot = layout.weight("q_norm", 0)
+    assert slot.size == 48
+    assert packed.flat[slot.offset :][:48].all()
+
+    with pytest.raises(LabError, match="no shapes"):
+        load("synthetic", None, None, cache)
+    with pytest.raises(LabError, match=r"seed.* -1"):
+        load("synthetic", TINY, None, cache, -1)
+    with pytest.raises(LabError, match="positions is 0"):
+        load("synthetic", TINY, 0, cache)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_synthetic_decodes_like_a_model(transformers: ModuleType, cache: Path, seed: int, tied: bool) -> None:
+    """In transformers: no residual fades or explodes, logits are spread, and the next token depends on the input."""
+    tiny = Model("t", 256, 512, 6, 8, 4, 32, 2048, 64, 1e6, 1e-6, tied)
+    _, layout, packed = load("synthetic", tiny, None, cache, seed)
+    module = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        vocab_size=2048, hidden_size=256, intermediate_size=512, num_hidden_layers=6, num_attention_heads=8,
+        num_key_value_heads=4, head_dim=32, max_position_embeddings=64, tie_word_embeddings=tied,
+    ))  # fmt: skip
+    state = {name: packed.flat[slot.offset :][: slot.size].view(slot.shape) for name, slot in hf_slots(layout)}
+    module.load_state_dict(state, strict=not tied)
+    ids = torch.randint(2048, (1, 48), generator=torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        out = module.eval()(ids, output_hidden_states=True)
+    rms = [float(hidden.square().mean().sqrt()) for hidden in out.hidden_states[1:-1]]
+    assert all(0.1 < value < 10 for value in rms), (rms, seed)
+    assert 0.3 < float(out.logits.std()) < 10, seed
+    chosen = module.generate(ids[:, :4], max_new_tokens=32, do_sample=False, pad_token_id=0)[0, 4:]
+    assert len(chosen.unique()) > 12, (chosen, seed)

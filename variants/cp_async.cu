@@ -1,0 +1,58 @@
+// Idea        weights come through shared memory, copied asynchronously some tiles ahead of the multiplication
+// Hypothesis  loads in flight no longer hold registers, so more of them fit; but the data takes a detour through shared
+//             memory, which plain loads that are issued early enough do not (published as +1 %)
+// Overrides   how a matrix-vector product reads its rows
+// Knobs       stages: tiles in flight, 2 .. 4; tile: packets per lane in one tile, 1 .. 2
+// Run         python -m experiments variant=cp_async stages=4 tile=2
+#include "common/device/decode.cuh"
+
+template <class Base> struct CpAsync : Base {
+  using Self = typename Base::Self;
+  static constexpr int stages = knob::cp_async::stages, tile = knob::cp_async::tile;
+
+  struct Shared : Base::Shared {
+    alignas(16) unsigned char tiles[block_warps][stages][tile * 32 * 16];
+  };
+  static_assert(sizeof(Shared::tiles) <= 32 << 10, "stages x tile x warps do not fit: lower stages, tile or threads");
+
+  // A warp's work as one sequence of tiles: rows, in each row the matrices, in each of those the tiles of its columns.
+  // Every lane copies just the packets it multiplies itself, so its own wait is all the synchronisation there is.
+  template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
+    constexpr int packet = Self::load_bytes, width = packet / 2, columns = 32 * width * tile;
+    constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
+    const int first = job.part * block_warps + warp(), stride = job.parts * block_warps;
+    const int rows = first < job.rows ? (job.rows - first + stride - 1) / stride : 0, items = rows * per_row;
+
+    const auto column = [&](int item, int t) { return item % per_matrix * columns + (t * 32 + lane()) * width; };
+    const auto slot = [&](int item, int t) {
+      return shared<Self>(c).tiles[warp()][item % stages] + (t * 32 + lane()) * packet;
+    };
+    const auto issue = [&](int item) {
+      if (item < items) {
+        const int row = first + item / per_row * stride, m = item % per_row / per_matrix;
+        UNROLL for (int t = 0; t < tile; ++t)
+          if (column(item, t) < Job::K)
+            port::copy_async<packet>(slot(item, t), job.matrix[m] + size_t(row) * Job::K + column(item, t));
+      }
+      port::copy_commit(); // an empty group too: the wait below counts groups
+    };
+
+    for (int item = 0; item < stages - 1; ++item) issue(item);
+    float sums[Job::matrices] = {};
+    for (int item = 0; item < items; ++item) {
+      issue(item + stages - 1);
+      port::copy_wait<stages - 1>(); // all but the newest have landed
+      UNROLL for (int m = 0; m < Job::matrices; ++m) { // compared, not indexed: sums stay in registers
+        if (m != item % per_row / per_matrix) continue;
+        UNROLL for (int t = 0; t < tile; ++t)
+          if (column(item, t) < Job::K)
+            sums[m] = dot_packet<width>(port::load<Data::weights, packet>(slot(item, t)), job.x + column(item, t), sums[m]);
+      }
+      if (item % per_row != per_row - 1) continue;
+      UNROLL for (int i = 0; i < Job::matrices; ++i) sums[i] = warp_sum(sums[i]);
+      if (lane() == 0) emit(first + item / per_row * stride, sums);
+      UNROLL for (int i = 0; i < Job::matrices; ++i) sums[i] = 0;
+    }
+    port::copy_wait<0>();
+  }
+};

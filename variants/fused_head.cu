@@ -1,0 +1,80 @@
+// Idea        final norm, LM head and argmax in one pass: every block norms for itself, and the last one done chooses
+// Hypothesis  two grid barriers and a stage of one block go; several rows per warp keep more loads in flight in the
+//             largest matrix of all (26 % of the weights of Qwen3-0.6B)
+// Overrides   final_norm, lm_head, argmax and the barriers between them
+// Knobs       rows_per_warp: 1, 2, 4 or 8
+// Run         python -m experiments variant=fused_head rows_per_warp=4
+#include "common/device/decode.cuh"
+
+template <class Base> struct FusedHead : Base {
+  using Self = typename Base::Self;
+  using Packed = unsigned long long;
+  static constexpr int rows = knob::fused_head::rows_per_warp;
+
+  struct Shared : Base::Shared {
+    alignas(16) float final_normed[model::hidden];
+  };
+
+  static DEVICE void final_norm(const Context &c) {
+    auto &s = shared<Self>(c);
+    float *out = tap<Stage::final_norm>(c, 0);
+    rmsnorm<Self>(residual(c, model::layers), c.weights + weight_at::final_norm, s.sums, [&](int i, float value) {
+      s.final_normed[i] = value;
+      if (port::block() == 0) port::store_activation(out + i, value); // for the validator; nobody waits for it
+    });
+  }
+
+  template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
+    if constexpr (S == Stage::final_norm)
+      return shared<Self>(c).final_normed;
+    else
+      return Base::template activations<S>(c, layer);
+  }
+
+  static DEVICE void lm_head(const Context &c) {
+    const float *x = Self::template activations<Stage::final_norm>(c, 0);
+    const bf16 *matrix = c.weights + weight_at::lm_head;
+    Best best{negative_infinity(), 0};
+    for (int row = (port::block() * block_warps + warp()) * rows; row < model::vocab;
+         row += port::blocks() * block_warps * rows) {
+      float sums[rows];
+      UNROLL for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; nobody keeps them
+        const int here = row + r < model::vocab ? row + r : model::vocab - 1;
+        sums[r] = dot_row<Self, model::hidden>(matrix + size_t(here) * model::hidden, x);
+      }
+      UNROLL for (int r = 0; r < rows; ++r) {
+        if (lane() != 0 || row + r >= model::vocab) continue;
+        port::store_activation(tap<Stage::lm_head>(c, 0) + row + r, sums[r]);
+        best = better(best, {sums[r], row + r});
+      }
+    }
+    best = block_best(best, shared<Self>(c).best);
+    if (port::thread() == 0) contribute(c, pack(best));
+  }
+
+  // Larger values compare larger as integers, and of equal values the lower index does. -0 becomes +0 first: they tie.
+  static DEVICE Packed pack(Best best) {
+    const unsigned bits = port::as_bits(best.value + 0.0f);
+    const unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return Packed(ordered) << 32 | ~unsigned(best.index);
+  }
+
+  // The last block to come finds everybody's best, publishes the token and leaves the words as the next step needs them.
+  static DEVICE void contribute(const Context &c, Packed mine) {
+    unsigned *head = c.state + state_at::head;
+    Packed *best = reinterpret_cast<Packed *>(head);
+    port::max_relaxed(best, mine);
+    if (port::add_acq_rel(head + 2, 1) != unsigned(port::blocks()) - 1) return;
+    head[2] = 0;
+    publish(c, ~unsigned(port::exchange_relaxed(best, 0)));
+  }
+
+  static DEVICE void argmax(const Context &) {}
+
+  template <Stage S> static DEVICE void after(const Context &c, int layer) {
+    if constexpr (S == Stage::final_norm)
+      port::block_barrier();
+    else if constexpr (S != Stage::lm_head)
+      Base::template after<S>(c, layer);
+  }
+};

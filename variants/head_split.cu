@@ -1,0 +1,54 @@
+// Idea        a block owns a KV head and its query heads from the projection to the attention
+// Hypothesis  what it needs it has made itself, so the two grid barriers between qkv and attention become block barriers.
+//             But only kv_heads blocks then read the qkv matrix, and the rest of the GPU idles: a loss where that
+//             matrix is large against a barrier (published as -33 %)
+// Overrides   qkv, qk_norm_rope, attention and the barriers between them
+// Knobs       none
+// Run         python -m experiments variant=head_split
+#include "common/device/decode.cuh"
+
+template <class Base> struct HeadSplit : Base {
+  using Self = typename Base::Self;
+  static constexpr int group = model::heads / model::kv_heads; // query heads that share a KV head
+
+  // The heads of KV head `kv` in the order of the qkv rows: its queries, its key, its value.
+  static DEVICE int head(int kv, int i) {
+    return i < group ? kv * group + i : model::heads + kv + (i - group) * model::kv_heads;
+  }
+
+  static DEVICE void qkv(const Context &c, int layer) {
+    const float *x = Self::template activations<Stage::input_norm>(c, layer);
+    for (int kv = port::block(); kv < model::kv_heads; kv += port::blocks()) {
+      rows(c, layer, x, head(kv, 0), group);
+      rows(c, layer, x, head(kv, group), 1);
+      rows(c, layer, x, head(kv, group + 1), 1);
+    }
+  }
+  // This block alone projects `count` neighbouring heads.
+  static DEVICE void rows(const Context &c, int layer, const float *x, int first, int count) {
+    const size_t row = size_t(first) * model::head_dim;
+    const MatVec<model::hidden> job{
+        {layer_weights(c, weight_at::qkv, layer) + row * model::hidden}, x, count * model::head_dim, 0, 1};
+    float *out = tap<Stage::qkv>(c, layer) + row;
+    Self::matvec(c, job, [&](int r, const float(&sum)[1]) { port::store_activation(out + r, sum[0]); });
+  }
+
+  static DEVICE void qk_norm_rope(const Context &c, int layer) {
+    for (int kv = port::block(); kv < model::kv_heads; kv += port::blocks())
+      for (int i = warp(); i < group + 2; i += block_warps) Self::norm_rope_store(c, layer, head(kv, i));
+  }
+
+  static DEVICE int attention_blocks(const Context &) { return model::kv_heads; }
+
+  static DEVICE void attention(const Context &c, int layer) {
+    for (int kv = port::block(); kv < model::kv_heads; kv += port::blocks())
+      for (int i = 0; i < group; ++i) Self::attend_head(c, layer, head(kv, i));
+  }
+
+  template <Stage S> static DEVICE void after(const Context &c, int layer) {
+    if constexpr (S == Stage::qkv || S == Stage::qk_norm_rope)
+      port::block_barrier();
+    else
+      Base::template after<S>(c, layer);
+  }
+};

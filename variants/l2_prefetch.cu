@@ -1,0 +1,47 @@
+// Idea        block divergence: while the attention blocks work, the others pull the next weights into L2
+// Hypothesis  attention keeps one block per query head busy; the rest wait at the barrier with an empty memory pipe.
+//             What they fetch of o, gate, up and down is an L2 hit when its stage comes, up to the size of L2
+// Overrides   attention, behind which the blocks without a head fetch
+// Knobs       how: prefetch | ldg; matrices: any of o, gate, up, down; prefetch_bytes: per idle block and layer
+// Run         python -m experiments variant=l2_prefetch prefetch_bytes=65536
+#include "common/device/decode.cuh"
+
+template <class Base> struct L2Prefetch : Base {
+  using Self = typename Base::Self;
+
+  template <Stage S> static DEVICE void perform(const Context &c, int layer) {
+    Base::template perform<S>(c, layer);
+    if constexpr (S == Stage::attention)
+      if (port::block() >= Self::attention_blocks(c)) fetch(c, layer, port::blocks() - Self::attention_blocks(c));
+  }
+
+  // The idle blocks share the chosen matrices, one after another, until each has fetched its bytes.
+  static DEVICE void fetch(const Context &c, int layer, int idle) {
+    using namespace knob::l2_prefetch;
+    constexpr size_t o = size_t(model::hidden) * model::heads * model::head_dim;
+    constexpr size_t mlp = size_t(model::intermediate) * model::hidden;
+    size_t left = prefetch_bytes;
+    if constexpr (matrices_o) left -= fetch_matrix(layer_weights(c, weight_at::o, layer), o, left, idle);
+    if constexpr (matrices_gate) left -= fetch_matrix(layer_weights(c, weight_at::gate, layer), mlp, left, idle);
+    if constexpr (matrices_up) left -= fetch_matrix(layer_weights(c, weight_at::up, layer), mlp, left, idle);
+    if constexpr (matrices_down) left -= fetch_matrix(layer_weights(c, weight_at::down, layer), mlp, left, idle);
+  }
+
+  // This block's share of one matrix, at most `budget` bytes, a line per thread and turn; returns the bytes taken.
+  static DEVICE size_t fetch_matrix(const bf16 *matrix, size_t elements, size_t budget, int idle) {
+    constexpr size_t line = 128;
+    const size_t lines = elements * sizeof(bf16) / line;
+    const size_t share = (lines + idle - 1) / idle, limit = budget / line;
+    const size_t first = (port::block() - (port::blocks() - idle)) * share;
+    const size_t mine = first >= lines ? 0 : lines - first < share ? lines - first : share;
+    const size_t count = mine < limit ? mine : limit;
+    const char *from = reinterpret_cast<const char *>(matrix) + first * line;
+    for (size_t i = port::thread(); i < count; i += block_threads) {
+      if constexpr (knob::l2_prefetch::how_is_ldg)
+        port::touch_weights(from + i * line);
+      else
+        port::prefetch_l2(from + i * line);
+    }
+    return count * line;
+  }
+};

@@ -1,0 +1,58 @@
+// Idea        attention over all blocks: each takes a chunk of the positions of one head, and the parts are merged
+// Hypothesis  one block per head reads the cache at one SM's bandwidth; from a few hundred positions on that is the
+//             longest stage, and the other SMs are idle. Below one chunk nothing changes, and no barrier is added
+// Overrides   attention
+// Knobs       chunk: positions per part, at least 16
+// Run         python -m experiments variant=split_kv chunk=64
+#include "common/device/decode.cuh"
+
+template <class Base> struct SplitKv : Base {
+  using Self = typename Base::Self;
+  static constexpr int chunk = knob::split_kv::chunk, part_size = model::head_dim + 2;
+  static_assert(size_t(model::heads) * ((model::positions + chunk - 1) / chunk) * part_size <= scratch_at::workspace_size,
+                "chunk is too small for the workspace");
+
+  static DEVICE int chunks(const Context &c) { return c.position / chunk + 1; }
+  static DEVICE float *part(const Context &c, int task) { return c.scratch + scratch_at::workspace + task * part_size; }
+
+  static DEVICE int attention_blocks(const Context &c) {
+    const int tasks = model::heads * chunks(c);
+    return chunks(c) == 1 ? Base::attention_blocks(c) : tasks < port::blocks() ? tasks : port::blocks();
+  }
+
+  static DEVICE void attention(const Context &c, int layer) {
+    if (chunks(c) == 1) return Base::attention(c, layer);
+    for (int task = port::block(); task < model::heads * chunks(c); task += port::blocks()) {
+      const int head = task / chunks(c), begin = task % chunks(c) * chunk;
+      const int end = begin + chunk < c.position + 1 ? begin + chunk : c.position + 1;
+      float *out = part(c, task);
+      attend_block<Self>(c, layer, head, begin, end, shared<Self>(c).softmax,
+                         [&](int i, float max, float sum, float value) {
+                           port::store_activation(out + 2 + i, value);
+                           if (i != 0) return;
+                           port::store_activation(out, max);
+                           port::store_activation(out + 1, sum);
+                         });
+      port::block_barrier(); // the parts in shared memory are read before the next task overwrites them
+    }
+    Self::template barrier<Stage::attention>(c, layer);
+    for (int head = port::block(); head < model::heads; head += port::blocks()) merge(c, layer, head);
+  }
+
+  // One thread per element of the head; every chunk has at least one position, so no maximum is -inf.
+  static DEVICE void merge(const Context &c, int layer, int head) {
+    const float *first = part(c, head * chunks(c));
+    for (int i = port::thread(); i < model::head_dim; i += block_threads) {
+      float max = port::load_activation(first);
+      for (int n = 1; n < chunks(c); ++n) max = fmaxf(max, port::load_activation(first + n * part_size));
+      float sum = 0, value = 0;
+      for (int n = 0; n < chunks(c); ++n) {
+        const float *from = first + n * part_size;
+        const float keep = expf(port::load_activation(from) - max);
+        sum = fmaf(port::load_activation(from + 1), keep, sum);
+        value = fmaf(port::load_activation(from + 2 + i), keep, value);
+      }
+      port::store_activation(tap<Stage::attention>(c, layer) + head * model::head_dim + i, value / sum);
+    }
+  }
+};

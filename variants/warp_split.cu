@@ -1,0 +1,83 @@
+// Idea        P producer warps fetch weights ahead into shared memory, C consumer warps multiply
+// Hypothesis  a warp that only loads never waits for arithmetic, and one that only multiplies never waits for DRAM; but
+//             every warp that loads is one that does not multiply, and the hand-off costs two barriers a tile
+//             (published as no gain)
+// Overrides   how a matrix-vector product reads its rows
+// Knobs       ratio: "P:C", together the block's warps; 0:8 is all compute
+// Run         python -m experiments variant=warp_split ratio=2:6
+#include "common/device/decode.cuh"
+
+template <class Base> struct WarpSplit : Base {
+  using Self = typename Base::Self;
+  static constexpr int producers = knob::warp_split::producers, consumers = knob::warp_split::consumers;
+  static constexpr int slots = 2, packets = 4; // double buffer; packets per lane in one tile
+  static constexpr int full = 1, empty = 1 + slots; // numbers of the named barriers, one for each slot
+
+  struct Shared : Base::Shared {
+    alignas(16) unsigned char tiles[producers == 0 ? 1 : slots][consumers][packets * 32 * 16];
+  };
+  static_assert(sizeof(Shared::tiles) <= 40 << 10, "the consumers' tiles do not fit: choose fewer consumers or threads");
+
+  template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
+    if constexpr (producers == 0)
+      Base::matvec(c, job, emit);
+    else if (warp() < producers)
+      produce(c, job);
+    else
+      consume(c, job, emit);
+  }
+
+  // The block works on `consumers` rows at a time, in steps of one tile of each; both sides walk the same sequence.
+  template <class Job> struct Walk {
+    static constexpr int packet = Self::load_bytes, width = packet / 2, columns = 32 * width * packets;
+    static constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
+    const int first, stride, items;
+    DEVICE explicit Walk(const Job &job)
+        : first(job.part * consumers), stride(job.parts * consumers),
+          items(first < job.rows ? (job.rows - first + stride - 1) / stride * per_row : 0) {}
+    DEVICE int row(int item, int consumer) const { return first + item / per_row * stride + consumer; }
+    static DEVICE int matrix(int item) { return item % per_row / per_matrix; }
+    static DEVICE int column(int item, int p) { return item % per_matrix * columns + (p * 32 + lane()) * width; }
+    static DEVICE unsigned char *at(const Context &c, int item, int consumer, int p) {
+      return shared<Self>(c).tiles[item % slots][consumer] + (p * 32 + lane()) * packet;
+    }
+  };
+
+  template <class Job> static DEVICE void produce(const Context &c, const Job &job) {
+    const Walk<Job> walk(job);
+    for (int item = 0; item < walk.items; ++item) {
+      if (item >= slots) port::named_sync(empty + item % slots, block_threads);
+      for (int consumer = warp(); consumer < consumers; consumer += producers) {
+        if (walk.row(item, consumer) >= job.rows) continue;
+        const bf16 *row = job.matrix[walk.matrix(item)] + size_t(walk.row(item, consumer)) * Job::K;
+        UNROLL for (int p = 0; p < packets; ++p)
+          if (walk.column(item, p) < Job::K)
+            port::store_packet(walk.at(c, item, consumer, p),
+                               port::load_weights<walk.packet, Self::load_l1>(row + walk.column(item, p)));
+      }
+      port::named_arrive(full + item % slots, block_threads);
+    }
+  }
+
+  template <class Job, class Emit> static DEVICE void consume(const Context &c, const Job &job, Emit emit) {
+    const Walk<Job> walk(job);
+    const int consumer = warp() - producers;
+    float sums[Job::matrices] = {};
+    for (int item = 0; item < walk.items; ++item) {
+      port::named_sync(full + item % slots, block_threads);
+      const bool here = walk.row(item, consumer) < job.rows;
+      UNROLL for (int m = 0; m < Job::matrices; ++m) {
+        if (!here || m != walk.matrix(item)) continue;
+        UNROLL for (int p = 0; p < packets; ++p)
+          if (walk.column(item, p) < Job::K)
+            sums[m] = dot_packet<walk.width>(port::load<Data::weights, walk.packet>(walk.at(c, item, consumer, p)),
+                                             job.x + walk.column(item, p), sums[m]);
+      }
+      if (item + slots < walk.items) port::named_arrive(empty + item % slots, block_threads);
+      if (!here || item % walk.per_row != walk.per_row - 1) continue;
+      UNROLL for (int m = 0; m < Job::matrices; ++m) sums[m] = warp_sum(sums[m]);
+      if (lane() == 0) emit(walk.row(item, consumer), sums);
+      UNROLL for (int m = 0; m < Job::matrices; ++m) sums[m] = 0;
+    }
+  }
+};
