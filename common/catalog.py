@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from common.errors import LabError
-from common.knobs import KINDS, WARP, Knob
+from common.knobs import KINDS, SETS, WARP, Knob
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINE = "baseline"
-LAUNCHES = ("cooperative", "plain")
+LAUNCHES = ("cooperative", "plain", "graph", "launches")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Variant:
     parent     the stack it is composed on and compared with, innermost first; () is the baseline
     overrides  the stages it changes
     min_arch   lowest compute capability, ten times: 80 for 8.0
+    excludes   variants that cannot be in the same stack; requires: variants that must be
     bit_equal  its results must equal its parent's bit for bit; else `why_not_bit_equal` gives the reason
     mixin      the C++ struct in `file`
     """
@@ -45,6 +46,7 @@ class Variant:
     why_not_bit_equal: str
     published: str
     excludes: tuple[str, ...]
+    requires: tuple[str, ...]
     mixin: str
 
 
@@ -179,9 +181,10 @@ class _Entry:
             why_not_bit_equal=self.take("why_not_bit_equal", str, ""),
             published=self.take("published", str, ""),
             excludes=self.names("excludes"),
+            requires=self.names("requires"),
             mixin="".join(part.capitalize() for part in self.source.stem.split("_")),
         )
-        self.finish((*variant.parent, *variant.excludes), known)
+        self.finish((*variant.parent, *variant.excludes, *variant.requires), known)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
         if variant.bit_equal == bool(variant.why_not_bit_equal):
@@ -218,6 +221,8 @@ class _Entry:
         try:
             spec = spec | {"choices": tuple(spec.get("choices", ()))}
             knob = Knob(name=name, default=self.values[name], **spec)
+            if knob.sets not in SETS:
+                raise TypeError(f"sets {knob.sets}")
             if knob.kind not in KINDS or bool(knob.choices) != (knob.kind in ("choice", "list")):
                 raise TypeError(f"kind {knob.kind} with choices {list(knob.choices)}")
             knob.constants(knob.default, 8 * WARP)

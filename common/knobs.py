@@ -8,6 +8,7 @@ from typing import Any
 from common.errors import LabError
 
 KINDS = ("int", "choice", "ratio", "list")
+SETS = ("", "launch", "tokens_per_launch", "blocks_per_sm")
 WARP = 32
 SEXAGESIMAL = 60
 
@@ -20,6 +21,7 @@ class Knob:
              choice  one of `choices`
              ratio   "P:C" producer and consumer warps of one block; together they are all its warps, C >= 1
              list    any of `choices`
+    sets     what the value also decides beside the text: launch, tokens_per_launch or blocks_per_sm of common.source.Source
     default  used unless the command line or a named stack says otherwise
     """
 
@@ -30,6 +32,7 @@ class Knob:
     minimum: int | None = None
     maximum: int | None = None
     choices: tuple[int | str, ...] = ()
+    sets: str = ""
 
     def constants(self, value: Any, threads: int) -> dict[str, int | str]:
         """The compile-time constants that `value` stands for, in a block of `threads` threads.

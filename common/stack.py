@@ -62,7 +62,7 @@ def choose_stacks(
 def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     """`names` as a stack, innermost first; a leading `baseline` is dropped.
 
-    Raises LabError for an unknown name, a variant named twice, or two that exclude each other.
+    Raises LabError for an unknown name, a variant named twice, two that exclude each other, or one that is missing.
     """
     for name in names:
         _check_known(name, catalog)
@@ -77,6 +77,9 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
         for other in catalog.variants[name].excludes:
             if other in stack:
                 raise LabError(f"{name} and {other} exclude each other", "leave one of them out of the stack")
+        for other in catalog.variants[name].requires:
+            if other not in stack:
+                raise LabError(f"{name} needs {other} in its stack", f"name both: stack=[{other},{name}]")
     return stack
 
 

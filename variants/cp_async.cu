@@ -32,7 +32,7 @@ template <class Base> struct CpAsync : Base {
         const int row = first + item / per_row * stride, m = item % per_row / per_matrix;
         UNROLL for (int t = 0; t < tile; ++t)
           if (column(item, t) < Job::K)
-            port::copy_async<packet>(slot(item, t), job.matrix[m] + size_t(row) * Job::K + column(item, t));
+            port::copy_async<packet>(slot(item, t), job.row(m, row) + column(item, t));
       }
       port::copy_commit(); // an empty group too: the wait below counts groups
     };

@@ -49,7 +49,7 @@ template <class Base> struct WarpSplit : Base {
       if (item >= slots) port::named_sync(empty + item % slots, block_threads);
       for (int consumer = warp(); consumer < consumers; consumer += producers) {
         if (walk.row(item, consumer) >= job.rows) continue;
-        const bf16 *row = job.matrix[walk.matrix(item)] + size_t(walk.row(item, consumer)) * Job::K;
+        const bf16 *row = job.row(walk.matrix(item), walk.row(item, consumer));
         UNROLL for (int p = 0; p < packets; ++p)
           if (walk.column(item, p) < Job::K)
             port::store_packet(walk.at(c, item, consumer, p),

@@ -10,6 +10,12 @@ template <int Columns, int Matrices = 1> struct MatVec {
   const float *x;
   int rows;
   int part = port::block(), parts = port::blocks();
+
+  // Compared, not indexed: an index known only at run time would put the pointers in local memory.
+  DEVICE const bf16 *row(int m, int r) const {
+    static_assert(Matrices <= 2, "one more comparison for one more matrix");
+    return (m == 0 ? matrix[0] : matrix[Matrices - 1]) + size_t(r) * Columns;
+  }
 };
 
 // sum += weights . x for `Width` neighbouring columns, from left to right.
@@ -36,7 +42,7 @@ template <class Self, class Job, class Emit> DEVICE void matvec_by_warp(const Jo
   for (int row = job.part * block_warps + warp(); row < job.rows; row += job.parts * block_warps) {
     float sums[Job::matrices];
     UNROLL for (int m = 0; m < Job::matrices; ++m)
-      sums[m] = dot_row<Self, Job::K>(job.matrix[m] + size_t(row) * Job::K, job.x);
+      sums[m] = dot_row<Self, Job::K>(job.row(m, row), job.x);
     if (lane() == 0) emit(row, sums);
   }
 }
