@@ -42,12 +42,13 @@ template <class Base> struct CpAsync : Base {
     for (int item = 0; item < items; ++item) {
       issue(item + stages - 1);
       port::copy_wait<stages - 1>(); // all but the newest have landed
-      UNROLL for (int m = 0; m < Job::matrices; ++m) { // compared, not indexed: sums stay in registers
-        if (m != item % per_row / per_matrix) continue;
-        UNROLL for (int t = 0; t < tile; ++t)
-          if (column(item, t) < Job::K)
-            sums[m] = dot_packet<width>(port::load<Data::weights, packet>(slot(item, t)), job.x + column(item, t), sums[m]);
-      }
+      const bool second = item % per_row >= per_matrix; // chosen by value: an index would put sums in local memory
+      float sum = second ? sums[Job::matrices - 1] : sums[0];
+      UNROLL for (int t = 0; t < tile; ++t)
+        if (column(item, t) < Job::K)
+          sum = dot_packet<width>(port::load<Data::weights, packet>(slot(item, t)), job.x + column(item, t), sum);
+      sums[Job::matrices - 1] = second ? sum : sums[Job::matrices - 1];
+      sums[0] = second ? sums[0] : sum;
       if (item % per_row != per_row - 1) continue;
       UNROLL for (int i = 0; i < Job::matrices; ++i) sums[i] = warp_sum(sums[i]);
       if (lane() == 0) emit(first + item / per_row * stride, sums);
