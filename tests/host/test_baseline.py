@@ -1,4 +1,4 @@
-"""The baseline megakernel, executed on the host device, equals the float64 reference: for any grid, block and position."""
+"""The baseline megakernel on the host device equals the float64 reference: for any grid, block and position."""
 
 import dataclasses
 
@@ -92,7 +92,9 @@ def is_found_out(open_session, source: Source, weights: torch.Tensor, seed: int)
     for attempt in range(12):
         session = open_session(source, weights, blocks=(8, 3, 1)[attempt % 3], schedule=seed + attempt, workers=1)
         try:
-            if not validate(session, weights, source.model, scenarios(source.model, seed, weights, quick=True), seed).passed:
+            if not validate(
+                session, weights, source.model, scenarios(source.model, seed, weights, quick=True), seed
+            ).passed:
                 return True
         except Hung:
             return True

@@ -22,7 +22,8 @@ def kernel(model, body: str, shared: str = "", threads: int = 64) -> Source:
         [
             constants,
             *flatten(DEVICE / "decode.cuh", set()),
-            f"struct Kernel {{ struct Shared {{ {shared} int unused; }}; static DEVICE void decode(const Context &c, int) {{",
+            f"struct Kernel {{ struct Shared {{ {shared} int unused; }};",
+            "static DEVICE void decode(const Context &c, int) {",
             "  Shared &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;",
             '#line 1 "test"',
             body,
@@ -63,7 +64,8 @@ def test_barrier_that_one_thread_misses_is_reported(launch):
 def test_grid_barrier_that_one_block_misses_is_reported(launch):
     with pytest.raises(Hung) as hung:
         launch("port::mark(Stage::o_proj, 1); if (port::block() != 1) grid_barrier(c, Stage::o_proj, 1);", timeout=300)
-    assert "block 0" in hung.value.report and "block 2" in hung.value.report
+    assert "block 0" in hung.value.report
+    assert "block 2" in hung.value.report
     assert "spin at common/device/barrier.cuh" in hung.value.report
     assert "stage o_proj, layer 1" in hung.value.report
     assert "1 of 3 blocks have ended" in hung.value.report
@@ -76,7 +78,7 @@ def test_shuffle_that_one_lane_misses_is_reported(launch):
 
 
 def test_endless_loop_is_given_up(launch):
-    with pytest.raises(Hung, match="still running after 0.5 s"):
+    with pytest.raises(Hung, match=r"still running after 0\.5 s"):
         launch("volatile int i = 0; while (true) i = i + 1;", timeout=0.5)
 
 
@@ -84,7 +86,10 @@ def test_endless_loop_is_given_up(launch):
     ("body", "buffer"),
     [
         (f"if (port::thread() == 0) c.scratch[{-1}] = 1;", "scratch"),
-        ("if (port::thread() == 0) c.scratch[scratch_at::workspace + scratch_at::workspace_size + 120] = 1;", "scratch"),
+        (
+            "if (port::thread() == 0) c.scratch[scratch_at::workspace + scratch_at::workspace_size + 120] = 1;",
+            "scratch",
+        ),
         ("if (port::thread() == 0) c.cache[-1] = 1;", "cache"),
         ("if (port::thread() == 0) const_cast<bf16 *>(c.weights)[-1] = 1;", "weights"),
         ("if (port::thread() == 0) c.state[-1] = 1;", "state"),
@@ -166,7 +171,9 @@ def test_named_barrier_with_two_opinions_is_reported(launch):
 
 
 def test_loads_from_shared_memory_are_counted_apart(launch):
-    session = launch("s.a[port::thread()] = 1; out[port::thread()] = port::load_activation(s.a + port::thread());", "float a[64];")
+    session = launch(
+        "s.a[port::thread()] = 1; out[port::thread()] = port::load_activation(s.a + port::thread());", "float a[64];"
+    )
     assert session.counts().bytes_by_width("shared") == {32: 4 * 3 * 64}
     assert session.counts().loaded("activations") == 0
 

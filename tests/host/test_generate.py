@@ -1,0 +1,104 @@
+"""A checkpoint that transformers saved decodes, by the CUDA source on the host device, to the ids it chooses too."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.source import build
+from common.weights import load
+from experiments.generate import main
+
+pytestmark = pytest.mark.host
+TOKENS = 40
+TIE = 1e-5  # margin, in standard deviations of the logits, below which fp32 may choose either token
+
+SHAPES = {  # hidden, heads, KV heads, head_dim, theta, tied
+    "grouped queries, tied head": (64, 4, 2, 16, 1e6, True),
+    "wide heads, theta 5,000": (48, 2, 1, 64, 5e3, False),
+    "odd widths, untied head": (72, 6, 6, 24, 1e4, False),
+}
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES)
+def checkpoint(request, tmp_path, seed):
+    """A randomly initialised Qwen3 whose weights are bf16 numbers, saved; also the model itself, in fp32."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    hidden, heads, kv_heads, head_dim, theta, tied = request.param
+    config = Qwen3Config(
+        vocab_size=331,
+        hidden_size=hidden,
+        intermediate_size=104,
+        num_hidden_layers=3,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        rope_theta=theta,
+        tie_word_embeddings=tied,
+        max_position_embeddings=128,
+        initializer_range=0.3,
+    )
+    model = Qwen3ForCausalLM(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # and not the buffers: rotary frequencies stay fp32
+            weight.copy_(weight.bfloat16())
+    model.save_pretrained(tmp_path / "model")
+    return tmp_path / "model", model
+
+
+def greedy(model: torch.nn.Module, prompt: list[int], stored: torch.Tensor) -> tuple[list[int], list[float]]:
+    """What transformers chooses after each token but the first ones of the prompt, and by how much.
+
+    stored: the kernel's cache. Where a key or value lies near the middle of two bf16 numbers, fp32 arithmetic in
+    another order rounds it the other way, and some tokens later another word follows. So transformers goes on with the
+    kernel's entry, once that is shown to be a neighbour of its own.
+    """
+    from transformers import DynamicCache
+
+    class KernelCache(DynamicCache):
+        position = 0
+
+        def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+            entries = []
+            for kind, own in enumerate((key_states, value_states)):
+                entry = stored[layer_idx, kind, :, self.position].float()[None, :, None]
+                rounding, noise = own.abs() * 2**-8, own.abs().max() * 1e-5
+                assert ((entry - own).abs() <= rounding + noise).all(), (layer_idx, kind, self.position)
+                entries.append(entry)
+            return super().update(*entries, layer_idx, *args, **kwargs)
+
+    cache, ids, margins = KernelCache(config=model.config), list(prompt), []
+    with torch.no_grad():
+        for position in range(len(prompt) + TOKENS - 1):
+            cache.position = position
+            logits = model(torch.tensor([[ids[position]]]), past_key_values=cache, use_cache=True).logits[0, -1]
+            if position + 1 >= len(prompt):
+                best = logits.topk(2)
+                ids.append(int(best.indices[0]))
+                margins.append(float(best.values[0] - best.values[1]) / float(logits.std()))
+    return ids[len(prompt) :], margins
+
+
+def test_ids_are_those_of_transformers(checkpoint, host_cache: Path, open_session, tmp_path, seed, capsys):
+    folder, model = checkpoint
+    prompt = torch.randint(331, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
+    where = [f"weights={folder}", f"cache={host_cache}", f"results={tmp_path}/records.jsonl"]
+    what = [f"prompt_ids={prompt}".replace(" ", ""), f"max_tokens={TOKENS}", "stop=false", "json=true"]
+    assert main([*where, *what, "variant=baseline", "device=host"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["variant"], found["device"]) == ("baseline", "host")
+    assert found["record"]
+    assert found["seconds"] > 0
+
+    shapes, _, packed = load(str(folder), None, 128, host_cache)
+    session = open_session(build([], shapes), packed.flat)
+    session.reset(prompt, 0, forced=len(prompt))
+    session.run(len(prompt) + TOKENS - 1)
+    want, margins = greedy(model, prompt, session.cache())
+    clear = next((n for n, margin in enumerate(margins) if margin < TIE), TOKENS)
+    assert clear >= 32, f"ties too early to compare 32 tokens: {margins}, seed {seed}"
+    assert found["ids"][:clear] == want[:clear], seed
+    assert len(set(want)) > 2, "the model says the same thing over and over, which would hide a stale token"
