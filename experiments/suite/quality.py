@@ -1,0 +1,111 @@
+"""Does it matter where kernels round: each variant's next-token distributions against transformers in float32."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from common.catalog import read_catalog
+from common.config import check_ids
+from common.devices import Session
+from common.errors import LabError
+from common.stack import Stack
+from experiments.inquiry import Inquiry
+from experiments.outcome import COUNTED, MEASURED, Outcome
+from experiments.transformers_model import qwen3
+
+QUESTION = "how far each variant's distribution of the next token is from transformers in float32"
+NOTES = (
+    "Mean over the positions of one text, every token given. KL in nats, of the variant from transformers; "
+    "agreement: same most likely token; perplexity of the text itself. transformers in bf16 stands beside it as a "
+    "measure.",
+    "Synthetic weights make no language: their perplexity means nothing, their KL does.",
+)
+
+
+def ask(inquiry: Inquiry) -> Outcome:
+    """A row for transformers in bf16 and one for each variant; on the CPU as on a GPU."""
+    lab, catalog = inquiry.lab, read_catalog()
+    ids = given_ids(inquiry)
+    truth = theirs(inquiry, ids, torch.float32)
+    rows = [{"variant": "transformers, bf16", **compare(truth, theirs(inquiry, ids, torch.bfloat16), ids)}]
+    for name in inquiry.options.texts("variants") or (*catalog.variants, *catalog.stacks):
+        inquiry.show.begin(f"quality of {name}")
+        with closing(open_stack(inquiry, inquiry.stack(name))) as session:
+            rows.append({"variant": name, **compare(truth, ours(session, ids), ids)})
+    notes = [*NOTES, f"{len(ids)} tokens of {lab.model.name}, weights {inquiry.config.weights}."]
+    return Outcome("quality", QUESTION, pd.DataFrame(rows), MEASURED if inquiry.on_gpu else COUNTED, notes)
+
+
+def given_ids(inquiry: Inquiry) -> tuple[int, ...]:
+    """`options.text` by the weights' tokenizer, else `options.ids`, else random ones from the seed."""
+    options, model = inquiry.options, inquiry.lab.model
+    if options.given("text"):
+        ids = tuple(_tokenizer(inquiry).encode(options.text("text")).ids)
+    elif options.given("ids"):
+        ids = options.wholes("ids", low=0)
+    else:
+        random = torch.Generator().manual_seed(inquiry.config.seed)
+        count = min(options.whole("tokens", low=2), model.positions)
+        ids = tuple(torch.randint(model.vocab, (count,), generator=random).tolist())
+    check_ids(ids, model, "options.ids")
+    if not 2 <= len(ids) <= model.positions:
+        raise LabError(f"{len(ids)} tokens, the cache has {model.positions} positions", "give at least two that fit")
+    return ids
+
+
+def compare(truth: Tensor, got: Tensor, ids: Sequence[int]) -> dict[str, float]:
+    """KL(truth || got) in nats, top-1 agreement in percent, perplexity of `ids` under `got`.
+
+    truth, got: logits, [len(ids), vocab]; row i is what follows ids[: i + 1].
+    """
+    p, q = truth.double().log_softmax(-1), got.double().log_softmax(-1)
+    kl = (p.exp() * (p - q)).sum(-1)
+    follow = q[:-1].gather(1, torch.tensor(ids[1:])[:, None])
+    return {
+        "mean KL": float(kl.mean()),
+        "max KL": float(kl.max()),
+        "top-1 agreement %": 100 * float((truth.argmax(-1) == got.argmax(-1)).double().mean()),
+        "perplexity": float(follow.mean().neg().exp()),
+        "transformers' perplexity": float(p[:-1].gather(1, torch.tensor(ids[1:])[:, None]).mean().neg().exp()),
+    }
+
+
+def theirs(inquiry: Inquiry, ids: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """transformers' logits of the whole text: float32, [len(ids), vocab]."""
+    lab = inquiry.lab
+    inquiry.show.begin(f"transformers in {dtype}")
+    with torch.no_grad():
+        model = qwen3(lab.model, lab.layout, lab.packed.flat, dtype)
+        return model(torch.tensor([list(ids)])).logits[0].float()
+
+
+def ours(session: Session, ids: Sequence[int]) -> Tensor:
+    """A kernel's logits, token by token, with every id given: float32, [len(ids), vocab]."""
+    slot = session.layout.tap("lm_head")
+    session.reset(ids, position=0, forced=len(ids))
+    rows = []
+    for _ in ids:
+        session.run()
+        rows.append(session.scratch()[slot.offset : slot.offset + slot.size].clone())
+    return torch.stack(rows)
+
+
+def open_stack(inquiry: Inquiry, stack: Stack) -> Session:
+    """A session of `stack` with the run's weights."""
+    from experiments.run import open_session, source_of
+
+    lab = inquiry.lab
+    return open_session(lab, lab.device.compile(source_of(lab, stack.variants, stack)))
+
+
+def _tokenizer(inquiry: Inquiry) -> Any:
+    folder = inquiry.lab.packed.folder
+    if folder is None or not (folder / "tokenizer.json").exists():
+        raise LabError("options.text needs a tokenizer, and these weights have none", "give options.ids=[...]")
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -1,0 +1,82 @@
+// Kernels that do nothing but meet: `steps` barriers of one kind in a row. They run on both devices, built as the
+// decode kernels are. The words they meet at lie where a decode kernel keeps its token ids, a line each, all zero at
+// first.
+#include "common/device/decode.cuh"
+
+namespace sync {
+
+DEVICE unsigned *word(const Context &c, int line) { return c.state + state_at::ids + (1 + line) * line_words; }
+
+// Nothing to wait for: what is left is the launch.
+struct Nothing {
+  static DEVICE void meet(const Context &) {}
+};
+
+// One word that everybody adds to and polls: what a cooperative launch's own barrier does.
+struct Cooperative {
+  static DEVICE void meet(const Context &c) { grid_barrier(c, Stage::embed, 0); }
+};
+
+// A counter and an epoch on lines of their own.
+struct Counter {
+  static DEVICE void meet(const Context &c) {
+    epoch_barrier(c, Stage::embed, 0, [] {});
+  }
+};
+
+// A flag for each block: block 0 looks at all of them, a thread each, then opens the epoch. No atomic addition at all.
+struct Flags {
+  static DEVICE void meet(const Context &c) {
+    port::count_grid_barrier();
+    port::block_barrier();
+    unsigned *mine = word(c, 1 + port::block()), *epoch = word(c, 0);
+    const unsigned next = port::load_acquire(epoch) + 1; // cannot change before this block has arrived
+    if (port::block() == 0) {
+      for (int b = 1 + port::thread(); b < port::blocks(); b += block_threads)
+        spin_until(c, Stage::embed, 0, [&] { return port::load_acquire(word(c, 1 + b)) == next; });
+      port::block_barrier();
+      if (port::thread() == 0) port::store_release(epoch, next);
+    } else if (port::thread() == 0) {
+      port::store_release(mine, next);
+      spin_until(c, Stage::embed, 0, [&] { return port::load_acquire(epoch) == next; });
+    }
+    port::block_barrier();
+  }
+};
+
+// Blocks meet in groups of 16, and the last of each group meets the others' last.
+struct TwoLevel {
+  static constexpr int group = 16;
+  static DEVICE void meet(const Context &c) {
+    port::count_grid_barrier();
+    port::block_barrier();
+    if (port::thread() == 0) {
+      unsigned *epoch = word(c, 0), *top = word(c, 1), *own = word(c, 2 + port::block() / group);
+      const int groups = (port::blocks() + group - 1) / group, first = port::block() / group * group;
+      const unsigned size = port::blocks() - first < group ? port::blocks() - first : group;
+      const unsigned now = port::load_acquire(epoch);
+      bool last = false;
+      if (port::add_acq_rel(own, 1) == size - 1) {
+        *own = 0; // nobody of the group comes again before the epoch opens
+        last = port::add_acq_rel(top, 1) == unsigned(groups) - 1;
+      }
+      if (last) {
+        *top = 0;
+        port::store_release(epoch, now + 1);
+      } else {
+        spin_until(c, Stage::embed, 0, [&] { return port::load_acquire(epoch) != now; });
+      }
+    }
+    port::block_barrier();
+  }
+};
+
+template <class Barrier> struct Meetings {
+  struct Shared {};
+  static DEVICE void decode(const Context &c, int steps) {
+    port::mark(Stage::embed, 0);
+    for (int step = 0; step < steps; ++step) Barrier::meet(c);
+  }
+};
+
+} // namespace sync

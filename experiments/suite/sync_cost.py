@@ -1,0 +1,127 @@
+"""What it costs that blocks wait for each other: four grid barriers, nodes of a CUDA graph, plain launches."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from common.errors import Refused
+from common.layout import MAX_BLOCKS, Layout
+from common.model import STAGES, Model
+from common.source import Source, flatten
+from experiments.inquiry import Inquiry
+from experiments.outcome import COUNTED, MEASURED, Outcome
+
+KERNELS = Path(__file__).with_suffix(".cu")
+OPERATIONS = 225  # of a published token: seven or eight for each of 28 layers
+REPEATS = 20
+QUESTION = f"what a barrier, a node of a graph and a launch cost, {OPERATIONS} in a row in kernels that do nothing else"
+NOTES = (
+    "Median of 20 runs. The published figures, RTX 3090: 0.73 us a grid.sync, 0.83 us a graph node, 1.54 us a launch.",
+)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One way to put stages in order. barrier: its struct in the kernels; each: how many of them one launch does."""
+
+    name: str
+    barrier: str
+    launch: str
+    each: int
+
+
+OPERATION = (
+    Operation("cooperative barrier", "Cooperative", "cooperative", OPERATIONS),
+    Operation("atomic counter", "Counter", "plain", OPERATIONS),
+    Operation("flag per block", "Flags", "plain", OPERATIONS),
+    Operation("two levels", "TwoLevel", "plain", OPERATIONS),
+    Operation("launch", "Nothing", "plain", 1),
+)
+# Only its state counts: a line for each block where the token ids are.
+SHAPE = Model("sync", 8, 8, 1, 1, 1, 8, 8, 32 * (MAX_BLOCKS + 8), 1e4, 1e-6, True)
+
+
+def ask(inquiry: Inquiry) -> Outcome:
+    """A row for each operation and grid. Without a GPU each is run once, to see that it works, and counted."""
+    device, weights = inquiry.lab.device, torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
+    most = device.multiprocessors if inquiry.on_gpu else inquiry.options.whole("host_blocks", 1, MAX_BLOCKS)
+    rows = []
+    for blocks in grids(most):
+        for operation in OPERATION:
+            inquiry.show.begin(f"{operation.name}, {blocks} blocks")
+            program = device.compile(kernel(operation, inquiry.config.threads))
+            try:
+                with closing(device.session(program, Layout(SHAPE), weights, blocks)) as session:
+                    rows.append({"operation": operation.name, "blocks": blocks, **_run(session, inquiry.on_gpu)})
+            except Refused as error:
+                rows.append({"operation": operation.name, "blocks": blocks, "us": None, "why not": error.cause})
+        if inquiry.on_gpu:
+            rows.append(
+                {"operation": "graph node", "blocks": blocks, "us": _graph_node(blocks, inquiry.config.threads)}
+            )
+    if inquiry.on_gpu:
+        return Outcome("sync_cost", QUESTION, pd.DataFrame(rows), MEASURED, NOTES, keys=2)
+    missing = "microseconds, and the nodes of a graph; here the barriers only ran, and were counted"
+    return Outcome("sync_cost", QUESTION, pd.DataFrame(rows), COUNTED, NOTES, missing, keys=2)
+
+
+def grids(most: int) -> list[int]:
+    """1, 2, 4, ... and `most` blocks."""
+    return [*(1 << power for power in range(most.bit_length()) if 1 << power < most), most]
+
+
+def kernel(operation: Operation, threads: int) -> Source:
+    """The text of one operation, built as decode kernels are."""
+    lines = [
+        '#line 1 "constants"',
+        "using size_t = decltype(sizeof(0));",
+        f"enum class Stage {{ {', '.join(STAGES)} }};",
+        f"constexpr int block_threads = {threads};",
+        Layout(SHAPE).declare(),
+        *flatten(KERNELS, set()),
+        '#line 1 "entry"',
+        f"struct Kernel : sync::Meetings<sync::{operation.barrier}> {{}};",
+        f"KERNEL_ENTRY(Kernel, {threads}, 1)",
+        "",
+    ]
+    name = operation.name.replace(" ", "_")
+    return Source((name,), SHAPE, threads, {}, operation.launch, operation.each, 1, 75, "\n".join(lines))
+
+
+def _run(session: Any, timed: bool) -> dict[str, Any]:
+    session.reset([0] * (SHAPE.positions + 1), position=0)
+    if not timed:
+        session.run(OPERATIONS)
+        counts = session.counts()
+        return {"barriers counted": counts.total("grid_barriers"), "atomics": counts.total("atomics")}
+    session.time(OPERATIONS, 1)
+    return {"us": 1e6 * float(np.median(session.time(OPERATIONS, REPEATS)))}
+
+
+def _graph_node(blocks: int, threads: int) -> float:
+    """Microseconds of one node of a graph of empty kernels that follow each other."""
+    import cupy
+
+    empty = cupy.RawKernel('extern "C" __global__ void empty() {}', "empty")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        empty((blocks,), (threads,), ())
+        stream.synchronize()
+        stream.begin_capture()
+        for _ in range(OPERATIONS):
+            empty((blocks,), (threads,), ())
+        graph = stream.end_capture()
+        times = []
+        for _ in range(REPEATS + 1):
+            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record(stream)
+            graph.launch(stream)
+            stop.record(stream)
+            stop.synchronize()
+            times.append(1e3 * cupy.cuda.get_elapsed_time(start, stop) / OPERATIONS)
+    return float(np.median(times[1:]))

@@ -1,0 +1,275 @@
+"""The arithmetic of the experiments against cases worked out by hand."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from common.catalog import ROOT, variants
+from common.counters import FIELDS, Counts
+from common.errors import LabError
+from common.model import STAGES, Model
+from common.nvrtc import compile_cubin
+from common.records import Store
+from common.sass import resources
+from common.source import build
+from experiments import gpus
+from experiments.contributions import interaction, main_effect, shapley, subsets
+from experiments.counting import key, table
+from experiments.outcome import COUNTED, Outcome, cell, keep, rows
+from experiments.prediction import grid_barriers, predict
+from experiments.suite import find, names
+from experiments.suite.energy import joules
+from experiments.suite.factorial import analysis
+from experiments.suite.predict import error, reading
+from experiments.suite.quality import compare
+from experiments.suite.sass import difference
+from experiments.suite.sync_cost import OPERATION, grids, kernel
+
+TIMES = {  # a saves 10, b saves 20, both together 40: 10 more than each for itself
+    frozenset(): 100.0,
+    frozenset("a"): 90.0,
+    frozenset("b"): 80.0,
+    frozenset("ab"): 60.0,
+}
+
+
+def gpu(**changes: float) -> gpus.GpuModel:
+    """1 TB/s, 1 us of latency, 2 us a barrier, 1 us a launch, unless said otherwise."""
+    values = {
+        "bandwidth_gbps": 2000,
+        "read_efficiency": 0.5,
+        "multiprocessors": 4,
+        "l2_bytes": 1 << 20,
+        "latency_ns": 1000,
+        "barrier_us": 2.0,
+        "node_us": 3.0,
+        "launch_us": 1.0,
+        "power_w": 100,
+    }
+    return gpus.GpuModel("hand", "Hand", **(values | changes))
+
+
+def counted(**stages: dict[str, int]) -> Counts:
+    return table(stages)
+
+
+def test_shapley_of_two_by_hand():
+    """a first: 10 of 100, then b: 30; b first: 20, then a: 20."""
+    assert shapley("ab", TIMES) == {"a": 15.0, "b": 25.0}
+    assert main_effect("a", TIMES) == -15
+    assert main_effect("b", TIMES) == -25
+    assert interaction("a", "b", TIMES) == -10
+
+
+def test_shapley_shares_sum_to_the_total(seed):
+    random = np.random.default_rng(seed)
+    chosen = "abcd"
+    times = {frozenset(subset): float(random.uniform(1, 2)) for subset in subsets(chosen)}
+    total = times[frozenset()] - times[frozenset(chosen)]
+    assert sum(shapley(chosen, times).values()) == pytest.approx(total), f"seed {seed}"
+
+
+def test_shapley_of_independent_ideas_is_what_each_saves(seed):
+    saves = dict(zip("abc", np.random.default_rng(seed).uniform(1, 2, 3), strict=True))
+    times = {frozenset(subset): 10 - sum(saves[name] for name in subset) for subset in subsets("abc")}
+    assert shapley("abc", times) == pytest.approx(saves), f"seed {seed}"
+    assert interaction("a", "c", times) == pytest.approx(0), f"seed {seed}"
+
+
+def test_shapley_keeps_to_legal_orders():
+    """b needs a, so the only order is a, b."""
+    times = {have: time for have, time in TIMES.items() if have != frozenset("b")}
+    assert shapley("ab", times) == {"a": 10.0, "b": 30.0}
+    assert interaction("a", "b", times) is None
+    with pytest.raises(ValueError, match="legal"):
+        shapley("ab", {frozenset(): 1.0, frozenset("ab"): 2.0})
+
+
+def test_factorial_shares_are_percent_of_what_is_saved():
+    shares = {row["variants"]: row for row in analysis(("a", "b"), TIMES) if row["kind"] == "share"}
+    assert shares["a"]["share %"] == 37.5
+    assert shares["b"]["share %"] == 62.5
+
+
+def test_prediction_bound_by_bandwidth(tiny: Model):
+    """qkv reads 2 MB in each of 2 layers at 1 TB/s: 2 us, and 1 us before the first byte comes. Attention and the
+    5 norms, whose bytes are few, wait for two loads that follow each other, and for the first byte."""
+    counts = counted(qkv={"weights_64bit": 4_000_000, "grid_barriers": 2}, attention={"kv_64bit": 4096})
+    time = predict(build([], tiny), counts, gpu(), 1, blocks=1000)
+    few = (tiny.kv_bytes_per_position * 2 + 5 * 2 * tiny.hidden) / 1e12
+    assert time.reading == pytest.approx(4e-6 + few)
+    assert time.barriers == pytest.approx(4e-6)
+    assert time.launches == pytest.approx(1e-6)
+    assert time.waiting == pytest.approx(2 * 1e-6 + (2 + 5) * 3e-6 - few)
+    assert time.rate == pytest.approx(1 / time.seconds)
+
+
+def test_prediction_bound_by_latency(tiny: Model):
+    """1,024 loads a layer by one block of 256 threads, one under way in each: 4 rounds of 1 us, and 1 us to start."""
+    counts = counted(qkv={"weights_64bit": 2 * 8192})
+    stages = predict(build([], tiny), counts, gpu(), 1, blocks=1).stages
+    assert stages["qkv"] == pytest.approx(2 * 5e-6)
+    assert predict(build([], tiny), counts, gpu(), 1, blocks=4).stages["qkv"] == pytest.approx(2 * 2e-6)
+
+
+@pytest.mark.parametrize(("l2_bytes", "hidden"), [(1 << 20, 4000), (100, 100)])
+def test_prediction_hides_what_is_prefetched_up_to_l2(tiny: Model, l2_bytes: int, hidden: int):
+    counts = counted(attention={"prefetched": 2 * 4000, "kv_64bit": 4096}, o_proj={"weights_64bit": 2 * 8192})
+    time = predict(build([], tiny), counts, gpu(l2_bytes=l2_bytes), 1, blocks=4)
+    assert time.prefetched == pytest.approx(2 * hidden / 1e12)
+
+
+def test_prediction_of_a_graph_pays_nodes_and_no_barriers(tiny: Model):
+    """1 + 2 x 8 + 3 kernels."""
+    graph = variants()["graph"]
+    source = build([graph], tiny, knobs={"graph": {"how": "graph"}})
+    time = predict(source, counted(), gpu(), 1, blocks=4)
+    assert time.launches == pytest.approx(20 * 3e-6)
+    assert time.barriers == 0
+
+
+def test_split_kv_adds_a_barrier_per_layer_behind_its_first_chunk(tiny: Model):
+    source = build([variants()["split_kv"]], tiny, knobs={"split_kv": {"chunk": 16}})
+    counts = counted(qkv={"grid_barriers": 19})
+    assert grid_barriers(source, counts, 15) == 19
+    assert grid_barriers(source, counts, 16) == 19 + tiny.layers
+
+
+def test_counts_survive_their_record():
+    values = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
+    values[1, 2], values[-1, -1] = 5, 7
+    assert (table(json.loads(json.dumps(Counts(values).as_dict()))).table == values).all()
+
+
+def test_counts_are_known_by_code_and_grid_but_not_by_comments(tiny: Model):
+    source = build([], tiny)
+    again = SimpleNamespace(text=f"// a word\n{source.text}", launch=source.launch)
+    assert key(source, 8) == key(again, 8)
+    assert key(source, 8) != key(source, 9)
+    assert key(source, 8) != key(build([], tiny, threads=128), 8)
+
+
+@pytest.mark.parametrize("name", gpus.names())
+def test_every_gpu_is_described(name: str):
+    found = gpus.read(name)
+    assert 0.5 < found.read_efficiency < 1
+    assert found.read_rate < 1e9 * found.bandwidth_gbps
+
+
+def test_measured_constants_replace_assumed_ones():
+    records = [
+        {
+            "kind": "roofline",
+            "basis": "measured",
+            "provenance": {"gpu": {"name": "NVIDIA H200"}},
+            "table": [{"what": "read, 128-bit loads", "GB/s": 4560.0}],
+        },
+        {
+            "kind": "sync_cost",
+            "basis": "measured",
+            "provenance": {"gpu": {"name": "NVIDIA H200"}},
+            "table": [
+                {"operation": "cooperative barrier", "blocks": 132, "us": 1.25},
+                {"operation": "cooperative barrier", "blocks": 1, "us": 0.5},
+                {"operation": "graph node", "blocks": 132, "us": 1.5},
+            ],
+        },
+    ]
+    found = gpus.read("h200", records)
+    assert (found.read_efficiency, found.barrier_us, found.node_us) == (0.95, 1.25, 1.5)
+    assert found.measured == ("barrier_us", "node_us", "read_efficiency")
+    assert gpus.read("h100", records) == gpus.read("h100")
+
+
+def test_unknown_gpu_is_refused():
+    with pytest.raises(LabError, match="rtx3090"):
+        gpus.read("rtx3091")
+
+
+def test_published_bandwidth_claim_is_off_by_ten():
+    """530 tok/s x 1.192 GB is 632 GB/s, 67 % of 936; 47 GB/s would be 5 %."""
+    shape = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
+    line = {
+        "gpu": "rtx3090",
+        "predicted us": 1000.0,
+        "published tok/s": 500.0,
+        "predicted tok/s": 1000.0,
+        "error %": 100.0,
+    }
+    line |= {"prefetched us": 10.0, "barriers us": 100.0}
+    places = [("baseline", 1), ("redundant_rmsnorm", 1), ("megaqwen", 1), ("megaqwen", 300)]
+    lines = pd.DataFrame([line | {"stack": stack, "position": position} for stack, position in places])
+    text = reading(SimpleNamespace(model=shape, gpu=gpus.read), lines)
+    assert "530 tokens a second x 1.192 GB is 632 GB/s, 67 % of the peak" in text
+    assert error(1000, 500) == 100
+
+
+def test_quality_by_hand():
+    """Half and half against three quarters and a quarter: KL = (ln 2/3 + ln 2) / 2."""
+    truth, got = torch.zeros(2, 2), torch.tensor([[math.log(3), 0.0]] * 2)
+    found = compare(truth, got, [0, 0])
+    assert found["mean KL"] == pytest.approx((math.log(2 / 3) + math.log(2)) / 2)
+    assert found["perplexity"] == pytest.approx(4 / 3)
+    assert found["transformers' perplexity"] == pytest.approx(2)
+    assert compare(truth, got, [0, 1])["perplexity"] == pytest.approx(4)
+    assert compare(got, got, [0, 1])["max KL"] == 0
+
+
+def test_energy_is_the_area_below_power():
+    assert joules([(0.0, 100.0), (1.0, 200.0), (3.0, 200.0)]) == 150 + 400
+
+
+def test_sass_difference_names_the_largest_change_first():
+    own, parent = Counter({"LDG.E.128": 8, "FFMA": 100}), Counter({"LDG.E.64": 20, "FFMA": 100})
+    assert difference(own, parent) == [("LDG.E.64", -20), ("LDG.E.128", 8)]
+
+
+def test_grids_grow_by_two_up_to_all():
+    assert grids(1) == [1]
+    assert grids(8) == [1, 2, 4, 8]
+    assert grids(82) == [1, 2, 4, 8, 16, 32, 64, 82]
+
+
+def test_outcome_becomes_a_record_without_nan(tmp_path: Path):
+    frame = pd.DataFrame([{"variant": "a", "us": 1.5, "n": np.int64(3)}, {"variant": "b", "us": float("nan"), "n": 4}])
+    outcome = Outcome("some", "what?", frame, COUNTED, ["read it so"], "time")
+    store = Store(tmp_path / "r.jsonl")
+    keep(outcome, store, {"seed": 1})
+    record = store.rows()[0]
+    assert record["table"] == [{"variant": "a", "us": 1.5, "n": 3}, {"variant": "b", "us": None, "n": 4}]
+    assert (record["kind"], record["notes"], record["needs_gpu"]) == ("some", ["read it so"], "time")
+    assert record["columns"] == ["variant", "us", "n"]
+    assert record["provenance"]["command"]
+    assert rows(frame)[1]["us"] is None
+    assert [cell(None), cell(12345), cell(12345.6), cell(0.123456)] == ["-", "12,345", "12,346", "0.1235"]
+
+
+def test_every_experiment_has_a_yaml_whose_header_runs_it():
+    folder = ROOT / "conf" / "experiment"
+    for name in names():
+        text = (folder / f"{name}.yaml").read_text()
+        assert f"# Run   python -m experiments experiment={name}" in text, name
+        assert f"task: {name}\n" in text, name
+    with pytest.raises(LabError, match="unknown"):
+        find("ablatoin")
+
+
+@pytest.mark.parametrize("operation", OPERATION, ids=lambda operation: operation.barrier)
+def test_barriers_compile_for_a_gpu(operation):
+    cubin = compile_cubin(kernel(operation, 256).text, "sm_90", "sync_cost.cu")
+    found = resources(cubin, "sm_90")
+    assert found.spill_bytes == 0
+    assert (found.count("LD", "STRONG") + found.count("LDG", "STRONG") > 0) == (operation.barrier != "Nothing")
+
+
+def test_bulk_copies_compile_to_bulk_copies():
+    text = (ROOT / "experiments" / "suite" / "roofline.cu").read_text()
+    assert resources(compile_cubin(text, "sm_90", "roofline.cu"), "sm_90", "read_bulk").count("UBLKCP") > 0
+    assert resources(compile_cubin(text, "sm_80", "roofline.cu"), "sm_80", "copy_all").count("STG", "128") > 0

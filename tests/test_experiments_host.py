@@ -1,0 +1,159 @@
+"""Every experiment in a quick form on the host device, and what predictions derive against what the device counts."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common.catalog import variants
+from common.devices.host import HostDevice
+from common.layout import Layout
+from common.model import Model
+from common.records import Store
+from common.source import build
+from common.weights import load
+from experiments.__main__ import main
+from experiments.counting import POSITION, Ledger
+from experiments.prediction import grid_barriers
+from experiments.suite import names
+
+pytestmark = pytest.mark.host
+QUICK = {
+    "ablation": ["options.variants=[vec128]", "options.best=vec128"],
+    "counts": ["options.variants=[vec128]"],
+    "energy": ["variant=vec128"],
+    "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
+    "positions": ["variant=vec128"],
+    "predict": ["options.gpus=[t4]", "options.stacks=[vec128]"],
+    "quality": ["options.variants=[vec128]", "options.tokens=5"],
+    "ratios": ["options.ratios=['0:8']", "options.positions=[1]"],
+    "rivals": ["variant=vec128", "options.tokens=4"],
+    "roofline": [],
+    "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
+    "sync_cost": ["options.host_blocks=3"],
+}
+
+
+@pytest.fixture
+def ask(host_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str, Any]]:
+    """ask(experiment, *overrides): run it on `tiny`, see that it shows what it found, and return its record."""
+
+    def run(experiment: str, *overrides: str) -> dict[str, Any]:
+        results = tmp_path / "records.jsonl"
+        common = ["device=host", "model=tiny", f"cache={host_cache}", f"results={results}", f"seed={seed}"]
+        if experiment in ("ratios", "factorial"):
+            common.append("model.positions=256")
+        assert main([f"experiment={experiment}", *common, *overrides]) == 0, capsys.readouterr().err
+        record = [row for row in Store(results).rows() if row["kind"] == experiment][-1]
+        assert record["table"]
+        assert record["basis"] in ("counted", "predicted")
+        if "json=true" not in overrides:
+            shown = capsys.readouterr().out
+            assert record["question"] in shown
+            assert (record["needs_gpu"] or "") in shown
+        return record
+
+    return run
+
+
+ALONE = ("ablation", "quality", "rivals", "sass", "sync_cost")  # which have tests of their own
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in ALONE])
+def test_experiment_runs_and_says_what_needs_a_gpu(name: str, ask):
+    assert ask(name, *QUICK[name])["needs_gpu"] or name == "counts"
+
+
+def test_json_prints_the_rows(ask, capsys):
+    record = ask("energy", *QUICK["energy"], "json=true")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == record["table"]
+
+
+def test_every_barrier_of_sync_cost_is_met_by_all(ask):
+    for row in ask("sync_cost", *QUICK["sync_cost"])["table"]:
+        assert row["barriers counted"] == (0 if row["operation"] == "launch" else 225), row
+
+
+def test_ablation_of_a_variant_that_adds_one_line(ask):
+    """All of tiny fits one round of loads either way: 128-bit loads change nothing that the model knows."""
+    table = {row["variant"]: row for row in ask("ablation", *QUICK["ablation"])["table"]}
+    assert set(table) == {"vec128", "vec128 - vec128"}
+    assert table["vec128"]["grid barriers"] == 8 * 2 + 3
+    assert table["vec128"]["published"] == "+3.5 % on RTX 3090"
+
+
+def test_sass_of_vec128_has_wide_loads_and_no_narrow_ones(ask):
+    (row,) = ask("sass", *QUICK["sass"])["table"]
+    assert row["LDG.64"] == 0
+    assert row["LDG.128"] > 0
+    assert row["parent"] == "baseline"
+
+
+def test_quality_of_a_right_kernel_beats_bf16(ask):
+    bf16, ours = ask("quality", *QUICK["quality"])["table"]
+    assert ours["mean KL"] < bf16["mean KL"]
+    assert ours["mean KL"] < 1e-3
+
+
+def test_rivals_agree_on_ids(ask, host_cache: Path, tiny: Model, seed):
+    """The lab's kernel rounds its cache as the reference does; the two float32 rivals round nothing, and agree."""
+    table = {row["system"]: row for row in ask("rivals", *QUICK["rivals"])["table"]}
+    assert table["this lab: vec128"]["same ids"] == "4 of 4", f"seed {seed}"
+    assert "needs a GPU" in table["vLLM"]["state"]
+    assert not {"tok/s", "first token ms"} & table["transformers eager"].keys()
+
+
+def test_torch_step_equals_transformers(host_cache: Path, tiny: Model, seed):
+    from experiments.torch_step import TorchStep
+    from experiments.transformers_model import qwen3
+
+    model, layout, packed = load("synthetic", tiny, None, host_cache, seed)
+    step = TorchStep(model, layout, packed.flat.float(), 16)
+    prompt = torch.randint(model.vocab, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
+    with torch.no_grad():
+        for end in range(1, len(prompt) + 1):
+            want = int(
+                qwen3(model, layout, packed.flat, torch.float32)(torch.tensor([prompt[:end]])).logits[0, -1].argmax()
+            )
+            step.feed(prompt[:end])
+            assert int(step.token) == want, f"seed {seed}"
+
+
+def test_an_unknown_rival_is_refused(host_cache: Path, tmp_path: Path, capsys):
+    argv = ["experiment=rivals", "device=host", "model=tiny", "variant=vec128", "options.rivals=[other]"]
+    assert main([*argv, f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]) == 2
+    assert "options.rivals names other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["baseline", "vec128", "split_kv"])
+def test_counts_at_one_position_give_those_at_others(name: str, tiny: Model, host_cache: Path, tmp_path: Path):
+    """Exact counts at 40 against what is derived from those at 1: bytes of the cache, and grid barriers."""
+    knobs = {"vec128": {"l1": "default"}, "split_kv": {"chunk": 16}, "baseline": {}}[name]
+    source, position = build([variants()[name]], tiny, knobs={name: knobs}), 40
+    layout = Layout(tiny)
+    ledger = Ledger(Store(tmp_path / "r.jsonl"), host_cache / "kernels", lambda *_: None)
+    first = ledger.count(source, 6)
+    device = HostDevice(host_cache / "kernels")
+    weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
+    with closing(device.session(device.compile(source), layout, weights, 6)) as session:
+        session.reset([0] * (position + 1), position, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+        session.run()
+        later = session.counts()
+    assert later.loaded("kv") == first.loaded("kv") * (position + 1) // (POSITION + 1)
+    assert later.total("grid_barriers") == grid_barriers(source, first, position)
+    assert later.loaded("weights") == first.loaded("weights")
+
+
+def test_counts_are_kept_and_found_again(tiny: Model, host_cache: Path, tmp_path: Path):
+    told: list[str] = []
+    store = Store(tmp_path / "r.jsonl")
+    source = build([], tiny)
+    for _ in range(2):
+        ledger = Ledger(store, host_cache / "kernels", lambda name, blocks: told.append(f"{name} {blocks}"))
+        assert ledger.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
+    assert told == ["baseline 5"]
+    assert len(store.rows()) == 1

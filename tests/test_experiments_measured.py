@@ -1,0 +1,102 @@
+"""What experiments make of measurements, with made-up records for a GPU: each variant takes 100 us off 1,200."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from common.catalog import ROOT
+from common.cli import _register_resolvers
+from common.config import resolve
+from common.errors import LabError
+from experiments.inquiry import Inquiry
+from experiments.outcome import MEASURED
+from experiments.progress import Progress
+from experiments.suite import find
+
+
+class Measured(Inquiry):
+    """An inquiry on a GPU that has answered already."""
+
+    on_gpu = True
+
+    def measure(self, stacks) -> list[dict[str, Any]]:
+        positions = self.config.timing.at(self.model)
+        return [{"variant": stack.name, "latencies": [timed(stack, at) for at in positions]} for stack in stacks]
+
+
+def timed(stack, position: int) -> dict[str, Any]:
+    own, parent = (1.2e-3 - 1e-4 * len(variants) for variants in (stack.variants, stack.parent))
+    pair = {"effect": own / parent - 1, "low": -1.0, "high": 0.0} if stack.variants != stack.parent else None
+    return {
+        "position": position,
+        "seconds": {"median": own},
+        "bandwidth": 1e12,
+        "of_ceiling": 0.5,
+        "verdict": pair and "FASTER",
+        "comparison": pair,
+    }
+
+
+@pytest.fixture
+def measured(tmp_path: Path):
+    """measured(experiment, *overrides): its table, as a list of rows."""
+
+    def ask(experiment: str, *overrides: str, kind: type[Inquiry] = Measured) -> list[dict[str, Any]]:
+        _register_resolvers(ROOT)
+        argv = [f"experiment={experiment}", "device=host", f"results={tmp_path}/r.jsonl", *overrides]
+        with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
+            config = resolve(compose("config", argv))
+        outcome = find(experiment)(kind(config, Progress((tmp_path / "progress").open("w"))))
+        assert outcome.basis == MEASURED
+        assert outcome.needs_gpu is None
+        return outcome.table.to_dict("records")
+
+    return ask
+
+
+def test_ablation_takes_effect_and_verdict_from_the_record(measured):
+    table = {row["variant"]: row for row in measured("ablation", "options.variants=[baseline,vec128]")}
+    assert table["vec128"]["us a token"] == pytest.approx(1100)
+    assert table["vec128"]["effect %"] == pytest.approx(100 * (1100 / 1200 - 1))
+    assert table["vec128"]["verdict"] == "FASTER"
+    assert table["baseline"]["verdict"] == "-"
+    assert table["megaqwen - vec128"]["parent"] == "redundant_rmsnorm + l2_prefetch"
+    assert table["megaqwen - vec128"]["effect %"] == pytest.approx(100 * (900 / 1000 - 1))
+
+
+def test_positions_show_before_and_after(measured):
+    rows = measured("positions")
+    assert [row["position"] for row in rows] == [1, 10, 50, 100, 200, 300, 1024, 4096, 16384]
+    for row in rows:
+        assert (row["baseline us"], row["split_kv us"]) == (pytest.approx(1200), pytest.approx(1100))
+
+
+def test_positions_end_with_the_cache(measured):
+    assert [row["position"] for row in measured("positions", "model.positions=100")] == [1, 10, 50]
+
+
+def test_ratios_average_over_positions(measured):
+    rows = measured("ratios")
+    assert [row["published average"] for row in rows] == [509.9, 510.8, 489.9, 498.7, 478.6]
+    assert rows[0]["average tok/s"] == pytest.approx(1e6 / 1100)
+
+
+def test_factorial_shares_what_two_saved(measured):
+    rows = measured("factorial", "options.variants=[vec128,fused_head]")
+    assert [row["us"] for row in rows if row["kind"] == "share"] == pytest.approx([100, 100])
+    assert [row["us"] for row in rows if row["kind"] == "pair"] == pytest.approx([0], abs=1e-9)
+
+
+def test_factorial_refuses_variants_that_exclude_each_other(measured):
+    with pytest.raises(LabError, match="exclude each other"):
+        measured("factorial", "options.variants=[cp_async,warp_split]")
+
+
+def test_timing_cannot_be_left_out(measured):
+    class Untimed(Measured):
+        measure = Inquiry.measure
+
+    with pytest.raises(LabError, match="timing=none"):
+        measured("positions", "timing=none", "~timing.ladder", kind=Untimed)
