@@ -1,0 +1,83 @@
+"""Tables, figures and a page from the records: `python -m experiments.report --help`."""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from common.catalog import ROOT, read_catalog
+from common.cli import launch
+from common.errors import LabError
+from common.section import Section
+from experiments.report import blocks, tables
+from experiments.report.evidence import Evidence, read
+
+FILES = ("README.md", "DEVLOG.md")
+RESULTS = Path("experiments") / "results"
+REMEDY = "python -m experiments.report makes the blocks anew; to change one, change the code or add records"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; `argv` without the program's name. Returns the exit code."""
+    return launch(report, "report", sys.argv[1:] if argv is None else argv)
+
+
+def report(cfg: DictConfig, root: Path = ROOT) -> int:
+    """Write the report below `root`, or with `check` compare the generated blocks: 1 if one differs."""
+    asked = Section(OmegaConf.to_container(cfg, resolve=True))
+    asked.only({"records", "check", "debug"})
+    files = [*sorted((root / RESULTS).glob("*.jsonl")), *map(Path, asked.texts("records"))]
+    evidence = read(files, read_catalog(root))
+    if asked.flag("check"):
+        found = stale(evidence, root)
+        for line in found:
+            print(f"error: {line} is not what the records give; {REMEDY}", file=sys.stderr)
+        return int(bool(found))
+    write(evidence, root)
+    return 0
+
+
+def stale(evidence: Evidence, root: Path) -> list[str]:
+    """`FILE: block NAME` for every generated block that differs from what the records give."""
+    make = partial(tables.make, evidence=evidence)
+    return [
+        f"{file}: block {name}"
+        for file in FILES
+        if (root / file).exists()
+        for name in blocks.differing((root / file).read_text(), file, make)
+    ]
+
+
+def write(evidence: Evidence, root: Path) -> None:
+    """Fill the blocks, and write the figures and the page; prints each file that changed."""
+    from experiments.report.figures import all_figures
+    from experiments.report.page import page
+
+    make = partial(tables.make, evidence=evidence)
+    out: dict[Path, str] = {}
+    for file in FILES:
+        if (root / file).exists():
+            text = (root / file).read_text()
+            out[Path(file)] = blocks.fill(text, file, make)
+    figures = all_figures(evidence)
+    out |= {RESULTS / "figures" / f"{figure.name}.svg": figure.svg for figure in figures}
+    out[RESULTS / "report.html"] = page(evidence, figures)
+    for path in (root / RESULTS / "figures").glob("*.svg"):
+        if path.relative_to(root) not in out:
+            path.unlink()  # of records that are no longer there
+    for path, text in out.items():
+        if (root / path).exists() and (root / path).read_text() == text:
+            continue
+        try:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        except OSError as error:
+            raise LabError(f"{path} cannot be written: {error.strerror}", "make it writable") from error
+        print(path)
+    print(f"from {len(evidence.records)} records")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,131 @@
+"""What the records say: the newest run of every stack, and the newest answer of every experiment."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from common.catalog import Catalog
+from common.counters import DATA, WIDTHS
+from common.errors import LabError
+from common.records import Store
+from common.stack import choose_stacks
+from experiments.counting import KIND
+
+Record = dict[str, Any]
+Pair = tuple[Record | None, Record | None]  # of a stack and of its parent
+THREADS = 256  # of a block, unless a run says otherwise
+BASES = ("predicted", "counted", "measured")  # a later one answers better
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Records of all machines, oldest first, and the catalog they are about."""
+
+    catalog: Catalog
+    records: tuple[Record, ...]
+
+    @cached_property
+    def runs(self) -> tuple[Record, ...]:
+        return tuple(row for row in self.records if row.get("kind") == "run")
+
+    def counted(self, name: str) -> Pair:
+        """Counts of a variant or named stack and of its parent: of the largest model, on one grid, the newest."""
+        return self._pair(name, "counts", ("model", "blocks"))
+
+    def built(self, name: str) -> Pair:
+        """Resources and instructions, by arch, of a variant or named stack and of its parent."""
+        return self._pair(name, "resources", ("model", "threads"))
+
+    def validated(self, name: str) -> Record | None:
+        """The newest run."""
+        return next(reversed(self._of(name, self.stack_of(name)[0], "status")), None)
+
+    def _pair(self, name: str, field: str, alike: Sequence[str]) -> Pair:
+        """The newest two records that have `field` and agree in `alike`; without such a parent, the newest and None."""
+        stack, parent = self.stack_of(name)
+        own = sorted(self._of(name, stack, field), key=lambda row: (_size(row), row["time"]), reverse=True)
+        for row in own:
+            for base in reversed(self._of(name, parent, field)):
+                if all(row[key] == base[key] for key in alike):
+                    return row, base
+        return (own[0], None) if own else (None, None)
+
+    def _of(self, name: str, stack: Sequence[str], field: str) -> list[Record]:
+        """Records of `stack` that have `field`, with the knobs that `name` has by default; oldest first."""
+        knobs = self._knobs[name]
+        return [
+            row
+            for row in self.records
+            if row.get("kind") in ("run", KIND)
+            and row.get(field)
+            and tuple(row["stack"]) == tuple(stack)
+            and all(row["knobs"].get(variant, {}) == knobs.get(variant, {}) for variant in stack)
+        ]
+
+    @cached_property
+    def _knobs(self) -> Mapping[str, Mapping[str, Mapping[str, int | str]]]:
+        """The knobs each name has where none are given."""
+        return {name: choose_stacks(self.catalog, name, None, {}, THREADS)[0].knobs for name in self.names}
+
+    def timed(self, name: str) -> list[Record]:
+        """The newest run with GPU time for each GPU and model."""
+        newest = {}
+        for row in self._of(name, self.stack_of(name)[0], "latencies"):
+            newest[row["device"].get("gpu"), row["model"]["name"]] = row
+        return list(newest.values())
+
+    def stack_of(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(stack, parent) of a variant or a named stack, innermost first."""
+        if name in self.catalog.stacks:
+            return self.catalog.stacks[name].variants, self.catalog.stacks[name].parent
+        if name not in self.catalog.variants:
+            raise LabError(f"no variant {name}", f"known: {', '.join(self.names)}")
+        parent = self.catalog.variants[name].parent
+        return () if name == "baseline" else (*parent, name), parent
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All variants, then all named stacks."""
+        return (*self.catalog.variants, *self.catalog.stacks)
+
+    def outcome(self, experiment: str) -> Record | None:
+        """The newest record of an experiment; what was measured goes before what was counted or predicted."""
+        found = [row for row in self.records if row.get("kind") == experiment and "table" in row]
+        return max(found, key=lambda row: (BASES.index(row.get("basis", BASES[0])), row["time"]), default=None)
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """Kinds of records that have a table, by name."""
+        return tuple(sorted({row["kind"] for row in self.records if "table" in row}))
+
+
+def _size(row: Record) -> int:
+    return row["model"]["hidden"] * row["model"]["layers"]
+
+
+def read(files: Iterable[Path], catalog: Catalog) -> Evidence:
+    """The records of `files`, each once, oldest first. Raises LabError for a file that is not there."""
+    rows: dict[str, Record] = {}
+    for file in files:
+        if not file.exists():
+            raise LabError(f"{file} is not there", "name a file of records, as results=FILE of a run wrote it")
+        rows |= {row["id"]: row for row in Store(file).rows()}
+    return Evidence(catalog, tuple(sorted(rows.values(), key=lambda row: (row["time"], row["id"]))))
+
+
+def totals(counts: dict[str, dict[str, int]]) -> dict[str, int]:
+    """Counts of all stages together, with three sums: `load_instructions`, `weights` and `activations` bytes."""
+    sums: dict[str, int] = {}
+    for stage in counts.values():
+        for field, value in stage.items():
+            sums[field] = sums.get(field, 0) + value
+    by_data = {
+        data: [(width, sums.get(f"{data}_{8 * width}bit", 0)) for width in WIDTHS] for data in DATA if data != "shared"
+    }
+    return sums | {
+        "load_instructions": sum(size // width for widths in by_data.values() for width, size in widths),
+        "weights": sum(size for _, size in by_data["weights"]),
+        "activations": sum(size for _, size in by_data["activations"]),
+    }

@@ -1,0 +1,125 @@
+"""Stamps of a traced kernel: where they stand, what is made of them, and that nobody else pays for them."""
+
+import json
+
+import pytest
+import torch
+
+from common.catalog import variants
+from common.devices.host import HostDevice
+from common.layout import MAX_BLOCKS, MOMENTS, Layout
+from common.model import LAYER_STAGES, STAGES
+from common.nvrtc import compile_cubin
+from common.sass import sass
+from common.source import build
+from profiles.figure import draw
+from profiles.timeline import UNWRITTEN, by_stage, chrome_trace, read, reading, timeline
+
+BLOCKS = 5
+
+
+@pytest.fixture
+def trace(tiny, seed, synthetic, host_cache):
+    """trace(stack): the timeline of one step on the host device."""
+
+    def run(*names: str):
+        known = variants()
+        source = build([known[name] for name in names], tiny, knobs=KNOBS, trace=True)
+        device = HostDevice(host_cache, seed=seed)
+        session = device.session(device.compile(source), Layout(tiny, trace=True), synthetic(tiny, seed), BLOCKS)
+        session.reset([3], 0)
+        session.run(1)
+        found = read(session, "+".join(names) or "baseline", "host")
+        session.close()
+        return found
+
+    return run
+
+
+KNOBS = {"vec128": {"l1": "default"}}
+
+
+def test_every_block_stamps_every_stage_of_every_layer_once(trace, tiny):
+    spans = trace().spans
+    seen = {(row.stage, row.layer, row.block) for row in spans.itertuples()}
+    layered = {(stage, layer) for stage in LAYER_STAGES for layer in range(tiny.layers)}
+    single = {(stage, 0) for stage in ("embed", "final_norm", "lm_head", "argmax")}
+    assert seen == {(*each, block) for each in layered | single for block in range(BLOCKS)}
+    assert len(spans) == len(seen)
+
+
+def test_nobody_passes_a_barrier_before_all_have_ended_the_stage(trace):
+    spans = trace().spans
+    assert (spans["begin"] < spans["end"]).all()
+    for _, rows in spans[spans["stage"] != "argmax"].groupby(["stage", "layer"]):
+        assert rows["passed"].min() > rows["end"].max()
+
+
+def test_a_stage_without_a_barrier_behind_it_is_passed_at_once(trace):
+    spans = trace("redundant_rmsnorm").spans
+    free = spans[spans["stage"].isin(("input_norm", "post_norm"))]
+    kept = spans[spans["stage"] == "qkv"]
+    assert free["passed"].min() >= 0
+    assert any(rows["passed"].min() < rows["end"].max() for _, rows in free.groupby(["stage", "layer"]))
+    assert all(rows["passed"].min() > rows["end"].max() for _, rows in kept.groupby("layer"))
+
+
+def test_a_kernel_that_is_not_traced_reads_no_clock(tiny):
+    plain, traced = (build([variants()["vec128"]], tiny, knobs=KNOBS, trace=on) for on in (False, True))
+    assert "Traced" not in plain.text
+    assert "port::stamp(" not in plain.text
+    assert "port::stamp(" in traced.text
+    for arch in ("sm_80", "sm_90"):
+        assert "GLOBALTIMER" not in sass(compile_cubin(plain.text, arch)), arch
+        assert "GLOBALTIMER" in sass(compile_cubin(traced.text, arch)), arch
+
+
+def hand_made(layers: int = 2) -> torch.Tensor:
+    """Two blocks, two stages of layer 0, in ns: block 0 works 30 and 10, block 1 10 and 20; embed has a barrier."""
+    table = torch.full((len(STAGES), layers, MAX_BLOCKS, MOMENTS), UNWRITTEN, dtype=torch.int64)
+    base = 1_700_000_000_000_000_000
+    embed, argmax = STAGES.index("embed"), STAGES.index("argmax")
+    table[embed, 0, 0] = torch.tensor([base, base + 30, base + 40])
+    table[embed, 0, 1] = torch.tensor([base + 10, base + 20, base + 40])
+    table[argmax, 0, 0, :2] = torch.tensor([base + 40, base + 50])
+    table[argmax, 0, 1, :2] = torch.tensor([base + 40, base + 60])
+    return table.view(torch.float32).flatten()
+
+
+def test_the_table_is_the_mean_block_and_the_slowest():
+    found = timeline(hand_made(), 2, "by hand", "ns")
+    rows = by_stage(found).set_index("stage").T.to_dict("list")
+    assert rows["embed"] == [2, 20.0, 30, 15.0, pytest.approx(100 * 15 / 35)]
+    assert rows["argmax"] == [2, 15.0, 20, 0.0, 0.0]
+    assert rows["all stages"] == [2, 35.0, 40, 15.0, pytest.approx(30.0)]
+    assert "waits 30 % of the step" in reading(found)
+
+
+def test_ordinals_are_called_ordinals(trace):
+    found = trace()
+    assert all("ordinal" in head for head in by_stage(found).columns[2:5])
+    assert "nothing of how long" in reading(found)
+
+
+def test_the_trace_is_what_perfetto_opens(tmp_path):
+    chrome_trace(timeline(hand_made(), 2, "by hand", "ns"), tmp_path / "timeline.json")
+    events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == {"block 0", "block 1"}
+    assert {(event["name"], event["tid"], event["ts"], event["dur"]) for event in slices} == {
+        ("embed", 0, 0, 0.03),
+        ("wait after embed", 0, 0.03, 0.01),
+        ("embed", 1, 0.01, 0.01),
+        ("wait after embed", 1, 0.02, 0.02),
+        ("argmax", 0, 0.04, 0.01),
+        ("argmax", 1, 0.04, 0.02),
+    }
+
+
+def test_the_figure_is_the_same_each_time(tmp_path, trace):
+    found = trace()
+    for name in ("a.svg", "b.svg"):
+        draw(found, tmp_path / name)
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    assert all(stage in text for stage in ("qk_norm_rope", "lm_head", "waiting"))
