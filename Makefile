@@ -10,7 +10,7 @@ PY = .venv/bin/python
 STAMP = .venv/made-for-cuda$(CUDA)
 WHEELS = hydra-core omegaconf antlr4-python3-runtime nvtx
 
-.PHONY: help run test bench lint format wheelhouse clean
+.PHONY: help run test soak bench lint format wheelhouse clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -22,6 +22,9 @@ run: $(STAMP) ## every variant: compile, validate, measure, record, report (ARGS
 
 test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
 	@$(PY) -m pytest $(ARGS)
+
+soak: $(STAMP) ## kills, false alarms and malformed inputs by the hundred; keeps the figures (ARGS="kills=20 inputs=100")
+	@$(PY) -m experiments.soak $(ARGS)
 
 bench: $(STAMP) ## how long the lab itself takes on this machine, beside what it promises
 	@$(PY) -m experiments.bench

@@ -12,7 +12,9 @@ from common.errors import LabError
 from common.knobs import WARP
 from common.layout import MAX_BLOCKS
 from common.model import Model
+from common.nvrtc import ARCHS
 from common.probe import DEVICES, DeviceChoice, choose_device
+from common.records import Store
 from common.section import Section
 from common.stack import Stack, choose_stacks
 from common.suggest import unknown
@@ -20,6 +22,7 @@ from common.suggest import unknown
 MAX_THREADS = 1024  # of one CUDA block
 SEEDS = 2**31
 SYNTHETIC = "synthetic"
+SANITIZERS = ("thread",)
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny"}
 
 
@@ -62,16 +65,23 @@ class RunConfig:
     """One run of the lab.
 
     host       None on cuda
+    sanitize   None or "thread", which is ThreadSanitizer on the host device
     model      None: the shape that `weights` brings
     positions  size of the KV cache; None: the model's own
     blocks     grid size; None: one per SM, or what the host device takes
     timing     None: nothing is measured
     cache      folder of packed weights and compiled kernels
+    archs      what NVRTC compiles for when a stack is inspected; () for nothing
+    timeout_s  of one stack, in seconds
+    resume     skip what `results` already holds
+    reproduce  id of a record, or None for a run
+    task       `run`, or the experiment that is asked for, with its options
     """
 
     stacks: tuple[Stack, ...]
     device: DeviceChoice
     host: HostOptions | None
+    sanitize: str | None
     model: Model | None
     positions: int | None
     weights: str
@@ -84,6 +94,12 @@ class RunConfig:
     cache: Path
     json: bool
     debug: bool
+    archs: tuple[str, ...]
+    timeout_s: float
+    resume: bool
+    reproduce: str | None
+    task: str
+    options: Section
 
 
 def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
@@ -102,15 +118,21 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     settings = {
         "stacks": stacks,
         "weights": top.text("weights"),
-        "seed": top.whole("seed", 0, SEEDS - 1) if top.given("seed") else SystemRandom().randrange(SEEDS),
+        "seed": _seed(top),
         "blocks": top.whole("blocks", 1, MAX_BLOCKS) if top.given("blocks") else None,
         "threads": threads,
-        "validation": _validation(top.section("validate")),
+        "validation": _validation(top.section("validate"), quick=True if top.given("sanitize") else None),
         "timing": _timing(top.section("timing")),
         "results": Path(top.text("results")),
         "cache": Path(top.text("cache")),
         "json": top.flag("json"),
         "debug": top.flag("debug"),
+        "archs": _archs(top.texts("archs")),
+        "timeout_s": top.number("timeout_s"),
+        "resume": top.flag("resume"),
+        "reproduce": top.text("reproduce") if top.given("reproduce") else None,
+        "task": top.text("task"),
+        "options": top.section("options"),
     }
     shape = top.section("model")
     positions = shape.whole("positions", low=1) if shape.given("positions") else None
@@ -124,7 +146,8 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         chosen = OmegaConf.to_container(OmegaConf.load(root / "conf" / "model" / f"{AUTO_MODEL[choice.name]}.yaml"))
         model = model_of(Section(chosen | ({"positions": positions} if positions else {}), "model."))
     host = _host(device) if choice.name == "host" else None
-    config = RunConfig(device=choice, host=host, model=model, positions=positions, **settings)
+    sanitize = _sanitize(top, choice)
+    config = RunConfig(device=choice, host=host, sanitize=sanitize, model=model, positions=positions, **settings)
     if model is not None:
         check_positions(config.timing, model)
     return config
@@ -163,6 +186,19 @@ def _host(section: Section) -> HostOptions:
     return HostOptions(workers, section.number("timeout_s"))
 
 
+def _sanitize(top: Section, device: DeviceChoice) -> str | None:
+    if not top.given("sanitize"):
+        return None
+    name = top.text("sanitize")
+    if name not in SANITIZERS:
+        raise unknown("sanitize", name, SANITIZERS)
+    if device.name != "host":
+        raise LabError(
+            f"sanitize={name} is for the host device, not for {device.name}", "add device=host, or leave it out"
+        )
+    return name
+
+
 def _timing(section: Section) -> Timing | None:
     if section.text("name") == "none":
         section.only({"name"})
@@ -186,6 +222,23 @@ def _timing(section: Section) -> Timing | None:
     return timing
 
 
-def _validation(section: Section) -> Validation:
+def _validation(section: Section, quick: bool | None) -> Validation:
+    """`quick`: what it is where it is not given."""
     section.only({field.name for field in fields(Validation)})
-    return Validation(section.whole("seeds", low=1), section.flag("quick") if section.given("quick") else None)
+    return Validation(section.whole("seeds", low=1), section.flag("quick") if section.given("quick") else quick)
+
+
+def _seed(top: Section) -> int:
+    """The seed that is given; else, to resume, that of the last run in the store; else a fresh one."""
+    if top.given("seed"):
+        return top.whole("seed", 0, SEEDS - 1)
+    rows = Store(top.text("results")).rows() if top.flag("resume") else []
+    last = next((row["seed"] for row in reversed(rows) if row.get("kind") == "run"), None)
+    return SystemRandom().randrange(SEEDS) if last is None else last
+
+
+def _archs(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in ARCHS:
+            raise unknown("arch", name, ARCHS)
+    return names

@@ -1,6 +1,6 @@
 """What NVML says about a GPU: facts for the record, and readings while something is measured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 # Bits of NVML's clock event reasons. `idle` and the settings a person chose are no throttling.
@@ -14,6 +14,7 @@ THROTTLE = {
     0x200: "board limit",
     0x400: "reliability",
 }
+STEADY = 0.97  # clocks whose lowest is below this share of the highest have changed
 
 
 class Gpu:
@@ -55,16 +56,22 @@ class Gpu:
         }
 
     def reading(self) -> dict[str, Any]:
-        """Clocks in MHz, power in W, temperature in degrees C, and what holds the clocks down, now."""
+        """Clocks in MHz, power in W, temperature in degrees C, what holds the clocks down, and how many others compute.
+
+        The lab has one process on a GPU, so all but one of those that NVML lists are others; it names them by numbers
+        of the machine, which a container cannot compare with its own.
+        """
         import pynvml as nvml
 
         power = self._ask(nvml.nvmlDeviceGetPowerUsage)
         bits = self._ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
+        processes = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses)
         return {
             "sm_mhz": self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
             "memory_mhz": self._ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
             "power_w": power and power / 1000,
             "temperature_c": self._ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            "other_processes": None if processes is None else max(0, len(processes) - 1),
             "throttled": [name for bit, name in THROTTLE.items() if bits & bit],
         }
 
@@ -75,6 +82,21 @@ class Gpu:
             return question(self._handle, *details)
         except pynvml.NVMLError:
             return None
+
+
+def marks(readings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What disturbed a measurement, a few words each, from the readings taken during it; () for nothing seen."""
+    found = []
+    for reason in THROTTLE.values():
+        if times := sum(reason in reading["throttled"] for reading in readings):
+            found.append(f"throttled ({reason}) in {times} of {len(readings)} rounds")
+    if others := max((reading.get("other_processes") or 0 for reading in readings), default=0):
+        found.append(f"{others} other process(es) on the GPU")
+    for name, field in (("SM", "sm_mhz"), ("memory", "memory_mhz")):
+        clocks = [reading[field] for reading in readings if reading.get(field)]
+        if clocks and min(clocks) < STEADY * max(clocks):
+            found.append(f"{name} clock between {min(clocks)} and {max(clocks)} MHz")
+    return tuple(found)
 
 
 def _text(value: str | bytes | None) -> str | None:

@@ -1,28 +1,29 @@
 """The store of evidence: one JSON object per line, only ever appended to."""
 
-import dataclasses
 import fcntl
 import hashlib
 import json
-import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from common.errors import LabError
+from common.plain import plain
 
-SCHEMA = 1
+SCHEMA = 2
+# What makes a row of one schema a row of the next. 1: without `asked`, what the run was asked for beyond its key.
+MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda row: {"asked": None, **row}}
 STAMPED = ("id", "schema", "time")  # what the store itself puts into every row
 CHOOSE = "choose another file with results=FILE"
 
 
 def key(source_sha: str, knobs: Any, model: Any, weights_sha: str, device: str, compiler: str) -> str:
     """Name of one experiment: 16 hex digits, equal when all six are equal. Rows with one key are repetitions of it."""
-    parts = [_plain(part) for part in (source_sha, knobs, model, weights_sha, device, compiler)]
+    parts = [plain(part) for part in (source_sha, knobs, model, weights_sha, device, compiler)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -50,7 +51,7 @@ class Store:
         if clash := set(record) & set(STAMPED):
             raise ValueError(f"the store sets {sorted(clash)} itself")
         now = datetime.now(UTC)
-        row = {"schema": SCHEMA, "time": now.isoformat(timespec="microseconds"), **_plain(record)}
+        row = {"schema": SCHEMA, "time": now.isoformat(timespec="microseconds"), **plain(record)}
         content = json.dumps(row, sort_keys=True, allow_nan=False).encode()
         name = f"{now:%Y%m%dT%H%M%S}-{hashlib.sha256(content + os.urandom(8)).hexdigest()[:10]}"
         line = json.dumps({"id": name, **row}, allow_nan=False).encode() + b"\n"
@@ -70,9 +71,10 @@ class Store:
         return name
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows in the order they were written; [] when there is no file.
+        """All rows in the order they were written, older schemas brought up to this one; [] when there is no file.
 
         A line that is no row stays where it is, is copied to `<path>.corrupt`, and is reported in a warning.
+        Raises LabError for a row of a newer schema.
         """
         rows: dict[str, dict[str, Any]] = {}
         corrupt = []
@@ -81,12 +83,20 @@ class Store:
                 continue
             try:
                 row = json.loads(line)
-                rows.setdefault(row["id"], row)
+                rows.setdefault(row["id"], self._migrated(row))
             except (ValueError, KeyError, TypeError):
                 corrupt.append((number, line))
         if corrupt:
             self._set_aside(corrupt)
         return list(rows.values())
+
+    def _migrated(self, row: dict[str, Any]) -> dict[str, Any]:
+        if row["schema"] > SCHEMA:
+            cause = f"{self.path} has rows of schema {row['schema']}, and this lab knows {SCHEMA}"
+            raise LabError(cause, f"update it, or {CHOOSE}")
+        while row["schema"] < SCHEMA:
+            row = MIGRATIONS[row["schema"]](row) | {"schema": row["schema"] + 1}
+        return row
 
     def _lines(self) -> list[bytes]:
         try:
@@ -128,22 +138,3 @@ class Store:
 
     def _unwritable(self, error: OSError) -> LabError:
         return LabError(f"{self.path} cannot be written: {error.strerror}", CHOOSE)
-
-
-def _plain(value: Any) -> Any:
-    """`value` out of what JSON knows. Raises TypeError for what has no such form."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):  # numpy and torch
-        return _plain(value.tolist())
-    raise TypeError(f"{type(value).__name__} has no place in a record")

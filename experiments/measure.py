@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from common.config import Timing
-from common.gpu import Gpu
+from common.gpu import Gpu, marks
 from common.model import Model
 from common.ranges import annotate, title
 from experiments.bandwidth import Ceiling
@@ -62,6 +62,7 @@ class Measurement:
     comparison  with the parent; None where there is none
     verdict     FASTER, SAME, SLOWER, UNSTABLE, IMPLAUSIBLE, or None: firm, with no parent
     readings    the GPU's clocks, power, temperature and throttling after each round; [] without NVML
+    marks       what they say disturbed the measurement: throttling, other processes, clocks that changed
     """
 
     stack: tuple[str, ...]
@@ -75,6 +76,7 @@ class Measurement:
     comparison: Comparison | None
     verdict: str | None
     readings: tuple[dict[str, Any], ...]
+    marks: tuple[str, ...]
 
 
 def measure(
@@ -154,6 +156,7 @@ def measure(
             comparison=pairs.get(i),
             verdict=verdict(i),
             readings=tuple(readings),
+            marks=marks(readings),
         )
         for i in everyone
     ]

@@ -16,8 +16,11 @@ class Progress:
         """A step begins, such as `compile vec128`; the one before it has ended."""
         self.note(what)
 
-    def detail(self, text: str) -> None:
-        """Where the step is, such as `schedule 3 of 20`; overwritten by the next detail or step."""
+    def detail(self, text: str, of: str = "") -> None:
+        """Where the step is, such as `schedule 3 of 20`; `of` a stack, where several run. Overwritten by the next."""
+
+    def skip(self, steps: int) -> None:
+        """So many steps will not begin."""
 
     def note(self, text: str) -> None:
         """A line that stays."""
@@ -48,8 +51,11 @@ class _Terminal(Progress):
         self.bar.update(self._task, description=what, advance=0 if self._step is None else 1)
         self._step = what
 
-    def detail(self, text: str) -> None:
-        self.bar.update(self._task, description=f"{self._step}: {text}")
+    def detail(self, text: str, of: str = "") -> None:
+        self.bar.update(self._task, description=f"{of or self._step}: {text}")
+
+    def skip(self, steps: int) -> None:
+        self.bar.update(self._task, advance=steps)
 
     def note(self, text: str) -> None:
         self.bar.console.print(text, markup=False, highlight=False)

@@ -12,24 +12,27 @@ from common.check import compare_bits, validate
 from common.config import RunConfig, check_positions
 from common.counters import Counts
 from common.devices import Device, Session
-from common.errors import CompileError, Crashed, Hung, LabError, Refused
+from common.errors import CompileError, Crashed, Hung, LabError, OutOfMemory, Refused
+from common.gpu import Gpu
 from common.layout import Layout
 from common.model import Model
-from common.nvrtc import ARCHS, compile_all
+from common.plain import plain
 from common.provenance import provenance
 from common.ranges import annotate, title
 from common.records import Store, key
-from common.sass import Resources, resources
+from common.sass import Resources
 from common.scenarios import scenarios
 from common.source import Source, build
 from common.stack import Stack
 from common.verdict import Verdict
 from common.weights import Packed, load
+from experiments.facts import inspect
 from experiments.measure import Measurement
 from experiments.progress import Progress
-from experiments.table import Fact, Row, Timed
+from experiments.rows import row_of
+from experiments.table import Row
 
-STATUS = {CompileError: "COMPILE_ERROR", Refused: "REFUSED", Hung: "HUNG", Crashed: "CRASHED"}
+STATUS = {CompileError: "COMPILE_ERROR", Hung: "HUNG", OutOfMemory: "OOM", Crashed: "CRASHED", Refused: "REFUSED"}
 LARGE = 10_000_000  # matrix weights from which a step on the host device, and its reference, takes seconds
 
 
@@ -65,22 +68,30 @@ class Case:
 
 
 def prepare(config: RunConfig, show: Progress) -> Lab:
-    """Device, weights and store. Raises LabError for what no stack could run without."""
+    """Store, weights and device. Raises LabError for what no stack could run without."""
     store = Store(config.results)
     store.check()
     show.note(f"device {config.device.name}: {config.device.why}; seed {config.seed}")
     show.begin(f"load weights: {config.weights}")
-    model, layout, packed = load(config.weights, config.model, config.positions, config.cache / "weights", config.seed)
-    check_positions(config.timing, model)
+    model, layout, packed = weights_of(config)
     return Lab(config, open_device(config), model, layout, packed, store, show)
+
+
+def weights_of(config: RunConfig) -> tuple[Model, Layout, Packed]:
+    """Model, layout and packed weights, which are made once and then found in the cache. Raises LabError."""
+    found = load(config.weights, config.model, config.positions, config.cache / "weights", config.seed)
+    check_positions(config.timing, found[0])
+    return found
 
 
 def open_device(config: RunConfig) -> Device:
     """The device that `config` chose."""
     if config.host:
         from common.devices.host import HostDevice
+        from common.devices.sanitized import SanitizedDevice
 
-        return HostDevice(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
+        chosen = SanitizedDevice if config.sanitize else HostDevice
+        return chosen(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
     from common.devices.cuda import CudaDevice
 
     return CudaDevice()
@@ -103,12 +114,19 @@ def _step(verb: str) -> Callable[[Step], Step]:
                     return step(lab, case)
             except tuple(STATUS) as error:
                 lab.show.note(f"error: {case.stack.name}: {error}")
-                report = getattr(error, "log", "") or getattr(error, "report", "")
-                return replace(case, status=STATUS[type(error)], reason=str(error), report=report)
+                return failed(case, error)
 
         return guarded
 
     return decorate
+
+
+def failed(case: Case, error: LabError) -> Case:
+    """The case with the status that `error` stands for, and its report."""
+    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), "REFUSED")
+    return replace(
+        case, status=status, reason=str(error), report=getattr(error, "log", "") or getattr(error, "report", "")
+    )
 
 
 @_step("compile")
@@ -120,11 +138,9 @@ def compile_stack(lab: Lab, case: Case) -> Case:
 
 @_step("inspect")
 def inspect_stack(lab: Lab, case: Case) -> Case:
-    """Read what NVRTC makes of the text for every arch it supports; needs no GPU."""
-    archs = [arch for arch in ARCHS if int(arch.removeprefix("sm_")) >= case.source.min_arch]
+    """Read what NVRTC makes of the text for every arch that is asked for; needs no GPU."""
     try:
-        cubins = compile_all(case.source.text, archs, case.source.name, lab.config.cache / "cubins")
-        return replace(case, resources={arch: resources(cubin, arch) for arch, cubin in cubins.items()})
+        return replace(case, resources=inspect(case.source, lab.config.archs, lab.config.cache / "cubins"))
     except CompileError:
         raise
     except LabError as error:  # a device that works should not be lost for want of NVRTC or nvdisasm
@@ -172,46 +188,80 @@ def _race(lab: Lab, case: Case) -> Case:
 
 def record(lab: Lab, case: Case) -> Row:
     """Append the case to the store; returns what the table shows of it."""
-    found = {
+    found = findings(case)
+    whole = about(lab.config, lab.model, lab.packed, lab.device.describe(), case.stack, found) | found
+    return row_of(plain(whole), lab.store.append(whole))
+
+
+def findings(case: Case) -> dict[str, Any]:
+    """What the steps found, as a record has it."""
+    return {
         "kind": "run",
         "status": case.status,
         "reason": case.reason,
         "report": case.report,
+        "source_sha": case.source.sha if case.source else "",
+        "blocks": case.blocks,
         "verdict": case.verdict,
         "counts": case.counts and case.counts.as_dict(),
         "resources": case.resources,
         "latencies": case.latencies,
         "generation": case.generation,
     }
-    return _row(case, append(lab, case, found))
 
 
 def append(lab: Lab, case: Case, found: Mapping[str, Any]) -> str:
     """Write one record, `found` and what it was found with; returns its id."""
-    device = lab.device.describe()
-    source_sha = case.source.sha if case.source else ""
-    about = {
-        "key": key(source_sha, case.stack.knobs, lab.model, lab.packed.sha, device["device"], device["compiler"]),
-        "variant": case.stack.name,
-        "stack": case.stack.variants,
-        "parent": case.stack.parent,
-        "knobs": case.stack.knobs,
-        "source_sha": source_sha,
-        "model": lab.model,
-        "weights": {"sha": lab.packed.sha, "source": Path(lab.packed.source).name},
+    known = {"source_sha": case.source.sha if case.source else "", "blocks": case.blocks} | found
+    return lab.store.append(about(lab.config, lab.model, lab.packed, lab.device.describe(), case.stack, known) | known)
+
+
+def about(
+    config: RunConfig,
+    model: Model,
+    packed: Packed,
+    device: Mapping[str, Any],
+    stack: Stack,
+    found: Mapping[str, Any],
+    gpu: Gpu | None = None,
+) -> dict[str, Any]:
+    """What a record says beside its findings. device: as `Device.describe` gives it; gpu: the one that did the work."""
+    return {
+        "key": key_of(found["source_sha"], stack, model, packed, device),
+        "variant": stack.name,
+        "stack": stack.variants,
+        "parent": stack.parent,
+        "knobs": stack.knobs,
+        "model": model,
+        "weights": {"sha": packed.sha, "source": Path(packed.source).name},
         "device": device,
-        "threads": lab.config.threads,
-        "blocks": case.blocks,
-        "seed": lab.config.seed,
-        "provenance": provenance(),
+        "threads": config.threads,
+        "asked": asked(config),
+        "seed": config.seed,
+        "provenance": provenance(gpu),
     }
-    return lab.store.append(about | found)
+
+
+def key_of(source_sha: str, stack: Stack, model: Model, packed: Packed, device: Mapping[str, Any]) -> str:
+    """The record's key; GPUs of one name are one device."""
+    return key(source_sha, stack.knobs, model, packed.sha, device.get("gpu", device["device"]), device["compiler"])
+
+
+def asked(config: RunConfig) -> dict[str, Any]:
+    """What was asked for beyond the key: two records answer one question when this is equal too."""
+    names = ("validation", "timing", "blocks", "archs", "sanitize")
+    return {name: getattr(config, name) for name in names}
 
 
 def source_of(lab: Lab, variants: tuple[str, ...], stack: Stack) -> Source:
     """The flattened text of `variants` (the stack itself or its parent) with the stack's knobs."""
+    return source_text(variants, stack, lab.model, lab.config.threads)
+
+
+def source_text(variants: tuple[str, ...], stack: Stack, model: Model, threads: int) -> Source:
+    """The same, of a model and a block size."""
     known = read_catalog().variants
-    return build([known[name] for name in variants], lab.model, lab.config.threads, stack.knobs)
+    return build([known[name] for name in variants], model, threads, stack.knobs)
 
 
 def open_session(lab: Lab, program: Any) -> Session:
@@ -231,37 +281,3 @@ def _count(session: Session) -> Counts | None:
     session.run()
     session.run()
     return session.counts()
-
-
-def _row(case: Case, name: str) -> Row:
-    verdict, counts = case.verdict, case.counts
-    loads = {width: 0 for data in ("weights", "kv") for width in (counts.bytes_by_width(data) if counts else {})}
-    for width in loads:
-        loads[width] = sum(counts.bytes_by_width(data).get(width, 0) for data in ("weights", "kv"))
-    return Row(
-        variant=case.stack.name,
-        stack=case.stack.variants,
-        verdict=case.status,
-        reason=case.reason,
-        error=verdict and verdict.worst.error,
-        stage=verdict and verdict.worst.stage,
-        barriers=counts and counts.total("grid_barriers"),
-        loads=loads,
-        activations=counts and counts.loaded("activations"),
-        facts={arch: Fact(found.registers, found.spill_bytes) for arch, found in case.resources.items()},
-        timed=tuple(map(_timed, case.latencies)),
-        generation=case.generation and _timed(case.generation),
-        record=name,
-    )
-
-
-def _timed(found: Measurement) -> Timed:
-    seconds = found.seconds
-    return Timed(
-        position=found.position,
-        latency=1e6 * seconds.median,
-        interval=(1e6 * seconds.low, 1e6 * seconds.high),
-        gbps=found.bandwidth / 1e9,
-        ceiling=100 * found.of_ceiling,
-        verdict=found.verdict or "-",
-    )

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from common.stack import title
 
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
+IMPLAUSIBLE = "IMPLAUSIBLE"
 PLAIN_WIDTH = 100  # columns where the output is no terminal
 COUNTS_ONLY = "Counts and facts, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
 
@@ -33,7 +34,8 @@ class Timed:
     """One position on a GPU.
 
     latency in microseconds a token (median); interval: its 95 % bounds; gbps: 10^9 bytes/s of the bytes a token must
-    read; ceiling: percent of the read-only bandwidth measured in the same run; verdict: against the parent.
+    read; ceiling: percent of the read-only bandwidth measured in the same run; verdict: against the parent; marks: what
+    disturbed the measurement, such as throttling.
     """
 
     position: int
@@ -42,6 +44,7 @@ class Timed:
     gbps: float
     ceiling: float | None
     verdict: str
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Row:
     facts    by arch, as `sm_90`
     timed    by position, empty without a GPU; generation: of many tokens from position 0 on
     record   id in the store
+    copied   bytes of weights a token by cp.async; prefetched: bytes asked for ahead of their load
     """
 
     variant: str
@@ -70,6 +74,17 @@ class Row:
     timed: tuple[Timed, ...] = ()
     generation: Timed | None = None
     record: str | None = None
+    copied: int | None = None
+    prefetched: int | None = None
+
+    @property
+    def times(self) -> tuple[Timed, ...]:
+        return (*self.timed, self.generation) if self.generation else self.timed
+
+    @property
+    def sound(self) -> bool:
+        """Whether the row may stand in a table."""
+        return self.verdict == "PASSED" and all(timed.verdict != IMPLAUSIBLE for timed in self.times)
 
 
 class _Column(NamedTuple):
@@ -85,17 +100,32 @@ def show_json(rows: Iterable[Row]) -> None:
 
 
 def show_tables(rows: Sequence[Row], heading: str, device: str, console: Console | None = None) -> None:
-    """Print `rows` under `heading`; columns that do not fit side by side go to further tables, none is cut off."""
+    """Print `rows` under `heading`; columns that do not fit side by side go to further tables, none is cut off.
+
+    What did not pass, or has a time that cannot be, is in no table: it is named below them, with the reason.
+    """
     console = console or _console()
     console.print(Text(heading, style="bold"), soft_wrap=True)
-    for table in _fit(rows, console):
+    sound = [row for row in rows if row.sound]
+    for table in _fit(sound, console) if sound else ():
         console.print(table)
         console.print()
-    for row in rows:
-        if row.reason:
-            console.print(Text(f"{row.variant}: {row.verdict} {row.reason}"), soft_wrap=True)
+    for line in (line for row in rows for line in _remarks(row)):
+        console.print(Text(line), soft_wrap=True)
     if device == "host":
         console.print(Text(COUNTS_ONLY, style="italic"))
+
+
+def _remarks(row: Row) -> Iterator[str]:
+    """What is said of a row beside the tables, a line each."""
+    if row.verdict != "PASSED":
+        yield f"{row.variant}: {row.verdict} {row.reason}"
+    for timed in row.times:
+        if timed.verdict == IMPLAUSIBLE:
+            share = f"{timed.gbps:.0f} GB/s, {timed.ceiling or 0:.0f} % of the read ceiling"
+            yield f"{row.variant}: {IMPLAUSIBLE} {share}, from position {timed.position}"
+        for mark in timed.marks:
+            yield f"{row.variant}: from position {timed.position}, {mark}"
 
 
 def _console() -> Console:
@@ -150,6 +180,10 @@ def _groups(rows: Sequence[Row]) -> list[list[_Column]]:
         _Column(f"{width}-bit\nloads", lambda row, w=width: _bytes(row.loads.get(w, 0)) if row.loads else "-")
         for width in widths
     ]
+    if any(row.copied for row in rows):
+        counts += [_Column("cp.async\nbytes", lambda row: _or_dash(row.copied, _bytes))]
+    if any(row.prefetched for row in rows):
+        counts += [_Column("prefetched\nbytes", lambda row: _or_dash(row.prefetched, _bytes))]
     counts += [_Column("activation\nloads", lambda row: _or_dash(row.activations, _bytes))] if widths else []
     archs = sorted({arch for row in rows for arch in row.facts}, key=lambda arch: int(arch.removeprefix("sm_")))
     facts = [_Column(f"{arch}\nregs/spill", lambda row, a=arch: _fact(row.facts.get(a))) for arch in archs]

@@ -38,7 +38,7 @@ def shell(module: str, *argv: str) -> subprocess.CompletedProcess[str]:
 def test_help_shows_examples_groups_and_keys(module, capfd):
     assert {"experiments": experiments, "experiments.generate": generate}[module].main(["--help"]) == 0
     text = capfd.readouterr().out
-    for part in (f"python -m {module}", "model: auto, odd, qwen3_0_6b", "variant: all, baseline", "threads: 256"):
+    for part in (f"python -m {module}", "model: auto, odd, qwen3_0_6b", "variant: all, ", "threads: 256"):
         assert part in text
     assert "Hydra (https" not in text
 
@@ -153,6 +153,25 @@ def test_wide_tables_are_not_split_without_need():
 
 def test_the_reason_stands_under_the_table():
     assert shown(100, True).splitlines()[-1] == "cp_async: MISMATCH attention layer 3 [12] is 0.25, want 0.5"
+
+
+def test_only_what_passed_and_can_be_stands_in_a_table():
+    def timed(verdict: str, *marks: str) -> Timed:
+        return Timed(1, 100.0, (99.0, 101.0), 9532.0, 210.0, verdict, marks)
+
+    impossible = Row("impossible", ("impossible",), "PASSED", timed=(timed("IMPLAUSIBLE"),))
+    disturbed = Row("disturbed", ("disturbed",), "PASSED", timed=(timed("SAME", "2 other process(es) on the GPU"),))
+    interrupted = Row("stopped", ("stopped",), "INTERRUPTED", "by hand")
+    stream = io.StringIO()
+    show_tables([impossible, disturbed, interrupted], "here", "cuda", Console(file=stream, width=200))
+    table, _, below = stream.getvalue().partition("\n\n")
+    assert ("impossible" in table, "stopped" in table, "disturbed" in table) == (False, False, True)
+    assert below.split("\n")[-4:] == [
+        "impossible: IMPLAUSIBLE 9532 GB/s, 210 % of the read ceiling, from position 1",
+        "disturbed: from position 1, 2 other process(es) on the GPU",
+        "stopped: INTERRUPTED by hand",
+        "",
+    ]
 
 
 def test_json_lines(capsys):

@@ -105,6 +105,7 @@ def test_facts_and_readings_in_their_units(monkeypatch):
         "nvmlDeviceGetClockInfo": lambda handle, which: {nvml.NVML_CLOCK_SM: 1500, nvml.NVML_CLOCK_MEM: 3200}[which],
         "nvmlDeviceGetPowerUsage": lambda handle: 123_456,
         "nvmlDeviceGetTemperature": lambda handle, sensor: 61,
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: ["the lab's own", "another", "one more"],
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle: (
             nvml.nvmlClocksThrottleReasonSwPowerCap
             | nvml.nvmlClocksThrottleReasonHwThermalSlowdown
@@ -128,5 +129,6 @@ def test_facts_and_readings_in_their_units(monkeypatch):
         "memory_mhz": 3200,
         "power_w": 123.456,
         "temperature_c": 61,
+        "other_processes": 2,
         "throttled": ["power cap", "hardware thermal"],
     }

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from common.errors import LabError
-from common.records import Store, key
+from common.records import SCHEMA, Store, key
 
 HERE = Path(__file__).parent
 
@@ -34,7 +34,7 @@ def test_what_goes_in_comes_out_in_order(tmp_path):
     assert len(set(ids)) == 3
     assert [row["number"] for row in rows] == [0, 1, 2]
     assert rows[0]["text"] == "two\nlines \u00b5"
-    assert rows[0]["schema"] == 1
+    assert rows[0]["schema"] == SCHEMA
     assert rows[0]["time"] <= rows[1]["time"] <= rows[2]["time"]
 
 
@@ -205,3 +205,16 @@ def test_keys_are_equal_exactly_when_all_parts_are():
     changed = [key(**parts | {name: "other"}) for name in parts]
     changed.append(key(**parts | {"knobs": {"prefetch": {"ahead": 3, "ratio": "2:6"}}}))
     assert len({key(**parts), *changed}) == len(changed) + 1
+
+
+def test_rows_of_older_schemas_are_read_and_of_newer_ones_refused(tmp_path):
+    store = Store(tmp_path / "r.jsonl")
+    store.path.write_text('{"id": "old", "schema": 1, "status": "PASSED"}\n')
+    new = store.append({"asked": {"blocks": 3}})
+    before = store.path.read_bytes()
+    assert store.rows()[0] == {"id": "old", "schema": SCHEMA, "status": "PASSED", "asked": None}
+    assert (store.rows()[1]["id"], store.rows()[1]["asked"]) == (new, {"blocks": 3})
+    assert store.path.read_bytes() == before
+    store.path.write_text(f'{{"id": "newer", "schema": {SCHEMA + 1}}}\n')
+    with pytest.raises(LabError, match=f"schema {SCHEMA + 1}, and this lab knows {SCHEMA}"):
+        store.rows()

@@ -3,20 +3,10 @@
 import numpy as np
 import pytest
 
-from common.errors import LabError
 from common.nvrtc import options
-from common.probe import find_gpu
 from experiments.bandwidth import TEXT, THREADS, read_ceiling
 
 pytestmark = pytest.mark.cuda
-
-
-@pytest.fixture(autouse=True)
-def _gpu() -> None:
-    try:
-        find_gpu()
-    except LabError as error:
-        pytest.skip(error.cause)
 
 
 def test_every_word_is_read(seed):

@@ -1,0 +1,142 @@
+"""What one mutant goes through: the validator on several grids, ThreadSanitizer where only that can see it, and, for
+comparison, two weaker checks: the final token, and `assert_close` on the final logits.
+"""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.check import validate
+from common.devices.host import HostDevice, HostProgram
+from common.devices.sanitized import SanitizedDevice
+from common.errors import Crashed, Hung
+from common.layout import Layout
+from common.reference import Reference
+from common.scenarios import Scenario, adversarial_weights, scenarios
+from common.snapshot import Snapshot
+from common.source import Source
+from common.weights import load
+from experiments.mutation import MODEL, Mutant, source_of
+
+# Grids to validate on, and whether with the short list of scenarios; a mutant survives when it passes on all of them.
+# Fewer blocks than heads make a block loop over heads; many blocks leave each with few rows.
+GRIDS = ((8, True), (3, True), (1, True), (24, True), (8, False), (3, False), (1, False), (5, False))
+RACE_BLOCKS = 3  # under ThreadSanitizer
+TIMEOUT = 10.0  # seconds for a launch that never waits; one that waits in vain is found out at once
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of one mutant.
+
+    how     the first thing that was wrong, empty if it survived; grids: how many were tried until then
+    token, logits   whether the weak checks saw it
+    """
+
+    mutant: Mutant
+    how: str
+    grids: int
+    token: bool
+    logits: bool
+
+    @property
+    def killed(self) -> bool:
+        return bool(self.how)
+
+    @property
+    def as_expected(self) -> bool:
+        return self.killed == (self.mutant.expect in ("killed", "thread"))
+
+    @property
+    def title(self) -> str:
+        return f"{self.mutant.kind}: {self.mutant.name}"
+
+    def as_record(self) -> dict[str, Any]:
+        """What is kept of it, in JSON's types."""
+        mutant = self.mutant
+        about = {"class": mutant.kind, "name": mutant.name, "stack": list(mutant.stack), "expect": mutant.expect}
+        return about | {"how": self.how, "grids": self.grids, "token": self.token, "logits": self.logits}
+
+
+def judge(mutant: Mutant, seed: int, cache: Path) -> Found:
+    """Compile one mutant, look at it with the weak checks, and validate it on one grid after another."""
+    torch.set_num_threads(1)
+    source, layout = source_of(mutant), Layout(MODEL)
+    plain = load("synthetic", MODEL, None, cache / "weights", seed)[2].flat
+    weights = (plain, adversarial_weights(plain, layout, seed))
+    device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
+    program = device.compile(source)
+    token, logits = _weak(device, program, layout, plain, seed)
+    how, tried = _race(source, layout, plain, seed, cache) if mutant.expect == "thread" else "", 0
+    while not how and tried < len(GRIDS):
+        blocks, quick = GRIDS[tried]
+        device.seed, flat = seed + tried, weights[tried % 2]
+        tried += 1
+        try:
+            with closing(device.session(program, layout, flat, blocks)) as session:
+                verdict = validate(session, flat, MODEL, scenarios(MODEL, device.seed, flat, quick), device.seed)
+                how = str(verdict.mismatch or "")
+        except Hung as error:
+            how = f"hung: {error.cause}"
+        except Crashed as error:
+            how = f"crashed: {error.cause}"
+    return Found(mutant, how, tried, token, logits)
+
+
+def _race(source: Source, layout: Layout, weights: Tensor, seed: int, cache: Path) -> str:
+    """What ThreadSanitizer says of one step; empty if nothing. Any schedule shows it, so few blocks are enough."""
+    device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
+    with closing(device.session(device.compile(source), layout, weights, RACE_BLOCKS)) as session:
+        session.reset([1], 0)
+        try:
+            session.run()
+        except Crashed as error:
+            return error.cause
+    return ""
+
+
+def _weak(device: HostDevice, program: HostProgram, layout: Layout, weights: Tensor, seed: int) -> tuple[bool, bool]:
+    """Whether the final token is wrong, and the final logits, after three steps from a random history."""
+    start, token, logits = _ordinary(layout, weights, seed)
+    try:
+        with closing(device.session(program, layout, weights, GRIDS[0][0])) as session:
+            session.reset(start.ids, start.position, start.history, len(start.ids))
+            session.run(start.steps)
+            seen = Snapshot.of(session)
+    except (Hung, Crashed):
+        return True, True
+    try:
+        torch.testing.assert_close(seen.tap("lm_head"), logits)
+    except AssertionError:
+        return int(seen.words("token")) != token, True
+    return int(seen.words("token")) != token, False
+
+
+def _ordinary(layout: Layout, weights: Tensor, seed: int) -> tuple[Scenario, int, Tensor]:
+    """Three steps of a random history; the reference's last token and logits (fp32).
+
+    One where plain fp32 runs agree with the float64 one, or a right kernel could fail by a rounding of the cache.
+    """
+
+    def follow(run: Reference, start: Scenario) -> tuple[int, Tensor]:
+        ids, cache = list(start.ids), start.history.clone()
+        for position in range(start.position, start.position + start.steps):
+            taps = run.step(ids[position], position, cache)
+            cache[:, :, :, position] = taps.stored
+            ids.append(taps.token)
+        return taps.token, taps["lm_head", None].float()
+
+    truth = Reference(layout.model, layout, weights)
+    runs = [Reference(layout.model, layout, weights, torch.float32, pieces) for pieces in (1, 2, 3)]
+    while True:
+        start = next(s for s in scenarios(layout.model, seed, weights, quick=True) if s.steps > 1)
+        seed += 1
+        if start.history is None:
+            continue
+        token, logits = follow(truth, start)
+        if all(torch.allclose(follow(run, start)[1], logits, rtol=1.3e-6, atol=1e-5) for run in runs):
+            return start, token, logits

@@ -1,0 +1,68 @@
+"""What the host device proves of every kernel, proved again on a GPU: the same scenarios, reference and tolerances."""
+
+import pytest
+import torch
+from composed import STACKS, VARIANTS
+
+from common.check import compare_bits, validate
+from common.errors import Refused
+from common.model import Model
+from common.scenarios import scenarios
+from common.source import build
+from common.weights import load
+
+pytestmark = pytest.mark.cuda
+FULL = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
+EVERY = [*VARIANTS, *STACKS]
+
+
+def weights_of(model, seed, host_cache) -> torch.Tensor:
+    return load("synthetic", model, None, host_cache, seed)[2].flat
+
+
+def prove(open_session, composed, model, weights, seed, quick) -> None:
+    session = open_session(composed.source(model), weights)
+    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick), seed)
+    assert verdict.passed, verdict
+    root = open_session(composed.root.source(model), weights)
+    found = compare_bits(session, root, scenarios(model, seed, weights, quick=True))
+    assert found is None, f"{found}, seed {seed}"
+
+
+@pytest.mark.parametrize("shape", ["tiny", "odd"])
+@pytest.mark.parametrize("composed", EVERY, ids=str)
+def test_small_models(request, open_session, host_cache, composed, shape, seed):
+    model = request.getfixturevalue(shape)
+    prove(open_session, composed, model, weights_of(model, seed, host_cache), seed, quick=False)
+
+
+@pytest.mark.parametrize("composed", EVERY, ids=str)
+def test_full_size(open_session, host_cache, composed, seed):
+    prove(open_session, composed, FULL, weights_of(FULL, 0, host_cache), seed, quick=True)
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 8])
+@pytest.mark.parametrize("threads", [32, 96, 256, 1024])
+def test_any_grid_and_block(open_session, tiny, host_cache, blocks, threads, seed):
+    weights = weights_of(tiny, seed, host_cache)
+    session = open_session(build([], tiny, threads), weights, blocks)
+    verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
+    assert verdict.passed, verdict
+
+
+def test_grid_that_cannot_be_resident_is_refused(device, open_session, tiny, host_cache):
+    with pytest.raises(Refused, match=r"registers a thread .* blocks on each of .* SMs; use blocks="):
+        open_session(build([], tiny), weights_of(tiny, 0, host_cache), 40 * device.multiprocessors)
+
+
+@pytest.mark.parametrize("composed", VARIANTS, ids=str)
+def test_timed_launches_leave_what_untimed_ones_do(open_session, tiny, host_cache, composed, seed):
+    weights, prompt = weights_of(tiny, seed, host_cache), [seed % tiny.vocab]
+    session = open_session(composed.source(tiny), weights)
+    session.reset(prompt, 0)
+    session.run(6)
+    want = session.scratch(), session.cache(), session.state()
+    session.reset(prompt, 0)
+    assert all(seconds > 0 for seconds in session.time(steps=6, repeats=3))
+    for got, expected in zip((session.scratch(), session.cache(), session.state()), want, strict=True):
+        assert torch.equal(got.view(torch.uint8), expected.view(torch.uint8)), seed

@@ -1,0 +1,102 @@
+"""A copy of the lab with few variants and some that do harm, run as a user would: `python -m experiments` inside it.
+
+The harm is done on the host device only, so that the texts still compile for a GPU.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from common.catalog import ROOT
+from common.records import Store
+
+HARM = {
+    "aborts": 'extern "C" void abort();\nstatic void harm(const Context &) { abort(); }',
+    "segfaults": "static void harm(const Context &) { volatile int *volatile nowhere = nullptr; *nowhere = 1; }",
+    "never_ends": "static void harm(const Context &) { for (volatile int on = 1; on;) {} }",
+    "eats_memory": "static void harm(const Context &) { for (;;) *(new volatile char[1 << 26]) = 1; }",
+}
+DEADLOCK = """
+template <class Base> struct Deadlocks : Base {
+  template <Stage S> static DEVICE void barrier(const Context &c, int layer) {
+    if (S != Stage::qkv || port::block() != 0) Base::template barrier<S>(c, layer);
+  }
+};
+"""
+YAML = """# @package _global_
+variant:
+  name: {name}
+  idea: do harm
+  hypothesis: it costs this stack alone
+  overrides: []
+  min_arch: 75
+"""
+
+
+def make_root(path: Path, *faults: str) -> Path:
+    """The lab at `path` with the variants baseline, atomic_barrier and `faults`: keys of HARM, or "deadlocks"."""
+    for name in ("common", "conf", "experiments"):
+        skipped = shutil.ignore_patterns("__pycache__", "runs", "results", "variant", "suite", "report")
+        shutil.copytree(ROOT / name, path / name, ignore=skipped)
+    shutil.copy(ROOT / "pyproject.toml", path)
+    for folder in ("variants", "conf/variant"):
+        (path / folder).mkdir()
+    for name in ("baseline", "atomic_barrier"):
+        shutil.copy(ROOT / "variants" / f"{name}.cu", path / "variants")
+        shutil.copy(ROOT / "conf" / "variant" / f"{name}.yaml", path / "conf" / "variant")
+    shutil.copy(ROOT / "conf" / "variant" / "all.yaml", path / "conf" / "variant")
+    for name in faults:
+        (path / "variants" / f"{name}.cu").write_text(f'#include "common/device/decode.cuh"\n{_text(name)}')
+        (path / "conf" / "variant" / f"{name}.yaml").write_text(YAML.format(name=name))
+    return path
+
+
+def _text(name: str) -> str:
+    if name == "deadlocks":
+        return DEADLOCK
+    mixin = "".join(word.capitalize() for word in name.split("_"))
+    return f"""
+#ifdef __CUDACC__
+static DEVICE void harm(const Context &) {{}}
+#else
+{HARM[name]}
+#endif
+template <class Base> struct {mixin} : Base {{
+  static DEVICE void embed(const Context &c) {{ harm(c); Base::embed(c); }}
+}};
+"""
+
+
+def command(root: Path, cache: Path, *argv: str) -> list[str]:
+    """The host device, no inspection, results below `root`."""
+    fixed = ["device=host", "timing=none", "archs=[]", f"cache={cache}", f"results={results(root)}"]
+    return [sys.executable, "-m", "experiments", *fixed, *argv]
+
+
+def start(root: Path, cache: Path, *argv: str, **options: Any) -> subprocess.Popen[str]:
+    """Start the lab of `root` in a process group of its own."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    return subprocess.Popen(
+        command(root, cache, *argv), cwd=root, env=environment, text=True, start_new_session=True, **pipes
+    )
+
+
+def results(root: Path) -> Path:
+    return root / "records.jsonl"
+
+
+def rows(root: Path) -> list[dict[str, Any]]:
+    return Store(results(root)).rows()
+
+
+def by_variant(root: Path) -> dict[str, dict[str, Any]]:
+    return {row["variant"]: row for row in rows(root)}
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
