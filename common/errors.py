@@ -36,3 +36,15 @@ class Hung(LabError):
 
 class Crashed(LabError):
     """A launch wrote outside its buffers, aborted or left a CUDA error behind."""
+
+
+class OutOfMemory(LabError):
+    """The GPU, or this machine, has less memory than the stack needs."""
+
+
+class Race(Crashed):
+    """Two threads used the same memory unordered, one of them writing. `report` has a line for each pair of places."""
+
+    def __init__(self, cause: str, remedy: str, report: str) -> None:
+        super().__init__(cause, remedy)
+        self.report = report

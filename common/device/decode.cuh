@@ -159,5 +159,6 @@ DEVICE void run(const bf16 *weights, bf16 *cache, float *scratch, unsigned *stat
 // The body of a kernel that does one stage of one layer.
 template <class Kernel, Stage S>
 DEVICE void run_stage(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, void *shared, int layer) {
+  if (S == Stage::argmax && port::block() != 0) return; // block 0 chooses, and moves the position that others would read
   Kernel::template perform<S>(begin(weights, cache, scratch, state, shared), layer);
 }

@@ -31,12 +31,11 @@ char *take_stacks(size_t bytes) {
   return stacks == MAP_FAILED ? nullptr : static_cast<char *>(stacks);
 }
 
-void fiber_main(Grid &grid) {
-  lab_entry.body(grid.launch(), block->shared());
+void fiber_start() {
+  tsan::acquire(block);
+  lab_entry.body(block->grid().launch(), block->shared());
   block->end();
 }
-thread_local Grid *grid_of_thread;
-void fiber_start() { fiber_main(*grid_of_thread); }
 
 } // namespace
 
@@ -55,11 +54,14 @@ Block::Block(Grid &grid, int index)
     fiber.shared = static_cast<const char *>(shared());
     fiber.shared_bytes = lab_entry.shared_bytes;
     fiber.wait = Wait::block; // as if it came from a barrier: `wake` makes it ready
+    const std::string name = "block " + std::to_string(index) + " thread " + std::to_string(t);
+    fiber.tsan = tsan::take(name.c_str());
     if (stacks_ != nullptr) fiber.stack_pointer = fresh_stack(stacks_ + stack_bytes * t, stack_bytes, fiber_start);
   }
 }
 
 Block::~Block() {
+  for (const Fiber &fiber : fibers_) tsan::give_back(fiber.tsan);
   const std::lock_guard<std::mutex> lock(stacks_mutex);
   if (stacks_ != nullptr) spare_stacks.emplace_back(stack_bytes * fibers_.size(), stacks_);
 }
@@ -67,7 +69,8 @@ Block::~Block() {
 void Block::run() {
   if (stacks_ == nullptr) return grid_.fail(trapped, "out of memory for the stacks of the block's threads");
   block = this;
-  grid_of_thread = &grid_;
+  scheduler_tsan_ = tsan::running();
+  tsan::release(this); // to the lanes, which read this OS thread's thread-local variables
   wake(Wait::block);
   uint64_t looked = grid_.progress();
   while (!grid_.failed()) {
@@ -87,7 +90,8 @@ void Block::run() {
   for (int s = 0; s < stages; ++s) {
     const auto *from = reinterpret_cast<const uint64_t *>(&counts_[s]);
     auto *to = reinterpret_cast<uint64_t *>(&grid_.launch().counts[s]);
-    for (size_t i = 0; i < sizeof(Counts) / sizeof(uint64_t); ++i) __atomic_fetch_add(to + i, from[i], __ATOMIC_RELAXED);
+    for (size_t i = 0; i < sizeof(Counts) / sizeof(uint64_t); ++i)
+      __atomic_fetch_add(to + i, from[i], __ATOMIC_RELAXED);
   }
 }
 
@@ -126,6 +130,7 @@ Fiber *Block::next() {
 void Block::resume(Fiber &fiber) {
   running_ = &fiber;
   current = &fiber;
+  tsan::enter(fiber.tsan);
   lab_switch(&scheduler_, fiber.stack_pointer);
   running_ = nullptr;
 }
@@ -136,6 +141,7 @@ void Block::wait(Wait kind, Site site) {
   self.site = site;
   Fiber *to = next();
   if (to == &self) return;
+  tsan::enter(to == nullptr ? scheduler_tsan_ : to->tsan);
   if (to == nullptr) return lab_switch(&self.stack_pointer, scheduler_);
   running_ = to;
   current = to;
@@ -143,31 +149,43 @@ void Block::wait(Wait kind, Site site) {
 }
 
 void Block::barrier(Site site) {
-  if (++arrived_ < lab_entry.threads) return wait(Wait::block, site);
-  arrived_ = 0;
-  ++running_->counts->block_barriers;
-  Fiber &self = *running_;
-  self.wait = Wait::block;
-  running_ = nullptr; // the last to come is not the first to go
-  wake(Wait::block);
-  running_ = &self;
-  wait(Wait::ready, site);
+  void *meeting = meeting_.now();
+  tsan::release(meeting);
+  if (++arrived_ < lab_entry.threads) {
+    wait(Wait::block, site);
+  } else {
+    arrived_ = 0;
+    ++meeting_.generation;
+    ++running_->counts->block_barriers;
+    Fiber &self = *running_;
+    self.wait = Wait::block;
+    running_ = nullptr; // the last to come is not the first to go
+    wake(Wait::block);
+    running_ = &self;
+    wait(Wait::ready, site);
+  }
+  tsan::acquire(meeting);
 }
 
 void Block::named_barrier(int id, int threads, bool wait_for_it, Site site) {
   if (id < 0 || id >= named_barriers || threads % 32 != 0) trap("no such named barrier", site);
-  if (named_arrived_[id] > 0 && named_expected_[id] != threads)
+  NamedBarrier &barrier = named_[id];
+  if (barrier.arrived > 0 && barrier.expected != threads)
     trap("threads disagree about how many meet at a named barrier", site);
-  named_expected_[id] = threads;
+  barrier.expected = threads;
   Fiber &self = *running_;
   self.barrier = id;
-  if (++named_arrived_[id] < threads) {
-    if (wait_for_it) wait(Wait::named, site);
-    return;
+  void *meeting = barrier.meeting.now();
+  tsan::release(meeting);
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    ++barrier.meeting.generation;
+    ++self.counts->block_barriers;
+    wake(Wait::named, id);
+  } else if (wait_for_it) {
+    wait(Wait::named, site);
   }
-  named_arrived_[id] = 0;
-  ++self.counts->block_barriers;
-  wake(Wait::named, id);
+  if (wait_for_it) tsan::acquire(meeting);
 }
 
 uint32_t Block::exchange(uint32_t value, int mask, Site site) {
@@ -188,6 +206,13 @@ uint32_t Block::exchange(uint32_t value, int mask, Site site) {
   return warp.value[parity][lane ^ mask];
 }
 
+void Block::warp_barrier(Site site) {
+  uint64_t *meeting = &warps_[running_->index / 32].meeting[running_->parity];
+  tsan::release(meeting);
+  exchange(0, 0, site);
+  tsan::acquire(meeting);
+}
+
 void Block::spin(Site site) {
   ++spinning_;
   wait(Wait::spin, site);
@@ -199,8 +224,19 @@ void Block::end() {
   __builtin_unreachable();
 }
 
+void Block::join() {
+  void *host = tsan::running();
+  for (const Fiber &fiber : fibers_) {
+    tsan::enter(fiber.tsan);
+    tsan::release(this);
+  }
+  tsan::enter(host);
+  tsan::acquire(this);
+}
+
 void Block::abandon() {
   void *unused;
+  tsan::enter(scheduler_tsan_);
   lab_switch(&unused, scheduler_);
 }
 
@@ -212,8 +248,8 @@ bool Block::shared_intact() const {
 
 // One line for each place where threads of this block stand.
 void Block::describe(std::string &out) const {
-  constexpr const char *doing[] = {"could run", "wait at a shuffle", "wait at a block barrier",
-                                     "wait at a named barrier", "spin", "have ended"};
+  constexpr const char *doing[] = {
+      "could run", "wait at a shuffle", "wait at a block barrier", "wait at a named barrier", "spin", "have ended"};
   std::vector<bool> told(fibers_.size());
   for (size_t t = 0; t < fibers_.size(); ++t) {
     if (told[t]) continue;
@@ -230,56 +266,6 @@ void Block::describe(std::string &out) const {
     if (first.wait != Wait::ended && first.site.file != nullptr)
       out += std::string(" at ") + first.site.file + ":" + std::to_string(first.site.line);
     out += std::string(", stage ") + stage_names[first.stage] + ", layer " + std::to_string(first.layer) + "\n";
-  }
-}
-
-// What the kernel's text calls.
-void mark(int stage, int layer) {
-  Fiber &fiber = block->running();
-  fiber.stage = stage;
-  fiber.layer = layer;
-  fiber.counts = block->counts(stage);
-}
-void block_barrier(Site site) { block->barrier(site); }
-void named_barrier(int id, int threads, bool wait, Site site) { block->named_barrier(id, threads, wait, site); }
-uint32_t exchange(uint32_t value, int mask, Site site) { return block->exchange(value, mask, site); }
-void spin_pause(Site site) { block->spin(site); }
-void progressed() {
-  grid_of_thread->progressed(current->block);
-  if (grid_of_thread->failed()) block->abandon();
-}
-void trap(const char *why, Site site) {
-  std::string report = std::string(why) + " at " + site.file + ":" + std::to_string(site.line) + " by thread " +
-                       std::to_string(current->index) + " of\n";
-  block->running().site = site;
-  block->describe(report);
-  grid_of_thread->fail(trapped, report);
-  block->abandon();
-  __builtin_unreachable();
-}
-
-// Deferred copies: the target is NaN from the moment of issue and gets the source's bytes at the wait, not before.
-void copy_async(void *to, const void *from, size_t bytes, Site site) {
-  check_aligned(to, bytes, site);
-  check_aligned(from, bytes, site);
-  Fiber &fiber = block->running();
-  fiber.counts->copied_async += bytes;
-  memset(to, poison, bytes);
-  fiber.copies.push_back({to, from, bytes});
-}
-void copy_commit() {
-  Fiber &fiber = block->running();
-  size_t grouped = 0;
-  for (size_t g : fiber.groups) grouped += g;
-  fiber.groups.push_back(fiber.copies.size() - grouped);
-}
-void copy_wait(int newest) {
-  Fiber &fiber = block->running();
-  while (static_cast<int>(fiber.groups.size()) > newest) {
-    const size_t count = fiber.groups.front();
-    for (size_t i = 0; i < count; ++i) memcpy(fiber.copies[i].to, fiber.copies[i].from, fiber.copies[i].bytes);
-    fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + count);
-    fiber.groups.erase(fiber.groups.begin());
   }
 }
 

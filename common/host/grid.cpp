@@ -15,12 +15,17 @@ Grid::Grid(const Launch &launch)
 // Gives free workers to blocks that can go on, chosen by the seed; finds out when there are none left.
 void Grid::dispatch() {
   while (running_ < launch_.workers) {
-    std::vector<int> able;
-    for (int b = 0; b < launch_.blocks; ++b)
-      if (states_[b] == State::waiting || (states_[b] == State::idle && seen_[b] != progress_ && seen_[b] != UINT64_MAX))
-        able.push_back(b);
+    std::vector<int> able, spinning;
+    for (int b = 0; b < launch_.blocks; ++b) {
+      const bool looks = states_[b] == State::idle && seen_[b] != progress_ && seen_[b] != UINT64_MAX;
+      if (looks) spinning.push_back(b);
+      if (looks || states_[b] == State::waiting) able.push_back(b);
+    }
     if (able.empty()) break;
-    const int b = able[random_() % able.size()];
+    // Whoever looks at a barrier's word late also acquires what others have released on their way to the next barrier,
+    // and races would hide; so for ThreadSanitizer all look before any goes on.
+    const std::vector<int> &among = sanitized && !spinning.empty() ? spinning : able;
+    const int b = among[random_() % among.size()];
     if (states_[b] == State::idle) --idle_;
     states_[b] = State::running;
     ++running_;
@@ -54,13 +59,20 @@ void Grid::progressed(int block) {
   if (idle_ == 0 && launch_.workers >= launch_.blocks) return;
   std::unique_lock<std::mutex> lock(mutex_);
   // Now and then another block gets the worker right here, so that the last to arrive is not always the first to go.
-  if (random_() % 2 == 0) {
+  if (sanitized || random_() % 2 == 0) {
     states_[block] = State::waiting;
     --running_;
     sleep(block, lock);
   } else {
     dispatch();
   }
+}
+
+void Grid::yield(int block) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  states_[block] = State::waiting;
+  --running_;
+  sleep(block, lock);
 }
 
 void Grid::fail_locked(Status status, const std::string &report) {
@@ -112,6 +124,7 @@ Status Grid::run() {
     }
   }
   for (auto &thread : threads) thread.join();
+  for (auto &block : blocks_) block->join();
   return static_cast<Status>(status_.load());
 }
 

@@ -3,6 +3,8 @@
 // Included by the compiled kernel (through port_host.hpp) and by the runtime that carries it out. See runtime.hpp for
 // the execution model.
 #pragma once
+#include "sanitizer.hpp"
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -65,9 +67,11 @@ inline Site here(const char *file = __builtin_FILE(), int line = __builtin_LINE(
 void mark(int stage, int layer);
 void block_barrier(Site site);
 void named_barrier(int id, int threads, bool wait, Site site);
+void warp_barrier(Site site);
 uint32_t exchange(uint32_t value, int lane_mask, Site site);
 void spin_pause(Site site);
 void progressed();
+void observed();
 [[noreturn]] void trap(const char *why, Site site);
 void copy_async(void *to, const void *from, size_t bytes, Site site);
 void copy_commit();
@@ -75,7 +79,9 @@ void copy_wait(int newest);
 
 template <int Bytes> constexpr int width_index = Bytes == 2 ? 0 : Bytes == 4 ? 1 : Bytes == 8 ? 2 : 3;
 
-template <int Bytes> inline void count_load(int kind, const void *from) {
+inline LAB_UNSEEN void count(uint64_t Counts::*what, uint64_t amount = 1) { current->counts->*what += amount; }
+
+template <int Bytes> inline LAB_UNSEEN void count_load(int kind, const void *from) {
   const Thread &self = *current;
   const bool shared = static_cast<size_t>(static_cast<const char *>(from) - self.shared) < self.shared_bytes;
   self.counts->loaded[shared ? from_shared : kind][width_index<Bytes>] += Bytes;

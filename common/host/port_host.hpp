@@ -14,8 +14,11 @@ inline int block() { return host::current->block; }
 inline int blocks() { return host::current->blocks; }
 inline void mark(Stage stage, int layer) { host::mark(static_cast<int>(stage), layer); }
 inline void count_grid_barrier() {
-  if (host::current->block == 0 && host::current->index == 0) ++host::current->counts->grid_barriers;
+  if (host::current->block == 0 && host::current->index == 0) host::count(&host::Counts::grid_barriers);
 }
+
+static unsigned long long stamps; // static: an inline variable would keep the library from being unloaded
+inline void stamp(unsigned long long *to) { *to = __atomic_add_fetch(&stamps, 1, __ATOMIC_RELAXED); }
 
 inline float as_float(unsigned bits) {
   float value;
@@ -57,19 +60,19 @@ inline float load_activation(const float *from) {
   return *from;
 }
 inline void store_activation(float *to, float value) {
-  host::current->counts->stored_activations += 4;
+  host::count(&host::Counts::stored_activations, 4);
   *to = value;
 }
 inline void store_kv(bf16 *to, bf16 value) {
-  host::current->counts->stored_kv += 2;
+  host::count(&host::Counts::stored_kv, 2);
   *to = value;
 }
 
-inline void prefetch_l2(const void *) { host::current->counts->prefetched += host::line_bytes; }
+inline void prefetch_l2(const void *) { host::count(&host::Counts::prefetched, host::line_bytes); }
 
 inline void touch_weights(const void *address) {
   static_cast<void>(*static_cast<const volatile unsigned *>(address)); // a fetch beyond the buffer faults here as there
-  host::current->counts->prefetched += host::line_bytes;
+  host::count(&host::Counts::prefetched, host::line_bytes);
 }
 
 inline void block_barrier(host::Site site = host::here()) { host::block_barrier(site); }
@@ -79,7 +82,7 @@ inline void named_sync(int id, int threads, host::Site site = host::here()) {
 inline void named_arrive(int id, int threads, host::Site site = host::here()) {
   host::named_barrier(id, threads, false, site);
 }
-inline void warp_barrier(host::Site site = host::here()) { host::exchange(0, 0, site); }
+inline void warp_barrier(host::Site site = host::here()) { host::warp_barrier(site); }
 inline float shuffle_xor(float value, int mask, host::Site site = host::here()) {
   return as_float(host::exchange(as_bits(value), mask, site));
 }
@@ -88,25 +91,29 @@ inline int shuffle_xor(int value, int mask, host::Site site = host::here()) {
 }
 
 inline unsigned add_acq_rel(unsigned *word, unsigned value) {
-  ++host::current->counts->atomics;
+  host::count(&host::Counts::atomics);
   const unsigned before = __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
   host::progressed();
   return before;
 }
-inline unsigned load_acquire(const unsigned *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+inline unsigned load_acquire(const unsigned *word) {
+  const unsigned value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  if constexpr (sanitized) host::observed();
+  return value;
+}
 inline void store_release(unsigned *word, unsigned value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
   host::progressed();
 }
 inline void max_relaxed(unsigned long long *word, unsigned long long value) {
-  ++host::current->counts->atomics;
+  host::count(&host::Counts::atomics);
   unsigned long long seen = __atomic_load_n(word, __ATOMIC_RELAXED);
   while (seen < value && !__atomic_compare_exchange_n(word, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
   }
   host::progressed();
 }
 inline unsigned long long exchange_relaxed(unsigned long long *word, unsigned long long value) {
-  ++host::current->counts->atomics;
+  host::count(&host::Counts::atomics);
   const unsigned long long before = __atomic_exchange_n(word, value, __ATOMIC_RELAXED);
   host::progressed();
   return before;

@@ -42,6 +42,7 @@ struct Fiber : Thread {
   Site site;
   int stage, layer;
   int barrier; // the named one it waits at
+  void *tsan;  // what ThreadSanitizer knows it as
   std::vector<Copy> copies;   // issued and not landed, oldest first
   std::vector<size_t> groups; // how many of them each committed group holds
 };
@@ -51,6 +52,12 @@ struct Warp {
   uint32_t order;       // slot = lane ^ order
   int arrived;          // lanes at the current exchange
   uint32_t value[2][32]; // two exchanges: nobody comes to the next but one before all have read this one
+  uint64_t meeting[2];   // of the exchanges that are barriers
+};
+
+struct NamedBarrier {
+  int arrived = 0, expected = 0;
+  Meeting meeting;
 };
 
 class Grid;
@@ -63,12 +70,16 @@ public:
   void run();               // on the block's own OS thread
   void barrier(Site site);  // __syncthreads
   void named_barrier(int id, int threads, bool wait, Site site); // bar.sync and bar.arrive
-  uint32_t exchange(uint32_t value, int mask, Site site);
+  uint32_t exchange(uint32_t value, int mask, Site site); // a shuffle, which by CUDA's rules orders no memory
+  void warp_barrier(Site site);                           // __syncwarp, which does
   void spin(Site site);
   void end();               // the running fiber is done
+  void join();              // what its threads did comes before what the host does next, but before no other block
   void abandon();           // the grid has failed: leave the fibers where they stand
   void describe(std::string &out) const;
   Fiber &running() { return *running_; }
+  Grid &grid() { return grid_; }
+  void *scheduler() { return scheduler_tsan_; }
   Counts *counts(int stage) { return &counts_[stage]; }
   bool shared_intact() const;
   void *shared() { return shared_.data() + guard_bytes; }
@@ -80,7 +91,9 @@ private:
   void resume(Fiber &fiber);
 
   Grid &grid_;
-  int index_, arrived_ = 0, ended_ = 0, named_arrived_[named_barriers] = {}, named_expected_[named_barriers] = {};
+  int index_, arrived_ = 0, ended_ = 0;
+  Meeting meeting_;
+  NamedBarrier named_[named_barriers];
   uint32_t ready_warps_ = 0, warp_order_ = 0; // slot = warp ^ order
   std::mt19937 random_;
   std::vector<Fiber> fibers_;
@@ -88,7 +101,7 @@ private:
   std::vector<Counts> counts_;
   std::vector<unsigned char> shared_;
   char *stacks_;
-  void *scheduler_ = nullptr;
+  void *scheduler_ = nullptr, *scheduler_tsan_ = nullptr;
   Fiber *running_ = nullptr;
   int spinning_ = 0;
 };
@@ -102,6 +115,7 @@ public:
   uint64_t progress() const { return progress_.load(); }
   bool failed() const { return status_.load() != finished; }
   void progressed(int block);            // an atomic changed: whoever spins may look again
+  void yield(int block);                 // let those who spin look first
   bool idle(int block, uint64_t seen);   // sleep until progress differs from `seen`; false when the grid failed
   void fail(Status status, const std::string &report);
 

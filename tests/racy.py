@@ -1,0 +1,157 @@
+"""Kernels of the tiny model in small blocks: those that ThreadSanitizer must not complain of, and the same with one
+barrier, release or acquire taken out."""
+
+import dataclasses
+import re
+
+from composed import CATALOG, NAMED, VARIANTS, Composed
+
+from common.model import LAYER_STAGES, Model
+from common.source import DEVICE, Source, build, flatten
+
+TINY = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
+THREADS = 64  # two warps, for speed
+GIVEN = {"ratio": "1:1", "chunk": 16}  # of two warps; chunks short enough that attention has several
+
+CLEAN = {str(each): each for each in (*VARIANTS, *NAMED)}
+BARRIER_STAGES = ("embed", *LAYER_STAGES, "final_norm", "lm_head")
+BARRIER, NOTHING = "port::block_barrier();", ";"
+BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text it stands behind; "": the stack's own
+    "block_sum": ((), "if (lane() == 0) partial[warp()] = value;"),
+    "block_best": ((), "if (lane() == 0) partial[warp()] = best;"),
+    "attend_block": ((), "= soft.value[p * Split::width + j];"),
+    "between two heads": ((), "port::store_activation(out + i, value / sum); });"),
+    "grid_barrier, before": ((), "grid_barrier(const Context &c, Stage stage, int layer) {"),
+    "grid_barrier, behind": ((), "0x80000000u) != 0; });"),
+    "epoch_barrier, before": (("atomic_barrier",), "Meanwhile meanwhile) {"),
+    "epoch_barrier, behind": (("atomic_barrier",), "    meanwhile();"),
+    "redundant_rmsnorm": (("redundant_rmsnorm",), ""),
+    "smem_cache": (("smem_cache",), ""),
+    "head_split": (("head_split",), ""),
+    "split_kv": (("split_kv",), ""),
+    "fused_head": (("fused_head",), ""),
+}
+ADD = (
+    "[&] {{ const unsigned before = __atomic_fetch_add({word}, {value}, {order}); "
+    "host::progressed(); return before; }}()"
+)
+ORDERS = {  # variant, what the text says, what takes its place
+    "grid barrier, no release": (
+        "",
+        "port::add_acq_rel(arrived, mine)",
+        ADD.format(word="arrived", value="mine", order="__ATOMIC_ACQUIRE"),
+    ),
+    "grid barrier, no acquire": ("", "^ port::load_acquire(arrived)", "^ __atomic_load_n(arrived, __ATOMIC_RELAXED)"),
+    "epoch barrier, no release on arrival": (
+        "atomic_barrier",
+        "port::add_acq_rel(arrived, 1)",
+        ADD.format(word="arrived", value="1u", order="__ATOMIC_ACQUIRE"),
+    ),
+    "epoch barrier, no acquire of the epoch": (
+        "atomic_barrier",
+        "return port::load_acquire(epoch)",
+        "return __atomic_load_n(epoch, __ATOMIC_RELAXED)",
+    ),
+    "fused head, no order": (
+        "fused_head",
+        "port::add_acq_rel(head + 2, 1)",
+        ADD.format(word="head + 2", value="1u", order="__ATOMIC_RELAXED"),
+    ),
+}
+NAMED_BARRIERS = ("full", "empty")
+
+
+def source_of(composed: Composed) -> Source:
+    own = {knob.name for name in composed.names for knob in CATALOG.variants[name].knobs}
+    given = {key: value for key, value in GIVEN.items() if key in own}
+    return dataclasses.replace(composed, given={**composed.given, **given}).source(TINY, THREADS)
+
+
+def without(source: Source, old: str, new: str, behind: str = "") -> Source:
+    """The source with the first `old` that follows the text `behind` replaced; without `behind`, with the last one."""
+    assert behind in source.text, f"the source no longer says {behind!r}"
+    assert old in source.text, f"the source no longer says {old!r}"
+    at = source.text.index(old, source.text.index(behind)) if behind else source.text.rindex(old)
+    return dataclasses.replace(source, text=source.text[:at] + new + source.text[at + len(old) :])
+
+
+def without_grid_barrier(stage: str) -> Source:
+    return without(build([], TINY, THREADS), "S != Stage::argmax", f"S != Stage::argmax && S != Stage::{stage}")
+
+
+def without_block_barrier(site: str) -> Source:
+    names, behind = BLOCK_BARRIERS[site]
+    return without(source_of(Composed(names)), BARRIER, NOTHING, behind)
+
+
+def without_order(name: str) -> Source:
+    variant, old, new = ORDERS[name]
+    return without(source_of(Composed((variant,) if variant else ())), old, new)
+
+
+def without_named_barrier(name: str) -> Source:
+    source = source_of(Composed(("warp_split",)))
+    call = rf"port::named_(sync|arrive)\({name} \+ item % slots, block_threads\);"
+    text, count = re.subn(call, "static_cast<void>(item);", source.text)
+    assert count >= 2, f"the source no longer says {call!r}"
+    return dataclasses.replace(source, text=text)
+
+
+def kernel(body: str) -> Source:
+    """A kernel whose step is `body`; `s` is the shared struct, `out` the scratch buffer."""
+    base = build([], TINY, THREADS)
+    lines = [
+        base.text.split('#line 1 "common')[0],
+        *flatten(DEVICE / "decode.cuh", set()),
+        "struct Kernel { struct Shared { alignas(16) float a[64]; };",
+        "static DEVICE void decode(const Context &c, int) {",
+        "  auto &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;",
+        '#line 1 "test"',
+        body,
+        "} };",
+        f"KERNEL_ENTRY(Kernel, {THREADS}, 1)",
+    ]
+    return dataclasses.replace(base, text="\n".join(lines))
+
+
+COPY = """const bool first = port::thread() == 0;
+if (first) {{ port::copy_async<16>(s.a, c.weights); port::copy_commit(); }}
+{early}
+if (first) port::copy_wait<0>();
+{late}
+out[port::block() * 64 + port::thread()] = s.a[0];"""
+BODIES = {  # what it does, and its two lines in "test" if it is wrong
+    "copy, then a barrier behind the wait": (COPY.format(early=NOTHING, late=BARRIER), None),
+    "copy, with the barrier before the wait": (COPY.format(early=BARRIER, late=NOTHING), ("write 4", "read 6")),
+    "a shuffle orders no memory": (
+        """if (lane() == 0) s.a[warp()] = 1;
+        port::shuffle_xor(1, 1);
+        if (lane() == 1) out[warp()] = s.a[warp()];""",
+        ("write 1", "read 3"),
+    ),
+    "a warp barrier does, within its warp": (
+        """if (lane() == 0) s.a[warp()] = 1;
+        port::warp_barrier();
+        if (lane() == 1 && port::block() == 0) out[warp()] = s.a[warp()];""",
+        None,
+    ),
+    "but not beyond it": (
+        """if (port::thread() == 0) s.a[0] = 1;
+        port::warp_barrier();
+        if (port::thread() == 32) out[port::block()] = s.a[0];""",
+        ("write 1", "read 3"),
+    ),
+    "a block that has ended orders nothing for another": (
+        """if (port::thread() == 0 && port::block() == 0) out[0] = 1;
+        if (port::thread() == 0 && port::block() == 2)
+            out[1] = out[0];""",
+        ("write 1", "read 3"),
+    ),
+    "two atomics and a plain write": (
+        """if (port::thread() == 0) port::add_acq_rel(c.state + state_at::arrived, 1);
+        if (port::thread() == 1)
+            c.state[state_at::arrived] = 0;""",
+        ("atomic write 1", "write 3"),
+    ),
+    "a read and a write of the same launch, in order": ("out[port::block() * 64 + port::thread()] = 1;", None),
+}

@@ -1,0 +1,36 @@
+"""`sanitize=thread` on the command line: what it means, and where it is refused."""
+
+import pytest
+
+from common.cli import launch
+from common.config import resolve
+from common.probe import DeviceChoice
+
+
+@pytest.fixture
+def configure(capsys):
+    """The configuration of a command line, or the line on stderr that refuses it."""
+
+    def run_(*argv: str):
+        found = []
+        launch(lambda cfg: found.append(resolve(cfg)) or 0, "config", argv)
+        return found[0] if found else capsys.readouterr().err.strip()
+
+    return run_
+
+
+def test_the_command_line_takes_it(configure):
+    config = configure("device=host", "sanitize=thread")
+    assert (config.sanitize, config.validation.quick) == ("thread", True)
+    config = configure("device=host")
+    assert (config.sanitize, config.validation.quick) == (None, None)
+
+
+def test_the_command_line_refuses_what_cannot_be(configure, monkeypatch):
+    assert configure("device=host", "sanitize=threads") == (
+        "error: unknown sanitize 'threads'; did you mean 'thread'? known: thread"
+    )
+    monkeypatch.setattr("common.config.choose_device", lambda name: DeviceChoice("cuda", "a test"))
+    assert configure("device=cuda", "sanitize=thread") == (
+        "error: sanitize=thread is for the host device, not for cuda; add device=host, or leave it out"
+    )
