@@ -1,7 +1,7 @@
 """What there is to run: every variant and every named stack, found by file name.
 
 `variants/<name>.cu` with `conf/variant/<name>.yaml` is a variant; a yaml with `variant.stack` and no source is a
-named stack; one with `variant.selects: every` is a selection (`all`). Nothing else has to be edited to add one.
+named stack; one with `variant.selects` is a selection (`all`, `best`). Nothing else has to be edited to add one.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,6 +18,7 @@ from common.knobs import KINDS, SETS, WARP, Knob
 
 ROOT = Path(__file__).resolve().parents[1]
 BASELINE = "baseline"
+SELECTS = ("every", "best")
 LAUNCHES = ("cooperative", "plain", "graph", "launches")
 
 
@@ -63,6 +64,18 @@ class NamedStack:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """A name for what is chosen when a run starts.
+
+    selects  every: all variants; best: the stack that the records say is fastest on this GPU, until then `default`
+    """
+
+    name: str
+    selects: str
+    default: str
+
+
+@dataclass(frozen=True)
 class Catalog:
     """Everything below one root.
 
@@ -70,9 +83,10 @@ class Catalog:
     keys    what a run's configuration has at its top level, apart from knobs
     """
 
+    root: Path
     variants: Mapping[str, Variant]
     stacks: Mapping[str, NamedStack]
-    selections: tuple[str, ...]
+    selections: Mapping[str, Selection]
     broken: Mapping[str, LabError]
     keys: frozenset[str]
 
@@ -98,7 +112,7 @@ def read_catalog(root: Path = ROOT) -> Catalog:
     keys = _config_keys(root)
     found: dict[str, Variant] = {}
     stacks: dict[str, NamedStack] = {}
-    selections: list[str] = []
+    selections: dict[str, Selection] = {}
     broken: dict[str, LabError] = {}
     for name in sorted(names, key=lambda name: (name != BASELINE, name)):
         try:
@@ -107,13 +121,13 @@ def read_catalog(root: Path = ROOT) -> Catalog:
                 found[name] = entry.variant(names, keys)
             elif "stack" in entry.fields:
                 stacks[name] = entry.stack(names)
-            elif entry.fields.get("selects") == "every":
-                selections.append(name)
+            elif "selects" in entry.fields:
+                selections[name] = entry.selection(names)
             else:
                 raise entry.wrong(f"has neither variants/{name}.cu nor a `stack`", "add the source or the list")
         except LabError as error:
             broken[name] = error
-    return Catalog(found, stacks, tuple(selections), broken, keys)
+    return Catalog(root, found, stacks, selections, broken, keys)
 
 
 def _config_keys(root: Path) -> frozenset[str]:
@@ -202,6 +216,15 @@ class _Entry:
         )
         self.finish((*stack.variants, *stack.parent), known)
         return stack
+
+    def selection(self, known: Collection[str]) -> Selection:
+        selection = Selection(self.path.stem, self.take("selects", str), self.take("default", str, ""))
+        if selection.selects not in SELECTS:
+            raise self.wrong(f"says selects: {selection.selects}", f"choose from {', '.join(SELECTS)}")
+        if (selection.selects == "best") != bool(selection.default):
+            raise self.wrong(f"says default: {selection.default}", "name a variant or a stack, with selects: best only")
+        self.finish((selection.default,) if selection.default else (), known)
+        return selection
 
     def knobs(self, keys: Collection[str]) -> tuple[Knob, ...]:
         specs = self.take("knobs", dict, {})

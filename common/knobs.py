@@ -1,7 +1,7 @@
 """A knob: one compile-time choice of a variant. Kinds, ranges, and how a value given as text is read."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class Knob:
              choice  one of `choices`
              ratio   "P:C" producer and consumer warps of one block; together they are all its warps, C >= 1
              list    any of `choices`
-    sets     what the value also decides beside the text: launch, tokens_per_launch or blocks_per_sm of common.source.Source
+    sets     what the value decides beside the text: launch, tokens_per_launch or blocks_per_sm of common.source.Source
     default  used unless the command line or a named stack says otherwise
     """
 
@@ -45,6 +45,14 @@ class Knob:
         if self.kind == "list":
             return self._list(value)
         return {self.name: self._int(value) if self.kind == "int" else self._choice(value)}
+
+    def value(self, constants: Mapping[str, int | str]) -> Any:
+        """The value that `constants` stands for; those of other knobs may be among them. KeyError without its own."""
+        if self.kind == "ratio":
+            return f"{constants['producers']}:{constants['consumers']}"
+        if self.kind == "list":
+            return [choice for choice in self.choices if constants[f"{self.name}_{choice}"]]
+        return constants[self.name]
 
     def describe(self) -> str:
         """What the knob takes, in a few words: `1..16`, `prefetch | ldg`, `P:C`, `any of [o,gate]`."""

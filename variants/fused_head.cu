@@ -16,12 +16,8 @@ template <class Base> struct FusedHead : Base {
   };
 
   static DEVICE void final_norm(const Context &c) {
-    auto &s = shared<Self>(c);
-    float *out = tap<Stage::final_norm>(c, 0);
-    rmsnorm<Self>(residual(c, model::layers), c.weights + weight_at::final_norm, s.sums, [&](int i, float value) {
-      s.final_normed[i] = value;
-      if (port::block() == 0) port::store_activation(out + i, value); // for the validator; nobody waits for it
-    });
+    rmsnorm_redundant<Self, Stage::final_norm>(c, 0, residual(c, model::layers), c.weights + weight_at::final_norm,
+                                               shared<Self>(c).final_normed);
   }
 
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
@@ -59,7 +55,7 @@ template <class Base> struct FusedHead : Base {
     return Packed(ordered) << 32 | ~unsigned(best.index);
   }
 
-  // The last block to come finds everybody's best, publishes the token and leaves the words as the next step needs them.
+  // The last block to come finds everybody's best, publishes the token and leaves the words ready for the next step.
   static DEVICE void contribute(const Context &c, Packed mine) {
     unsigned *head = c.state + state_at::head;
     Packed *best = reinterpret_cast<Packed *>(head);

@@ -16,18 +16,12 @@ template <class Base> struct RedundantRmsnorm : Base {
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
 
   static DEVICE void input_norm(const Context &c, int layer) {
-    norm<Stage::input_norm>(c, layer, residual(c, layer), layer_weights(c, weight_at::input_norm, layer));
+    rmsnorm_redundant<Self, Stage::input_norm>(c, layer, residual(c, layer),
+                                               layer_weights(c, weight_at::input_norm, layer), shared<Self>(c).normed);
   }
   static DEVICE void post_norm(const Context &c, int layer) {
-    norm<Stage::post_norm>(c, layer, tap<Stage::o_proj>(c, layer), layer_weights(c, weight_at::post_norm, layer));
-  }
-  template <Stage S> static DEVICE void norm(const Context &c, int layer, const float *x, const bf16 *gain) {
-    auto &s = shared<Self>(c);
-    float *out = tap<S>(c, layer);
-    rmsnorm<Self>(x, gain, s.sums, [&](int i, float value) {
-      s.normed[i] = value;
-      if (port::block() == 0) port::store_activation(out + i, value); // for the validator; nobody waits for it
-    });
+    rmsnorm_redundant<Self, Stage::post_norm>(c, layer, tap<Stage::o_proj>(c, layer),
+                                              layer_weights(c, weight_at::post_norm, layer), shared<Self>(c).normed);
   }
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {

@@ -10,13 +10,12 @@
 template <class Base> struct WarpSplit : Base {
   using Self = typename Base::Self;
   static constexpr int producers = knob::warp_split::producers, consumers = knob::warp_split::consumers;
-  static constexpr int slots = 2, packets = 4; // double buffer; packets per lane in one tile
+  static constexpr int slots = 2, packets = 4;      // double buffer; packets per lane in one tile
   static constexpr int full = 1, empty = 1 + slots; // numbers of the named barriers, one for each slot
 
   struct Shared : Base::Shared {
     alignas(16) unsigned char tiles[producers == 0 ? 1 : slots][consumers][packets * 32 * 16];
   };
-  static_assert(sizeof(Shared::tiles) <= 40 << 10, "the consumers' tiles do not fit: choose fewer consumers or threads");
 
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
     if constexpr (producers == 0)
@@ -57,6 +56,9 @@ template <class Base> struct WarpSplit : Base {
       }
       port::named_arrive(full + item % slots, block_threads);
     }
+    // A product may follow without a barrier between: every tile is read before the next one's overwrite it.
+    for (int item = walk.items < slots ? 0 : walk.items - slots; item < walk.items; ++item)
+      port::named_sync(empty + item % slots, block_threads);
   }
 
   template <class Job, class Emit> static DEVICE void consume(const Context &c, const Job &job, Emit emit) {
@@ -73,7 +75,7 @@ template <class Base> struct WarpSplit : Base {
             sums[m] = dot_packet<walk.width>(port::load<Data::weights, walk.packet>(walk.at(c, item, consumer, p)),
                                              job.x + walk.column(item, p), sums[m]);
       }
-      if (item + slots < walk.items) port::named_arrive(empty + item % slots, block_threads);
+      port::named_arrive(empty + item % slots, block_threads);
       if (!here || item % walk.per_row != walk.per_row - 1) continue;
       UNROLL for (int m = 0; m < Job::matrices; ++m) sums[m] = warp_sum(sums[m]);
       if (lane() == 0) emit(walk.row(item, consumer), sums);

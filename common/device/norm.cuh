@@ -3,8 +3,7 @@
 #include "reduce.cuh"
 
 // One block norms a vector of model::hidden elements. `out(i, value)` receives each of them.
-template <class Self, class Out>
-DEVICE void rmsnorm(const float *x, const bf16 *weight, float *partial, Out out) {
+template <class Self, class Out> DEVICE void rmsnorm(const float *x, const bf16 *weight, float *partial, Out out) {
   constexpr int width = Self::load_bytes / 2;
   float sum = 0;
   for (int i = port::thread() * width; i < model::hidden; i += block_threads * width) {
@@ -20,4 +19,15 @@ DEVICE void rmsnorm(const float *x, const bf16 *weight, float *partial, Out out)
       out(i + j, a.value[j] * scale * gain);
     }
   }
+}
+
+// The same by every block for itself, into `normed` in its shared memory, which spares the barrier behind one norming
+// block. Block 0 also leaves the stage's tap; nobody waits for it.
+template <class Self, Stage S>
+DEVICE void rmsnorm_redundant(const Context &c, int layer, const float *x, const bf16 *weight, float *normed) {
+  float *out = tap<S>(c, layer);
+  rmsnorm<Self>(x, weight, shared<Self>(c).sums, [&](int i, float value) {
+    normed[i] = value;
+    if (port::block() == 0) port::store_activation(out + i, value);
+  });
 }

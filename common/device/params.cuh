@@ -17,6 +17,8 @@ struct Context {
 
 // The block's shared memory: what the stages need, plus what each variant of the stack adds.
 template <class Self> DEVICE typename Self::Shared &shared(const Context &c) {
+  static_assert(sizeof(typename Self::Shared) <= 48 << 10, "the stack needs more than 48 KB of shared memory a block: "
+                                                           "lower stages, tile or threads, or leave a variant out");
   return *static_cast<typename Self::Shared *>(c.shared);
 }
 

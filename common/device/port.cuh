@@ -31,6 +31,13 @@ DEVICE int blocks() { return gridDim.x; }
 DEVICE void mark(Stage, int) {}
 DEVICE void count_grid_barrier() {}
 
+// Writes the time in nanoseconds, as all SMs see it; the host device writes an ordinal.
+DEVICE void stamp(unsigned long long *to) {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  *to = now;
+}
+
 DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
 DEVICE void sincos_turns(double turns, double *sine, double *cosine) { sincospi(2 * turns, sine, cosine); }
@@ -86,10 +93,10 @@ DEVICE void store_kv(bf16 *to, bf16 value) { *to = value; }
 // Asks for the 128-byte line that holds `address`, without waiting for it and without a register.
 DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
-// The same by a load whose value nobody uses; volatile, or the compiler would drop it.
+// The same by a load whose value nobody uses: ptxas drops every other kind of load then, even out of a volatile asm.
 DEVICE void touch_weights(const void *address) {
   unsigned ignored;
-  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(ignored) : "l"(address));
+  asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(ignored) : "l"(address));
 }
 
 DEVICE void block_barrier() { __syncthreads(); }

@@ -1,53 +1,66 @@
 """Small integers are exact in fp32 whatever the order of summation: linear stages are compared bit for bit.
 
-The expected values are int64 products, computed apart from any floating point.
+The expected values are int64 products, computed apart from any floating point. The mean square of +1 and -1 is exactly
+1: without epsilon their norm is sign times gain, and so a norm can be tested together with what reads it.
 """
+
+from dataclasses import replace
 
 import pytest
 import torch
+from composed import CATALOG, VARIANTS
+from parts import PARTS, build_parts
 
-from common.catalog import read_catalog
 from common.layout import Layout
 from common.model import Model
 from common.source import build
 from common.stack import choose_stacks
 
 pytestmark = pytest.mark.host
-CATALOG = read_catalog()
+LAYER = 1
 
 
 class Bench:
-    """One stage at a time, on integer weights and activations of a model."""
+    """One part of a step at a time, in one launch, on integer weights and activations; of `graph`, stage by stage."""
 
-    def __init__(self, open_session, model: Model, variant: str, blocks: int, seed: int) -> None:
+    def __init__(self, open_session, model: Model, names: tuple[str, ...], blocks: int, folder, seed: int) -> None:
         self.model, self.layout = model, Layout(model)
         self.random = torch.Generator().manual_seed(seed)
         self.weights = torch.randint(-3, 4, (self.layout.weights_size,), generator=self.random)
-        stack = choose_stacks(CATALOG, variant, None, {}, 256)[0]
+        stack = choose_stacks(CATALOG, "", names, {}, 256)[0]
         mixins = [CATALOG.variants[name] for name in stack.variants]
-        source = build(mixins, model, knobs=stack.knobs, by_stage=True)
+        self.by_stage = any(variant.launch == "graph" for variant in mixins)
+        if self.by_stage:
+            source = build(mixins, model, knobs=stack.knobs)
+        else:
+            source = build_parts(mixins, model, folder, layer=LAYER, knobs=stack.knobs)
         self.open = lambda: open_session(source, self.weights.bfloat16(), blocks, schedule=seed)
 
     def integers(self, *shape: int, low: int = -4, high: int = 4) -> torch.Tensor:
         return torch.randint(low, high + 1, shape, generator=self.random)
 
-    def matrix(self, name: str, layer: int | None = None) -> torch.Tensor:
+    def signs(self) -> torch.Tensor:
+        return 2 * self.integers(self.model.hidden, low=0, high=1) - 1
+
+    def weight(self, name: str, layer: int | None = None) -> torch.Tensor:
         slot = self.layout.weight(name, layer)
         return self.weights[slot.offset : slot.offset + slot.size].view(slot.shape)
 
-    def run(self, *stages: str, layer: int = 0, position: int = 0, cache=None, **taps: torch.Tensor) -> torch.Tensor:
-        """Scratch after `stages`, which found `taps` in it; taps of the layer, or of the whole step."""
+    def run(self, *stages: str, position: int = 0, cache=None, **taps: torch.Tensor) -> torch.Tensor:
+        """Scratch after `stages`, which found `taps` in it: of layer 1, or with `_0` of layer 0."""
         session = self.open()
-        session.reset([1] * (position + 1), position, None)
+        session.reset([PARTS.index(stages)] * (position + 1), position, None)
         scratch = session.scratch()
         for name, values in taps.items():
-            slot = self.layout.tap(name, layer if name in self.layout.layer_scratch else None)
-            scratch[slot.offset : slot.offset + slot.size] = values.flatten().float()
+            self.tap(scratch, *((name[:-2], 0) if name.endswith("_0") else (name, LAYER))).copy_(values.flatten())
         session.write_scratch(scratch)
         if cache is not None:
             session.write_cache(cache)
-        for stage in stages:
-            session.run_stage(stage, layer)
+        if self.by_stage:
+            for stage in stages:
+                session.run_stage(stage, LAYER)
+        else:
+            session.run()
         self.state = session.state()
         return session.scratch()
 
@@ -56,49 +69,56 @@ class Bench:
         return scratch[slot.offset : slot.offset + slot.size]
 
 
-@pytest.fixture(params=[(name, blocks) for name in CATALOG.variants for blocks in (3, 8)], ids=lambda p: f"{p[0]}-{p[1]}")
-def bench(request, open_session, tiny, odd, seed):
-    """Each variant, with 3 blocks on the odd model and 8 on the tiny one."""
-    variant, blocks = request.param
-    return Bench(open_session, odd if blocks == 3 else tiny, variant, blocks, seed)
+@pytest.fixture(
+    params=[(composed, blocks) for composed in VARIANTS for blocks in (3, 8)], ids=lambda p: f"{p[0]}-{p[1]}"
+)
+def bench(request, open_session, tiny, odd, tmp_path, seed):
+    """Each variant, with 3 blocks on the odd model and 8 on the tiny one; two layers, no epsilon."""
+    composed, blocks = request.param
+    model = replace(odd if blocks == 3 else tiny, layers=2, rms_eps=0.0)
+    return Bench(open_session, model, composed.names, blocks, tmp_path, seed)
 
 
 def test_qkv(bench):
-    x = bench.integers(bench.model.hidden)
-    got = bench.tap(bench.run("qkv", layer=1, input_norm=x), "qkv", 1)
-    assert torch.equal(got, (bench.matrix("qkv", 1) @ x).float())
+    x = bench.signs()
+    scratch = bench.run("input_norm", "qkv", down_0=x)
+    normed = x * bench.weight("input_norm", LAYER)
+    assert torch.equal(bench.tap(scratch, "input_norm", LAYER), normed.float())
+    assert torch.equal(bench.tap(scratch, "qkv", LAYER), (bench.weight("qkv", LAYER) @ normed).float())
 
 
 def test_o_proj(bench):
     x, before = bench.integers(bench.model.query), bench.integers(bench.model.hidden)
-    got = bench.tap(bench.run("o_proj", attention=x, embed=before), "o_proj", 0)
-    assert torch.equal(got, (before + bench.matrix("o", 0) @ x).float())
+    got = bench.tap(bench.run("o_proj", attention=x, down_0=before), "o_proj", LAYER)
+    assert torch.equal(got, (before + bench.weight("o", LAYER) @ x).float())
 
 
 def test_gate_up(bench):
     """silu(g) is g itself once exp(-g) is lost beside 1; weights and inputs are made positive for that."""
     model = bench.model
     for name in ("gate", "up"):
-        bench.matrix(name, 1).copy_(bench.integers(model.intermediate, model.hidden, low=1, high=3))
-    x = bench.integers(model.hidden, low=1, high=3)
-    gate, up = bench.matrix("gate", 1) @ x, bench.matrix("up", 1) @ x
+        bench.weight(name, LAYER).copy_(bench.integers(model.intermediate, model.hidden, low=1, high=3))
+    bench.weight("post_norm", LAYER).copy_(bench.integers(model.hidden, low=1, high=3))
+    x = bench.weight("post_norm", LAYER).clone()
+    gate, up = bench.weight("gate", LAYER) @ x, bench.weight("up", LAYER) @ x
     assert int(gate.min()) > 25
-    got = bench.tap(bench.run("gate_up", layer=1, post_norm=x), "gate_up", 1)
+    got = bench.tap(bench.run("post_norm", "gate_up", o_proj=torch.ones(model.hidden)), "gate_up", LAYER)
     assert torch.equal(got, (gate * up).float())
 
 
 def test_down(bench):
     x, before = bench.integers(bench.model.intermediate), bench.integers(bench.model.hidden)
-    got = bench.tap(bench.run("down", layer=1, gate_up=x, o_proj=before), "down", 1)
-    assert torch.equal(got, (before + bench.matrix("down", 1) @ x).float())
+    got = bench.tap(bench.run("down", gate_up=x, o_proj=before), "down", LAYER)
+    assert torch.equal(got, (before + bench.weight("down", LAYER) @ x).float())
 
 
 @pytest.mark.parametrize("high", [0, 1, 4])
 def test_token_is_the_lowest_of_the_largest(bench, high):
     """Small ranges tie often; with all zero, every logit ties and the token is 0."""
-    x = bench.integers(bench.model.hidden, low=-high, high=high)
-    scratch = bench.run("lm_head", "argmax", final_norm=x)
-    logits = bench.matrix("lm_head") @ x
+    gain = bench.weight("final_norm").copy_(bench.integers(bench.model.hidden, low=-high, high=high))
+    x = bench.signs()
+    scratch = bench.run("final_norm", "lm_head", "argmax", down=x)
+    logits = bench.weight("lm_head") @ (x * gain)
     assert torch.equal(bench.tap(scratch, "lm_head"), logits.float())
     lowest = int((logits == logits.max()).nonzero()[0])
     assert int(bench.state[bench.layout.state["token"].offset]) == lowest
@@ -109,9 +129,8 @@ def test_attention_averages_when_all_scores_are_equal(bench, position):
     """A zero query scores every key 0; over 2^k positions the mean of integers is exact."""
     model, layout = bench.model, bench.layout
     cache = bench.integers(*layout.cache.shape)
-    scratch = bench.run(
-        "attention", layer=1, position=position, cache=cache.bfloat16(), qk_norm_rope=torch.zeros(model.query)
-    )
-    mean = cache[1, 1, :, : position + 1].sum(1) / (position + 1)
+    query = torch.zeros(model.query)
+    scratch = bench.run("attention", position=position, cache=cache.bfloat16(), qk_norm_rope=query)
+    mean = cache[LAYER, 1, :, : position + 1].sum(1) / (position + 1)
     want = mean.repeat_interleave(model.heads // model.kv_heads, dim=0).flatten().float()
-    assert torch.equal(bench.tap(scratch, "attention", 1), want)
+    assert torch.equal(bench.tap(scratch, "attention", LAYER), want)

@@ -1,0 +1,67 @@
+"""Stacks that the tests put together: every variant, the named stacks, and lists that combine what could get in each
+other's way, in more than one order."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from common.catalog import read_catalog
+from common.model import Model
+from common.source import Source, build
+from common.stack import choose_stacks
+
+CATALOG = read_catalog()
+
+
+@dataclass(frozen=True)
+class Composed:
+    """Variants, innermost first, and the knobs that differ from their defaults."""
+
+    names: tuple[str, ...]
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "+".join(self.names or ["baseline"]) + "".join(f",{key}={value}" for key, value in self.given.items())
+
+    def source(self, model: Model, threads: int = 256) -> Source:
+        stack = choose_stacks(CATALOG, "", self.names, self.given, threads)[0]
+        return build([CATALOG.variants[name] for name in stack.variants], model, threads, stack.knobs)
+
+    @property
+    def root(self) -> "Composed":
+        """What it must equal bit for bit: the same without the variants that promise to change no bit."""
+        names = tuple(name for name in self.names if not CATALOG.variants[name].bit_equal)
+        knobs = {knob.name for name in names for knob in CATALOG.variants[name].knobs}
+        return Composed(names, {key: value for key, value in self.given.items() if key in knobs})
+
+
+def _composed(*lists: str) -> list[Composed]:
+    return [Composed(tuple(names.split())) for names in lists]
+
+
+VARIANTS = [
+    Composed((*variant.parent, name) if name != "baseline" else ()) for name, variant in CATALOG.variants.items()
+]
+NAMED = [Composed(stack.variants, stack.knobs) for stack in CATALOG.stacks.values()]
+STACKS = [
+    *NAMED,
+    *(Composed(stack.names[::-1], stack.given) for stack in NAMED),
+    *_composed(
+        "head_split warp_split",  # products that follow one another without a grid barrier
+        "warp_split head_split redundant_rmsnorm",
+        "cp_async head_split",
+        "smem_cache cp_async",  # who reads the vector while who writes it
+        "redundant_rmsnorm smem_cache fused_head",
+        "fused_head smem_cache redundant_rmsnorm",
+        "split_kv vec128",
+        "split_kv l2_prefetch",  # a barrier inside attention
+        "vec128 productive_spin atomic_barrier split_kv",
+        "multi_step fused_head",  # the token loop without the argmax stage
+        "graph vec128",
+        "smem_cache cp_async graph",
+        "redundant_rmsnorm l2_prefetch vec128 smem_cache warp_split atomic_barrier productive_spin split_kv fused_head "
+        "multi_step",
+        "multi_step fused_head head_split productive_spin atomic_barrier cp_async smem_cache l2_prefetch "
+        "redundant_rmsnorm",
+    ),
+]

@@ -1,0 +1,131 @@
+"""What each variant claims to change, counted on the host device and worked out by hand from the model's shapes."""
+
+import dataclasses
+
+import pytest
+import torch
+from composed import Composed
+
+from common.counters import Counts
+from common.layout import Layout
+
+pytestmark = pytest.mark.host
+
+BLOCKS, LAYERS = 8, 2
+BARRIERS = 1 + 8 * LAYERS + 2  # behind the embedding, eight stages of each layer, the final norm and the head
+OUT, MLP = 64 * 128 * 2, 160 * 64 * 2  # bytes of o, and of gate, up or down, of the tiny model
+
+
+@pytest.fixture
+def count(open_session, synthetic, tiny, seed):
+    """count(names, blocks=, position=, tokens=, **knobs): the counts of one run on the tiny model."""
+
+    def run(names: str, blocks: int = BLOCKS, position: int = 0, tokens: int = 1, model=tiny, **given) -> Counts:
+        session = open_session(
+            Composed(tuple(names.split()), given).source(model), synthetic(model, seed), blocks, seed
+        )
+        history = torch.zeros(Layout(model).cache.shape, dtype=torch.bfloat16)
+        session.reset([1] * (position + 1), position, history)
+        session.run(tokens)
+        return session.counts()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("names", "barriers"),
+    [
+        ("", BARRIERS),
+        ("redundant_rmsnorm", BARRIERS - 2 * LAYERS),
+        ("head_split", BARRIERS - 2 * LAYERS),
+        ("fused_head", BARRIERS - 2),
+        ("redundant_rmsnorm head_split fused_head", BARRIERS - 4 * LAYERS - 2),
+        ("graph", 0),
+        *((names, BARRIERS) for names in ("l2_prefetch", "vec128", "smem_cache", "warp_split", "cp_async")),
+        *((names, BARRIERS) for names in ("atomic_barrier", "atomic_barrier productive_spin", "multi_step")),
+    ],
+)
+def test_grid_barriers(count, names, barriers):
+    assert count(names).total("grid_barriers") == barriers
+
+
+def test_barriers_of_28_layers(count, tiny):
+    """As many layers as Qwen3-0.6B has: 227 barriers a token, 56 of them behind a norm."""
+    deep = dataclasses.replace(tiny, layers=28)
+    assert count("", model=deep).total("grid_barriers") == 227
+    assert count("redundant_rmsnorm", model=deep).total("grid_barriers") == 227 - 56
+
+
+def test_split_attention_costs_a_barrier_only_from_the_second_chunk_on(count):
+    barriers = {at: count("split_kv", position=at, chunk=16).total("grid_barriers") for at in (0, 15, 16, 63)}
+    assert barriers == {0: BARRIERS, 15: BARRIERS, 16: BARRIERS + LAYERS, 63: BARRIERS + LAYERS}
+
+
+@pytest.mark.parametrize(("per_launch", "launches"), [(1, 5), (3, 2), (8, 1)])
+def test_a_barrier_between_two_tokens_of_one_launch(count, per_launch, launches):
+    counts = count("multi_step", tokens=5, steps=per_launch)
+    assert counts.total("grid_barriers") == 5 * BARRIERS + (5 - launches)
+
+
+def test_wide_loads_only(count, tiny):
+    """Matrices and norms by 128 bits, what a lane takes element by element (head norms, embedding row) by 16."""
+    counts = count("vec128", position=9)
+    norms = 2 * 64 * (2 * LAYERS + 1)
+    assert counts.bytes_by_width("weights") == {128: 2 * tiny.matrix_weights + norms, 16: LAYERS * 6 * 32 * 2 + 2 * 64}
+    for stage in ("qkv", "o_proj", "gate_up", "down", "lm_head"):
+        assert set(counts.bytes_by_width("weights", stage)) == {128}
+    assert set(counts.bytes_by_width("kv")) == {128}
+    assert set(count("", position=9).bytes_by_width("kv")) == {64}
+
+
+@pytest.mark.parametrize("how", ["prefetch", "ldg"])
+def test_prefetched_bytes(count, how):
+    """4 of 8 blocks have no head: they share the whole matrices, or each fetches its budget in lines of 128 bytes."""
+    some = {"how": how}
+    assert count("l2_prefetch", **some).total("prefetched") == LAYERS * (OUT + 3 * MLP)
+    assert count("l2_prefetch", matrices=["o"], **some).total("prefetched") == LAYERS * OUT
+    assert count("l2_prefetch", matrices=["up", "down"], **some).total("prefetched") == LAYERS * 2 * MLP
+    assert count("l2_prefetch", prefetch_bytes=1000, **some).total("prefetched") == LAYERS * 4 * (1000 // 128 * 128)
+    assert count("l2_prefetch", blocks=4, **some).total("prefetched") == 0
+    assert count("l2_prefetch").of("attention", "prefetched") == count("l2_prefetch").total("prefetched")
+
+
+@pytest.mark.parametrize("blocks", [8, 19])
+def test_bytes_fetched_while_waiting(count, blocks):
+    """A block fetches the first eight rows it will multiply, where there are any; rows are whole lines here."""
+    o_rows = down_rows = 64
+    qkv, gate, head = (8 * min(blocks, rows // 8) * 64 * 2 for rows in (256, 160, 503))
+    o, down = 8 * min(blocks, o_rows // 8) * 128 * 2, 8 * min(blocks, down_rows // 8) * 160 * 2
+    counts = count("atomic_barrier productive_spin", blocks=blocks)
+    assert counts.total("prefetched") == LAYERS * (qkv + o + 2 * gate + down) + head
+    capped = count("atomic_barrier productive_spin", blocks=8, spin_bytes=256)
+    assert capped.total("prefetched") == 8 * 256 * (LAYERS * 5 + 1)
+
+
+def test_copies_bring_every_matrix_byte_once(count, tiny):
+    counts = count("cp_async")
+    assert counts.total("copied_async") == 2 * tiny.matrix_weights
+    assert counts.bytes_by_width("shared") == {64: 2 * tiny.matrix_weights}
+    for stage in ("qkv", "o_proj", "gate_up", "down", "lm_head"):
+        assert counts.bytes_by_width("weights", stage) == {}
+
+
+def test_producers_load_every_matrix_byte_once(count, tiny):
+    counts, plain = count("warp_split"), count("")
+    assert counts.bytes_by_width("weights") == plain.bytes_by_width("weights")
+    assert counts.bytes_by_width("shared") == {64: 2 * tiny.matrix_weights}
+    assert count("warp_split", ratio="0:8").bytes_by_width("shared") == {}
+
+
+def test_activations_come_from_shared_memory(count, tiny):
+    """Each row of a matrix reads its whole vector; a block reads the vector from global memory once a stage."""
+    counts, plain = count("smem_cache"), count("")
+    assert counts.bytes_by_width("shared") == {128: 4 * tiny.matrix_weights}
+    inputs = LAYERS * (64 + 128 + 64 + 160) + 64  # of qkv, o, gate_up, down; of the head
+    saved = 4 * tiny.matrix_weights - BLOCKS * 4 * inputs
+    assert plain.loaded("activations") - counts.loaded("activations") == saved
+
+
+def test_the_fused_head_adds_three_atomics(count):
+    """Two a block and one of the last block, for two barriers of one atomic a block."""
+    assert count("fused_head").total("atomics") == count("").total("atomics") - 2 * BLOCKS + 2 * BLOCKS + 1

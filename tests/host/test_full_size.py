@@ -1,0 +1,89 @@
+"""One whole step of Qwen3-0.6B, every stage of it, for each variant and named stack on the host device."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+import torch
+from composed import CATALOG, NAMED, VARIANTS, Composed
+from omegaconf import OmegaConf
+
+from common.catalog import ROOT
+from common.check import validate
+from common.config import model_of
+from common.devices.host import HostDevice, HostSession
+from common.layout import Layout
+from common.model import Model
+from common.scenarios import Scenario
+from common.section import Section
+from common.snapshot import Snapshot, differences
+from common.weights import load
+
+pytestmark = pytest.mark.host
+POSITION = 20
+CHUNK = 16  # so that split_kv has two chunks to merge
+COMPOSED = [Composed(c.names, {"chunk": CHUNK} if "split_kv" in c.names else c.given) for c in (*VARIANTS, *NAMED)]
+
+
+class Full:
+    """One device with one copy of the weights, one start, and what each root left there once it was validated."""
+
+    def __init__(self, model: Model, cache: Path, seed: int) -> None:
+        self.model, self.seed = model, seed
+        self.weights = load("synthetic", model, None, cache, seed=0)[2].flat
+        self.device = HostDevice(cache, seed)
+        self.start = start(model, seed)
+        self.roots: dict[str, Snapshot] = {}
+
+    def session(self, composed: Composed) -> HostSession:
+        program = self.device.compile(composed.source(self.model))
+        self.device.seed += 10  # another schedule for each
+        return self.device.session(program, Layout(self.model), self.weights)
+
+    def root(self, composed: Composed) -> Snapshot:
+        """What `composed` leaves, compared with the reference stage by stage."""
+        known = str(composed)
+        if known not in self.roots:
+            session = self.session(composed)
+            verdict = validate(session, self.weights, self.model, [self.start], self.seed)
+            assert verdict.passed, verdict
+            self.roots[known] = Snapshot.of(session)
+            session.close()
+        return self.roots[known]
+
+
+def start(model: Model, seed: int) -> Scenario:
+    """A random history: keys and values of the size that normed keys and projected values have."""
+    random = torch.Generator().manual_seed(seed)
+    history = torch.full(Layout(model).cache.shape, torch.nan, dtype=torch.bfloat16)
+    known = history[:, :, :, :POSITION]
+    known.copy_(torch.randn(known.shape, generator=random))
+    ids = torch.randint(model.vocab, (POSITION + 1,), generator=random).tolist()
+    return Scenario(f"position {POSITION}", POSITION, tuple(ids), history)
+
+
+@pytest.fixture(scope="module")
+def full(host_cache):
+    shape = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "model" / "qwen3_0_6b.yaml"))
+    model = replace(model_of(Section(shape)), positions=64)
+    return Full(model, host_cache, int(os.environ.get("LAB_SEED") or SystemRandom().randrange(2**31)))
+
+
+@pytest.mark.parametrize("composed", COMPOSED, ids=str)
+def test_one_step_of_qwen3(full, composed):
+    want = full.root(composed.root)
+    if composed == composed.root:
+        return
+    session, scenario = full.session(composed), full.start
+    session.reset(scenario.ids, scenario.position, scenario.history, forced=len(scenario.ids))
+    session.run(1)
+    different = next(differences(Snapshot.of(session), want, frozenset(), "differs from its parent"), None)
+    session.close()
+    assert different is None, f"{different}; seed {full.seed}"
+
+
+def test_the_shape_is_that_of_qwen3(full):
+    assert full.model.matrix_weights == 595_984_384
+    assert {composed.names[-1] for composed in COMPOSED if composed.names} >= set(CATALOG.variants) - {"baseline"}

@@ -1,0 +1,147 @@
+"""Every variant on its parent and many stacks: they equal the reference, and their parents bit for bit, in any order of
+lanes, warps and blocks."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from composed import STACKS, VARIANTS, Composed
+
+from common.check import compare_bits, validate
+from common.devices.host import HostDevice
+from common.errors import CompileError
+from common.scenarios import Scenario, scenarios
+from common.snapshot import Snapshot
+
+pytestmark = pytest.mark.host
+SCHEDULES = 10
+RATIOS = ("0:8", "1:7", "2:6", "4:4", "7:1")
+MATRICES = (["o"], ["gate", "down"], ["up"], [])
+CORNERS = [
+    *(Composed(("warp_split",), {"ratio": ratio}) for ratio in RATIOS),
+    *(Composed(("vec128", "warp_split"), {"ratio": ratio}) for ratio in RATIOS),
+    *(Composed(("cp_async",), {"stages": stages, "tile": tile}) for stages in (2, 3, 4) for tile in (1, 2)),
+    Composed(("vec128", "cp_async"), {"stages": 2, "tile": 1}),
+    *(Composed(("vec128",), {"l1": l1}) for l1 in ("default", "no_allocate")),
+    *(Composed(("l2_prefetch",), {"how": how, "matrices": some}) for how in ("prefetch", "ldg") for some in MATRICES),
+    *(Composed(("l2_prefetch",), {"prefetch_bytes": size}) for size in (128, 1000, 4 << 20)),
+    *(Composed(("split_kv",), {"chunk": chunk}) for chunk in (16, 17, 16384)),
+    *(Composed(("fused_head",), {"rows_per_warp": rows}) for rows in (1, 2, 4, 8)),
+    *(Composed(("multi_step",), {"steps": steps}) for steps in (1, 3, 8)),
+    *(Composed(("atomic_barrier",), {"blocks_per_sm": blocks}) for blocks in (2, 4)),
+    *(Composed(("atomic_barrier", "productive_spin"), {"spin_bytes": size}) for size in (128, 262144)),
+    *(Composed(("graph",), {"how": how}) for how in ("graph", "launches")),
+]
+
+
+@pytest.fixture(scope="module")
+def compiled(request, host_cache):
+    """Compile what the chosen tests of this file will run, on all cores, before the first of them."""
+    wanted = []
+    for item in request.session.items:
+        chosen = item.callspec.params if item.module is request.module and hasattr(item, "callspec") else {}
+        if composed := chosen.get("composed"):
+            model = request.getfixturevalue(chosen.get("shape", "tiny"))
+            wanted += [composed.source(model), composed.root.source(model)]
+    device = HostDevice(host_cache)
+    device.compile(Composed(()).source(request.getfixturevalue("tiny")))  # the runtime, once
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(device.compile, {source.sha: source for source in wanted}.values()))
+
+
+@pytest.fixture
+def model(request, shape, compiled):
+    return request.getfixturevalue(shape)
+
+
+@pytest.fixture(params=["tiny", "odd"])
+def shape(request):
+    return request.param
+
+
+def longest(model, seed, weights) -> Scenario:
+    return max(scenarios(model, seed, weights, quick=True), key=lambda scenario: scenario.steps)
+
+
+def proved(open_session, composed, model, weights, seed, quick) -> None:
+    """Compare with the reference, then with the parent in bits."""
+    session = open_session(composed.source(model), weights, schedule=seed)
+    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick), seed)
+    assert verdict.passed, verdict
+    root = open_session(composed.root.source(model), weights, blocks=5, schedule=seed)
+    different = compare_bits(session, root, scenarios(model, seed, weights, quick=True))
+    assert different is None, f"{different}; seed {seed}"
+
+
+@pytest.mark.parametrize("composed", [*VARIANTS, *STACKS], ids=str)
+def test_reference_and_parent(open_session, synthetic, model, composed, seed):
+    proved(open_session, composed, model, synthetic(model, seed), seed, quick=model.name != "tiny")
+
+
+@pytest.mark.parametrize("composed", CORNERS, ids=str)
+def test_knobs(open_session, synthetic, tiny, compiled, composed, seed):
+    proved(open_session, composed, tiny, synthetic(tiny, seed), seed, quick=True)
+
+
+@pytest.mark.parametrize("composed", [*VARIANTS, *STACKS], ids=str)
+def test_ten_schedules_give_the_same_bits(open_session, synthetic, model, composed, seed):
+    weights, source = synthetic(model, seed), composed.source(model)
+    start = longest(model, seed, weights)
+    results = []
+    for schedule in range(seed, seed + SCHEDULES):
+        session = open_session(source, weights, blocks=7, schedule=schedule, workers=1 + schedule % 2)
+        session.reset(start.ids, start.position, start.history, len(start.ids))
+        session.run(start.steps)
+        results.append(Snapshot.of(session))
+    for other in results[1:]:
+        for buffer in ("scratch", "cache", "state"):
+            first, second = getattr(results[0], buffer), getattr(other, buffer)
+            assert torch.equal(first.view(torch.uint8), second.view(torch.uint8)), (buffer, seed)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 19])
+@pytest.mark.parametrize("composed", STACKS[:4], ids=str)
+def test_named_stacks_on_any_grid(open_session, synthetic, tiny, composed, blocks, seed):
+    weights = synthetic(tiny, seed)
+    session = open_session(composed.source(tiny), weights, blocks, schedule=seed)
+    verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("threads", [32, 96, 512])
+@pytest.mark.parametrize("composed", VARIANTS, ids=str)
+def test_variants_in_any_block(open_session, synthetic, tiny, composed, threads, seed):
+    weights = synthetic(tiny, seed)
+    warps = threads // 32
+    fitting = {"warp_split": {"ratio": f"{warps // 2}:{warps - warps // 2}"}, "cp_async": {"stages": 2}}
+    composed = Composed(composed.names, fitting.get("".join(composed.names), {}))
+    session = open_session(composed.source(tiny, threads), weights, blocks=3, schedule=seed)
+    verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
+    assert verdict.passed, verdict
+
+
+def test_too_much_shared_memory_is_said_in_one_line(open_session, synthetic, tiny, seed):
+    greedy = Composed(("cp_async",), {"stages": 4, "tile": 2})
+    with pytest.raises(CompileError, match="48 KB of shared memory a block: lower stages, tile or threads"):
+        open_session(greedy.source(tiny, threads=1024), synthetic(tiny, seed))
+
+
+@pytest.mark.parametrize("chunk", [16, 64])
+def test_split_attention_at_every_position(open_session, synthetic, tiny, chunk, seed):
+    """All positions of the cache, each with a fresh random history."""
+    weights = synthetic(tiny, seed)
+    session = open_session(Composed(("split_kv",), {"chunk": chunk}).source(tiny), weights, schedule=seed)
+    random = torch.Generator().manual_seed(seed)
+    whole = torch.randn(2, 2, 2, 64, 32, generator=random).bfloat16()
+
+    def starts():
+        for position in range(tiny.positions):
+            history = whole.clone()
+            history[:, :, :, position:] = torch.nan
+            ids = torch.randint(tiny.vocab, (position + 1,), generator=random).tolist()
+            yield Scenario(f"position {position}", position, tuple(ids), history if position else None)
+
+    verdict = validate(session, weights, tiny, starts(), seed)
+    assert verdict.passed, verdict
+    assert verdict.steps == tiny.positions

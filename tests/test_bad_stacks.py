@@ -1,0 +1,84 @@
+"""Stacks and knobs that cannot be: refused before anything is compiled, in one line that names the remedy."""
+
+import pytest
+
+from common.catalog import read_catalog, variants
+from common.devices.cuda import CudaDevice
+from common.errors import LabError, Refused
+from common.model import Model
+from common.source import build
+from common.stack import check_stack
+from experiments.__main__ import main
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["variant=warp_split", "ratio=8:0"], ["ratio=8:0 leaves no warp to multiply", "P + C = 8", "C >= 1"]),
+        (["variant=warp_split", "ratio=3:4"], ["ratio=3:4 splits 7 warps, a block has 8", "P + C = 8"]),
+        (["variant=warp_split", "ratio=2:6", "threads=512"], ["splits 8 warps, a block has 16", "P + C = 16"]),
+        (["variant=warp_split", "ratio=a:b"], ["ratio=a:b is not P:C"]),
+        (["variant=warp_split", "ratio=-1:9"], ["ratio=-1:9 is not P:C"]),
+        (["variant=warp_split", "ratio=126"], ["ratio=126 is a number, not P:C", "unquoted 2:6", 'quote it: "2:6"']),
+        (["variant=vec128", "ratio=2:6"], ["vec128 has no knob ratio", "variants that take it: warp_split"]),
+        (["stack=[vec128,cp_async]", "ratio=2:6"], ["no knob ratio", "variants that take it: warp_split"]),
+        (["variant=cp_async", "stages=5"], ["cp_async: stages=5", "2..4"]),
+        (["variant=cp_async", "stages=1"], ["cp_async: stages=1", "2..4"]),
+        (["variant=cp_async", "tile=0"], ["tile=0", "1..2"]),
+        (["variant=cp_async", "stages=two"], ["stages=two is not a whole number"]),
+        (["variant=vec128", "l1=some"], ["l1=some is unknown", "default | no_allocate"]),
+        (
+            ["variant=l2_prefetch", "matrices=[o,qkv]"],
+            ["matrices=[o,qkv] does not know qkv", "any of [o,gate,up,down]"],
+        ),
+        (["variant=l2_prefetch", "prefetch_bytes=0"], ["prefetch_bytes=0", "128..4194304"]),
+        (["variant=split_kv", "chunk=15"], ["split_kv: chunk=15", "16..16384"]),
+        (["variant=fused_head", "rows_per_warp=3"], ["rows_per_warp=3 is unknown", "1 | 2 | 4 | 8"]),
+        (["variant=multi_step", "steps=0"], ["steps=0", "1..1024"]),
+        (["variant=atomic_barrier", "blocks_per_sm=5"], ["blocks_per_sm=5", "1..4"]),
+        (["variant=graph", "how=both"], ["how=both is unknown", "graph | launches"]),
+        (["stack=[warp_split,cp_async]"], ["warp_split and cp_async exclude each other"]),
+        (["stack=[cp_async,warp_split]"], ["cp_async and warp_split exclude each other"]),
+        (["stack=[split_kv,head_split]"], ["split_kv and head_split exclude each other"]),
+        (["stack=[fused_head,graph]"], ["fused_head", "graph", "exclude each other"]),
+        (["stack=[vec128,vec128]"], ["names vec128 twice", "name each variant once"]),
+        (["stack=[vec128,baseline]"], ["baseline in the middle"]),
+        (["variant=productive_spin", "stack=[productive_spin]"], ["both stack= and variant= are given"]),
+        (
+            ["stack=[productive_spin]"],
+            ["productive_spin needs atomic_barrier", "stack=[atomic_barrier,productive_spin]"],
+        ),
+        (["stack=[vec182]"], ["unknown variant 'vec182'", "did you mean 'vec128'?"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
+)
+def test_refused_in_one_line(argv, said, capsys, tmp_path):
+    results = tmp_path / "records.jsonl"
+    assert main([*argv, "device=host", "model=tiny", f"results={results}", f"cache={tmp_path / 'cache'}"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert all(part in printed.err for part in said), printed.err
+    assert not results.exists()
+
+
+def test_exclusions_are_mutual():
+    """Whichever of the two is named first, and whichever yaml says so."""
+    pairs = [(name, other) for name, variant in variants().items() for other in variant.excludes]
+    assert pairs
+    for name, other in pairs:
+        for stack in ((name, other), (other, name)):
+            with pytest.raises(LabError, match=f"{name} and {other} exclude|{other} and {name} exclude"):
+                check_stack(stack, read_catalog())
+
+
+def test_a_gpu_that_is_too_old_is_refused(monkeypatch):
+    monkeypatch.setattr(CudaDevice, "arch", 75)
+    device = object.__new__(CudaDevice)  # without a GPU, which the refusal does not need
+    model = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
+    source = build([variants()["cp_async"]], model, knobs={"cp_async": {"stages": 2, "tile": 1}})
+    with pytest.raises(
+        Refused, match=r"cp_async needs sm_80 and this GPU is sm_75; leave the variant out .* newer GPU"
+    ):
+        device.compile(source)

@@ -1,0 +1,148 @@
+"""What NVRTC makes of every variant and named stack for six archs: no spills, and the instructions of the idea."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from composed import CATALOG, NAMED, VARIANTS, Composed
+
+from common.errors import CompileError
+from common.model import STAGES, Model
+from common.nvrtc import ARCHS, compile_all, compile_cubin
+from common.sass import Resources, resources_all, sass
+from common.source import Source
+
+QWEN = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
+KERNELS = [f"stage_{stage}" for stage in STAGES]
+BASELINE = Composed(())
+SHARED, REGISTERS = 48 << 10, 65536  # of a block; of a multiprocessor
+
+
+@dataclass(frozen=True)
+class Nvrtc:
+    """Cubins, kept by their text for all tests of a run."""
+
+    cache: Path
+
+    def resources(self, source: Source, kernel: str, archs=ARCHS) -> list[Resources]:
+        archs = [arch for arch in archs if int(arch.removeprefix("sm_")) >= source.min_arch]
+        cubins = compile_all(source.text, archs, source.name, self.cache)
+        return list(resources_all(cubins, kernel, self.cache).values())
+
+    def decode(self, names: str, **given) -> list[Resources]:
+        """The one kernel of a stack of Qwen3-0.6B, for an old, a newer and the newest arch."""
+        composed = Composed(tuple(names.split()), given)
+        return self.resources(composed.source(QWEN), "decode", ("sm_80", "sm_90", "sm_120"))
+
+
+@pytest.fixture(scope="session")
+def nvrtc(host_cache):
+    return Nvrtc(host_cache / "cubins")
+
+
+def no_spills(nvrtc, source, archs) -> None:
+    for kernel in KERNELS if source.by_stage else ["decode"]:
+        for found in nvrtc.resources(source, kernel, archs):
+            assert (found.spill_bytes, found.stack, found.local) == (0, 0, 0), (found.arch, kernel)
+            assert found.shared <= SHARED
+            assert found.registers * source.threads * source.blocks_per_sm <= REGISTERS, (found.arch, kernel)
+
+
+@pytest.mark.parametrize("composed", [*VARIANTS, *NAMED], ids=str)
+def test_all_archs_without_spills(nvrtc, composed):
+    no_spills(nvrtc, composed.source(QWEN), ARCHS)
+
+
+@pytest.mark.parametrize("composed", [*VARIANTS, *NAMED], ids=str)
+def test_the_tiny_model_without_spills(nvrtc, tiny, composed):
+    no_spills(nvrtc, composed.source(tiny), ("sm_80", "sm_120"))
+
+
+@pytest.mark.parametrize("name", CATALOG.variants)
+def test_the_minimum_arch_is_the_true_one(tiny, name):
+    """What says sm_75 compiles for it; what says more does not."""
+    source = Composed((*CATALOG.variants[name].parent, name) if name != "baseline" else ()).source(tiny)
+    if source.min_arch <= 75:
+        assert compile_cubin(source.text, "sm_75", source.name)
+    else:
+        with pytest.raises(CompileError, match="sm_75"):
+            compile_cubin(source.text, "sm_75", source.name)
+
+
+def test_vec128_loads_weights_by_128_bits_and_nothing_narrower(nvrtc):
+    for wide, plain in zip(nvrtc.decode("vec128"), nvrtc.decode(""), strict=True):
+        assert wide.count("LDG", "128", "CONSTANT") > 0
+        assert wide.count("LDG", "64", "CONSTANT") == 0
+        assert plain.count("LDG", "64", "CONSTANT") > 0
+        assert plain.count("LDG", "128", "CONSTANT") == 0
+
+
+def test_no_allocate_marks_the_matrix_loads(nvrtc):
+    for names in ("vec128", "redundant_rmsnorm vec128 atomic_barrier productive_spin fused_head multi_step"):
+        for marked, plain in zip(nvrtc.decode(names, l1="no_allocate"), nvrtc.decode(names), strict=True):
+            assert plain.count("LDG", "NA") == 0
+            assert marked.count("LDG", "NA", "128", "CONSTANT") == marked.count("LDG", "NA") > 0
+
+
+def test_prefetch_is_an_instruction_and_ldg_a_load(nvrtc):
+    asks, loads, plain = nvrtc.decode("l2_prefetch"), nvrtc.decode("l2_prefetch", how="ldg"), nvrtc.decode("")
+    for ask, load, none in zip(asks, loads, plain, strict=True):
+        assert ask.count("CCTL", "PF2") > 0
+        assert ask.count("LDG", "STRONG") == none.count("LDG", "STRONG")
+        assert load.count("LDG", "STRONG", "SYS") > 0 == none.count("LDG", "STRONG", "SYS")
+        assert load.count("CCTL", "PF2") == none.count("CCTL", "PF2") == 0
+
+
+def test_who_spins_prefetches(nvrtc):
+    for spins, waits in zip(
+        nvrtc.decode("atomic_barrier productive_spin"), nvrtc.decode("atomic_barrier"), strict=True
+    ):
+        assert spins.count("CCTL", "PF2") > 0 == waits.count("CCTL", "PF2")
+
+
+def test_cp_async_copies_without_registers(nvrtc):
+    """One kind of copy for each of the two widths; no weight of a matrix is loaded into a register any more."""
+    for narrow, wide in zip(nvrtc.decode("cp_async"), nvrtc.decode("vec128 cp_async"), strict=True):
+        assert narrow.count("LDGSTS", "64") == narrow.count("LDGSTS") > 0
+        assert wide.count("LDGSTS", "BYPASS", "128") == wide.count("LDGSTS") > 0
+        assert wide.count("LDGDEPBAR") > 0
+        assert wide.registers < nvrtc.decode("vec128")[0].registers
+
+
+def test_warps_hand_over_by_named_barriers(nvrtc):
+    """bar.arrive without waiting on one side, bar.sync on the other; with a number above 0, and all 256 threads."""
+    source = Composed(("warp_split",)).source(QWEN)
+    for arch, cubin in compile_all(source.text, ("sm_80", "sm_90"), source.name, nvrtc.cache).items():
+        barriers = re.findall(r"BAR\.(ARV|SYNC)\S* (\S+), 0x100", sass(cubin, cache_dir=nvrtc.cache))
+        assert {kind for kind, _ in barriers} == {"ARV", "SYNC"}, arch
+        assert all(number != "0x0" for _, number in barriers), arch
+    assert all(found.count("BAR", "ARV") == 0 for found in nvrtc.decode("warp_split", ratio="0:8"))
+
+
+def test_the_own_barrier_releases_and_needs_no_cooperative_launch(nvrtc):
+    assert Composed(("atomic_barrier",)).source(QWEN).launch == "plain"
+    assert BASELINE.source(QWEN).launch == "cooperative"
+    for own, plain in zip(nvrtc.decode("atomic_barrier"), nvrtc.decode(""), strict=True):
+        assert own.count("ST", "STRONG", "GPU") + own.count("STG", "STRONG", "GPU") > 0
+        assert own.count("ATOMG", "ADD", "STRONG", "GPU") == plain.count("ATOMG", "ADD", "STRONG", "GPU") > 0
+        assert own.count("MEMBAR") > plain.count("MEMBAR")
+
+
+def test_fewer_barriers_are_fewer_atomics(nvrtc):
+    for names in ("redundant_rmsnorm", "head_split", "fused_head"):
+        for fewer, plain in zip(nvrtc.decode(names), nvrtc.decode(""), strict=True):
+            assert fewer.count("ATOMG", "ADD") < plain.count("ATOMG", "ADD"), names
+
+
+def test_the_fused_head_chooses_by_one_maximum(nvrtc):
+    for found in nvrtc.decode("fused_head"):
+        assert found.count("RED", "MAX", "64") + found.count("REDG", "MAX", "64") == 1
+        assert found.count("ATOMG", "EXCH", "64") == 1
+
+
+def test_stages_as_kernels_of_their_own_have_no_barrier_between_blocks(nvrtc):
+    source = Composed(("graph",)).source(QWEN)
+    for kernel in KERNELS:
+        for found in nvrtc.resources(source, kernel, ("sm_80", "sm_90")):
+            assert found.count("ATOMG") + found.count("RED") + found.count("MEMBAR") == 0, kernel
