@@ -26,6 +26,14 @@ test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
 soak: $(STAMP) ## kills, false alarms and malformed inputs by the hundred; keeps the figures (ARGS="kills=20 inputs=100")
 	@$(PY) -m experiments.soak $(ARGS)
 
+# What the tables and figures are made from. On a GPU machine: make evidence RESULTS=experiments/results/h200.jsonl
+RESULTS ?= experiments/results/host.jsonl
+EXPERIMENTS ?= counts predict ablation factorial positions ratios sync_cost roofline sass rivals quality energy
+evidence: $(STAMP) ## every variant and every experiment, recorded in RESULTS, then the report
+	@for name in all megaqwen persistent; do $(PY) -m experiments variant=$$name results=$(RESULTS) $(ARGS) || exit; done
+	@for name in $(EXPERIMENTS); do $(PY) -m experiments experiment=$$name results=$(RESULTS) $(ARGS) || exit; done
+	@$(PY) -m experiments.report
+
 bench: $(STAMP) ## how long the lab itself takes on this machine, beside what it promises
 	@$(PY) -m experiments.bench
 

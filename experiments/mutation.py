@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from common.stack import choose_stacks
 FOLDER = ROOT / "tests" / "mutants"
 EXPECTATIONS = ("killed", "equivalent", "survives", "thread")
 
-# Sizes that are no power of two, more query heads to a KV head than there are KV heads, a theta of its own, no tying.
-MODEL = Model("mutants", 72, 136, 2, 6, 2, 24, 251, 48, 5e5, 1e-6, False)
+# Sizes that are no power of two, rows longer than a warp loads at once, more query heads to a KV head than there are KV
+# heads, a theta of its own, an LM head of its own.
+MODEL = Model("mutants", 136, 200, 2, 6, 2, 24, 251, 48, 5e5, 1e-6, False)
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ def _entries(file: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _mutant(entry: Mapping[str, Any]) -> Mutant:
+    known = {each.name for each in (*fields(Mutant), *fields(Edit))} - {"kind"} | {"class"}
+    for key in entry.keys() - known:  # an unquoted comma begins one
+        raise LabError(f"mutant {entry.get('name')} has a key {key!r}", f"known: {', '.join(sorted(known))}")
     edits = entry.get("edits", [entry])
     mutant = Mutant(
         name=entry["name"],

@@ -47,6 +47,11 @@ void copy_async(void *to, const void *from, size_t bytes, Site site) {
   check_aligned(from, bytes, site);
   Fiber &fiber = block->running();
   fiber.counts->copied_async += bytes;
+  const auto *first = static_cast<const char *>(to), *last = first + bytes;
+  for (const Copy &other : fiber.copies) {
+    const auto *start = static_cast<const char *>(other.to);
+    if (start < last && first < start + other.bytes) trap("two copies in flight into one place", site);
+  }
   memset(to, poison, bytes);
   fiber.copies.push_back({to, from, bytes});
 }

@@ -139,6 +139,14 @@ def test_copies_land_at_their_wait_and_not_before(launch, newest, landed):
     assert session.counts().total("copied_async") == 32
 
 
+def test_two_copies_in_flight_into_one_place_are_reported(launch):
+    body = """if (port::thread() != 0) return;
+        port::copy_async<16>(s.tile, c.weights); port::copy_commit();
+        port::copy_async<8>(s.tile + 2, c.weights); port::copy_commit();"""
+    with pytest.raises(Crashed, match="two copies in flight into one place at test:3"):
+        launch(body, shared="alignas(16) unsigned tile[4];")
+
+
 def test_shuffles_exchange_within_the_warp(launch):
     session = launch(
         """const float got = port::shuffle_xor(float(port::thread()), 5);

@@ -1,0 +1,138 @@
+"""The validator proves itself: every catalogued fault is found, and what is no fault passes.
+
+The catalogue is kept whole by counting: each barrier, named barrier and wait of the sources has a mutant without it.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from common.catalog import ROOT, variants
+from common.devices.sanitized import SanitizedDevice
+from common.errors import LabError
+from common.layout import Layout
+from common.source import build
+from common.weights import load
+from experiments.mutants import judge_all, summary
+from experiments.mutation import MODEL, Edit, apply, read_mutants, source_of
+from experiments.trial import Found
+
+pytestmark = pytest.mark.host
+MUTANTS = read_mutants()
+ALWAYS = {"barriers", "cp.async", "indexing", "mathematics"}  # areas where every fault must be found
+SOURCES = [*(ROOT / "common" / "device").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
+WITHOUT_MUTANT = {"graph"}  # one line and no text of its own
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.kind}-{m.name}")
+def test_text_to_edit_is_there(mutant):
+    assert source_of(mutant).text
+
+
+def test_there_are_mutants_of_every_variant():
+    assert len(MUTANTS) >= 80
+    edited = {Path(edit.file).stem for mutant in MUTANTS for edit in mutant.edits}
+    assert set(variants()) - edited - WITHOUT_MUTANT - {"vec128", "multi_step"} == set()
+    assert {name for mutant in MUTANTS for name in mutant.stack} >= set(variants()) - {"baseline"}
+
+
+CALLS = (
+    "port::block_barrier();",
+    "port::named_sync(",
+    "port::named_arrive(",
+    "port::copy_wait<",
+    "port::copy_commit();",
+)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_every_wait_is_dropped_by_a_mutant(path, call):
+    text, name = path.read_text(), str(path.relative_to(ROOT))
+    edits = [edit for mutant in MUTANTS for edit in mutant.edits if edit.file == name]
+    dropped = {site(text, edit, call) for edit in edits if call in edit.old and call not in edit.new}
+    assert dropped == set(range(text.count(call))), f"{name}: sites of {call} that a mutant drops"
+
+
+def site(text: str, edit: Edit, call: str) -> int:
+    """Which occurrence of `call`, from 0, stands in the text that `edit` replaces."""
+    before = edit.old.join(text.split(edit.old)[: edit.nth or 1])
+    return before.count(call)
+
+
+@pytest.mark.parametrize(
+    ("edit", "remedy"),
+    [
+        (Edit("a.cu", "gone", ""), "0 times, not 1"),
+        (Edit("a.cu", "x", "", of=2), "1 times"),
+        (Edit("b.cu", "x", ""), "0 times"),
+    ],
+)
+def test_edit_whose_text_is_not_there_is_refused(edit, remedy):
+    with pytest.raises(LabError, match=remedy):
+        apply('#line 1 "a.cu"\nx y\n#line 1 "b.cu"\ny y\n', edit, "name")
+
+
+def test_edit_keeps_to_its_file_and_its_occurrence():
+    text = '#line 1 "a.cu"\ny\n#line 1 "b.cu"\ny y\n#line 2 "a.cu"\ny y\n'
+    assert apply(text, Edit("a.cu", "y", "z", nth=2, of=3), "name") == text[:-4] + "z y\n"
+    assert apply(text, Edit("b.cu", "y", "z", of=2), "name") == text.replace("y y", "z z", 1)
+
+
+@pytest.fixture(scope="module")
+def found(host_cache) -> tuple[list[Found], int]:
+    """Every mutant judged once, with a fresh seed; without ThreadSanitizer, all but those that only it can see."""
+    seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
+    mutants = MUTANTS if sees_races(host_cache) else [m for m in MUTANTS if m.expect != "thread"]
+    return judge_all(mutants, seed, host_cache, processes=2), seed
+
+
+def sees_races(cache: Path) -> bool:
+    """Whether ThreadSanitizer works here."""
+    layout, device = Layout(MODEL), SanitizedDevice(cache / "kernels")
+    weights = load("synthetic", MODEL, None, cache / "weights")[2].flat
+    try:
+        session = device.session(device.compile(build([], MODEL, 64)), layout, weights, 1)
+        session.reset([1], 0)
+        session.run()
+    except LabError:
+        return False
+    return True
+
+
+@pytest.mark.timeout(1800)  # with `found`; on an idle machine it takes a tenth of that
+def test_every_fault_in_what_must_not_fail_is_found(found):
+    ones, seed = found
+    missed = [one.title for one in ones if one.mutant.area in ALWAYS and not one.as_expected]
+    assert not missed, seed
+
+
+def test_nearly_all_faults_are_found(found):
+    ones, seed = found
+    faults = [one for one in ones if one.mutant.expect != "equivalent"]
+    assert sum(one.killed for one in faults) >= 0.95 * len(faults), seed
+
+
+def test_what_is_no_fault_passes(found):
+    ones, seed = found
+    assert not [(one.title, one.how) for one in ones if one.mutant.expect == "equivalent" and one.killed], seed
+
+
+@pytest.mark.parametrize("weaker", ["token", "logits"])
+def test_weaker_checks_find_less(found, weaker):
+    ones, seed = found
+    faults = [one for one in ones if one.mutant.expect != "equivalent"]
+    assert sum(getattr(one, weaker) for one in faults) < sum(one.killed for one in faults), seed
+
+
+def test_table_adds_up(found):
+    ones, _ = found
+    outcome = summary(ones)
+    *classes, total = outcome.table.to_dict("records")
+    assert total["mutants"] == len(ones)
+    for column in ("mutants", "killed", "survived", "equivalent", "final token", "final logits"):
+        assert sum(row[column] for row in classes) == total[column]
+    survivors = [one for one in ones if not one.killed and one.mutant.expect != "equivalent"]
+    assert all(any(one.title in note for note in outcome.notes) for one in survivors)

@@ -1,0 +1,178 @@
+"""Whole kernels that are wrong, each in a way that some check would let pass; the validator refuses them all."""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from common.check import validate
+from common.devices.host import HostDevice
+from common.layout import Layout
+from common.scenarios import scenarios
+from common.source import Source, build
+from common.verdict import Mismatch
+from common.weights import load
+
+pytestmark = pytest.mark.host
+ENTRY = "struct Kernel : Baseline<Kernel> {};"
+ONE = "if (port::block() != 0 || port::thread() != 0) return;"
+
+
+def kernel(model, body: str) -> Source:
+    """The baseline with another `decode`: `step(c)` is the right step, and `c` the context.
+
+    A static variable of `body` needs a name of its own: the loader gives one place to all libraries' `decode()::name`.
+    """
+    source = build([], model, 64)
+    assert source.text.count(ENTRY) == 1
+    decode = f"static DEVICE void decode(const Context &c, int) {{\n{body}\n}}"
+    text = source.text.replace(ENTRY, f'#line 1 "wrong"\nstruct Kernel : Baseline<Kernel> {{ {decode} }};')
+    return dataclasses.replace(source, text=text)
+
+
+@pytest.fixture
+def refused(host_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
+    """What the validator says of a kernel, on one block: not even an order of blocks is in question."""
+
+    def look(body: str) -> Mismatch:
+        weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+        device = HostDevice(host_cache, seed)
+        with closing(device.session(device.compile(kernel(tiny, body)), Layout(tiny), weights, blocks=1)) as session:
+            verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights), seed)
+        assert verdict.status == "MISMATCH", verdict
+        return verdict.mismatch
+
+    return look
+
+
+def test_the_step_itself_passes(host_cache, tiny, seed):
+    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+    device = HostDevice(host_cache, seed)
+    program = device.compile(kernel(tiny, "Baseline<Kernel>::step(c);"))
+    with closing(device.session(program, Layout(tiny), weights, blocks=1)) as session:
+        assert validate(session, weights, tiny, scenarios(tiny, seed, weights), seed).passed, seed
+
+
+def test_empty(refused):
+    found = refused("")
+    assert (found.stage, found.index) == ("embed", (0,))
+    assert found.got != found.got  # NaN: nothing was written
+
+
+def test_embedding_alone(refused):
+    """Copies its input to every result of the same width, and chooses the token it was given."""
+    found = refused(
+        f"""embed(c); port::block_barrier(); {ONE}
+        const float *x = tap<Stage::embed>(c, 0);
+        for (int i = 0; i < model::hidden; ++i) {{
+          for (int layer = 0; layer < model::layers; ++layer)
+            tap<Stage::input_norm>(c, layer)[i] = tap<Stage::o_proj>(c, layer)[i] = tap<Stage::post_norm>(c, layer)[i] =
+                tap<Stage::down>(c, layer)[i] = x[i];
+          tap<Stage::final_norm>(c, 0)[i] = x[i];
+        }}
+        publish(c, c.token);"""
+    )
+    assert (found.stage, found.layer) == ("input_norm", 0)
+
+
+def test_first_launch_alone(refused):
+    """Right once, and never again: whatever the buffers hold afterwards is taken for the result."""
+    found = refused(
+        "static bool done; const bool first = !done; port::block_barrier(); done = true; if (first) step(c);"
+    )
+    assert (found.stage, found.note) == ("embed", "differs between runs, step 0, scenario: position 0")
+
+
+def test_remembers_the_first_launch(refused):
+    """Plays back what the first launch left: right for the same input, so a repeated run looks the same."""
+    found = refused(
+        f"""constexpr int heads = model::layers * 2 * model::kv_heads;
+        static float scratch[scratch_at::workspace]; static bf16 cache[heads][model::head_dim];
+        static unsigned token; static bool played;
+        const bool first = !played;
+        port::block_barrier();
+        if (first) step(c);
+        port::block_barrier();
+        {ONE}
+        played = true;
+        for (size_t i = 0; i < scratch_at::workspace; ++i) {{
+          if (first) scratch[i] = c.scratch[i];
+          else c.scratch[i] = scratch[i];
+        }}
+        for (int head = 0; head < heads; ++head)
+          for (int i = 0; i < model::head_dim; ++i) {{
+            bf16 &entry = c.cache[(size_t(head) * model::positions + c.position) * model::head_dim + i];
+            if (first) cache[head][i] = entry;
+            else entry = cache[head][i];
+          }}
+        if (first) token = c.state[state_at::token];
+        else publish(c, token);"""
+    )
+    assert found.stage in ("embed", "rope")
+    assert "scenario: position 0" not in found.note
+
+
+def test_stale_outputs(refused):
+    """Every other step only counts: it leaves the results of the step before."""
+    found = refused(
+        f"if (c.position % 2 == 0) return step(c); port::block_barrier(); {ONE} publish(c, c.state[state_at::token]);"
+    )
+    assert found.stage in ("embed", "rope")
+
+
+def test_right_token_from_a_cache_it_then_spoils(refused):
+    """All of this step is right; the values it leaves for the next one are gone."""
+    found = refused(
+        f"""step(c); port::block_barrier(); {ONE}
+        for (int i = 0; i < model::head_dim; ++i) values(c, 0, 0)[size_t(c.position) * model::head_dim + i] = 0;"""
+    )
+    assert (found.stage, found.layer) == ("value", 0)
+
+
+def test_right_step_that_spoils_an_older_position(refused):
+    found = refused(
+        f"""step(c); port::block_barrier(); {ONE}
+        if (c.position > 0) keys(c, model::layers - 1, 1)[size_t(c.position - 1) * model::head_dim] ^= 1;"""
+    )
+    assert found.stage == "cache"
+    assert "must not touch" in found.note
+
+
+def test_final_logits_alone(refused):
+    """The right logits and the right token, and nothing that says how they came about."""
+    found = refused(
+        f"""step(c); port::block_barrier(); {ONE}
+        for (size_t i = 0; i < scratch_at::lm_head; ++i) c.scratch[i] = negative_infinity();"""
+    )
+    assert (found.stage, found.got) == ("embed", float("-inf"))
+
+
+def test_second_best_token(refused):
+    found = refused(
+        f"""step(c); port::block_barrier(); {ONE}
+        const unsigned best = c.state[state_at::token];
+        const float *logits = tap<Stage::lm_head>(c, 0);
+        unsigned second = best == 0 ? 1 : 0;
+        for (unsigned id = 0; id < model::vocab; ++id)
+          if (id != best && logits[id] > logits[second]) second = id;
+        publish(c, second);"""
+    )
+    assert found.stage == "argmax"
+
+
+def test_another_bit_in_every_run(refused):
+    """Within all tolerances, but not the same twice."""
+    found = refused(
+        f"""static unsigned launches; step(c); port::block_barrier(); {ONE}
+        float &element = tap<Stage::final_norm>(c, 0)[0];
+        element = port::as_float(port::as_bits(element) ^ (launches++ & 1));"""
+    )
+    assert (found.stage, found.note.split(",")[0]) == ("final_norm", "differs between runs")
+
+
+def test_token_that_is_told_to_nobody(refused):
+    """The next id is never written, so a second step would decode -1."""
+    found = refused(f"step(c); port::block_barrier(); {ONE} c.state[state_at::ids + c.position + 1] = unsigned(-1);")
+    assert (found.stage, found.note.split(",")[0]) == ("state", "ids")
