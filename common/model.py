@@ -67,9 +67,7 @@ class Model:
         The norm vectors (0.01 % more) and the one embedding row are left out, as in every published figure.
         """
         layer = (
-            (self.query + 2 * self.kv) * self.hidden
-            + self.hidden * self.query
-            + 3 * self.hidden * self.intermediate
+            (self.query + 2 * self.kv) * self.hidden + self.hidden * self.query + 3 * self.hidden * self.intermediate
         )
         return self.layers * layer + self.vocab * self.hidden
 

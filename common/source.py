@@ -64,12 +64,13 @@ def build(
 ) -> Source:
     """Compose `stack` (innermost first; `baseline` is implied) into one text.
 
-    knobs: per variant the value of each of its knobs; an int becomes a constant `knob::<variant>::<knob>`, a choice a set
-    of `knob::<variant>::<knob>_is_<choice>` booleans. A knob that `sets` something of the launch sets it. by_stage: make a
-    kernel per stage of any stack, to test or time its stages one by one. trace: let every block stamp when it begins and
-    ends each stage; the session needs `Layout(model, trace=True)`. The line directives name files relative to the
-    repository, so that compilers, profilers and debuggers show the variant's own lines. Raises LabError when a file is not
-    found.
+    knobs: per variant the value of each of its knobs; an int becomes a constant `knob::<variant>::<knob>`, a choice a
+    set of `knob::<variant>::<knob>_is_<choice>` booleans. A knob that `sets` something of the launch sets it.
+    by_stage: make a kernel per stage of any stack, to test or time its stages one by one.
+    trace: let every block stamp when it begins and ends each stage; the session needs `Layout(model, trace=True)`.
+
+    The line directives name files relative to the repository, so that compilers, profilers and debuggers show the
+    variant's own lines. Raises LabError when a file is not found.
     """
     knobs = knobs or {}
     mixins = [v for v in stack if v.name != "baseline"]
@@ -126,8 +127,8 @@ def build(
 def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
     """The lines of `file` with each quoted include replaced by the file, once. `seen` grows.
 
-    An include is looked for beside the file, then from the repository's root. One that is found in neither belongs to the
-    host runtime and stays, for the host compiler to find.
+    An include is looked for beside the file, then from the repository's root. One that is found in neither belongs to
+    the host runtime and stays, for the host compiler to find.
     """
     file = file.resolve()
     if file in seen:

@@ -1,6 +1,6 @@
 // Idea        a persistent kernel under a plain launch, with a grid barrier of its own
-// Hypothesis  a plain launch costs less than a cooperative one, and arrivals and polls on lines of their own disturb each
-//             other less than on one word; it is safe only while all blocks are co-resident, which the lab checks
+// Hypothesis  a plain launch costs less than a cooperative one, and arrivals and polls on lines of their own
+//             disturb each other less than on one word; safe only while all blocks are co-resident: the lab checks
 // Overrides   the grid barrier and the launch
 // Knobs       blocks_per_sm: 1 .. 4
 // Run         python -m experiments variant=atomic_barrier blocks_per_sm=2

@@ -29,7 +29,8 @@ template <class Base> struct CpAsync : Base {
     const auto issue = [&](int item) {
       if (item < items) {
         const int row = first + item / per_row * stride, m = item % per_row / per_matrix;
-        UNROLL for (int t = 0; t < tile; ++t)
+        UNROLL
+        for (int t = 0; t < tile; ++t)
           if (column(item, t) < Job::K) port::copy_async<packet>(slot(item, t), job.row(m, row) + column(item, t));
       }
       port::copy_commit(); // an empty group too: the wait below counts groups
@@ -42,15 +43,18 @@ template <class Base> struct CpAsync : Base {
       port::copy_wait<stages - 1>();                    // all but the newest have landed
       const bool second = item % per_row >= per_matrix; // chosen by value: an index would put sums in local memory
       float sum = second ? sums[Job::matrices - 1] : sums[0];
-      UNROLL for (int t = 0; t < tile; ++t)
+      UNROLL
+      for (int t = 0; t < tile; ++t)
         if (column(item, t) < Job::K)
           sum = dot_packet<width>(port::load<Data::weights, packet>(slot(item, t)), job.x + column(item, t), sum);
       sums[Job::matrices - 1] = second ? sum : sums[Job::matrices - 1];
       sums[0] = second ? sums[0] : sum;
       if (item % per_row != per_row - 1) continue;
-      UNROLL for (int i = 0; i < Job::matrices; ++i) sums[i] = warp_sum(sums[i]);
+      UNROLL
+      for (int i = 0; i < Job::matrices; ++i) sums[i] = warp_sum(sums[i]);
       if (lane() == 0) emit(first + item / per_row * stride, sums);
-      UNROLL for (int i = 0; i < Job::matrices; ++i) sums[i] = 0;
+      UNROLL
+      for (int i = 0; i < Job::matrices; ++i) sums[i] = 0;
     }
     port::copy_wait<0>();
   }

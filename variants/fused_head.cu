@@ -34,11 +34,13 @@ template <class Base> struct FusedHead : Base {
     for (int row = (port::block() * block_warps + warp()) * rows; row < model::vocab;
          row += port::blocks() * block_warps * rows) {
       float sums[rows];
-      UNROLL for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; nobody keeps them
+      UNROLL
+      for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; nobody keeps them
         const int here = row + r < model::vocab ? row + r : model::vocab - 1;
         sums[r] = dot_row<Self, model::hidden>(matrix + size_t(here) * model::hidden, x);
       }
-      UNROLL for (int r = 0; r < rows; ++r) {
+      UNROLL
+      for (int r = 0; r < rows; ++r) {
         if (lane() != 0 || row + r >= model::vocab) continue;
         port::store_activation(tap<Stage::lm_head>(c, 0) + row + r, sums[r]);
         best = better(best, {sums[r], row + r});

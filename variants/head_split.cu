@@ -1,6 +1,6 @@
 // Idea        a block owns a KV head and its query heads from the projection to the attention
-// Hypothesis  what it needs it has made itself, so the two grid barriers between qkv and attention become block barriers.
-//             But only kv_heads blocks then read the qkv matrix, and the rest of the GPU idles: a loss where that
+// Hypothesis  what it needs it has made itself, so two grid barriers between qkv and attention become block barriers;
+//             but only kv_heads blocks then read the qkv matrix, and the rest of the GPU idles: a loss where that
 //             matrix is large against a barrier (published as -33 %)
 // Overrides   qkv, qk_norm_rope, attention and the barriers between them
 // Knobs       none
@@ -30,7 +30,7 @@ template <class Base> struct HeadSplit : Base {
     const MatVec<model::hidden> job{
         {layer_weights(c, weight_at::qkv, layer) + row * model::hidden}, x, count * model::head_dim, 0, 1};
     float *out = tap<Stage::qkv>(c, layer) + row;
-    Self::matvec(c, job, [&](int r, const float(&sum)[1]) { port::store_activation(out + r, sum[0]); });
+    Self::matvec(c, job, [&](int r, const float (&sum)[1]) { port::store_activation(out + r, sum[0]); });
   }
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {

@@ -1,6 +1,6 @@
 // Idea        the token loop inside the kernel: one launch decodes several tokens
-// Hypothesis  launch overhead and the drain and fill of the pipeline at its ends are paid once for all of them; one grid
-//             barrier between two tokens is the price
+// Hypothesis  launch overhead and the drain and fill of the pipeline at its ends are paid once for all of them;
+//             one grid barrier between two tokens is the price
 // Overrides   the loop around the step
 // Knobs       steps: tokens per launch
 // Run         python -m experiments variant=multi_step steps=16

@@ -9,9 +9,12 @@ template <class Base> struct SmemCache : Base {
   using Self = typename Base::Self;
 
   template <Stage S> static constexpr int width() {
-    if constexpr (S == Stage::attention) return model::heads * model::head_dim;
-    else if constexpr (S == Stage::gate_up) return model::intermediate;
-    else return model::hidden;
+    if constexpr (S == Stage::attention)
+      return model::heads * model::head_dim;
+    else if constexpr (S == Stage::gate_up)
+      return model::intermediate;
+    else
+      return model::hidden;
   }
   static constexpr int widest() {
     const int a = width<Stage::attention>(), b = width<Stage::gate_up>(), c = model::hidden;
@@ -28,7 +31,8 @@ template <class Base> struct SmemCache : Base {
     float *to = shared<Self>(c).vector;
     for (int i = port::thread() * 4; i < width<S>(); i += block_threads * 4) {
       const auto a = load_floats<4>(from + i);
-      UNROLL for (int j = 0; j < 4; ++j) to[i + j] = a.value[j];
+      UNROLL
+      for (int j = 0; j < 4; ++j) to[i + j] = a.value[j];
     }
     port::block_barrier();
     return to;

@@ -9,7 +9,8 @@
 template <class Base> struct SplitKv : Base {
   using Self = typename Base::Self;
   static constexpr int chunk = knob::split_kv::chunk, part_size = model::head_dim + 2;
-  static_assert(size_t(model::heads) * ((model::positions + chunk - 1) / chunk) * part_size <= scratch_at::workspace_size,
+  static_assert(size_t(model::heads) * ((model::positions + chunk - 1) / chunk) * part_size <=
+                    scratch_at::workspace_size,
                 "chunk is too small for the workspace");
 
   static DEVICE int chunks(const Context &c) { return c.position / chunk + 1; }

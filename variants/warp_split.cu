@@ -49,7 +49,8 @@ template <class Base> struct WarpSplit : Base {
       for (int consumer = warp(); consumer < consumers; consumer += producers) {
         if (walk.row(item, consumer) >= job.rows) continue;
         const bf16 *row = job.row(walk.matrix(item), walk.row(item, consumer));
-        UNROLL for (int p = 0; p < packets; ++p)
+        UNROLL
+        for (int p = 0; p < packets; ++p)
           if (walk.column(item, p) < Job::K)
             port::store_packet(walk.at(c, item, consumer, p),
                                port::load_weights<walk.packet, Self::load_l1>(row + walk.column(item, p)));
@@ -68,18 +69,22 @@ template <class Base> struct WarpSplit : Base {
     for (int item = 0; item < walk.items; ++item) {
       port::named_sync(full + item % slots, block_threads);
       const bool here = walk.row(item, consumer) < job.rows;
-      UNROLL for (int m = 0; m < Job::matrices; ++m) {
+      UNROLL
+      for (int m = 0; m < Job::matrices; ++m) {
         if (!here || m != walk.matrix(item)) continue;
-        UNROLL for (int p = 0; p < packets; ++p)
+        UNROLL
+        for (int p = 0; p < packets; ++p)
           if (walk.column(item, p) < Job::K)
             sums[m] = dot_packet<walk.width>(port::load<Data::weights, walk.packet>(walk.at(c, item, consumer, p)),
                                              job.x + walk.column(item, p), sums[m]);
       }
       port::named_arrive(empty + item % slots, block_threads);
       if (!here || item % walk.per_row != walk.per_row - 1) continue;
-      UNROLL for (int m = 0; m < Job::matrices; ++m) sums[m] = warp_sum(sums[m]);
+      UNROLL
+      for (int m = 0; m < Job::matrices; ++m) sums[m] = warp_sum(sums[m]);
       if (lane() == 0) emit(walk.row(item, consumer), sums);
-      UNROLL for (int m = 0; m < Job::matrices; ++m) sums[m] = 0;
+      UNROLL
+      for (int m = 0; m < Job::matrices; ++m) sums[m] = 0;
     }
   }
 };

@@ -27,8 +27,7 @@ struct SoftmaxParts {
 
 // One warp attends to positions first, first + stride, ... below `end`, as many at once as HeadLanes says; every group
 // of lanes ends with the warp's result.
-template <class Self>
-DEVICE auto attend(const Context &c, int layer, int head, int first, int end, int stride) {
+template <class Self> DEVICE auto attend(const Context &c, int layer, int head, int first, int end, int stride) {
   using Split = HeadLanes<Self>;
   constexpr int width = Split::width, elements = Split::per_lane * width;
   const int kv_head = head / (model::heads / model::kv_heads), member = lane() % Split::group;
@@ -36,12 +35,14 @@ DEVICE auto attend(const Context &c, int layer, int head, int first, int end, in
   const float scale = 1.0f / sqrtf(float(model::head_dim));
 
   float query[elements] = {};
-  UNROLL for (int p = 0; p < Split::per_lane; ++p) {
+  UNROLL
+  for (int p = 0; p < Split::per_lane; ++p) {
     const int packet = member + p * Split::group;
     if (packet >= Split::packets) continue;
     const float *from = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim + packet * width;
     const auto q = load_floats<width>(from);
-    UNROLL for (int j = 0; j < width; ++j) query[p * width + j] = q.value[j] * scale;
+    UNROLL
+    for (int j = 0; j < width; ++j) query[p * width + j] = q.value[j] * scale;
   }
 
   Softmax<elements> soft;
@@ -49,11 +50,13 @@ DEVICE auto attend(const Context &c, int layer, int head, int first, int end, in
     const int position = start + lane() / Split::group;
     const bool here = position < end;
     float score = 0;
-    UNROLL for (int p = 0; p < Split::per_lane; ++p) {
+    UNROLL
+    for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = member + p * Split::group;
       if (!here || packet >= Split::packets) continue;
       const auto k = port::load<Data::kv, Self::load_bytes>(key + size_t(position) * model::head_dim + packet * width);
-      UNROLL for (int j = 0; j < width; j += 2) {
+      UNROLL
+      for (int j = 0; j < width; j += 2) {
         score = fmaf(bf16_low(k.word[j / 2]), query[p * width + j], score);
         score = fmaf(bf16_high(k.word[j / 2]), query[p * width + j + 1], score);
       }
@@ -63,11 +66,14 @@ DEVICE auto attend(const Context &c, int layer, int head, int first, int end, in
     const float max = fmaxf(soft.max, score), keep = soft.rescale(soft.max, max), weight = expf(score - max);
     soft.max = max;
     soft.sum = fmaf(soft.sum, keep, weight);
-    UNROLL for (int p = 0; p < Split::per_lane; ++p) {
+    UNROLL
+    for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = member + p * Split::group;
       if (packet >= Split::packets) continue;
-      const auto v = port::load<Data::kv, Self::load_bytes>(value + size_t(position) * model::head_dim + packet * width);
-      UNROLL for (int j = 0; j < width; j += 2) {
+      const auto v =
+          port::load<Data::kv, Self::load_bytes>(value + size_t(position) * model::head_dim + packet * width);
+      UNROLL
+      for (int j = 0; j < width; j += 2) {
         float *out = soft.value + p * width + j;
         out[0] = fmaf(out[0], keep, weight * bf16_low(v.word[j / 2]));
         out[1] = fmaf(out[1], keep, weight * bf16_high(v.word[j / 2]));
@@ -75,31 +81,36 @@ DEVICE auto attend(const Context &c, int layer, int head, int first, int end, in
     }
   }
 
-  UNROLL for (int mask = Split::group; mask < 32; mask *= 2) {
+  UNROLL
+  for (int mask = Split::group; mask < 32; mask *= 2) {
     const float other_max = port::shuffle_xor(soft.max, mask), max = fmaxf(soft.max, other_max);
     const float keep = soft.rescale(soft.max, max), take = soft.rescale(other_max, max);
     soft.max = max;
     soft.sum = soft.sum * keep + port::shuffle_xor(soft.sum, mask) * take;
-    UNROLL for (int e = 0; e < elements; ++e)
+    UNROLL
+    for (int e = 0; e < elements; ++e)
       soft.value[e] = soft.value[e] * keep + port::shuffle_xor(soft.value[e], mask) * take;
   }
   return soft;
 }
 
-// The whole block attends to positions begin .. end - 1 of one head. `out(i, max, sum, value)` receives element i of the
-// unfinished softmax. `parts` is free again after the next barrier.
+// The whole block attends to positions begin .. end - 1 of one head. `out(i, max, sum, value)` receives element i of
+// the unfinished softmax. `parts` is free again after the next barrier.
 template <class Self, class Out>
 DEVICE void attend_block(const Context &c, int layer, int head, int begin, int end, SoftmaxParts &parts, Out out) {
   using Split = HeadLanes<Self>;
-  const auto soft = attend<Self>(c, layer, head, begin + warp() * Split::positions, end, block_warps * Split::positions);
+  const auto soft =
+      attend<Self>(c, layer, head, begin + warp() * Split::positions, end, block_warps * Split::positions);
   if (lane() == 0) {
     parts.max[warp()] = soft.max;
     parts.sum[warp()] = soft.sum;
   }
-  UNROLL for (int p = 0; p < Split::per_lane; ++p) {
+  UNROLL
+  for (int p = 0; p < Split::per_lane; ++p) {
     const int packet = lane() + p * Split::group;
     if (lane() >= Split::group || packet >= Split::packets) continue;
-    UNROLL for (int j = 0; j < Split::width; ++j)
+    UNROLL
+    for (int j = 0; j < Split::width; ++j)
       parts.value[warp()][packet * Split::width + j] = soft.value[p * Split::width + j];
   }
   port::block_barrier();

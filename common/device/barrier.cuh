@@ -21,8 +21,9 @@ template <class Done> DEVICE void spin_until(const Context &c, Stage stage, int 
   }
 }
 
-// Nobody leaves before every block has come: what a cooperative launch offers. One word: block 0 adds 2^31 - (blocks - 1) and the others 1, so the top
-// bit flips exactly when the last arrives and the low bits are 0 again. Nothing is reset and nothing can overflow.
+// Nobody leaves before every block has come: what a cooperative launch offers. One word: block 0 adds 2^31 - (blocks -
+// 1) and the others 1, so the top bit flips exactly when the last arrives and the low bits are 0 again. Nothing is
+// reset and nothing can overflow.
 DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
   port::count_grid_barrier();
   port::block_barrier(); // what all threads wrote comes before thread 0's release
@@ -35,11 +36,10 @@ DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
   port::block_barrier(); // nobody reads before thread 0's acquire
 }
 
-// The same for a launch that is not cooperative: arrivals on one line, the epoch everybody waits for on another, so that
-// those who poll do not slow down those who arrive. The last to arrive clears the count and opens the next epoch.
+// The same for a launch that is not cooperative: arrivals on one line, the epoch everybody waits for on another, so
+// that those who poll do not slow down those who arrive. The last to arrive clears the count and opens the next epoch.
 // `meanwhile()` is what the threads that need not wait do until thread 0 has seen it.
-template <class Meanwhile>
-DEVICE void epoch_barrier(const Context &c, Stage stage, int layer, Meanwhile meanwhile) {
+template <class Meanwhile> DEVICE void epoch_barrier(const Context &c, Stage stage, int layer, Meanwhile meanwhile) {
   port::count_grid_barrier();
   port::block_barrier(); // what all threads wrote comes before thread 0's release
   if (port::thread() == 0) {

@@ -77,7 +77,7 @@ template <class Derived> struct Decode {
                                     Self::template activations<Stage::input_norm>(c, layer),
                                     (model::heads + 2 * model::kv_heads) * model::head_dim};
     float *out = tap<Stage::qkv>(c, layer);
-    Self::matvec(c, job, [&](int row, const float(&sum)[1]) { port::store_activation(out + row, sum[0]); });
+    Self::matvec(c, job, [&](int row, const float (&sum)[1]) { port::store_activation(out + row, sum[0]); });
   }
 
   // A warp per head: query and key heads are normed and turned, value heads only rounded into the cache.
@@ -106,9 +106,8 @@ template <class Derived> struct Decode {
   }
 
   static DEVICE void o_proj(const Context &c, int layer) {
-    const MatVec<model::heads * model::head_dim> job{{layer_weights(c, weight_at::o, layer)},
-                                                     Self::template activations<Stage::attention>(c, layer),
-                                                     model::hidden};
+    const MatVec<model::heads * model::head_dim> job{
+        {layer_weights(c, weight_at::o, layer)}, Self::template activations<Stage::attention>(c, layer), model::hidden};
     add_residual(c, job, residual(c, layer), tap<Stage::o_proj>(c, layer));
   }
 
@@ -118,7 +117,7 @@ template <class Derived> struct Decode {
         Self::template activations<Stage::post_norm>(c, layer),
         model::intermediate};
     float *out = tap<Stage::gate_up>(c, layer);
-    Self::matvec(c, job, [&](int row, const float(&sum)[2]) { // SwiGLU: silu(gate) * up
+    Self::matvec(c, job, [&](int row, const float (&sum)[2]) { // SwiGLU: silu(gate) * up
       port::store_activation(out + row, sum[0] / (1.0f + expf(-sum[0])) * sum[1]);
     });
   }
@@ -138,7 +137,7 @@ template <class Derived> struct Decode {
 
   template <class Job>
   static DEVICE void add_residual(const Context &c, const Job &job, const float *before, float *out) {
-    Self::matvec(c, job, [&](int row, const float(&sum)[1]) {
+    Self::matvec(c, job, [&](int row, const float (&sum)[1]) {
       port::store_activation(out + row, port::load_activation(before + row) + sum[0]);
     });
   }
@@ -159,6 +158,7 @@ DEVICE void run(const bf16 *weights, bf16 *cache, float *scratch, unsigned *stat
 // The body of a kernel that does one stage of one layer.
 template <class Kernel, Stage S>
 DEVICE void run_stage(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, void *shared, int layer) {
-  if (S == Stage::argmax && port::block() != 0) return; // block 0 chooses, and moves the position that others would read
+  if (S == Stage::argmax && port::block() != 0)
+    return; // block 0 chooses, and moves the position that others would read
   Kernel::template perform<S>(begin(weights, cache, scratch, state, shared), layer);
 }

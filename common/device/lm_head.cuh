@@ -8,7 +8,7 @@ DEVICE float *partial(const Context &c, int block) { return c.scratch + scratch_
 template <class Self> DEVICE void logits(const Context &c, const float *x) {
   const MatVec<model::hidden> job{{c.weights + weight_at::lm_head}, x, model::vocab};
   Best best{negative_infinity(), 0};
-  Self::matvec(c, job, [&](int row, const float(&sum)[1]) {
+  Self::matvec(c, job, [&](int row, const float (&sum)[1]) {
     port::store_activation(tap<Stage::lm_head>(c, 0) + row, sum[0]);
     best = better(best, {sum[0], row});
   });

@@ -2,8 +2,8 @@
 #pragma once
 #include "reduce.cuh"
 
-// `Matrices` matrices of the same shape [rows][K], multiplied by one vector row by row; gate and up go together. The rows
-// go round `parts` blocks, of which this one is number `part`: the whole grid, unless a variant says otherwise.
+// `Matrices` matrices of the same shape [rows][K], multiplied by one vector row by row; gate and up go together. The
+// rows go round `parts` blocks, of which this one is number `part`: the whole grid, unless a variant says otherwise.
 template <int Columns, int Matrices = 1> struct MatVec {
   static constexpr int K = Columns, matrices = Matrices;
   const bf16 *matrix[Matrices];
@@ -21,7 +21,8 @@ template <int Columns, int Matrices = 1> struct MatVec {
 // sum += weights . x for `Width` neighbouring columns, from left to right.
 template <int Width> DEVICE float dot_packet(const Packet<2 * Width> &weights, const float *x, float sum) {
   const auto a = load_floats<Width>(x);
-  UNROLL for (int j = 0; j < Width; j += 2) {
+  UNROLL
+  for (int j = 0; j < Width; j += 2) {
     sum = fmaf(bf16_low(weights.word[j / 2]), a.value[j], sum);
     sum = fmaf(bf16_high(weights.word[j / 2]), a.value[j + 1], sum);
   }
@@ -32,7 +33,8 @@ template <int Width> DEVICE float dot_packet(const Packet<2 * Width> &weights, c
 template <class Self, int K> DEVICE float dot_row(const bf16 *row, const float *x) {
   constexpr int width = Self::load_bytes / 2;
   float sum = 0;
-  UNROLL for (int i = lane() * width; i < K; i += 32 * width)
+  UNROLL
+  for (int i = lane() * width; i < K; i += 32 * width)
     sum = dot_packet<width>(port::load_weights<Self::load_bytes, Self::load_l1>(row + i), x + i, sum);
   return warp_sum(sum);
 }
@@ -41,8 +43,8 @@ template <class Self, int K> DEVICE float dot_row(const bf16 *row, const float *
 template <class Self, class Job, class Emit> DEVICE void matvec_by_warp(const Job &job, Emit emit) {
   for (int row = job.part * block_warps + warp(); row < job.rows; row += job.parts * block_warps) {
     float sums[Job::matrices];
-    UNROLL for (int m = 0; m < Job::matrices; ++m)
-      sums[m] = dot_row<Self, Job::K>(job.row(m, row), job.x);
+    UNROLL
+    for (int m = 0; m < Job::matrices; ++m) sums[m] = dot_row<Self, Job::K>(job.row(m, row), job.x);
     if (lane() == 0) emit(row, sums);
   }
 }

@@ -8,13 +8,15 @@ template <class Self, class Out> DEVICE void rmsnorm(const float *x, const bf16 
   float sum = 0;
   for (int i = port::thread() * width; i < model::hidden; i += block_threads * width) {
     const auto a = load_floats<width>(x + i);
-    UNROLL for (int j = 0; j < width; ++j) sum = fmaf(a.value[j], a.value[j], sum);
+    UNROLL
+    for (int j = 0; j < width; ++j) sum = fmaf(a.value[j], a.value[j], sum);
   }
   const float scale = 1.0f / sqrtf(block_sum(sum, partial) / model::hidden + model::rms_eps);
   for (int i = port::thread() * width; i < model::hidden; i += block_threads * width) {
     const auto a = load_floats<width>(x + i);
     const auto w = port::load_weights<2 * width>(weight + i);
-    UNROLL for (int j = 0; j < width; ++j) {
+    UNROLL
+    for (int j = 0; j < width; ++j) {
       const float gain = j % 2 == 0 ? bf16_low(w.word[j / 2]) : bf16_high(w.word[j / 2]);
       out(i + j, a.value[j] * scale * gain);
     }

@@ -1,4 +1,5 @@
-// Wide loads, and sums and maxima over a warp and over a block, each in one fixed order so that a run repeats bit for bit.
+// Wide loads, and sums and maxima over a warp and over a block, each in one fixed order so that a run repeats bit for
+// bit.
 #pragma once
 #include "params.cuh"
 
@@ -8,16 +9,19 @@ template <int N> struct Floats {
 };
 template <int N> DEVICE Floats<N> load_floats(const float *from) {
   Floats<N> f;
-  UNROLL for (int i = 0; i < N; i += 4) {
+  UNROLL
+  for (int i = 0; i < N; i += 4) {
     const auto p = port::load<Data::activations, 16>(from + i);
-    UNROLL for (int j = 0; j < 4; ++j) f.value[i + j] = port::as_float(p.word[j]);
+    UNROLL
+    for (int j = 0; j < 4; ++j) f.value[i + j] = port::as_float(p.word[j]);
   }
   return f;
 }
 
 // Sum over groups of `Lanes` neighbouring lanes; every lane gets its group's.
 template <int Lanes = 32> DEVICE float warp_sum(float value) {
-  UNROLL for (int mask = Lanes / 2; mask > 0; mask /= 2) value += port::shuffle_xor(value, mask);
+  UNROLL
+  for (int mask = Lanes / 2; mask > 0; mask /= 2) value += port::shuffle_xor(value, mask);
   return value;
 }
 
@@ -39,12 +43,11 @@ struct Best {
 
 DEVICE float negative_infinity() { return port::as_float(0xff800000u); }
 
-DEVICE Best better(Best a, Best b) {
-  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
-}
+DEVICE Best better(Best a, Best b) { return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a; }
 
 DEVICE Best warp_best(Best best) {
-  UNROLL for (int mask = 16; mask > 0; mask /= 2)
+  UNROLL
+  for (int mask = 16; mask > 0; mask /= 2)
     best = better(best, {port::shuffle_xor(best.value, mask), port::shuffle_xor(best.index, mask)});
   return best;
 }

@@ -4,8 +4,8 @@
 
 constexpr int rope_pairs = model::head_dim / 2;
 
-// One block computes cos and sin of position * theta^(-2i / head_dim) for all pairs. They are the same in all layers, so
-// this runs once per token; in double, because at position 16,384 an fp32 angle is already off by 1e-3.
+// One block computes cos and sin of position * theta^(-2i / head_dim) for all pairs. They are the same in all layers,
+// so this runs once per token; in double, because at position 16,384 an fp32 angle is already off by 1e-3.
 DEVICE void rope_angles(const Context &c) {
   for (int i = port::thread(); i < rope_pairs; i += block_threads) {
     const double frequency = exp(-2.0 * i / model::head_dim * log(model::rope_theta));

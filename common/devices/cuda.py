@@ -137,8 +137,8 @@ class CudaSession:
     def time(self, steps: int, repeats: int) -> list[float]:
         """Seconds per step of `repeats` runs of `steps` queued steps, each from the position given to `reset` on.
 
-        By CUDA events. All runs are queued before the first is waited for; in between only the position word is put back,
-        on the device. Raises Crashed.
+        By CUDA events. All runs are queued before the first is waited for; in between only the position word is put
+        back, on the device. Raises Crashed.
         """
         self.layout.check_room(self._start, steps)
         events = [(self._cupy.cuda.Event(), self._cupy.cuda.Event()) for _ in range(repeats)]

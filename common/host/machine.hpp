@@ -40,8 +40,8 @@ struct Launch {
   uint16_t *weights, *cache;
   float *scratch;
   uint32_t *state;
-  int steps;        // tokens to decode in this launch
-  int stage, layer; // what to do, for a kernel that does one stage at a time
+  int steps;           // tokens to decode in this launch
+  int stage, layer;    // what to do, for a kernel that does one stage at a time
   int blocks, workers; // workers: how many blocks run at the same time
   uint64_t seed;       // of the order in which lanes, warps and blocks run
   double timeout;      // seconds

@@ -41,16 +41,16 @@ struct Fiber : Thread {
   uint8_t parity; // of the warp exchange it comes to next
   Site site;
   int stage, layer;
-  int barrier; // the named one it waits at
-  void *tsan;  // what ThreadSanitizer knows it as
+  int barrier;                // the named one it waits at
+  void *tsan;                 // what ThreadSanitizer knows it as
   std::vector<Copy> copies;   // issued and not landed, oldest first
   std::vector<size_t> groups; // how many of them each committed group holds
 };
 
 struct Warp {
-  uint32_t ready;       // lanes that can run, by slot
-  uint32_t order;       // slot = lane ^ order
-  int arrived;          // lanes at the current exchange
+  uint32_t ready;        // lanes that can run, by slot
+  uint32_t order;        // slot = lane ^ order
+  int arrived;           // lanes at the current exchange
   uint32_t value[2][32]; // two exchanges: nobody comes to the next but one before all have read this one
   uint64_t meeting[2];   // of the exchanges that are barriers
 };
@@ -67,15 +67,15 @@ class Block {
 public:
   Block(Grid &grid, int index);
   ~Block();
-  void run();               // on the block's own OS thread
-  void barrier(Site site);  // __syncthreads
+  void run();                                                    // on the block's own OS thread
+  void barrier(Site site);                                       // __syncthreads
   void named_barrier(int id, int threads, bool wait, Site site); // bar.sync and bar.arrive
-  uint32_t exchange(uint32_t value, int mask, Site site); // a shuffle, which by CUDA's rules orders no memory
-  void warp_barrier(Site site);                           // __syncwarp, which does
+  uint32_t exchange(uint32_t value, int mask, Site site);        // a shuffle, which by CUDA's rules orders no memory
+  void warp_barrier(Site site);                                  // __syncwarp, which does
   void spin(Site site);
-  void end();               // the running fiber is done
-  void join();              // what its threads did comes before what the host does next, but before no other block
-  void abandon();           // the grid has failed: leave the fibers where they stand
+  void end();     // the running fiber is done
+  void join();    // what its threads did comes before what the host does next, but before no other block
+  void abandon(); // the grid has failed: leave the fibers where they stand
   void describe(std::string &out) const;
   Fiber &running() { return *running_; }
   Grid &grid() { return grid_; }
@@ -114,9 +114,9 @@ public:
   const Launch &launch() const { return launch_; }
   uint64_t progress() const { return progress_.load(); }
   bool failed() const { return status_.load() != finished; }
-  void progressed(int block);            // an atomic changed: whoever spins may look again
-  void yield(int block);                 // let those who spin look first
-  bool idle(int block, uint64_t seen);   // sleep until progress differs from `seen`; false when the grid failed
+  void progressed(int block);          // an atomic changed: whoever spins may look again
+  void yield(int block);               // let those who spin look first
+  bool idle(int block, uint64_t seen); // sleep until progress differs from `seen`; false when the grid failed
   void fail(Status status, const std::string &report);
 
 private:
