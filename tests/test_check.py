@@ -129,7 +129,8 @@ def test_runs_that_differ_and_steps_that_need_the_host_are_seen(seed):
     assert found.stage == "final_norm"
     found = verdict(seed, "queued token stale").mismatch
     assert found.note.startswith("differs when its steps are queued")
-    assert found.stage == "embed"
+    # The taps are those of the last step: where its token is the stale one by chance, what it attends to still differs.
+    assert found.stage in ("embed", "attention")
 
 
 def test_an_untapped_stage_is_only_skipped_on_request(seed):
