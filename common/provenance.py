@@ -1,6 +1,7 @@
 """Where a result comes from: enough to run it again, and nothing that names a person or a machine."""
 
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -67,10 +68,11 @@ def _lab_version() -> str | None:
 
 
 def _command() -> str:
-    """The command line, with the home folder as `~`."""
+    """The command line, with the home folder as `~` and of other absolute paths the name alone."""
     home = str(Path.home())
     line = shlex.join(["python", *sys.orig_argv[1:]])
-    return line.replace(home, "~") if len(home) > 1 else line
+    line = line.replace(home, "~") if len(home) > 1 else line
+    return re.sub(r"(?<==)/\S*/(?=\S)", ".../", line)
 
 
 def _installed(*names: str) -> str | None:

@@ -59,7 +59,9 @@ def test_no_checkout_or_no_git_is_none(checkout, tmp_path_factory, monkeypatch):
 
 
 def test_it_is_complete_and_names_nobody(monkeypatch):
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "experiments", f"weights={Path.home()}/model"])
+    monkeypatch.setattr(
+        sys, "orig_argv", ["python", "-m", "experiments", f"weights={Path.home()}/model", "cache=/srv/someone/kernels"]
+    )
     monkeypatch.setenv("HOME", str(Path.home()))
     found = provenance.provenance()
     assert found["python"] == platform.python_version()
@@ -69,7 +71,7 @@ def test_it_is_complete_and_names_nobody(monkeypatch):
     assert abs(datetime.fromisoformat(found["time"]) - datetime.now(UTC)) < timedelta(minutes=5)
     text = json.dumps(found)
     if len(str(Path.home())) > 1:
-        assert found["command"] == "python -m experiments weights=~/model"
+        assert found["command"] == "python -m experiments weights=~/model cache=.../kernels"
         assert str(Path.home()) not in text
     for private in {socket.gethostname(), getpass.getuser()} - {"root", "localhost"}:
         assert not re.search(rf"\b{re.escape(private)}\b", text)
