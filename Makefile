@@ -10,7 +10,7 @@ PY = .venv/bin/python
 STAMP = .venv/made-for-cuda$(CUDA)
 WHEELS = hydra-core omegaconf antlr4-python3-runtime nvtx
 
-.PHONY: help run test soak bench lint format wheelhouse clean
+.PHONY: help run test soak evidence bench lint format wheelhouse clean
 .DEFAULT_GOAL := help
 
 help: ## this list
