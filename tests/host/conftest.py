@@ -1,6 +1,6 @@
 """Kernels on the host device, opened and closed for each test."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,8 @@ import torch
 from common.devices.host import HostDevice, HostSession
 from common.layout import Layout
 from common.model import Model
+from common.scenarios import Scenario
+from common.snapshot import Snapshot
 from common.source import Source, build
 from common.weights import load
 
@@ -36,6 +38,25 @@ def open_session(host_cache: Path) -> Iterator[Open]:
     yield open_
     for session in opened:
         session.close()
+
+
+@pytest.fixture
+def same_in_any_order(open_session: Open) -> Callable[[Source, torch.Tensor, Scenario, Iterable[int]], None]:
+    """Assert that a kernel leaves the same bits whatever the order of lanes, warps and blocks, one or two at a time."""
+
+    def check(source: Source, weights: torch.Tensor, start: Scenario, schedules: Iterable[int]) -> None:
+        results = []
+        for schedule in schedules:
+            session = open_session(source, weights, blocks=7, schedule=schedule, workers=1 + schedule % 2)
+            session.reset(start.ids, start.position, start.history, len(start.ids))
+            session.run(start.steps)
+            results.append(Snapshot.of(session))
+        for other in results[1:]:
+            for buffer in ("scratch", "cache", "state"):
+                first, second = getattr(results[0], buffer), getattr(other, buffer)
+                assert torch.equal(first.view(torch.uint8), second.view(torch.uint8)), (buffer, schedules)
+
+    return check
 
 
 @pytest.fixture

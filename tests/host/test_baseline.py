@@ -11,7 +11,6 @@ from common.errors import Hung
 from common.layout import Layout
 from common.model import LAYER_STAGES
 from common.scenarios import scenarios
-from common.snapshot import Snapshot
 from common.source import Source, build
 
 pytestmark = pytest.mark.host
@@ -41,19 +40,10 @@ def test_odd_shapes(open_session, synthetic, odd, seed):
     assert verdict.passed, verdict
 
 
-def test_twenty_schedules_give_the_same_bits(open_session, synthetic, baseline, seed):
+def test_twenty_schedules_give_the_same_bits(same_in_any_order, synthetic, baseline, seed):
     weights = synthetic(baseline.model, seed)
     start = list(scenarios(baseline.model, seed, weights, quick=True))[-1]
-    results = []
-    for schedule in range(seed, seed + 20):
-        session = open_session(baseline, weights, blocks=7, schedule=schedule, workers=1 + schedule % 2)
-        session.reset(start.ids, start.position, start.history, len(start.ids))
-        session.run(start.steps)
-        results.append(Snapshot.of(session))
-    for other in results[1:]:
-        for buffer in ("scratch", "cache", "state"):
-            first, second = getattr(results[0], buffer), getattr(other, buffer)
-            assert torch.equal(first.view(torch.uint8), second.view(torch.uint8)), (buffer, seed)
+    same_in_any_order(baseline, weights, start, range(seed, seed + 20))
 
 
 def test_counts_follow_from_the_shapes(open_session, synthetic, baseline, seed):

@@ -12,7 +12,6 @@ from common.check import compare_bits, validate
 from common.devices.host import HostDevice
 from common.errors import CompileError
 from common.scenarios import Scenario, scenarios
-from common.snapshot import Snapshot
 
 pytestmark = pytest.mark.host
 SCHEDULES = 10
@@ -85,19 +84,10 @@ def test_knobs(open_session, synthetic, tiny, compiled, composed, seed):
 
 
 @pytest.mark.parametrize("composed", [*VARIANTS, *STACKS], ids=str)
-def test_ten_schedules_give_the_same_bits(open_session, synthetic, model, composed, seed):
+def test_ten_schedules_give_the_same_bits(same_in_any_order, synthetic, model, composed, seed):
     weights, source = synthetic(model, seed), composed.source(model)
     start = longest(model, seed, weights)
-    results = []
-    for schedule in range(seed, seed + SCHEDULES):
-        session = open_session(source, weights, blocks=7, schedule=schedule, workers=1 + schedule % 2)
-        session.reset(start.ids, start.position, start.history, len(start.ids))
-        session.run(start.steps)
-        results.append(Snapshot.of(session))
-    for other in results[1:]:
-        for buffer in ("scratch", "cache", "state"):
-            first, second = getattr(results[0], buffer), getattr(other, buffer)
-            assert torch.equal(first.view(torch.uint8), second.view(torch.uint8)), (buffer, seed)
+    same_in_any_order(source, weights, start, range(seed, seed + SCHEDULES))
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 19])
