@@ -21,7 +21,7 @@ run: $(STAMP) ## every variant: compile, validate, measure, record, report (ARGS
 	@$(PY) -m experiments $(ARGS)
 
 test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
-	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile $(ARGS)
+	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: $(STAMP) ## kills, false alarms and malformed inputs by the hundred; keeps the figures (ARGS="kills=20 inputs=100")
 	@$(PY) -m experiments.soak $(ARGS)

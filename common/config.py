@@ -1,7 +1,7 @@
 """What Hydra composed, checked and turned into frozen dataclasses; below this line nobody sees a DictConfig."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from random import SystemRandom
 
@@ -129,7 +129,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         "debug": top.flag("debug"),
         "archs": _archs(top.texts("archs")),
         "timeout_s": top.number("timeout_s"),
-        "resume": top.flag("resume"),
+        "resume": _resume(top),
         "reproduce": top.text("reproduce") if top.given("reproduce") else None,
         "task": top.text("task"),
         "options": top.section("options"),
@@ -143,8 +143,8 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         raise unknown("device", device.text("name"), DEVICES)
     choice = choose_device(device.text("name"))
     if model is None and settings["weights"] == SYNTHETIC:
-        chosen = OmegaConf.to_container(OmegaConf.load(root / "conf" / "model" / f"{AUTO_MODEL[choice.name]}.yaml"))
-        model = model_of(Section(chosen | ({"positions": positions} if positions else {}), "model."))
+        model = read_model(AUTO_MODEL[choice.name], root)
+        model = replace(model, positions=positions) if positions else model
     host = _host(device) if choice.name == "host" else None
     sanitize = _sanitize(top, choice)
     config = RunConfig(device=choice, host=host, sanitize=sanitize, model=model, positions=positions, **settings)
@@ -170,6 +170,12 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
             raise LabError(
                 f"{key}: token id {token} is not in 0..{model.vocab - 1}", "give ids of this model's vocabulary"
             )
+
+
+def read_model(name: str, root: Path = ROOT) -> Model:
+    """The Model of conf/model/<name>.yaml. Raises LabError."""
+    shape = OmegaConf.to_container(OmegaConf.load(root / "conf" / "model" / f"{name}.yaml"))
+    return model_of(Section(shape, "model."))
 
 
 def model_of(shape: Section) -> Model:
@@ -232,9 +238,14 @@ def _seed(top: Section) -> int:
     """The seed that is given; else, to resume, that of the last run in the store; else a fresh one."""
     if top.given("seed"):
         return top.whole("seed", 0, SEEDS - 1)
-    rows = Store(top.text("results")).rows() if top.flag("resume") else []
+    rows = Store(top.text("results")).rows() if _resume(top) else []
     last = next((row["seed"] for row in reversed(rows) if row.get("kind") == "run"), None)
     return SystemRandom().randrange(SEEDS) if last is None else last
+
+
+def _resume(top: Section) -> bool:
+    """An experiment goes on where it was cut off unless it is told not to; a run begins anew unless it is told to."""
+    return top.flag("resume") if top.given("resume") else top.text("task") != "run"
 
 
 def _archs(names: tuple[str, ...]) -> tuple[str, ...]:

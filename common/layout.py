@@ -1,4 +1,4 @@
-"""Where everything lies in the four buffers a kernel gets: weights, cache, scratch and state.
+"""Where everything lies in the buffers a kernel gets: weights, cache, scratch, state and waits.
 
 This is the only table of offsets. Python packs and reads by it, and `declare` writes it into the kernel's text
 as compile-time constants. Offsets and sizes are in elements: bf16 for weights and cache, fp32 for scratch,
@@ -20,6 +20,7 @@ ALIGN = 128  # elements; 256 bytes of bf16, so every tensor starts on a cache-li
 MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result a block
 MIN_CHUNK = 16  # shortest run of positions an attention that splits the cache may give to one block
 MOMENTS = 3  # of a traced stage: it begins, it ends, the barrier behind it is passed
+WAIT_WORDS = 4  # of a block that gave up waiting: stage + 1, layer, and the words it waited for
 LINE = 32  # words of one 128-byte line: words that blocks poll or add to never share one
 
 
@@ -59,7 +60,8 @@ class Layout:
              `rope` holds cos then sin of the position's head_dim/2 angles; `partial` one (value, index bits) pair a
              block for argmax; `workspace` belongs to whichever variant needs room between stages. With `trace` there
              is also `trace`: when each block began, ended and passed each stage, a 64-bit stamp each (trace.cuh).
-    state    position, prompt_length, token, the barrier's report, the barrier's words, and the token ids.
+    state    position, prompt_length, token, the barrier's words, and the token ids.
+    waits    WAIT_WORDS 32-bit words a block, which the host can still read when the kernel has trapped (waiting.py).
     """
 
     def __init__(self, model: Model, trace: bool = False) -> None:
@@ -120,7 +122,6 @@ class Layout:
             "position": 1,  # of the token the next step decodes
             "prompt_length": 1,  # ids below this are given, not chosen
             "token": 1,  # what argmax chose last
-            "report": 8,  # of the barrier that gave up: see barrier.cuh
             "arrived": LINE,
             "epoch": LINE,
             "head": LINE,  # of an LM head that chooses without a barrier: best (64 bits), blocks done
@@ -187,6 +188,7 @@ class Layout:
                     workspace_size=self.global_scratch["workspace"].size,
                 ),
                 block("state_at", self.state),
-                f"constexpr int max_blocks = {MAX_BLOCKS}; constexpr int line_words = {LINE};",
+                f"constexpr int max_blocks = {MAX_BLOCKS}; constexpr int line_words = {LINE}; "
+                f"constexpr int wait_words = {WAIT_WORDS};",
             ]
         )

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
@@ -43,11 +44,15 @@ def run(cfg: DictConfig) -> int:
 
 def report(sweep: "Sweep") -> "list[Row]":
     """Print what has been found, as tables or as JSON lines, and return its rows."""
+    from experiments.forecast import forecasts
     from experiments.rows import row_of
     from experiments.table import show_json, show_tables
 
     config, device = sweep.config, sweep.config.device
     rows = [row_of(sweep.records[index]) for index in sorted(sweep.records)]
+    if config.host:
+        known = forecasts(config, config.stacks, sweep.show)
+        rows = [replace(row, forecast=known.get(row.variant)) for row in rows]
     if config.json:
         show_json(rows)
     elif rows:

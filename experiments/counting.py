@@ -16,6 +16,7 @@ import numpy as np
 
 from common.catalog import ROOT
 from common.counters import FIELDS, Counts
+from common.errors import LabError
 from common.layout import Layout
 from common.model import STAGES
 from common.provenance import provenance
@@ -28,26 +29,35 @@ EVIDENCE = ROOT / "experiments" / "results"
 COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
 
 
+class Uncounted(LabError):
+    """Counts that are not known, where nothing may be counted."""
+
+
 class Ledger:
     """Counts that are known, and a host device for those that are not.
 
     store: where new ones are appended; the committed ones are read, too. kernels: the folder of compiled kernels.
-    on_count: is told the name of a stack that is going to be counted, and its grid.
+    on_count: is told the name of a stack that is going to be counted, and its grid; None: nothing may be counted.
     """
 
-    def __init__(self, store: Store, kernels: Path, on_count: Callable[[str, int], None]) -> None:
+    def __init__(self, store: Store, kernels: Path, on_count: Callable[[str, int], None] | None) -> None:
         self._store, self._kernels, self._on_count = store, kernels, on_count
         self._known: dict[str, Counts] | None = None
         self._weights: tuple[int, Any] | None = None
         self._device: Any = None
 
     def count(self, source: Source, blocks: int) -> Counts:
-        """Of one step of `source` at position 1 on a grid of `blocks`. Raises LabError where there is no g++."""
+        """Of one step of `source` at position 1 on a grid of `blocks`.
+
+        Raises Uncounted, and LabError where there is no g++.
+        """
         if self._known is None:
             stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), self._store]
             rows = [row for store in stores for row in store.rows() if row.get("kind") == KIND]
             self._known = {row["key"]: table(row["counts"]) for row in rows}
         name = key(source, blocks)
+        if name not in self._known and self._on_count is None:
+            raise Uncounted(f"{source.name} has no counts", "make them with experiment=counts")
         if name not in self._known:
             self._on_count(source.name, blocks)
             counts = self._known[name] = self._run(source, blocks)

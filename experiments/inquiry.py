@@ -29,10 +29,11 @@ TIME = "GPU time; the figures here are predictions from exact counts"
 
 @dataclass(frozen=True)
 class Inquiry:
-    """One experiment under way."""
+    """One experiment under way. may_count: whether counts that are not known may be made, by running the kernel."""
 
     config: RunConfig
     show: Progress
+    may_count: bool = True
 
     @property
     def options(self) -> Section:
@@ -45,6 +46,11 @@ class Inquiry:
     @property
     def model(self) -> Model:
         return self.config.model or self.lab.model
+
+    @cached_property
+    def left_out(self) -> list[str]:
+        """A line for each thing that was measured and enters no table, with the reason."""
+        return []
 
     @cached_property
     def store(self) -> Store:
@@ -60,7 +66,11 @@ class Inquiry:
     @cached_property
     def ledger(self) -> Ledger:
         folder = self.config.cache / "kernels"
-        return Ledger(self.store, folder, lambda name, blocks: self.show.begin(f"count {name} on {blocks} blocks"))
+
+        def tell(name: str, blocks: int) -> None:
+            self.show.begin(f"count {name} on {blocks} blocks")
+
+        return Ledger(self.store, folder, tell if self.may_count else None)
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
@@ -105,24 +115,37 @@ class Inquiry:
         return self.ledger.count(source, gpu.multiprocessors * source.blocks_per_sm)
 
     def measure(self, stacks: Sequence[Stack]) -> list[dict[str, Any]]:
-        """Validate and time each stack beside its parent on the GPU, each in a process of its own; their records.
+        """The record of each stack, timed beside its parent on the GPU.
 
-        Raises LabError where one did not pass: nothing that is wrong gets a time.
+        What did not pass has no latencies, and one that is implausible is taken out: `left_out` says which and why.
         """
+        return [self._plausible(record) for record in self.raced(stacks)]
+
+    def raced(self, stacks: Sequence[Stack]) -> list[dict[str, Any]]:
+        """Validate and time each stack, each in a process of its own. Raises LabError where timing is forbidden."""
         from experiments.sweep import prepare
 
         if self.config.timing is None:
             raise LabError("this experiment measures, and timing=none forbids it", "leave timing=none out")
         with prepare(replace(self.config, stacks=tuple(stacks)), self.show) as sweep:
             sweep.run()
-        found = [sweep.records[index] for index in range(len(stacks))]
-        for row in found:
-            if row["status"] != "PASSED":
-                raise LabError(f"{row['variant']}: {row['status']} {row['reason']}", "mend it, or leave it out")
-        return found
+        return [sweep.records[index] for index in range(len(stacks))]
+
+    def _plausible(self, record: dict[str, Any]) -> dict[str, Any]:
+        if record["status"] != "PASSED":
+            self.left_out.append(f"Left out: {record['variant']}, {record['status']}: {record['reason']}")
+        kept = []
+        for timed in record["latencies"]:
+            if timed["verdict"] == "IMPLAUSIBLE":
+                place = f"{record['variant']} at position {timed['position']}"
+                ceiling = f"{100 * timed['of_ceiling']:.0f} % of the read ceiling"
+                self.left_out.append(f"Left out: {place}, IMPLAUSIBLE: {ceiling}")
+            else:
+                kept.append(timed)
+        return record | {"latencies": kept}
 
 
 def microseconds(record: Mapping[str, Any], position: int) -> float:
-    """Median latency of a measured record at `position`; NaN where it was not timed."""
+    """Median latency of a measured record at `position`; NaN where it has none."""
     found = (timed for timed in record["latencies"] if timed["position"] == position)
     return next((1e6 * timed["seconds"]["median"] for timed in found), float("nan"))

@@ -41,6 +41,7 @@ class Mutant:
     stack   innermost first, on blocks of `threads`, with `knobs` where not the default
     expect  killed; equivalent: computes the same, and `reason` says why; survives: wrong, unnoticed, `reason` says why;
             thread: only ThreadSanitizer sees it
+    hangs   every launch of it on several blocks waits in vain
     """
 
     name: str
@@ -52,6 +53,7 @@ class Mutant:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     expect: str = "killed"
     reason: str = ""
+    hangs: bool = False
 
 
 def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
@@ -85,6 +87,7 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
         knobs=entry.get("knobs", {}),
         expect=entry.get("expect", "killed"),
         reason=entry.get("reason", ""),
+        hangs=entry.get("hangs", False),
     )
     if mutant.expect not in EXPECTATIONS or (mutant.expect != "killed" and not mutant.reason):
         raise LabError(f"mutant {mutant.name}: expect {mutant.expect}", "killed, or another one with a reason")

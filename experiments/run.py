@@ -68,13 +68,18 @@ class Case:
 
 
 def prepare(config: RunConfig, show: Progress) -> Lab:
-    """Store, weights and device. Raises LabError for what no stack could run without."""
+    """All that the steps need in one process. Raises LabError for what no stack could run without."""
+    store, (model, layout, packed) = gather(config, show)
+    return Lab(config, open_device(config), model, layout, packed, store, show)
+
+
+def gather(config: RunConfig, show: Progress) -> tuple[Store, tuple[Model, Layout, Packed]]:
+    """The store, and what `weights_of` gives. Raises LabError."""
     store = Store(config.results)
     store.check()
     show.note(f"device {config.device.name}: {config.device.why}; seed {config.seed}")
     show.begin(f"load weights: {config.weights}")
-    model, layout, packed = weights_of(config)
-    return Lab(config, open_device(config), model, layout, packed, store, show)
+    return store, weights_of(config)
 
 
 def weights_of(config: RunConfig) -> tuple[Model, Layout, Packed]:

@@ -110,21 +110,18 @@ def _children(pid: int) -> list[int]:
 
 def false_alarms(count: int, folder: Path, seed: int) -> list[str]:
     """Validate sound variants `count` times, each with fresh weights, inputs and schedules; one line per alarm."""
-    from omegaconf import OmegaConf
-
     from common.catalog import read_catalog
     from common.check import validate
-    from common.config import model_of
+    from common.config import read_model
     from common.devices.host import HostDevice
     from common.layout import Layout
     from common.scenarios import scenarios
-    from common.section import Section
     from common.source import build
     from common.stack import choose_stacks
     from common.weights import load
 
     rng, catalog = random.Random(seed), read_catalog()
-    model = model_of(Section(OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "model" / "tiny.yaml"))))
+    model = read_model("tiny")
     stacks = choose_stacks(catalog, "all", None, {}, 256)
     alarms = []
     for number in range(count):

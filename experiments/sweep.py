@@ -16,7 +16,7 @@ from common.stack import Stack
 from common.weights import Packed
 from experiments.isolate import Pool
 from experiments.progress import Progress
-from experiments.run import LARGE, Case, about, asked, findings, key_of, source_text, weights_of
+from experiments.run import LARGE, Case, about, asked, findings, gather, key_of, source_text
 from experiments.worker import packed as request
 
 STEPS = 4  # of each stack, shown in the progress
@@ -101,11 +101,7 @@ class Sweep:
 @contextmanager
 def prepare(config: RunConfig, show: Progress) -> Iterator[Sweep]:
     """Store, weights and workers, which end with the block. Raises LabError for what no stack could run without."""
-    store = Store(config.results)
-    store.check()
-    show.note(f"device {config.device.name}: {config.device.why}; seed {config.seed}")
-    show.begin(f"load weights: {config.weights}")
-    model, _, packed = weights_of(config)
+    store, (model, _, packed) = gather(config, show)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill`, or a queue that wants its machine back
     try:
         with Pool(request(config), places(config, model), config.timeout_s) as pool:

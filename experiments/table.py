@@ -13,12 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from common.stack import title
+from experiments.forecast import GPU, MODEL, POSITION, Forecast
 
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
 IMPLAUSIBLE = "IMPLAUSIBLE"
 PLAIN_WIDTH = 100  # columns where the output is no terminal
 COUNTS_ONLY = "Counts and facts, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
+PREDICTED = f"Predicted: a token of {MODEL} at position {POSITION}, from exact counts of it; see experiment=predict."
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Row:
     timed    by position, empty without a GPU; generation: of many tokens from position 0 on
     record   id in the store
     copied   bytes of weights a token by cp.async; prefetched: bytes asked for ahead of their load
+    forecast of its time, where there is no GPU to measure it
     """
 
     variant: str
@@ -76,6 +79,7 @@ class Row:
     record: str | None = None
     copied: int | None = None
     prefetched: int | None = None
+    forecast: Forecast | None = None
 
     @property
     def times(self) -> tuple[Timed, ...]:
@@ -114,6 +118,8 @@ def show_tables(rows: Sequence[Row], heading: str, device: str, console: Console
         console.print(Text(line), soft_wrap=True)
     if device == "host":
         console.print(Text(COUNTS_ONLY, style="italic"))
+        if any(row.forecast for row in sound):
+            console.print(Text(PREDICTED, style="italic"), soft_wrap=True)
 
 
 def _remarks(row: Row) -> Iterator[str]:
@@ -190,7 +196,14 @@ def _groups(rows: Sequence[Row]) -> list[list[_Column]]:
     positions = sorted({timed.position for row in rows for timed in row.timed})
     times = [_timing(position)[:: 1 if position == positions[0] else 3] for position in positions]
     speed = _Column("tokens/s", lambda row: _or_dash(row.generation, lambda timed: f"{1e6 / timed.latency:.0f}"))
-    return [group for group in (proof, counts, facts, *times, [speed] if positions else []) if group]
+    predicted = [
+        _Column("parent", lambda row: title(row.forecast.parent) if row.forecast else "-", "left"),
+        _Column(f"predicted us\n{GPU}", lambda row: _or_dash(row.forecast, lambda f: f"{f.microseconds:,.0f}")),
+        _Column("against\nparent", lambda row: _or_dash(row.forecast, lambda f: f"{100 * f.effect:+.1f} %")),
+    ]
+    if not any(row.forecast for row in rows):
+        predicted = []
+    return [group for group in (proof, counts, facts, *times, [speed] if positions else [], predicted) if group]
 
 
 def _timing(position: int) -> list[_Column]:

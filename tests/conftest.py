@@ -19,6 +19,19 @@ def seed(request: pytest.FixtureRequest) -> int:
     return value
 
 
+# Files are handed to the cores in this order: those that take minutes must not be the last ones left.
+LONGEST = ("test_mutants.py", "test_resume.py", "test_variants.py", "test_variant_facts.py", "test_check.py")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: a test that waits for a process leaves its core idle."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = (yield).get_result()

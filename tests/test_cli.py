@@ -16,6 +16,7 @@ from common.layout import Layout
 from common.model import Model
 from experiments import __main__ as experiments
 from experiments import generate
+from experiments.forecast import Forecast
 from experiments.progress import progress
 from experiments.table import COUNTS_ONLY, Fact, Row, Timed, show_json, show_tables
 
@@ -145,6 +146,16 @@ def test_a_host_table_says_that_it_shows_no_gpu_time(width):
     assert "not GPU time" in shown(width, False)
     assert "GPU time" not in shown(width, True)
     assert "us a token" not in shown(width, False)
+
+
+def test_a_prediction_is_called_one():
+    stream = io.StringIO()
+    row = Row("vec128", ("vec128",), "PASSED", forecast=Forecast(("head_split",), 1890.4, -0.125))
+    show_tables([row], "here", "host", Console(file=stream, width=200))
+    head, cells = (stream.getvalue().splitlines()[at] for at in (1, 4))
+    assert head.split("┃")[-2].split() == ["predicted", "us"]
+    assert [cell.strip() for cell in cells.split("│")[-3:]] == ["head_split", "1,890", "-12.5 %"]
+    assert "Predicted: a token of qwen3_0_6b at position 1" in stream.getvalue()
 
 
 def test_wide_tables_are_not_split_without_need():

@@ -6,6 +6,7 @@ from temporary_root import make_root
 from common import cli
 from common.cli import launch
 from common.config import RunConfig, resolve
+from common.records import Store
 
 
 @pytest.fixture(scope="module")
@@ -255,3 +256,14 @@ def test_an_interrupt_has_its_own_exit_code(root, capsys):
 
     assert launch(task, "config", [], root) == cli.INTERRUPTED
     assert capsys.readouterr().err.startswith("error: interrupted")
+
+
+def test_experiments_resume_unless_told_not_to(one, tmp_path):
+    """What they measured before is not measured again; a plain run begins anew."""
+    results = f"results={tmp_path}/r.jsonl"
+    Store(tmp_path / "r.jsonl").append({"kind": "run", "seed": 123})
+    assert not one("variant=baseline", results).resume
+    found = one("experiment=sync_cost", "device=host", results)
+    assert (found.resume, found.seed) == (True, 123)
+    assert not one("experiment=sync_cost", "device=host", "resume=false", results).resume
+    assert not one("experiment=validate", results).resume

@@ -21,9 +21,29 @@ class Measured(Inquiry):
 
     on_gpu = True
 
-    def measure(self, stacks) -> list[dict[str, Any]]:
-        positions = self.config.timing.at(self.model)
-        return [{"variant": stack.name, "latencies": [timed(stack, at) for at in positions]} for stack in stacks]
+    def raced(self, stacks) -> list[dict[str, Any]]:
+        return [self.record(stack) for stack in stacks]
+
+    def record(self, stack) -> dict[str, Any]:
+        latencies = [timed(stack, at) for at in self.config.timing.at(self.model)]
+        return {"variant": stack.name, "status": "PASSED", "reason": "", "latencies": latencies}
+
+
+class Faulty(Measured):
+    """vec128 did not pass, and megaqwen is faster than memory can be."""
+
+    def record(self, stack) -> dict[str, Any]:
+        record = super().record(stack)
+        if stack.name == "vec128":
+            return record | {"status": "MISMATCH", "reason": "stage down, layer 3", "latencies": []}
+        if stack.name == "megaqwen":
+            record["latencies"] = [entry | {"verdict": "IMPLAUSIBLE"} for entry in record["latencies"]]
+        return record
+
+
+class Unsound(Measured):
+    def record(self, stack) -> dict[str, Any]:
+        return super().record(stack) | {"status": "MISMATCH", "reason": "stage down, layer 3", "latencies": []}
 
 
 def timed(stack, position: int) -> dict[str, Any]:
@@ -43,12 +63,14 @@ def timed(stack, position: int) -> dict[str, Any]:
 def measured(tmp_path: Path):
     """measured(experiment, *overrides): its table, as a list of rows."""
 
-    def ask(experiment: str, *overrides: str, kind: type[Inquiry] = Measured) -> list[dict[str, Any]]:
+    def ask(experiment: str, *overrides: str, kind: type[Inquiry] = Measured, left_out=()) -> list[dict[str, Any]]:
         _register_resolvers(ROOT)
         argv = [f"experiment={experiment}", "device=host", f"results={tmp_path}/r.jsonl", *overrides]
         with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
             config = resolve(compose("config", argv))
-        outcome = find(experiment)(kind(config, Progress((tmp_path / "progress").open("w"))))
+        inquiry = kind(config, Progress((tmp_path / "progress").open("w")))
+        outcome = find(experiment)(inquiry)
+        assert inquiry.left_out == list(left_out)
         assert outcome.basis == MEASURED
         assert outcome.needs_gpu is None
         return outcome.table.to_dict("records")
@@ -64,6 +86,22 @@ def test_ablation_takes_effect_and_verdict_from_the_record(measured):
     assert table["baseline"]["verdict"] == "-"
     assert table["megaqwen - vec128"]["parent"] == "redundant_rmsnorm + l2_prefetch"
     assert table["megaqwen - vec128"]["effect %"] == pytest.approx(100 * (900 / 1000 - 1))
+
+
+def test_only_what_passed_and_is_plausible_enters_the_table(measured):
+    lines = [
+        "Left out: vec128, MISMATCH: stage down, layer 3",
+        "Left out: megaqwen at position 1, IMPLAUSIBLE: 50 % of the read ceiling",
+    ]
+    table = measured("ablation", "options.variants=[baseline,vec128,megaqwen]", kind=Faulty, left_out=lines)
+    names = [row["variant"] for row in table]
+    assert names[0] == "baseline"
+    assert not {"vec128", "megaqwen"} & set(names)
+
+
+def test_factorial_needs_every_subset(measured):
+    with pytest.raises(LabError, match=r"not every subset has a time: Left out: .*stage down"):
+        measured("factorial", "options.variants=[vec128,fused_head]", kind=Unsound)
 
 
 def test_positions_show_before_and_after(measured):
@@ -96,7 +134,7 @@ def test_factorial_refuses_variants_that_exclude_each_other(measured):
 
 def test_timing_cannot_be_left_out(measured):
     class Untimed(Measured):
-        measure = Inquiry.measure
+        raced = Inquiry.raced
 
     with pytest.raises(LabError, match="timing=none"):
         measured("positions", "timing=none", "~timing.ladder", kind=Untimed)

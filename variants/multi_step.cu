@@ -15,7 +15,7 @@ template <class Base> struct MultiStep : Base {
       Self::step(c);
       if (++done == steps) return;
       Self::template barrier<Stage::argmax>(c, 0); // the token is chosen, and nobody reads this step's results any more
-      c = begin(c.weights, c.cache, c.scratch, c.state, c.shared);
+      c = begin(c, c.shared);
     }
   }
 };

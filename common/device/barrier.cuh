@@ -4,19 +4,23 @@
 
 // Polls before a waiting block gives up: tens of seconds, where the longest stage takes milliseconds.
 constexpr unsigned spin_limit = 1u << 25;
+constexpr unsigned spin_grace = spin_limit / 16; // polls that those who wait too are given to say so
 
-// Polls until `done()`. A block that gives up says who it is and where it waits (state: report) and stops the kernel.
+// Leaves who waits where in `waits`, which outlives the kernel, and stops it.
+[[noreturn]] DEVICE void give_up(const Context &c, Stage stage, int layer) {
+  unsigned *mine = c.waits + wait_words * port::block();
+  mine[0] = 1 + static_cast<unsigned>(stage);
+  mine[1] = layer;
+  mine[2] = port::load_acquire(c.state + state_at::arrived);
+  mine[3] = port::load_acquire(c.state + state_at::epoch);
+  for (unsigned polls = 0; polls < spin_grace; ++polls) port::spin_pause();
+  port::trap();
+}
+
+// Polls until `done()`.
 template <class Done> DEVICE void spin_until(const Context &c, Stage stage, int layer, Done done) {
   for (unsigned polls = 0; !done(); ++polls) {
-    if (polls == spin_limit) {
-      unsigned *report = c.state + state_at::report;
-      report[1] = port::block();
-      report[2] = static_cast<unsigned>(stage);
-      report[3] = layer;
-      report[4] = port::load_acquire(c.state + state_at::arrived);
-      port::add_acq_rel(report, 1);
-      port::trap();
-    }
+    if (polls == spin_limit) give_up(c, stage, layer);
     port::spin_pause();
   }
 }

@@ -144,21 +144,19 @@ template <class Derived> struct Decode {
 };
 
 // What every block knows at the start of a step.
-DEVICE Context begin(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, void *shared) {
-  const int position = state[state_at::position];
-  return {weights, cache, scratch, state, shared, position, int(state[state_at::ids + position])};
+DEVICE Context begin(const Buffers &b, void *shared) {
+  const int position = b.state[state_at::position];
+  return {b, shared, position, int(b.state[state_at::ids + position])};
 }
 
 // The body of the kernel that decodes: one token, unless a variant keeps the loop over `steps` tokens on the device.
-template <class Kernel>
-DEVICE void run(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, void *shared, int steps) {
-  Kernel::decode(begin(weights, cache, scratch, state, shared), steps);
+template <class Kernel> DEVICE void run(const Buffers &b, void *shared, int steps) {
+  Kernel::decode(begin(b, shared), steps);
 }
 
 // The body of a kernel that does one stage of one layer.
-template <class Kernel, Stage S>
-DEVICE void run_stage(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, void *shared, int layer) {
+template <class Kernel, Stage S> DEVICE void run_stage(const Buffers &b, void *shared, int layer) {
   if (S == Stage::argmax && port::block() != 0)
     return; // block 0 chooses, and moves the position that others would read
-  Kernel::template perform<S>(begin(weights, cache, scratch, state, shared), layer);
+  Kernel::template perform<S>(begin(b, shared), layer);
 }

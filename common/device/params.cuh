@@ -5,11 +5,16 @@
 
 constexpr int block_warps = block_threads / 32;
 
-struct Context {
+// What a launch is given. `waits` has a line for each block, written only by one that gives up waiting (barrier.cuh).
+struct Buffers {
   const bf16 *weights;
   bf16 *cache;
   float *scratch;
   unsigned *state;
+  unsigned *waits;
+};
+
+struct Context : Buffers {
   void *shared;
   int position; // of the token this step decodes
   int token;

@@ -132,6 +132,7 @@ DEVICE unsigned long long exchange_relaxed(unsigned long long *word, unsigned lo
 }
 DEVICE void spin_pause() { __nanosleep(32); }
 [[noreturn]] DEVICE void trap() {
+  __threadfence_system(); // what was written for the host is there when the kernel is not
   asm volatile("trap;");
   __builtin_unreachable();
 }
@@ -153,17 +154,17 @@ template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_grou
 // The kernel that decodes `steps` tokens. Shared memory is one struct that every mixin may extend.
 #define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
   extern "C" __global__ void __launch_bounds__(Threads, BlocksPerSm)                                                   \
-      decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, int steps) {                           \
+      decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int steps) {          \
     __shared__ typename Kernel::Shared shared;                                                                         \
-    run<Kernel>(weights, cache, scratch, state, &shared, steps);                                                       \
+    run<Kernel>({weights, cache, scratch, state, waits}, &shared, steps);                                              \
   }
 
 // One kernel per stage instead: stage_<name>, which gets the layer.
 #define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
   extern "C" __global__ void __launch_bounds__(Threads)                                                                \
-      stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, int layer) {                        \
+      stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {       \
     __shared__ typename Kernel::Shared shared;                                                                         \
-    run_stage<Kernel, Stage::S>(weights, cache, scratch, state, &shared, layer);                                       \
+    run_stage<Kernel, Stage::S>({weights, cache, scratch, state, waits}, &shared, layer);                              \
   }
 
 #define STAGE_TABLE(Kernel, Threads, ...)

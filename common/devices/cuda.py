@@ -1,13 +1,15 @@
 """The CUDA device: CuPy compiles the text, and launches it only when the whole grid can be on the GPU at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from common.counters import Counts
+from common.devices.waiting import raise_if_gave_up
 from common.errors import CompileError, Crashed, Refused
-from common.layout import MAX_BLOCKS, Layout
+from common.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model import STAGES
 from common.nvrtc import options
 from common.source import Source, launches
@@ -108,16 +110,20 @@ class CudaSession:
     """One kernel and its buffers on a GPU; the verbs are those of common.devices.Session."""
 
     def __init__(self, cupy: Any, program: CudaProgram, layout: Layout, weights: Any, blocks: int) -> None:
+        from cupyx import zeros_pinned as pinned
+
         self.layout, self.blocks = layout, blocks
         self._cupy, self._program, self._weights = cupy, program, weights
         self._cache = cupy.empty(layout.cache.size, cupy.int16)
         self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
         self._state = cupy.empty(layout.state_size, cupy.int32)
+        self._waits = torch.from_numpy(pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))  # host memory: outlives a trap
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._graph: Any = None
         self._start = self._position = 0
 
     def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
+        self._waits.zero_()
         history = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
@@ -130,26 +136,24 @@ class CudaSession:
 
     def run(self, steps: int = 1) -> None:
         self.layout.check_room(self._position, steps)
-        with self._stream:
+        with self._finished():
             self._queue(steps)
-        self._wait()
 
     def time(self, steps: int, repeats: int) -> list[float]:
         """Seconds per step of `repeats` runs of `steps` queued steps, each from the position given to `reset` on.
 
         By CUDA events. All runs are queued before the first is waited for; in between only the position word is put
-        back, on the device. Raises Crashed.
+        back, on the device. Raises Hung and Crashed.
         """
         self.layout.check_room(self._start, steps)
         events = [(self._cupy.cuda.Event(), self._cupy.cuda.Event()) for _ in range(repeats)]
         at = self.layout.state["position"].offset
-        with self._stream:
+        with self._finished():
             for start, stop in events:
                 self._state[at : at + 1] = self._start
                 start.record()
                 self._queue(steps)
                 stop.record()
-        self._wait()
         self._position = self._start + steps
         return [self._cupy.cuda.get_elapsed_time(start, stop) / 1e3 / steps for start, stop in events]
 
@@ -184,7 +188,8 @@ class CudaSession:
 
     def _launch(self, kernel: Any, last: int) -> None:
         """`last` is the kernel's last argument: tokens to decode, or the layer of a stage."""
-        buffers = (self._weights, self._cache, self._scratch, self._state)
+        waits = self._cupy.uint64(self._waits.data_ptr())
+        buffers = (self._weights, self._cache, self._scratch, self._state, waits)
         kernel((self.blocks,), (self._program.source.threads,), (*buffers, self._cupy.int32(last)))
 
     def _launch_stages(self) -> None:
@@ -197,11 +202,20 @@ class CudaSession:
         self._launch_stages()
         return self._stream.end_capture()
 
-    def _wait(self) -> None:
-        """Wait for the queue; a trap or a fault shows up here, and no later launch in this process can succeed."""
+    @contextmanager
+    def _finished(self) -> Iterator[None]:
+        """Queue on the session's stream, then wait for it.
+
+        Raises Hung when a barrier gave up, else Crashed for a trap or a fault; no later launch in this process can
+        succeed then.
+        """
+        cuda = self._cupy.cuda
         try:
+            with self._stream:
+                yield
             self._stream.synchronize()
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            raise_if_gave_up(self._waits, self.blocks)
             raise Crashed(
                 f"{self._program.source.name} failed on the GPU: {error}",
                 "run it with device=host, which names the place",

@@ -17,8 +17,9 @@ import torch
 
 from common.counters import FIELDS, Counts
 from common.devices.compiler import Compiler
+from common.devices.waiting import raise_if_gave_up
 from common.errors import Crashed, Hung, Refused
-from common.layout import MAX_BLOCKS, Layout
+from common.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model import STAGES
 from common.source import Source, launches
 
@@ -35,7 +36,7 @@ class _Launch(ctypes.Structure):
     """`host::Launch` of common/host/machine.hpp."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state")),
+        *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state", "waits")),
         *((name, ctypes.c_int) for name in ("steps", "stage", "layer", "blocks")),
         ("workers", ctypes.c_int),
         ("seed", ctypes.c_uint64),
@@ -78,14 +79,22 @@ class HostDevice:
     seed: of the order in which lanes, warps and blocks run; each launch of a session draws the next order from it.
     workers: blocks that run at the same time; None takes one for small models, where every run is then a function of
     the seed, and all cores for models of over 10 million weights. timeout: seconds until a launch that never waits is
-    given up (one that waits in vain is found out at once). cache: the folder of compiled kernels.
+    given up (one that waits in vain is found out at once). cache: the folder of compiled kernels. flags: for g++, to
+    come after those of common/devices/compiler.py.
     """
 
     name = "host"
     buffer = Guarded  # what sessions keep their data in
 
-    def __init__(self, cache: Path, seed: int = 0, workers: int | None = None, timeout: float = 120.0) -> None:
-        self.seed, self.workers, self.timeout = seed, workers, timeout
+    def __init__(
+        self,
+        cache: Path,
+        seed: int = 0,
+        workers: int | None = None,
+        timeout: float = 120.0,
+        flags: tuple[str, ...] = (),
+    ) -> None:
+        self.seed, self.workers, self.timeout, self._flags = seed, workers, timeout, flags
         self._compiler = Compiler(cache)
         self._weights: tuple[torch.Tensor, Guarded] | None = None
 
@@ -98,7 +107,7 @@ class HostDevice:
 
     def compile(self, source: Source) -> HostProgram:
         """Compiled once per text, compiler and CPU. Raises CompileError."""
-        objects = [self._compiler.kernel(source.text), *map(self._compiler.runtime, UNITS)]
+        objects = [self._compiler.kernel(source.text, *self._flags), *map(self._compiler.runtime, UNITS)]
         return HostProgram(source, self._compiler.link(objects, ".so"))
 
     def session(
@@ -139,6 +148,7 @@ class HostSession:
             "cache": buffer(layout.cache.size, torch.bfloat16),
             "scratch": buffer(layout.scratch_size, torch.float32),
             "state": buffer(layout.state_size, torch.int32),
+            "waits": buffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
         }
         self._counts = buffer(len(STAGES) * len(FIELDS), torch.int64)
         self._ran = False
@@ -151,6 +161,7 @@ class HostSession:
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
         self._buffers["scratch"].tensor.fill_(torch.nan)
+        self._buffers["waits"].tensor.zero_()
         self._buffers["state"].tensor.copy_(self.layout.initial_state(ids, position, forced))
         self._position = position
 
@@ -237,6 +248,7 @@ class HostSession:
         if status == TIMED_OUT:
             raise Hung(f"still running after {self._timeout:g} s", "see the report, or raise device.timeout_s", report)
         if status == TRAPPED:
+            raise_if_gave_up(self._buffers["waits"].tensor, self.blocks)
             raise Crashed(f"the kernel trapped: {report}", "see the place it names")
         if status == CORRUPTED:
             raise Crashed(report, "look for an index beyond the struct Shared")

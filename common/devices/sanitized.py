@@ -53,7 +53,7 @@ class SanitizedDevice(HostDevice):
         """Compiled once per text, compiler and CPU. Raises CompileError."""
         build = self._compiler
         runtime = [build.runtime(unit, TOLD) for unit in (*UNITS, "runner.cpp")]
-        objects = [build.kernel(source.text, INSTRUMENT, TOLD), *runtime]
+        objects = [build.kernel(source.text, INSTRUMENT, TOLD, *self._flags), *runtime]
         try:
             return HostProgram(source, build.link(objects, ".exe", INSTRUMENT))
         except CompileError as error:

@@ -39,7 +39,7 @@ extern thread_local Thread *current;
 struct Launch {
   uint16_t *weights, *cache;
   float *scratch;
-  uint32_t *state;
+  uint32_t *state, *waits;
   int steps;           // tokens to decode in this launch
   int stage, layer;    // what to do, for a kernel that does one stage at a time
   int blocks, workers; // workers: how many blocks run at the same time

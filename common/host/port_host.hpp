@@ -131,12 +131,12 @@ template <int Newest> inline void copy_wait() { host::copy_wait(Newest); }
 } // namespace port
 
 #define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
-  HOST_ENTRY(Kernel, Threads, run<Kernel>(l.weights, l.cache, l.scratch, l.state, shared, l.steps))
+  HOST_ENTRY(Kernel, Threads, run<Kernel>({l.weights, l.cache, l.scratch, l.state, l.waits}, shared, l.steps))
 
 // The twelve stages share one entry; the launch says which of them it is.
 #define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
   inline void stage_##S(const host::Launch &l, void *shared) {                                                         \
-    run_stage<Kernel, Stage::S>(l.weights, l.cache, l.scratch, l.state, shared, l.layer);                              \
+    run_stage<Kernel, Stage::S>({l.weights, l.cache, l.scratch, l.state, l.waits}, shared, l.layer);                   \
   }
 #define STAGE_TABLE(Kernel, Threads, ...)                                                                              \
   constexpr void (*stage_table[])(const host::Launch &, void *) = {__VA_ARGS__};                                       \

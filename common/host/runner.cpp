@@ -1,7 +1,7 @@
 // A kernel as a program of its own, for builds that cannot be loaded into another (ThreadSanitizer): it maps its
 // buffers from descriptors it inherits, does the launches it is told, and leaves with the status of the last.
 //
-//   runner WEIGHTS CACHE SCRATCH STATE COUNTS GUARD BLOCKS WORKERS TIMEOUT    (descriptors, then bytes, blocks,
+//   runner WEIGHTS CACHE SCRATCH STATE WAITS COUNTS GUARD BLOCKS WORKERS TIMEOUT    (descriptors, then bytes, blocks,
 //   seconds)
 //
 // Standard input names the launches, one a line: steps, stage, layer, seed. A report of the runtime goes to standard
@@ -37,20 +37,21 @@ extern "C" void __tsan_on_report(void *) {
 }
 
 int main(int, char **argument) {
-  char *buffers[5];
-  for (int i = 0; i < 5; ++i)
+  char *buffers[6];
+  for (int i = 0; i < 6; ++i)
     if ((buffers[i] = map(argument[1 + i])) == nullptr) return perror("cannot map a buffer"), 127;
-  const long guard = atol(argument[6]);
+  const long guard = atol(argument[7]);
   static char report[1 << 16];
   host::Launch launch{};
   launch.weights = reinterpret_cast<uint16_t *>(buffers[0] + guard);
   launch.cache = reinterpret_cast<uint16_t *>(buffers[1] + guard);
   launch.scratch = reinterpret_cast<float *>(buffers[2] + guard);
   launch.state = reinterpret_cast<uint32_t *>(buffers[3] + guard);
-  launch.counts = reinterpret_cast<host::Counts *>(buffers[4] + guard);
-  launch.blocks = atoi(argument[7]);
-  launch.workers = atoi(argument[8]);
-  launch.timeout = atof(argument[9]);
+  launch.waits = reinterpret_cast<uint32_t *>(buffers[4] + guard);
+  launch.counts = reinterpret_cast<host::Counts *>(buffers[5] + guard);
+  launch.blocks = atoi(argument[8]);
+  launch.workers = atoi(argument[9]);
+  launch.timeout = atof(argument[10]);
   launch.report = report;
   launch.report_size = sizeof report;
   int status = 0;

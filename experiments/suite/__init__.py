@@ -1,6 +1,7 @@
 """Experiments: each module here is one, and answers its question in `ask(inquiry)`; conf/experiment/ has their yaml."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def answer(config: RunConfig) -> int:
         inquiry.store.check()
         bar.begin(f"experiment {config.task}, seed {config.seed}")
         outcome = ask(inquiry)
+    outcome = replace(outcome, notes=(*outcome.notes, *inquiry.left_out))
     about = {
         "model": config.model,
         "weights": Path(config.weights).name,

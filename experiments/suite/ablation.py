@@ -78,7 +78,9 @@ def measured(inquiry: Inquiry, stacks: list[Stack], position: int) -> list[dict[
     """Time of each stack, and its effect with interval and verdict."""
     rows = []
     for stack, record in zip(stacks, inquiry.measure(stacks), strict=True):
-        timed = next(found for found in record["latencies"] if found["position"] == position)
+        timed = next((found for found in record["latencies"] if found["position"] == position), None)
+        if timed is None:
+            continue
         pair = timed["comparison"] or {"effect": float("nan"), "low": float("nan"), "high": float("nan")}
         rows.append(
             {

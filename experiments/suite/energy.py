@@ -30,12 +30,13 @@ def ask(inquiry: Inquiry) -> Outcome:
         raise LabError(
             "NVML reports no power of this GPU", "install nvidia-ml-py, and a driver that lets it read power"
         )
-    inquiry.measure(inquiry.config.stacks)  # nothing that is wrong gets a figure
+    records = inquiry.measure(inquiry.config.stacks)  # nothing that is wrong gets a figure
+    sound = [stack for stack, record in zip(inquiry.config.stacks, records, strict=True) if record["latencies"]]
     seconds = inquiry.options.number("seconds")
     time.sleep(SETTLE)
     idle = [power for _, power in _sample(gpu, lambda: time.sleep(seconds))]
     rows = [{"variant": "idle", "average W": float(np.mean(idle)), "peak W": max(idle)}]
-    for stack in inquiry.config.stacks:
+    for stack in sound:
         inquiry.show.begin(f"energy of {stack.name}")
         with closing(open_stack(inquiry, stack)) as session:
             rows.append({"variant": stack.name, **_decode(inquiry, session, gpu, seconds)})

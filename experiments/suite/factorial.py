@@ -28,6 +28,8 @@ def ask(inquiry: Inquiry) -> Outcome:
     stacks = legal(inquiry, names)
     if inquiry.on_gpu:
         found = [microseconds(record, position) for record in inquiry.measure(stacks)]
+        if inquiry.left_out:
+            raise LabError(f"not every subset has a time: {inquiry.left_out[0]}", "mend it, or leave the variant out")
     else:
         gpu = inquiry.gpu(inquiry.options.text("gpu"))
         found = [1e6 * inquiry.predict(one.variants, one.knobs, gpu, position).seconds for one in stacks]

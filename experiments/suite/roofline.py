@@ -1,5 +1,6 @@
 """How fast memory is by three ways to use it, what each stage must read, and where every variant stands below that."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ def _variants(inquiry: Inquiry, position: int) -> list[dict[str, Any]]:
     rows = []
     for record in inquiry.measure([inquiry.stack(name) for name in names]):
         time = microseconds(record, position)
+        if math.isnan(time):
+            continue
         rows.append(
             {"kind": "variant", "what": record["variant"], "MB": size / 1e6, "us": time, "GB/s": size / time / 1e3}
         )

@@ -208,7 +208,7 @@ def test_counts_are_exact(launch):
     assert set(counts.as_dict()) == {"qkv", "down"}
 
 
-ORDER = """float mine = float(__atomic_fetch_add(c.state + state_at::report, 1, __ATOMIC_SEQ_CST));
+ORDER = """float mine = float(__atomic_fetch_add(c.state + state_at::token, 1, __ATOMIC_SEQ_CST));
     out[port::block() * 64 + port::thread()] = mine; port::block_barrier();"""
 
 

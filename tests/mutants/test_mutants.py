@@ -86,7 +86,7 @@ def found(host_cache) -> tuple[list[Found], int]:
     """Every mutant judged once, with a fresh seed; without ThreadSanitizer, all but those that only it can see."""
     seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
     mutants = MUTANTS if sees_races(host_cache) else [m for m in MUTANTS if m.expect != "thread"]
-    return judge_all(mutants, seed, host_cache, processes=2), seed
+    return judge_all(mutants, seed, host_cache, processes=os.cpu_count() or 1), seed
 
 
 def sees_races(cache: Path) -> bool:

@@ -1,0 +1,38 @@
+"""What a run without a GPU can say of time: each stack beside its parent, predicted from counts that are known."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from common.catalog import ROOT
+from common.config import RunConfig, read_model
+from common.stack import Stack
+from experiments.counting import Uncounted
+from experiments.inquiry import Inquiry
+from experiments.progress import Progress
+
+MODEL, GPU, POSITION = "qwen3_0_6b", "rtx3090", 1  # what most is published of
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A predicted decode step. microseconds: of one token; effect: its change against the parent, -0.1 is 10 % less."""
+
+    parent: tuple[str, ...]
+    microseconds: float
+    effect: float
+
+
+def forecasts(config: RunConfig, stacks: Iterable[Stack], show: Progress) -> dict[str, Forecast]:
+    """By the stack's name: of MODEL at POSITION on GPU. A stack without known counts is left out: it takes a minute."""
+    inquiry = Inquiry(replace(config, model=read_model(MODEL, ROOT)), show, may_count=False)
+    gpu, found = inquiry.gpu(GPU), {}
+    for stack in stacks:
+        try:
+            own, parent = (
+                inquiry.predict(variants, stack.knobs, gpu, POSITION).seconds
+                for variants in (stack.variants, stack.parent)
+            )
+        except Uncounted:
+            continue
+        found[stack.name] = Forecast(stack.parent, 1e6 * own, own / parent - 1)
+    return found
