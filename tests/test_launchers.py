@@ -1,0 +1,44 @@
+"""Sweeps over several jobs by submitit: on this machine for real, and what a SLURM cluster would be asked for."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from common.catalog import ROOT
+from common.records import Store
+
+SWEEP = ["device=host", "model=tiny", "timing=none", "archs=[]", "validate.quick=true"]
+
+
+@pytest.fixture
+def sweep(host_cache, tmp_path):
+    def run(flag: str, *argv: str) -> subprocess.CompletedProcess[str]:
+        folders = [f"results={tmp_path}/records.jsonl", f"cache={host_cache}", f"hydra.sweep.dir={tmp_path}/jobs"]
+        command = [sys.executable, "-m", "experiments", flag, *SWEEP, *folders, *argv]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+
+    return run
+
+
+@pytest.mark.host
+def test_records_of_all_jobs_come_together(sweep, tmp_path, seed):
+    """Each job is a process of its own; afterwards resume=true shows what they recorded, and runs nothing."""
+    argv = ["variant=baseline,atomic_barrier", f"seed={seed}"]
+    done = sweep("-m", "hydra/launcher=local_jobs", *argv)
+    assert done.returncode == 0, done.stderr
+    rows = Store(tmp_path / "records.jsonl").rows()
+    assert {row["variant"]: row["status"] for row in rows} == {"baseline": "PASSED", "atomic_barrier": "PASSED"}
+    shown = sweep("-m", "resume=true", *argv)
+    assert (shown.returncode, Store(tmp_path / "records.jsonl").rows()) == (0, rows), shown.stderr
+    assert all(row["id"] in shown.stderr and row["variant"] in shown.stdout for row in rows)
+
+
+def test_a_cluster_gives_each_job_one_gpu(sweep):
+    """Without SLURM at hand: what would be asked for."""
+    done = sweep("--cfg=hydra", "hydra/launcher=gpu_slurm", "hydra.launcher.partition=fast")
+    launcher = yaml.safe_load(done.stdout)["hydra"]["launcher"]
+    assert launcher["_target_"].endswith("SlurmLauncher")
+    assert (launcher["gres"], launcher["tasks_per_node"], launcher["nodes"]) == ("gpu:1", 1, 1)
+    assert launcher["partition"] == "fast"
