@@ -243,3 +243,12 @@ def test_what_is_committed_parses():
         assert reader.open == []
     for path in (ROOT / RESULTS).glob("*.jsonl"):
         assert all(json.loads(line)["id"] for line in path.read_text().splitlines() if line.strip()), path
+
+
+def test_every_entry_of_the_journal_is_whole():
+    """Why it was asked, what was changed, a table, how to read it, the verdict, and what was learned."""
+    entries = re.split(r"^## (?=\d+\. )", (ROOT / "DEVLOG.md").read_text(), flags=re.MULTILINE)[1:]
+    assert len(entries) > 20
+    for entry in entries:
+        for part in ("**Why.**", "**What.**", "<!-- generated:", "**Reading.**", "**Verdict.**", "**Learned.**"):
+            assert part in entry, (entry.partition("\n")[0], part)
