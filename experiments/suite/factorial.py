@@ -62,7 +62,8 @@ def analysis(names: tuple[str, ...], times: Times) -> list[dict[str, Any]]:
     rows += [{"kind": "effect", "variants": name, "us": main_effect(name, times)} for name in names]
     for a, b in combinations(names, 2):
         if (both := interaction(a, b, times)) is not None:
-            rows.append({"kind": "pair", "variants": f"{a} x {b}", "us": round(both, 6) + 0.0})  # sums of floats end near 0, or -0
+            both = round(both, 6) + 0.0  # sums of floats end near 0, or -0
+            rows.append({"kind": "pair", "variants": f"{a} x {b}", "us": both})
     shares = shapley(names, times)
     total = sum(shares.values())
     rows += [
