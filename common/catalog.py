@@ -131,10 +131,11 @@ def read_catalog(root: Path = ROOT) -> Catalog:
 
 
 def _config_keys(root: Path) -> frozenset[str]:
-    """Top-level keys of conf/config.yaml and the groups beside it."""
+    """Top-level keys of conf/config.yaml and the groups that its defaults list names."""
     conf = root / "conf"
-    keys = OmegaConf.load(conf / "config.yaml").keys() - {"defaults", "hydra"}
-    return frozenset(map(str, keys)) | {path.name for path in conf.iterdir() if path.is_dir()}
+    top = OmegaConf.load(conf / "config.yaml")
+    groups = (str(group) for entry in top.defaults if not isinstance(entry, str) for group in entry)
+    return frozenset(map(str, top.keys() - {"defaults", "hydra"})) | {group for group in groups if " " not in group}
 
 
 class _Entry:

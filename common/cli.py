@@ -142,7 +142,9 @@ def _explain(error: Exception, config_name: str, arguments: Sequence[str], root:
 
 def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
     """The error for `timing.stpes=3`: the keys beside it under the groups that were chosen, the closest first."""
-    groups = {path.name for path in (root / "conf").iterdir() if path.is_dir()}
+    groups = {path.name for path in (root / "conf").iterdir() if path.is_dir()} - {key}
+    if key == "gpu":
+        return LabError("gpu= chooses nothing by itself", "give options.gpu=NAME to an experiment that predicts")
     chosen = [argument for argument in arguments if argument.partition("=")[0] in groups and "," not in argument]
     with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
         config = compose(config_name, chosen)
