@@ -38,6 +38,13 @@ class Gpu:
         except pynvml.NVMLError:
             return None
 
+    @classmethod
+    def current(cls) -> "Gpu | None":
+        """The GPU that CuPy uses in this process: CUDA_VISIBLE_DEVICES changes CUDA's numbers and not NVML's."""
+        from cupy.cuda import Device
+
+        return cls.find(Device().pci_bus_id)
+
     def facts(self) -> dict[str, Any]:
         """Name, driver and limits: what does not change during a run. No serial number, and no uuid."""
         import pynvml as nvml

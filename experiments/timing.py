@@ -43,7 +43,7 @@ def race(
         def on_round(done: int, most: int) -> None:
             on_detail(f"position {position}, round {done} of at most {most}")
 
-        return measure(contenders, layout.model, position, steps, timing, _ceiling(), _gpu(), on_round)[-1]
+        return measure(contenders, layout.model, position, steps, timing, _ceiling(), Gpu.current(), on_round)[-1]
 
     return [run(position, timing.steps) for position in timing.at(layout.model)], run(0, timing.tokens)
 
@@ -81,10 +81,3 @@ def _start(layout: Layout, position: int, seed: int) -> tuple[list[int], torch.T
 def _ceiling() -> Ceiling:
     """The read-only bandwidth of this GPU, measured once a run."""
     return read_ceiling()
-
-
-def _gpu() -> Gpu | None:
-    """The GPU of this process as NVML knows it: CUDA_VISIBLE_DEVICES changes CUDA's numbers and not NVML's."""
-    from cupy.cuda import Device
-
-    return Gpu.find(Device().pci_bus_id)

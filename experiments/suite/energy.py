@@ -25,7 +25,7 @@ def ask(inquiry: Inquiry) -> Outcome:
     """A row for each stack of the run. Without a GPU: at most, the board's limit times the predicted time."""
     if not inquiry.on_gpu:
         return _bound(inquiry)
-    gpu = Gpu.find()
+    gpu = Gpu.current()
     if gpu is None or gpu.reading()["power_w"] is None:
         raise LabError(
             "NVML reports no power of this GPU", "install nvidia-ml-py, and a driver that lets it read power"

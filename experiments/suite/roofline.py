@@ -31,20 +31,20 @@ NOTES = (
 def ask(inquiry: Inquiry) -> Outcome:
     """Rows of probes, of stages, and of variants; bytes everywhere, times where there is a GPU."""
     position = inquiry.options.whole("position", low=0)
-    rows = _probes() if inquiry.on_gpu else []
-    rows += _stages(inquiry, position)
+    stages = _stages(inquiry, position)
     if inquiry.on_gpu:
-        rows += _variants(inquiry, position)
+        variants = _variants(inquiry, position)  # first: the probes make this process another one on the GPU
+        rows = [*_probes(), *stages, *variants]
         best = max(row["GB/s"] for row in rows if row["kind"] == "probe" and row["what"].startswith("read"))
         for row in rows:
             row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
         return Outcome("roofline", QUESTION, pd.DataFrame(rows), MEASURED, NOTES, keys=2)
     gpu = inquiry.gpu(inquiry.options.text("gpu"))
-    for row in rows:
+    for row in stages:
         row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
         row[f"us at read rate, {gpu.name}"] = row["MB"] * 1e6 / gpu.read_rate * 1e6
     return Outcome(
-        "roofline", QUESTION, pd.DataFrame(rows), COUNTED, NOTES, "bandwidths, and the place of each variant", 2
+        "roofline", QUESTION, pd.DataFrame(stages), COUNTED, NOTES, "bandwidths, and the place of each variant", 2
     )
 
 
