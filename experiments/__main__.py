@@ -44,7 +44,7 @@ def run(cfg: DictConfig) -> int:
 
 def report(sweep: "Sweep") -> "list[Row]":
     """Print what has been found, as tables or as JSON lines, and return its rows."""
-    from experiments.forecast import forecasts
+    from experiments.prediction.forecast import forecasts
     from experiments.rows import row_of
     from experiments.table import show_json, show_tables
 

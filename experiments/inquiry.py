@@ -14,9 +14,9 @@ from common.records import Store
 from common.section import Section
 from common.source import Source, build
 from common.stack import Stack, check_stack, choose_stacks
-from experiments import gpus
-from experiments.counting import EVIDENCE, Ledger
-from experiments.prediction import Prediction, predict
+from experiments.prediction import gpus
+from experiments.prediction.counting import EVIDENCE, Ledger
+from experiments.prediction.model import Prediction, predict
 from experiments.progress import Progress
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """What an experiment found: one question, one table, and what it could not answer here; shown, and kept as a record."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,15 @@ def keep(outcome: Outcome, store: Store, about: Mapping[str, Any]) -> str:
 def rows(table: "DataFrame") -> list[dict[str, Any]]:
     """The table as a list of {column: value}, with None for a missing figure and Python's own numbers."""
     return [{str(name): _plain(value) for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def tell(outcome: Outcome, as_json: bool) -> None:
+    """Print the rows of the table as JSON lines, or all of it for people."""
+    if as_json:
+        for row in rows(outcome.table):
+            print(json.dumps(row))
+    else:
+        show(outcome)
 
 
 def show(outcome: Outcome, console: "Console | None" = None) -> None:

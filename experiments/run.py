@@ -27,10 +27,10 @@ from common.stack import Stack
 from common.verdict import Verdict
 from common.weights import Packed, load
 from experiments.facts import inspect
-from experiments.measure import Measurement
 from experiments.progress import Progress
 from experiments.rows import row_of
 from experiments.table import Row
+from experiments.timing.measure import Measurement
 
 STATUS = {CompileError: "COMPILE_ERROR", Hung: "HUNG", OutOfMemory: "OOM", Crashed: "CRASHED", Refused: "REFUSED"}
 LARGE = 10_000_000  # matrix weights from which a step on the host device, and its reference, takes seconds
@@ -182,7 +182,7 @@ def measure_stack(lab: Lab, case: Case) -> Case:
 
 @_step("measure")
 def _race(lab: Lab, case: Case) -> Case:
-    from experiments.timing import Racer, race
+    from experiments.timing.race import Racer, race
 
     stack, parent = case.stack, lab.device.compile(source_of(lab, case.stack.parent, case.stack))
     with closing(open_session(lab, case.program)) as child, closing(open_session(lab, parent)) as base:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from common.stack import title
-from experiments.forecast import GPU, MODEL, POSITION, Forecast
+from experiments.prediction.forecast import GPU, MODEL, POSITION, Forecast
 
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")

@@ -16,7 +16,7 @@ from common.layout import Layout
 from common.model import Model
 from experiments import __main__ as experiments
 from experiments import generate
-from experiments.forecast import Forecast
+from experiments.prediction.forecast import Forecast
 from experiments.progress import progress
 from experiments.table import COUNTS_ONLY, Fact, Row, Timed, show_json, show_tables
 

@@ -19,11 +19,11 @@ from common.nvrtc import compile_cubin
 from common.records import Store
 from common.sass import resources
 from common.source import build
-from experiments import gpus
 from experiments.contributions import interaction, main_effect, shapley, subsets
-from experiments.counting import key, table
 from experiments.outcome import COUNTED, Outcome, cell, keep, rows
-from experiments.prediction import grid_barriers, predict
+from experiments.prediction import gpus
+from experiments.prediction.counting import key, table
+from experiments.prediction.model import grid_barriers, predict
 from experiments.suite import find, names
 from experiments.suite.energy import joules
 from experiments.suite.factorial import analysis

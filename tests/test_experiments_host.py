@@ -17,8 +17,8 @@ from common.records import Store
 from common.source import build
 from common.weights import load
 from experiments.__main__ import main
-from experiments.counting import POSITION, Ledger
-from experiments.prediction import grid_barriers
+from experiments.prediction.counting import POSITION, Ledger
+from experiments.prediction.model import grid_barriers
 from experiments.suite import names
 
 pytestmark = pytest.mark.host
@@ -108,8 +108,8 @@ def test_rivals_agree_on_ids(ask, host_cache: Path, tiny: Model, seed):
 
 
 def test_torch_step_equals_transformers(host_cache: Path, tiny: Model, seed):
-    from experiments.torch_step import TorchStep
-    from experiments.transformers_model import qwen3
+    from experiments.rivals.torch_step import TorchStep
+    from experiments.rivals.transformers_model import qwen3
 
     model, layout, packed = load("synthetic", tiny, None, host_cache, seed)
     step = TorchStep(model, layout, packed.flat.float(), 16)

@@ -10,10 +10,10 @@ from common.catalog import ROOT
 from common.cli import _register_resolvers
 from common.config import resolve
 from common.model import Model
-from experiments import forecast
-from experiments.counting import Ledger, Uncounted
-from experiments.forecast import forecasts
 from experiments.inquiry import Inquiry
+from experiments.prediction import forecast
+from experiments.prediction.counting import Ledger, Uncounted
+from experiments.prediction.forecast import forecasts
 from experiments.progress import Progress
 
 SMALL = Model("small", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)

@@ -9,8 +9,8 @@ import pytest
 from common.config import Timing
 from common.errors import LabError
 from common.model import Model
-from experiments.bandwidth import Ceiling
-from experiments.measure import REPEATS, Contender, Measurement, measure
+from experiments.timing.bandwidth import Ceiling
+from experiments.timing.measure import REPEATS, Contender, Measurement, measure
 
 MODEL = Model("made_up", 64, 128, 2, 4, 2, 16, 256, 512, 1e6, 1e-6, True)
 TIMING = Timing(warmup=20, steps=8, rounds=12, max_rounds=60, interval=0.5, tokens=32, positions=None, ladder=(1, 10))

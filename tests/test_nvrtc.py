@@ -7,7 +7,7 @@ import pytest
 
 from common import nvrtc, sass
 from common.errors import CompileError, LabError
-from experiments.bandwidth import TEXT as BANDWIDTH
+from experiments.timing.bandwidth import TEXT as BANDWIDTH
 
 KERNELS = r"""
 #line 1 "made/up.cu"

@@ -3,7 +3,7 @@
 import pytest
 from faulty_root import make_root, results, rows, start
 
-from experiments.soak import kills
+from experiments.soak.kills import kills
 
 pytestmark = pytest.mark.host
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from experiments.malformed import faults
-from experiments.soak import Killed, false_alarms, main, outcome
+from experiments.soak.__main__ import main, outcome
+from experiments.soak.alarms import false_alarms
+from experiments.soak.kills import Killed
+from experiments.soak.malformed import faults
 
 
 @pytest.mark.host

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from experiments.statistics import (
+from experiments.timing.statistics import (
     LEAST_EFFECT,
     SHOWN_CONFIDENCE,
     compare,

@@ -11,7 +11,7 @@ from common.counters import DATA, WIDTHS
 from common.errors import LabError
 from common.records import Store
 from common.stack import choose_stacks
-from experiments.counting import KIND
+from experiments.prediction.counting import KIND
 
 Record = dict[str, Any]
 Pair = tuple[Record | None, Record | None]  # of a stack and of its parent

@@ -8,7 +8,7 @@ from pathlib import Path
 from common.config import RunConfig
 from common.suggest import unknown
 from experiments.inquiry import Inquiry
-from experiments.outcome import Outcome, keep, rows, show
+from experiments.outcome import Outcome, keep, tell
 from experiments.progress import progress
 
 
@@ -42,11 +42,5 @@ def answer(config: RunConfig) -> int:
         "options": config.options.values,
     }
     keep(outcome, inquiry.store, about)
-    if config.json:
-        import json
-
-        for row in rows(outcome.table):
-            print(json.dumps(row))
-    else:
-        show(outcome)
+    tell(outcome, config.json)
     return 0

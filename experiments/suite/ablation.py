@@ -10,7 +10,7 @@ from common.errors import LabError
 from common.stack import Stack, title
 from experiments.inquiry import TIME, Inquiry
 from experiments.outcome import MEASURED, PREDICTED, Outcome
-from experiments.prediction import grid_barriers
+from experiments.prediction.model import grid_barriers
 
 QUESTION = "what each variant brings against its parent, and what the best stack loses without it"
 NOTES = (

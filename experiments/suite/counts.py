@@ -6,9 +6,9 @@ Its records are what predictions stand on; those of Qwen3-0.6B are committed.
 import pandas as pd
 
 from common.catalog import read_catalog
-from experiments import gpus
 from experiments.inquiry import GRID, Inquiry
 from experiments.outcome import COUNTED, Outcome
+from experiments.prediction import gpus
 
 
 def ask(inquiry: Inquiry) -> Outcome:

@@ -4,17 +4,18 @@ from typing import Any
 
 import pandas as pd
 
-from experiments import gpus
-from experiments.gpus import GpuModel
 from experiments.inquiry import Inquiry
 from experiments.outcome import PREDICTED, Outcome
-from experiments.published import FIGURES, Figure
+from experiments.prediction import gpus
+from experiments.prediction.gpus import GpuModel
+from experiments.prediction.published import FIGURES, Figure
 
 QUESTION = "how long a step should take on a GPU that is not at hand, and how far that is from published figures"
 MODEL = (
     "Model: per stage the larger of bytes / read rate and dependent loads x latency, plus one latency to start; plus "
     "grid barriers x their cost, plus a launch; prefetched bytes come off as far as memory idles and L2 holds them. "
-    "It knows no arithmetic, no shuffles and no clocks, so it is a bound from below: see experiments/prediction.py."
+    "It knows no arithmetic, no shuffles and no clocks, so it is a bound from below: see "
+    "experiments/prediction/model.py."
 )
 
 

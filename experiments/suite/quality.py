@@ -15,7 +15,7 @@ from common.errors import LabError
 from common.stack import Stack
 from experiments.inquiry import Inquiry
 from experiments.outcome import COUNTED, MEASURED, Outcome
-from experiments.transformers_model import qwen3
+from experiments.rivals.transformers_model import qwen3
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32"
 NOTES = (

@@ -6,7 +6,7 @@ import pandas as pd
 
 from experiments.inquiry import TIME, Inquiry, microseconds
 from experiments.outcome import MEASURED, PREDICTED, Outcome
-from experiments.published import RATIOS
+from experiments.prediction.published import RATIOS
 
 QUESTION = "how many of a block's warps should only load"
 

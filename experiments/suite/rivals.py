@@ -10,7 +10,7 @@ from common.config import check_ids
 from common.errors import LabError
 from experiments.inquiry import Inquiry
 from experiments.outcome import COUNTED, MEASURED, Outcome
-from experiments.rivals import RIVALS, Ran, Task, timed
+from experiments.rivals.engines import RIVALS, Ran, Task, timed
 from experiments.suite.quality import open_stack
 
 QUESTION = "how fast others decode the same weights on the same machine, and whether they choose the same tokens"

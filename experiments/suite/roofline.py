@@ -14,7 +14,7 @@ from common.model import STAGES
 from common.nvrtc import options
 from experiments.inquiry import Inquiry, microseconds
 from experiments.outcome import COUNTED, MEASURED, Outcome
-from experiments.prediction import stage_bytes
+from experiments.prediction.model import stage_bytes
 
 KERNELS = Path(__file__).with_suffix(".cu")
 TILE = 8192  # bytes of one bulk copy, as in the kernels
@@ -79,7 +79,7 @@ def _probes() -> list[dict[str, Any]]:
     """Bandwidth of each way to use memory: the best of some runs over 2 GiB, or half of the free memory."""
     import cupy
 
-    from experiments.bandwidth import read_ceiling
+    from experiments.timing.bandwidth import read_ceiling
 
     device = cupy.cuda.Device()
     plain = read_ceiling()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.nvrtc import options
-from experiments.bandwidth import TEXT, THREADS, read_ceiling
+from experiments.timing.bandwidth import TEXT, THREADS, read_ceiling
 
 pytestmark = pytest.mark.cuda
 

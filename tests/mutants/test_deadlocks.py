@@ -10,8 +10,8 @@ from common.devices.host import HostDevice
 from common.errors import Hung
 from common.layout import Layout
 from common.weights import load
-from experiments.mutation import MODEL, read_mutants, source_of
-from experiments.trial import FLAGS
+from experiments.mutants.mutation import MODEL, read_mutants, source_of
+from experiments.mutants.trial import FLAGS
 
 pytestmark = pytest.mark.host
 HANGING = [mutant for mutant in read_mutants() if mutant.hangs]

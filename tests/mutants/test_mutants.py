@@ -15,9 +15,9 @@ from common.errors import LabError
 from common.layout import Layout
 from common.source import build
 from common.weights import load
-from experiments.mutants import judge_all, summary
-from experiments.mutation import MODEL, Edit, apply, read_mutants, source_of
-from experiments.trial import Found
+from experiments.mutants.judgement import judge_all, summary
+from experiments.mutants.mutation import MODEL, Edit, apply, read_mutants, source_of
+from experiments.mutants.trial import Found
 
 pytestmark = pytest.mark.host
 MUTANTS = read_mutants()

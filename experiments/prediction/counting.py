@@ -24,7 +24,7 @@ from common.records import Store
 from common.source import Source
 
 KIND = "count"
-POSITION = 1  # the first that reads a cache; `experiments.prediction` scales to others
+POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
 EVIDENCE = ROOT / "experiments" / "results"
 COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
 

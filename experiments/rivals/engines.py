@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from common.errors import LabError
+from experiments.rivals.transformers_model import qwen3
 from experiments.run import Lab
-from experiments.transformers_model import qwen3
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def transformers_compiled(task: Task) -> Ran:
 
 def torch_graph(task: Task) -> Ran:
     """A step in plain torch, bf16, in a CUDA graph; on a CPU the step alone."""
-    from experiments.torch_step import TorchStep
+    from experiments.rivals.torch_step import TorchStep
 
     weights = task.lab.packed.flat.to(task.device, task.dtype)
     step = TorchStep(task.lab.model, task.lab.layout, weights, task.positions)

@@ -19,8 +19,8 @@ from math import ceil
 from common.counters import Counts
 from common.model import LAYER_STAGES, STAGES, Model
 from common.source import Source, launches
-from experiments.counting import POSITION
-from experiments.gpus import GpuModel
+from experiments.prediction.counting import POSITION
+from experiments.prediction.gpus import GpuModel
 
 NORMS = ("input_norm", "post_norm", "final_norm")
 MATRICES = ("qkv", "o_proj", "gate_up", "down", "lm_head")

@@ -1,27 +1,18 @@
-"""Does the validator tell wrong kernels from right ones: `python -m experiments.mutants --help`."""
+"""Every mutant judged in a process of its own, and the table of what became of them."""
 
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig, OmegaConf
-
-from common.cli import launch
-from common.config import RunConfig, resolve
 from common.errors import LabError
-from common.records import Store
-from common.section import Section
-from experiments.mutation import Mutant, read_mutants
-from experiments.outcome import COUNTED, Outcome, keep, rows, show
-from experiments.progress import progress
+from experiments.mutants.mutation import Mutant
+from experiments.outcome import COUNTED, Outcome
 
 if TYPE_CHECKING:
-    from experiments.trial import Found
+    from experiments.mutants.trial import Found
 
 QUESTION = "how many faults in kernels does the validator find, and how many would weaker checks"
 NOTES = (
@@ -29,45 +20,6 @@ NOTES = (
     "still right, and passes. The last two columns say how many of the faults a check of the final token would find, "
     "and torch.testing.assert_close on the final logits, after three steps from a random history.",
 )
-
-
-@dataclass(frozen=True)
-class Request:
-    """Which mutants: those whose class or name has `only` in it; `processes` at a time."""
-
-    only: str
-    processes: int
-
-
-def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
-    """Split the configuration into the run and the request. Raises LabError for a bad value in either."""
-    tree = OmegaConf.to_container(cfg, resolve=True)
-    asked = Section({key: tree.pop(key) for key in ("only", "processes")})
-    wanted = Request(asked.text("only") if asked.given("only") else "", asked.whole("processes", low=1))
-    return resolve(OmegaConf.create(tree)), wanted
-
-
-def run(cfg: DictConfig) -> int:
-    """Judge the mutants, keep the table as a record and print it; 0 when every one did what its yaml says, else 1."""
-    config, wanted = request(cfg)
-    mutants = [m for m in read_mutants() if wanted.only in f"{m.kind}: {m.name}"]
-    if not mutants:
-        raise LabError(f"no mutant has {wanted.only!r} in its class or name", "see tests/mutants, or leave out only=")
-    store = Store(config.results)
-    store.check()
-    with progress(len(mutants)) as bar:
-        found = judge_all(mutants, config.seed, config.cache, wanted.processes, lambda one: bar.begin(one.title))
-    outcome = summary(found)
-    about = {"seed": config.seed, "details": [one.as_record() for one in found]}
-    keep(outcome, store, about)
-    if config.json:
-        import json
-
-        for row in rows(outcome.table):
-            print(json.dumps(row))
-    else:
-        show(outcome)
-    return int(any(not one.as_expected for one in found))
 
 
 def summary(found: "Sequence[Found]") -> Outcome:
@@ -102,10 +54,10 @@ def judge_all(
     mutants: Sequence[Mutant], seed: int, cache: Path, processes: int, done: "Callable[[Found], None]" = lambda _: None
 ) -> "list[Found]":
     """Judge each mutant in a process of its own, `processes` at a time; `done` hears of each as it ends."""
-    from experiments.trial import Found
+    from experiments.mutants.trial import Found
 
     context = get_context("forkserver")
-    context.set_forkserver_preload(["experiments.trial"])
+    context.set_forkserver_preload(["experiments.mutants.trial"])
 
     def one(mutant: Mutant) -> "Found":
         ours, theirs = context.Pipe()
@@ -136,18 +88,9 @@ def judge_all(
 
 
 def _child(answer: Connection, mutant: Mutant, seed: int, cache: Path) -> None:
-    from experiments.trial import judge
+    from experiments.mutants.trial import judge
 
     try:
         answer.send(judge(mutant, seed, cache))
     except LabError as error:
         answer.send(LabError(error.cause, error.remedy))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return launch(run, "mutants", sys.argv[1:] if argv is None else argv)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

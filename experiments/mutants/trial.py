@@ -20,7 +20,7 @@ from common.scenarios import Scenario, adversarial_weights, scenarios
 from common.snapshot import Snapshot
 from common.source import Source
 from common.weights import load
-from experiments.mutation import MODEL, Mutant, source_of
+from experiments.mutants.mutation import MODEL, Mutant, source_of
 
 # Grids to validate on, and whether with the short list of scenarios; a mutant survives when it passes on all of them.
 # Fewer blocks than heads make a block loop over heads; many blocks leave each with few rows, and a token that only the

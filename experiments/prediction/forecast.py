@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from common.catalog import ROOT
 from common.config import RunConfig, read_model
 from common.stack import Stack
-from experiments.counting import Uncounted
 from experiments.inquiry import Inquiry
+from experiments.prediction.counting import Uncounted
 from experiments.progress import Progress
 
 MODEL, GPU, POSITION = "qwen3_0_6b", "rtx3090", 1  # what most is published of

@@ -12,8 +12,8 @@ from common.errors import Crashed
 from common.gpu import Gpu
 from common.layout import Layout
 from common.snapshot import Snapshot, differences
-from experiments.bandwidth import Ceiling, read_ceiling
-from experiments.measure import Contender, Measurement, measure
+from experiments.timing.bandwidth import Ceiling, read_ceiling
+from experiments.timing.measure import Contender, Measurement, measure
 
 
 @dataclass(frozen=True)

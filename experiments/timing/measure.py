@@ -11,8 +11,8 @@ from common.config import Timing
 from common.gpu import Gpu, marks
 from common.model import Model
 from common.ranges import annotate, title
-from experiments.bandwidth import Ceiling
-from experiments.statistics import Comparison, Estimate, compare, estimate, implausible, least_pairs
+from experiments.timing.bandwidth import Ceiling
+from experiments.timing.statistics import Comparison, Estimate, compare, estimate, implausible, least_pairs
 
 REPEATS = 3  # runs of queued steps in one round; their median is the round's sample
 PATIENCE = 1.25  # look at the figures again when there are this many times the samples of the last look
