@@ -199,7 +199,7 @@ def _groups(rows: Sequence[Row]) -> list[list[_Column]]:
     predicted = [
         _Column("parent", lambda row: title(row.forecast.parent) if row.forecast else "-", "left"),
         _Column(f"predicted us\n{GPU}", lambda row: _or_dash(row.forecast, lambda f: f"{f.microseconds:,.0f}")),
-        _Column("against\nparent", lambda row: _or_dash(row.forecast, lambda f: f"{100 * f.effect:+.1f} %")),
+        _Column("against\nparent", lambda row: _or_dash(row.forecast and row.forecast.effect, _percent)),
     ]
     if not any(row.forecast for row in rows):
         predicted = []
@@ -237,6 +237,10 @@ def _fact(fact: Fact | None) -> Text:
 
 def _or_dash(value: Any, show: Callable[[Any], str]) -> str:
     return "-" if value is None else show(value)
+
+
+def _percent(change: float) -> str:
+    return f"{100 * change:+.1f} %"
 
 
 def _bytes(count: int) -> str:

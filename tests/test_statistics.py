@@ -1,7 +1,9 @@
 """Statistics against cases worked by hand, exact probabilities, and samples whose truth is known."""
 
+import json
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,6 +95,18 @@ def test_a_kernel_against_itself_is_not_faster_or_slower(spread, rounds, seed):
         assert verdicts["SAME"] >= 48, (verdicts, seed)
     if spread == 0.02:
         assert verdicts["SAME"] <= 2, (verdicts, seed)  # too noisy to claim equality either
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, None), (1.1, "SLOWER"), (0.9, "FASTER")])
+def test_recorded_pairs_of_a_product_with_itself(factor, verdict):
+    """Real timings of a machine with noise of its own: 50 pairs, recorded by tests/samples/record_pairs.py."""
+    recorded = json.loads((Path(__file__).parent / "samples" / "pairs.json").read_text())["pairs"]
+    assert len(recorded) == PAIRS
+    verdicts = Counter(compare(first, [factor * time for time in second]).verdict for first, second in recorded)
+    if verdict is None:
+        assert verdicts["FASTER"] + verdicts["SLOWER"] <= 2, verdicts
+    else:
+        assert verdicts[verdict] >= 48, verdicts
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.97, "FASTER"), (1.03, "SLOWER")])

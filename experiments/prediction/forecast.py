@@ -15,11 +15,14 @@ MODEL, GPU, POSITION = "qwen3_0_6b", "rtx3090", 1  # what most is published of
 
 @dataclass(frozen=True)
 class Forecast:
-    """A predicted decode step. microseconds: of one token; effect: its change against the parent, -0.1 is 10 % less."""
+    """A predicted decode step.
+
+    microseconds: of one token; effect: its change against the parent, -0.1 is 10 % less; None: it is its own parent.
+    """
 
     parent: tuple[str, ...]
     microseconds: float
-    effect: float
+    effect: float | None
 
 
 def forecasts(config: RunConfig, stacks: Iterable[Stack], show: Progress) -> dict[str, Forecast]:
@@ -34,5 +37,6 @@ def forecasts(config: RunConfig, stacks: Iterable[Stack], show: Progress) -> dic
             )
         except Uncounted:
             continue
-        found[stack.name] = Forecast(stack.parent, 1e6 * own, own / parent - 1)
+        effect = own / parent - 1 if stack.variants != stack.parent else None
+        found[stack.name] = Forecast(stack.parent, 1e6 * own, effect)
     return found
