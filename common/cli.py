@@ -20,6 +20,7 @@ from common.errors import LabError
 from common.suggest import unknown
 
 MISTAKE, INTERRUPTED = 2, 130
+MULTIRUN = ("-m", "--multirun")
 Task = Callable[[DictConfig], int]
 
 
@@ -47,6 +48,7 @@ def launch(task: Task, config_name: str, argv: Sequence[str], root: Path = ROOT)
 
     try:
         _register_resolvers(root)
+        argv = sorted(argv, key=lambda argument: argument not in MULTIRUN)  # argparse wants it first or last
         arguments = _admit_knobs(argv, read_catalog(root).knobs)
         _check_flags(arguments)
         # Hydra would print its own errors and exit; with this variable it raises them.

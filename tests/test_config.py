@@ -270,3 +270,8 @@ def test_experiments_resume_unless_told_not_to(one, tmp_path):
     assert (found.resume, found.seed) == (True, 123)
     assert not one("experiment=sync_cost", "device=host", "resume=false", results).resume
     assert not one("experiment=validate", results).resume
+
+
+def test_multirun_may_be_said_anywhere(configure):
+    code, found, errors = configure("variant=baseline", "-m", "threads=128,256", "seed=1")
+    assert (code, [config.threads for config in found], errors) == (0, [128, 256], [])
