@@ -157,3 +157,18 @@ def test_counts_are_kept_and_found_again(tiny: Model, host_cache: Path, tmp_path
         assert ledger.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
     assert told == ["baseline 5"]
     assert len(store.rows()) == 1
+
+
+@pytest.mark.parametrize(
+    ("experiment", "override", "told"),
+    [
+        ("sass", "archs=[]", "archs=[] leaves nothing to read; name one"),
+        ("energy", "options.seconds=-1", "options.seconds=-1 is not a positive number"),
+        ("sync_cost", "options.host_blocks=0", "is not a whole number in 1..1024"),
+    ],
+)
+def test_a_mistake_is_told_and_nothing_recorded(experiment, override, told, tmp_path, capsys):
+    results = tmp_path / "records.jsonl"
+    assert main([f"experiment={experiment}", "device=host", "model=tiny", f"results={results}", override]) == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+    assert Store(results).rows() == []

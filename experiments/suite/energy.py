@@ -23,6 +23,7 @@ NOTES = ("Power is the board's, as NVML reports it; idle power is not taken off.
 
 def ask(inquiry: Inquiry) -> Outcome:
     """A row for each stack of the run. Without a GPU: at most, the board's limit times the predicted time."""
+    seconds = inquiry.options.number("seconds")
     if not inquiry.on_gpu:
         return _bound(inquiry)
     gpu = Gpu.current()
@@ -32,7 +33,6 @@ def ask(inquiry: Inquiry) -> Outcome:
         )
     records = inquiry.measure(inquiry.config.stacks)  # nothing that is wrong gets a figure
     sound = [stack for stack, record in zip(inquiry.config.stacks, records, strict=True) if record["latencies"]]
-    seconds = inquiry.options.number("seconds")
     time.sleep(SETTLE)
     idle = [power for _, power in _sample(gpu, lambda: time.sleep(seconds))]
     rows = [{"variant": "idle", "average W": float(np.mean(idle)), "peak W": max(idle)}]

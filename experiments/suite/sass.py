@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from common.catalog import read_catalog
+from common.errors import LabError
 from common.model import STAGES
 from common.nvrtc import compile_all
 from common.sass import Resources, resources
@@ -68,6 +69,8 @@ class Made:
 def ask(inquiry: Inquiry) -> Outcome:
     """A row for each variant and arch that can run it. Needs NVRTC and NVIDIA's binary tools, no GPU."""
     catalog, archs = read_catalog(), inquiry.config.archs
+    if not archs:
+        raise LabError("archs=[] leaves nothing to read", "name one, such as archs=[sm_90]")
     known = [*catalog.variants, *catalog.stacks]
     made: dict[str, dict[str, Made]] = {}  # by the sha of the text: parents come up again and again
     rows = []
