@@ -1,12 +1,6 @@
-"""The validator: does this kernel compute what the reference computes, at every stage, and touch nothing else?
+"""The validator: does this kernel compute what the reference computes, at every stage, and touch nothing else?"""
 
-A tolerance is measured, not guessed: it is FACTOR times the error of plain fp32 torch runs of the same step. One run
-is not enough: where one rounding decides (two large scores that compete), a run is right by luck now and then.
-So RUNS of them, which sum in different orders, and the largest error counts. No error counts as smaller than one
-fp32 rounding of the tap's largest value, since another order of the same operations may cost that anywhere.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -14,32 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from common.expected import Expected, Tap
 from common.model import Model
-from common.reference import Reference, Taps
+from common.reference import Taps
 from common.scenarios import Scenario
 from common.snapshot import Snapshot, differences, same
 from common.verdict import Mismatch, Verdict, Worst
 
 if TYPE_CHECKING:
     from common.devices import Session
-
-FACTOR = 10.0
-RUNS = 4
-ROUNDING = 2.0**-24  # half a unit in the last place of fp32, relative
-
-Tap = tuple[str, int | None]
-
-
-def tolerances(truth: Taps, runs: Sequence[Taps]) -> dict[Tap, float]:
-    """The largest error allowed in each tap: see the top of this file. The embedding is copied, so it is exact.
-
-    truth: the float64 step; runs: float32 runs of the same step with the same stored entries.
-    """
-    allowed = {}
-    for tap, want in truth.values.items():
-        errors = [(run[tap] - want).abs().max() for run in runs]
-        allowed[tap] = FACTOR * float(torch.stack([*errors, ROUNDING * want.abs().max()]).max())
-    return allowed | {("embed", None): 0.0}
 
 
 def validate(
@@ -49,15 +26,16 @@ def validate(
     scenarios: Iterable[Scenario],
     seed: int,
     untapped: frozenset[str] = frozenset(),
+    expected: Expected | None = None,
 ) -> Verdict:
     """Run every scenario and stop at the first mismatch.
 
     Each is decoded step by step without a reset in between, and after each step every tap is compared with the
     float64 reference; then once more (bit-identical), and once with all steps queued in one call (bit-identical).
     weights: flat bf16, [layout.weights_size], what the session was given. seed: what the scenarios were made from.
-    untapped: taps that this kernel by design does not leave.
+    untapped: taps that this kernel by design does not leave. expected: of these weights, to share with other kernels.
     """
-    judge = _Judge(session, weights, model, untapped)
+    judge = _Judge(session, expected or Expected(model, session.layout, weights), untapped)
     for scenario in scenarios:
         mismatch = next(judge.findings(scenario), None)
         if mismatch:
@@ -86,10 +64,8 @@ def compare_bits(
 class _Judge:
     """One kernel before the bench: finds mismatches in order, and remembers the worst error so far."""
 
-    def __init__(self, session: "Session", weights: Tensor, model: Model, untapped: frozenset[str]) -> None:
-        self.session, self.layout, self.untapped = session, session.layout, untapped
-        self.truth = Reference(model, self.layout, weights)
-        self.runs = [Reference(model, self.layout, weights, torch.float32, 1 + i) for i in range(RUNS)]
+    def __init__(self, session: "Session", expected: Expected, untapped: frozenset[str]) -> None:
+        self.session, self.layout, self.untapped, self.expected = session, session.layout, untapped, expected
         self.worst, self.steps = Worst("embed", None, 0.0, 0.0), 0
 
     def findings(self, scenario: Scenario) -> Iterator[Mismatch]:
@@ -122,8 +98,7 @@ class _Judge:
     def _step(self, seen: Snapshot, ids: list[int], position: int, given: int, cache: Tensor) -> Iterator[Mismatch]:
         """Compare one step; `cache` and `ids` are as before it, and are brought up to date."""
         stored = seen.cache[:, :, :, position].clone()
-        truth = self.truth.step(ids[position], position, cache, stored)
-        allowed = tolerances(truth, [run.step(ids[position], position, cache, stored) for run in self.runs])
+        truth, allowed = self.expected.step(ids[position], position, cache, stored)
         self.steps += 1
         for tap, want in truth.values.items():
             stage, layer = tap

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from common.config import RunConfig, check_positions
 from common.counters import Counts
 from common.devices import Device, Session
 from common.errors import CompileError, Crashed, Hung, LabError, OutOfMemory, Refused
+from common.expected import LARGE, Expected
 from common.gpu import Gpu
 from common.layout import Layout
 from common.model import Model
@@ -33,7 +34,6 @@ from experiments.table import Row
 from experiments.timing.measure import Measurement
 
 STATUS = {CompileError: "COMPILE_ERROR", Hung: "HUNG", OutOfMemory: "OOM", Crashed: "CRASHED", Refused: "REFUSED"}
-LARGE = 10_000_000  # matrix weights from which a step on the host device, and its reference, takes seconds
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Lab:
     packed: Packed
     store: Store
     show: Progress
+
+    @cached_property
+    def expected(self) -> Expected:
+        """What steps should leave; the stacks of a process share it."""
+        return Expected(self.model, self.layout, self.packed.flat)
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,8 @@ def validate_stack(lab: Lab, case: Case) -> Case:
         for number in range(config.validation.seeds):
             seed = config.seed + number
             lab.show.detail(f"seed {number + 1} of {config.validation.seeds}")
-            verdict = validate(session, weights, lab.model, scenarios(lab.model, seed, weights, quick), seed)
+            starts = scenarios(lab.model, seed, weights, quick)
+            verdict = validate(session, weights, lab.model, starts, seed, expected=lab.expected)
             mismatch = verdict.mismatch
             if verdict.passed and _must_equal_parent(case.stack):
                 program = lab.device.compile(source_of(lab, case.stack.parent, case.stack))

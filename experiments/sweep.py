@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.config import RunConfig
+from common.expected import LARGE
 from common.gpu import Gpu
 from common.model import Model
 from common.plain import plain
@@ -16,7 +17,7 @@ from common.stack import Stack
 from common.weights import Packed
 from experiments.isolate import Pool
 from experiments.progress import Progress
-from experiments.run import LARGE, Case, about, asked, findings, gather, key_of, source_text
+from experiments.run import Case, about, asked, findings, gather, key_of, source_text
 from experiments.worker import packed as request
 
 STEPS = 4  # of each stack, shown in the progress
