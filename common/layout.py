@@ -145,6 +145,11 @@ class Layout:
             return self.global_scratch[stage]
         return self.layer_scratch[stage].at(layer * self.layer_scratch_stride)
 
+    @property
+    def bytes(self) -> int:
+        """Of weights, cache, scratch and state together: the memory that a kernel needs."""
+        return 2 * (self.weights_size + self.cache.size) + 4 * (self.scratch_size + self.state_size)
+
     def check_room(self, position: int, steps: int) -> None:
         """Raise LabError unless `steps` tokens from `position` on fit in the cache."""
         if position < 0 or steps < 1 or position + steps > self.model.positions:

@@ -279,3 +279,10 @@ def test_synthetic_decodes_like_a_model(transformers: ModuleType, cache: Path, s
     assert 0.3 < float(out.logits.std()) < 10, seed
     chosen = module.generate(ids[:, :4], max_new_tokens=32, do_sample=False, pad_token_id=0)[0, 4:]
     assert len(chosen.unique()) > 12, (chosen, seed)
+
+
+def test_memory_of_a_kernel():
+    """Qwen3-0.6B by hand: 596,049,920 weights and 28 * 2 * 8 * 2048 * 128 cache entries of 2 B, and little else."""
+    model = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
+    known = 2 * 596_049_920 + 2 * 28 * 2 * 8 * 2048 * 128
+    assert 0 < Layout(model).bytes - known < 20e6

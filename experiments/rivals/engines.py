@@ -63,18 +63,23 @@ class Task:
         return folder
 
 
-def timed(generate: Callable[[int], Sequence[int]], task: Task) -> Ran:
-    """`generate(n)` returns n new ids for the task's prompt; it is warmed up, then asked for one, then for all."""
-    generate(task.tokens)
-    _sync(task)
-    start = time.perf_counter()
-    generate(1)
-    _sync(task)
-    first = time.perf_counter() - start
-    start = time.perf_counter()
-    ids = list(generate(task.tokens))
-    _sync(task)
-    whole = time.perf_counter() - start
+def timed(generate: Callable[[int], Sequence[int]], task: Task, ready: Callable[[], None] = lambda: None) -> Ran:
+    """`generate(n)` returns n new ids for the task's prompt; it is warmed up, then asked for one, then for all.
+
+    ready: called before each of the three, outside of the time.
+    """
+
+    def seconds(tokens: int) -> tuple[list[int], float]:
+        ready()
+        _sync(task)
+        start = time.perf_counter()
+        ids = list(generate(tokens))
+        _sync(task)
+        return ids, time.perf_counter() - start
+
+    seconds(task.tokens)
+    first = seconds(1)[1]
+    ids, whole = seconds(task.tokens)
     return Ran(ids, first, whole, torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None)
 
 

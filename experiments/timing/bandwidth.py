@@ -14,7 +14,7 @@ THREADS, BLOCKS_PER_SM = 256, 8
 
 # A thread has several 128-bit loads under way at once, and the next lane's lie beside them.
 TEXT = r"""
-#line 1 "experiments/bandwidth.cu"
+#line 1 "experiments/timing/bandwidth.cu"
 extern "C" __global__ void read_all(const uint4* data, size_t count, unsigned* result) {
     constexpr int unroll = 8;
     size_t stride = size_t(gridDim.x) * blockDim.x;
