@@ -1,6 +1,6 @@
 """What Hydra composed, checked and turned into frozen dataclasses; below this line nobody sees a DictConfig."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from random import SystemRandom
@@ -102,6 +102,13 @@ class RunConfig:
     options: Section
 
 
+def split(cfg: DictConfig, keys: Iterable[str]) -> tuple[Section, DictConfig]:
+    """Take `keys` out of what a command composed: a section with them, and the rest, which is for `resolve`."""
+    tree = OmegaConf.to_container(cfg, resolve=True)
+    asked = Section({key: tree.pop(key, None) for key in keys})
+    return asked, OmegaConf.create(tree)
+
+
 def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     """Check all that can be checked before weights are read. Raises LabError for a bad value."""
     catalog = read_catalog(root)
@@ -143,7 +150,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         raise unknown("device", device.text("name"), DEVICES)
     choice = choose_device(device.text("name"))
     if model is None and settings["weights"] == SYNTHETIC:
-        model = read_model(AUTO_MODEL[choice.name], root)
+        model = model_named(AUTO_MODEL[choice.name], root)
         model = replace(model, positions=positions) if positions else model
     host = _host(device) if choice.name == "host" else None
     sanitize = _sanitize(top, choice)
@@ -172,7 +179,7 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
             )
 
 
-def read_model(name: str, root: Path = ROOT) -> Model:
+def model_named(name: str, root: Path = ROOT) -> Model:
     """The Model of conf/model/<name>.yaml. Raises LabError."""
     shape = OmegaConf.to_container(OmegaConf.load(root / "conf" / "model" / f"{name}.yaml"))
     return model_of(Section(shape, "model."))

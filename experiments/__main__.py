@@ -51,7 +51,7 @@ def report(sweep: "Sweep") -> "list[Row]":
     config, device = sweep.config, sweep.config.device
     rows = [row_of(sweep.records[index]) for index in sorted(sweep.records)]
     if config.host:
-        known = forecasts(config, config.stacks, sweep.show)
+        known = forecasts(config, sweep.show)
         rows = [replace(row, forecast=known.get(row.variant)) for row in rows]
     if config.json:
         show_json(rows)

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from common.cli import launch
-from common.config import RunConfig, check_ids, resolve
+from common.config import RunConfig, check_ids, resolve, split
 from common.errors import LabError
 from common.model import Model
-from common.section import Section
 from experiments.progress import progress
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ class Request:
 
 def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
     """Split the configuration into the run and the request. Raises LabError for a bad value in either."""
-    tree = OmegaConf.to_container(cfg, resolve=True)
-    asked = Section({key: tree.pop(key, None) for key in KEYS})
+    asked, rest = split(cfg, KEYS)
     if asked.given("prompt") == asked.given("prompt_ids"):
         raise LabError("give a prompt, as text or as token ids", "prompt_ids=[1,2,3], or prompt='\"Once upon a time\"'")
     wanted = Request(
@@ -47,7 +45,7 @@ def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
         asked.whole("max_tokens", low=1),
         asked.flag("stop"),
     )
-    config = resolve(OmegaConf.create(tree))
+    config = resolve(rest)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"a generation runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")

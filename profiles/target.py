@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from common.cli import launch
-from common.config import RunConfig, resolve
+from common.config import RunConfig, resolve, split
 from common.errors import LabError
 from common.ranges import annotate, title
 from common.section import Section
@@ -42,8 +42,7 @@ class Request:
 
 def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
     """Split the configuration into the run and the request. Raises LabError for a bad value in either."""
-    tree = OmegaConf.to_container(cfg, resolve=True)
-    asked = Section({key: tree.pop(key, None) for key in KEYS})
+    asked, rest = split(cfg, KEYS)
     if asked.text("tool") not in TOOLS:
         raise unknown("tool", asked.text("tool"), TOOLS)
     wanted = Request(
@@ -54,7 +53,7 @@ def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
         asked.section("nsys"),
         asked.section("ncu"),
     )
-    config = resolve(OmegaConf.create(tree))
+    config = resolve(rest)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"a profile shows one stack, not {len(config.stacks)}", f"choose one: variant={names}")

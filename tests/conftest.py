@@ -2,10 +2,15 @@
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 
+from common.catalog import ROOT
+from common.cli import _register_resolvers
+from common.config import RunConfig, resolve
 from common.model import Model
 
 SEED = pytest.StashKey[int]()
@@ -43,6 +48,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compiled kernels: kept between runs when LAB_CACHE names a folder, as `make test` does."""
     return Path(os.environ.get("LAB_CACHE") or tmp_path_factory.mktemp("host"))
+
+
+@pytest.fixture
+def configured() -> Callable[..., RunConfig]:
+    """configured(*overrides): what the lab's own conf/ says with them, on the host device."""
+
+    def compose_(*overrides: str) -> RunConfig:
+        _register_resolvers(ROOT)
+        with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
+            return resolve(compose("config", ["device=host", *overrides]))
+
+    return compose_
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from common.catalog import ROOT
-from common.cli import _register_resolvers
-from common.config import resolve
 from common.errors import LabError
 from experiments.inquiry import Inquiry
 from experiments.outcome import MEASURED
@@ -60,14 +56,11 @@ def timed(stack, position: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def measured(tmp_path: Path):
+def measured(configured, tmp_path: Path):
     """measured(experiment, *overrides): its table, as a list of rows."""
 
     def ask(experiment: str, *overrides: str, kind: type[Inquiry] = Measured, left_out=()) -> list[dict[str, Any]]:
-        _register_resolvers(ROOT)
-        argv = [f"experiment={experiment}", "device=host", f"results={tmp_path}/r.jsonl", *overrides]
-        with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
-            config = resolve(compose("config", argv))
+        config = configured(f"experiment={experiment}", f"results={tmp_path}/r.jsonl", *overrides)
         inquiry = kind(config, Progress((tmp_path / "progress").open("w")))
         outcome = find(experiment)(inquiry)
         assert inquiry.left_out == list(left_out)

@@ -4,11 +4,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from common.catalog import ROOT
-from common.cli import _register_resolvers
-from common.config import resolve
 from common.model import Model
 from experiments.inquiry import Inquiry
 from experiments.prediction import forecast
@@ -20,33 +16,24 @@ SMALL = Model("small", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
 
 
 @pytest.fixture
-def config(tmp_path):
-    _register_resolvers(ROOT)
-    argv = [
-        "device=host",
-        "model=tiny",
-        "variant=redundant_rmsnorm",
-        f"results={tmp_path}/r.jsonl",
-        f"cache={tmp_path}",
-    ]
-    with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
-        return resolve(compose("config", [*argv, f"cache={tmp_path}"]))
+def config(configured, tmp_path):
+    return configured("model=tiny", "variant=redundant_rmsnorm", f"results={tmp_path}/r.jsonl", f"cache={tmp_path}")
 
 
 @pytest.mark.host
 def test_what_is_counted_is_predicted_against_its_parent(config, monkeypatch):
     """Counts of a small model stand in for those of Qwen3-0.6B, which take a minute."""
-    monkeypatch.setattr(forecast, "read_model", lambda name, root: SMALL)
+    monkeypatch.setattr(forecast, "model_named", lambda name: SMALL)
     show = Progress(io.StringIO())
     (stack,) = config.stacks
-    assert forecasts(config, config.stacks, show) == {}  # nobody has counted it yet
+    assert forecasts(config, show) == {}  # nobody has counted it yet
     assert not config.results.exists()
     inquiry = Inquiry(replace(config, model=SMALL), show)
     own, parent = (
         inquiry.predict(variants, stack.knobs, inquiry.gpu("rtx3090"), 1).seconds
         for variants in (stack.variants, stack.parent)
     )
-    found = forecasts(config, config.stacks, show)["redundant_rmsnorm"]
+    found = forecasts(config, show)["redundant_rmsnorm"]
     assert found.parent == ()
     assert found.microseconds == pytest.approx(1e6 * own)
     assert found.effect == pytest.approx(own / parent - 1)

@@ -110,14 +110,16 @@ class CudaSession:
     """One kernel and its buffers on a GPU; the verbs are those of common.devices.Session."""
 
     def __init__(self, cupy: Any, program: CudaProgram, layout: Layout, weights: Any, blocks: int) -> None:
-        from cupyx import zeros_pinned as pinned
+        from cupyx import zeros_pinned
 
         self.layout, self.blocks = layout, blocks
         self._cupy, self._program, self._weights = cupy, program, weights
         self._cache = cupy.empty(layout.cache.size, cupy.int16)
         self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
         self._state = cupy.empty(layout.state_size, cupy.int32)
-        self._waits = torch.from_numpy(pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))  # host memory: outlives a trap
+        self._waits = torch.from_numpy(
+            zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32")
+        )  # host memory: outlives a trap
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._graph: Any = None
         self._start = self._position = 0

@@ -4,13 +4,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from common.cli import launch
-from common.config import RunConfig, resolve
+from common.config import RunConfig, resolve, split
 from common.errors import LabError
 from common.records import Store
-from common.section import Section
 from experiments.mutants.judgement import judge_all, summary
 from experiments.mutants.mutation import read_mutants
 from experiments.outcome import keep, tell
@@ -27,10 +26,9 @@ class Request:
 
 def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
     """Split the configuration into the run and the request. Raises LabError for a bad value in either."""
-    tree = OmegaConf.to_container(cfg, resolve=True)
-    asked = Section({key: tree.pop(key) for key in ("only", "processes")})
+    asked, rest = split(cfg, ("only", "processes"))
     wanted = Request(asked.text("only") if asked.given("only") else "", asked.whole("processes", low=1))
-    return resolve(OmegaConf.create(tree)), wanted
+    return resolve(rest), wanted
 
 
 def run(cfg: DictConfig) -> int:

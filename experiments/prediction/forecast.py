@@ -1,11 +1,8 @@
 """What a run without a GPU can say of time: each stack beside its parent, predicted from counts that are known."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from common.catalog import ROOT
-from common.config import RunConfig, read_model
-from common.stack import Stack
+from common.config import RunConfig, model_named
 from experiments.inquiry import Inquiry
 from experiments.prediction.counting import Uncounted
 from experiments.progress import Progress
@@ -25,11 +22,11 @@ class Forecast:
     effect: float | None
 
 
-def forecasts(config: RunConfig, stacks: Iterable[Stack], show: Progress) -> dict[str, Forecast]:
+def forecasts(config: RunConfig, show: Progress) -> dict[str, Forecast]:
     """By the stack's name: of MODEL at POSITION on GPU. A stack without known counts is left out: it takes a minute."""
-    inquiry = Inquiry(replace(config, model=read_model(MODEL, ROOT)), show, may_count=False)
+    inquiry = Inquiry(replace(config, model=model_named(MODEL)), show, may_count=False)
     gpu, found = inquiry.gpu(GPU), {}
-    for stack in stacks:
+    for stack in config.stacks:
         try:
             own, parent = (
                 inquiry.predict(variants, stack.knobs, gpu, POSITION).seconds

@@ -167,10 +167,11 @@ def _predicted(name: str, evidence: Evidence) -> list[str]:
 
 def _forecast(name: str, evidence: Evidence) -> str:
     """`predicted -7.1 %`; of a stack that is its own parent, `predicted 1,963 us`."""
-    figures = _figures(name, evidence)
-    for column, value in reversed(figures.items()):
-        return f"predicted {value:+.1f} %" if "effect" in column else f"predicted {cell(value)} us"
-    return OPEN
+    figures = list(_figures(name, evidence).items())
+    if not figures:
+        return OPEN
+    column, value = figures[-1]
+    return f"predicted {value:+.1f} %" if "effect" in column else f"predicted {cell(value)} us"
 
 
 def _model(row: Record) -> str | None:

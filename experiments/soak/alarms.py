@@ -6,7 +6,7 @@ from pathlib import Path
 
 from common.catalog import read_catalog
 from common.check import validate
-from common.config import read_model
+from common.config import model_named
 from common.devices.host import HostDevice
 from common.layout import Layout
 from common.scenarios import scenarios
@@ -18,7 +18,7 @@ from common.weights import load
 def false_alarms(count: int, folder: Path, seed: int) -> list[str]:
     """Validate sound variants `count` times, each with fresh weights, inputs and schedules; one line per alarm."""
     rng, catalog = random.Random(seed), read_catalog()
-    model = read_model("tiny")
+    model = model_named("tiny")
     stacks = choose_stacks(catalog, "all", None, {}, 256)
     alarms = []
     for number in range(count):
