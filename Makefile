@@ -1,16 +1,22 @@
-# Everything happens in .venv, which is made once and again when pyproject.toml or constraints.txt change.
+# Every target uses .venv, which is made once and updated when pyproject.toml or constraints.txt change.
 #   make run ARGS="variant=baseline model=tiny"    make test ARGS="tests/test_config.py -k threads"
-#   PYTHON=python3.12 and CUDA=12 (for drivers before 580) count when .venv is made.
+# Options for making .venv, which remembers them; another CUDA or TORCH makes it again:
+#   PYTHON=python3.12   CUDA=12 for drivers before 580   TORCH=cpu or cuda; default cuda with an NVIDIA driver, else cpu
 
 ARGS ?=
-CUDA ?= 13
 FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3.12 python3.13 python3.11 python3; do $$p -c '$(FITS)' 2>/dev/null && echo $$p && break; done)
+-include .venv/choices
+CUDA ?= 13
+ifndef TORCH
+TORCH := $(shell $(PYTHON) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null && echo cuda || echo cpu)
+endif
 PY = .venv/bin/python
-STAMP = .venv/made-for-cuda$(CUDA)
-WHEELS = hydra-core omegaconf antlr4-python3-runtime nvtx
+PIP = $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
+STAMP = .venv/made-for-cuda$(CUDA)-torch-$(TORCH)
+WHEELS = hydra-core omegaconf antlr4-python3-runtime nvtx platformdirs
 
-.PHONY: help run test soak evidence bench lint format wheelhouse clean
+.PHONY: help run test soak evidence bench lint format lock wheelhouse clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -23,10 +29,10 @@ run: $(STAMP) ## every variant: compile, validate, measure, record, report (ARGS
 test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
 	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-soak: $(STAMP) ## kills, false alarms and malformed inputs by the hundred; keeps the figures (ARGS="kills=20 inputs=100")
+soak: $(STAMP) ## hundreds of kills, validations and hostile inputs; the result is recorded (ARGS="kills=20 inputs=100")
 	@$(PY) -m experiments.soak $(ARGS)
 
-# What the tables and figures are made from. On a GPU machine: make evidence RESULTS=experiments/results/h200.jsonl
+# The records from which tables and figures are made. On a GPU machine: make evidence RESULTS=experiments/results/h200.jsonl
 RESULTS ?= experiments/results/host.jsonl
 EXPERIMENTS ?= counts predict ablation factorial positions ratios sync_cost roofline sass rivals quality energy
 evidence: $(STAMP) ## every variant and every experiment, recorded in RESULTS, then the report
@@ -34,19 +40,25 @@ evidence: $(STAMP) ## every variant and every experiment, recorded in RESULTS, t
 	@for name in $(EXPERIMENTS); do $(PY) -m experiments experiment=$$name results=$(RESULTS) $(ARGS) || exit; done
 	@$(PY) -m experiments.report
 
-bench: $(STAMP) ## how long the lab itself takes on this machine, beside what it promises
-	@$(PY) -m experiments.bench
+bench: $(STAMP) ## time of the lab itself on this machine, against its targets
+	@$(PY) -m experiments.bench $(ARGS)
 
-lint: $(STAMP) ## check style
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+lint: $(STAMP) ## check style, the direction of imports, and the types of common/
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/lint-imports --no-logo && .venv/bin/mypy common
 	@git ls-files '*.cu' '*.cuh' '*.hpp' '*.cpp' | xargs -r .venv/bin/clang-format --dry-run --Werror
 
-format: $(STAMP) ## put everything in style
+format: $(STAMP) ## format all sources
 	@.venv/bin/ruff check --fix . && .venv/bin/ruff format .
 	@git ls-files '*.cu' '*.cuh' '*.hpp' '*.cpp' | xargs -r .venv/bin/clang-format -i
 
+lock: ## make constraints.txt from pyproject.toml, for all platforms (ARGS=--upgrade for newer versions)
+	@PATH="$(CURDIR)/.venv/bin:$$PATH"; \
+	command -v uv >/dev/null || { echo "error: no uv; install it (pip install uv)" >&2; exit 2; }; \
+	uv pip compile -q --universal --python-version 3.11 --all-extras --no-annotate --custom-compile-command "make lock" \
+		$(ARGS) pyproject.toml -o constraints.txt
+
 # For a GPU machine without a network that has torch and CuPy: copy the repository with wheelhouse/, then there
-# pip install --no-index --find-links wheelhouse hydra-core nvtx && python -m experiments
+# pip install --no-index --find-links wheelhouse hydra-core nvtx platformdirs && python -m experiments
 wheelhouse: $(STAMP) ## wheels for an offline GPU machine (Python 3.12, Linux x86-64), in wheelhouse/
 	@mkdir -p wheelhouse
 	@$(PY) -m pip wheel -q --no-deps -w wheelhouse -c constraints.txt antlr4-python3-runtime # published as source only
@@ -55,14 +67,22 @@ wheelhouse: $(STAMP) ## wheels for an offline GPU machine (Python 3.12, Linux x8
 		--platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $(WHEELS)
 	@ls wheelhouse
 
-clean: ## remove .venv and what tools left; records stay
+clean: ## remove .venv and files of tools; records stay
 	@rm -rf .venv wheelhouse build *.egg-info .pytest_cache .ruff_cache
 
+# The CPU build of torch: by pip if its settings offer it, else by uv from PyTorch's index, else the build of pip's index.
 $(STAMP): pyproject.toml constraints.txt
-	@[ -n "$(PYTHON)" ] || { echo "error: no Python 3.11 to 3.13 with venv and pip; install one (Debian: apt install python3 python3-venv), or give PYTHON=/path/to/python" >&2; exit 2; }
-	@command -v g++ >/dev/null || echo "note: no g++, so device=host will not work; install it (Debian: apt install g++)" >&2
-	@echo "making .venv with $(PYTHON): once, a minute or two" >&2
-	@for other in .venv/made-for-cuda*; do [ ! -e "$$other" ] || [ "$$other" = $@ ] || rm -rf .venv; done
-	@$(PYTHON) -m venv .venv
-	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[cuda$(CUDA),hf,dev]'
+	@[ "$(filter 12 13,$(CUDA))" ] && [ "$(filter cpu cuda,$(TORCH))" ] || { \
+		echo "error: CUDA=$(CUDA) TORCH=$(TORCH) is not supported; CUDA is 13 or 12, TORCH is cpu or cuda" >&2; exit 2; }
+	@$(PYTHON) -c '$(FITS)' 2>/dev/null || { \
+		echo "error: $(or $(PYTHON),python3) is not Python 3.11 to 3.13 with venv and pip; install one (Debian: apt install python3 python3-venv), or give PYTHON=/path/to/python" >&2; exit 2; }
+	@[ $(TORCH) = cuda ] || command -v g++ >/dev/null || { \
+		echo "error: no g++, and without an NVIDIA driver kernels run only on the host device; install it (Debian: apt install g++)" >&2; exit 2; }
+	@[ -e $@ ] || { echo "making .venv with $(PYTHON) and torch for $(TORCH): once, a few minutes" >&2; rm -rf .venv; $(PYTHON) -m venv .venv; }
+	@[ $(TORCH) = cuda ] || $(PIP) "$$(sed -n 's/^torch==.*/&+cpu/p' constraints.txt)" 2>/dev/null \
+		|| { $(PIP) uv && .venv/bin/uv pip install -q --python $(PY) -c constraints.txt --torch-backend=cpu torch; } 2>/dev/null \
+		|| echo "note: no CPU build of torch from pip's settings or PyTorch's index; taking the build of pip's index" >&2
+	@if command -v uv >/dev/null; then uv pip install -q --python $(PY) -c constraints.txt -e '.[cuda$(CUDA),hf,dev]'; \
+		else $(PIP) -e '.[cuda$(CUDA),hf,dev]'; fi
+	@printf 'CUDA ?= $(CUDA)\nTORCH ?= $(TORCH)\n' >.venv/choices
 	@touch $@

@@ -3,67 +3,75 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from common.cli import launch
-from common.config import resolve
+from common.config.cli import MULTIRUN, run_task
+from common.config.resolve import resolve
 from common.errors import LabError
-from experiments.progress import progress
+from experiments.show.progress import progress
+from experiments.show.report import Found, Report
 
 if TYPE_CHECKING:
-    from experiments.sweep import Sweep
-    from experiments.table import Row
+    from experiments.run.sweep import Sweep
+    from experiments.show.row import Row
 
 
-def run(cfg: DictConfig) -> int:
+def run(cfg: DictConfig, report: Report) -> int:
     """Run every stack of the configuration; 0 if all passed, else 1. Raises LabError for a mistake in it."""
+    report.jobs += 1
     config = resolve(cfg)
     if config.task != "run":
         from experiments.suite import answer
 
         return answer(config)
     if config.reproduce:
-        from experiments.reproduce import reproduce
+        from experiments.run.reproduce import reproduce
 
         return reproduce(config)
-    from experiments.sweep import STEPS, prepare
+    from experiments.run.sweep import STEPS, open_sweep
 
     ended = None
-    with progress(1 + STEPS * len(config.stacks)) as show, prepare(config, show) as sweep:
+    with progress(1 + STEPS * len(config.stacks)) as show, open_sweep(config, show) as sweep:
         try:
             sweep.run()  # each stack in a process of its own: compile, validate, measure; and record it here
         except (KeyboardInterrupt, LabError) as error:
             ended = error
-    rows = report(sweep)
+    rows = rows_of(sweep)
+    report.add(Found(rows, sweep.setup.model.name, config), at_once=not _multirun())
     if ended:
         raise ended
     return int(any(row.verdict != "PASSED" for row in rows))
 
 
-def report(sweep: "Sweep") -> "list[Row]":
-    """Print what has been found, as tables or as JSON lines, and return its rows."""
+def rows_of(sweep: "Sweep") -> "list[Row]":
+    """What has been found of each stack so far, with its forecast where there is no GPU."""
     from experiments.prediction.forecast import forecasts
-    from experiments.rows import row_of
-    from experiments.table import show_json, show_tables
+    from experiments.show.row import row_of
 
-    config, device = sweep.config, sweep.config.device
-    rows = [row_of(sweep.records[index]) for index in sorted(sweep.records)]
-    if config.host:
-        known = forecasts(config, sweep.show)
+    where = str(sweep.config.results)
+    rows = [replace(row_of(sweep.records[index]), results=where) for index in sorted(sweep.records)]
+    if sweep.config.host:
+        known = forecasts(sweep.config)
         rows = [replace(row, forecast=known.get(row.variant)) for row in rows]
-    if config.json:
-        show_json(rows)
-    elif rows:
-        heading = f"{sweep.model.name} on {device.name} ({device.why}), weights {config.weights}, seed {config.seed}"
-        show_tables(rows, heading, device.name)
     return rows
+
+
+def _multirun() -> bool:
+    return HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    return launch(run, "config", sys.argv[1:] if argv is None else argv)
+    argv, report = sys.argv[1:] if argv is None else argv, Report()
+    code = run_task(partial(run, report=report), "config", argv, after=report.close)
+    if not code and not report.jobs and set(argv) & set(MULTIRUN):
+        print("each job prints into its own log; python -m experiments.show lists their records", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

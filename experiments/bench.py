@@ -1,4 +1,4 @@
-"""How long the lab itself takes on this machine, beside what it promises: `make bench`.
+"""How long the lab itself takes on this machine, beside what it promises: `python -m experiments.bench --help`.
 
 Everything starts with an empty cache of kernels; packed weights are made once before the clock runs.
 """
@@ -9,16 +9,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
+from omegaconf import DictConfig
 
-from common.catalog import ROOT, variants
-from common.config import model_of
-from common.section import Section
+from common import ROOT
+from common.config.cli import run_task
+from common.config.resolve import model_named
+from common.config.section import Section
+from common.errors import LabError
+from common.stacks.catalog import variants
 
 TOKENS = 4
 
@@ -32,11 +34,12 @@ class Figure(NamedTuple):
     unit: str
 
 
-def figures(folder: Path) -> Iterator[Figure]:
-    """Measure one after another; `folder` is empty and takes the caches."""
+def figures(folder: Path, full: bool) -> Iterator[Figure]:
+    """Measure one after another, with `full` also at full size; `folder` is empty and takes the caches."""
     yield Figure("python -m experiments device=host", _seconds("experiments", folder / "run"), 60, "s")
     yield from _compilation(folder / "compile")
-    yield from _full_size(folder / "full")
+    if full:
+        yield from _full_size(folder / "full")
 
 
 def _seconds(module: str, cache: Path, *argv: str) -> float:
@@ -46,20 +49,20 @@ def _seconds(module: str, cache: Path, *argv: str) -> float:
 
 
 def _lab(module: str, cache: Path, *argv: str) -> str:
-    """What one command of the lab prints; its errors go to this terminal."""
+    """What one command of the lab prints; its errors go to this terminal. Raises LabError when it fails."""
     command = [sys.executable, "-m", module, "device=host", f"cache={cache}", f"results={cache}/records.jsonl", *argv]
-    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise LabError(f"python -m {module} ended with exit code {done.returncode}", "see what it said above")
+    return done.stdout
 
 
 def _compilation(cache: Path) -> Iterator[Figure]:
-    from omegaconf import OmegaConf
-
+    from common.compile.nvrtc import compile_cubin
+    from common.compile.source import build
     from common.devices.host import HostDevice
-    from common.nvrtc import compile_cubin
-    from common.source import build
 
-    shape = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "model" / "qwen3_0_6b.yaml"))
-    source = build([variants()["baseline"]], model_of(Section(shape, "model.")))
+    source = build([variants()["baseline"]], model_named("qwen3_0_6b"))
     start = time.perf_counter()
     HostDevice(cache).compile(source)
     yield Figure("g++ compiles the baseline", time.perf_counter() - start, 5, "s")
@@ -86,18 +89,30 @@ def _full_size(cache: Path) -> Iterator[Figure]:
     yield Figure("memory of that process at its peak", peak / 1e9, 6, "GB")
 
 
-def main() -> None:
-    """Print the table."""
+def bench(cfg: DictConfig) -> int:
+    """Measure, and print the table. Raises LabError for a bad value, and where there is no g++."""
+    from rich.console import Console
+    from rich.table import Table
+
+    asked = Section.from_config(cfg)
+    asked.only({"full", "debug"})
+    full = asked.flag("full")
     table = Table(header_style="bold", show_edge=False)
     for head, justify in (("cost", "left"), ("measured", "right"), ("promised", "right")):
         table.add_column(head, justify=justify)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
-        for figure in figures(Path(folder)):
+        for figure in figures(Path(folder), full):
             style = "green" if figure.value <= figure.promise else "red"
             value = f"[{style}]{figure.value:.1f} {figure.unit}[/]"
             table.add_row(figure.what, value, f"at most {figure.promise:g} {figure.unit}")
     Console().print(table)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; `argv` without the program's name. Returns the exit code."""
+    return run_task(bench, "bench", sys.argv[1:] if argv is None else argv)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -5,20 +5,21 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from common.cli import launch
-from common.config import RunConfig, check_ids, resolve, split
+from common.config.cli import run_task
+from common.config.resolve import check_ids, refuse_runs_keys, resolve, split
+from common.config.run_config import RunConfig
 from common.errors import LabError
-from common.model import Model
-from experiments.progress import progress
+from common.model.shapes import Model
+from experiments.show.progress import progress
 
 if TYPE_CHECKING:
-    from common.devices import Session
+    from common.devices.protocol import Session
 
 TOKENIZERS = ("tokenizer.json", "vocab.json")
 KEYS = ("prompt", "prompt_ids", "max_tokens", "stop")  # beside those of a run; conf/generate.yaml explains them
@@ -46,6 +47,7 @@ def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
         asked.flag("stop"),
     )
     config = resolve(rest)
+    refuse_runs_keys(config, "a generation")
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"a generation runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")
@@ -68,10 +70,12 @@ def check_room(prompt: int, max_tokens: int, model: Model) -> None:
 def generate(cfg: DictConfig) -> int:
     """Decode what `cfg` asks for, record it and print it."""
     config, wanted = request(cfg)
-    from experiments import run
+    from experiments.run.setup import Setup
+    from experiments.run.steps import LabStack
 
     with progress(3) as show:
-        lab = run.prepare(config, show)
+        lab = Setup(config, show)
+        lab.check()
         tokenizer = None if wanted.prompt is None else load_tokenizer(lab.packed.folder)
         prompt = list(wanted.ids or tokenizer.encode(wanted.prompt))
         if not prompt:
@@ -79,20 +83,18 @@ def generate(cfg: DictConfig) -> int:
         check_ids(prompt, lab.model, "prompt_ids")
         check_room(len(prompt), wanted.max_tokens, lab.model)
         stops = stop_ids(lab.packed.folder) if wanted.stop and lab.packed.folder else frozenset()
-        case = run.compile_stack(lab, run.Case(config.stacks[0]))
-        if case.status:
-            raise LabError(f"{case.status}: {case.reason}", "correct the variant, or choose another")
-        show.begin(f"decode with {case.stack.name}")
-        with closing(run.open_session(lab, case.program)) as session:
-            case = replace(case, blocks=session.blocks)
+        stack = LabStack(lab, config.stacks[0]).compile()
+        show.begin(f"decode with {stack.name}")
+        with closing(stack.session()) as session:
             start = time.perf_counter()
             ids = decode(session, prompt, wanted.max_tokens, stops, config.device.name == "host", show.detail)
             seconds = time.perf_counter() - start
-        record = run.append(lab, case, {"kind": "generate", "prompt_ids": prompt, "ids": ids, "seconds": seconds})
+        decoded = {"kind": "generate", "prompt_ids": prompt, "ids": ids, "seconds": seconds}
+        record = stack.append({"source_sha": stack.source.sha, "blocks": session.blocks} | decoded)
     found = {
         "ids": ids,
         "prompt_ids": prompt,
-        "variant": case.stack.name,
+        "variant": stack.name,
         "device": config.device.name,
         "model": lab.model.name,
         "seconds": seconds,
@@ -139,7 +141,7 @@ def decode(
 
 def stop_ids(folder: Path) -> frozenset[int]:
     """End-of-sequence ids that generation_config.json names, or else config.json; empty if neither does."""
-    from common.hf_config import read_json
+    from common.model.hf_config import read_json
 
     for file in (folder / "generation_config.json", folder / "config.json"):
         found = read_json(file).get("eos_token_id") if file.exists() else None
@@ -156,7 +158,7 @@ def load_tokenizer(folder: Path | None) -> Any:
         from transformers import AutoTokenizer
     except ImportError:
         raise LabError("text needs transformers", "pip install -e '.[hf]', or give prompt_ids=[1,2,3]") from None
-    if not any((folder / name).exists() for name in TOKENIZERS):  # transformers would make up an empty one
+    if not any((folder / name).is_file() for name in TOKENIZERS):  # transformers would make up an empty one
         raise LabError(f"{folder} has no tokenizer", "give prompt_ids=[1,2,3]")
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -167,7 +169,7 @@ def load_tokenizer(folder: Path | None) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    return launch(generate, "generate", sys.argv[1:] if argv is None else argv)
+    return run_task(generate, "generate", sys.argv[1:] if argv is None else argv)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A timeline as a picture: what each block does during one layer, and where the blocks wait."""
+"""Figure of a timeline: the stages of each block during one layer, and where the blocks wait."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.model import STAGES
+from common.model.stages import STAGES
 from profiles.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -13,16 +13,19 @@ WAITING = "#d9d9d9"
 
 
 def draw(found: Timeline, path: Path) -> None:
-    """Write an SVG: above, one layer from the middle, a row per block; below, the share of waiting by block."""
+    """Write an SVG: the middle layer, a row per block; if timed, also each block's share of waiting by stage."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 7), layout="constrained")
+    figure = Figure(figsize=(9, 7 if found.timed else 4), layout="constrained")
     FigureCanvasSVG(figure)
-    above, below = figure.subplots(2, 1, height_ratios=(3, 2))
+    if found.timed:
+        above, below = figure.subplots(2, 1, height_ratios=(3, 2))
+        _shares(below, found)
+    else:
+        above = figure.subplots()
     _layer(above, found)
-    _shares(below, found)
     with rc_context({"svg.hashsalt": "megakernel-lab"}):
         figure.savefig(path, metadata={"Date": None, "Creator": None})
 
@@ -34,10 +37,11 @@ def _layer(axes: "Axes", found: Timeline) -> None:
     layer = int(spans["layer"].max()) // 2
     shown = spans[(spans["layer"] == layer) & ~spans["stage"].isin(("embed", "final_norm", "lm_head", "argmax"))]
     start = shown["begin"].min()
-    axes.broken_barh([], (0, 1), color=WAITING, label="waiting")
-    for block, rows in shown.groupby("block"):
-        waits = [(row.end - start, row.passed - row.end) for row in rows.itertuples()]
-        axes.broken_barh(waits, (block - 0.4, 0.8), color=WAITING, rasterized=True)
+    if found.timed:
+        axes.broken_barh([], (0, 1), color=WAITING, label="waiting")
+        for block, rows in shown.groupby("block"):
+            waits = [(row.end - start, row.passed - row.end) for row in rows.itertuples()]
+            axes.broken_barh(waits, (block - 0.4, 0.8), color=WAITING, rasterized=True)
     for number, (stage, rows) in enumerate(shown.groupby("stage", sort=False)):
         color = colormaps["tab10"](number % 10)
         axes.broken_barh([], (0, 1), color=color, label=stage)

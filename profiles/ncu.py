@@ -1,4 +1,4 @@
-"""Nsight Compute: the hardware's counters of one launch of one kernel."""
+"""Nsight Compute: hardware counters of one launch of one kernel."""
 
 import csv
 import io
@@ -6,34 +6,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.config.section import Section
 from common.errors import LabError
-from common.section import Section
-from profiles.tool import call, find
+from profiles.tool import call, extra, literal
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-KEYS = {"minimum", "kernel", "skip", "clock_control", "sections", "metrics"}
+KEYS = {"minimum", "kernel", "skip", "clock_control", "sections", "metrics", "options"}
 TAKEN = {"Section Name": "section", "Metric Name": "metric", "Metric Unit": "unit", "Metric Value": "value"}
 NAME = "Kernel Name"
 CLOCKS = ("none", "base")
 
 
-def capture(settings: Section, by_stage: bool, target: Sequence[str], root: Path, folder: Path) -> "DataFrame":
-    """Run `target` under ncu, keep its report in `folder`, and return `metrics` of it. Raises LabError.
-
-    by_stage: the stack has a kernel per stage. root: where the file names of #line directives start.
-    """
-    command = [*options(settings, by_stage), "--source-folders", str(root)]
-    ncu = find("ncu", settings.text("minimum"))
+def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "DataFrame":
+    """Run `target` under `ncu`, keep its report in `folder`, and return `metrics` of it. Raises LabError."""
     report = folder / "report.ncu-rep"
-    call([ncu, *command, "--export", str(report), "--force-overwrite", *target], folder / "ncu.log")
+    report.unlink(missing_ok=True)  # so that an old report is not read when nothing was profiled
+    call([ncu, *options, "--export", literal(report), "--force-overwrite", *target], folder / "ncu.log")
+    if not report.exists():
+        raise LabError("ncu profiled nothing", "use device=cuda, and check ncu.kernel and ncu.skip")
     shown = ["--csv", "--page", "details", "--print-details", "all"]
     return metrics(call([ncu, "--import", str(report), *shown], folder / "import.log"))
 
 
 def options(settings: Section, by_stage: bool) -> list[str]:
-    """ncu's options for one launch of the chosen kernel between cudaProfilerStart and Stop."""
+    """Options of ncu for one launch of the chosen kernel between cudaProfilerStart and Stop. Raises LabError.
+
+    by_stage: the stack has a kernel per stage. `--nvtx-include` is not used: it matches only push/pop ranges.
+    """
     settings.only(KEYS)
     kernel = settings.text("kernel") if settings.given("kernel") else "stage_lm_head" if by_stage else "decode"
     clocks = settings.text("clock_control")
@@ -46,14 +47,14 @@ def options(settings: Section, by_stage: bool) -> list[str]:
         chosen += ["--section", section]
     if wanted := settings.texts("metrics"):
         chosen += ["--metrics", ",".join(wanted)]
-    return chosen
+    return [*chosen, *extra(settings)]
 
 
 def metrics(text: str) -> "DataFrame":
     """The rows of ncu's CSV (page `details`): kernel, section, metric, unit, value.
 
-    What ncu says before the header (==PROF== ...) is skipped, rows of its rules, which have no metric, too. Values are
-    numbers where they read as one; the thousands separators are a comma. Raises LabError when there is no table.
+    The lines before the header (==PROF== ...) are skipped, as are the rows of rules, which have no metric. Numeric
+    values become numbers; their thousands separator is a comma. Raises LabError when there is no table.
     """
     import pandas
 
@@ -61,7 +62,7 @@ def metrics(text: str) -> "DataFrame":
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         first = next((line for line in lines if line.strip()), "nothing")
-        raise LabError(f"ncu printed no table but: {first}", "run the profile again; page details is what is read")
+        raise LabError(f"ncu printed no table but: {first}", "run the profile again; the page `details` is needed")
     rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
     if missing := {NAME, *TAKEN} - set(rows[0] if rows else ()):
         raise LabError(f"ncu's table lacks {', '.join(sorted(missing))}", "use a version of ncu with these columns")

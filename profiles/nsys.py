@@ -1,13 +1,13 @@
-"""Nsight Systems: the time of every kernel, by the NVTX range that launched it."""
+"""Nsight Systems: time of every kernel, by the NVTX range that launched it."""
 
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.config.section import Section
 from common.errors import LabError
-from common.section import Section
-from profiles.tool import call, find
+from profiles.tool import call, extra, literal
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -16,16 +16,27 @@ PUSH_POP = 59  # eventType of NVTX_EVENTS for a range that is pushed and popped
 COLUMNS = ("range", "kernel", "launches", "us total", "us median", "us shortest", "us longest")
 
 
-def capture(settings: Section, target: Sequence[str], folder: Path) -> "DataFrame":
-    """Run `target` under nsys, keep its report in `folder`, and return `kernels` of it. Raises LabError."""
+def options(settings: Section) -> list[str]:
+    """Options of nsys for one capture between cudaProfilerStart and Stop, without the report's name. Raises LabError.
+
+    `--capture-range=nvtx` is not used: it matches only registered strings, and those of the lab's ranges are not.
+    """
     settings.only({"minimum", "options"})
-    nsys = find("nsys", settings.text("minimum"))
+    return [
+        "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop",
+        "--force-overwrite=true",
+        *extra(settings),
+    ]
+
+
+def capture(nsys: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "DataFrame":
+    """Run `target` under `nsys`, keep its report in `folder`, and return `kernels` of it. Raises LabError."""
     report = folder / "report.nsys-rep"
-    only = ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true"]
-    command = [nsys, "profile", *only, *settings.texts("options"), f"--output={report}", *target]
-    call(command, folder / "nsys.log")
+    report.unlink(missing_ok=True)  # so that an old report is not read when nothing was captured
+    call([nsys, "profile", *options, f"--output={literal(report)}", *target], folder / "nsys.log")
     if not report.exists():
-        raise LabError("nsys captured nothing", "use device=cuda: only there a profiler is started and stopped")
+        raise LabError("nsys captured nothing", "use device=cuda: only CUDA runs call cudaProfilerStart and Stop")
     export = report.with_suffix(".sqlite")
     call(
         [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={export}", str(report)],
@@ -38,8 +49,8 @@ def kernels(export: Path) -> "DataFrame":
     """One row per (NVTX range, kernel) of nsys's SQLite export; times in microseconds.
 
     A kernel belongs to the innermost push/pop range that was open on the thread that launched it: the launch is the row
-    of CUPTI_ACTIVITY_KIND_RUNTIME with the kernel's correlation id. Tables are made by nsys only where there is
-    something to put into them. Raises LabError for a file that is no such export.
+    of CUPTI_ACTIVITY_KIND_RUNTIME with the kernel's correlation id. nsys leaves out tables that would be empty. Raises
+    LabError for a file that is no such export.
     """
     import pandas
 
@@ -49,7 +60,7 @@ def kernels(export: Path) -> "DataFrame":
             if "StringIds" not in tables:
                 raise LabError(f"{export.name} is no export of nsys: no table StringIds", "run the profile again")
             if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
-                raise LabError("nsys saw no kernel", "use device=cuda, with --trace=cuda among nsys.options")
+                raise LabError("nsys recorded no kernel", "use device=cuda, with --trace=cuda among nsys.options")
             found = pandas.read_sql(
                 """SELECT k.start, k.end, k.correlationId, s.value AS kernel FROM CUPTI_ACTIVITY_KIND_KERNEL k
                    JOIN StringIds s ON s.id = k.shortName ORDER BY k.start""",
@@ -74,7 +85,7 @@ def kernels(export: Path) -> "DataFrame":
 
 
 def _ranges(base: sqlite3.Connection, tables: set[str]) -> "DataFrame":
-    """Push/pop ranges: start, end, thread, message; the message stands in the row or, if registered, in StringIds."""
+    """Push/pop ranges: start, end, thread, message. The message is in the row or, if registered, in StringIds."""
     import pandas
 
     if "NVTX_EVENTS" not in tables:

@@ -1,7 +1,7 @@
-"""The run that a profiler watches: `python -m profiles.target` with the overrides of `python -m profiles`.
+"""Target process of a profiler: `python -m profiles.target` with the overrides of `python -m profiles`.
 
-The kernel is compiled and validated as in any run, then decodes a few tokens between cudaProfilerStart and Stop, each
-launch in an NVTX range of its own. A profiler that captures by these two sees nothing else.
+The kernel is compiled and validated as in any run. Then it decodes a few tokens between cudaProfilerStart and Stop,
+each launch in its own NVTX range. nsys and ncu are started so that they capture only between these two calls.
 """
 
 import sys
@@ -12,25 +12,35 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from common.cli import launch
-from common.config import RunConfig, resolve, split
+from common.config.cli import run_task
+from common.config.resolve import refuse_runs_keys, resolve, split
+from common.config.run_config import RunConfig
+from common.config.section import Section
+from common.devices.nvtx import annotate, title
 from common.errors import LabError
-from common.ranges import annotate, title
-from common.section import Section
-from common.suggest import unknown
-from experiments.progress import progress
+from common.errors.suggest import unknown
+from common.stacks.stack import Stack
+from experiments.run.setup import Setup
+from experiments.show.progress import progress
 
 if TYPE_CHECKING:
-    from common.devices import Session
-    from experiments.run import Case, Lab
+    from common.devices.protocol import Session
+    from experiments.run.steps import LabStack
 
 TOOLS = ("timeline", "nsys", "ncu")
-KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # beside those of a run; conf/profiles.yaml explains them
+KEYS = (
+    "tool",
+    "position",
+    "tokens",
+    "keep",
+    "nsys",
+    "ncu",
+)  # added to those of a run; see conf/profiles.yaml
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to look at: `tokens` tokens from `position` on. nsys, ncu: the tool's own section of the configuration."""
+    """What to profile: `tokens` tokens from `position` on. nsys, ncu: the tool's section of the configuration."""
 
     tool: str
     position: int
@@ -42,38 +52,41 @@ class Request:
 
 def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
     """Split the configuration into the run and the request. Raises LabError for a bad value in either."""
-    asked, rest = split(cfg, KEYS)
-    if asked.text("tool") not in TOOLS:
-        raise unknown("tool", asked.text("tool"), TOOLS)
+    own, rest = split(cfg, KEYS)
+    if own.text("tool") not in TOOLS:
+        raise unknown("tool", own.text("tool"), TOOLS)
     wanted = Request(
-        asked.text("tool"),
-        asked.whole("position", low=0),
-        asked.whole("tokens", low=1),
-        asked.flag("keep"),
-        asked.section("nsys"),
-        asked.section("ncu"),
+        own.text("tool"),
+        own.whole("position", low=0),
+        own.whole("tokens", low=1),
+        own.flag("keep"),
+        own.section("nsys"),
+        own.section("ncu"),
     )
     config = resolve(rest)
+    refuse_runs_keys(config, "a profile")
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"a profile shows one stack, not {len(config.stacks)}", f"choose one: variant={names}")
     return config, wanted
 
 
-def prove(lab: "Lab", case: "Case") -> "Case":
-    """Compile (unless that is done) and validate. Raises LabError when the kernel does not pass."""
-    from experiments.run import compile_stack, validate_stack
+def require_passed(setup: Setup, stack: Stack) -> "LabStack":
+    """Compile and validate. Raises LabError when the kernel does not pass."""
+    from experiments.run.steps import LabStack
 
-    case = validate_stack(lab, case if case.program else compile_stack(lab, case))
-    if case.status != "PASSED":
+    setup.check()
+    passed = LabStack(setup, stack).compile()
+    if not passed.validate().passed:
         raise LabError(
-            f"{case.stack.name} is {case.status}: {case.reason}", "profile a kernel that passes; see device=host"
+            f"{passed.name} is {passed.found.status}: {passed.found.reason}",
+            "profile a kernel that passes; see device=host",
         )
-    return case
+    return passed
 
 
 def rewind(session: "Session", position: int, tokens: int) -> None:
-    """Bring the session to `position` with a history of zeros: what is read costs the same whatever it is."""
+    """Reset the session to `position` with a history of zeros: the values do not change the time of reading them."""
     import torch
 
     session.layout.check_room(position, tokens)
@@ -81,37 +94,34 @@ def rewind(session: "Session", position: int, tokens: int) -> None:
     session.reset([0] * (position + 1), position, history)
 
 
-def watched(cfg: DictConfig) -> int:
-    """Decode what `cfg` asks for where a profiler can see it."""
+def run_target(cfg: DictConfig) -> int:
+    """Validate the stack of `cfg`, then decode its tokens under the profiler."""
     config, wanted = request(cfg)
-    from experiments.run import Case, open_session, prepare, record
-
     with progress(4) as show:
-        lab = prepare(config, show)
-        case = prove(lab, Case(config.stacks[0]))
+        stack = require_passed(Setup(config, show), config.stacks[0])
         show.begin("decode under the profiler")
-        decode(lab, case, open_session(lab, case.program), wanted)
-        record(lab, case)
-    print(f"{case.stack.name}: PASSED, {wanted.tokens} tokens decoded from position {wanted.position} on")
+        decode(stack, wanted)
+        stack.record()
+    print(f"{stack.name}: PASSED, {wanted.tokens} tokens decoded from position {wanted.position} on")
     return 0
 
 
-def decode(lab: "Lab", case: "Case", session: "Session", wanted: Request) -> None:
-    """Once to warm up, and once between cudaProfilerStart and Stop."""
-    stack, at_once = case.stack.variants, case.source.tokens_per_launch
-    with closing(session):
+def decode(passed: "LabStack", wanted: Request) -> None:
+    """Decode twice: once to warm up, and once between cudaProfilerStart and Stop."""
+    stack, per_launch = passed.stack.variants, passed.source.tokens_per_launch
+    with closing(passed.session()) as session:
         rewind(session, wanted.position, wanted.tokens)
         session.run(wanted.tokens)
         rewind(session, wanted.position, wanted.tokens)
-        with _capture(lab.device.name), annotate(title("profile", stack)):
-            for done in range(0, wanted.tokens, at_once):
+        with _capture(passed.setup.device.name), annotate(title("profile", stack)):
+            for done in range(0, wanted.tokens, per_launch):
                 with annotate(title("decode", stack, f"position {wanted.position + done}")):
-                    session.run(min(at_once, wanted.tokens - done))
+                    session.run(min(per_launch, wanted.tokens - done))
 
 
 @contextmanager
 def _capture(device: str) -> Iterator[None]:
-    """cudaProfilerStart and Stop; on the host device there is nothing for them to capture."""
+    """cudaProfilerStart and Stop around the block; nothing on the host device."""
     if device != "cuda":
         yield
         return
@@ -126,7 +136,7 @@ def _capture(device: str) -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    return launch(watched, "profiles", sys.argv[1:] if argv is None else argv)
+    return run_task(run_target, "profiles", sys.argv[1:] if argv is None else argv)
 
 
 if __name__ == "__main__":

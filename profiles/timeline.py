@@ -1,65 +1,56 @@
-"""When every block worked and when it waited, in one step: stamps that the kernel itself leaves, no tool needed."""
+"""Timeline of one step: when each block worked and waited, from timestamps that the kernel writes itself."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.layout import MAX_BLOCKS, MOMENTS, Layout
-from common.model import STAGES
+from common.model.layout import MAX_BLOCKS, MOMENTS
+from common.model.stages import STAGES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from torch import Tensor
 
-    from common.devices import Session
-    from common.stack import Stack
-    from experiments.run import Case, Lab
+    from common.devices.protocol import Session
 
-UNWRITTEN = 0x7FC000007FC00000  # two NaN: what the sessions fill scratch with
+UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, with which the sessions fill scratch
 ORDINAL = (
-    "Stamps of the host device are ordinals: they count the stamps of all blocks, so they show who came before whom in "
-    "this schedule, and nothing of how long anything takes."
+    "The blocks of the host device run one at a time, so a timestamp is only an ordinal: it shows the order of the "
+    "blocks in this schedule. It does not show how long a block works or waits, or what share of the step that is; "
+    "that needs device=cuda."
 )
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """One step. `spans` has a row for each stage, layer and block that stamped.
+    """Timeline of one step. `spans` has a row for each stage, layer and block that wrote timestamps.
 
-    begin, end  of the stage's work, as thread 0 of the block saw it
-    passed      when the barrier behind it let the block go on; `end` where nothing stands behind it
-    unit        "ns" or "ordinal", from the first stamp of the step on
+    begin, end  of the stage's work, by thread 0 of the block
+    passed      when the block passed the barrier after the stage; `end` if no barrier follows
+    unit        "ns" or "ordinal", counted from the first timestamp of the step
+    timed       whether the difference of two timestamps is a time; false on the host device
     """
 
     title: str
     unit: str
     spans: "DataFrame"
 
-
-def traced(lab: "Lab", stack: "Stack") -> tuple["Lab", "Case"]:
-    """`stack` compiled so that every block stamps its stages, and the lab whose sessions have room for that."""
-    from common.catalog import read_catalog
-    from common.source import build
-    from experiments.run import Case
-
-    known = read_catalog().variants
-    variants = [known[name] for name in stack.variants]
-    source = build(variants, lab.model, lab.config.threads, stack.knobs, trace=True)
-    lab = replace(lab, layout=Layout(lab.model, trace=True))
-    return lab, Case(stack, source=source, program=lab.device.compile(source))
+    @property
+    def timed(self) -> bool:
+        return self.unit == "ns"
 
 
 def read(session: "Session", title: str, device: str) -> Timeline:
-    """The last step of a session whose layout has a trace."""
+    """The timeline of the last step of a session whose layout has a trace."""
     slot = session.layout.tap("trace")
     stamps = session.scratch()[slot.offset : slot.offset + slot.size]
     return timeline(stamps, session.layout.model.layers, title, "ns" if device == "cuda" else "ordinal")
 
 
 def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
-    """stamps: the trace slot, fp32, [stage][layer][block][moment] of 64 bits each, NaN where nobody stamped."""
+    """stamps: the trace slot, fp32, [stage][layer][block][moment] of 64 bits each, NaN where nothing was written."""
     import pandas
     import torch
 
@@ -81,9 +72,14 @@ def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
 
 
 def by_stage(found: Timeline) -> "DataFrame":
+    """The table of a profile, a row per stage: `times` of a timeline in ns, `order` of one in ordinals."""
+    return times(found) if found.timed else order(found)
+
+
+def times(found: Timeline) -> "DataFrame":
     """Per stage, over all layers: a block's work and waiting (mean over blocks), work of the slowest, share of waiting.
 
-    Waiting is from the end of a block's work until the barrier behind the stage lets it go on; waiting inside a stage
+    Waiting lasts from the end of a block's work until it passes the barrier after the stage. A wait inside a stage
     (split_kv has a barrier there) counts as work.
     """
     import pandas
@@ -102,29 +98,52 @@ def by_stage(found: Timeline) -> "DataFrame":
     return pandas.DataFrame(rows, columns=heads)
 
 
+def order(found: Timeline) -> "DataFrame":
+    """Per stage, in the order in which the stages begin: number of layers, blocks that ran it, "synchronized after it".
+
+    "yes": in every layer no block passed before the last block had ended the stage, as a grid barrier ensures.
+    """
+    import pandas
+
+    rows = []
+    for stage, spans in sorted(found.spans.groupby("stage"), key=lambda group: group[1]["begin"].min()):
+        layers = spans.groupby("layer")
+        synchronized = (layers["passed"].min() > layers["end"].max()).all()
+        blocks = sorted(set(spans["block"]))
+        rows.append((stage, len(layers), len(blocks), _ranges(blocks), "yes" if synchronized else "no"))
+    return pandas.DataFrame(rows, columns=("stage", "layers", "blocks", "which blocks", "synchronized after it"))
+
+
+def _ranges(numbers: list[int]) -> str:
+    """0, 1, 2, 5 as "0-2, 5"."""
+    ends = [number for number in numbers if number + 1 not in numbers]
+    starts = [number for number in numbers if number - 1 not in numbers]
+    return ", ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True))
+
+
 def reading(found: Timeline) -> str:
-    """What the table says, in a sentence or two; of ordinals it says that they are no time."""
-    table = by_stage(found)
-    if found.unit == "ordinal":
+    """Interpretation of the table in a few sentences; for ordinals, that they are not times."""
+    if not found.timed:
         return ORDINAL
+    table = times(found)
     stages, whole = table.iloc[:-1], table.iloc[-1]
     longest = stages.loc[stages["slowest block (ns)"].idxmax(), "stage"]
     waits = stages.loc[stages["waiting (ns)"].idxmax(), "stage"]
     steps = sorted(set(found.spans["begin"]))
-    finest = min((b - a for a, b in pairwise(steps)), default=0)
+    resolution = min((b - a for a, b in pairwise(steps)), default=0)
     return (
-        f"A block waits {whole['waiting (%)']:.0f} % of the step, most of it behind {waits}; the slowest blocks spend "
-        f"most time in {longest}. The clock's steps as seen here are {finest} ns, and stamping itself takes time: "
-        "compare shares, and take latencies from a run without trace."
+        f"A block waits {whole['waiting (%)']:.0f} % of the step, most of it after {waits}; the slowest blocks spend "
+        f"most time in {longest}. The clock's observed resolution is {resolution} ns, and writing timestamps takes "
+        "time: compare shares, and take latencies from a run without trace."
     )
 
 
 def chrome_trace(found: Timeline, path: Path) -> None:
-    """Write Chrome's trace format, which Perfetto opens: a row per block, a slice per stage and per wait.
+    """Write Chrome's trace format, which Perfetto opens: a row per block, a slice per stage and, if timed, per wait.
 
-    The format's unit is the microsecond; an ordinal is written as one.
+    The unit of the format is the microsecond; one ordinal becomes one microsecond.
     """
-    scale = 1e-3 if found.unit == "ns" else 1.0
+    scale = 1e-3 if found.timed else 1.0
     meta = [{"name": "process_name", "ph": "M", "pid": 0, "args": {"name": f"{found.title} [{found.unit}]"}}]
     for block in sorted(set(found.spans["block"])):
         meta.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": int(block), "args": {"name": f"block {block}"}})
@@ -136,6 +155,6 @@ def chrome_trace(found: Timeline, path: Path) -> None:
     events = []
     for row in found.spans.itertuples():
         events.append(slice_(row.stage, "stage", row, row.begin, row.end))
-        if row.passed > row.end:
+        if found.timed and row.passed > row.end:
             events.append(slice_(f"wait after {row.stage}", "wait", row, row.end, row.passed))
     path.write_text(json.dumps({"traceEvents": meta + events, "displayTimeUnit": "ns"}))

@@ -1,4 +1,4 @@
-"""Programs of NVIDIA's that may be missing, too old, or not allowed to look: each ends in one line with the remedy."""
+"""Calls of NVIDIA's profilers: find the program, check its version, run it, explain its errors in one line."""
 
 import re
 import shutil
@@ -6,14 +6,17 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from common.config.section import Section
 from common.errors import LabError
 
-SHOWN = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
-# What a tool says when it may not, or cannot, look: a pattern, and what to do.
-EXPLAINED = (
+FULL_NAMES = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
+OPTION = re.compile(r"--[a-z][a-z0-9-]*(=.+)?", re.DOTALL)
+COMPLAINT = re.compile(r"(?i)error|illegal|unrecogni[sz]ed|invalid|missing|cannot|already exists")
+# Known messages of the tools: (pattern, cause, remedy).
+KNOWN_ERRORS = (
     (
         r"ERR_NVGPUCTRPERM",
-        "the driver keeps the GPU's counters for administrators",
+        "the driver allows the GPU's counters to administrators only",
         "run as root, in a container with --cap-add=SYS_ADMIN, or load the driver with "
         "NVreg_RestrictProfilingToAdminUsers=0",
     ),
@@ -21,14 +24,35 @@ EXPLAINED = (
     (
         r"(?i)unsupported GPU|not supported on this (GPU|device)|newer driver",
         "the tool does not know this GPU or driver",
-        "install a version of the GPU's year or later",
+        "install a version as new as the GPU or newer",
     ),
     (
         r"(?i)resource.*(in use|unavailable)|another profiler|ERR_NVGPU_?RESOURCE",
-        "another profiler has the GPU",
+        "another profiler uses the GPU",
         "end it (dcgm too: dcgmi profile --pause), then try again",
     ),
 )
+
+
+def extra(settings: Section) -> tuple[str, ...]:
+    """The user's `options` of a tool's section, one argument each. Raises LabError.
+
+    An item that is no option is refused: the tool would treat it, and everything after it, as the program to run.
+    """
+    given = settings.texts("options")
+    for item in given:
+        if not OPTION.fullmatch(item):
+            key = f"{settings.path}options"
+            raise LabError(
+                f"'{item}' in {key} is neither --name nor --name=value",
+                f"""quote an option that has a comma: '{key}=["--name=a,b"]'""",
+            )
+    return given
+
+
+def literal(path: Path) -> str:
+    """`path` as the name of a report: both tools replace %h by the host name, %p by the process id and %% by %."""
+    return str(path).replace("%", "%%")
 
 
 def find(name: str, minimum: str) -> str:
@@ -36,31 +60,31 @@ def find(name: str, minimum: str) -> str:
     path = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
     if not path:
         raise LabError(
-            f"{name} is not installed", f"install {SHOWN[name]} and put it on PATH; tool=timeline needs no tool"
+            f"{name} is not installed", f"install {FULL_NAMES[name]} and put it on PATH; tool=timeline needs no tool"
         )
-    said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
-    version = re.search(r"\b(20\d\d(?:\.\d+)+)", said)
+    output = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+    version = re.search(r"\b(20\d\d(?:\.\d+)+)", output)
     if not version:
-        raise LabError(f"{path} --version says no version: {said.strip()[:80]!r}", f"install {SHOWN[name]} anew")
+        raise LabError(f"{path} --version prints no version: {output.strip()[:80]!r}", f"reinstall {FULL_NAMES[name]}")
     if _number(version[1]) < _number(minimum):
-        raise LabError(f"{name} {version[1]} is older than {minimum}", f"install a newer {SHOWN[name]}")
+        raise LabError(f"{name} {version[1]} is older than {minimum}", f"install a newer {FULL_NAMES[name]}")
     return path
 
 
 def call(command: Sequence[str], log: Path) -> str:
-    """Run the tool; what it and the program below it printed goes to `log` and is returned.
+    """Run the tool. Its output, and that of the program it profiles, is written to `log` and returned.
 
-    Raises LabError, with the remedy where the tool's complaint is a known one.
+    Raises LabError, with a specific remedy for KNOWN_ERRORS.
     """
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     log.write_text(done.stdout)
     name = Path(command[0]).name
-    for pattern, cause, remedy in EXPLAINED:
+    for pattern, cause, remedy in KNOWN_ERRORS:
         if re.search(pattern, done.stdout):
             raise LabError(f"{name}: {cause}", f"{remedy}; the run's own output is in {log}")
     if done.returncode:
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-        first = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "no output")
+        first = next((line for line in lines if COMPLAINT.search(line)), lines[-1] if lines else "no output")
         raise LabError(f"{name} ended with {done.returncode}: {first}", f"see {log}")
     return done.stdout
 

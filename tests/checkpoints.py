@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from common.errors import LabError
-from common.model import Model
-from common.weights import load
+from common.model.shapes import Model
+from common.model.weights import load
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -64,7 +64,7 @@ def save(folder: Path, weights: dict[str, torch.Tensor] | None = None, **config:
 
 
 def refused(spec: Path | str, *words: str, cache: Path, model: Model | None = None) -> LabError:
-    """Loading `spec` raises a LabError of one line that holds every word, and leaves no packed file behind."""
+    """Assert that loading `spec` raises a one-line LabError with every word, and leaves no packed file."""
     with pytest.raises(LabError) as caught:
         load(str(spec), model, None, cache)
     message = str(caught.value)

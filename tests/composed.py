@@ -1,14 +1,13 @@
-"""Stacks that the tests put together: every variant, the named stacks, and lists that combine what could get in each
-other's way, in more than one order."""
+"""Stacks under test: every variant, the named stacks, and combinations that may interfere, in several orders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from common.catalog import read_catalog
-from common.model import Model
-from common.source import Source, build
-from common.stack import choose_stacks
+from common.compile.source import Source, build
+from common.model.shapes import Model
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import choose_stacks
 
 CATALOG = read_catalog()
 
@@ -29,7 +28,7 @@ class Composed:
 
     @property
     def root(self) -> "Composed":
-        """What it must equal bit for bit: the same without the variants that promise to change no bit."""
+        """The stack that it must equal bit for bit: the same without the variants that must not change a bit."""
         names = tuple(name for name in self.names if not CATALOG.variants[name].bit_equal)
         knobs = {knob.name for name in names for knob in CATALOG.variants[name].knobs}
         return Composed(names, {key: value for key, value in self.given.items() if key in knobs})

@@ -1,4 +1,4 @@
-"""Fixtures every test may use. A random test takes `seed`; the seed is printed when it fails."""
+"""Fixtures of all tests. A random test takes `seed`, which is printed when it fails."""
 
 import os
 import random
@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from common.catalog import ROOT
-from common.cli import _register_resolvers
-from common.config import RunConfig, resolve
-from common.model import Model
+from common.config.cli import composed
+from common.config.resolve import resolve
+from common.config.run_config import RunConfig
+from common.model.shapes import Model
 
 SEED = pytest.StashKey[int]()
 
@@ -24,12 +23,12 @@ def seed(request: pytest.FixtureRequest) -> int:
     return value
 
 
-# Files are handed to the cores in this order: those that take minutes must not be the last ones left.
+# Files are distributed in this order: those that take minutes start first.
 LONGEST = ("test_mutants.py", "test_resume.py", "test_variants.py", "test_variant_facts.py", "test_check.py")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are cores: a test that waits for a process leaves its core idle."""
+    """One worker more than cores: a test that waits for a process leaves its core idle."""
     return (os.cpu_count() or 1) + 1
 
 
@@ -52,23 +51,21 @@ def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def configured() -> Callable[..., RunConfig]:
-    """configured(*overrides): what the lab's own conf/ says with them, on the host device."""
+    """configured(*overrides): the configuration from the lab's own conf/ with them, on the host device."""
 
     def compose_(*overrides: str) -> RunConfig:
-        _register_resolvers(ROOT)
-        with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
-            return resolve(compose("config", ["device=host", *overrides]))
+        return resolve(composed("config", ["device=host", *overrides]))
 
     return compose_
 
 
 @pytest.fixture(scope="session")
 def tiny() -> Model:
-    """The model `conf/model/tiny.yaml` describes."""
+    """The model of `conf/model/tiny.yaml`."""
     return Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
 
 
 @pytest.fixture(scope="session")
 def odd() -> Model:
-    """Shapes that no power of two divides; `conf/model/odd.yaml`."""
+    """The model of `conf/model/odd.yaml`: sizes that are no power of two."""
     return Model("odd", 72, 200, 3, 6, 2, 24, 1009, 48, 5e5, 1e-6, False)

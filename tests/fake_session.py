@@ -1,14 +1,14 @@
-"""A session without a device: one decode step in fp32 NumPy, the way a kernel does it, with a fault on request.
+"""Session without a device: one decode step in fp32 NumPy, like a kernel, with an optional fault.
 
-Nothing is shared with the reference: dot products are summed lane by lane and then in a tree, softmax is online over
-tiles, everything is fp32. So where it passes, the reference and the tolerances are right for a real kernel, too.
+It shares nothing with the reference: dot products are summed per lane and then in a tree, softmax is online over tiles,
+and everything is fp32. If it passes, the reference and the tolerances suit a real kernel, too.
 """
 
 import numpy as np
 import torch
 
-from common.layout import Layout
-from common.model import Model
+from common.model.layout import Layout
+from common.model.shapes import Model
 
 LANES, TILE = 8, 8
 
@@ -23,7 +23,7 @@ def dot(matrix: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 class FakeSession:
-    """Obeys common.devices.Session. `fault` names one mistake of `_step`, made in layer `at` where it has a layer."""
+    """A Session of common.devices.protocol. `fault` names one fault of `_step`, in layer `at` if it has a layer."""
 
     blocks = 1
 
@@ -118,8 +118,8 @@ class FakeSession:
         token = int(self._words("ids")[position - (self.fault == "queued token stale" and queued)])
         x = self._leave("embed", None, self._weight("embed")[token])
         theta = 1e4 if self._wrong("theta") else m.rope_theta
-        turned = position + (self.fault == "rope position")
-        angles = turned * theta ** (-np.arange(0, m.head_dim, 2) / m.head_dim)
+        rotation = position + (self.fault == "rope position")
+        angles = rotation * theta ** (-np.arange(0, m.head_dim, 2) / m.head_dim)
         cos, sin = self._leave("rope", None, np.stack((np.cos(angles), np.sin(angles))).astype(np.float32))
 
         def rotate(heads: np.ndarray) -> np.ndarray:

@@ -1,18 +1,19 @@
-"""A copy of the lab with few variants and some that do harm, run as a user would: `python -m experiments` inside it.
+"""A copy of the lab with a few variants, some of them harmful, run like a user does: `python -m experiments` inside it.
 
-The harm is done on the host device only, so that the texts still compile for a GPU.
+The harm happens on the host device only, so the sources still compile for a GPU.
 """
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from common.catalog import ROOT
-from common.records import Store
+from common import ROOT
+from common.record.store import Store
 
 HARM = {
     "aborts": 'extern "C" void abort();\nstatic void harm(const Context &) { abort(); }',
@@ -27,13 +28,10 @@ template <class Base> struct Deadlocks : Base {
   }
 };
 """
-YAML = """# @package _global_
-variant:
-  name: {name}
-  idea: do harm
-  hypothesis: it costs this stack alone
-  overrides: []
-  min_arch: 75
+HEADER = """// Idea        do harm
+// Hypothesis  it costs this stack alone
+// Overrides   embed
+// Run         python -m experiments variant={name}
 """
 
 
@@ -50,25 +48,25 @@ def make_root(path: Path, *faults: str) -> Path:
         shutil.copy(ROOT / "conf" / "variant" / f"{name}.yaml", path / "conf" / "variant")
     shutil.copy(ROOT / "conf" / "variant" / "all.yaml", path / "conf" / "variant")
     for name in faults:
-        (path / "variants" / f"{name}.cu").write_text(f'#include "common/device/decode.cuh"\n{_text(name)}')
-        (path / "conf" / "variant" / f"{name}.yaml").write_text(YAML.format(name=name))
+        (path / "variants" / f"{name}.cu").write_text(_text(name))
+        (path / "conf" / "variant" / f"{name}.yaml").write_text(f"name: {name}\n")
     return path
 
 
 def _text(name: str) -> str:
-    if name == "deadlocks":
-        return DEADLOCK
     mixin = "".join(word.capitalize() for word in name.split("_"))
-    return f"""
+    harmful = f"""
 #ifdef __CUDACC__
 static DEVICE void harm(const Context &) {{}}
 #else
-{HARM[name]}
+{HARM.get(name)}
 #endif
 template <class Base> struct {mixin} : Base {{
   static DEVICE void embed(const Context &c) {{ harm(c); Base::embed(c); }}
 }};
 """
+    header = HEADER.format(name=name)
+    return f'{header}#include "common/kernel/decode.cuh"\n{DEADLOCK if name == "deadlocks" else harmful}'
 
 
 def command(root: Path, cache: Path, *argv: str) -> list[str]:
@@ -78,11 +76,19 @@ def command(root: Path, cache: Path, *argv: str) -> list[str]:
 
 
 def start(root: Path, cache: Path, *argv: str, **options: Any) -> subprocess.Popen[str]:
-    """Start the lab of `root` in a process group of its own."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    environment = os.environ | {"PYTHONPATH": str(root)}
+    """Start the lab of `root` in its own process group; in the folder `root` unless `options` has another cwd."""
+    more = options.pop("preexec_fn", None)
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a script inherits that it is ignored
+        if more:
+            more()
+
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": root} | options
+    paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": paths}
     return subprocess.Popen(
-        command(root, cache, *argv), cwd=root, env=environment, text=True, start_new_session=True, **pipes
+        command(root, cache, *argv), env=environment, text=True, start_new_session=True, preexec_fn=prepare, **options
     )
 
 
@@ -91,7 +97,7 @@ def results(root: Path) -> Path:
 
 
 def rows(root: Path) -> list[dict[str, Any]]:
-    return Store(results(root)).rows()
+    return Store(results(root)).records()
 
 
 def by_variant(root: Path) -> dict[str, dict[str, Any]]:

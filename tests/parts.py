@@ -1,15 +1,15 @@
-"""A part of a decode step in one launch, for tests: a mixin that goes around any stack, as a variant would, and does
-only the stages that the input token names. So a stage is tested alone, even where it finds its input in shared memory.
+"""Part of a decode step in one launch: a mixin on top of any stack that executes only the stages that the input token
+selects. So a stage is tested alone, even if its input is in shared memory.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.catalog import Variant
-from common.model import Model
-from common.source import Knobs, Source, build
+from common.compile.source import Knobs, Source, build
+from common.model.shapes import Model
+from common.stacks.catalog import Variant
 
-# Norms go together with what reads them.
+# Each norm is tested together with the stage that reads it.
 PARTS = (
     ("input_norm", "qkv"),
     ("attention",),
@@ -31,7 +31,7 @@ def build_parts(
     threads: int = 256,
     knobs: Knobs | None = None,
 ) -> Source:
-    """`stack` as a kernel that, given token i, does only `parts[i]`, of layer `layer`. `folder` takes the mixin."""
+    """`stack` as a kernel that, for token i, executes only `parts[i]` in layer `layer`; `folder` gets the mixin."""
     calls = [
         f"if (c.token == {number}) {{ "
         + " ".join(f"Self::template stage<Stage::{s}>(c, {layer if s not in LAST else 0});" for s in stages)
@@ -39,8 +39,8 @@ def build_parts(
         for number, stages in enumerate(parts)
     ]
     file = folder / "part.cu"
-    file.write_text('#include "common/device/decode.cuh"\n' + MIXIN.format(" ".join(calls)) + "\n")
-    part = Variant("part", file, "", "", (), (), (), "cooperative", 75, True, "", "", (), (), "Part")
+    file.write_text('#include "common/kernel/decode.cuh"\n' + MIXIN.format(" ".join(calls)) + "\n")
+    part = Variant("part", file, idea="", hypothesis="", overrides=("step",), run="")
     return build([*stack, part], model, threads, knobs)
 
 

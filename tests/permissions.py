@@ -1,4 +1,4 @@
-"""Root may read and write everything. Without two capabilities it is like anybody, and permissions can be tested."""
+"""File permissions in tests that run as root: without two capabilities root is refused like any other user."""
 
 import ctypes
 import os
@@ -20,8 +20,8 @@ class _Data(ctypes.Structure):
 
 
 @contextmanager
-def as_anybody() -> Iterator[None]:
-    """Take the capabilities off this thread and give them back; see capset(2). Skips where that is not allowed."""
+def without_root_rights() -> Iterator[None]:
+    """Drop the capabilities of this thread and restore them after the block; see capset(2). Skips if not allowed."""
     if os.geteuid() != 0:
         yield
         return

@@ -1,13 +1,15 @@
-"""Kernels of the tiny model in small blocks: those that ThreadSanitizer must not complain of, and the same with one
-barrier, release or acquire taken out."""
+"""Kernels of the tiny model in small blocks: correct ones, in which ThreadSanitizer must find no race, and the same
+with one barrier, release or acquire removed.
+"""
 
 import dataclasses
 import re
 
 from composed import CATALOG, NAMED, VARIANTS, Composed
 
-from common.model import LAYER_STAGES, Model
-from common.source import DEVICE, Source, build, flatten
+from common.compile.source import KERNEL, Source, build, flatten
+from common.model.shapes import Model
+from common.model.stages import LAYER_STAGES
 
 TINY = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
 THREADS = 64  # two warps, for speed
@@ -16,15 +18,15 @@ GIVEN = {"ratio": "1:1", "chunk": 16}  # of two warps; chunks short enough that 
 CLEAN = {str(each): each for each in (*VARIANTS, *NAMED)}
 BARRIER_STAGES = ("embed", *LAYER_STAGES, "final_norm", "lm_head")
 BARRIER, NOTHING = "port::block_barrier();", ";"
-BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text it stands behind; "": the stack's own
+BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text before it; "": the last one of the stack
     "block_sum": ((), "if (lane() == 0) partial[warp()] = value;"),
     "block_best": ((), "if (lane() == 0) partial[warp()] = best;"),
     "attend_block": ((), "= soft.value[p * Split::width + j];"),
     "between two heads": ((), "port::store_activation(out + i, value / sum); });"),
     "grid_barrier, before": ((), "grid_barrier(const Context &c, Stage stage, int layer) {"),
-    "grid_barrier, behind": ((), "0x80000000u) != 0; });"),
+    "grid_barrier, after": ((), "0x80000000u) != 0; });"),
     "epoch_barrier, before": (("atomic_barrier",), "Meanwhile meanwhile) {"),
-    "epoch_barrier, behind": (("atomic_barrier",), "    meanwhile();"),
+    "epoch_barrier, after": (("atomic_barrier",), "    meanwhile();"),
     "redundant_rmsnorm": (("redundant_rmsnorm",), ""),
     "smem_cache": (("smem_cache",), ""),
     "head_split": (("head_split",), ""),
@@ -35,7 +37,7 @@ ADD = (
     "[&] {{ const unsigned before = __atomic_fetch_add({word}, {value}, {order}); "
     "host::progressed(); return before; }}()"
 )
-ORDERS = {  # variant, what the text says, what takes its place
+ORDERS = {  # variant, its text, the replacement
     "grid barrier, no release": (
         "",
         "port::add_acq_rel(arrived, mine)",
@@ -67,11 +69,11 @@ def source_of(composed: Composed) -> Source:
     return dataclasses.replace(composed, given={**composed.given, **given}).source(TINY, THREADS)
 
 
-def without(source: Source, old: str, new: str, behind: str = "") -> Source:
-    """The source with the first `old` that follows the text `behind` replaced; without `behind`, with the last one."""
-    assert behind in source.text, f"the source no longer says {behind!r}"
-    assert old in source.text, f"the source no longer says {old!r}"
-    at = source.text.index(old, source.text.index(behind)) if behind else source.text.rindex(old)
+def without(source: Source, old: str, new: str, after: str = "") -> Source:
+    """The source with the first `old` after the text `after` replaced; without `after`, the last `old`."""
+    assert after in source.text, f"the source does not contain {after!r}"
+    assert old in source.text, f"the source does not contain {old!r}"
+    at = source.text.index(old, source.text.index(after)) if after else source.text.rindex(old)
     return dataclasses.replace(source, text=source.text[:at] + new + source.text[at + len(old) :])
 
 
@@ -80,8 +82,8 @@ def without_grid_barrier(stage: str) -> Source:
 
 
 def without_block_barrier(site: str) -> Source:
-    names, behind = BLOCK_BARRIERS[site]
-    return without(source_of(Composed(names)), BARRIER, NOTHING, behind)
+    names, after = BLOCK_BARRIERS[site]
+    return without(source_of(Composed(names)), BARRIER, NOTHING, after)
 
 
 def without_order(name: str) -> Source:
@@ -93,7 +95,7 @@ def without_named_barrier(name: str) -> Source:
     source = source_of(Composed(("warp_split",)))
     call = rf"port::named_(sync|arrive)\({name} \+ item % slots, block_threads\);"
     text, count = re.subn(call, "static_cast<void>(item);", source.text)
-    assert count >= 2, f"the source no longer says {call!r}"
+    assert count >= 2, f"the source does not contain two of {call!r}"
     return dataclasses.replace(source, text=text)
 
 
@@ -102,7 +104,7 @@ def kernel(body: str) -> Source:
     base = build([], TINY, THREADS)
     lines = [
         base.text.split('#line 1 "common')[0],
-        *flatten(DEVICE / "decode.cuh", set()),
+        *flatten(KERNEL / "decode.cuh", set()),
         "struct Kernel { struct Shared { alignas(16) float a[64]; };",
         "static DEVICE void decode(const Context &c, int) {",
         "  auto &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;",
@@ -120,8 +122,8 @@ if (first) {{ port::copy_async<16>(s.a, c.weights); port::copy_commit(); }}
 if (first) port::copy_wait<0>();
 {late}
 out[port::block() * 64 + port::thread()] = s.a[0];"""
-BODIES = {  # what it does, and its two lines in "test" if it is wrong
-    "copy, then a barrier behind the wait": (COPY.format(early=NOTHING, late=BARRIER), None),
+BODIES = {  # its body, and the two lines of its race in "test", if it has one
+    "copy, then a barrier after the wait": (COPY.format(early=NOTHING, late=BARRIER), None),
     "copy, with the barrier before the wait": (COPY.format(early=BARRIER, late=NOTHING), ("write 4", "read 6")),
     "a shuffle orders no memory": (
         """if (lane() == 0) s.a[warp()] = 1;

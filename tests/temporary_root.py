@@ -1,51 +1,47 @@
-"""A lab root with variants of its own: the real configuration, sources that nobody compiles."""
+"""Lab root with its own variants: the real configuration, with sources that are never compiled."""
 
 import shutil
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from common.catalog import ROOT
+from common import ROOT
 
-WARP_SPLIT = """
-  name: warp_split
-  idea: some warps fetch ahead
-  hypothesis: the others never wait
-  overrides: [qkv]
-  min_arch: 75
-  knobs:
-    ratio: {kind: ratio, help: "producer and consumer warps"}
+HEADER = """// Idea        {idea}
+// Hypothesis  it is free
+// Overrides   attention
+// Run         python -m experiments variant={name}
 """
-PREFETCH = """
-  name: prefetch
-  idea: idle blocks warm the cache
-  hypothesis: attention leaves most of them idle
-  overrides: [attention]
-  parent: [warp_split]
-  min_arch: 80
-  excludes: [lazy]
-  knobs:
-    how: {kind: choice, choices: [prefetch, ldg], help: the instruction}
-    matrices: {kind: list, choices: [o, gate, down], help: what to fetch}
-    bytes: {kind: int, minimum: 0, maximum: 4096, help: per block}
+WARP_SPLIT = """name: warp_split
+knobs:
+  ratio: {kind: ratio, default: "2:6", help: "producer and consumer warps"}
 """
-LAZY = """
-  name: lazy
-  idea: fetch nothing
-  hypothesis: it is free
-  min_arch: 75
-  launch: plain
-  bit_equal: false
-  why_not_bit_equal: it sums in another order
+PREFETCH = """name: prefetch
+parent: [warp_split]
+min_arch: 80
+excludes: [lazy]
+knobs:
+  how: {kind: choice, default: prefetch, choices: [prefetch, ldg], help: the instruction}
+  matrices: {kind: list, default: [o, down], choices: [o, gate, down], help: what to fetch}
+  bytes: {kind: int, default: 128, minimum: 0, maximum: 4096, help: per block}
+"""
+LAZY = """name: lazy
+launch: plain
+why_not_bit_equal: it sums in another order
+"""
+BOTH = """name: both
+idea: two at once
+stack: [warp_split, prefetch]
+knobs: {how: ldg}
 """
 
 
-def add(root: Path, block: str, values: str = "", source: bool = True) -> None:
-    """Add one variant: `block` is its `variant:` mapping, `values` the top-level knob defaults."""
-    name = OmegaConf.create(f"variant:{block}").variant.name
-    (root / "conf" / "variant" / f"{name}.yaml").write_text(f"# @package _global_\nvariant:{block}{values}")
-    if source:
-        (root / "variants" / f"{name}.cu").write_text("// nothing\n")
+def add(root: Path, text: str, header: str = HEADER) -> None:
+    """Add one variant: `text` is its yaml, `header` all of its source; without a header it has no source."""
+    name = OmegaConf.create(text).name
+    (root / "conf" / "variant" / f"{name}.yaml").write_text(text)
+    if header:
+        (root / "variants" / f"{name}.cu").write_text(header.format(name=name, idea=f"the idea of {name}"))
 
 
 def make_root(path: Path) -> Path:
@@ -53,11 +49,8 @@ def make_root(path: Path) -> Path:
     shutil.copytree(ROOT / "conf", path / "conf", ignore=shutil.ignore_patterns("variant"))
     (path / "conf" / "variant").mkdir()
     (path / "variants").mkdir()
-    for name in ("all", "baseline"):
-        shutil.copy(ROOT / "conf" / "variant" / f"{name}.yaml", path / "conf" / "variant")
-    (path / "variants" / "baseline.cu").write_text("// nothing\n")
-    add(path, WARP_SPLIT, 'ratio: "2:6"\n')
-    add(path, PREFETCH, "how: prefetch\nmatrices: [o, down]\nbytes: 128\n")
-    add(path, LAZY)
-    add(path, "\n  name: both\n  idea: two at once\n  stack: [warp_split, prefetch]\n", "how: ldg\n", source=False)
+    shutil.copy(ROOT / "conf" / "variant" / "all.yaml", path / "conf" / "variant")
+    for text in ("name: baseline\n", WARP_SPLIT, PREFETCH, LAZY):
+        add(path, text)
+    add(path, BOTH, header="")
     return path

@@ -1,18 +1,18 @@
-"""Stacks and knobs that cannot be: refused before anything is compiled, in one line that names the remedy."""
+"""Impossible stacks and knobs: refused before anything is compiled, in one line with the remedy."""
 
 import pytest
 
-from common.catalog import read_catalog, variants
+from common.compile.source import build
 from common.devices.cuda import CudaDevice
 from common.errors import LabError, Refused
-from common.model import Model
-from common.source import build
-from common.stack import check_stack
+from common.model.shapes import Model
+from common.stacks.catalog import read_catalog, variants
+from common.stacks.stack import check_stack
 from experiments.__main__ import main
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["variant=warp_split", "ratio=8:0"], ["ratio=8:0 leaves no warp to multiply", "P + C = 8", "C >= 1"]),
         (["variant=warp_split", "ratio=3:4"], ["ratio=3:4 splits 7 warps, a block has 8", "P + C = 8"]),
@@ -52,19 +52,19 @@ from experiments.__main__ import main
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
 )
-def test_refused_in_one_line(argv, said, capsys, tmp_path):
+def test_refused_in_one_line(argv, message, capsys, tmp_path):
     results = tmp_path / "records.jsonl"
     assert main([*argv, "device=host", "model=tiny", f"results={results}", f"cache={tmp_path / 'cache'}"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("error: ")
     assert printed.err.count("\n") == 1
-    assert all(part in printed.err for part in said), printed.err
+    assert all(part in printed.err for part in message), printed.err
     assert not results.exists()
 
 
 def test_exclusions_are_mutual():
-    """Whichever of the two is named first, and whichever yaml says so."""
+    """For either order of the two, and for either yaml that has the exclusion."""
     pairs = [(name, other) for name, variant in variants().items() for other in variant.excludes]
     assert pairs
     for name, other in pairs:
@@ -79,6 +79,7 @@ def test_a_gpu_that_is_too_old_is_refused(monkeypatch):
     model = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
     source = build([variants()["cp_async"]], model, knobs={"cp_async": {"stages": 2, "tile": 1}})
     with pytest.raises(
-        Refused, match=r"cp_async needs sm_80 and this GPU is sm_75; leave the variant out .* newer GPU"
+        Refused,
+        match=r"cp_async needs sm_80 and this GPU is sm_75; remove the variant from the stack, or use a newer GPU",
     ):
         device.compile(source)

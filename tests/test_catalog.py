@@ -1,12 +1,13 @@
-"""The catalog: variants are found by two new files, and a yaml that is wrong is named."""
+"""Catalog of variants: two new files are a variant, and a broken yaml is named."""
 
 import pytest
-from temporary_root import LAZY, WARP_SPLIT, add, make_root
+from temporary_root import BOTH, HEADER, LAZY, WARP_SPLIT, add, make_root
 
-from common.catalog import ROOT, read_catalog, variants
+from common import ROOT
 from common.errors import LabError
-from common.knobs import Knob
-from common.stack import choose_stacks
+from common.stacks.catalog import read_catalog, variants
+from common.stacks.knobs import Knob
+from common.stacks.stack import choose_stacks
 
 
 @pytest.fixture
@@ -17,16 +18,17 @@ def root(tmp_path):
 def test_two_new_files_are_a_variant(root):
     before = set(variants(root))
     read_catalog.cache_clear()
-    add(root, WARP_SPLIT.replace("warp_split", "fused_head2"), 'ratio: "1:7"\n')
+    add(root, WARP_SPLIT.replace("warp_split", "fused_head2").replace("2:6", "1:7"))
     found = variants(root)
     assert set(found) - before == {"fused_head2"}
     added = found["fused_head2"]
     assert (added.mixin, added.file.name) == ("FusedHead2", "fused_head2.cu")
     assert added.knobs[0].default == "1:7"
     assert (added.parent, added.launch, added.bit_equal, added.excludes) == ((), "cooperative", True, ())
+    assert (added.idea, added.run) == ("the idea of fused_head2", "python -m experiments variant=fused_head2")
 
 
-def test_baseline_comes_first_and_named_stacks_apart(root):
+def test_baseline_is_first_and_named_stacks_are_listed_separately(root):
     catalog = read_catalog(root)
     assert list(catalog.variants) == ["baseline", "lazy", "prefetch", "warp_split"]
     assert catalog.stacks["both"].variants == ("warp_split", "prefetch")
@@ -35,7 +37,7 @@ def test_baseline_comes_first_and_named_stacks_apart(root):
     assert catalog.takers("ratio") == ["warp_split"]
 
 
-def test_fields_are_read(root):
+def test_fields_of_a_variant_are_read(root):
     lazy, prefetch = (variants(root)[name] for name in ("lazy", "prefetch"))
     assert (lazy.launch, lazy.min_arch, lazy.bit_equal) == ("plain", 75, False)
     assert lazy.why_not_bit_equal == "it sums in another order"
@@ -51,40 +53,77 @@ def test_every_shipped_variant_has_both_files():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "values", "said"),
+    ("old", "new", "message"),
     [
-        ("name: lazy", "name: lasy", "", "lasy"),
-        ("idea: fetch nothing", "ideas: fetch nothing", "", "idea"),
-        ("launch: plain", "launch: alone", "", "cooperative, plain"),
-        ("min_arch: 75", "min_arch: sm_75", "", "min_arch: sm_75"),
-        ("min_arch: 75", "min_arch: 75\n  colour: red", "", "colour"),
-        ("bit_equal: false", "bit_equal: true", "", "bit_equal"),
-        ("  why_not_bit_equal: it sums in another order\n", "", "", "bit_equal"),
-        ("min_arch: 75", "min_arch: 75\n  parent: [nobody]", "", "nobody"),
-        ("min_arch: 75", "min_arch: 75\n  excludes: nobody", "", "excludes"),
-        ("min_arch: 75", "min_arch: [", "", "not YAML"),
-        ("", "", "spare: 3\n", "spare"),
-        ("min_arch: 75", "min_arch: 75\n  knobs: {n: {kind: int, help: x}}", "", "knob n"),
-        ("min_arch: 75", "min_arch: 75\n  knobs: {n: {kind: float, help: x}}", "n: 1\n", "float"),
-        ("min_arch: 75", "min_arch: 75\n  knobs: {n: {kind: int, top: 3, help: x}}", "n: 1\n", "top"),
-        ("min_arch: 75", "min_arch: 75\n  knobs: {n: {kind: choice, help: x}}", "n: 1\n", "choices"),
-        ("min_arch: 75", "min_arch: 75\n  knobs: {n: {kind: int, maximum: 3, help: x}}", "n: 4\n", "n=4"),
-        ("min_arch: 75", "min_arch: 75\n  knobs: {seed: {kind: int, help: x}}", "seed: 4\n", "seed"),
-        ("min_arch: 75", "min_arch: 75\n  knobs: {r: {kind: ratio, help: x}}", "r: 2:6\n", "unquoted 2:6"),
+        ("name: lazy", "name: lasy", "lasy"),
+        (LAZY, "- lazy\n", "not a mapping"),
+        ("name: lazy", "# @package _global_\nname: lazy", "@package"),
+        ("name: lazy", "name: lazy\nidea: fetch nothing", "idea"),
+        ("launch: plain", "launch: alone", "cooperative, plain"),
+        ("launch: plain", "min_arch: sm_75", "min_arch: sm_75"),
+        ("launch: plain", "colour: red", "colour"),
+        ("launch: plain", "parent: [missing]", "missing"),
+        ("launch: plain", "excludes: missing", "excludes"),
+        ("launch: plain", "min_arch: [", "not YAML"),
+        ("launch: plain", "n: 3", "unknown key n"),
+        ("launch: plain", "knobs: {n: 3}", "knob n: is 3"),
+        ("launch: plain", "knobs: {n: {kind: int, help: x}}", "default"),
+        ("launch: plain", "knobs: {n: {kind: float, default: 1, help: x}}", "float"),
+        ("launch: plain", "knobs: {n: {kind: int, default: 1, top: 3, help: x}}", "top"),
+        ("launch: plain", "knobs: {n: {kind: choice, default: 1, help: x}}", "choices"),
+        ("launch: plain", "knobs: {n: {kind: int, default: 4, maximum: 3, help: x}}", "n=4"),
+        ("launch: plain", "knobs: {seed: {kind: int, default: 4, help: x}}", "seed"),
+        ("launch: plain", "knobs:\n  r: {kind: ratio, default: 2:6, help: x}", "unquoted 2:6"),
     ],
 )
-def test_a_wrong_yaml_is_named(root, old, new, values, said):
-    block = LAZY.replace(old, new)
-    assert block != LAZY or values
-    path = root / "conf" / "variant" / "lazy.yaml"
-    path.write_text(f"# @package _global_\nvariant:{block}{values}")
+def test_a_wrong_yaml_is_reported_with_its_name(root, old, new, message):
+    (root / "conf" / "variant" / "lazy.yaml").write_text(LAZY.replace(old, new))
     catalog = read_catalog(root)
     assert list(catalog.broken) == ["lazy"]
-    assert said in str(catalog.broken["lazy"])
+    assert message in str(catalog.broken["lazy"])
     assert "lazy.yaml" in str(catalog.broken["lazy"])
 
 
-def test_a_broken_variant_costs_only_itself(root):
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("// Idea        {idea}\n", "", "lazy.cu has no `// Idea` in its header; begin the file with `// Idea`"),
+        ("Idea        {idea}", "Idea", "no `// Idea`"),
+        ("// Hypothesis", "// Hypotheses", "unknown field `// Hypotheses`"),
+        ("// Overrides   attention\n", "", "no `// Overrides`"),
+        ("// Overrides   attention", "// Overrides   how attention reads", "list names of members"),
+        ("// Overrides   attention", "// Overrides   attention,", "list names of members"),
+        ("// Run         python -m", "// Run         python", "a command that begins with"),
+        ("// Run", "// Idea        another\n// Run", "lazy.cu:4 has a second `// Idea`"),
+        ("// Run", "// run", "lazy.cu:4 is neither a field"),
+        ("// Idea", "//             and more\n// Idea", "lazy.cu:1 is neither a field"),
+        ("// Idea", "\n// Idea", "no `// Idea`"),
+    ],
+)
+def test_a_wrong_header_is_reported_and_costs_only_its_variant(root, old, new, message):
+    assert old in HEADER
+    add(root, LAZY, HEADER.replace(old, new))
+    catalog = read_catalog(root)
+    assert list(catalog.broken) == ["lazy"]
+    assert message in str(catalog.broken["lazy"])
+    assert choose_stacks(catalog, "warp_split", None, {}, 256)[0].variants == ("warp_split",)
+
+
+def test_a_header_that_is_not_text_is_reported(root):
+    (root / "variants" / "lazy.cu").write_bytes(b"// Idea \xff")
+    assert "lazy.cu cannot be read" in str(read_catalog(root).broken["lazy"])
+
+
+def test_a_field_of_the_header_goes_on_in_indented_lines(root):
+    add(
+        root,
+        LAZY,
+        HEADER.replace("it is free", "it is free\n//             of charge\n//  now") + "\n// Not the header\n",
+    )
+    assert variants(root)["lazy"].hypothesis == "it is free of charge now"
+
+
+def test_a_broken_variant_does_not_affect_the_others(root):
     (root / "variants" / "orphan.cu").write_text("")
     catalog = read_catalog(root)
     assert choose_stacks(catalog, "warp_split", None, {}, 256)[0].variants == ("warp_split",)
@@ -93,19 +132,13 @@ def test_a_broken_variant_costs_only_itself(root):
             choose_stacks(catalog, name, listed, {}, 256)
 
 
-def test_a_yaml_alone_is_broken(root):
-    add(root, LAZY.replace("lazy", "ghost"), source=False)
+def test_a_yaml_without_source_is_broken(root):
+    add(root, LAZY.replace("lazy", "ghost"), header="")
     assert "ghost.yaml has neither variants/ghost.cu" in str(read_catalog(root).broken["ghost"])
 
 
-def test_the_package_line_is_required(root):
-    (root / "conf" / "variant" / "lazy.yaml").write_text("variant:" + LAZY)
-    assert "@package _global_" in str(read_catalog(root).broken["lazy"])
-
-
 def test_a_named_stack_sets_only_knobs_of_its_variants(root):
-    path = root / "conf" / "variant" / "both.yaml"
-    path.write_text(path.read_text() + "ratoi: 2\n")
+    (root / "conf" / "variant" / "both.yaml").write_text(BOTH.replace("how: ldg", "how: ldg, ratoi: 2"))
     with pytest.raises(LabError, match=r"both sets ratoi.*known: bytes, how, matrices, ratio"):
         choose_stacks(read_catalog(root), "both", None, {}, 256)
 
@@ -125,7 +158,7 @@ def test_ratios(value, threads, constants):
 
 
 @pytest.mark.parametrize("value", ["8:0", "3:4", "a:b", "-1:9", "2:6:1", " 2:6", "", "2", "²:6", None, 2.5, [2, 6]])
-def test_ratios_that_are_refused(value):
+def test_wrong_ratios_are_refused(value):
     with pytest.raises(LabError, match="P:C"):
         Knob("ratio", "ratio", "2:6", "").constants(value, 256)
 

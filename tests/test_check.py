@@ -1,4 +1,4 @@
-"""The validator against a session that is right, and against the same session with one mistake each."""
+"""Validator against a correct session, and against the same session with one fault at a time."""
 
 import dataclasses
 
@@ -6,12 +6,13 @@ import pytest
 import torch
 from fake_session import FakeSession
 
-from common.check import compare_bits, rounding_error, validate
-from common.expected import FACTOR, KEPT, RUNS, Expected, tolerances
-from common.layout import Layout
-from common.model import Model
-from common.reference import Reference, one_thread
-from common.scenarios import scenarios
+from common.errors import Refused
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.validate.check import compare_bits, rounding_error, validate
+from common.validate.reference import Reference, one_thread
+from common.validate.scenarios import scenarios
+from common.validate.tolerances import FACTOR, KEPT, RUNS, SHARE, ReferenceSteps, check_tolerance, tolerances
 
 MODEL = Model("small", 32, 48, 2, 4, 2, 16, 40, 36, 1e6, 1e-6, False)
 
@@ -47,7 +48,7 @@ def verdict(seed: int, fault: str = "", at: int = 0, model: Model = MODEL, quick
     ],
     ids=lambda model: model.name,
 )
-def test_a_right_session_passes_every_scenario(model, seed):
+def test_a_correct_session_passes_every_scenario(model, seed):
     found = verdict(seed, model=model)
     assert found.passed, found
     assert found.status == "PASSED"
@@ -56,7 +57,7 @@ def test_a_right_session_passes_every_scenario(model, seed):
     assert "\n" not in str(found)
 
 
-def test_200_clean_validations_without_a_false_alarm(seed):
+def test_200_validations_of_a_correct_session_pass(seed):
     with one_thread():
         for i in range(200):
             found = verdict(seed + i, quick=True)
@@ -123,7 +124,7 @@ def test_the_first_wrong_element_is_reported(seed):
     assert verdict(seed, "older id overwritten").mismatch.note.startswith("ids")
 
 
-def test_runs_that_differ_and_steps_that_need_the_host_are_seen(seed):
+def test_different_repeated_runs_and_steps_that_need_the_host_are_found(seed):
     # The flipped bit is below every tolerance; the queued fault is right as long as the host waits between steps.
     found = verdict(seed, "nondeterministic").mismatch
     assert found.note.startswith("differs between runs")
@@ -152,6 +153,39 @@ def test_bit_equality_with_a_parent(seed):
     assert compare_bits(other, parent, scenarios(MODEL, seed, weights)).note.startswith("ids")
 
 
+@pytest.mark.parametrize("scale", [1e12, 1e30])
+def test_weights_that_overflow_fp32_are_refused_without_a_verdict_on_the_kernel(seed, scale):
+    weights = random_weights(MODEL, seed) * scale
+    session = FakeSession(MODEL, weights)
+    with pytest.raises(Refused, match=r"at \w+( of layer \d)? the tolerance is .* largest value is .*; .*rescale"):
+        validate(session, weights, MODEL, scenarios(MODEL, seed, weights), seed)
+
+
+def test_nan_stored_by_the_kernel_is_a_mismatch_and_not_refused_weights(seed):
+    """NaN in the cache makes every later tap of the reference NaN, because it continues with the stored entries."""
+    weights = random_weights(MODEL, seed)
+    session = FakeSession(MODEL, weights, "no value stored", 0)
+    assert validate(session, weights, MODEL, scenarios(MODEL, seed, weights), seed).mismatch.stage == "value"
+
+
+def test_weights_with_near_ties_are_not_refused(seed):
+    weights = random_weights(MODEL, seed)
+    (*_, last) = scenarios(MODEL, seed, weights, quick=True)
+    assert last.near_ties
+    assert not any(each.near_ties for each in scenarios(MODEL, seed, weights) if each.name != last.name)
+    tap, want = ("attention", 0), torch.full((4,), 2.0)
+    check_tolerance(tap, 1.9, want, near_ties=True)
+    check_tolerance(tap, 2 * SHARE, want, near_ties=False)
+    check_tolerance(tap, 0.0, torch.zeros(4), near_ties=False)
+    for allowed, value in ((2.001 * SHARE, 2.0), (1e-9, 0.0), (1e-9, torch.nan)):
+        with pytest.raises(Refused):
+            check_tolerance(tap, allowed, torch.full((4,), value), near_ties=False)
+    for allowed in (torch.inf, torch.nan):
+        for near_ties in (True, False):
+            with pytest.raises(Refused):
+                check_tolerance(tap, allowed, torch.full((4,), torch.inf), near_ties)
+
+
 def test_tolerances_by_hand(seed):
     layout = Layout(MODEL)
     weights = random_weights(MODEL, seed)
@@ -174,7 +208,7 @@ def test_rounding_error_by_hand():
     assert error[7:].isnan().all()
 
 
-def test_every_float_is_accepted_as_its_own_rounding(seed):
+def test_every_float_accepts_its_own_rounding(seed):
     torch.manual_seed(seed)
     want = torch.randn(10000, dtype=torch.float64) * 2.0 ** torch.randint(-40, 40, (10000,))
     assert rounding_error(want.float().bfloat16().double(), want).max() <= 0, seed
@@ -183,7 +217,7 @@ def test_every_float_is_accepted_as_its_own_rounding(seed):
     assert (rounding_error(up, want) > 0).float().mean() > 0.99
 
 
-def test_scenarios_cover_what_they_promise(seed):
+def test_scenarios_cover_the_listed_positions_and_inputs(seed):
     weights = random_weights(MODEL, seed)
     made = list(scenarios(MODEL, seed, weights))
     assert {0, 1, 15, 16, 17, 31, 32, 33, 35} <= {each.position for each in made}
@@ -201,33 +235,33 @@ def test_scenarios_cover_what_they_promise(seed):
     assert [a.name for a in scenarios(MODEL, seed, weights, quick=True)] == [b.name for b in made[:3]]
 
 
-def test_expected_steps_are_kept_for_the_same_start_and_no_other(seed, monkeypatch):
+def test_reference_steps_are_kept_for_the_same_start_and_no_other(seed, monkeypatch):
     layout, weights = Layout(MODEL), random_weights(MODEL, seed)
-    asked = []
+    computed = []
     step = Reference.step
 
     def counted(self, *start):
-        asked.append(start)
+        computed.append(start)
         return step(self, *start)
 
     monkeypatch.setattr(Reference, "step", counted)
-    expected, random = Expected(MODEL, layout, weights), torch.Generator().manual_seed(seed)
+    reference, random = ReferenceSteps(MODEL, layout, weights), torch.Generator().manual_seed(seed)
     cache = torch.randn(layout.cache.shape, generator=random).bfloat16()
     stored = torch.randn(cache[:, :, :, 0].shape, generator=random).bfloat16()
-    first = expected.step(1, 5, cache, stored)
-    assert len(asked) == 1 + RUNS
+    first = reference.step(1, 5, cache, stored)
+    assert len(computed) == 1 + RUNS
     later = cache.clone()
     later[:, :, :, 5:] = torch.nan  # the step does not read it
-    assert expected.step(1, 5, later, stored.clone()) is first
-    assert len(asked) == 1 + RUNS
+    assert reference.step(1, 5, later, stored.clone()) is first
+    assert len(computed) == 1 + RUNS
     other, entry = cache.clone(), stored.clone()
     other[-1, 1, -1, 4, -1] += 1
     entry[0, 0, 0, 0] += 1
     for start in ((2, 5, cache, stored), (1, 4, cache, stored), (1, 5, other, stored), (1, 5, cache, entry)):
-        assert expected.step(*start) is not first
-    assert len(asked) == 5 * (1 + RUNS)
+        assert reference.step(*start) is not first
+    assert len(computed) == 5 * (1 + RUNS)
     for position in range(KEPT):
-        expected.step(3, position, cache, stored)
-    before = len(asked)
-    expected.step(1, 5, cache, stored)
-    assert len(asked) == before + 1 + RUNS  # the oldest is given up
+        reference.step(3, position, cache, stored)
+    before = len(computed)
+    reference.step(1, 5, cache, stored)
+    assert len(computed) == before + 1 + RUNS  # the oldest was dropped

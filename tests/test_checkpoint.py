@@ -1,4 +1,4 @@
-"""Checkpoint files on disk: every fault is told in one line, and leaves nothing behind."""
+"""Checkpoint files on disk: every fault is reported in one line, and leaves no packed file."""
 
 import contextlib
 import itertools
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import MODEL, refused, save, tensors
-from permissions import as_anybody
+from permissions import without_root_rights
 from safetensors.torch import save_file
 
-from common.checkpoint import find
 from common.errors import LabError
-from common.model import Model
-from common.weights import load
+from common.model.checkpoint import find
+from common.model.shapes import Model
+from common.model.weights import load
 
 
 def shard(folder: Path) -> dict[str, str]:
@@ -48,7 +48,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_paths(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forms_of_a_path(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     refused("", "no such file", cache=cache)
@@ -63,31 +63,31 @@ def test_paths(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
     refused("loop.safetensors", "loop.safetensors", cache=cache)
 
 
-def test_config_missing(folder: Path, cache: Path) -> None:
+def test_missing_config_is_refused(folder: Path, cache: Path) -> None:
     (folder / "config.json").unlink()
     refused(folder, "config.json is missing", cache=cache)
 
 
-def test_unreadable(folder: Path, cache: Path) -> None:
+def test_unreadable_files_are_refused(folder: Path, cache: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").mkdir()
     refused(folder, "cannot be read", "model.safetensors", cache=cache)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "."])
-def test_forbidden(folder: Path, cache: Path, name: str) -> None:
+def test_files_without_read_permission_are_refused(folder: Path, cache: Path, name: str) -> None:
     (folder / name).chmod(0)
-    with as_anybody():
+    with without_root_rights():
         refused(folder, "cannot be read", cache=cache)
     (folder / name).chmod(0o700)
 
 
-def test_lfs_pointer(folder: Path, cache: Path) -> None:
+def test_a_git_lfs_pointer_is_refused(folder: Path, cache: Path) -> None:
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     refused(folder, "git-lfs pointer", "git lfs pull", cache=cache)
 
 
-def test_truncated_anywhere(folder: Path, cache: Path, seed: int) -> None:
+def test_a_file_truncated_anywhere_is_refused(folder: Path, cache: Path, seed: int) -> None:
     file = folder / "model.safetensors"
     whole, header = file.read_bytes(), 8 + int.from_bytes(file.read_bytes()[:8], "little")
     draw = random.Random(seed)
@@ -99,8 +99,8 @@ def test_truncated_anywhere(folder: Path, cache: Path, seed: int) -> None:
     refused(folder, "truncated or not", cache=cache)
 
 
-def test_damaged_header_never_escapes(folder: Path, cache: Path, seed: int) -> None:
-    """A damaged header is refused, or says something that still fits; nothing but LabError comes out."""
+def test_a_damaged_header_raises_only_lab_errors(folder: Path, cache: Path, seed: int) -> None:
+    """A damaged header is refused, or it is still consistent; no other exception than LabError is raised."""
     file = folder / "model.safetensors"
     whole = file.read_bytes()
     header = 8 + int.from_bytes(whole[:8], "little")
@@ -113,7 +113,7 @@ def test_damaged_header_never_escapes(folder: Path, cache: Path, seed: int) -> N
             load(str(folder), None, None, cache)
 
 
-def test_missing_extra_shape_dtype(folder: Path, cache: Path, seed: int) -> None:
+def test_missing_or_extra_tensors_and_wrong_shapes_or_dtypes_are_refused(folder: Path, cache: Path, seed: int) -> None:
     name = random.Random(seed).choice(sorted(tensors()))
     for change, words in (
         ({name: None}, ("lacks tensor", name)),
@@ -136,11 +136,11 @@ def test_missing_extra_shape_dtype(folder: Path, cache: Path, seed: int) -> None
     ],
     ids=str,
 )
-def test_weights_that_are_not_numbers(
+def test_nan_and_infinite_weights_are_refused(
     folder: Path, cache: Path, seed: int, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bad: str
 ) -> None:
     weights, draw = tensors(seed, dtype), random.Random(seed)
-    monkeypatch.setattr("common.weights.BLOCK", draw.choice([7, 100, 1 << 15]))
+    monkeypatch.setattr("common.model.weights.BLOCK", draw.choice([7, 100, 1 << 15]))
     name = draw.choice(sorted(weights))
     places = sorted(draw.sample(range(weights[name].numel()), 2))
     weights[name].view(-1)[places] = float(bad)
@@ -150,7 +150,7 @@ def test_weights_that_are_not_numbers(
     refused(folder, name, f"at {first}", "beyond bf16" if bad == "3.4e38" else f"is {bad}", cache=cache)
 
 
-def test_given_model_must_agree(folder: Path, cache: Path) -> None:
+def test_a_given_model_must_match_the_config(folder: Path, cache: Path) -> None:
     for field, value in {
         "hidden": 64, "intermediate": 64, "layers": 3, "heads": 8, "kv_heads": 4, "head_dim": 8, "vocab": 65,
         "rope_theta": 1e4, "rms_eps": 1e-5, "tied": True,
@@ -161,7 +161,7 @@ def test_given_model_must_agree(folder: Path, cache: Path) -> None:
     assert (model.name, model.positions) == ("mine", 64)
 
 
-def test_shards(tmp_path: Path, cache: Path) -> None:
+def test_sharded_checkpoints(tmp_path: Path, cache: Path) -> None:
     folder = tmp_path / "ckpt"
     where = shard(folder)
     first, second = sorted(set(where.values()))
@@ -187,19 +187,19 @@ def test_shards(tmp_path: Path, cache: Path) -> None:
     refused(folder, second, "missing", cache=cache)
 
 
-def test_hub(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_ids_are_downloaded(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = pytest.importorskip("huggingface_hub")
-    asked = []
+    downloaded = []
 
     def snapshot(repo: str, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.append((repo, revision))
+        downloaded.append((repo, revision))
         assert not any(re.search(r"\.(py|bin|pt|\*)$", pattern) for pattern in allow_patterns)
         return str(folder)
 
     monkeypatch.setattr(hub, "snapshot_download", snapshot)
     model, _, _ = load("Owner/Qwen3-Hand@refs/pr/1", None, None, cache)
     assert model == Model(**{**vars(MODEL), "name": "Qwen3-Hand"})
-    assert asked == [("Owner/Qwen3-Hand", "refs/pr/1")]
+    assert downloaded == [("Owner/Qwen3-Hand", "refs/pr/1")]
 
     def offline(*_: object, **__: object) -> str:
         raise ConnectionError("no route\nto host")

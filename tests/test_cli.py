@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help, errors, tables, requests; nothing here compiles a kernel."""
+"""Command line: help, errors, progress, tables; nothing here compiles a kernel."""
 
 import io
 import json
@@ -7,21 +7,17 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from rich.console import Console
 
-from common.catalog import ROOT
-from common.errors import LabError
-from common.layout import Layout
-from common.model import Model
+from common import ROOT
+from common.cache.files import cached
 from experiments import __main__ as experiments
 from experiments import generate
-from experiments.prediction.forecast import Forecast
-from experiments.progress import progress
-from experiments.table import COUNTS_ONLY, Fact, Row, Timed, show_json, show_tables
+from experiments.show.progress import progress
+from experiments.show.row import ArchResources, Forecast, Row, Timed
+from experiments.show.table import COUNTS_ONLY, show_json, show_tables
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-TINY = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
 
 
 def shell(module: str, *argv: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +35,7 @@ def shell(module: str, *argv: str) -> subprocess.CompletedProcess[str]:
 def test_help_shows_examples_groups_and_keys(module, capfd):
     assert {"experiments": experiments, "experiments.generate": generate}[module].main(["--help"]) == 0
     text = capfd.readouterr().out
-    for part in (f"python -m {module}", "model: auto, odd, qwen3_0_6b", "variant: all, ", "threads: 256"):
+    for part in (f"python -m {module}", "  qwen3_0_6b  Qwen/", "  vec128   ", "\n  threads: 256       # per block\n"):
         assert part in text
     assert "Hydra (https" not in text
 
@@ -55,7 +51,7 @@ def test_start_up_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    ("module", "argv", "said"),
+    ("module", "argv", "message"),
     [
         ("experiments", ["variant=basline"], "did you mean 'baseline'?"),
         ("experiments", ["variant=baseline", "device=cuda"], "or use device=host"),
@@ -68,16 +64,30 @@ def test_start_up_imports_nothing_heavy():
         ("experiments.generate", ["device=host"], "prompt_ids=[1,2,3]"),
     ],
 )
-def test_a_mistake_ends_the_process_with_2(module, argv, said, tmp_path):
+def test_a_wrong_argument_ends_the_process_with_code_2(module, argv, message, tmp_path):
     done = shell(module, *argv, f"cache={tmp_path}")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_nothing_is_left_behind(tmp_path):
+@pytest.mark.parametrize("flag", ["--help", "--cfg=job", "--version", "json=false"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_stdout_on_a_full_disk(tmp_path, kept, flag):
+    """Noticed when the process ends, or (tables are flushed) during the task."""
+    if kept:
+        cached(tmp_path / "kind" / f"{0:064x}.cubin", lambda: b"content")
+    with open("/dev/full", "w") as full:
+        argv = [sys.executable, "-m", "experiments.cache", f"cache={tmp_path}", flag]
+        done = subprocess.run(argv, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    message = "error: the output cannot be printed: No space left on device; "
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert done.stderr.startswith(message)
+
+
+def test_a_run_leaves_no_other_file(tmp_path):
     before = sorted(os.listdir(ROOT))
     shell("experiments", "threads=100")
     assert sorted(os.listdir(ROOT)) == before
@@ -110,7 +120,7 @@ def rows(cuda: bool) -> list[Row]:
         times = (Timed(p, 1000.0 + p, (990.0 + p, 1010.0 + p), 953.2, 71.24, verdict) for p in (1, 200))
         return tuple(times) if cuda else ()
 
-    facts = {arch: Fact(64 + i, 16 if i == 5 else 0) for i, arch in enumerate(ARCHS)}
+    facts = {arch: ArchResources(64 + i, 16 if i == 5 else 0) for i, arch in enumerate(ARCHS)}
     long = ("redundant_rmsnorm", "vec128", "atomic_barrier", "productive_spin", "fused_head", "multi_step")
     return [
         Row("baseline", (), "PASSED", "", 3.2e-7, "lm_head", 226, {64: 1_191_968_768}, 2_340, facts, timed("SAME")),
@@ -127,7 +137,7 @@ def shown(width: int, cuda: bool) -> str:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 240])
 @pytest.mark.parametrize("cuda", [False, True])
-def test_tables_fit_and_lose_nothing(width, cuda):
+def test_tables_fit_the_terminal_and_keep_all_columns(width, cuda):
     text = shown(width, cuda)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
@@ -141,37 +151,54 @@ def test_tables_fit_and_lose_nothing(width, cuda):
 
 
 @pytest.mark.parametrize("width", [100, 160])
-def test_a_host_table_says_that_it_shows_no_gpu_time(width):
+def test_a_host_table_states_that_it_has_no_gpu_time(width):
     assert COUNTS_ONLY.split()[0] in shown(width, False)
     assert "not GPU time" in shown(width, False)
     assert "GPU time" not in shown(width, True)
     assert "us a token" not in shown(width, False)
 
 
-def test_a_prediction_is_called_one():
+WHERE = ("rtx3090", "qwen3_0_6b", 1)  # GPU, model and position of a forecast
+
+
+def test_a_prediction_is_labelled_as_such():
     stream = io.StringIO()
-    row = Row("vec128", ("vec128",), "PASSED", forecast=Forecast(("head_split",), 1890.4, -0.125))
+    forecast = Forecast(("head_split",), 1890.4, -0.125, "", *WHERE)
+    row = Row("vec128", ("vec128",), "PASSED", forecast=forecast)
     show_tables([row], "here", "host", Console(file=stream, width=200))
     head, cells = (stream.getvalue().splitlines()[at] for at in (1, 4))
     assert head.split("┃")[-2].split() == ["predicted", "us"]
     assert [cell.strip() for cell in cells.split("│")[-3:]] == ["head_split", "1,890", "-12.5 %"]
     assert "Predicted: a token of qwen3_0_6b at position 1" in stream.getvalue()
+    assert "neither a bound nor a measurement" in stream.getvalue()
+
+
+def test_a_missing_prediction_has_a_reason():
+    """No +0.0 % for an effect that is not modelled, and a reason for a stack without counts."""
+    stream = io.StringIO()
+    blind = Row("cp_async", ("cp_async",), "PASSED", forecast=Forecast((), 1700.0, None, "not modelled", *WHERE))
+    fresh = Row("mine", ("mine",), "PASSED", forecast=Forecast((), None, None, "no counts yet: python -m this", *WHERE))
+    show_tables([blind, fresh], "here", "host", Console(file=stream, width=200))
+    text = stream.getvalue()
+    assert "0.0 %" not in text
+    assert "not modelled" in next(line for line in text.splitlines() if line.startswith("cp_async"))
+    assert "mine: not predicted, no counts yet: python -m this" in text
 
 
 def test_wide_tables_are_not_split_without_need():
     assert shown(240, False).count("variant ") == 2 > shown(400, False).count("variant ")
 
 
-def test_the_reason_stands_under_the_table():
+def test_the_reason_is_printed_under_the_table():
     assert shown(100, True).splitlines()[-1] == "cp_async: MISMATCH attention layer 3 [12] is 0.25, want 0.5"
 
 
-def test_only_what_passed_and_can_be_stands_in_a_table():
+def test_a_table_has_only_passed_and_plausible_rows():
     def timed(verdict: str, *marks: str) -> Timed:
         return Timed(1, 100.0, (99.0, 101.0), 9532.0, 210.0, verdict, marks)
 
-    impossible = Row("impossible", ("impossible",), "PASSED", timed=(timed("IMPLAUSIBLE"),))
-    disturbed = Row("disturbed", ("disturbed",), "PASSED", timed=(timed("SAME", "2 other process(es) on the GPU"),))
+    impossible = Row("impossible", ("impossible",), "PASSED", latencies=(timed("IMPLAUSIBLE"),))
+    disturbed = Row("disturbed", ("disturbed",), "PASSED", latencies=(timed("SAME", "2 other process(es) on the GPU"),))
     interrupted = Row("stopped", ("stopped",), "INTERRUPTED", "by hand")
     stream = io.StringIO()
     show_tables([impossible, disturbed, interrupted], "here", "cuda", Console(file=stream, width=200))
@@ -185,106 +212,10 @@ def test_only_what_passed_and_can_be_stands_in_a_table():
     ]
 
 
-def test_json_lines(capsys):
+def test_json_prints_one_object_per_line(capsys):
     show_json(rows(True))
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["verdict"] for row in found] == ["PASSED", "PASSED", "MISMATCH"]
-    assert found[0]["loads"] == {"64": 1_191_968_768}
-    assert found[1]["timed"][1]["position"] == 200
-    assert found[1]["facts"]["sm_120"] == {"registers": 69, "spill_bytes": 16}
-
-
-class Counter:
-    """A session whose model always chooses the token after the last one."""
-
-    def __init__(self) -> None:
-        self.layout = Layout(TINY)
-        self.launches = 0
-
-    def reset(self, ids, position, cache=None, forced=0) -> None:
-        self.words = self.layout.initial_state(ids, position, forced)
-
-    def run(self, steps: int = 1) -> None:
-        self.launches += 1
-        at = self.layout.state["ids"].offset
-        for _ in range(steps):
-            position = int(self.words[self.layout.state["position"].offset])
-            if position + 1 >= int(self.words[self.layout.state["prompt_length"].offset]):
-                self.words[at + position + 1] = self.words[at + position] + 1
-            self.words[self.layout.state["position"].offset] = position + 1
-
-    def state(self) -> torch.Tensor:
-        return self.words.clone()
-
-
-@pytest.mark.parametrize("step_by_step", [False, True])
-@pytest.mark.parametrize(
-    ("prompt", "max_tokens", "stops", "ids"),
-    [
-        ([7], 3, set(), [8, 9, 10]),
-        ([50, 3, 20], 4, set(), [21, 22, 23, 24]),
-        ([50, 3, 20], 4, {22, 24}, [21, 22]),
-        ([50, 3, 20], 4, {3, 50, 20}, [21, 22, 23, 24]),  # stops count only once they are chosen
-        ([1] * 64, 1, set(), [2]),  # the last position of the cache
-    ],
-)
-def test_decode(prompt, max_tokens, stops, ids, step_by_step):
-    session = Counter()
-    assert generate.decode(session, prompt, max_tokens, frozenset(stops), step_by_step, lambda text: None) == ids
-    assert (session.launches == 1) == (not step_by_step or len(prompt) + len(ids) == 2)
-
-
-def test_a_prompt_must_leave_room():
-    generate.check_room(3, 62, TINY)
-    with pytest.raises(LabError, match=r"a prompt of 3 and max_tokens=63 need 65 positions of 64"):
-        generate.check_room(3, 63, TINY)
-
-
-@pytest.mark.parametrize(
-    ("files", "stops"),
-    [
-        ({}, set()),
-        ({"config.json": {"eos_token_id": 5}}, {5}),
-        ({"config.json": {"eos_token_id": None}}, set()),
-        ({"config.json": {"eos_token_id": 5}, "generation_config.json": {"eos_token_id": [6, 7]}}, {6, 7}),
-        ({"config.json": {"eos_token_id": 5}, "generation_config.json": {}}, {5}),
-    ],
-)
-def test_stop_ids(tmp_path, files, stops):
-    for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    assert generate.stop_ids(tmp_path) == stops
-
-
-def test_a_tokenizer_is_loaded_or_missed(tmp_path):
-    with pytest.raises(LabError, match="has no tokenizer"):
-        generate.load_tokenizer(tmp_path)
-    with pytest.raises(LabError, match="synthetic weights have no tokenizer"):
-        generate.load_tokenizer(None)
-    tokenizers = pytest.importorskip("tokenizers")
-    transformers = pytest.importorskip("transformers")
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0, "once": 1, "upon": 2}, unk_token="<unk>"))
-    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(tmp_path)
-    assert generate.load_tokenizer(tmp_path).encode("upon once") == [2, 1]
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ([], "give a prompt"),
-        (["prompt_ids=[1]", "prompt=x"], "give a prompt"),
-        (["prompt_ids=[]"], "empty"),
-        (["prompt_ids=[-1]"], "prompt_ids=-1"),
-        (["prompt_ids=[a]"], "prompt_ids=a"),
-        (["prompt_ids=[1]", "max_tokens=0"], "max_tokens=0"),
-        (["prompt_ids=[1]", "stop=maybe"], "stop=maybe"),
-        (["prompt_ids=[1]", "max_token=3"], "did you mean 'max_tokens'?"),
-        (["prompt_ids=[1]", "device=host", "threads=100"], "not a multiple of 32"),
-    ],
-)
-def test_requests_that_are_refused(argv, said, capsys):
-    assert generate.main(argv) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert said in error
+    assert found[0]["load_bytes"] == {"64": 1_191_968_768}
+    assert found[1]["latencies"][1]["position"] == 200
+    assert found[1]["resources"]["sm_120"] == {"registers": 69, "spill_bytes": 16}

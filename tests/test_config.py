@@ -1,12 +1,14 @@
-"""From the command line to the frozen configuration: what is accepted, what it means, and what is refused how."""
+"""Configuration from the command line: accepted values, their meaning, and the error for every mistake."""
 
 import pytest
 from temporary_root import make_root
+from whole_rows import RUN
 
-from common import cli
-from common.cli import launch
-from common.config import RunConfig, resolve
-from common.records import Store
+from common.config import cli
+from common.config.cli import run_task
+from common.config.resolve import resolve
+from common.config.run_config import RunConfig
+from common.record.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,7 @@ def configure(root, capsys):
             return 0
 
         default = [] if any(argument.startswith("device=") for argument in argv) else ["device=host"]
-        code = launch(task, "config", [*argv, *default], root)
+        code = run_task(task, "config", [*argv, *default], root)
         return code, found, capsys.readouterr().err.splitlines()
 
     return run
@@ -73,13 +75,13 @@ def test_a_plain_run_is_every_variant_on_its_parent(one):
     assert (config.threads, config.blocks, config.weights) == (256, None, "synthetic")
 
 
-def test_the_headline_command(one):
+def test_the_command_of_the_readme(one):
     config = one("variant=warp_split", "ratio=3:5")
     assert stacks(config) == {"warp_split": (("warp_split",), ())}
     assert config.stacks[0].knobs == {"warp_split": {"producers": 3, "consumers": 5}}
 
 
-def test_a_default_stands_once(one):
+def test_a_default_is_written_once(one):
     expected = {"warp_split": {"producers": 2, "consumers": 6}}
     assert one("variant=warp_split").stacks[0].knobs == expected
     assert one("stack=[warp_split]").stacks[0].knobs == expected
@@ -98,7 +100,7 @@ def test_a_knob_reaches_every_stack_that_takes_it(one):
     }
 
 
-def test_named_stacks_bring_knobs_that_can_be_overridden(one):
+def test_knobs_of_a_named_stack_can_be_overridden(one):
     config = one("variant=both")
     assert stacks(config) == {"both": (("warp_split", "prefetch"), ())}
     assert config.stacks[0].knobs["prefetch"]["how"] == "ldg"
@@ -133,7 +135,7 @@ def test_models_and_their_overrides(one):
     assert one("model=qwen3_1_7b").model.matrix_weights == 28 * (4096 + 2048 + 3 * 6144) * 2048 + 151936 * 2048
 
 
-def test_a_checkpoint_brings_its_own_shape(one):
+def test_a_checkpoint_sets_the_model_shape(one):
     config = one("weights=folder", "model.positions=99")
     assert (config.model, config.positions, config.weights) == (None, 99, "folder")
     assert one("weights=folder", "model=tiny").model.name == "tiny"
@@ -147,7 +149,7 @@ def test_timing_positions(one):
     assert one("timing=none").timing is None
 
 
-def test_an_experiment_is_a_delta(one):
+def test_an_experiment_overrides_parts_of_the_configuration(one):
     config = one("experiment=validate")
     assert (config.timing, config.validation.seeds) == (None, 20)
     assert one("experiment=validate", "validate.seeds=2").validation.seeds == 2
@@ -158,7 +160,7 @@ def test_multirun(configure, root):
     assert (code, errors) == (0, [])
     assert [config.stacks[0].knobs["warp_split"]["producers"] for config in found] == [1, 2]
     code, found, errors = configure("-m", "threads=100,256")
-    assert (code, len(found)) == (2, 1)  # the mistake in one job does not lose the other
+    assert (code, len(found)) == (2, 1)  # the wrong job does not stop the other
     assert len(errors) == 1
 
 
@@ -169,8 +171,24 @@ def test_paths(one, root, monkeypatch):
     assert str(config.cache) == "/elsewhere/megakernel-lab"
 
 
+def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypatch):
+    """Workers start in another folder."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "synthetic").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/user")
+    config = one("results=r.jsonl", "cache=../c", "weights=folder")
+    assert config.results == tmp_path / "r.jsonl"
+    assert config.cache == tmp_path / "../c"
+    assert config.weights == f"{tmp_path}/folder"
+    assert one("weights=./synthetic").weights == f"{tmp_path}/synthetic"
+    assert one("weights=synthetic").weights == "synthetic"
+    assert one("weights=Qwen/Qwen3-0.6B").weights == "Qwen/Qwen3-0.6B"  # no such folder: a hub id
+    assert str(one("results='~/r.jsonl'").results) == "/home/user/r.jsonl"
+
+
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["variant=wrap_split"], "did you mean 'warp_split'? known: all, baseline, both, lazy"),
         (["stack=[wrap_split]"], "did you mean 'warp_split'?"),
@@ -182,6 +200,7 @@ def test_paths(one, root, monkeypatch):
         (["variant=lazy", "stack=[lazy]"], "both stack= and variant="),
         (["variant=lazy", "ratio=2:6"], "lazy has no knob ratio; leave it out; variants that take it: warp_split"),
         (["stack=[lazy]", "ratio=2:6"], "variants that take it: warp_split"),
+        (["variant=warp_split", "variant.knobs.ratio.default=1:7"], "give a knob by its name"),
         (["variant=warp_split", "ratio=8:0"], "leaves no warp"),
         (["variant=warp_split", "ratio=3:4"], "splits 7 warps, a block has 8"),
         (["variant=warp_split", "ratio=a:b"], "ratio=a:b is not P:C"),
@@ -234,8 +253,8 @@ def test_paths(one, root, monkeypatch):
         (["~model"], "model"),
     ],
 )
-def test_a_mistake_is_one_line(refused, argv, said):
-    assert said in refused(*argv)
+def test_a_wrong_value_is_refused_in_one_line(refused, argv, message):
+    assert message in refused(*argv)
 
 
 def test_debug_shows_where_an_error_comes_from(configure):
@@ -245,26 +264,26 @@ def test_debug_shows_where_an_error_comes_from(configure):
     assert errors[-1].startswith("error: threads=100")
 
 
-def test_a_fault_of_the_lab_itself_keeps_its_traceback(root):
+def test_an_internal_error_keeps_its_traceback(root):
     def task(cfg):
         raise ZeroDivisionError("a bug")
 
     with pytest.raises(ZeroDivisionError):
-        launch(task, "config", [], root)
+        run_task(task, "config", [], root)
 
 
 def test_an_interrupt_has_its_own_exit_code(root, capsys):
     def task(cfg):
         raise KeyboardInterrupt
 
-    assert launch(task, "config", [], root) == cli.INTERRUPTED
+    assert run_task(task, "config", [], root) == cli.INTERRUPTED
     assert capsys.readouterr().err.startswith("error: interrupted")
 
 
-def test_experiments_resume_unless_told_not_to(one, tmp_path):
-    """What they measured before is not measured again; a plain run begins anew."""
+def test_experiments_resume_by_default(one, tmp_path):
+    """Recorded stacks are not measured again; a plain run measures everything."""
     results = f"results={tmp_path}/r.jsonl"
-    Store(tmp_path / "r.jsonl").append({"kind": "run", "seed": 123})
+    Store(tmp_path / "r.jsonl").append(RUN | {"seed": 123})
     assert not one("variant=baseline", results).resume
     found = one("experiment=sync_cost", "device=host", results)
     assert (found.resume, found.seed) == (True, 123)
@@ -272,6 +291,14 @@ def test_experiments_resume_unless_told_not_to(one, tmp_path):
     assert not one("experiment=validate", results).resume
 
 
-def test_multirun_may_be_said_anywhere(configure):
+def test_a_part_of_a_row_is_noted_and_not_resumed_from(configure, tmp_path, caplog):
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"id": "a", "schema": 2, "time": "2026", "kind": "run"}\n')
+    code, found, errors = configure("variant=baseline", "resume=true", f"results={path}")
+    assert (code, len(found), errors) == (0, 1, [])
+    assert caplog.messages == [f"note: {path}: no row, or a part of one, on line 1; copied to {path}.corrupt"]
+
+
+def test_the_multirun_flag_may_be_at_any_position(configure):
     code, found, errors = configure("variant=baseline", "-m", "threads=128,256", "seed=1")
     assert (code, [config.threads for config in found], errors) == (0, [128, 256], [])

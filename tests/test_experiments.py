@@ -1,4 +1,4 @@
-"""The arithmetic of the experiments against cases worked out by hand."""
+"""Arithmetic of the experiments, against cases worked by hand."""
 
 import json
 import math
@@ -11,37 +11,37 @@ import pandas as pd
 import pytest
 import torch
 
-from common.catalog import ROOT, variants
-from common.counters import FIELDS, Counts
+from common import ROOT
+from common.compile.nvrtc import compile_cubin
+from common.compile.sass import resources
+from common.compile.source import build
+from common.devices.counters import FIELDS, Counts
 from common.errors import LabError
-from common.model import STAGES, Model
-from common.nvrtc import compile_cubin
-from common.records import Store
-from common.sass import resources
-from common.source import build
-from experiments.contributions import interaction, main_effect, shapley, subsets
-from experiments.outcome import COUNTED, Outcome, cell, keep, rows
+from common.model.shapes import Model
+from common.model.stages import STAGES
+from common.record.store import Store
+from common.stacks.catalog import variants
 from experiments.prediction import gpus
 from experiments.prediction.counting import key, table
 from experiments.prediction.model import grid_barriers, predict
+from experiments.prediction.published import error, errors
+from experiments.show.result_table import COUNTED, ResultTable, cell, record_result, table_rows
 from experiments.suite import find, names
 from experiments.suite.energy import joules
-from experiments.suite.factorial import analysis
-from experiments.suite.predict import error, reading
+from experiments.suite.factorial import analysis, unseen
+from experiments.suite.predict import reading
 from experiments.suite.quality import compare
+from experiments.suite.roofline import flops
 from experiments.suite.sass import difference
 from experiments.suite.sync_cost import OPERATION, grids, kernel
+from experiments.timing.effects import interaction, main_effect, shapley, subsets
 
-TIMES = {  # a saves 10, b saves 20, both together 40: 10 more than each for itself
-    frozenset(): 100.0,
-    frozenset("a"): 90.0,
-    frozenset("b"): 80.0,
-    frozenset("ab"): 60.0,
-}
+# a saves 10, b saves 20, both together 40: 10 more than the sum
+TIMES = {frozenset(): 100.0, frozenset("a"): 90.0, frozenset("b"): 80.0, frozenset("ab"): 60.0}
 
 
 def gpu(**changes: float) -> gpus.GpuModel:
-    """1 TB/s, 1 us of latency, 2 us a barrier, 1 us a launch, unless said otherwise."""
+    """1 TB/s, 1 us of latency, 2 us a barrier, 1 us a launch, unless given."""
     values = {
         "bandwidth_gbps": 2000,
         "read_efficiency": 0.5,
@@ -76,14 +76,14 @@ def test_shapley_shares_sum_to_the_total(seed):
     assert sum(shapley(chosen, times).values()) == pytest.approx(total), f"seed {seed}"
 
 
-def test_shapley_of_independent_ideas_is_what_each_saves(seed):
+def test_shapley_share_of_independent_variants_is_their_saving(seed):
     saves = dict(zip("abc", np.random.default_rng(seed).uniform(1, 2, 3), strict=True))
     times = {frozenset(subset): 10 - sum(saves[name] for name in subset) for subset in subsets("abc")}
     assert shapley("abc", times) == pytest.approx(saves), f"seed {seed}"
     assert interaction("a", "c", times) == pytest.approx(0), f"seed {seed}"
 
 
-def test_shapley_keeps_to_legal_orders():
+def test_shapley_uses_legal_orders_only():
     """b needs a, so the only order is a, b."""
     times = {have: time for have, time in TIMES.items() if have != frozenset("b")}
     assert shapley("ab", times) == {"a": 10.0, "b": 30.0}
@@ -92,15 +92,15 @@ def test_shapley_keeps_to_legal_orders():
         shapley("ab", {frozenset(): 1.0, frozenset("ab"): 2.0})
 
 
-def test_factorial_shares_are_percent_of_what_is_saved():
+def test_factorial_shares_are_percent_of_the_total_saving():
     shares = {row["variants"]: row for row in analysis(("a", "b"), TIMES) if row["kind"] == "share"}
     assert shares["a"]["share %"] == 37.5
     assert shares["b"]["share %"] == 62.5
 
 
 def test_prediction_bound_by_bandwidth(tiny: Model):
-    """qkv reads 2 MB in each of 2 layers at 1 TB/s: 2 us, and 1 us before the first byte comes. Attention and the
-    5 norms, whose bytes are few, wait for two loads that follow each other, and for the first byte."""
+    """qkv reads 2 MB in each of 2 layers at 1 TB/s: 2 us, and 1 us before the first byte arrives. Attention and the
+    5 norms, which read few bytes, wait for two dependent loads and for the first byte."""
     counts = counted(qkv={"weights_64bit": 4_000_000, "grid_barriers": 2}, attention={"kv_64bit": 4096})
     time = predict(build([], tiny), counts, gpu(), 1, blocks=1000)
     few = (tiny.kv_bytes_per_position * 2 + 5 * 2 * tiny.hidden) / 1e12
@@ -120,7 +120,7 @@ def test_prediction_bound_by_latency(tiny: Model):
 
 
 @pytest.mark.parametrize(("l2_bytes", "hidden"), [(1 << 20, 4000), (100, 100)])
-def test_prediction_hides_what_is_prefetched_up_to_l2(tiny: Model, l2_bytes: int, hidden: int):
+def test_prediction_hides_prefetched_bytes_up_to_the_size_of_l2(tiny: Model, l2_bytes: int, hidden: int):
     counts = counted(attention={"prefetched": 2 * 4000, "kv_64bit": 4096}, o_proj={"weights_64bit": 2 * 8192})
     time = predict(build([], tiny), counts, gpu(l2_bytes=l2_bytes), 1, blocks=4)
     assert time.prefetched == pytest.approx(2 * hidden / 1e12)
@@ -135,7 +135,7 @@ def test_prediction_of_a_graph_pays_nodes_and_no_barriers(tiny: Model):
     assert time.barriers == 0
 
 
-def test_split_kv_adds_a_barrier_per_layer_behind_its_first_chunk(tiny: Model):
+def test_split_kv_adds_a_barrier_per_layer_after_its_first_chunk(tiny: Model):
     source = build([variants()["split_kv"]], tiny, knobs={"split_kv": {"chunk": 16}})
     counts = counted(qkv={"grid_barriers": 19})
     assert grid_barriers(source, counts, 15) == 19
@@ -206,9 +206,31 @@ def test_published_bandwidth_claim_is_off_by_ten():
     line |= {"prefetched us": 10.0, "barriers us": 100.0}
     places = [("baseline", 1), ("redundant_rmsnorm", 1), ("megaqwen", 1), ("megaqwen", 300)]
     lines = pd.DataFrame([line | {"stack": stack, "position": position} for stack, position in places])
-    text = reading(SimpleNamespace(model=shape, gpu=gpus.read), lines)
+    text = reading(SimpleNamespace(model=shape, predictor=SimpleNamespace(gpu=gpus.read)), lines)
     assert "530 tokens a second x 1.192 GB is 632 GB/s, 67 % of the peak" in text
     assert error(1000, 500) == 100
+
+
+def test_errors_of_a_prediction_are_listed_from_smallest_to_largest():
+    (text,) = errors([None, -51.0, 250.0, 18.0])
+    assert "the 3 published rates" in text
+    assert "-51 to +250 %" in text
+    assert "the median of the sizes is 51 %" in text
+    assert errors([None]) == []
+
+
+def test_a_variant_without_a_modelled_effect_has_no_prediction():
+    blind = TIMES | {frozenset("c"): 100.0, frozenset("ac"): 90.0}
+    assert unseen("c", blind)
+    assert not unseen("a", blind)
+
+
+def test_flops_of_a_token_by_hand():
+    """Two for each weight; and a key and a value of 8 elements for each of 2 heads, twice each, at every position."""
+    shape = Model("s", 8, 16, 1, 2, 1, 8, 24, 64, 1e6, 1e-6, True)
+    weights = 8 * 16 + 2 * 8 * 8 + 16 * 8 + 3 * 8 * 16 + 24 * 8
+    assert flops(shape, 0) == 2 * weights + 4 * 16
+    assert flops(shape, 9) - flops(shape, 0) == 4 * 16 * 9
 
 
 def test_quality_by_hand():
@@ -237,17 +259,17 @@ def test_grids_grow_by_two_up_to_all():
     assert grids(82) == [1, 2, 4, 8, 16, 32, 64, 82]
 
 
-def test_outcome_becomes_a_record_without_nan(tmp_path: Path):
+def test_a_result_becomes_a_record_without_nan(tmp_path: Path):
     frame = pd.DataFrame([{"variant": "a", "us": 1.5, "n": np.int64(3)}, {"variant": "b", "us": float("nan"), "n": 4}])
-    outcome = Outcome("some", "what?", frame, COUNTED, ["read it so"], "time")
+    result = ResultTable("some", "what?", frame, COUNTED, ["read it so"], "time")
     store = Store(tmp_path / "r.jsonl")
-    keep(outcome, store, {"seed": 1})
-    record = store.rows()[0]
+    record_result(result, store, {"seed": 1})
+    record = store.records()[0]
     assert record["table"] == [{"variant": "a", "us": 1.5, "n": 3}, {"variant": "b", "us": None, "n": 4}]
     assert (record["kind"], record["notes"], record["needs_gpu"]) == ("some", ["read it so"], "time")
     assert record["columns"] == ["variant", "us", "n"]
     assert record["provenance"]["command"]
-    assert rows(frame)[1]["us"] is None
+    assert table_rows(frame)[1]["us"] is None
     assert [cell(None), cell(12345), cell(12345.6), cell(0.123456)] == ["-", "12,345", "12,346", "0.1235"]
 
 

@@ -1,4 +1,4 @@
-"""What experiments make of measurements, with made-up records for a GPU: each variant takes 100 us off 1,200."""
+"""Experiments on measurements, with fake GPU records: each variant takes 100 us off 1,200."""
 
 from pathlib import Path
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from common.errors import LabError
-from experiments.inquiry import Inquiry
-from experiments.outcome import MEASURED
-from experiments.progress import Progress
+from experiments.experiment import Experiment
+from experiments.show.progress import Progress
+from experiments.show.result_table import MEASURED
 from experiments.suite import find
 
 
-class Measured(Inquiry):
-    """An inquiry on a GPU that has answered already."""
+class Measured(Experiment):
+    """An experiment whose GPU measurements are given."""
 
     on_gpu = True
 
-    def raced(self, stacks) -> list[dict[str, Any]]:
+    def measured_records(self, stacks) -> list[dict[str, Any]]:
         return [self.record(stack) for stack in stacks]
 
     def record(self, stack) -> dict[str, Any]:
@@ -26,7 +26,7 @@ class Measured(Inquiry):
 
 
 class Faulty(Measured):
-    """vec128 did not pass, and megaqwen is faster than memory can be."""
+    """vec128 did not pass, and megaqwen is faster than the memory bandwidth allows."""
 
     def record(self, stack) -> dict[str, Any]:
         record = super().record(stack)
@@ -57,18 +57,18 @@ def timed(stack, position: int) -> dict[str, Any]:
 
 @pytest.fixture
 def measured(configured, tmp_path: Path):
-    """measured(experiment, *overrides): its table, as a list of rows."""
+    """measured(name, *overrides): its table, as a list of rows."""
 
-    def ask(experiment: str, *overrides: str, kind: type[Inquiry] = Measured, left_out=()) -> list[dict[str, Any]]:
-        config = configured(f"experiment={experiment}", f"results={tmp_path}/r.jsonl", *overrides)
-        inquiry = kind(config, Progress((tmp_path / "progress").open("w")))
-        outcome = find(experiment)(inquiry)
-        assert inquiry.left_out == list(left_out)
-        assert outcome.basis == MEASURED
-        assert outcome.needs_gpu is None
-        return outcome.table.to_dict("records")
+    def run(name: str, *overrides: str, kind: type[Experiment] = Measured, left_out=()) -> list[dict[str, Any]]:
+        config = configured(f"experiment={name}", f"results={tmp_path}/r.jsonl", *overrides)
+        experiment = kind(config, Progress((tmp_path / "progress").open("w")))
+        result = find(name)(experiment)
+        assert experiment.left_out == list(left_out)
+        assert result.basis == MEASURED
+        assert result.needs_gpu is None
+        return result.table.to_dict("records")
 
-    return ask
+    return run
 
 
 def test_ablation_takes_effect_and_verdict_from_the_record(measured):
@@ -97,7 +97,7 @@ def test_factorial_needs_every_subset(measured):
         measured("factorial", "options.variants=[vec128,fused_head]", kind=Unsound)
 
 
-def test_positions_show_before_and_after(measured):
+def test_positions_show_parent_and_variant(measured):
     rows = measured("positions")
     assert [row["position"] for row in rows] == [1, 10, 50, 100, 200, 300, 1024, 4096, 16384]
     for row in rows:
@@ -114,7 +114,7 @@ def test_ratios_average_over_positions(measured):
     assert rows[0]["average tok/s"] == pytest.approx(1e6 / 1100)
 
 
-def test_factorial_shares_what_two_saved(measured):
+def test_factorial_divides_the_saving_of_two_variants(measured):
     rows = measured("factorial", "options.variants=[vec128,fused_head]")
     assert [row["us"] for row in rows if row["kind"] == "share"] == pytest.approx([100, 100])
     assert [row["us"] for row in rows if row["kind"] == "pair"] == pytest.approx([0], abs=1e-9)
@@ -127,7 +127,7 @@ def test_factorial_refuses_variants_that_exclude_each_other(measured):
 
 def test_timing_cannot_be_left_out(measured):
     class Untimed(Measured):
-        raced = Inquiry.raced
+        measured_records = Experiment.measured_records
 
     with pytest.raises(LabError, match="timing=none"):
         measured("positions", "timing=none", "~timing.ladder", kind=Untimed)

@@ -7,8 +7,8 @@ import pytest
 from checkpoints import CONFIG, MODEL, refused, save
 
 from common.errors import LabError
-from common.hf_config import read_model
-from common.weights import load
+from common.model.hf_config import read_model
+from common.model.weights import load
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The race, run with sessions that answer made-up seconds: no clock is read here."""
+"""Interleaved measurement, with fake sessions that return given seconds: no clock is read here."""
 
 import dataclasses
 import math
@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from common.config import Timing
+from common.config.run_config import Timing
 from common.errors import LabError
-from common.model import Model
+from common.model.shapes import Model
 from experiments.timing.bandwidth import Ceiling
-from experiments.timing.measure import REPEATS, Contender, Measurement, measure
+from experiments.timing.measure import REPEATS, Measurement, TimedKernel, measure
 
 MODEL = Model("made_up", 64, 128, 2, 4, 2, 16, 256, 512, 1e6, 1e-6, True)
 TIMING = Timing(warmup=20, steps=8, rounds=12, max_rounds=60, interval=0.5, tokens=32, positions=None, ladder=(1, 10))
@@ -18,7 +18,7 @@ CEILING = Ceiling(best=1e12, median=0.9e12, size=1 << 30, last_level_cache=0, se
 
 
 class Machine:
-    """Time as the sessions on one GPU see it: `slowdown(run)` holds for all of them, run after run."""
+    """One fake GPU: `slowdown(run)` multiplies the seconds of run number `run`, whichever session it belongs to."""
 
     def __init__(self, seed: int, noise: float = 0.0, slowdown=lambda run: 1.0) -> None:
         self.rng = np.random.default_rng(seed)
@@ -45,19 +45,19 @@ class FakeSession:
         return out
 
 
-def race(
+def measure_pair(
     machine: Machine, child: float = 1e-3, parent: float = 1e-3, position: int = 10, **options
 ) -> list[Measurement]:
-    contenders = [
-        Contender((), machine.kernel("baseline", parent), None, lambda: None),
-        Contender(("vec128",), machine.kernel("vec128", child), (), lambda: None),
+    kernels = [
+        TimedKernel((), machine.kernel("baseline", parent), None, lambda: None),
+        TimedKernel(("vec128",), machine.kernel("vec128", child), (), lambda: None),
     ]
     arguments = {"steps": 8, "timing": TIMING, "ceiling": CEILING} | options
-    return measure(contenders, MODEL, position, **arguments)
+    return measure(kernels, MODEL, position, **arguments)
 
 
-def test_figures_worked_by_hand():
-    parent, child = race(Machine(0), child=0.5e-3)
+def test_measurement_against_numbers_worked_by_hand():
+    parent, child = measure_pair(Machine(0), child=0.5e-3)
     assert parent.stack == ()
     assert parent.seconds.median == 1e-3
     assert parent.verdict is None
@@ -73,9 +73,9 @@ def test_figures_worked_by_hand():
     assert (child.position, child.steps) == (10, 8)
 
 
-def test_rounds_take_turns_and_the_order_turns_around():
+def test_kernels_are_interleaved_and_the_order_is_reversed_every_round():
     machine = Machine(0)
-    race(machine)
+    measure_pair(machine)
     names = [name for name, _, repeats in machine.calls]
     assert machine.calls[:2] == [("baseline", 8, 3), ("vec128", 8, 3)]  # 20 steps of warm-up are three runs of 8
     rounds = list(zip(names[2::2], names[3::2], strict=True))
@@ -84,11 +84,13 @@ def test_rounds_take_turns_and_the_order_turns_around():
     assert len(rounds) == TIMING.rounds
 
 
-def test_it_goes_on_until_the_figures_are_firm(seed):
+def test_rounds_continue_until_the_confidence_intervals_are_narrow_enough(seed):
     quiet, noisy = Machine(seed, noise=0.0005), Machine(seed, noise=0.012)
     progress: list[tuple[int, int]] = []
-    assert race(quiet)[1].verdict == "SAME", seed
-    found = race(noisy, timing=dataclasses.replace(TIMING, max_rounds=400), on_round=lambda *now: progress.append(now))
+    assert measure_pair(quiet)[1].verdict == "SAME", seed
+    found = measure_pair(
+        noisy, timing=dataclasses.replace(TIMING, max_rounds=400), on_round=lambda *now: progress.append(now)
+    )
     rounds = len(found[0].samples)
     assert len(quiet.calls) == 2 + 2 * TIMING.rounds
     assert TIMING.rounds < rounds <= 400, seed
@@ -97,54 +99,56 @@ def test_it_goes_on_until_the_figures_are_firm(seed):
         assert all(figure.seconds.half_width <= 0.005 for figure in found), seed
 
 
-def test_noise_that_does_not_settle_is_unstable(seed):
-    found = race(Machine(seed, noise=0.3))
+def test_noise_that_stays_wide_until_max_rounds_is_unstable(seed):
+    found = measure_pair(Machine(seed, noise=0.3))
     assert [figure.verdict for figure in found] == ["UNSTABLE", "UNSTABLE"], seed
     assert all(len(figure.samples) == TIMING.max_rounds for figure in found)
 
 
-def test_throttling_half_way_is_unstable_though_the_pair_is_clear(seed):
+def test_throttling_half_way_is_unstable_although_the_pair_has_a_clear_verdict(seed):
     runs = TIMING.rounds * REPEATS
     machine = Machine(seed, noise=0.001, slowdown=lambda run: 1.0 if run // runs % 2 else 1.25)
-    parent, child = race(machine, child=0.9e-3)
+    parent, child = measure_pair(machine, child=0.9e-3)
     assert (parent.verdict, child.verdict) == ("UNSTABLE", "UNSTABLE"), seed
     assert child.comparison.verdict == "FASTER", seed
     assert child.comparison.effect == pytest.approx(-0.1, abs=0.01), seed
 
 
-def test_a_stack_races_itself():
+def test_a_stack_is_compared_with_itself():
     machine = Machine(0)
-    contenders = [
-        Contender(("vec128",), machine.kernel("first", 1e-3), None, lambda: None),
-        Contender(("vec128",), machine.kernel("second", 1e-3), ("vec128",), lambda: None),
+    kernels = [
+        TimedKernel(("vec128",), machine.kernel("first", 1e-3), None, lambda: None),
+        TimedKernel(("vec128",), machine.kernel("second", 1e-3), ("vec128",), lambda: None),
     ]
-    first, second = measure(contenders, MODEL, 10, 8, TIMING, CEILING)
+    first, second = measure(kernels, MODEL, 10, 8, TIMING, CEILING)
     assert (first.verdict, second.verdict) == (None, "SAME")
     assert {name for name, _, _ in machine.calls} == {"first", "second"}
 
 
 def test_slow_drift_does_not_make_one_of_two_equal_kernels_faster(seed):
     machine = Machine(seed, noise=0.0005, slowdown=lambda run: 1 + 0.0002 * run)
-    assert race(machine)[1].comparison.verdict == "SAME", seed
+    assert measure_pair(machine)[1].comparison.verdict == "SAME", seed
 
 
-def test_a_figure_above_the_ceiling_is_implausible():
+def test_a_bandwidth_above_the_read_ceiling_is_implausible():
     weights = 2 * MODEL.matrix_weights
-    found = race(Machine(0), child=weights / 2e12, parent=weights / 0.5e12)
+    found = measure_pair(Machine(0), child=weights / 2e12, parent=weights / 0.5e12)
     assert [figure.verdict for figure in found] == [None, "IMPLAUSIBLE"]
     cached = dataclasses.replace(CEILING, last_level_cache=10 * weights)
-    assert race(Machine(0), child=weights / 2e12, parent=weights / 0.5e12, ceiling=cached)[1].verdict == "FASTER"
+    assert (
+        measure_pair(Machine(0), child=weights / 2e12, parent=weights / 0.5e12, ceiling=cached)[1].verdict == "FASTER"
+    )
 
 
 def test_steps_end_where_the_cache_ends():
     machine = Machine(0)
-    found = race(machine, position=MODEL.positions - 3)
+    found = measure_pair(machine, position=MODEL.positions - 3)
     assert found[0].steps == 3
     assert {steps for _, steps, _ in machine.calls} == {3}
     assert found[0].bytes_per_step == MODEL.bytes_per_token(MODEL.positions - 2)
 
 
-def test_outputs_of_timed_launches_are_checked_after_the_last():
+def test_outputs_are_checked_after_the_last_timed_launch():
     machine = Machine(0)
     seen: list[int] = []
 
@@ -154,14 +158,14 @@ def test_outputs_of_timed_launches_are_checked_after_the_last():
     def check() -> None:
         seen.append(len(machine.calls))
 
-    baseline = Contender((), machine.kernel("baseline", 1e-3), None, check)
+    baseline = TimedKernel((), machine.kernel("baseline", 1e-3), None, check)
     measure([baseline], MODEL, 1, 8, TIMING, CEILING)
     assert seen == [len(machine.calls)]
     with pytest.raises(LabError, match="token 5"):
         measure([dataclasses.replace(baseline, check=wrong)], MODEL, 1, 8, TIMING, CEILING)
 
 
-def test_readings_of_the_gpu_are_kept_round_by_round():
+def test_one_gpu_reading_is_kept_per_round():
     class Gpu:
         temperature = 40
 
@@ -169,12 +173,12 @@ def test_readings_of_the_gpu_are_kept_round_by_round():
             self.temperature += 1
             return {"temperature_c": self.temperature, "throttled": []}
 
-    found = race(Machine(0), gpu=Gpu())
+    found = measure_pair(Machine(0), gpu=Gpu())
     assert [reading["temperature_c"] for reading in found[0].readings] == list(range(41, 41 + TIMING.rounds))
 
 
-def test_a_kernel_against_itself_fifty_times(seed):
+def test_a_kernel_against_itself_is_faster_or_slower_in_at_most_2_of_50(seed):
     verdicts = []
     for attempt in range(50):
-        verdicts.append(race(Machine(seed + attempt, noise=0.003))[1].verdict)
+        verdicts.append(measure_pair(Machine(seed + attempt, noise=0.003))[1].verdict)
     assert sum(verdict in ("FASTER", "SLOWER") for verdict in verdicts) <= 2, (verdicts, seed)

@@ -1,11 +1,11 @@
-"""Kernels whose registers, spills, memory and instructions are known from their source, compiled without a GPU."""
+"""NVRTC and nvdisasm: kernels with known registers, spills, memory and instructions, compiled without a GPU."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from common import nvrtc, sass
+from common.compile import nvrtc, sass
 from common.errors import CompileError, LabError
 from experiments.timing.bandwidth import TEXT as BANDWIDTH
 
@@ -75,12 +75,12 @@ def test_every_arch_gives_an_elf_file_of_its_own(cubins):
     assert len(set(cubins.values())) == len(cubins)
 
 
-def test_facts_that_the_source_tells(decode):
+def test_resources_that_follow_from_the_source(decode):
     for arch, r in decode.items():
         assert (r.arch, r.kernel) == (arch, "decode")
         assert 8 <= r.registers <= 64, arch
         assert (r.spill_bytes, r.stack, r.local) == (0, 0, 0), arch
-        assert r.shared == 4000, arch  # 1000 floats, without the KiB that the system takes from sm_90 on
+        assert r.shared == 4000, arch  # 1000 floats, without the KiB that the system reserves from sm_90 on
         assert r.count("LDG", "128") == 1, arch
         assert r.count("LDG", "64") == 1, arch
         assert r.count("LDG") == 3, arch
@@ -94,14 +94,14 @@ def test_facts_that_the_source_tells(decode):
         assert r.count("LDL") + r.count("STL") == 0, arch
 
 
-def test_kernels_of_one_cubin_are_told_apart(cubins, cache):
+def test_kernels_of_one_cubin_are_distinguished(cubins, cache):
     for arch in ("sm_80", "sm_120"):
         other = sass.resources(cubins[arch], arch, "other", cache)
         assert other.shared == 256
         assert (other.count("LDG"), other.count("LDGSTS"), other.count("SHFL")) == (1, 0, 0)
 
 
-def test_bulk_copies_are_seen_where_they_exist(cubins, cache):
+def test_bulk_copies_are_found_on_archs_that_have_them(cubins, cache):
     bulk = sass.resources(cubins["sm_90"], "sm_90", "bulk", cache)
     assert bulk.count("UBLKCP") == 1
     assert bulk.shared == 1024 + 8
@@ -139,14 +139,14 @@ def test_instructions_are_found_at_their_lines(cubins, cache):
             assert "cp.async" in lines[line - 1]
 
 
-def test_contraction_is_the_sources_choice():
+def test_fma_contraction_is_controlled_by_the_source():
     text = 'extern "C" __global__ void decode(float* x) { x[0] = x[1] * x[2] + x[3]; }'
     plain = sass.resources(nvrtc.compile_cubin(text, "sm_90"), "sm_90")
     assert (plain.count("FFMA"), plain.count("FMUL"), plain.count("FADD")) == (0, 1, 1)
 
 
-def test_cupys_own_path_gives_the_same_code(monkeypatch):
-    """CuPy from `compile_with_cache` on, which RawModule calls, with only what asks a GPU for its arch replaced."""
+def test_cupy_compiles_the_same_code(monkeypatch):
+    """CuPy from `compile_with_cache` on, which RawModule calls, with only the query of the GPU arch replaced."""
     from cupy._core import core
     from cupy.cuda import compiler
 
@@ -178,7 +178,7 @@ def test_cupys_own_path_gives_the_same_code(monkeypatch):
         assert sass.sass(cubin + b"\0", kernel) == sass.sass(ours, kernel)
 
 
-def test_a_mistake_in_the_source_is_named():
+def test_an_error_in_the_source_is_reported_with_its_line():
     broken = '#line 7 "variants/x.cu"\nextern "C" __global__ void decode() { int a = missing; }'
     with pytest.raises(CompileError, match=r'variants/x.cu\(7\): error: identifier "missing" is undefined') as caught:
         nvrtc.compile_all(broken)
@@ -186,12 +186,12 @@ def test_a_mistake_in_the_source_is_named():
     assert "\n" not in str(caught.value)
 
 
-def test_a_mistake_in_inline_ptx_is_named():
+def test_an_error_in_inline_ptx_is_reported():
     with pytest.raises(CompileError, match="fool"):
         nvrtc.compile_cubin('extern "C" __global__ void decode() { asm volatile("fool;"); }', "sm_80")
 
 
-def test_an_arch_the_compiler_does_not_know():
+def test_an_unknown_arch_is_refused():
     with pytest.raises(CompileError, match=r"sm_20.*invalid value for --gpu-architecture"):
         nvrtc.compile_cubin('extern "C" __global__ void decode() {}', "sm_20")
 
@@ -200,7 +200,7 @@ def test_a_cubin_is_compiled_once(tmp_path, monkeypatch):
     text = 'extern "C" __global__ void decode(float* x) { x[0] = 3; }'
     first = nvrtc.compile_cubin(text, "sm_80", cache_dir=tmp_path)
     listing = sass.sass(first, cache_dir=tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2  # no scratch files are left behind
+    assert len(list(tmp_path.iterdir())) == 2  # no temporary files remain
     monkeypatch.setattr(nvrtc, "_compile", None)
     monkeypatch.setattr(sass, "_tool", None)
     assert nvrtc.compile_cubin(text, "sm_80", cache_dir=tmp_path) == first
@@ -212,9 +212,9 @@ def test_a_cubin_is_compiled_once(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("*.cubin"))) == 4
 
 
-def test_a_cache_that_cannot_be_written(tmp_path):
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(LabError, match=r"cache folder .* cannot be written"):
+    with pytest.raises(LabError, match=r"cache folder .* cannot be used"):
         nvrtc.compile_cubin('extern "C" __global__ void decode() {}', "sm_80", cache_dir=tmp_path / "file")
 
 
@@ -226,7 +226,7 @@ def test_missing_tools_say_what_to_install(cubins, monkeypatch, tmp_path):
         sass.sass(cubins["sm_80"])
 
 
-def test_a_tool_on_the_path_serves_too(cubins, monkeypatch, tmp_path):
+def test_a_tool_on_the_path_is_used(cubins, monkeypatch, tmp_path):
     wheel = sass._find("nvdisasm")
     (tmp_path / "nvdisasm").symlink_to(wheel)
     monkeypatch.setattr(sass, "find_spec", lambda name: None)
@@ -234,12 +234,12 @@ def test_a_tool_on_the_path_serves_too(cubins, monkeypatch, tmp_path):
     assert sass._find("nvdisasm") == str(tmp_path / "nvdisasm")
 
 
-def test_what_is_no_cubin_is_refused():
+def test_a_file_that_is_no_cubin_is_refused():
     with pytest.raises(LabError, match="nvdisasm refuses the cubin"):
         sass.sass(b"\x7fELF nonsense")
 
 
-def test_without_cupy_the_remedy_is_named(monkeypatch):
+def test_without_cupy_the_error_has_a_remedy(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cupy_backends.cuda.libs", None)
     with pytest.raises(LabError, match="install the extra cuda13"):
         nvrtc.compile_cubin("", "sm_80")

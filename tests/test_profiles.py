@@ -1,61 +1,28 @@
-"""Profilers without a profiler: parsers on small exports of the documented form, tools that are missing or refuse."""
+"""Profiles without a profiler: parsers of small documented exports, and tools that are missing or fail."""
 
+import os
+import re
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from nsight_samples import CSV, write_export
 
+from common import ROOT
+from common.config.section import Section
 from common.errors import LabError
-from common.section import Section
 from profiles import ncu, nsys
 from profiles.__main__ import main
 from profiles.tool import call, find
 
-# The tables and columns that nsys documents (SQLite export schema), cut to those with a meaning here.
-SCHEMA = """
-CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
-  streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER NOT NULL,
-  shortName INTEGER NOT NULL, gridX INTEGER NOT NULL, blockX INTEGER NOT NULL);
-CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
-  globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL);
-CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER,
-  text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, domainId INTEGER);
-"""
-STRINGS = {1: "decode", 2: "stage_qkv", 3: "decode baseline position 1", 4: "cudaLaunchKernel"}
-THREAD, OTHER = 281474976710657, 281474976710658
-
 
 @pytest.fixture
 def export(tmp_path):
-    """Two launches in two ranges inside an outer one, one launch in none, and ranges of another thread and kind."""
-    path = tmp_path / "report.sqlite"
-    with sqlite3.connect(path) as base:
-        base.executescript(SCHEMA)
-        base.executemany("INSERT INTO StringIds VALUES (?, ?)", STRINGS.items())
-        kernels = [(5000, 9000, 11, 1), (9000, 11000, 12, 1), (12000, 12500, 13, 2)]
-        base.executemany(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 7, ?, 0, ?, ?, 8, 256)",
-            [(start, end, call, name, name) for start, end, call, name in kernels],
-        )
-        base.executemany(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, ?, 4, 0)",
-            [(1100, 1110, THREAD, 11), (2100, 2110, THREAD, 12), (9900, 9910, THREAD, 13)],
-        )
-        base.executemany(
-            "INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, NULL, ?, ?, NULL, ?, 1)",
-            [
-                (1000, 3000, 59, "profile baseline", THREAD, None),
-                (1050, 1900, 59, None, THREAD, 3),  # a registered string
-                (2000, 2900, 59, "decode baseline position 2", THREAD, None),
-                (1000, 3000, 59, "of another thread", OTHER, None),
-                (1090, 2950, 60, "started and ended", THREAD, None),
-                (900, None, 59, "never popped", THREAD, None),
-            ],
-        )
-    base.close()
-    return path
+    return write_export(tmp_path / "report.sqlite")
 
 
 def test_kernels_are_grouped_by_their_innermost_range(export):
@@ -75,42 +42,27 @@ def test_an_export_without_nvtx_still_has_kernels(export):
 
 
 @pytest.mark.parametrize(
-    ("drop", "said"),
+    ("drop", "message"),
     [
-        ("CUPTI_ACTIVITY_KIND_KERNEL", "saw no kernel"),
+        ("CUPTI_ACTIVITY_KIND_KERNEL", "recorded no kernel"),
         ("StringIds", "no export"),
         ("CUPTI_ACTIVITY_KIND_RUNTIME", "cannot be read"),
     ],
 )
-def test_an_export_that_lacks_a_table_is_one_line(export, drop, said):
+def test_an_export_without_a_table_is_reported_in_one_line(export, drop, message):
     with sqlite3.connect(export) as base:
         base.execute(f"DROP TABLE {drop}")
-    with pytest.raises(LabError, match=said):
+    with pytest.raises(LabError, match=message):
         nsys.kernels(export)
 
 
-def test_a_file_that_is_no_database_is_one_line(tmp_path):
+def test_a_file_that_is_no_database_is_reported_in_one_line(tmp_path):
     (tmp_path / "x.sqlite").write_text("not a database, and long enough to be read as a header of one" * 20)
     with pytest.raises(LabError, match="cannot be read"):
         nsys.kernels(tmp_path / "x.sqlite")
 
 
-CSV = '''==PROF== Connected to process 4242
-some line of the run itself
-"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",\
-"Section Name","Metric Name","Metric Unit","Metric Value","Rule Name","Rule Type","Rule Description"
-"0","4242","python3.12","somewhere","decode","1","7","(256, 1, 1)","(132, 1, 1)","0","9.0",\
-"GPU Speed Of Light Throughput","DRAM Throughput","%","63.25","","",""
-"0","4242","python3.12","somewhere","decode","1","7","(256, 1, 1)","(132, 1, 1)","0","9.0",\
-"GPU Speed Of Light Throughput","Elapsed Cycles","cycle","1,234,567","","",""
-"0","4242","python3.12","somewhere","decode","1","7","(256, 1, 1)","(132, 1, 1)","0","9.0",\
-"Launch Statistics","Function Cache Configuration","","CachePreferNone","","",""
-"0","4242","python3.12","somewhere","decode","1","7","(256, 1, 1)","(132, 1, 1)","0","9.0",\
-"Occupancy","","","","TheoreticalOccupancy","OPT","says, ""something"""
-'''
-
-
-def test_ncu_table_has_numbers_units_and_no_machine():
+def test_ncu_table_has_numbers_and_units_and_no_host_name():
     table = ncu.metrics(CSV)
     assert table.to_dict("split")["data"] == [
         ["decode", "GPU Speed Of Light Throughput", "DRAM Throughput", "%", 63.25],
@@ -121,7 +73,7 @@ def test_ncu_table_has_numbers_units_and_no_machine():
 
 
 @pytest.mark.parametrize("text", ["", "==ERROR== something else", '"ID","Kernel Name"\n"0","decode"\n'])
-def test_output_without_the_table_is_one_line(text):
+def test_output_without_a_table_is_reported_in_one_line(text):
     with pytest.raises(LabError, match=r"ncu printed no table|ncu's table lacks"):
         ncu.metrics(text)
 
@@ -133,10 +85,11 @@ SETTINGS = {
     "clock_control": "none",
     "sections": ["Occupancy", "X"],
     "metrics": ["a.sum", "b.avg"],
+    "options": [],
 }
 
 
-def test_ncu_is_asked_for_one_launch_of_one_kernel():
+def test_ncu_options_select_one_launch_of_one_kernel():
     line = " ".join(ncu.options(Section(dict(SETTINGS), "ncu."), by_stage=False))
     for part in (
         "--kernel-name decode",
@@ -167,11 +120,11 @@ def test_a_tool_is_found_with_its_version(tmp_path, monkeypatch):
     with pytest.raises(LabError, match=r"2024\.5\.1\.113 is older than 2024\.6"):
         find("nsys", "2024.6")
     tool(tmp_path, "nsys", "echo nothing of use")
-    with pytest.raises(LabError, match="says no version"):
+    with pytest.raises(LabError, match="prints no version"):
         find("nsys", "2023.1")
 
 
-def test_a_missing_tool_names_the_remedy(tmp_path, monkeypatch):
+def test_a_missing_tool_is_reported_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("profiles.tool.shutil.which", lambda *_, **__: None)
     with pytest.raises(LabError, match="ncu is not installed; install Nsight Compute"):
@@ -179,7 +132,7 @@ def test_a_missing_tool_names_the_remedy(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
+    ("message", "remedy"),
     [
         (
             "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters",
@@ -189,16 +142,16 @@ def test_a_missing_tool_names_the_remedy(tmp_path, monkeypatch):
         ("error: disk quota exceeded", "disk quota"),
     ],
 )
-def test_what_a_tool_complains_about_becomes_one_line(tmp_path, said, remedy):
-    path = tool(tmp_path, "ncu", f"echo before\necho '{said}' >&2\nexit 1")
+def test_an_error_of_a_tool_is_reported_in_one_line(tmp_path, message, remedy):
+    path = tool(tmp_path, "ncu", f"echo before\necho '{message}' >&2\nexit 1")
     with pytest.raises(LabError) as caught:
         call([str(path)], tmp_path / "log")
     assert remedy in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert said in (tmp_path / "log").read_text(), "what the run itself printed is kept"
+    assert message in (tmp_path / "log").read_text(), "the output of the run is kept"
 
 
-def test_a_missing_tool_does_not_lose_the_run(monkeypatch, capfd):
+def test_without_the_tool_the_run_itself_is_still_made(monkeypatch, capfd):
     started = []
     monkeypatch.setattr("profiles.tool.shutil.which", lambda *_, **__: None)
     monkeypatch.setattr("profiles.__main__.subprocess.run", lambda command, check: started.append(command))
@@ -212,7 +165,7 @@ def test_a_missing_tool_does_not_lose_the_run(monkeypatch, capfd):
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["tool=gdb"], "gdb"),
         (["variant=all"], "one stack"),
@@ -220,9 +173,49 @@ def test_a_missing_tool_does_not_lose_the_run(monkeypatch, capfd):
         (["nsys.option=[]"], "option"),
     ],
 )
-def test_mistakes_are_one_line(argv, said, capfd):
+def test_wrong_values_are_refused_in_one_line(argv, message, capfd):
     assert main(["device=host", *argv]) == 2
     err = capfd.readouterr().err
     assert err.startswith("error: ")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1, err
+
+
+def test_help_explains_each_key(capfd):
+    assert main(["--help"]) == 0
+    out = capfd.readouterr().out
+    with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
+        own, runs = compose("profiles"), compose("config")
+    keys = [key for key in own if key not in runs]
+    assert keys == ["tool", "position", "tokens", "keep", "nsys", "ncu"]
+    keys += [inner for section in ("nsys", "ncu") for inner in own[section]]
+    for key in keys:
+        assert re.search(rf"^ +{key}:.* # \w", out, re.MULTILINE), f"{key} has no comment"
+    groups = ("model", "device", "timing", "variant")
+    for key in (*groups, *runs):
+        assert re.search(rf"^ *{key}:", out, re.MULTILINE), key
+    assert "results: ${root:}/experiments/runs/records.jsonl" in out
+    assert "$$" not in out
+
+
+@pytest.mark.parametrize("module", ["profiles", "profiles.target"])
+def test_help_has_no_side_effects(tmp_path, module):
+    """No file is written, no profile started, no large package imported."""
+    kept = sorted((ROOT / "profiles").iterdir())
+    code = (
+        f"import runpy, sys; sys.argv = ['profiles', '--help']\n"
+        f"try: runpy.run_module('{module}', run_name='__main__')\n"
+        "finally: print([name for name in ('torch', 'cupy', 'pandas') if name in sys.modules], file=sys.stderr)"
+    )
+    places = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", code],
+        cwd=tmp_path,
+        env=os.environ | places | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "[]")
+    assert done.stdout.startswith("Profile one kernel")
+    assert list(tmp_path.iterdir()) == []
+    assert sorted((ROOT / "profiles").iterdir()) == kept

@@ -1,4 +1,4 @@
-"""Provenance against git itself, and against an NVML whose answers are known."""
+"""Provenance, checked against git itself and against a fake NVML."""
 
 import getpass
 import json
@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import provenance
-from common.gpu import Gpu
+from common.devices.nvml import Gpu
+from common.record import provenance
 
 
 def commit(folder: Path) -> str:
@@ -50,15 +50,15 @@ def test_commit_and_dirty_flag(checkout):
     assert provenance.git(checkout) == {"commit": head, "dirty": False}
 
 
-def test_no_checkout_or_no_git_is_none(checkout, tmp_path_factory, monkeypatch):
+def test_without_a_checkout_or_git_the_commit_is_none(checkout, tmp_path_factory, monkeypatch):
     inner = checkout / "unpacked"
     inner.mkdir()
-    assert provenance.git(inner) is None  # the commit of some other project would be a lie
+    assert provenance.git(inner) is None  # the commit of an enclosing repository would be wrong
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
     assert provenance.git(checkout) is None
 
 
-def test_it_is_complete_and_names_nobody(monkeypatch):
+def test_it_is_complete_and_has_no_host_or_user_name(monkeypatch):
     monkeypatch.setattr(
         sys, "orig_argv", ["python", "-m", "experiments", f"weights={Path.home()}/model", "cache=/srv/someone/kernels"]
     )
@@ -117,7 +117,7 @@ def test_facts_and_readings_in_their_units(monkeypatch):
     for name, answer in answers.items():
         monkeypatch.setattr(nvml, name, answer)
     gpu = Gpu.find("0000:01:00.0")
-    assert gpu.facts() == {
+    assert gpu.properties() == {
         "name": "NVIDIA Something",
         "arch": "sm_90",
         "memory_bytes": 5 << 30,

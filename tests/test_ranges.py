@@ -1,4 +1,4 @@
-"""NVTX ranges, received the way nsys receives them: by a library that NVTX itself loads."""
+"""NVTX ranges, received as nsys does it: by a library that NVTX loads."""
 
 import builtins
 import os
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from common.devices.nvtx import annotate, title
 from common.errors import LabError
-from common.ranges import annotate, title
 
 HERE = Path(__file__).parent
 
 PROGRAM = """
-from common.ranges import annotate, title
+from common.devices.nvtx import annotate, title
 
 with annotate(title("compile", ())):
     pass
@@ -71,13 +71,13 @@ def test_ranges_reach_a_tool_in_order_nested_and_in_the_labs_domain(injection, t
     ]
 
 
-def test_titles():
+def test_titles_of_ranges():
     assert title("compile", ()) == "compile baseline"
     assert title("warm-up", ("a", "b")) == "warm-up b [a,b]"
     assert title("measure", ("a", "b"), "round 3") == "measure b [a,b] round 3"
 
 
-def test_a_missing_package_is_one_line_with_a_remedy(monkeypatch):
+def test_a_missing_package_is_reported_in_one_line(monkeypatch):
     real = builtins.__import__
 
     def without_nvtx(name: str, *rest, **named):

@@ -1,4 +1,4 @@
-"""The store under what happens to it: crashes, full disks, many writers, damaged lines."""
+"""Store of records under crashes, full disks, many writers and damaged lines."""
 
 import json
 import math
@@ -7,16 +7,18 @@ import resource
 import signal
 import subprocess
 import sys
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from permissions import as_anybody
+from permissions import without_root_rights
+from whole_rows import RUN
 
+from common import ROOT
 from common.errors import LabError
-from common.records import SCHEMA, Store, key
+from common.record.fields import OF_KIND, TABLE
+from common.record.store import SCHEMA, Store, key
 
 HERE = Path(__file__).parent
 
@@ -25,11 +27,11 @@ def spawn(program: str, *arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", program, *arguments], cwd=HERE.parent, **options)
 
 
-def test_what_goes_in_comes_out_in_order(tmp_path):
+def test_rows_are_read_back_in_order(tmp_path):
     store = Store(tmp_path / "new" / "folder" / "r.jsonl")
-    assert store.rows() == []
+    assert store.records() == []
     ids = [store.append({"variant": "baseline", "number": number, "text": "two\nlines \u00b5"}) for number in range(3)]
-    rows = store.rows()
+    rows = store.records()
     assert [row["id"] for row in rows] == ids
     assert len(set(ids)) == 3
     assert [row["number"] for row in rows] == [0, 1, 2]
@@ -38,7 +40,7 @@ def test_what_goes_in_comes_out_in_order(tmp_path):
     assert rows[0]["time"] <= rows[1]["time"] <= rows[2]["time"]
 
 
-def test_every_line_is_json_that_any_reader_takes(tmp_path):
+def test_every_line_is_standard_json(tmp_path):
     @dataclass
     class Verdict:
         error: float
@@ -64,10 +66,10 @@ def test_every_line_is_json_that_any_reader_takes(tmp_path):
         store.append({"verdict": object()})
     with pytest.raises(ValueError, match="id"):
         store.append({"id": "mine"})
-    assert len(store.rows()) == 1
+    assert len(store.records()) == 1
 
 
-def test_damaged_lines_are_set_aside_once_and_nothing_is_lost(tmp_path, seed):
+def test_damaged_lines_are_moved_once_and_no_row_is_lost(tmp_path, seed, caplog):
     store = Store(tmp_path / "r.jsonl")
     for number in range(6):
         store.append({"number": number})
@@ -78,28 +80,62 @@ def test_damaged_lines_are_set_aside_once_and_nothing_is_lost(tmp_path, seed):
     lines[second] = b"\x00\xff" + lines[second]  # garbage of a bad disk
     damaged = b"\n".join(lines) + b"\n"
     store.path.write_bytes(damaged)
+    aside = store.path.with_name("r.jsonl.corrupt")
     for _ in range(2):
-        with pytest.warns(UserWarning, match=f"line {first + 1}, {second + 1}; copied to"):
-            rows = store.rows()
+        rows = store.records()
         assert [row["number"] for row in rows] == [n for n in range(6) if n not in (first, second)], seed
-        assert store.path.with_name("r.jsonl.corrupt").read_bytes().splitlines() == [lines[first], lines[second]]
+        assert aside.read_bytes().splitlines() == [lines[first], lines[second]]
         assert store.path.read_bytes() == damaged
+    where = f"on line {first + 1}, {second + 1}; copied to {aside}"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"note: {store.path}: no row, or a part of one, {where}"
+    ]
 
 
-def test_lines_that_are_json_but_no_row_are_damage(tmp_path):
+def test_json_lines_that_are_no_row_count_as_damaged(tmp_path, caplog):
     store = Store(tmp_path / "r.jsonl")
-    store.path.write_text('5\n"id"\n{"number": 1}\n[]\nnull\n\n')
-    with pytest.warns(UserWarning, match="line 1, 2, 3, 4, 5;"):
-        assert store.rows() == []
+    store.path.write_text('5\n"id"\n{"number": 1}\n[]\nnull\n' + "[" * 10**6 + "\n\n")
+    assert store.records() == []
+    assert "on line 1, 2, 3, 4, 5, 6;" in caplog.text
 
 
-def test_a_row_after_a_torn_one_is_whole(tmp_path):
+COUNT = RUN | {"kind": "count", "counts": {}}
+SASS = {"kind": "sass", "question": "?", "basis": "counted", "columns": [], "table": [], "notes": [], "needs_gpu": None}
+WHOLE = {"run": RUN, "count": COUNT, "build": RUN | {"kind": "build"}, "table": SASS | {"provenance": {}}}
+
+
+@pytest.mark.parametrize("change", ["missing", "of another type"])
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_row_with_a_field_missing_or_of_another_type_is_no_row(tmp_path, caplog, kind, change):
+    store = Store(tmp_path / "r.jsonl")
+    wanted = TABLE if kind == "table" else OF_KIND[kind]
+    names = sorted(wanted.keys() - {"kind", "table"})  # without these it would be a row of another kind
+    for name in names:
+        parent, _, field = name.rpartition(".")
+        row = json.loads(json.dumps(WHOLE[kind]))
+        within = row[parent] if parent else row
+        within[field] = {"of another type": [1.5]} if isinstance(within[field], list) else [1.5]
+        if change == "missing":
+            del within[field]
+        store.append(row)
+    store.append(WHOLE[kind])
+    assert [row["kind"] for row in store.records()] == [WHOLE[kind]["kind"]]
+    assert f"on line {', '.join(str(n + 1) for n in range(len(names)))};" in caplog.text
+
+
+def test_committed_rows_are_whole(caplog):
+    for path in (ROOT / "experiments" / "results").glob("*.jsonl"):
+        assert len(Store(path).records()) == len(path.read_text().splitlines())
+    assert not caplog.records
+
+
+def test_a_row_after_a_torn_one_is_whole(tmp_path, caplog):
     store = Store(tmp_path / "r.jsonl")
     store.append({"number": 0})
     store.path.write_bytes(store.path.read_bytes()[:-9])
     store.append({"number": 1})
-    with pytest.warns(UserWarning, match="line 1;"):
-        assert [row["number"] for row in store.rows()] == [1]
+    assert [row["number"] for row in store.records()] == [1]
+    assert "on line 1;" in caplog.text
 
 
 def test_a_file_without_a_last_newline_is_whole(tmp_path):
@@ -107,21 +143,21 @@ def test_a_file_without_a_last_newline_is_whole(tmp_path):
     store.append({"number": 0})
     store.path.write_bytes(store.path.read_bytes()[:-1])
     store.append({"number": 1})
-    assert [row["number"] for row in store.rows()] == [0, 1]
+    assert [row["number"] for row in store.records()] == [0, 1]
 
 
 def test_stores_of_two_machines_are_merged_by_cat(tmp_path):
     here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
     ids = [here.append({"on": "here"}), there.append({"on": "there"}), there.append({"on": "there"})]
     here.path.write_bytes(here.path.read_bytes() + 2 * there.path.read_bytes())
-    assert [row["id"] for row in here.rows()] == ids
+    assert [row["id"] for row in here.records()] == ids
 
 
-def test_many_writers_some_of_them_killed(tmp_path):
+def test_many_writers_some_of_them_killed(tmp_path, caplog):
     path = tmp_path / "r.jsonl"
     program = """
 import sys
-from common.records import Store
+from common.record.store import Store
 store = Store(sys.argv[1])
 print("ready", flush=True)
 for number in range(int(sys.argv[3])):
@@ -137,23 +173,21 @@ for number in range(int(sys.argv[3])):
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        rows = Store(path).rows()
-    assert len(caught) <= 1
+    rows = Store(path).records()
+    assert len(caplog.records) <= 1
     for writer in range(3):
         assert [row["number"] for row in rows if row["writer"] == str(writer)] == list(range(40))
-    assert Store(path).append({"writer": "after"}) in {row["id"] for row in Store(path).rows()}
+    assert Store(path).append({"writer": "after"}) in {row["id"] for row in Store(path).records()}
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(tmp_path):
+def test_a_full_disk_leaves_the_file_unchanged(tmp_path):
     store = Store(tmp_path / "r.jsonl")
     store.append({"number": 0})
     before = store.path.read_bytes()
     program = """
 import resource, sys
 from common.errors import LabError
-from common.records import Store
+from common.record.store import Store
 try:
     Store(sys.argv[1]).append({"filler": "x" * 100_000})
 except LabError as error:
@@ -166,29 +200,29 @@ except LabError as error:
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 500,) * 2),
     )
-    told, _ = process.communicate()
-    assert "took 500 of 100" in told
+    printed, _ = process.communicate()
+    assert "only 500 of 100" in printed
     assert store.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("path", ["file/r.jsonl", "folder"])
-def test_a_place_that_cannot_be_written_is_told_before_work(tmp_path, path):
+def test_an_unwritable_path_is_reported_before_any_work(tmp_path, path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     with pytest.raises(LabError, match=r"cannot be written: .*; choose another file with results="):
         Store(tmp_path / path).check()
 
 
-def test_a_folder_without_permission(tmp_path):
+def test_a_folder_without_permission_is_reported(tmp_path):
     tmp_path.chmod(0o500)
-    with as_anybody(), pytest.raises(LabError, match="Permission denied"):
+    with without_root_rights(), pytest.raises(LabError, match="Permission denied"):
         Store(tmp_path / "r.jsonl").check()
 
 
 def test_check_writes_no_row(tmp_path):
     store = Store(tmp_path / "a" / "r.jsonl")
     store.check()
-    assert store.rows() == []
+    assert store.records() == []
 
 
 def test_keys_are_equal_exactly_when_all_parts_are():
@@ -208,12 +242,12 @@ def test_keys_are_equal_exactly_when_all_parts_are():
 
 def test_rows_of_older_schemas_are_read_and_of_newer_ones_refused(tmp_path):
     store = Store(tmp_path / "r.jsonl")
-    store.path.write_text('{"id": "old", "schema": 1, "status": "PASSED"}\n')
+    store.path.write_text('{"id": "old", "schema": 1, "time": "2025", "status": "PASSED"}\n')
     new = store.append({"asked": {"blocks": 3}})
     before = store.path.read_bytes()
-    assert store.rows()[0] == {"id": "old", "schema": SCHEMA, "status": "PASSED", "asked": None}
-    assert (store.rows()[1]["id"], store.rows()[1]["asked"]) == (new, {"blocks": 3})
+    assert store.records()[0] == {"id": "old", "schema": SCHEMA, "time": "2025", "status": "PASSED", "asked": None}
+    assert (store.records()[1]["id"], store.records()[1]["asked"]) == (new, {"blocks": 3})
     assert store.path.read_bytes() == before
     store.path.write_text(f'{{"id": "newer", "schema": {SCHEMA + 1}}}\n')
-    with pytest.raises(LabError, match=f"schema {SCHEMA + 1}, and this lab knows {SCHEMA}"):
-        store.rows()
+    with pytest.raises(LabError, match=f"schema {SCHEMA + 1}, and this version of the lab reads up to {SCHEMA}"):
+        store.records()

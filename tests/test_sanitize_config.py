@@ -1,10 +1,10 @@
-"""`sanitize=thread` on the command line: what it means, and where it is refused."""
+"""`sanitize=thread` on the command line: its meaning, and where it is refused."""
 
 import pytest
 
-from common.cli import launch
-from common.config import resolve
-from common.probe import DeviceChoice
+from common.config.cli import run_task
+from common.config.device_choice import DeviceChoice
+from common.config.resolve import resolve
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def configure(capsys):
 
     def run_(*argv: str):
         found = []
-        launch(lambda cfg: found.append(resolve(cfg)) or 0, "config", argv)
+        run_task(lambda cfg: found.append(resolve(cfg)) or 0, "config", argv)
         return found[0] if found else capsys.readouterr().err.strip()
 
     return run_
@@ -30,7 +30,7 @@ def test_the_command_line_refuses_what_cannot_be(configure, monkeypatch):
     assert configure("device=host", "sanitize=threads") == (
         "error: unknown sanitize 'threads'; did you mean 'thread'? known: thread"
     )
-    monkeypatch.setattr("common.config.choose_device", lambda name: DeviceChoice("cuda", "a test"))
+    monkeypatch.setattr("common.config.resolve.choose_device", lambda name: DeviceChoice("cuda", "a test"))
     assert configure("device=cuda", "sanitize=thread") == (
-        "error: sanitize=thread is for the host device, not for cuda; add device=host, or leave it out"
+        "error: sanitize=thread is for the host device, not for cuda; add device=host, or leave out sanitize="
     )

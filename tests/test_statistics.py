@@ -1,4 +1,4 @@
-"""Statistics against cases worked by hand, exact probabilities, and samples whose truth is known."""
+"""Statistics of timings against cases worked by hand, exact probabilities, and samples with a known true median."""
 
 import json
 import math
@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 
 from experiments.timing.statistics import (
-    LEAST_EFFECT,
+    MIN_EFFECT,
     SHOWN_CONFIDENCE,
     compare,
     estimate,
     implausible,
-    least_pairs,
     median_interval,
+    min_samples,
+    unpaired,
 )
 
 PAIRS = 50
 
 
 def timings(rng: np.random.Generator, rounds: int, spread: float) -> np.ndarray:
-    """Seconds of rounds as a GPU gives them: skewed noise that lasts a few rounds, and a few outliers upwards."""
+    """Seconds of rounds like those of a GPU: skewed noise, correlated over a few rounds, and a few outliers upwards."""
     noise = np.zeros(rounds)
     for i in range(rounds):
         noise[i] = (0.3 * noise[i - 1] if i else 0) + rng.normal() * spread
@@ -45,7 +46,7 @@ def test_the_interval_lies_within_the_samples_and_repeats_with_its_seed(seed):
     assert (low, high) == median_interval(samples, seed=seed)
 
 
-def test_the_interval_covers_the_true_median_about_as_often_as_it_says(seed):
+def test_the_interval_covers_the_true_median_about_as_often_as_its_confidence(seed):
     rng = np.random.default_rng(seed)
     tries = 400
     truth = math.log(2)  # median of the exponential distribution
@@ -53,9 +54,9 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says(seed):
     for _ in range(tries):
         low, high = median_interval(rng.exponential(size=30))
         hits += low <= truth <= high
-    # Six standard deviations of the binomial below; the bootstrap is known to cover a few percent less than it says.
-    least = SHOWN_CONFIDENCE - 0.03 - 6 * math.sqrt(0.05 * 0.95 / tries)
-    assert least < hits / tries < 1, (hits, seed)  # an interval that always covers says nothing
+    # Six standard deviations of the binomial below; the bootstrap is known to cover a few percent less than nominal.
+    lowest = SHOWN_CONFIDENCE - 0.03 - 6 * math.sqrt(0.05 * 0.95 / tries)
+    assert lowest < hits / tries < 1, (hits, seed)  # an interval that always covers is too wide
 
 
 def test_half_width_is_relative():
@@ -66,16 +67,16 @@ def test_half_width_is_relative():
     assert figure.half_width == 0.5
 
 
-def test_fewest_pairs():
+def test_smallest_number_of_samples():
     # 2 * 0.5**n <= 1 - confidence, worked by hand
-    assert least_pairs(0.5) == 2
-    assert least_pairs(0.95) == 6
-    assert least_pairs(0.99) == 8
-    assert least_pairs(0.999) == 11
+    assert min_samples(0.5) == 2
+    assert min_samples(0.95) == 6
+    assert min_samples(0.99) == 8
+    assert min_samples(0.999) == 11
 
 
-def test_too_few_rounds_are_never_decided():
-    few = least_pairs() - 1
+def test_too_few_rounds_are_unstable():
+    few = min_samples() - 1
     assert compare([1.0] * few, [2.0] * few).verdict == "UNSTABLE"
     assert compare([1.0] * (few + 1), [2.0] * (few + 1)).verdict == "SLOWER"
     with pytest.raises(ValueError, match="3 samples of the parent, 2"):
@@ -98,8 +99,8 @@ def test_a_kernel_against_itself_is_not_faster_or_slower(spread, rounds, seed):
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, None), (1.1, "SLOWER"), (0.9, "FASTER")])
-def test_recorded_pairs_of_a_product_with_itself(factor, verdict):
-    """Real timings of a machine with noise of its own: 50 pairs, recorded by tests/samples/record_pairs.py."""
+def test_recorded_timings_of_one_product_against_itself(factor, verdict):
+    """Real timings with the noise of a real machine: 50 pairs, recorded by tests/samples/record_pairs.py."""
     recorded = json.loads((Path(__file__).parent / "samples" / "pairs.json").read_text())["pairs"]
     assert len(recorded) == PAIRS
     verdicts = Counter(compare(first, [factor * time for time in second]).verdict for first, second in recorded)
@@ -118,16 +119,16 @@ def test_a_true_difference_is_found(factor, verdict, seed):
     assert one.low <= factor - 1 <= one.high or abs(one.effect - (factor - 1)) < 0.002, (one, seed)
 
 
-def test_a_difference_too_small_to_matter_is_the_same(seed):
+def test_a_difference_below_min_effect_is_same(seed):
     rng = np.random.default_rng(seed)
     parent = timings(rng, 200, 0.0002)
-    one = compare(parent, parent * (1 + LEAST_EFFECT / 2))
+    one = compare(parent, parent * (1 + MIN_EFFECT / 2))
     assert one.low > 0
     assert one.verdict == "SAME", (one, seed)
 
 
-def test_what_slows_both_drops_out(seed):
-    """A GPU that heats up: 20 % slower at the end, far more than the 2 % between the two kernels."""
+def test_a_slowdown_of_both_kernels_cancels(seed):
+    """A GPU that heats up and is 20 % slower at the end; the two kernels differ by 2 %."""
     rng = np.random.default_rng(seed)
     heat = np.linspace(1, 1.2, 40)
     parent, child = timings(rng, 40, 0.002) * heat, 0.98 * timings(rng, 40, 0.002) * heat
@@ -135,12 +136,30 @@ def test_what_slows_both_drops_out(seed):
     assert estimate(parent).half_width > 0.01, seed
 
 
-def test_implausible_is_above_what_memory_can_give():
+def test_a_time_that_needs_more_than_the_memory_bandwidth_is_implausible():
     # 1.192 GB at 4.57 TB/s take 260.8 us
     assert implausible(1.192e9, 260e-6, 4.57e12)
     assert not implausible(1.192e9, 261e-6, 4.57e12)
-    # 50 MB of it may still lie in L2: 249.9 us
+    # 50 MB of it may still be in L2: 249.9 us
     assert not implausible(1.192e9, 250e-6, 4.57e12, cached=50e6)
     assert implausible(1.192e9, 249e-6, 4.57e12, cached=50e6)
-    # a model that fits into L2 altogether is bound by something else
+    # a model that fits into L2 is not bound by memory bandwidth
     assert not implausible(1e6, 1e-9, 4.57e12, cached=50e6)
+
+
+def test_an_unpaired_interval_holds_the_true_ratio(seed):
+    """99 of 100 should: with that share fewer than 188 of 200 hold it once in a million runs."""
+    random = np.random.default_rng(seed)
+    held = 0
+    for trial in range(200):
+        a, b = random.normal(1.0, 0.02, 40), random.normal(1.1, 0.02, 40)
+        effect, low, high = unpaired(a, b, seed=trial)
+        assert low <= effect <= high
+        held += low <= 0.1 <= high
+    assert held >= 188
+
+
+def test_an_unpaired_interval_of_equal_samples_is_a_point():
+    assert unpaired([2.0] * 5, [1.0] * 3) == pytest.approx((-0.5, -0.5, -0.5))
+    with pytest.raises(ValueError, match="no samples"):
+        unpaired([], [1.0])

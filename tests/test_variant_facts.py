@@ -1,4 +1,4 @@
-"""What NVRTC makes of every variant and named stack for six archs: no spills, and the instructions of the idea."""
+"""NVRTC output of every variant and named stack for six archs: no spills, and the instructions of its idea."""
 
 import re
 from dataclasses import dataclass
@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from composed import CATALOG, NAMED, VARIANTS, Composed
 
+from common.compile.nvrtc import ARCHS, compile_all, compile_cubin
+from common.compile.sass import Resources, resources_all, sass
+from common.compile.source import Source
 from common.errors import CompileError
-from common.model import STAGES, Model
-from common.nvrtc import ARCHS, compile_all, compile_cubin
-from common.sass import Resources, resources_all, sass
-from common.source import Source
+from common.model.shapes import Model
+from common.model.stages import STAGES
 
 QWEN = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
 KERNELS = [f"stage_{stage}" for stage in STAGES]
@@ -21,7 +22,7 @@ SHARED, REGISTERS = 48 << 10, 65536  # of a block; of a multiprocessor
 
 @dataclass(frozen=True)
 class Nvrtc:
-    """Cubins, kept by their text for all tests of a run."""
+    """Cubins, cached by their source for all tests of a run."""
 
     cache: Path
 
@@ -60,8 +61,8 @@ def test_the_tiny_model_without_spills(nvrtc, tiny, composed):
 
 
 @pytest.mark.parametrize("name", CATALOG.variants)
-def test_the_minimum_arch_is_the_true_one(tiny, name):
-    """What says sm_75 compiles for it; what says more does not."""
+def test_the_minimum_arch_is_correct(tiny, name):
+    """A variant with min_arch 75 compiles for sm_75; one with a higher min_arch does not."""
     source = Composed((*CATALOG.variants[name].parent, name) if name != "baseline" else ()).source(tiny)
     if source.min_arch <= 75:
         assert compile_cubin(source.text, "sm_75", source.name)
@@ -70,7 +71,7 @@ def test_the_minimum_arch_is_the_true_one(tiny, name):
             compile_cubin(source.text, "sm_75", source.name)
 
 
-def test_vec128_loads_weights_by_128_bits_and_nothing_narrower(nvrtc):
+def test_vec128_loads_weights_only_by_128_bits(nvrtc):
     for wide, plain in zip(nvrtc.decode("vec128"), nvrtc.decode(""), strict=True):
         assert wide.count("LDG", "128", "CONSTANT") > 0
         assert wide.count("LDG", "64", "CONSTANT") == 0
@@ -86,15 +87,15 @@ def test_no_allocate_marks_the_matrix_loads(nvrtc):
 
 
 def test_prefetch_is_an_instruction_and_ldg_a_load(nvrtc):
-    asks, loads, plain = nvrtc.decode("l2_prefetch"), nvrtc.decode("l2_prefetch", how="ldg"), nvrtc.decode("")
-    for ask, load, none in zip(asks, loads, plain, strict=True):
-        assert ask.count("CCTL", "PF2") > 0
-        assert ask.count("LDG", "STRONG") == none.count("LDG", "STRONG")
+    prefetches, loads, plain = nvrtc.decode("l2_prefetch"), nvrtc.decode("l2_prefetch", how="ldg"), nvrtc.decode("")
+    for prefetch, load, none in zip(prefetches, loads, plain, strict=True):
+        assert prefetch.count("CCTL", "PF2") > 0
+        assert prefetch.count("LDG", "STRONG") == none.count("LDG", "STRONG")
         assert load.count("LDG", "STRONG", "SYS") > 0 == none.count("LDG", "STRONG", "SYS")
         assert load.count("CCTL", "PF2") == none.count("CCTL", "PF2") == 0
 
 
-def test_who_spins_prefetches(nvrtc):
+def test_productive_spin_prefetches_while_waiting(nvrtc):
     for spins, waits in zip(
         nvrtc.decode("atomic_barrier productive_spin"), nvrtc.decode("atomic_barrier"), strict=True
     ):
@@ -102,7 +103,7 @@ def test_who_spins_prefetches(nvrtc):
 
 
 def test_cp_async_copies_without_registers(nvrtc):
-    """One kind of copy for each of the two widths; no weight of a matrix is loaded into a register any more."""
+    """One kind of copy for each of the two widths; no matrix weight is loaded into a register."""
     for narrow, wide in zip(nvrtc.decode("cp_async"), nvrtc.decode("vec128 cp_async"), strict=True):
         assert narrow.count("LDGSTS", "64") == narrow.count("LDGSTS") > 0
         assert wide.count("LDGSTS", "BYPASS", "128") == wide.count("LDGSTS") > 0
@@ -110,8 +111,8 @@ def test_cp_async_copies_without_registers(nvrtc):
         assert wide.registers < nvrtc.decode("vec128")[0].registers
 
 
-def test_warps_hand_over_by_named_barriers(nvrtc):
-    """bar.arrive without waiting on one side, bar.sync on the other; with a number above 0, and all 256 threads."""
+def test_warps_synchronize_by_named_barriers(nvrtc):
+    """bar.arrive on one side, bar.sync on the other, with a barrier number above 0 and all 256 threads."""
     source = Composed(("warp_split",)).source(QWEN)
     for arch, cubin in compile_all(source.text, ("sm_80", "sm_90"), source.name, nvrtc.cache).items():
         barriers = re.findall(r"BAR\.(ARV|SYNC)\S* (\S+), 0x100", sass(cubin, cache_dir=nvrtc.cache))
@@ -120,7 +121,7 @@ def test_warps_hand_over_by_named_barriers(nvrtc):
     assert all(found.count("BAR", "ARV") == 0 for found in nvrtc.decode("warp_split", ratio="0:8"))
 
 
-def test_the_own_barrier_releases_and_needs_no_cooperative_launch(nvrtc):
+def test_atomic_barrier_has_release_semantics_and_no_cooperative_launch(nvrtc):
     assert Composed(("atomic_barrier",)).source(QWEN).launch == "plain"
     assert BASELINE.source(QWEN).launch == "cooperative"
     for own, plain in zip(nvrtc.decode("atomic_barrier"), nvrtc.decode(""), strict=True):
@@ -141,7 +142,7 @@ def test_the_fused_head_chooses_by_one_maximum(nvrtc):
         assert found.count("ATOMG", "EXCH", "64") == 1
 
 
-def test_stages_as_kernels_of_their_own_have_no_barrier_between_blocks(nvrtc):
+def test_graph_kernels_have_no_grid_barrier(nvrtc):
     source = Composed(("graph",)).source(QWEN)
     for kernel in KERNELS:
         for found in nvrtc.resources(source, kernel, ("sm_80", "sm_90")):

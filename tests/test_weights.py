@@ -1,4 +1,4 @@
-"""Packed weights against what transformers saved, bit for bit; the cache; and synthetic weights in a real model."""
+"""Packed weights against tensors saved by transformers, bit for bit; the cache; synthetic weights in a real model."""
 
 import hashlib
 import os
@@ -14,10 +14,10 @@ import torch
 from checkpoints import save, tensors
 
 from common.errors import LabError
-from common.hf_config import read_model
-from common.layout import Layout
-from common.model import Model
-from common.weights import hf_slots, load
+from common.model.hf_config import read_model
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.model.weights import hf_slots, load
 
 SHAPES = {
     "vocab_size": 96,
@@ -122,7 +122,7 @@ def test_every_tensor_is_packed_bit_for_bit(
 
 
 @pytest.mark.parametrize("size", PUBLISHED)
-def test_every_dense_size(transformers: ModuleType, tmp_path: Path, size: str) -> None:
+def test_every_published_dense_size(transformers: ModuleType, tmp_path: Path, size: str) -> None:
     """The published shapes, read from config.json, have transformers' tensors, names and shapes, side by side."""
     hidden, intermediate, layers, heads, tied, parameters = PUBLISHED[size]
     config = transformers.Qwen3Config(
@@ -146,8 +146,8 @@ def test_every_dense_size(transformers: ModuleType, tmp_path: Path, size: str) -
     assert sum(slot.size for _, slot in hf_slots(layout)) == parameters
 
 
-def test_tied_head(tmp_path: Path, cache: Path) -> None:
-    """Published tied checkpoints carry the head as well: a copy is fine, another matrix is not."""
+def test_head_of_a_tied_checkpoint(tmp_path: Path, cache: Path) -> None:
+    """Published tied checkpoints contain the head as well: a copy is accepted, another matrix is refused."""
     weights = tensors()
     folder = tmp_path / "ckpt"
     save(folder, weights, tie_word_embeddings=True)
@@ -166,7 +166,7 @@ def test_tied_head(tmp_path: Path, cache: Path) -> None:
         load(str(folder), None, None, cache)
 
 
-def test_cache(tmp_path: Path, cache: Path) -> None:
+def test_packed_weights_are_cached_once(tmp_path: Path, cache: Path) -> None:
     file = save(tmp_path / "ckpt")
     os.utime(file, (1, 1))
     _, _, packed = load(str(file.parent), None, None, cache)
@@ -174,12 +174,12 @@ def test_cache(tmp_path: Path, cache: Path) -> None:
     (kept,) = cache.glob("*.bf16")
     before = kept.stat()
 
-    # Another cache size, and the file in place of its folder, are the same weights: nothing is written.
+    # Another cache size, or the path of the file instead of its folder, gives the same weights: nothing is written.
     for spec, positions in ((file.parent, 16), (file, None)):
         assert load(str(spec), None, positions, cache)[2].sha == packed.sha
     assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
-    # A stray write stays in this process.
+    # A write to the tensor stays in this process.
     content = kept.read_bytes()
     load(str(file), None, None, cache)[2].flat.zero_()
     assert kept.read_bytes() == content
@@ -197,12 +197,12 @@ def test_cache(tmp_path: Path, cache: Path) -> None:
 
 def test_changed_file_is_noticed(tmp_path: Path, cache: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same path, size and modification time, one bit different; the hash of the old content has been remembered."""
-    monkeypatch.setattr("common.weight_cache.SETTLED", -1.0)
+    monkeypatch.setattr("common.cache.weight_files.SETTLED", -1.0)
     file = save(tmp_path / "ckpt")
     os.utime(file, (1, 1))
     first = load(str(file), None, None, cache)[2]
-    assert list(cache.glob("*.json"))
-    monkeypatch.setattr("common.weight_cache.hashlib.file_digest", lambda *_: pytest.fail("hashed again"))
+    assert list(cache.glob("*.sha256"))
+    monkeypatch.setattr("common.cache.weight_files.hashlib.file_digest", lambda *_: pytest.fail("hashed again"))
     assert load(str(file), None, None, cache)[2].sha == first.sha
     monkeypatch.undo()
     content = bytearray(file.read_bytes())
@@ -212,15 +212,15 @@ def test_changed_file_is_noticed(tmp_path: Path, cache: Path, seed: int, monkeyp
     second = load(str(file), None, None, cache)[2]
     assert second.sha == hashlib.sha256(content).hexdigest() != first.sha
     assert int((second.flat != first.flat).sum()) == 1
-    for memory in cache.glob("*.json"):
-        memory.write_text("[]")
+    for memory in cache.glob("*.sha256"):
+        memory.write_text("[]")  # neither a hash nor a checksum
     assert load(str(file), None, None, cache)[2].sha == second.sha
 
 
-def test_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_cache_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for cache in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(LabError, match=r"weights cache .* cannot be used.*another cache folder"):
+        with pytest.raises(LabError, match=r"cache folder .* cannot be used.*choose another"):
             load("synthetic", TINY, None, cache)
 
 

@@ -1,10 +1,9 @@
-// Idea        a persistent kernel under a plain launch, with a grid barrier of its own
-// Hypothesis  a plain launch costs less than a cooperative one, and arrivals and polls on lines of their own
-//             disturb each other less than on one word; safe only while all blocks are co-resident: the lab checks
-// Overrides   the grid barrier and the launch
-// Knobs       blocks_per_sm: 1 .. 4
+// Idea        a persistent kernel with a plain launch and its own grid barrier
+// Hypothesis  a plain launch costs less than a cooperative one; arrivals and polls on separate cache lines delay each
+//             other less than on one word
+// Overrides   barrier
 // Run         python -m experiments variant=atomic_barrier blocks_per_sm=2
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct AtomicBarrier : Base {
   using Self = typename Base::Self;

@@ -1,14 +1,15 @@
-// Idea        one kernel per token: every stage of every layer in one launch, blocks meeting at grid barriers
-// Hypothesis  no launches and no host between stages; what remains is barriers, and bandwidth left unused around them
-// Overrides   nothing: this is what the other variants are measured against
-// Knobs       none
+// Idea        one kernel per token: every stage of every layer in one launch, separated by grid barriers, as in the
+//             first published megakernels
+// Hypothesis  there are no launches and no host work between stages; a grid barrier after every stage, norms by one
+//             block and 64-bit loads leave much of the bandwidth unused
+// Overrides   nothing
 // Run         python -m experiments variant=baseline
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Derived> struct Baseline : Decode<Derived> {
   using Self = Derived;
 
-  // 64-bit loads of weights and cache, as the published kernels started from.
+  // 64-bit loads of weights and cache, as in the first published kernels.
   static constexpr int load_bytes = 8;
   static constexpr L1 load_l1 = L1::allocate;
 
@@ -17,21 +18,22 @@ template <class Derived> struct Baseline : Decode<Derived> {
   }
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) { grid_barrier(c, S, layer); }
 
-  // What the other threads of a block may do while one waits at a barrier of the block's own.
+  // Called by all threads of a block but thread 0, while thread 0 waits at an epoch_barrier. It must not synchronize.
   template <Stage S> static DEVICE void while_waiting(const Context &, int) {}
 
-  // Block 0 norms, the others wait at the barrier behind it.
+  // Block 0 normalizes; the other blocks wait at the grid barrier after the stage.
   static DEVICE void input_norm(const Context &c, int layer) {
-    norm_by_block_0<Stage::input_norm>(c, layer, residual(c, layer), layer_weights(c, weight_at::input_norm, layer));
+    rmsnorm_by_block_0<Stage::input_norm>(c, layer, residual(c, layer), layer_weights(c, weight_at::input_norm, layer));
   }
   static DEVICE void post_norm(const Context &c, int layer) {
-    norm_by_block_0<Stage::post_norm>(c, layer, tap<Stage::o_proj>(c, layer),
-                                      layer_weights(c, weight_at::post_norm, layer));
+    rmsnorm_by_block_0<Stage::post_norm>(c, layer, tap<Stage::o_proj>(c, layer),
+                                         layer_weights(c, weight_at::post_norm, layer));
   }
   static DEVICE void final_norm(const Context &c) {
-    norm_by_block_0<Stage::final_norm>(c, 0, residual(c, model::layers), c.weights + weight_at::final_norm);
+    rmsnorm_by_block_0<Stage::final_norm>(c, 0, residual(c, model::layers), c.weights + weight_at::final_norm);
   }
-  template <Stage S> static DEVICE void norm_by_block_0(const Context &c, int layer, const float *x, const bf16 *gain) {
+  template <Stage S>
+  static DEVICE void rmsnorm_by_block_0(const Context &c, int layer, const float *x, const bf16 *gain) {
     if (port::block() != 0) return;
     float *out = tap<S>(c, layer);
     rmsnorm<Self>(x, gain, shared<Self>(c).sums, [&](int i, float value) { port::store_activation(out + i, value); });
@@ -42,7 +44,7 @@ template <class Derived> struct Baseline : Decode<Derived> {
     matvec_by_warp<Self>(job, emit);
   }
 
-  // How many blocks attention keeps busy; the others go straight to the barrier.
+  // The number of blocks that have work in attention. Blocks from this number on go straight to the grid barrier.
   static DEVICE int attention_blocks(const Context &) { return model::heads; }
 
   // A block per query head; with fewer blocks than heads a block takes several.
@@ -53,6 +55,6 @@ template <class Derived> struct Baseline : Decode<Derived> {
     float *out = tap<Stage::attention>(c, layer) + head * model::head_dim;
     attend_block<Self>(c, layer, head, 0, c.position + 1, shared<Self>(c).softmax,
                        [&](int i, float, float sum, float value) { port::store_activation(out + i, value / sum); });
-    port::block_barrier(); // the parts are read before the next head overwrites them
+    port::block_barrier(); // all threads have read the parts before the next head overwrites them
   }
 };

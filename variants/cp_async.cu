@@ -1,10 +1,9 @@
-// Idea        weights come through shared memory, copied asynchronously some tiles ahead of the multiplication
-// Hypothesis  loads in flight no longer hold registers, so more of them fit; but the data takes a detour through shared
-//             memory, which plain loads that are issued early enough do not (published as +1 %)
-// Overrides   how a matrix-vector product reads its rows
-// Knobs       stages: tiles in flight, 2 .. 4; tile: packets per lane in one tile, 1 .. 2
+// Idea        weights pass through shared memory, copied asynchronously some tiles ahead of the multiplication
+// Hypothesis  copies in flight hold no registers, so more of them fit; but the data makes a detour through shared
+//             memory, which plain loads that are issued early enough avoid
+// Overrides   matvec
 // Run         python -m experiments variant=cp_async stages=4 tile=2
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct CpAsync : Base {
   using Self = typename Base::Self;
@@ -14,8 +13,8 @@ template <class Base> struct CpAsync : Base {
     alignas(16) unsigned char tiles[block_warps][stages][tile * 32 * 16];
   };
 
-  // A warp's work as one sequence of tiles: rows, in each row the matrices, in each of those the tiles of its columns.
-  // Every lane copies just the packets it multiplies itself, so its own wait is all the synchronisation there is.
+  // The work of a warp is one sequence of tiles: its rows, in each row the matrices, in each matrix the tiles of the
+  // columns. Every lane copies exactly the packets that it multiplies, so its own wait is sufficient synchronization.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
     constexpr int packet = Self::load_bytes, width = packet / 2, columns = 32 * width * tile;
     constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
@@ -33,15 +32,15 @@ template <class Base> struct CpAsync : Base {
         for (int t = 0; t < tile; ++t)
           if (column(item, t) < Job::K) port::copy_async<packet>(slot(item, t), job.row(m, row) + column(item, t));
       }
-      port::copy_commit(); // an empty group too: the wait below counts groups
+      port::copy_commit(); // also an empty group: the wait below counts groups
     };
 
     for (int item = 0; item < stages - 1; ++item) issue(item);
     float sums[Job::matrices] = {};
     for (int item = 0; item < items; ++item) {
       issue(item + stages - 1);
-      port::copy_wait<stages - 1>();                    // all but the newest have landed
-      const bool second = item % per_row >= per_matrix; // chosen by value: an index would put sums in local memory
+      port::copy_wait<stages - 1>();                    // all groups but the newest are complete
+      const bool second = item % per_row >= per_matrix; // a selection: an index would put sums in local memory
       float sum = second ? sums[Job::matrices - 1] : sums[0];
       UNROLL
       for (int t = 0; t < tile; ++t)

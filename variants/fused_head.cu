@@ -1,10 +1,10 @@
-// Idea        final norm, LM head and argmax in one pass: every block norms for itself, and the last one done chooses
-// Hypothesis  two grid barriers and a stage of one block go; several rows per warp keep more loads in flight in the
-//             largest matrix of all (26 % of the weights of Qwen3-0.6B)
-// Overrides   final_norm, lm_head, argmax and the barriers between them
-// Knobs       rows_per_warp: 1, 2, 4 or 8
+// Idea        final norm, LM head and argmax in one pass: every block normalizes for itself, and the last block to
+//             finish chooses the token
+// Hypothesis  two grid barriers and a stage of one block are saved; several rows per warp keep more loads in flight in
+//             the largest matrix (26 % of the weights of Qwen3-0.6B)
+// Overrides   final_norm, activations, lm_head, argmax, after
 // Run         python -m experiments variant=fused_head rows_per_warp=4
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct FusedHead : Base {
   using Self = typename Base::Self;
@@ -12,17 +12,17 @@ template <class Base> struct FusedHead : Base {
   static constexpr int rows = knob::fused_head::rows_per_warp;
 
   struct Shared : Base::Shared {
-    alignas(16) float final_normed[model::hidden];
+    alignas(16) float final_normalized[model::hidden];
   };
 
   static DEVICE void final_norm(const Context &c) {
     rmsnorm_redundant<Self, Stage::final_norm>(c, 0, residual(c, model::layers), c.weights + weight_at::final_norm,
-                                               shared<Self>(c).final_normed);
+                                               shared<Self>(c).final_normalized);
   }
 
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
     if constexpr (S == Stage::final_norm)
-      return shared<Self>(c).final_normed;
+      return shared<Self>(c).final_normalized;
     else
       return Base::template activations<S>(c, layer);
   }
@@ -35,7 +35,7 @@ template <class Base> struct FusedHead : Base {
          row += port::blocks() * block_warps * rows) {
       float sums[rows];
       UNROLL
-      for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; nobody keeps them
+      for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; their sums are dropped below
         const int here = row + r < model::vocab ? row + r : model::vocab - 1;
         sums[r] = dot_row<Self, model::hidden>(matrix + size_t(here) * model::hidden, x);
       }
@@ -50,14 +50,16 @@ template <class Base> struct FusedHead : Base {
     if (port::thread() == 0) contribute(c, pack(best));
   }
 
-  // Larger values compare larger as integers, and of equal values the lower index does. -0 becomes +0 first: they tie.
+  // A candidate as an integer: a larger value gives a larger integer, and of equal values the lower index does. -0
+  // becomes +0 first, because the two are equal.
   static DEVICE Packed pack(Best best) {
     const unsigned bits = port::as_bits(best.value + 0.0f);
     const unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return Packed(ordered) << 32 | ~unsigned(best.index);
   }
 
-  // The last block to come finds everybody's best, publishes the token and leaves the words ready for the next step.
+  // Called by thread 0 of every block. The last block to arrive reads the best of all blocks (its acquire orders the
+  // others' maxima before it), publishes the token and clears the words for the next step.
   static DEVICE void contribute(const Context &c, Packed mine) {
     unsigned *head = c.state + state_at::head;
     Packed *best = reinterpret_cast<Packed *>(head);

@@ -1,8 +1,9 @@
-// Idea        no megakernel: the same stages as separate kernels, replayed as one CUDA graph or launched one by one
-// Hypothesis  a graph's nodes cost about as much as grid barriers do, so this is the rival a megakernel has to beat
-// Overrides   the launch; a kernel's end takes the place of each grid barrier
-// Knobs       how: graph | launches
+// Idea        no megakernel: the same stages as separate kernels, replayed as one CUDA graph or launched one by one;
+//             the end of a kernel replaces each grid barrier
+// Hypothesis  the nodes of a graph cost about as much as grid barriers, so this is the rival that a megakernel has to
+//             beat
+// Overrides   nothing
 // Run         python -m experiments variant=graph how=launches
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct Graph : Base {};

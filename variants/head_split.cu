@@ -1,17 +1,16 @@
-// Idea        a block owns a KV head and its query heads from the projection to the attention
-// Hypothesis  what it needs it has made itself, so two grid barriers between qkv and attention become block barriers;
-//             but only kv_heads blocks then read the qkv matrix, and the rest of the GPU idles: a loss where that
-//             matrix is large against a barrier (published as -33 %)
-// Overrides   qkv, qk_norm_rope, attention and the barriers between them
-// Knobs       none
+// Idea        one block computes a KV head and its query heads, from the projection to the attention
+// Hypothesis  a block reads only its own results, so two grid barriers between qkv and attention become block barriers;
+//             but only kv_heads blocks read the qkv matrix and the other SMs idle, a loss where reading that matrix
+//             takes longer than a barrier
+// Overrides   qkv, qk_norm_rope, attention_blocks, attention, after
 // Run         python -m experiments variant=head_split
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct HeadSplit : Base {
   using Self = typename Base::Self;
   static constexpr int group = model::heads / model::kv_heads; // query heads that share a KV head
 
-  // The heads of KV head `kv` in the order of the qkv rows: its queries, its key, its value.
+  // Number of the i-th head of KV head `kv` in the order of the qkv rows: its queries, then its key, then its value.
   static DEVICE int head(int kv, int i) {
     return i < group ? kv * group + i : model::heads + kv + (i - group) * model::kv_heads;
   }
@@ -24,7 +23,7 @@ template <class Base> struct HeadSplit : Base {
       rows(c, layer, x, head(kv, group + 1), 1);
     }
   }
-  // This block alone projects `count` neighbouring heads.
+  // Projects `count` neighbouring heads by this block alone.
   static DEVICE void rows(const Context &c, int layer, const float *x, int first, int count) {
     const size_t row = size_t(first) * model::head_dim;
     const MatVec<model::hidden> job{

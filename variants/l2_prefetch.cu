@@ -1,10 +1,9 @@
-// Idea        block divergence: while the attention blocks work, the others pull the next weights into L2
-// Hypothesis  attention keeps one block per query head busy; the rest wait at the barrier with an empty memory pipe.
-//             What they fetch of o, gate, up and down is an L2 hit when its stage comes, up to the size of L2
-// Overrides   attention, behind which the blocks without a head fetch
-// Knobs       how: prefetch | ldg; matrices: any of o, gate, up, down; prefetch_bytes: per idle block and layer
+// Idea        while some blocks compute attention, the other blocks prefetch the next weights into L2
+// Hypothesis  attention occupies one block per query head; the other blocks wait at the barrier and read nothing. What
+//             they prefetch of o, gate, up and down is an L2 hit in its stage, up to the size of L2
+// Overrides   perform
 // Run         python -m experiments variant=l2_prefetch prefetch_bytes=65536
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct L2Prefetch : Base {
   using Self = typename Base::Self;
@@ -15,10 +14,11 @@ template <class Base> struct L2Prefetch : Base {
       if (port::block() >= Self::attention_blocks(c)) fetch(c, layer, port::blocks() - Self::attention_blocks(c));
   }
 
-  // The idle blocks share the chosen matrices, one after another, until each has fetched its bytes.
+  // The `idle` last blocks of the grid share the chosen matrices, one after another, until each block has prefetched
+  // prefetch_bytes.
   static DEVICE void fetch(const Context &c, int layer, int idle) {
     using namespace knob::l2_prefetch;
-    constexpr size_t o = size_t(model::hidden) * model::heads * model::head_dim;
+    constexpr size_t o = size_t(model::hidden) * model::query;
     constexpr size_t mlp = size_t(model::intermediate) * model::hidden;
     size_t left = prefetch_bytes;
     if constexpr (matrices_o) left -= fetch_matrix(layer_weights(c, weight_at::o, layer), o, left, idle);
@@ -27,7 +27,7 @@ template <class Base> struct L2Prefetch : Base {
     if constexpr (matrices_down) left -= fetch_matrix(layer_weights(c, weight_at::down, layer), mlp, left, idle);
   }
 
-  // This block's share of one matrix, at most `budget` bytes, a line per thread and turn; returns the bytes taken.
+  // Prefetches this block's share of one matrix, at most `budget` bytes; returns the bytes.
   static DEVICE size_t fetch_matrix(const bf16 *matrix, size_t elements, size_t budget, int idle) {
     constexpr size_t line = 128;
     const size_t lines = elements * sizeof(bf16) / line;

@@ -1,10 +1,9 @@
-// Idea        the token loop inside the kernel: one launch decodes several tokens
-// Hypothesis  launch overhead and the drain and fill of the pipeline at its ends are paid once for all of them;
-//             one grid barrier between two tokens is the price
-// Overrides   the loop around the step
-// Knobs       steps: tokens per launch
+// Idea        the loop over tokens inside the kernel: one launch decodes several tokens
+// Hypothesis  the launch overhead, and the drain and fill of the pipeline at both ends of a launch, are paid once for
+//             several tokens; the cost is one grid barrier between two tokens
+// Overrides   decode
 // Run         python -m experiments variant=multi_step steps=16
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct MultiStep : Base {
   using Self = typename Base::Self;
@@ -14,7 +13,8 @@ template <class Base> struct MultiStep : Base {
     for (int done = 0;;) {
       Self::step(c);
       if (++done == steps) return;
-      Self::template barrier<Stage::argmax>(c, 0); // the token is chosen, and nobody reads this step's results any more
+      // After this barrier the token is stored, and no block reads the results of this step any more.
+      Self::template barrier<Stage::argmax>(c, 0);
       c = begin(c, c.shared);
     }
   }

@@ -1,16 +1,15 @@
-// Idea        while one thread of a block waits at the barrier, the others pull the block's next weights into L2
-// Hypothesis  the wait is dead time for memory; the first rows of the next matrix are known and never written, so they
-//             may be fetched before the barrier opens
-// Overrides   what the waiting block's other threads do
-// Knobs       spin_bytes: per block and barrier
+// Idea        while one thread of a block waits at the grid barrier, the other threads prefetch the block's next
+//             weights into L2
+// Hypothesis  memory idles during the wait; the rows that a block reads next are known and never written, so they may
+//             be prefetched before the barrier opens
+// Overrides   while_waiting
 // Run         python -m experiments stack=[atomic_barrier,productive_spin] spin_bytes=16384
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct ProductiveSpin : Base {
   template <Stage S> static DEVICE void while_waiting(const Context &c, int layer) {
-    constexpr int query = model::heads * model::head_dim;
     if constexpr (S == Stage::embed) fetch_qkv(c, 0);
-    if constexpr (S == Stage::attention) fetch<query>(layer_weights(c, weight_at::o, layer), model::hidden);
+    if constexpr (S == Stage::attention) fetch<model::query>(layer_weights(c, weight_at::o, layer), model::hidden);
     if constexpr (S == Stage::o_proj) {
       fetch<model::hidden>(layer_weights(c, weight_at::gate, layer), model::intermediate);
       fetch<model::hidden>(layer_weights(c, weight_at::up, layer), model::intermediate);
@@ -26,11 +25,11 @@ template <class Base> struct ProductiveSpin : Base {
   }
 
   static DEVICE void fetch_qkv(const Context &c, int layer) {
-    fetch<model::hidden>(layer_weights(c, weight_at::qkv, layer),
-                         (model::heads + 2 * model::kv_heads) * model::head_dim);
+    fetch<model::hidden>(layer_weights(c, weight_at::qkv, layer), model::query + 2 * model::kv);
   }
 
-  // The rows this block's warps take first stand together: block_warps rows of K, fewer at the end. Thread 0 waits.
+  // Prefetches the first row of each warp of this block: block_warps neighbouring rows of K elements, fewer at the end
+  // of the matrix. Called by all threads but thread 0, which waits.
   template <int K> static DEVICE void fetch(const bf16 *matrix, int rows) {
     constexpr int line = 128;
     const int first = port::block() * block_warps, left = rows - first;

@@ -1,27 +1,27 @@
-// Idea        every block norms the residual stream for itself, into its own shared memory
-// Hypothesis  4 KB read again by each block costs less than a grid barrier behind a norm that one block does alone:
-//             two barriers per layer go (56 of 227 at 28 layers)
-// Overrides   input_norm, post_norm and the barriers behind them
-// Knobs       none
+// Idea        every block normalizes the residual stream for itself, into its own shared memory
+// Hypothesis  4 KB read again by each block cost less than a grid barrier after a norm by one block; two barriers per
+//             layer are saved (56 of 227 at 28 layers)
+// Overrides   input_norm, post_norm, after, activations
 // Run         python -m experiments variant=redundant_rmsnorm
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct RedundantRmsnorm : Base {
   using Self = typename Base::Self;
 
   struct Shared : Base::Shared {
-    alignas(16) float normed[model::hidden];
+    alignas(16) float normalized[model::hidden];
   };
 
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
 
   static DEVICE void input_norm(const Context &c, int layer) {
-    rmsnorm_redundant<Self, Stage::input_norm>(c, layer, residual(c, layer),
-                                               layer_weights(c, weight_at::input_norm, layer), shared<Self>(c).normed);
+    rmsnorm_redundant<Self, Stage::input_norm>(
+        c, layer, residual(c, layer), layer_weights(c, weight_at::input_norm, layer), shared<Self>(c).normalized);
   }
   static DEVICE void post_norm(const Context &c, int layer) {
     rmsnorm_redundant<Self, Stage::post_norm>(c, layer, tap<Stage::o_proj>(c, layer),
-                                              layer_weights(c, weight_at::post_norm, layer), shared<Self>(c).normed);
+                                              layer_weights(c, weight_at::post_norm, layer),
+                                              shared<Self>(c).normalized);
   }
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
@@ -33,7 +33,7 @@ template <class Base> struct RedundantRmsnorm : Base {
 
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
     if constexpr (here(S))
-      return shared<Self>(c).normed;
+      return shared<Self>(c).normalized;
     else
       return Base::template activations<S>(c, layer);
   }

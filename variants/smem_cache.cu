@@ -1,35 +1,27 @@
-// Idea        each block copies a stage's input vector into shared memory and multiplies from there
-// Hypothesis  eight warps read the same 4 to 12 KB row after row; from shared memory that costs no L1 or L2 traffic
-// Overrides   where qkv, o_proj, gate_up, down and lm_head read their activations
-// Knobs       none
+// Idea        each block copies the input vector of a stage into shared memory and multiplies from there
+// Hypothesis  eight warps read the same 4 to 12 KB for row after row; reads from shared memory cause no L1 or L2
+//             traffic
+// Overrides   activations
 // Run         python -m experiments variant=smem_cache
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct SmemCache : Base {
   using Self = typename Base::Self;
 
-  template <Stage S> static constexpr int width() {
-    if constexpr (S == Stage::attention)
-      return model::heads * model::head_dim;
-    else if constexpr (S == Stage::gate_up)
-      return model::intermediate;
-    else
-      return model::hidden;
-  }
-  static constexpr int widest() {
-    const int a = width<Stage::attention>(), b = width<Stage::gate_up>(), c = model::hidden;
-    return a > b ? (a > c ? a : c) : (b > c ? b : c);
-  }
+  // The longest vector that a matrix is multiplied by.
+  static constexpr int most(int a, int b) { return a > b ? a : b; }
+  static constexpr int longest = most(model::hidden, most(model::query, model::intermediate));
 
   struct Shared : Base::Shared {
-    alignas(16) float vector[widest()];
+    alignas(16) float vector[longest];
   };
 
-  // Called by all threads of the block, behind a grid barrier: whoever read the last vector is done with it.
+  // Called by all threads of the block, after a grid barrier: no thread still reads the vector before this one.
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
+    static_assert(Tap<S>::size <= longest, "the result of this stage does not fit the block's shared vector");
     const float *from = Base::template activations<S>(c, layer);
     float *to = shared<Self>(c).vector;
-    for (int i = port::thread() * 4; i < width<S>(); i += block_threads * 4) {
+    for (int i = port::thread() * 4; i < Tap<S>::size; i += block_threads * 4) {
       const auto a = load_floats<4>(from + i);
       UNROLL
       for (int j = 0; j < 4; ++j) to[i + j] = a.value[j];

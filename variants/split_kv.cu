@@ -1,10 +1,10 @@
-// Idea        attention over all blocks: each takes a chunk of the positions of one head, and the parts are merged
-// Hypothesis  one block per head reads the cache at one SM's bandwidth; from a few hundred positions on that is the
-//             longest stage, and the other SMs are idle. Below one chunk nothing changes, and no barrier is added
-// Overrides   attention
-// Knobs       chunk: positions per part, at least 16
+// Idea        attention on all blocks: each computes a chunk of the positions of one head, and the parts are merged
+// Hypothesis  one block per head reads the cache at the bandwidth of one SM; from a few hundred positions on, attention
+//             is the longest stage and the other SMs idle. Up to one chunk of positions nothing changes, and no barrier
+//             is added
+// Overrides   attention_blocks, attention
 // Run         python -m experiments variant=split_kv chunk=64
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct SplitKv : Base {
   using Self = typename Base::Self;
@@ -34,13 +34,14 @@ template <class Base> struct SplitKv : Base {
                            port::store_activation(out, max);
                            port::store_activation(out + 1, sum);
                          });
-      port::block_barrier(); // the parts in shared memory are read before the next task overwrites them
+      port::block_barrier(); // all threads have read the parts before the next task overwrites them
     }
     Self::template barrier<Stage::attention>(c, layer);
     for (int head = port::block(); head < model::heads; head += port::blocks()) merge(c, layer, head);
   }
 
-  // One thread per element of the head; every chunk has at least one position, so no maximum is -inf.
+  // Merges the chunks of one head, one thread per element. Every chunk has at least one position, so no maximum is
+  // -inf.
   static DEVICE void merge(const Context &c, int layer, int head) {
     const float *first = part(c, head * chunks(c));
     for (int i = port::thread(); i < model::head_dim; i += block_threads) {

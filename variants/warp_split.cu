@@ -1,11 +1,9 @@
-// Idea        P producer warps fetch weights ahead into shared memory, C consumer warps multiply
-// Hypothesis  a warp that only loads never waits for arithmetic, and one that only multiplies never waits for DRAM; but
-//             every warp that loads is one that does not multiply, and the hand-off costs two barriers a tile
-//             (published as no gain)
-// Overrides   how a matrix-vector product reads its rows
-// Knobs       ratio: "P:C", together the block's warps; 0:8 is all compute
+// Idea        P producer warps load weights ahead into shared memory, C consumer warps multiply
+// Hypothesis  a warp that only loads never waits for arithmetic, and a warp that only multiplies never waits for DRAM;
+//             but a warp that loads does not multiply, and each tile costs two named barriers
+// Overrides   matvec
 // Run         python -m experiments variant=warp_split ratio=2:6
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 template <class Base> struct WarpSplit : Base {
   using Self = typename Base::Self;
@@ -26,7 +24,8 @@ template <class Base> struct WarpSplit : Base {
       consume(c, job, emit);
   }
 
-  // The block works on `consumers` rows at a time, in steps of one tile of each; both sides walk the same sequence.
+  // The sequence of tiles that producers and consumers go through in the same order: `consumers` rows at a time, one
+  // tile of each row per item.
   template <class Job> struct Walk {
     static constexpr int packet = Self::load_bytes, width = packet / 2, columns = 32 * width * packets;
     static constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
@@ -57,7 +56,7 @@ template <class Base> struct WarpSplit : Base {
       }
       port::named_arrive(full + item % slots, block_threads);
     }
-    // A product may follow without a barrier between: every tile is read before the next one's overwrite it.
+    // Waits until the last tiles are read: another product may follow without a barrier and overwrite them.
     for (int item = walk.items < slots ? 0 : walk.items - slots; item < walk.items; ++item)
       port::named_sync(empty + item % slots, block_threads);
   }

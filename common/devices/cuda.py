@@ -1,4 +1,4 @@
-"""The CUDA device: CuPy compiles the text, and launches it only when the whole grid can be on the GPU at once."""
+"""CUDA device: compiles the text with CuPy, and launches it only if the whole grid can be co-resident."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,17 +6,20 @@ from typing import Any
 
 import torch
 
-from common.counters import Counts
-from common.devices.waiting import raise_if_gave_up
+from common.compile.nvrtc import options
+from common.compile.source import Source, launches
+from common.devices.barrier_report import raise_if_barrier_timed_out
+from common.devices.counters import Counts
 from common.errors import CompileError, Crashed, Refused
-from common.layout import MAX_BLOCKS, WAIT_WORDS, Layout
-from common.model import STAGES
-from common.nvrtc import options
-from common.source import Source, launches
+from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
+from common.model.stages import STAGES
 
 
 class CudaDevice:
-    """One GPU. Import and creation need CuPy and a driver; `common.config` has made sure that both are there."""
+    """One GPU. Creating it needs CuPy and a driver; `choose_device` in common/config has checked both.
+
+    ordinal: CUDA's number of the GPU.
+    """
 
     name = "cuda"
 
@@ -38,7 +41,7 @@ class CudaDevice:
         return self._device.attributes["MultiProcessorCount"]
 
     def describe(self) -> dict[str, Any]:
-        from common.nvrtc import version
+        from common.compile.nvrtc import version
 
         name = self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["name"].decode()
         return {
@@ -51,10 +54,11 @@ class CudaDevice:
         }
 
     def compile(self, source: Source) -> "CudaProgram":
+        """Raises Refused for a GPU older than source.min_arch, and CompileError."""
         if source.min_arch > self.arch:
             raise Refused(
                 f"{source.name} needs sm_{source.min_arch} and this GPU is sm_{self.arch}",
-                "leave the variant out of the stack, or use a newer GPU",
+                "remove the variant from the stack, or use a newer GPU",
             )
         module = self._cupy.RawModule(
             code=source.text, options=options(), enable_cooperative_groups=source.launch == "cooperative"
@@ -66,22 +70,25 @@ class CudaDevice:
         except self._cupy.cuda.compiler.CompileException as error:
             log = str(error)
             first = next((line for line in log.splitlines() if "error" in line), log.partition("\n")[0])
-            raise CompileError(f"NVRTC failed: {first}", "see its whole output with debug=true", log) from error
+            raise CompileError(
+                f"NVRTC failed: {first}", "add debug=true for the whole output of the compiler", log
+            ) from error
         return CudaProgram(source, kernels)
 
     def session(
         self, program: "CudaProgram", layout: Layout, weights: torch.Tensor, blocks: int | None = None
     ) -> "CudaSession":
+        """See common.devices.protocol.Device. The weights stay on the GPU until a session with others is opened."""
         if blocks is None:
             blocks = min(self.multiprocessors * program.source.blocks_per_sm, MAX_BLOCKS)
         self._refuse_oversize(program, blocks)
         if self._weights is None or self._weights[0] is not weights:
-            self._weights = None  # give the old ones back before the new ones come
+            self._weights = None  # free the old weights before the new ones are allocated
             self._weights = (weights, self._cupy.asarray(weights.view(torch.int16).numpy()))
         return CudaSession(self._cupy, program, layout, self._weights[1], blocks)
 
     def _refuse_oversize(self, program: "CudaProgram", blocks: int) -> None:
-        """Blocks that wait for each other must all be resident, or none of them ever goes on."""
+        """Raise Refused for a grid that cannot be co-resident: a block that waits for an absent one never ends."""
         threads, kernel = program.source.threads, program.kernels[0]
         per_sm = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, 0)
         largest = MAX_BLOCKS if program.source.by_stage else min(per_sm * self.multiprocessors, MAX_BLOCKS)
@@ -95,19 +102,19 @@ class CudaDevice:
 
 
 class CudaProgram:
-    """The loaded kernels, `decode` or one per stage, and the source they were made from."""
+    """The loaded kernels, `decode` or one per stage, and their source."""
 
     def __init__(self, source: Source, kernels: Sequence[Any]) -> None:
         self.source, self.kernels = source, kernels
 
     def resources(self) -> dict[str, int]:
-        """What the driver says: registers a thread, bytes of shared and of local memory; the largest of all kernels."""
+        """Registers per thread, bytes of shared and of local memory, from the driver; the largest of all kernels."""
         fields = {"registers": "num_regs", "shared": "shared_size_bytes", "local": "local_size_bytes"}
         return {name: max(getattr(kernel, field) for kernel in self.kernels) for name, field in fields.items()}
 
 
 class CudaSession:
-    """One kernel and its buffers on a GPU; the verbs are those of common.devices.Session."""
+    """One kernel and its buffers on a GPU; see common.devices.protocol.Session for the methods."""
 
     def __init__(self, cupy: Any, program: CudaProgram, layout: Layout, weights: Any, blocks: int) -> None:
         from cupyx import zeros_pinned
@@ -117,9 +124,8 @@ class CudaSession:
         self._cache = cupy.empty(layout.cache.size, cupy.int16)
         self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
         self._state = cupy.empty(layout.state_size, cupy.int32)
-        self._waits = torch.from_numpy(
-            zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32")
-        )  # host memory: outlives a trap
+        # Pinned host memory: readable after a trap, which makes device memory inaccessible.
+        self._waits = torch.from_numpy(zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._graph: Any = None
         self._start = self._position = 0
@@ -142,10 +148,10 @@ class CudaSession:
             self._queue(steps)
 
     def time(self, steps: int, repeats: int) -> list[float]:
-        """Seconds per step of `repeats` runs of `steps` queued steps, each from the position given to `reset` on.
+        """Seconds per step of each of `repeats` runs of `steps` queued steps, measured by CUDA events.
 
-        By CUDA events. All runs are queued before the first is waited for; in between only the position word is put
-        back, on the device. Raises Hung and Crashed.
+        Each run starts at the position given to `reset`: between runs only the position word is written, on the device.
+        All runs are queued before the host waits. Raises Hung and Crashed.
         """
         self.layout.check_room(self._start, steps)
         events = [(self._cupy.cuda.Event(), self._cupy.cuda.Event()) for _ in range(repeats)]
@@ -189,7 +195,7 @@ class CudaSession:
         self._position += steps
 
     def _launch(self, kernel: Any, last: int) -> None:
-        """`last` is the kernel's last argument: tokens to decode, or the layer of a stage."""
+        """Queue one launch. last: the kernel's last argument, the tokens to decode or the layer of a stage."""
         waits = self._cupy.uint64(self._waits.data_ptr())
         buffers = (self._weights, self._cache, self._scratch, self._state, waits)
         kernel((self.blocks,), (self._program.source.threads,), (*buffers, self._cupy.int32(last)))
@@ -199,17 +205,17 @@ class CudaSession:
             self._launch(self._program.kernels[stage], layer)
 
     def _capture(self) -> Any:
-        """One step's launches as a CUDA graph; position and token are on the device, so it can be replayed as it is."""
+        """The launches of one step as a CUDA graph. It needs no update: position and token are in device memory."""
         self._stream.begin_capture()
         self._launch_stages()
         return self._stream.end_capture()
 
     @contextmanager
     def _finished(self) -> Iterator[None]:
-        """Queue on the session's stream, then wait for it.
+        """Context that queues on the session's stream and then waits for the stream.
 
-        Raises Hung when a barrier gave up, else Crashed for a trap or a fault; no later launch in this process can
-        succeed then.
+        Raises Hung if a barrier timed out, else Crashed for a trap or a fault. A CUDA error is sticky: after it no
+        launch in this process can succeed.
         """
         cuda = self._cupy.cuda
         try:
@@ -217,8 +223,8 @@ class CudaSession:
                 yield
             self._stream.synchronize()
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-            raise_if_gave_up(self._waits, self.blocks)
+            raise_if_barrier_timed_out(self._waits, self.blocks)
             raise Crashed(
                 f"{self._program.source.name} failed on the GPU: {error}",
-                "run it with device=host, which names the place",
+                "run it with device=host, which reports the source line",
             ) from error

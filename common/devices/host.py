@@ -1,7 +1,7 @@
-"""The host device: the CUDA text compiled as C++ and executed on the CPU, stricter than a GPU.
+"""Host device: compiles the CUDA text as C++ and executes it on the CPU, with more checks than a GPU has.
 
-See common/host/runtime.hpp for the execution model. Every buffer lies between canaries that are NaN in bf16 and in
-fp32; what a kernel has not written is NaN too.
+See runtime/runtime.hpp for the execution model. Each buffer lies between two canaries, which are NaN in bf16 and in
+fp32, so that a read outside the buffer is seen in the result. Memory that no kernel has written is NaN too.
 """
 
 import ctypes
@@ -15,25 +15,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.counters import FIELDS, Counts
-from common.devices.compiler import Compiler
-from common.devices.waiting import raise_if_gave_up
+from common.compile.source import Source, launches
+from common.devices.barrier_report import raise_if_barrier_timed_out
+from common.devices.counters import FIELDS, Counts
+from common.devices.host_compiler import Compiler
 from common.errors import Crashed, Hung, Refused
-from common.layout import MAX_BLOCKS, WAIT_WORDS, Layout
-from common.model import STAGES
-from common.source import Source, launches
+from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
+from common.model.stages import STAGES
 
-UNITS = ("block.cpp", "calls.cpp", "grid.cpp")  # of the runtime, in common/host
-GUARD = 4096  # bytes of canary on each side of a buffer
-CANARY = 0xFFA5 - 0x10000  # as int16; 0xFFA5 is NaN as bf16, and NaN as fp32 when repeated
-BLOCKS = 8  # default grid: enough blocks that heads and rows are spread unevenly
-STUCK, TIMED_OUT, TRAPPED, CORRUPTED = 1, 2, 3, 4
+UNITS = ("block.cpp", "calls.cpp", "grid.cpp")  # source files in common/devices/runtime
+GUARD_BYTES = 4096  # canary on each side of a buffer
+CANARY = 0xFFA5 - 0x10000  # as int16: 0xFFA5 is a NaN in bf16, and 0xFFA5FFA5 one in fp32
+BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
+DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED = 1, 2, 3, 4  # `Status` of runtime/runtime.hpp
 
-Order = tuple[int, int, int]  # of one launch: steps, stage, layer
+LaunchArguments = tuple[int, int, int]  # steps, stage, layer
 
 
 class _Launch(ctypes.Structure):
-    """`host::Launch` of common/host/machine.hpp."""
+    """`host::Launch` of runtime/machine.hpp, field by field."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state", "waits")),
@@ -47,11 +47,11 @@ class _Launch(ctypes.Structure):
     ]
 
 
-class Guarded:
-    """A tensor between two canaries."""
+class GuardedBuffer:
+    """A tensor of `size` elements between two canaries of GUARD_BYTES."""
 
     def __init__(self, size: int, dtype: torch.dtype) -> None:
-        pad, words = GUARD // 2, size * dtype.itemsize // 2
+        pad, words = GUARD_BYTES // 2, size * dtype.itemsize // 2
         self._raw = self._allocate(pad + words + pad)
         self._ends = (self._raw[:pad], self._raw[-pad:])
         for end in self._ends:
@@ -67,24 +67,23 @@ class Guarded:
 
 @dataclass(frozen=True)
 class HostProgram:
-    """A shared library, or the program of a sanitized build, and the source it was made from."""
+    """A shared library, or the executable of a sanitized build, and its source."""
 
     source: Source
     binary: Path
 
 
 class HostDevice:
-    """Compiles and runs kernels on the CPU.
+    """The CPU, as a device that compiles and runs kernels.
 
-    seed: of the order in which lanes, warps and blocks run; each launch of a session draws the next order from it.
-    workers: blocks that run at the same time; None takes one for small models, where every run is then a function of
-    the seed, and all cores for models of over 10 million weights. timeout: seconds until a launch that never waits is
-    given up (one that waits in vain is found out at once). cache: the folder of compiled kernels. flags: for g++, to
-    come after those of common/devices/compiler.py.
+    cache: folder of compiled kernels. seed: determines the order of lanes, warps and blocks in the first launch of a
+    session; each later launch uses the next seed. workers: blocks that run at the same time; None means one for models
+    with fewer than 10 million matrix weights (a run is then a function of the seed), and all cores for larger ones.
+    timeout: limit of one launch in seconds; a deadlock is detected without it. flags: further options for g++.
     """
 
     name = "host"
-    buffer = Guarded  # what sessions keep their data in
+    buffer = GuardedBuffer  # the class of a session's buffers
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class HostDevice:
     ) -> None:
         self.seed, self.workers, self.timeout, self._flags = seed, workers, timeout, flags
         self._compiler = Compiler(cache)
-        self._weights: tuple[torch.Tensor, Guarded] | None = None
+        self._weights: tuple[torch.Tensor, GuardedBuffer] | None = None
 
     def describe(self) -> dict[str, Any]:
         return {"device": self.name, "arch": platform.machine(), "cores": os.cpu_count(), "compiler": self.compiler()}
@@ -106,16 +105,17 @@ class HostDevice:
         return self._compiler.version()
 
     def compile(self, source: Source) -> HostProgram:
-        """Compiled once per text, compiler and CPU. Raises CompileError."""
+        """A program from the cache, compiled once per text, compiler and CPU. Raises CompileError."""
         objects = [self._compiler.kernel(source.text, *self._flags), *map(self._compiler.runtime, UNITS)]
         return HostProgram(source, self._compiler.link(objects, ".so"))
 
     def session(
         self, program: HostProgram, layout: Layout, weights: torch.Tensor, blocks: int | None = None
     ) -> "HostSession":
+        """See common.devices.protocol.Device. The copy of the weights is shared by all sessions with these weights."""
         blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
         if not 1 <= blocks <= MAX_BLOCKS:
-            raise Refused(f"a grid of {blocks} blocks", f"choose 1 to {MAX_BLOCKS} blocks")
+            raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
         if self._weights is None or self._weights[0] is not weights:
             guarded = self.buffer(layout.weights_size, torch.bfloat16)
             guarded.tensor.copy_(weights)
@@ -128,13 +128,13 @@ class HostDevice:
 
 
 class HostSession:
-    """One compiled kernel and its buffers on the host device; the verbs are those of common.devices.Session."""
+    """One kernel and its buffers on the host device; see common.devices.protocol.Session for the methods."""
 
     def __init__(
         self,
         program: HostProgram,
         layout: Layout,
-        weights: Guarded,
+        weights: GuardedBuffer,
         blocks: int,
         workers: int,
         seed: int,
@@ -169,13 +169,13 @@ class HostSession:
         self.layout.check_room(self._position, steps)
         self._position += steps
         if self._source.by_stage:
-            return self._perform([(1, stage, layer) for stage, layer in launches(self._source)] * steps)
+            return self._run_launches([(1, stage, layer) for stage, layer in launches(self._source)] * steps)
         most = self._source.tokens_per_launch
-        return self._perform([(min(steps - done, most), 0, 0) for done in range(0, steps, most)])
+        return self._run_launches([(min(steps - done, most), 0, 0) for done in range(0, steps, most)])
 
     def run_stage(self, stage: str, layer: int = 0) -> None:
-        """One stage of one layer on the buffers as they are; the source must have been built by stage."""
-        self._perform([(1, STAGES.index(stage), layer)])
+        """Run one stage of one layer on the current buffers. The source must have a kernel per stage."""
+        self._run_launches([(1, STAGES.index(stage), layer)])
 
     def write_scratch(self, values: torch.Tensor) -> None:
         """Overwrite scratch: float32, [layout.scratch_size]."""
@@ -200,28 +200,31 @@ class HostSession:
         return Counts(self._counts.tensor.view(len(STAGES), len(FIELDS)).numpy().astype(np.uint64))
 
     def close(self) -> None:
-        if self._lost:
-            return  # threads of a launch that was given up may still run this library's code
+        if self._timed_out:
+            return  # threads of the launch that timed out may still execute this library's code
         handle = self._library._handle
         del self._library
         ctypes.CDLL(None).dlclose(ctypes.c_void_p(handle))
 
     def _load(self, binary: Path) -> None:
-        self._library, self._lost = ctypes.CDLL(str(binary)), False
+        self._library, self._timed_out = ctypes.CDLL(str(binary)), False
 
-    def _perform(self, orders: Sequence[Order]) -> None:
-        """Launch after launch, counted together; then see that nothing was written outside the buffers."""
+    def _run_launches(self, launch_arguments: Sequence[LaunchArguments]) -> None:
+        """Run the launches one after another, with their counts summed, and check the canaries.
+
+        Raises Hung, and Crashed for a trap or a write outside a buffer.
+        """
         self._counts.tensor.zero_()
         self._ran = True
-        self._launch(orders)
+        self._launch_all(launch_arguments)
         for name, buffer in self._buffers.items():
             if not buffer.intact():
-                raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index beyond its end")
+                raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
 
-    def _launch(self, orders: Sequence[Order]) -> None:
-        if self._lost:
-            raise Crashed("the session was given up after a launch that never ended", "start the run again")
-        for steps, stage, layer in orders:
+    def _launch_all(self, launch_arguments: Sequence[LaunchArguments]) -> None:
+        if self._timed_out:
+            raise Crashed("an earlier launch of this session timed out and still runs", "start the run again")
+        for steps, stage, layer in launch_arguments:
             report = ctypes.create_string_buffer(1 << 16)
             launch = _Launch(
                 *(buffer.tensor.data_ptr() for buffer in self._buffers.values()),
@@ -238,17 +241,22 @@ class HostSession:
             )
             self._seed += 1
             status = self._library.lab_launch(ctypes.byref(launch))
-            self._lost = status == TIMED_OUT
-            self._judge(status, report.value.decode(errors="replace"))
+            self._timed_out = status == TIMED_OUT
+            self._raise_for_status(status, report.value.decode(errors="replace"))
 
-    def _judge(self, status: int, report: str) -> None:
-        """Raise what the runtime's status (of common/host/runtime.hpp) means."""
-        if status == STUCK:
-            raise Hung("nobody can go on", "see the report: who waits where", report)
+    def _raise_for_status(self, status: int, report: str) -> None:
+        """Raise the error for a `Status` of runtime/runtime.hpp; return if the launch finished."""
+        first = report.partition("\n")[0]
+        if status == DEADLOCKED:
+            raise Hung(f"deadlock, no block can continue: {first}", "make all threads reach the same barriers", report)
         if status == TIMED_OUT:
-            raise Hung(f"still running after {self._timeout:g} s", "see the report, or raise device.timeout_s", report)
+            raise Hung(
+                f"still running after {self._timeout:g} s: {first}",
+                "look for an endless loop there, or raise device.timeout_s",
+                report,
+            )
         if status == TRAPPED:
-            raise_if_gave_up(self._buffers["waits"].tensor, self.blocks)
-            raise Crashed(f"the kernel trapped: {report}", "see the place it names")
+            raise_if_barrier_timed_out(self._buffers["waits"].tensor, self.blocks)
+            raise Crashed(f"the kernel trapped: {report}", "correct the access or the condition at that line")
         if status == CORRUPTED:
-            raise Crashed(report, "look for an index beyond the struct Shared")
+            raise Crashed(report, "look for an index outside the struct Shared")

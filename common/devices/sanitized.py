@@ -1,8 +1,8 @@
-"""The host device under ThreadSanitizer: every pair of accesses that no barrier orders, named by source line.
+"""Host device under ThreadSanitizer: reports each pair of source lines whose accesses no barrier orders.
 
-A library with ThreadSanitizer cannot be loaded into a running Python, so each call of `run` starts the kernel as a
-program (common/host/runner.cpp) on buffers that both map, and reads what ThreadSanitizer printed. Whether two accesses
-are ordered hardly depends on how the threads happened to run: a missing barrier is seen under every schedule.
+A library with ThreadSanitizer cannot be loaded into a running Python. So each call of `run` starts the kernel as a
+child process (runtime/runner.cpp) on shared buffers and reads ThreadSanitizer's output. The detection compares the
+order that barriers define, not the times of the accesses: a missing barrier is found under nearly every schedule.
 """
 
 import mmap
@@ -15,26 +15,35 @@ import weakref
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from common.devices.host import CORRUPTED, GUARD, UNITS, Guarded, HostDevice, HostProgram, HostSession, Order
-from common.devices.races import fault, races
+from common.compile.source import Source
+from common.devices.host import (
+    CORRUPTED,
+    GUARD_BYTES,
+    UNITS,
+    GuardedBuffer,
+    HostDevice,
+    HostProgram,
+    HostSession,
+    LaunchArguments,
+)
+from common.devices.tsan_report import data_races, fault
 from common.errors import CompileError, Crashed, LabError, Race, Refused
-from common.layout import Layout
-from common.source import Source
+from common.model.layout import Layout
 
 INSTRUMENT = "-fsanitize=thread"
-TOLD = "-DLAB_TSAN"  # the runtime is not instrumented; it says what its barriers order
+ANNOTATE = "-DLAB_TSAN"  # for the runtime, which is annotated and not instrumented: runtime/sanitizer.hpp
 OPTIONS = "exitcode=66 report_thread_leaks=0 detect_deadlocks=0 print_summary=0"
-BLOCKS = 5  # default grid: a step takes time with the square of its threads
-MAX_THREADS = 7000  # lanes that ThreadSanitizer is asked to follow; gcc's gives up at 8128
-GRACE = 60.0  # seconds for a child to start and to report, beyond the time its launches may take
+BLOCKS = 5  # default grid: the time of a step grows with the square of the number of threads
+MAX_THREADS = 7000  # of a grid; the ThreadSanitizer of gcc aborts at 8128
+GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
 
 
-class Shared(Guarded):
-    """A guarded tensor in memory that a child process can map: `descriptor` names it."""
+class SharedBuffer(GuardedBuffer):
+    """A guarded tensor in memory that a child process can map; `descriptor` is its file descriptor."""
 
     def _allocate(self, words: int) -> torch.Tensor:
         self.descriptor = os.memfd_create("buffer")
@@ -44,16 +53,16 @@ class Shared(Guarded):
 
 
 class SanitizedDevice(HostDevice):
-    """The host device with ThreadSanitizer; `run` raises Race. Raises LabError where ThreadSanitizer is missing."""
+    """The host device with ThreadSanitizer: `run` of its sessions raises Race."""
 
     name = "host+tsan"
-    buffer = Shared
+    buffer = SharedBuffer
 
     def compile(self, source: Source) -> HostProgram:
-        """Compiled once per text, compiler and CPU. Raises CompileError."""
+        """As HostDevice.compile. Raises LabError if the library of ThreadSanitizer is not installed."""
         build = self._compiler
-        runtime = [build.runtime(unit, TOLD) for unit in (*UNITS, "runner.cpp")]
-        objects = [build.kernel(source.text, INSTRUMENT, TOLD, *self._flags), *runtime]
+        runtime = [build.runtime(unit, ANNOTATE) for unit in (*UNITS, "runner.cpp")]
+        objects = [build.kernel(source.text, INSTRUMENT, ANNOTATE, *self._flags), *runtime]
         try:
             return HostProgram(source, build.link(objects, ".exe", INSTRUMENT))
         except CompileError as error:
@@ -64,7 +73,8 @@ class SanitizedDevice(HostDevice):
 
     def session(
         self, program: HostProgram, layout: Layout, weights: torch.Tensor, blocks: int | None = None
-    ) -> "SanitizedSession":
+    ) -> HostSession:
+        """As HostDevice.session. Raises Refused for more threads than ThreadSanitizer can follow."""
         blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
         session = super().session(program, layout, weights, blocks)
         if session.blocks * program.source.threads > MAX_THREADS:
@@ -75,14 +85,14 @@ class SanitizedDevice(HostDevice):
         return session
 
     def _open(
-        self, program: HostProgram, layout: Layout, weights: Guarded, blocks: int, workers: int, *settings: Any
+        self, program: HostProgram, layout: Layout, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
     ) -> "SanitizedSession":
-        """One block at a time, whatever `workers` says: see `Grid::dispatch` in common/host/grid.cpp."""
+        """One block at a time, `workers` is ignored: `Grid::dispatch` in runtime/grid.cpp says why."""
         return SanitizedSession(program, layout, weights, blocks, 1, *settings)
 
 
 class SanitizedSession(HostSession):
-    """One kernel that ThreadSanitizer watches. After a Race the buffers hold what the kernel left."""
+    """One kernel under ThreadSanitizer. After a Race the buffers hold what the kernel wrote."""
 
     def close(self) -> None:
         self._buffers = {}
@@ -90,14 +100,15 @@ class SanitizedSession(HostSession):
     def _load(self, binary: Path) -> None:
         self._binary = binary
 
-    def _launch(self, orders: Sequence[Order]) -> None:
-        seeds = range(self._seed, self._seed + len(orders))
-        self._seed += len(orders)
+    def _launch_all(self, launch_arguments: Sequence[LaunchArguments]) -> None:
+        seeds = range(self._seed, self._seed + len(launch_arguments))
+        self._seed += len(launch_arguments)
         lines = "".join(
-            f"{steps} {stage} {layer} {seed}\n" for (steps, stage, layer), seed in zip(orders, seeds, strict=True)
+            f"{steps} {stage} {layer} {seed}\n"
+            for (steps, stage, layer), seed in zip(launch_arguments, seeds, strict=True)
         )
-        shared = [buffer.descriptor for buffer in (*self._buffers.values(), self._counts)]
-        settings = (GUARD, self.blocks, self._workers, self._timeout)
+        shared = [cast(SharedBuffer, buffer).descriptor for buffer in (*self._buffers.values(), self._counts)]
+        settings = (GUARD_BYTES, self.blocks, self._workers, self._timeout)
         try:
             done = subprocess.run(
                 [*_fixed_addresses(), str(self._binary), *map(str, (*shared, *settings))],
@@ -107,35 +118,35 @@ class SanitizedSession(HostSession):
                 errors="replace",
                 pass_fds=shared,
                 env=os.environ | {"TSAN_OPTIONS": OPTIONS},
-                timeout=len(orders) * self._timeout + GRACE,
+                timeout=len(launch_arguments) * self._timeout + GRACE,
             )
         except subprocess.TimeoutExpired:
-            raise Crashed("the kernel's process did not come back", "raise device.timeout_s") from None
+            raise Crashed("the kernel's process does not end", "raise device.timeout_s") from None
         self._read(done)
 
     def _read(self, done: subprocess.CompletedProcess[str]) -> None:
-        """Raise what the child's end means."""
-        if found := races(done.stderr):
-            more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        """Raise Race, Hung or Crashed from the child's output and exit status; return if it finished."""
+        if races := data_races(done.stderr):
+            more = f", and {len(races) - 1} more" if len(races) > 1 else ""
             raise Race(
-                f"data race: {found[0]}{more}",
-                "put a barrier, or a release and an acquire, between the two",
-                "\n".join([*map(str, found), done.stdout]).strip(),
+                f"data race: {races[0]}{more}",
+                "put a barrier, or a release and an acquire, between the two accesses",
+                "\n".join([*map(str, races), done.stdout]).strip(),
             )
         if fatal := re.search(r"FATAL: ThreadSanitizer: (.*)", done.stderr):
             raise LabError(
                 f"ThreadSanitizer cannot start here: {fatal[1]}",
-                "let `setarch -R` work, or set vm.mmap_rnd_bits=28, or leave out sanitize=",
+                "allow `setarch -R` here, or set vm.mmap_rnd_bits=28, or leave out sanitize=",
             )
         if not 0 <= done.returncode <= CORRUPTED:
             why = fault(done.stderr) or f"exit status {done.returncode} {done.stderr.strip()[-200:]}"
-            raise Crashed(f"the kernel's process ended: {why}", "look for an index far beyond a buffer's end")
-        self._judge(done.returncode, done.stdout)
+            raise Crashed(f"the kernel's process ended: {why}", "look for an index far outside a buffer")
+        self._raise_for_status(done.returncode, done.stdout)
 
 
 @cache
 def _fixed_addresses() -> tuple[str, ...]:
-    """A command prefix that turns address randomisation off: ThreadSanitizer knows where memory may lie."""
+    """A command prefix that disables address randomization: ThreadSanitizer supports only some address ranges."""
     prefix = ("setarch", platform.machine(), "-R")
     works = shutil.which(prefix[0]) and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
     return prefix if works else ()

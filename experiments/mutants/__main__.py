@@ -1,56 +1,75 @@
-"""Does the validator tell wrong kernels from right ones: `python -m experiments.mutants --help`."""
+"""Mutation test of the validator: `python -m experiments.mutants --help`."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 from omegaconf import DictConfig
 
-from common.cli import launch
-from common.config import RunConfig, resolve, split
+from common.cache.folder import keep_below
+from common.config.cli import run_task
+from common.config.resolve import seed_of
+from common.config.section import Section
 from common.errors import LabError
-from common.records import Store
-from experiments.mutants.judgement import judge_all, summary
+from common.record.store import Store
 from experiments.mutants.mutation import read_mutants
-from experiments.outcome import keep, tell
-from experiments.progress import progress
+from experiments.mutants.runner import check_all, summary
+from experiments.show.closing import closing
+from experiments.show.progress import progress
+from experiments.show.result_table import print_result, record_result
 
 
 @dataclass(frozen=True)
 class Request:
-    """Which mutants: those whose class or name has `only` in it; `processes` at a time."""
+    """Mutants whose class or name contains `only`, `processes` of them at a time; the rest as in conf/mutants.yaml."""
 
     only: str
     processes: int
+    seed: int
+    results: Path
+    cache: Path
+    json: bool
 
 
-def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
-    """Split the configuration into the run and the request. Raises LabError for a bad value in either."""
-    asked, rest = split(cfg, ("only", "processes"))
-    wanted = Request(asked.text("only") if asked.given("only") else "", asked.whole("processes", low=1))
-    return resolve(rest), wanted
+def request(cfg: DictConfig) -> Request:
+    """The request of a configuration; from here on the cache is kept below its limit. Raises LabError."""
+    section = Section.from_config(cfg)
+    section.only({*(field.name for field in fields(Request)), "cache_limit_gb", "debug"})
+    keep_below(section.location("cache"), 1e9 * section.number("cache_limit_gb"))
+    return Request(
+        only=section.text("only") if section.given("only") else "",
+        processes=section.whole("processes", low=1),
+        seed=seed_of(section),
+        results=section.location("results"),
+        cache=section.location("cache"),
+        json=section.flag("json"),
+    )
 
 
 def run(cfg: DictConfig) -> int:
-    """Judge the mutants, keep the table as a record and print it; 0 when every one did what its yaml says, else 1."""
-    config, wanted = request(cfg)
+    """Check the mutants, append the table to the store and print it. Returns 0 when all end as expected, else 1."""
+    wanted = request(cfg)
     mutants = [m for m in read_mutants() if wanted.only in f"{m.kind}: {m.name}"]
     if not mutants:
-        raise LabError(f"no mutant has {wanted.only!r} in its class or name", "see tests/mutants, or leave out only=")
-    store = Store(config.results)
+        remedy = "see experiments/mutants/faults, or leave out only="
+        raise LabError(f"no mutant has {wanted.only!r} in its class or name", remedy)
+    store = Store(wanted.results)
     store.check()
     with progress(len(mutants)) as bar:
-        found = judge_all(mutants, config.seed, config.cache, wanted.processes, lambda one: bar.begin(one.title))
-    outcome = summary(found)
-    about = {"seed": config.seed, "details": [one.as_record() for one in found]}
-    keep(outcome, store, about)
-    tell(outcome, config.json)
+        found = check_all(mutants, wanted.seed, wanted.cache, wanted.processes, lambda one: bar.begin(one.title))
+    result = summary(found)
+    about = {"seed": wanted.seed, "details": [one.as_record() for one in found]}
+    kept = record_result(result, store, about)
+    print_result(result, wanted.json)
+    if not wanted.json:
+        print(closing([kept], wanted.results))
     return int(any(not one.as_expected for one in found))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    return launch(run, "mutants", sys.argv[1:] if argv is None else argv)
+    return run_task(run, "mutants", sys.argv[1:] if argv is None else argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mutants: small edits of the flattened sources, listed in tests/mutants/*.yaml, each a fault somebody could make."""
+"""Mutants: small edits of the flattened CUDA sources, listed in faults/*.yaml; each is a plausible mistake."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,23 +8,24 @@ from typing import Any
 
 import yaml
 
-from common.catalog import BASELINE, ROOT, read_catalog
+from common.compile.source import Source, build
 from common.errors import LabError
-from common.model import Model
-from common.source import Source, build
-from common.stack import choose_stacks
+from common.model.shapes import Model
+from common.model.stages import STAGES
+from common.stacks.catalog import BASELINE, read_catalog
+from common.stacks.stack import choose_stacks
 
-FOLDER = ROOT / "tests" / "mutants"
+FOLDER = Path(__file__).resolve().parent / "faults"
 EXPECTATIONS = ("killed", "equivalent", "survives", "thread")
 
-# Sizes that are no power of two, rows longer than a warp loads at once, more query heads to a KV head than there are KV
-# heads, a theta of its own, an LM head of its own.
+# Sizes that are no power of two, rows longer than one load of a warp, more query heads per KV head than KV heads,
+# another theta, and an untied LM head.
 MODEL = Model("mutants", 136, 200, 2, 6, 2, 24, 251, 48, 5e5, 1e-6, False)
 
 
 @dataclass(frozen=True)
 class Edit:
-    """`old` stands `of` times in the text of `file` and becomes `new`: all of them, or the `nth` alone (from 1)."""
+    """Replacement of `old`, which occurs `of` times in `file`, by `new`: all occurrences, or the `nth` (from 1)."""
 
     file: str
     old: str
@@ -35,13 +36,14 @@ class Edit:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault.
+    """One deliberate fault.
 
     kind    its class in the table; `area` groups classes
-    stack   innermost first, on blocks of `threads`, with `knobs` where not the default
-    expect  killed; equivalent: computes the same, and `reason` says why; survives: wrong, unnoticed, `reason` says why;
-            thread: only ThreadSanitizer sees it
-    hangs   every launch of it on several blocks waits in vain
+    stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
+    expect  killed: the validator finds it; thread: only ThreadSanitizer finds it; equivalent: it computes the same, so
+            it passes; survives: it is wrong and passes
+    reason  why, unless `expect` is killed
+    hangs   every launch on several blocks deadlocks
     """
 
     name: str
@@ -57,7 +59,7 @@ class Mutant:
 
 
 def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
-    """Every mutant listed in `folder`, file by file. Raises LabError when one is incomplete or a name stands twice."""
+    """All mutants listed in `folder`. Raises LabError for an unknown key, a missing reason or a repeated name."""
     found = [_mutant({**group, **entry}) for file in sorted(folder.glob("*.yaml")) for group, entry in _entries(file)]
     names = [(mutant.kind, mutant.name, mutant.stack) for mutant in found]
     for name in names:
@@ -69,12 +71,19 @@ def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
 def _entries(file: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     for group in yaml.safe_load(file.read_text()):
         shared = {key: value for key, value in group.items() if key != "mutants"}
-        yield from ((shared, entry) for entry in group["mutants"])
+        yield from ((shared, each) for entry in group["mutants"] for each in _each_stage(entry))
+
+
+def _each_stage(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """`entry`; with `each: stage` one entry per stage that another one follows, its name in place of {stage}."""
+    rest = {key: value for key, value in entry.items() if key != "each"}
+    for stage in STAGES[:-1] if "each" in entry else ("",):
+        yield {key: value.replace("{stage}", stage) if stage else value for key, value in rest.items()}
 
 
 def _mutant(entry: Mapping[str, Any]) -> Mutant:
     known = {each.name for each in (*fields(Mutant), *fields(Edit))} - {"kind"} | {"class"}
-    for key in entry.keys() - known:  # an unquoted comma begins one
+    for key in entry.keys() - known:  # such as the text after an unquoted comma
         raise LabError(f"mutant {entry.get('name')} has a key {key!r}", f"known: {', '.join(sorted(known))}")
     edits = entry.get("edits", [entry])
     mutant = Mutant(
@@ -90,12 +99,13 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
         hangs=entry.get("hangs", False),
     )
     if mutant.expect not in EXPECTATIONS or (mutant.expect != "killed" and not mutant.reason):
-        raise LabError(f"mutant {mutant.name}: expect {mutant.expect}", "killed, or another one with a reason")
+        remedy = f"choose from {', '.join(EXPECTATIONS)}; all but killed need a reason"
+        raise LabError(f"mutant {mutant.name}: expect {mutant.expect}", remedy)
     return mutant
 
 
 def source_of(mutant: Mutant, model: Model = MODEL) -> Source:
-    """The flattened source with the mutant's edits. Raises LabError when the text to edit is not there."""
+    """The flattened source with the mutant's edits. Raises LabError when the source lacks the text to edit."""
     catalog = read_catalog()
     warps = mutant.threads // 32
     given = {"warp_split": {"ratio": f"1:{warps - 1}"}, "split_kv": {"chunk": 16}}
@@ -109,13 +119,13 @@ def source_of(mutant: Mutant, model: Model = MODEL) -> Source:
 
 
 def apply(text: str, edit: Edit, name: str) -> str:
-    """`text` with one edit made; every part that came from the edit's file counts."""
+    """`text` after one edit, made in all parts that `#line` assigns to the edit's file. Raises LabError."""
     parts = re.findall(rf'^#line \d+ "{edit.file}"\n(?:(?!#line ).*\n)*', text, re.MULTILINE)
     pieces = "\0".join(parts).split(edit.old)
     if len(pieces) - 1 != edit.of:
         raise LabError(
-            f"mutant {name}: {edit.file} says {edit.old!r} {len(pieces) - 1} times, not {edit.of}",
-            "write the mutant anew for what the source says now",
+            f"mutant {name}: {edit.file} has {edit.old!r} {len(pieces) - 1} times, not {edit.of}",
+            "adapt the mutant to the changed source",
         )
     chosen = range(1, edit.of + 1) if edit.nth is None else (edit.nth,)
     changed = pieces[0]

@@ -1,7 +1,7 @@
-"""Exact counts of one decode step, by running it on the host device once and keeping the result as a record.
+"""Exact counts of one decode step: run on the host device once, then kept as a record.
 
 Counts are the same on every machine. They depend on the code, the model, the knobs, the block size and the grid, and on
-nothing else, so a record of the same code is as good as a run. Those of Qwen3-0.6B are committed; to make them again:
+nothing else, so a record of the same code replaces a run. Those of Qwen3-0.6B are committed; to make them again:
 python -m experiments experiment=counts results=experiments/results/counts.jsonl
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from common.catalog import ROOT
-from common.counters import FIELDS, Counts
+from common import ROOT
+from common.compile.source import Source
+from common.devices.counters import FIELDS, Counts
 from common.errors import LabError
-from common.layout import Layout
-from common.model import STAGES
-from common.provenance import provenance
-from common.records import Store
-from common.source import Source
+from common.model.layout import Layout
+from common.model.stages import STAGES
+from common.record.provenance import provenance
+from common.record.store import Store
 
 KIND = "count"
 POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
@@ -30,14 +30,14 @@ COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
 
 
 class Uncounted(LabError):
-    """Counts that are not known, where nothing may be counted."""
+    """Counts are not known, and counting is not allowed here."""
 
 
-class Ledger:
-    """Counts that are known, and a host device for those that are not.
+class KnownCounts:
+    """Counts from records, and from a run on the host device where there is no record.
 
-    store: where new ones are appended; the committed ones are read, too. kernels: the folder of compiled kernels.
-    on_count: is told the name of a stack that is going to be counted, and its grid; None: nothing may be counted.
+    store: new counts are appended to it; the committed ones are read, too. kernels: the folder of compiled kernels.
+    on_count: called with the name and the grid of a stack before it is counted; None: counting is not allowed.
     """
 
     def __init__(self, store: Store, kernels: Path, on_count: Callable[[str, int], None] | None) -> None:
@@ -53,12 +53,12 @@ class Ledger:
         """
         if self._known is None:
             stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), self._store]
-            rows = [row for store in stores for row in store.rows() if row.get("kind") == KIND]
+            rows = [row for store in stores for row in store.records() if row.get("kind") == KIND]
             self._known = {row["key"]: table(row["counts"]) for row in rows}
         name = key(source, blocks)
-        if name not in self._known and self._on_count is None:
-            raise Uncounted(f"{source.name} has no counts", "make them with experiment=counts")
         if name not in self._known:
+            if self._on_count is None:
+                raise Uncounted(f"{source.name} has no counts", "make them with experiment=counts")
             self._on_count(source.name, blocks)
             counts = self._known[name] = self._run(source, blocks)
             self._store.append(
@@ -85,7 +85,7 @@ class Ledger:
         from common.devices.host import HostDevice
 
         layout = Layout(source.model)
-        if self._weights is None or self._weights[0] != layout.weights_size:  # their values do not matter
+        if self._weights is None or self._weights[0] != layout.weights_size:  # counts do not depend on their values
             self._weights = (layout.weights_size, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
             self._device = HostDevice(self._kernels)
         program = self._device.compile(source)
@@ -96,13 +96,13 @@ class Ledger:
 
 
 def key(source: Source, blocks: int) -> str:
-    """16 hex digits of what decides the counts: the code without its comments (knobs and model are in it), the grid."""
+    """16 hex digits of what determines the counts: the code without comments (it has knobs and model), and the grid."""
     code = COMMENT.sub("", source.text).split()
     return hashlib.sha256(" ".join([*code, source.launch, str(blocks)]).encode()).hexdigest()[:16]
 
 
 def table(counts: Mapping[str, Mapping[str, int]]) -> Counts:
-    """Counts as `Counts.as_dict` wrote them; fields that this version does not know are left out."""
+    """Counts as `Counts.as_dict` wrote them; fields unknown to this version are left out."""
     values = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
     for stage, fields in counts.items():
         for field, value in fields.items():

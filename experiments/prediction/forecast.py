@@ -1,39 +1,56 @@
-"""What a run without a GPU can say of time: each stack beside its parent, predicted from counts that are known."""
+"""Forecasts of a run without a GPU: each stack beside its parent, predicted from counts that are known."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
-from common.config import RunConfig, model_named
-from experiments.inquiry import Inquiry
+from common.config.resolve import model_named
+from common.config.run_config import RunConfig
+from common.record.store import Store
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import Stack, knob_values, knob_words
 from experiments.prediction.counting import Uncounted
-from experiments.progress import Progress
+from experiments.prediction.predictor import Predictor, open_predictor
+from experiments.show.row import NOT_MODELLED, Forecast
 
-MODEL, GPU, POSITION = "qwen3_0_6b", "rtx3090", 1  # what most is published of
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """A predicted decode step.
-
-    microseconds: of one token; effect: its change against the parent, -0.1 is 10 % less; None: it is its own parent.
-    """
-
-    parent: tuple[str, ...]
-    microseconds: float
-    effect: float | None
+MODEL, GPU, POSITION = "qwen3_0_6b", "rtx3090", 1  # most figures are published for these
+THREADS = 256  # of a block where a command does not say
 
 
-def forecasts(config: RunConfig, show: Progress) -> dict[str, Forecast]:
-    """By the stack's name: of MODEL at POSITION on GPU. A stack without known counts is left out: it takes a minute."""
-    inquiry = Inquiry(replace(config, model=model_named(MODEL)), show, may_count=False)
-    gpu, found = inquiry.gpu(GPU), {}
-    for stack in config.stacks:
-        try:
-            own, parent = (
-                inquiry.predict(variants, stack.knobs, gpu, POSITION).seconds
-                for variants in (stack.variants, stack.parent)
-            )
-        except Uncounted:
-            continue
-        effect = own / parent - 1 if stack.variants != stack.parent else None
-        found[stack.name] = Forecast(stack.parent, 1e6 * own, effect)
-    return found
+def forecasts(config: RunConfig) -> dict[str, Forecast]:
+    """By the stack's name: of MODEL at POSITION on GPU. Only known counts: counting takes a minute a stack."""
+    predict = forecaster(config.threads, config.results)
+    return {stack.name: predict(stack) for stack in config.stacks}
+
+
+def forecaster(threads: int, results: Path) -> Callable[[Stack], Forecast]:
+    """What predicts a stack in blocks of `threads`; counts in `results` are used beside the committed ones."""
+    unused = results.parent  # where kernels would be compiled, if any were counted
+    return partial(_forecast, open_predictor(model_named(MODEL), threads, Store(results), unused))
+
+
+def _forecast(predictor: Predictor, stack: Stack) -> Forecast:
+    gpu = predictor.gpu(GPU)
+    try:
+        own, parent = (
+            predictor.predict(variants, stack.knobs, gpu, POSITION) for variants in (stack.variants, stack.parent)
+        )
+    except Uncounted:
+        command = counting(stack, predictor.threads)
+        return Forecast(stack.parent, None, None, f"no counts of {MODEL} yet: {command}", GPU, MODEL, POSITION)
+    effect = own.against(parent)
+    note = NOT_MODELLED if effect is None and stack.variants != stack.parent else ""
+    return Forecast(stack.parent, 1e6 * own.seconds, effect, note, GPU, MODEL, POSITION)
+
+
+def counting(stack: Stack, threads: int) -> str:
+    """The command that counts `stack` and its parent, with the knobs and the block size that it has here."""
+    catalog = read_catalog()
+    named = stack.name in catalog.variants or stack.name in catalog.stacks
+    words = [f"variant={stack.name}" if named else f"stack=[{','.join(stack.variants)}]"]
+    for name, values in knob_values(catalog, list(stack.knobs), stack.knobs).items():
+        defaults = {knob.name: knob.default for knob in catalog.variants[name].knobs}
+        given = {knob: value for knob, value in values.items() if value != defaults[knob]}
+        words += [word for word in knob_words(given) if word not in words]
+    words += [f"threads={threads}"] if threads != THREADS else []
+    return f"python -m experiments experiment=counts {' '.join(words)}"

@@ -1,4 +1,4 @@
-"""The GPUs that can be predicted: conf/gpu/*.yaml, with measured constants for assumed ones where there are any."""
+"""GPUs for predictions: the constants of conf/gpu/*.yaml, replaced by measured ones where records have them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -7,17 +7,17 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from common.catalog import ROOT
-from common.section import Section
-from common.suggest import unknown
+from common import ROOT
+from common.config.section import Section
+from common.errors.suggest import unknown
 
 
 @dataclass(frozen=True)
 class GpuModel:
-    """What a prediction takes from a GPU; each figure's source stands in its yaml.
+    """Constants of a GPU that a prediction uses; the source of each is in its yaml.
 
     key              the yaml's name; name: as it occurs in what the driver reports
-    bandwidth_gbps   peak of the memory in 10^9 bytes a second; read_efficiency: the share of it a reading kernel gets
+    bandwidth_gbps   peak of the memory in 10^9 bytes a second; read_efficiency: the share that reading alone reaches
     latency_ns       of one load from memory
     barrier_us, node_us, launch_us   of a grid barrier, a node of a CUDA graph, a kernel launch
     power_w          the board's limit
@@ -39,7 +39,7 @@ class GpuModel:
 
     @property
     def read_rate(self) -> float:
-        """Bytes a second that a kernel which only reads gets from memory."""
+        """Bytes a second from memory to a kernel that only reads."""
         return 1e9 * self.bandwidth_gbps * self.read_efficiency
 
 
@@ -55,11 +55,13 @@ def read(key: str, records: Iterable[Mapping[str, Any]] = (), root: Path = ROOT)
     """
     if key not in names(root):
         raise unknown("gpu", key, names(root))
-    section = Section(OmegaConf.to_container(OmegaConf.load(root / "conf" / "gpu" / f"{key}.yaml")), f"gpu/{key}: ")
+    section = Section.from_config(OmegaConf.load(root / "conf" / "gpu" / f"{key}.yaml"), f"gpu/{key}: ")
     numbers = [field.name for field in fields(GpuModel) if field.name not in ("key", "name", "measured")]
     section.only({"name", *numbers})
     whole = ("multiprocessors", "l2_bytes")
-    values = {name: section.whole(name, low=1) if name in whole else section.number(name) for name in numbers}
+    values: dict[str, Any] = {
+        name: section.whole(name, low=1) if name in whole else section.number(name) for name in numbers
+    }
     gpu = GpuModel(key=key, name=section.text("name"), **values)
     for record in records:
         gpu = _learn(gpu, record)
@@ -71,7 +73,7 @@ def _learn(gpu: GpuModel, record: Mapping[str, Any]) -> GpuModel:
     found = (record.get("provenance") or {}).get("gpu") or {}
     if record.get("basis") != "measured" or gpu.name not in (found.get("name") or ""):
         return gpu
-    news: dict[str, float] = {}
+    news: dict[str, Any] = {}
     for row in record.get("table", []):
         if record["kind"] == "roofline" and row.get("what") == "read, 128-bit loads":
             news["read_efficiency"] = row["GB/s"] / gpu.bandwidth_gbps

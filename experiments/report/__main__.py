@@ -1,52 +1,68 @@
-"""Tables, figures and a page from the records: `python -m experiments.report --help`."""
+"""Command that makes tables, figures and the page from the records: `python -m experiments.report --help`."""
 
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from common.catalog import ROOT, read_catalog
-from common.cli import launch
+from common import ROOT
+from common.config.cli import run_task
+from common.config.section import Section, absolute
 from common.errors import LabError
-from common.section import Section
-from experiments.report import blocks, tables
+from common.stacks.catalog import read_catalog
+from experiments.report import blocks, claims
 from experiments.report.evidence import Evidence, read
 
-FILES = ("README.md", "DEVLOG.md")
+PAGES = ("README.md", "DEVLOG.md", "docs/*.md")  # files that may hold generated blocks and claims
 RESULTS = Path("experiments") / "results"
-REMEDY = "python -m experiments.report makes the blocks anew; to change one, change the code or add records"
+REMEDY = "python -m experiments.report makes the blocks again; to change one, change the code or add records"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    return launch(report, "report", sys.argv[1:] if argv is None else argv)
+    return run_task(report, "report", sys.argv[1:] if argv is None else argv)
 
 
 def report(cfg: DictConfig, root: Path = ROOT) -> int:
     """Write the report below `root`, or with `check` compare the generated blocks: 1 if one differs."""
-    asked = Section(OmegaConf.to_container(cfg, resolve=True))
+    asked = Section.from_config(cfg)
     asked.only({"records", "check", "debug"})
-    files = [*sorted((root / RESULTS).glob("*.jsonl")), *map(Path, asked.texts("records"))]
+    files = [*sorted((root / RESULTS).glob("*.jsonl")), *map(absolute, asked.texts("records"))]
     evidence = read(files, read_catalog(root))
     if asked.flag("check"):
         found = stale(evidence, root)
         for line in found:
             print(f"error: {line} is not what the records give; {REMEDY}", file=sys.stderr)
-        return int(bool(found))
+        return int(bool(found + refuted(evidence, root)))
     write(evidence, root)
+    refuted(evidence, root)
     return 0
+
+
+def pages(root: Path) -> list[Path]:
+    """The files of PAGES below `root`, relative to it."""
+    return [path.relative_to(root) for pattern in PAGES for path in sorted(root.glob(pattern))]
+
+
+def refuted(evidence: Evidence, root: Path) -> list[str]:
+    """A line, also printed, for each sentence that the records contradict; see `claims`."""
+    found = []
+    for file in pages(root):
+        found += [f"{file}: {line}" for line in claims.wrong((root / file).read_text(), evidence)]
+    for line in found:
+        print(f"error: {line}; change the sentence and its claim", file=sys.stderr)
+    return found
 
 
 def stale(evidence: Evidence, root: Path) -> list[str]:
     """`FILE: block NAME` for every generated block that differs from what the records give."""
-    make = partial(tables.make, evidence=evidence)
+    make = partial(blocks.make, evidence=evidence)
     return [
         f"{file}: block {name}"
-        for file in FILES
-        if (root / file).exists()
-        for name in blocks.differing((root / file).read_text(), file, make)
+        for file in pages(root)
+        for name in blocks.differing((root / file).read_text(), str(file), make)
     ]
 
 
@@ -55,12 +71,10 @@ def write(evidence: Evidence, root: Path) -> None:
     from experiments.report.figures import all_figures
     from experiments.report.page import page
 
-    make = partial(tables.make, evidence=evidence)
+    make = partial(blocks.make, evidence=evidence)
     out: dict[Path, str] = {}
-    for file in FILES:
-        if (root / file).exists():
-            text = (root / file).read_text()
-            out[Path(file)] = blocks.fill(text, file, make)
+    for file in pages(root):
+        out[file] = blocks.fill((root / file).read_text(), str(file), make)
     figures = all_figures(evidence)
     out |= {RESULTS / "figures" / f"{figure.name}.svg": figure.svg for figure in figures}
     out[RESULTS / "report.html"] = page(evidence, figures)

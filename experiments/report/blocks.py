@@ -4,15 +4,45 @@ import re
 from collections.abc import Callable
 
 from common.errors import LabError
-from experiments.report import markdown
-from experiments.report.tables import Table
+from experiments.report import answers, overview, variants
+from experiments.report.evidence import Evidence
+from experiments.report.excerpt import excerpt
+from experiments.report.table import Table, Text
 
+Block = Table | Text
 BEGIN = re.compile(r"^<!-- generated:([^\s>]+) -->$", re.MULTILINE)
 END = "<!-- /generated -->"
+ALONE: dict[str, Callable[[Evidence], Block]] = {
+    "variants": overview.gallery,
+    "published": overview.published,
+    "records": overview.origins,
+}
+OF: dict[str, Callable[[str, Evidence], Block]] = {
+    "changes": variants.changes,
+    "code": excerpt,
+    "experiment": answers.experiment,
+    "digest": answers.digest,
+    "sentence": answers.sentence,
+}
 
 
-def fill(text: str, file: str, make: Callable[[str], Table]) -> str:
-    """`text` with every block made anew. Raises LabError for a block without an end, or of a name nobody makes."""
+def make(name: str, evidence: Evidence) -> Block:
+    """The contents of the block `name`. Raises LabError for a name that is not known.
+
+    variants, published, records; changes:VARIANT,...; code:FILE:REGEX+LINES; experiment:NAME, digest:NAME and
+    sentence:NAME of an experiment, in full, as a short table and as one sentence.
+    """
+    kind, _, argument = name.partition(":")
+    if name in ALONE:
+        return ALONE[name](evidence)
+    if kind in OF and argument:
+        return OF[kind](argument, evidence)
+    known = ", ".join([*ALONE, *(f"{each}:..." for each in OF)])
+    raise LabError(f"no generated block {name}", f"known: {known}")
+
+
+def fill(text: str, file: str, make: Callable[[str], Block]) -> str:
+    """`text` with every block made again. Raises LabError for a block without an end, or of an unknown name."""
     out, at = [], 0
     for start in BEGIN.finditer(text):
         if start.start() < at:
@@ -20,7 +50,7 @@ def fill(text: str, file: str, make: Callable[[str], Table]) -> str:
         stop = text.find(f"\n{END}", start.end())
         if stop < 0:
             raise LabError(f"{file}: block {start[1]} has no end", f"write {END} on a line below it")
-        out += [text[at : start.end()], "\n", render(make(start[1]))]
+        out += [text[at : start.end()], "\n", make(start[1]).markdown()]
         at = stop
     return "".join(out) + text[at:]
 
@@ -30,15 +60,10 @@ def names(text: str) -> list[str]:
     return [found[1] for found in BEGIN.finditer(text)]
 
 
-def differing(text: str, file: str, make: Callable[[str], Table]) -> list[str]:
+def differing(text: str, file: str, make: Callable[[str], Block]) -> list[str]:
     """Names of the blocks that are not what the records give."""
     fresh = fill(text, file, make)
     return [name for name, old, new in zip(names(text), _bodies(text), _bodies(fresh), strict=True) if old != new]
-
-
-def render(table: Table) -> str:
-    """The table, then its notes as paragraphs."""
-    return "\n\n".join([markdown.table(table.columns, table.lines), *table.notes]) + "\n"
 
 
 def _bodies(text: str) -> list[str]:

@@ -1,24 +1,31 @@
-"""Bars and curves as SVG that comes out the same, byte for byte, from the same figures."""
+"""Charts as SVG for light and dark pages: the same figures give the same bytes."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLORS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#5b5f97", "#8d6a9f", "#2e4057", "#00798c")
-INK = "#333333"
-STYLE = {
+# Each has a contrast of at least 3 to 1 with a white and with a dark page.
+COLORS = ("#3b7fc4", "#d1495b", "#4f9464", "#b97d10", "#8579c9", "#b0608f", "#6d8299", "#2a8f8f")
+INK, GRID = "#333333", "#e4e4e4"  # become the page's own color of text, see `_in_any_light`
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "font.family": "sans-serif",
-    "font.size": 10,
+    "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-}
+    "grid.color": GRID,
+} | dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK)
+WIDTH = 6.6  # inches: at 11 points still to be read on a phone, which shows it half as wide
+LIGHTS = (
+    "<style>svg.chart{color:#24292f}@media (prefers-color-scheme:dark){svg.chart{color:#e6edf3}}"
+    "svg.chart text{fill:currentColor}</style>"
+)
+NEAR = 30  # percent: a published effect this near the expected one shares its label
 Values = Sequence[float | None]
 
 
@@ -28,11 +35,19 @@ def svg(name: str, draw: Callable[["Axes"], None], rows: float) -> str:
     from matplotlib.figure import Figure
 
     with rc_context(STYLE | {"svg.hashsalt": f"megakernel-lab {name}"}):
-        canvas = Figure(figsize=(8, 1.5 + 0.3 * rows), layout="constrained")
+        canvas = Figure(figsize=(WIDTH, 1.3 + 0.27 * rows), layout="constrained")
         draw(canvas.add_subplot())
         out = io.StringIO()
-        canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        canvas.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _in_any_light("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n")
+
+
+def _in_any_light(drawing: str) -> str:
+    """Without a background, in the color of text of a light or a dark page."""
+    drawing = drawing.replace(f"stroke: {GRID}", "stroke: currentColor; stroke-opacity: 0.18")
+    drawing = drawing.replace(INK, "currentColor").replace("<svg ", '<svg class="chart" ', 1)
+    head, mark, rest = drawing.partition(" <defs>")
+    return f"{head} {LIGHTS}\n{mark}{rest}"
 
 
 def bars(
@@ -52,7 +67,40 @@ def bars(
     axes.set(xlabel=unit, ylim=(len(labels) - 0.4, -0.6))
     axes.grid(False, axis="y")
     if len(groups) + len(marks) > 1:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+
+
+def claims(
+    axes: "Axes", labels: Sequence[str], expected: Values, published: Values, missing: str, titles: tuple[str, str, str]
+) -> None:
+    """A bar with its value for each label, beside it a diamond for what was published; `missing` where there is no bar.
+
+    titles: of the bars, of the diamonds, of the axis.
+    """
+    axes.barh(range(len(labels)), [value or 0 for value in expected], 0.6, color=COLORS[0], label=titles[0])
+    points = [(value, row) for row, value in enumerate(published) if value is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), "D", color=COLORS[1], markersize=6, label=titles[1], linestyle="none")
+    for row, (value, claim) in enumerate(zip(expected, published, strict=True)):
+        text, at = missing if value is None else f"{value:+.1f}", max(value or 0.0, 0.0)
+        if claim is not None and abs(claim - (value or 0)) < NEAR:
+            text, at = f"{text}, published {_signed(claim)}", max(at, claim)
+        elif claim is not None:
+            _label(axes, claim, row, _signed(claim))
+        _label(axes, at, row, text)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set(xlabel=titles[2], ylim=(len(labels) - 0.4, -0.6))
+    axes.grid(False, axis="y")
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.25, 1), ncols=2, frameon=False)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+g}" if value else "0"
+
+
+def _label(axes: "Axes", at: float, row: int, text: str) -> None:
+    axes.annotate(text, (at, row), (7, 0), textcoords="offset points", va="center", fontsize=10)
 
 
 def intervals(axes: "Axes", labels: Sequence[str], effects: Sequence[tuple[float, float, float]], unit: str) -> None:
@@ -73,4 +121,28 @@ def curves(axes: "Axes", found: Mapping[str, Sequence[tuple[float, float]]], x: 
     axes.set_xscale("symlog", linthresh=1)
     axes.set(xlabel=x, ylabel=y)
     axes.set_ylim(bottom=0)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+
+
+def roofline(
+    axes: "Axes",
+    slopes: Mapping[str, float],
+    flat: Mapping[str, float],
+    points: Mapping[str, tuple[float, float]],
+) -> None:
+    """Roofs of memory (GB/s) and of arithmetic (GFLOP/s), and points (FLOP a byte, GFLOP/s), both axes logarithmic."""
+    top = min(flat.values())
+    for number, (name, rate) in enumerate(slopes.items()):
+        ends = (0.1, top / rate)
+        style = "-" if number == 0 else "--"
+        axes.plot(ends, [rate * end for end in ends], style, color=INK, linewidth=1, label=f"{name}: {rate:,.0f} GB/s")
+    ridge = min(top / rate for rate in slopes.values())
+    for name, height in flat.items():
+        axes.plot(
+            (ridge, 10 * ridge), (height, height), "-", color=INK, linewidth=1, label=f"{name}: {height:,.0f} GFLOP/s"
+        )
+    for number, (name, (intensity, attained)) in enumerate(points.items()):
+        marker = "osD^"[number // len(COLORS) % 4]
+        axes.plot(intensity, attained, marker, color=COLORS[number % len(COLORS)], markersize=5, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP a byte)", ylabel="attained GFLOP/s")
+    axes.legend(loc="lower right", ncols=2, frameon=False, fontsize=8)

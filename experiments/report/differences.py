@@ -1,13 +1,14 @@
-"""What a variant changes against its parent: in the source, and in the instructions that come out of it."""
+"""Differences of a variant from its parent: in the source, and in the instructions compiled from it."""
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.catalog import Catalog
-from common.model import Model
-from common.source import build
+from common.compile.source import build
+from common.model.shapes import Model
+from common.stacks.catalog import Catalog
 from experiments.report.evidence import Record
-from experiments.report.tables import Table
+from experiments.report.table import Table
 
 CONTEXT = 1  # lines around a change
 
@@ -20,15 +21,15 @@ class SourceDifference:
     current: bool
 
 
-def source(row: Record, catalog: Catalog) -> SourceDifference:
-    """The text of a run's stack against its parent's, for the run's model, knobs and threads."""
+def source(row: Record, parents: Sequence[str], catalog: Catalog) -> SourceDifference:
+    """The text of a record's stack against that of `parents`, for the record's model, knobs and threads."""
     model = Model(**row["model"])
     parent, own = (
-        build([catalog.variants[name] for name in row[key]], model, row["threads"], row["knobs"])
-        for key in ("parent", "stack")
+        build([catalog.variants[name] for name in names], model, row["threads"], row["knobs"])
+        for names in (parents, row["stack"])
     )
-    names = (" + ".join(each.stack) or "baseline" for each in (parent, own))
-    lines = difflib.unified_diff(parent.text.splitlines(), own.text.splitlines(), *names, n=CONTEXT, lineterm="")
+    old, new = (" + ".join(each.stack) or "baseline" for each in (parent, own))
+    lines = difflib.unified_diff(parent.text.splitlines(), own.text.splitlines(), old, new, n=CONTEXT, lineterm="")
     return SourceDifference(tuple(lines), own.sha == row["source_sha"])
 
 

@@ -1,4 +1,4 @@
-"""What the records say: the newest run of every stack, and the newest answer of every experiment."""
+"""Evidence: the records of all machines, the newest run of each stack, the newest answer of each experiment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from common.catalog import Catalog
-from common.counters import DATA, WIDTHS
+from common.compile.inspect import BUILD
+from common.devices.counters import DATA, WIDTHS
 from common.errors import LabError
-from common.records import Store
-from common.stack import choose_stacks
+from common.record.store import Store
+from common.stacks.catalog import Catalog, NamedStack, Variant
+from common.stacks.stack import choose_stacks
 from experiments.prediction.counting import KIND
 
-Record = dict[str, Any]
+Record = Mapping[str, Any]
 Pair = tuple[Record | None, Record | None]  # of a stack and of its parent
 THREADS = 256  # of a block, unless a run says otherwise
 BASES = ("predicted", "counted", "measured")  # a later one answers better
@@ -35,17 +36,26 @@ class Evidence:
         return self._pair(name, "counts", ("model", "blocks"))
 
     def built(self, name: str) -> Pair:
-        """Resources and instructions, by arch, of a variant or named stack and of its parent."""
-        return self._pair(name, "resources", ("model", "threads"))
+        """Resources and instructions, by arch, of a variant or named stack and of its parent.
+
+        Of the model and block size that `counted` counts, so that the two may stand in one table: registers depend on
+        the shape, and those of a small model say nothing of a large one. Where nothing is counted, of the largest.
+        """
+        counted, _ = self.counted(name)
+        return self._pair(name, "resources", ("model", "threads"), counted)
 
     def validated(self, name: str) -> Record | None:
         """The newest run."""
         return next(reversed(self._of(name, self.stack_of(name)[0], "status")), None)
 
-    def _pair(self, name: str, field: str, alike: Sequence[str]) -> Pair:
-        """The newest two records that have `field` and agree in `alike`; without such a parent, the newest and None."""
+    def _pair(self, name: str, field: str, alike: Sequence[str], beside: Record | None = None) -> Pair:
+        """The newest two records that have `field` and agree in `alike`; without such a parent, the newest and None.
+
+        beside: the record whose shape and block size they must have.
+        """
         stack, parent = self.stack_of(name)
-        own = sorted(self._of(name, stack, field), key=lambda row: (_size(row), row["time"]), reverse=True)
+        own = [row for row in self._of(name, stack, field) if beside is None or _shape(row) == _shape(beside)]
+        own.sort(key=lambda row: (_size(row), row["time"]), reverse=True)
         for row in own:
             for base in reversed(self._of(name, parent, field)):
                 if all(row[key] == base[key] for key in alike):
@@ -58,7 +68,7 @@ class Evidence:
         return [
             row
             for row in self.records
-            if row.get("kind") in ("run", KIND)
+            if row.get("kind") in ("run", KIND, BUILD)
             and row.get(field)
             and tuple(row["stack"]) == tuple(stack)
             and all(row["knobs"].get(variant, {}) == knobs.get(variant, {}) for variant in stack)
@@ -85,12 +95,16 @@ class Evidence:
         parent = self.catalog.variants[name].parent
         return () if name == "baseline" else (*parent, name), parent
 
+    def entry(self, name: str) -> Variant | NamedStack:
+        """What the catalog has of a name."""
+        return self.catalog.variants.get(name) or self.catalog.stacks[name]
+
     @property
     def names(self) -> tuple[str, ...]:
         """All variants, then all named stacks."""
         return (*self.catalog.variants, *self.catalog.stacks)
 
-    def outcome(self, experiment: str) -> Record | None:
+    def result(self, experiment: str) -> Record | None:
         """The newest record of an experiment; what was measured goes before what was counted or predicted."""
         found = [row for row in self.records if row.get("kind") == experiment and "table" in row]
         return max(found, key=lambda row: (BASES.index(row.get("basis", BASES[0])), row["time"]), default=None)
@@ -99,6 +113,17 @@ class Evidence:
     def experiments(self) -> tuple[str, ...]:
         """Kinds of records that have a table, by name."""
         return tuple(sorted({row["kind"] for row in self.records if "table" in row}))
+
+
+def model_of(row: Record) -> str | None:
+    """The name of the model that a record is about."""
+    model = row.get("model")
+    return model.get("name") if isinstance(model, dict) else model
+
+
+def _shape(row: Record) -> tuple[Mapping[str, Any], int]:
+    """What counts and kernels depend on; the size of the cache is no part of it: counts are made with a short one."""
+    return {**row["model"], "positions": None}, row["threads"]
 
 
 def _size(row: Record) -> int:
@@ -111,7 +136,7 @@ def read(files: Iterable[Path], catalog: Catalog) -> Evidence:
     for file in files:
         if not file.exists():
             raise LabError(f"{file} is not there", "name a file of records, as results=FILE of a run wrote it")
-        rows |= {row["id"]: row for row in Store(file).rows()}
+        rows |= {row["id"]: row for row in Store(file).records()}
     return Evidence(catalog, tuple(sorted(rows.values(), key=lambda row: (row["time"], row["id"]))))
 
 

@@ -1,13 +1,18 @@
-"""Which figures the records allow, and what each shows."""
+"""Figures that the records allow, and what each of them shows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from experiments.prediction.published import GAINS
 from experiments.report import charts
 from experiments.report.evidence import Evidence, Record, totals
+from experiments.report.forecast import predicted
+from experiments.show.row import NOT_MODELLED
 
 SHOWN = {"grid_barriers": "grid barriers", "load_instructions": "load instructions", "activations": "activation bytes"}
+
+VISIBLE = 0.5  # percent: a smaller change cannot be seen as a bar
 
 
 @dataclass(frozen=True)
@@ -22,14 +27,14 @@ class Figure:
 
 
 def all_figures(evidence: Evidence) -> list[Figure]:
-    """Those there are records for."""
+    """All figures that there are records for."""
     made = (figure(evidence) for figure in (ablation, counts, positions, roofline, ratios, prediction))
     return [figure for figure in made if figure]
 
 
 def ablation(evidence: Evidence) -> Figure | None:
     """The effect of every variant on a token's time: measured with its interval, or predicted."""
-    row = evidence.outcome("ablation")
+    row = evidence.result("ablation")
     if row and row["basis"] == "measured":
         lines = [line for line in row["table"] if line["effect %"] is not None]
         effects = [(line["low %"], line["effect %"], line["high %"]) for line in lines]
@@ -39,23 +44,38 @@ def ablation(evidence: Evidence) -> Figure | None:
         (f"{name} ({run['device'].get('gpu')})", run, run["latencies"][0].get("comparison")) for name, run in timed
     ]
     if pairs := [pair for pair in pairs if pair[2]]:
-        effects = [tuple(100 * pair[2][key] for key in ("low", "effect", "high")) for pair in pairs]
+        effects = [(100 * pair["low"], 100 * pair["effect"], 100 * pair["high"]) for _, _, pair in pairs]
         return _effects([label for label, _, _ in pairs], effects, [run for _, run, _ in pairs])
-    if not row:
+    return _expected(evidence, row) if row else None
+
+
+def _expected(evidence: Evidence, row: Record) -> Figure | None:
+    """Predicted rates beside published ones, the largest published gain first; without rows that have neither."""
+    known = {name: predicted(name, evidence) for name in evidence.names}
+    effects = {
+        name: 100 * (1 / (1 + found.effect / 100) - 1) for name, found in known.items() if found and found.effect
+    }
+    shown = [name for name in evidence.names if name in effects or (known[name] and name in GAINS)]
+    if not effects:
         return None
-    lines = [line for line in row["table"] if line["predicted effect %"] is not None]
-    groups = {"predicted effect": [line["predicted effect %"] for line in lines]}
+    shown.sort(key=lambda name: (name in evidence.catalog.stacks, -GAINS.get(name, -1000), -effects.get(name, 0)))
+    gpu = next(found.gpu for found in known.values() if found)
     draw = partial(
-        charts.bars,
-        labels=[line["variant"] for line in lines],
-        groups=groups,
-        marks={},
-        unit="predicted change of a token's time against the parent (%): not measured",
+        charts.claims,
+        labels=shown,
+        expected=[effects.get(name) for name in shown],
+        published=[GAINS.get(name) for name in shown],
+        missing=NOT_MODELLED,
+        titles=(
+            "predicted from counts, not measured",
+            "published",
+            f"change of tokens/s by the variant (%), {gpu}",
+        ),
     )
-    return _figure("ablation", "Predicted effect of each variant on the time of a token", row, draw, len(lines))
+    return _figure("ablation", "Published and predicted effect of each variant on the rate", row, draw, len(shown))
 
 
-def _effects(labels: Sequence[str], effects: Sequence[tuple[float, ...]], rows: Sequence[Record]) -> Figure:
+def _effects(labels: Sequence[str], effects: Sequence[tuple[float, float, float]], rows: Sequence[Record]) -> Figure:
     draw = partial(charts.intervals, labels=labels, effects=effects, unit="time of a token against the parent (%)")
     svg = charts.svg("ablation", draw, len(labels))
     return Figure(
@@ -64,15 +84,19 @@ def _effects(labels: Sequence[str], effects: Sequence[tuple[float, ...]], rows: 
 
 
 def counts(evidence: Evidence) -> Figure | None:
-    """What every variant changes in the counts of one token."""
-    labels, used = [], []
+    """What each variant changes in the counts of one token; those that change none of them are left out."""
+    labels: list[str] = []
+    used: list[Record] = []
     changes: dict[str, list[float]] = {title: [] for title in SHOWN.values()}
     for name in evidence.names:
         row, base = evidence.counted(name)
-        if base and row["stack"] != base["stack"]:
+        if row and base and row["stack"] != base["stack"]:
             after, before = totals(row["counts"]), totals(base["counts"])
-            for key, title in SHOWN.items():
-                changes[title].append(100 * (after.get(key, 0) / before[key] - 1) if before.get(key) else 0.0)
+            found = [100 * (after.get(key, 0) / before[key] - 1) if before.get(key) else 0.0 for key in SHOWN]
+            if max(map(abs, found)) < VISIBLE:
+                continue
+            for title, value in zip(SHOWN.values(), found, strict=True):
+                changes[title].append(value)
             labels.append(name)
             used += [row, base]
     if not labels:
@@ -99,7 +123,7 @@ def positions(evidence: Evidence) -> Figure | None:
         }
         rows, basis = [run for _, run in timed], "measured"
     else:
-        row = evidence.outcome("positions")
+        row = evidence.result("positions")
         if not row:
             return None
         columns = [name for name in row["columns"] if name.endswith(" us")]
@@ -110,28 +134,29 @@ def positions(evidence: Evidence) -> Figure | None:
 
 
 def roofline(evidence: Evidence) -> Figure | None:
-    """GB/s of every variant below what reading reaches; without a GPU the bytes of each stage."""
-    row = evidence.outcome("roofline")
+    """Every variant below the roofs of memory and of arithmetic; without a GPU the bytes of each stage."""
+    row = evidence.result("roofline")
     if not row:
         return None
-    if row["basis"] == "measured":
-        lines = [line for line in row["table"] if line["kind"] in ("probe", "variant")]
-        values, unit, caption = [line["GB/s"] for line in lines], "GB/s", "Every variant below the read ceiling"
-    else:
+    if row["basis"] != "measured":
         lines = [line for line in row["table"] if line["kind"] == "stage"]
-        values, unit, caption = (
-            [line["MB"] for line in lines],
-            "MB a token: bytes, not time",
-            "Bytes each stage must read",
-        )
-    labels = [f"{line['kind']}: {line['what']}" for line in lines]
-    draw = partial(charts.bars, labels=labels, groups={unit: values}, marks={}, unit=unit)
-    return _figure("roofline", caption, row, draw, len(lines))
+        sizes = {"MB": [line["MB"] for line in lines]}
+        labels, unit = [line["what"] for line in lines], "MB a token: bytes, not time"
+        draw = partial(charts.bars, labels=labels, groups=sizes, marks={}, unit=unit)
+        return _figure("stage_bytes", "Bytes that each stage must read", row, draw, len(lines))
+    by_kind = {kind: [line for line in row["table"] if line["kind"] == kind] for kind in ("probe", "roof", "variant")}
+    draw = partial(
+        charts.roofline,
+        slopes={line["what"]: line["GB/s"] for line in by_kind["probe"] if line["what"].startswith("read")},
+        flat={line["what"]: line["GFLOP/s"] for line in by_kind["roof"]},
+        points={line["what"]: (line["FLOP/byte"], line["GFLOP/s"]) for line in by_kind["variant"]},
+    )
+    return _figure("roofline", "Every variant below the roofs of memory and of arithmetic", row, draw, 14)
 
 
 def ratios(evidence: Evidence) -> Figure | None:
     """Tokens a second for each ratio of producer and consumer warps, beside the published sweep."""
-    row = evidence.outcome("ratios")
+    row = evidence.result("ratios")
     if not row:
         return None
     average, published = ([line[name] for line in row["table"]] for name in ("average tok/s", "published average"))
@@ -147,7 +172,7 @@ def ratios(evidence: Evidence) -> Figure | None:
 
 def prediction(evidence: Evidence) -> Figure | None:
     """Predicted beside published rates."""
-    row = evidence.outcome("predict")
+    row = evidence.result("predict")
     if not row:
         return None
     lines = [line for line in row["table"] if line["published tok/s"] is not None]

@@ -1,4 +1,4 @@
-// A click on a column's head sorts by it; a second click turns the order around. Figures before texts, blanks last.
+// A click on a column's head sorts by it; a second click reverses the order. Figures before texts, blanks last.
 for (const head of document.querySelectorAll("table.sortable th")) {
   head.querySelector("button").addEventListener("click", () => {
     const row = head.parentElement, body = row.closest("table").tBodies[0];
@@ -17,11 +17,11 @@ for (const head of document.querySelectorAll("table.sortable th")) {
     body.append(...[...body.rows].sort(compare));
   });
 }
-// A link to something inside closed details opens them.
+// A link to something inside closed details opens them. Without a hash there is nothing to open.
 const open = () => {
-  let at = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const target = at;
-  for (; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  if (!location.hash) return;
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
   target?.scrollIntoView();
 };
 addEventListener("hashchange", open);

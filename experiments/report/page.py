@@ -1,15 +1,15 @@
-"""The report as one HTML file: nothing is loaded from anywhere, and every figure links to the record it comes from."""
+"""HTML page of the report: one file that loads nothing; every figure links to the record it comes from."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from experiments.outcome import cell
-from experiments.report import differences, tables
+from experiments.report import answers, differences, overview, variants
 from experiments.report.evidence import Evidence, Record
 from experiments.report.figures import Figure
-from experiments.report.tables import Table
+from experiments.report.table import Table
+from experiments.show.result_table import cell
 
 LINKS = 6  # records that a figure names
 HERE = Path(__file__).resolve().parent
@@ -28,21 +28,23 @@ def page(evidence: Evidence, figures: Sequence[Figure]) -> str:
         '<a href="#differences">Source and SASS</a><a href="#records">Records</a></nav>',
         "" if timed else f'<p class="banner">{NO_TIME}</p>',
         '<h2 id="variants">Variants</h2>',
-        _table(tables.variants(evidence)),
+        _table(overview.everything(evidence)),
         '<h2 id="figures">Figures</h2>',
-        *(map(_figure, figures) if figures else ["<p>No record has anything to draw yet.</p>"]),
+        *(_figure(figure, number == 0) for number, figure in enumerate(figures)),
+        "" if figures else "<p>No record has anything to draw yet.</p>",
         '<h2 id="experiments">Experiments</h2>',
         *(_experiment(name, evidence) for name in evidence.experiments),
         "" if evidence.experiments else "<p>No experiment has a record yet.</p>",
         '<h2 id="differences">Source and SASS of each variant against its parent</h2>',
         *(_variant(name, evidence) for name in evidence.names),
         '<h2 id="records">Records</h2>',
-        _records(evidence),
+        _details("all-records", f"All {len(evidence.records)} records", _records(evidence)),
     ]
     css, script = ((HERE / name).read_text() for name in ("page.css", "page.js"))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
         f"<title>megakernel-lab: report</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(filter(None, sections))
         + f"\n</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
@@ -87,19 +89,26 @@ def _link(record: str | None) -> str:
     return f'<a class="id" href="#{record}">{record[-10:]}</a>' if record else "-"
 
 
-def _figure(figure: Figure) -> str:
+def _details(name: str, summary: str, content: str, is_open: bool = False) -> str:
+    """A section that opens by a click, or by a link to anything in it; `summary` and `content` are HTML."""
+    state = " open" if is_open else ""
+    return f'<details id="{escape(name)}"{state}><summary>{summary}</summary>{content}</details>'
+
+
+def _figure(figure: Figure, is_open: bool) -> str:
     drawing = figure.svg[figure.svg.index("<svg") :]
     drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{escape(figure.caption)}"', 1)
     more = len(figure.records) - LINKS
     origin = ", ".join(map(_link, figure.records[:LINKS])) + (f" and {more} more" if more > 0 else "")
-    caption = f"{escape(figure.caption)} ({figure.basis}). From {origin}."
-    return f'<figure><div class="plot">{drawing}</div><figcaption>{caption}</figcaption></figure>'
+    summary = f'{escape(figure.caption)} <span class="soft">{figure.basis}</span>'
+    content = f'<figure><div class="plot">{drawing}</div><figcaption>From {origin}.</figcaption></figure>'
+    return _details(f"figure-{figure.name}", summary, content, is_open)
 
 
 def _experiment(name: str, evidence: Evidence) -> str:
-    row = evidence.outcome(name)
-    question = escape(row.get("question", ""))
-    return f"<h3>{escape(name)}</h3><p>{question}</p>{_table(tables.experiment(name, evidence))}"
+    row = evidence.result(name) or {}
+    summary = f'{escape(name)} <span class="soft">{escape(row.get("question", ""))}</span>'
+    return _details(f"experiment-{name}", summary, _table(answers.experiment(name, evidence)))
 
 
 def _variant(name: str, evidence: Evidence) -> str:
@@ -110,17 +119,17 @@ def _variant(name: str, evidence: Evidence) -> str:
     told = [f"<p><b>Idea</b> {escape(entry.idea)}</p>"]
     if hypothesis := getattr(entry, "hypothesis", ""):
         told.append(f"<p><b>Hypothesis</b> {escape(hypothesis)}</p>")
-    effect = _table(tables.against_parent(name, evidence))
+    effect = _table(variants.against_parent(name, evidence))
     parts = [f'<div class="pair"><div>{"".join(told)}{effect}</div>']
-    parts.append(f"<div>{_source(row, evidence) if row else ''}</div></div>")
-    if row and base and stack != parent and (found := differences.sass(row, base, tables.ARCH)):
+    parts.append(f"<div>{_source(row, parent, evidence) if row else ''}</div></div>")
+    if row and base and stack != parent and (found := differences.sass(row, base, variants.ARCH)):
         parts.append(f"<details><summary>SASS against {escape(against)}</summary>{_table(found)}</details>")
     summary = f'{escape(name)} <span class="soft">against {escape(against)}</span>' if stack else escape(name)
-    return f'<details id="variant-{escape(name)}"><summary>{summary}</summary>{"".join(parts)}</details>'
+    return _details(f"variant-{name}", summary, "".join(parts))
 
 
-def _source(row: Record, evidence: Evidence) -> str:
-    found = differences.source(row, evidence.catalog)
+def _source(row: Record, parent: Sequence[str], evidence: Evidence) -> str:
+    found = differences.source(row, parent, evidence.catalog)
     changed = "" if found.current else '<p class="soft">The source has changed since this record was made.</p>'
     if not found.lines:
         return "<p>The baseline is what everything else is compared with.</p>"
@@ -147,10 +156,9 @@ def _records(evidence: Evidence) -> str:
 def _origin(row: Mapping[str, Any]) -> list[str]:
     """Where one record comes from, as cells of HTML."""
     origin = row["provenance"]
-    git, device, model = origin.get("git") or {}, row.get("device") or {}, row.get("model") or {}
+    device, model = row.get("device") or {}, row.get("model") or {}
     device = device if isinstance(device, dict) else {"device": device}
     gpu = (origin.get("gpu") or {}).get("name")
-    commit = f"{(git.get('commit') or 'unknown')[:12]}{'+' if git.get('dirty') else ''}"
     texts = [
         row["kind"],
         row.get("variant", "-"),
@@ -159,7 +167,7 @@ def _origin(row: Mapping[str, Any]) -> list[str]:
         device.get("compiler", "-"),
         model.get("name", "-") if isinstance(model, dict) else model,
         (row.get("source_sha") or "-")[:12],
-        commit,
+        overview.commit(row),
     ]
     command = f"<code>{escape(origin.get('command') or '-')}</code>"
     return [

@@ -1,28 +1,28 @@
-"""The lab under what happens to it, for longer than a test may take: `python -m experiments.soak --help`."""
+"""Soak test of the lab's robustness, too long for a unit test: `python -m experiments.soak --help`."""
 
-import random
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from common.cli import launch
-from common.config import SEEDS
-from common.records import Store
-from common.section import Section
-from experiments.outcome import COUNTED, Outcome, keep, show
-from experiments.progress import progress
+from common.config.cli import run_task
+from common.config.resolve import seed_of
+from common.config.section import Section
+from common.record.store import Store
+from experiments.show.closing import closing
+from experiments.show.progress import progress
+from experiments.show.result_table import COUNTED, ResultTable, record_result, show_result
 from experiments.soak.kills import Killed, kills
 
-QUESTION = "what the lab promises when things go wrong, tried on the host device"
+QUESTION = "whether the lab keeps its guarantees under kills and bad input, on the host device"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What conf/soak.yaml explains."""
+class Request:
+    """The keys of conf/soak.yaml, which explains them."""
 
     kills: int
     validations: int
@@ -31,39 +31,41 @@ class Asked:
     results: Path
 
 
-def request(cfg: DictConfig) -> Asked:
-    """Raises LabError for a bad value, or a store that cannot be written."""
-    section = Section(OmegaConf.to_container(cfg, resolve=True))
+def request(cfg: DictConfig) -> Request:
+    """The request of a configuration. Raises LabError for a bad value, or a store that cannot be written."""
+    section = Section.from_config(cfg)
     section.only({"kills", "validations", "inputs", "seed", "results", "debug"})
     amounts = (section.whole(name, low=1) for name in ("kills", "validations", "inputs"))
-    seed = section.whole("seed", 0, SEEDS - 1) if section.given("seed") else random.SystemRandom().randrange(SEEDS)
-    asked = Asked(*amounts, seed, Path(section.text("results")))
-    Store(asked.results).check()
-    return asked
+    wanted = Request(*amounts, seed_of(section), section.location("results"))
+    Store(wanted.results).check()
+    return wanted
 
 
-def soak(asked: Asked) -> int:
-    """Try every promise, keep what came of it as a record and print it; 0 when nothing went wrong, else 1."""
+def soak(wanted: Request) -> int:
+    """Run all checks, append the result to the store and print it. Returns 0 when no check failed, else 1."""
     from experiments.soak.alarms import false_alarms
-    from experiments.soak.malformed import faults
+    from experiments.soak.hostile.trials import hostile
 
     with tempfile.TemporaryDirectory() as name, progress(3) as bar:
         folder = Path(name)
-        bar.note(f"seed {asked.seed}")
-        bar.begin(f"{asked.kills} kills")
-        killed = kills(asked.kills, folder, asked.seed)
-        bar.begin(f"{asked.validations} validations of sound variants")
-        alarms = false_alarms(asked.validations, folder, asked.seed)
-        bar.begin(f"{asked.inputs} malformed inputs")
-        accepted = faults(asked.inputs, folder / "malformed", asked.seed)
-    found = outcome(killed, asked.validations, alarms, asked.inputs, accepted)
-    keep(found, Store(asked.results), {"seed": asked.seed})
-    show(found)
+        bar.note(f"seed {wanted.seed}")
+        bar.begin(f"{wanted.kills} kills")
+        killed = kills(wanted.kills, folder, wanted.seed)
+        bar.begin(f"{wanted.validations} validations of correct variants")
+        alarms = false_alarms(wanted.validations, folder, wanted.seed)
+        bar.begin(f"{wanted.inputs} hostile inputs")
+        accepted = hostile(wanted.inputs, folder / "hostile", wanted.seed)
+    found = result(killed, wanted.validations, alarms, wanted.inputs, accepted)
+    kept = record_result(found, Store(wanted.results), {"seed": wanted.seed})
+    show_result(found)
+    print(closing([kept], wanted.results))
     return int(any(found.table["went wrong"]))
 
 
-def outcome(killed: Killed, validations: int, alarms: Sequence[str], inputs: int, accepted: Sequence[str]) -> Outcome:
-    """A row for each promise; what broke it is in the notes, one line each."""
+def result(
+    killed: Killed, validations: int, alarms: Sequence[str], inputs: int, accepted: Sequence[str]
+) -> ResultTable:
+    """A row for each guarantee; the notes have one line for each violation."""
     import pandas as pd
 
     kills_, sweeps = f"{killed.parents + killed.children} kills", f"{killed.sweeps} sweeps"
@@ -71,29 +73,33 @@ def outcome(killed: Killed, validations: int, alarms: Sequence[str], inputs: int
         ("a finished record is lost by a kill", kills_, killed.lost),
         ("a line of the store is torn", kills_, killed.torn),
         ("a stack has two finished records", sweeps, killed.twice),
-        ("a resumed sweep has a row that an undisturbed one has otherwise", sweeps, len(killed.different)),
-        ("a sound variant raises an alarm", f"{validations} validations", len(alarms)),
-        ("a malformed input is not refused in one line, or leaves something behind", f"{inputs} inputs", len(accepted)),
+        ("a resumed sweep differs from an uninterrupted one in a row", sweeps, len(killed.different)),
+        ("a correct variant does not pass", f"{validations} validations", len(alarms)),
+        (
+            "a hostile input is accepted in silence, or not refused in one line, or leaves a file",
+            f"{inputs} inputs",
+            len(accepted),
+        ),
     ]
     table = pd.DataFrame(rows, columns=["what must not happen", "tried", "went wrong"])
     notes = [
         f"Killed at random instants: the sweep {killed.parents} times, one of its workers {killed.children} times."
     ]
     notes += [f"went wrong: {line}" for line in (*killed.different, *alarms, *accepted)]
-    return Outcome("soak", QUESTION, table, COUNTED, notes)
+    return ResultTable("soak", QUESTION, table, COUNTED, notes)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    asked: list[Asked] = []
+    requests: list[Request] = []
 
     def read(cfg: DictConfig) -> int:
-        asked.append(request(cfg))
+        requests.append(request(cfg))
         return 0
 
-    # The malformed inputs go through Hydra, too, and it cannot run inside of itself.
-    code = launch(read, "soak", sys.argv[1:] if argv is None else argv)
-    return code or max(map(soak, asked), default=0)
+    # `soak` runs after Hydra has ended: the hostile inputs start Hydra again, and it cannot be nested.
+    code = run_task(read, "soak", sys.argv[1:] if argv is None else argv)
+    return code or max(map(soak, requests), default=0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SIGKILL at random instants: a sweep or a worker of it dies, is resumed, and must end as if nothing had happened."""
+"""SIGKILL at random instants: a killed sweep is resumed, and must end with the records of an uninterrupted one."""
 
 import os
 import random
@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.catalog import ROOT
-from common.records import Store
+from common import ROOT
+from common.record.store import Store
 
-SAME = ("key", "status", "counts", "source_sha", "knobs")  # of a row, whenever and however often it was interrupted
+SAME = ("key", "status", "counts", "source_sha", "knobs")  # fields that an interruption must not change
 
 
 @dataclass
 class Killed:
-    """What became of sweeps that were killed: all counts but the first three should be 0."""
+    """Counts over all killed sweeps. All but the first three must stay 0 or empty."""
 
-    parents: int = 0
-    children: int = 0
-    sweeps: int = 0  # that came to their end, in pieces
-    lost: int = 0  # finished records that were there before a kill and not after
-    torn: int = 0  # lines that are no record
-    twice: int = 0  # stacks with two finished records
-    different: list[str] = field(default_factory=list)  # rows that an undisturbed sweep has otherwise
+    parents: int = 0  # kills of the sweep's own process
+    children: int = 0  # kills of one of its workers
+    sweeps: int = 0  # that ended after some kills
+    lost: int = 0  # finished records that were in the store before a kill and not after it
+    torn: int = 0  # stores with a line that is no record
+    twice: int = 0  # second finished records of one stack
+    different: list[str] = field(default_factory=list)  # variants whose row differs from that of an uninterrupted sweep
 
 
 def sweep(folder: Path, results: Path, *argv: str) -> list[str]:
@@ -38,12 +38,12 @@ def sweep(folder: Path, results: Path, *argv: str) -> list[str]:
 def kills(count: int, folder: Path, seed: int, root: Path = ROOT, longest: float = 12.0) -> Killed:
     """SIGKILL a sweep `count` times at random instants, the parent or one of its workers, and resume it each time.
 
-    longest: seconds after which a sweep is killed at the latest. One that has come to its end is compared with one that
-    nobody disturbed, and the next begins.
+    longest: largest time in seconds from the start of a sweep to its kill. A sweep that ends is compared with an
+    uninterrupted one, and the next sweep starts.
     """
     rng, found, number = random.Random(seed), Killed(), 0
     argv = [f"seed={rng.randrange(2**31)}"]
-    undisturbed = _finish(folder, folder / "undisturbed.jsonl", argv, root)
+    uninterrupted = _finish(folder, folder / "uninterrupted.jsonl", argv, root)
     while found.parents + found.children < count:
         store = Store(folder / f"killed {number}.jsonl")
         number += 1
@@ -56,14 +56,14 @@ def kills(count: int, folder: Path, seed: int, root: Path = ROOT, longest: float
         rows = _finish(folder, store.path, argv, root)
         found.sweeps += 1
         found.torn += store.path.with_name(store.path.name + ".corrupt").exists()
-        finished = [row["key"] for row in store.rows() if row["status"] != "INTERRUPTED"]
+        finished = [row["key"] for row in store.records() if row["status"] != "INTERRUPTED"]
         found.twice += len(finished) - len(set(finished))
-        found.different += [name for name in undisturbed if rows.get(name) != undisturbed[name]]
+        found.different += [name for name in uninterrupted if rows.get(name) != uninterrupted[name]]
     return found
 
 
 def _kill_once(command: Sequence[str], rng: random.Random, found: Killed, root: Path, longest: float) -> bool:
-    """Start the sweep and kill somebody; True when it came to its end before that, or nothing was left to kill."""
+    """Start the sweep, then kill it or one of its workers. True when the sweep ended before that."""
     process = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     child = rng.random() < 0.5
     try:
@@ -74,7 +74,7 @@ def _kill_once(command: Sequence[str], rng: random.Random, found: Killed, root: 
     if workers:
         os.kill(rng.choice(workers), signal.SIGKILL)
         found.children += 1
-        process.wait()  # the others go on, and it ends by itself
+        process.wait()  # the sweep continues with its other workers until it ends
     else:
         process.kill()
         process.wait()
@@ -83,17 +83,17 @@ def _kill_once(command: Sequence[str], rng: random.Random, found: Killed, root: 
 
 
 def _finish(folder: Path, results: Path, argv: Sequence[str], root: Path) -> dict[str, dict[str, Any]]:
-    """Resume until nothing is left; what each stack's last row says."""
+    """Resume the sweep to its end. Returns the fields SAME of each stack's last row."""
     subprocess.run(sweep(folder, results, *argv), cwd=root, check=True, capture_output=True)
-    return {row["variant"]: {name: row[name] for name in SAME} for row in Store(results).rows()}
+    return {row["variant"]: {name: row[name] for name in SAME} for row in Store(results).records()}
 
 
 def _ids(store: Store) -> set[str]:
-    return {row["id"] for row in store.rows()}
+    return {row["id"] for row in store.records()}
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that `pid` has started itself."""
+    """The direct child processes of `pid`."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

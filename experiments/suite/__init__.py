@@ -1,15 +1,17 @@
-"""Experiments: each module here is one, and answers its question in `ask(inquiry)`; conf/experiment/ has their yaml."""
+"""Experiments, one in each module: `ask(experiment)` answers its question; conf/experiment/ has the yaml of each."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from common.config import RunConfig
-from common.suggest import unknown
-from experiments.inquiry import Inquiry
-from experiments.outcome import Outcome, keep, tell
-from experiments.progress import progress
+from common.config.run_config import RunConfig
+from common.errors import LabError
+from common.errors.suggest import unknown
+from experiments.experiment import Experiment
+from experiments.show.closing import closing
+from experiments.show.progress import progress
+from experiments.show.result_table import ResultTable, print_result, record_result
 
 
 def names() -> list[str]:
@@ -17,22 +19,25 @@ def names() -> list[str]:
     return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
 
 
-def find(task: str) -> Callable[[Inquiry], Outcome]:
-    """The `ask` of one experiment. Raises LabError for a name that is none."""
+def find(task: str) -> Callable[[Experiment], ResultTable]:
+    """The `ask` of one experiment. Raises LabError for an unknown name."""
     if task not in names():
         raise unknown("task", task, ["run", *names()])
     return import_module(f"experiments.suite.{task}").ask
 
 
 def answer(config: RunConfig) -> int:
-    """Ask what `config.task` says, keep the outcome as a record and print it; returns the exit code 0."""
+    """Run the experiment `config.task`, append its result to the store and print it; returns the exit code 0."""
     ask = find(config.task)
     with progress(1) as bar:
-        inquiry = Inquiry(config, bar)
-        inquiry.store.check()
+        experiment = Experiment(config, bar)
+        experiment.store.check()
         bar.begin(f"experiment {config.task}, seed {config.seed}")
-        outcome = ask(inquiry)
-    outcome = replace(outcome, notes=(*outcome.notes, *inquiry.left_out))
+        result = ask(experiment)
+    if result.table.empty:
+        cause = "; ".join(experiment.left_out) or "its options leave nothing to compare"
+        raise LabError(f"experiment={config.task} has no row: {cause}", f"see conf/experiment/{config.task}.yaml")
+    result = replace(result, notes=(*result.notes, *experiment.left_out))
     about = {
         "model": config.model,
         "weights": Path(config.weights).name,
@@ -41,6 +46,8 @@ def answer(config: RunConfig) -> int:
         "threads": config.threads,
         "options": config.options.values,
     }
-    keep(outcome, inquiry.store, about)
-    tell(outcome, config.json)
+    kept = record_result(result, experiment.store, about)
+    print_result(result, config.json)
+    if not config.json:
+        print(closing([kept], config.results))
     return 0

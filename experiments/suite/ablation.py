@@ -1,83 +1,92 @@
-"""What each variant brings against its parent, and what the best stack loses without each of its own."""
+"""Ablation: each variant against its parent, and the best stack without each of its variants."""
 
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from common.catalog import read_catalog
 from common.errors import LabError
-from common.stack import Stack, title
-from experiments.inquiry import TIME, Inquiry
-from experiments.outcome import MEASURED, PREDICTED, Outcome
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import Stack, title
+from experiments.experiment import TIME, Experiment
 from experiments.prediction.model import grid_barriers
+from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.show.row import NOT_MODELLED
 
-QUESTION = "what each variant brings against its parent, and what the best stack loses without it"
+QUESTION = "how much each variant changes the time against its parent, and the best stack without each of its variants"
 NOTES = (
     "effect is the change of a step's time against the parent: negative is faster.",
-    "In the rows `A - b` the stack is A and its parent is A without b, so the effect is what b brings when all the "
-    "others are there.",
+    "In the rows `A - b` the stack is A and its parent is A without b, so the effect is that of b beside all the "
+    "others.",
+)
+BLIND = (
+    f"{NOT_MODELLED}: no term of the model differs between the variant and its parent at this position. The model "
+    "makes no statement about this variant; it does not predict 0."
 )
 
 
-def ask(inquiry: Inquiry) -> Outcome:
+def ask(experiment: Experiment) -> ResultTable:
     """Measured on a GPU; elsewhere predicted for the GPU that the options name."""
-    position = inquiry.options.whole("position", low=0)
-    stacks = [*each(inquiry), *leave_one_out(inquiry, inquiry.stack(inquiry.options.text("best")))]
-    rows = measured(inquiry, stacks, position) if inquiry.on_gpu else predicted(inquiry, stacks, position)
-    basis, missing = (MEASURED, None) if inquiry.on_gpu else (PREDICTED, TIME)
-    return Outcome("ablation", QUESTION, pd.DataFrame(rows), basis, NOTES, missing)
+    position = experiment.options.whole("position", low=0)
+    stacks = [*each(experiment), *leave_one_out(experiment, experiment.stack(experiment.options.text("best")))]
+    rows = measured(experiment, stacks, position) if experiment.on_gpu else predicted(experiment, stacks, position)
+    basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
+    notes = NOTES if experiment.on_gpu else (*NOTES, BLIND)
+    return ResultTable("ablation", QUESTION, pd.DataFrame(rows), basis, notes, missing)
 
 
-def each(inquiry: Inquiry) -> list[Stack]:
-    """The variants and named stacks of `options.variants`, else all there are."""
+def each(experiment: Experiment) -> list[Stack]:
+    """The variants and named stacks of `options.variants`, else all."""
     catalog = read_catalog()
     known = [*catalog.variants, *catalog.stacks]
-    return [inquiry.stack(name) for name in (inquiry.options.texts("variants") or known)]
+    return [experiment.stack(name) for name in (experiment.options.texts("variants") or known)]
 
 
-def leave_one_out(inquiry: Inquiry, best: Stack) -> list[Stack]:
+def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
     """`best` once for each of its variants, with `best` without that variant as the parent, where that is legal."""
     stacks = []
     for name in best.variants:
         rest = tuple(other for other in best.variants if other != name)
         try:
-            stacks.append(replace(inquiry.composed(best.variants, rest, best), name=f"{best.name} - {name}"))
+            stacks.append(replace(experiment.composed(best.variants, rest, best), name=f"{best.name} - {name}"))
         except LabError:  # another variant of the stack needs it
             continue
     return stacks
 
 
-def predicted(inquiry: Inquiry, stacks: list[Stack], position: int) -> list[dict[str, Any]]:
+def predicted(experiment: Experiment, stacks: list[Stack], position: int) -> list[dict[str, Any]]:
     """Counts and the predicted effect of each stack."""
-    gpu = inquiry.gpu(inquiry.options.text("gpu"))
+    gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
     rows = []
     for stack in stacks:
         counted = {}
         for which, variants in (("own", stack.variants), ("parent", stack.parent)):
-            source = inquiry.source(variants, stack.knobs)
-            counts = inquiry.counts(source, gpu)
-            time = inquiry.predict(variants, stack.knobs, gpu, position)
-            counted[which] = (grid_barriers(source, counts, position), counts.total("prefetched"), time.seconds)
+            source = experiment.predictor.source(variants, stack.knobs)
+            counts = experiment.predictor.counts(source, gpu)
+            time = experiment.predictor.predict(variants, stack.knobs, gpu, position)
+            counted[which] = (grid_barriers(source, counts, position), counts.total("prefetched"), time)
         (barriers, prefetched, own), (_, _, parent) = counted["own"], counted["parent"]
+        effect = own.against(parent)
+        blind = effect is None and stack.variants != stack.parent
         rows.append(
             {
                 "variant": stack.name,
                 "parent": title(stack.parent),
                 "grid barriers": barriers,
                 "prefetched MB": prefetched / 1e6,
-                f"predicted us, {gpu.name}": 1e6 * own,
-                "predicted effect %": 100 * (own / parent - 1) if stack.variants != stack.parent else None,
+                f"predicted us, {gpu.name}": 1e6 * own.seconds,
+                "predicted effect %": None if effect is None else 100 * effect,
+                "model": NOT_MODELLED if blind else "",
                 "published": _published(stack),
             }
         )
     return rows
 
 
-def measured(inquiry: Inquiry, stacks: list[Stack], position: int) -> list[dict[str, Any]]:
+def measured(experiment: Experiment, stacks: list[Stack], position: int) -> list[dict[str, Any]]:
     """Time of each stack, and its effect with interval and verdict."""
     rows = []
-    for stack, record in zip(stacks, inquiry.measure(stacks), strict=True):
+    for stack, record in zip(stacks, experiment.measure(stacks), strict=True):
         timed = next((found for found in record["latencies"] if found["position"] == position), None)
         if timed is None:
             continue

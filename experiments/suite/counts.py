@@ -1,44 +1,38 @@
-"""What one decode step does, exactly: barriers, bytes by the width of their load, prefetches; the same on any machine.
+"""Exact counts of one decode step: barriers, bytes by the width of the load, prefetches; the same on every machine.
 
-Its records are what predictions stand on; those of Qwen3-0.6B are committed.
+Predictions are made from its records; those of Qwen3-0.6B are committed.
 """
 
 import pandas as pd
 
-from common.catalog import read_catalog
-from experiments.inquiry import GRID, Inquiry
-from experiments.outcome import COUNTED, Outcome
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import Stack
+from experiments.experiment import Experiment
 from experiments.prediction import gpus
+from experiments.prediction.predictor import GRID
+from experiments.show.result_table import COUNTED, ResultTable
 
 
-def ask(inquiry: Inquiry) -> Outcome:
-    """A row for every variant and named stack; those that prefetch are counted on the grid of every GPU."""
+def ask(experiment: Experiment) -> ResultTable:
+    """A row for each stack; those that prefetch are counted on the grid of every GPU, and parents on one."""
     rows = []
-    catalog = read_catalog()
-    for name in inquiry.options.texts("variants") or (*catalog.variants, *catalog.stacks):
-        stack = inquiry.stack(name)
-        source = inquiry.source(stack.variants, stack.knobs)
-        counts = inquiry.ledger.count(source, GRID * source.blocks_per_sm)
+    for stack in _chosen(experiment):
+        parent = experiment.predictor.source(stack.parent, stack.knobs)
+        experiment.predictor.known_counts.count(parent, GRID * parent.blocks_per_sm)
+        source = experiment.predictor.source(stack.variants, stack.knobs)
+        counts = experiment.predictor.known_counts.count(source, GRID * source.blocks_per_sm)
         for gpu in gpus.names():
-            inquiry.counts(source, inquiry.gpu(gpu))
-        weights = counts.bytes_by_width("weights")
-        rows.append(
-            {
-                "variant": name,
-                "grid barriers": counts.total("grid_barriers"),
-                "block barriers": counts.total("block_barriers"),
-                "weights MB, 64-bit loads": weights.get(64, 0) / 1e6,
-                "weights MB, 128-bit loads": weights.get(128, 0) / 1e6,
-                "copied async MB": counts.total("copied_async") / 1e6,
-                "KV MB": counts.loaded("kv") / 1e6,
-                "activations MB": counts.loaded("activations") / 1e6,
-                "prefetched MB": counts.total("prefetched") / 1e6,
-                "shuffles": counts.total("shuffles"),
-                "atomics": counts.total("atomics"),
-            }
-        )
-    question = f"what one step of {inquiry.model.name} does at position 1 on a grid of {GRID} blocks"
-    note = (
-        "Activations are loaded by every row of a matrix again, out of L1 or L2; weights and KV cache come from memory."
-    )
-    return Outcome("counts", question, pd.DataFrame(rows), COUNTED, [note])
+            experiment.predictor.counts(source, experiment.predictor.gpu(gpu))
+        rows.append({"variant": stack.name} | counts.columns())
+    question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
+    note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
+    return ResultTable("counts", question, pd.DataFrame(rows), COUNTED, [note])
+
+
+def _chosen(experiment: Experiment) -> list[Stack]:
+    """Those of `options.variants`, else those of the run with their knobs; where that is every variant, all names."""
+    catalog, stacks = read_catalog(), list(experiment.config.stacks)
+    if names := experiment.options.texts("variants"):
+        return [experiment.stack(name) for name in names]
+    whole = {stack.name for stack in stacks} >= set(catalog.variants)
+    return [*stacks, *map(experiment.stack, catalog.stacks if whole else ())]

@@ -1,4 +1,4 @@
-"""What a token costs in joules: power while a stack decodes, and while nothing does."""
+"""Energy of a token: the power of the board while a stack decodes, and while the GPU is idle."""
 
 import time
 from collections.abc import Sequence
@@ -9,38 +9,45 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from common.devices.nvml import Gpu
 from common.errors import LabError
-from common.gpu import Gpu
-from experiments.inquiry import Inquiry
-from experiments.outcome import MEASURED, PREDICTED, Outcome
+from experiments.experiment import Experiment
+from experiments.prediction.published import FIGURES
+from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
 from experiments.suite.quality import open_stack
 
-QUESTION = "what a token costs in joules"
+QUESTION = "how many joules a token takes"
 PERIOD = 0.02  # seconds between two readings; drivers refresh theirs every 20 to 100 ms
 SETTLE = 0.5  # seconds that the driver's average of power takes to follow
 NOTES = ("Power is the board's, as NVML reports it; idle power is not taken off.",)
+SCALE = (
+    "The datasheet's power limit of {gpu.name} is {gpu.power_w:g} W. Multiplied by the predicted time it gives an "
+    "order of magnitude and no bound: the predicted time may be too short, and a board that decodes rarely reaches its "
+    "limit. The limit of the board that a rate was published for, divided by that rate, is an upper bound for the "
+    "published kernel, provided that the board stays below its limit on average."
+)
 
 
-def ask(inquiry: Inquiry) -> Outcome:
-    """A row for each stack of the run. Without a GPU: at most, the board's limit times the predicted time."""
-    seconds = inquiry.options.number("seconds")
-    if not inquiry.on_gpu:
-        return _bound(inquiry)
+def ask(experiment: Experiment) -> ResultTable:
+    """A row for each stack of the run. Without a GPU: a scale, the board's limit times the predicted time."""
+    seconds = experiment.options.number("seconds")
+    if not experiment.on_gpu:
+        return _scale(experiment)
     gpu = Gpu.current()
     if gpu is None or gpu.reading()["power_w"] is None:
         raise LabError(
             "NVML reports no power of this GPU", "install nvidia-ml-py, and a driver that lets it read power"
         )
-    records = inquiry.measure(inquiry.config.stacks)  # nothing that is wrong gets a figure
-    sound = [stack for stack, record in zip(inquiry.config.stacks, records, strict=True) if record["latencies"]]
+    records = experiment.measure(experiment.config.stacks)  # a wrong kernel gets no figure
+    sound = [stack for stack, record in zip(experiment.config.stacks, records, strict=True) if record["latencies"]]
     time.sleep(SETTLE)
     idle = [power for _, power in _sample(gpu, lambda: time.sleep(seconds))]
     rows = [{"variant": "idle", "average W": float(np.mean(idle)), "peak W": max(idle)}]
     for stack in sound:
-        inquiry.show.begin(f"energy of {stack.name}")
-        with closing(open_stack(inquiry, stack)) as session:
-            rows.append({"variant": stack.name, **_decode(inquiry, session, gpu, seconds)})
-    return Outcome("energy", QUESTION, pd.DataFrame(rows), MEASURED, NOTES)
+        experiment.show.begin(f"energy of {stack.name}")
+        with closing(open_stack(experiment, stack)) as session:
+            rows.append({"variant": stack.name, **_decode(experiment, session, gpu, seconds)})
+    return ResultTable("energy", QUESTION, pd.DataFrame(rows), MEASURED, NOTES)
 
 
 def joules(samples: Sequence[tuple[float, float]]) -> float:
@@ -49,9 +56,9 @@ def joules(samples: Sequence[tuple[float, float]]) -> float:
     return float(np.trapezoid(power, at))
 
 
-def _decode(inquiry: Inquiry, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
+def _decode(experiment: Experiment, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
     """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile."""
-    steps, done = inquiry.model.positions // 2, 0
+    steps, done = experiment.model.positions // 2, 0
     session.reset([0], position=0)
 
     def run() -> None:
@@ -94,15 +101,27 @@ def _sample(gpu: Gpu, work: Any) -> list[tuple[float, float]]:
     return samples
 
 
-def _bound(inquiry: Inquiry) -> Outcome:
-    gpu = inquiry.gpu(inquiry.options.text("gpu"))
+def _scale(experiment: Experiment) -> ResultTable:
+    gpu, position = (
+        experiment.predictor.gpu(experiment.options.text("gpu")),
+        experiment.options.whole("position", low=0),
+    )
+    most = {
+        (each.gpu, each.stack, each.position): each.source.power_w / each.rate
+        for each in FIGURES
+        if each.source.power_w
+    }
     rows = []
-    for stack in inquiry.config.stacks:
-        time_ = inquiry.predict(stack.variants, stack.knobs, gpu, inquiry.options.whole("position", low=0))
+    for stack in experiment.config.stacks:
+        time_ = experiment.predictor.predict(stack.variants, stack.knobs, gpu, position)
         rows.append(
-            {"variant": stack.name, "predicted us": 1e6 * time_.seconds, "J/token": time_.seconds * gpu.power_w}
+            {
+                "variant": stack.name,
+                "predicted us": 1e6 * time_.seconds,
+                "J/token at the predicted time and the power limit": time_.seconds * gpu.power_w,
+                "J/token at most, by the published rate": most.get((gpu.key, stack.name, position)),
+            }
         )
-    note = f"Predicted time times the limit of {gpu.name}, {gpu.power_w:g} W."
-    return Outcome(
-        "energy", QUESTION, pd.DataFrame(rows), PREDICTED, [note], "power; decoding seldom reaches the limit"
+    return ResultTable(
+        "energy", QUESTION, pd.DataFrame(rows), PREDICTED, [SCALE.format(gpu=gpu)], "power, and so joules a token"
     )

@@ -1,46 +1,61 @@
-"""Who brought what: every legal subset of a list of variants, main effects, interactions in pairs, Shapley shares."""
+"""Factorial experiment: all legal subsets of some variants, main effects, interactions of pairs, Shapley shares."""
 
 from itertools import combinations
 from typing import Any
 
 import pandas as pd
 
-from common.catalog import read_catalog
 from common.errors import LabError
-from common.stack import Stack, check_stack
-from experiments.contributions import Times, interaction, main_effect, shapley, subsets
-from experiments.inquiry import TIME, Inquiry, microseconds
-from experiments.outcome import MEASURED, PREDICTED, Outcome
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import Stack, check_stack
+from experiments.experiment import TIME, Experiment, microseconds
+from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.show.row import NOT_MODELLED
+from experiments.timing.effects import Times, interaction, main_effect, shapley, subsets
 
 MOST = 7  # variants: 128 subsets, 5,040 orders
 NOTES = (
     "A row of kind `subset` is a stack; `effect` is the mean change when a variant is added, over all subsets "
-    "without it; `pair` is how much more (or, above 0, less) two save together than each for itself; `share` is the "
-    "variant's Shapley value: what it takes off the time, averaged over all legal orders of adding them. Shares sum "
-    "to the total.",
+    "without it; `pair` is the interaction: below 0 two variants save more together than the sum of each alone, "
+    "above 0 less; `share` is the variant's Shapley value: the time it saves, averaged over all legal orders of adding "
+    "the variants. Shares sum to the total.",
 )
 
 
-def ask(inquiry: Inquiry) -> Outcome:
+def ask(experiment: Experiment) -> ResultTable:
     """Rows of four kinds: subset, effect, pair, share; times in microseconds a token."""
-    names, position = inquiry.options.texts("variants"), inquiry.options.whole("position", low=0)
+    names, position = experiment.options.texts("variants"), experiment.options.whole("position", low=0)
     _check(names)
-    stacks = legal(inquiry, names)
-    if inquiry.on_gpu:
-        found = [microseconds(record, position) for record in inquiry.measure(stacks)]
-        if inquiry.left_out:
-            raise LabError(f"not every subset has a time: {inquiry.left_out[0]}", "mend it, or leave the variant out")
+    stacks = legal(experiment, names)
+    if experiment.on_gpu:
+        found = [microseconds(record, position) for record in experiment.measure(stacks)]
+        if experiment.left_out:
+            raise LabError(
+                f"not every subset has a time: {experiment.left_out[0]}", "correct it, or leave the variant out"
+            )
     else:
-        gpu = inquiry.gpu(inquiry.options.text("gpu"))
-        found = [1e6 * inquiry.predict(one.variants, one.knobs, gpu, position).seconds for one in stacks]
+        gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
+        found = [1e6 * experiment.predictor.predict(one.variants, one.knobs, gpu, position).seconds for one in stacks]
     times = {frozenset(stack.variants): time for stack, time in zip(stacks, found, strict=True)}
-    question = f"which of {', '.join(names)} brings how much, alone and together"
-    basis, missing = (MEASURED, None) if inquiry.on_gpu else (PREDICTED, TIME)
-    notes = NOTES if inquiry.on_gpu else (*NOTES, f"Predicted for {gpu.name} at position {position}.")
-    return Outcome("factorial", question, pd.DataFrame(analysis(names, times)), basis, notes, missing, keys=2)
+    question = f"how much {', '.join(names)} save, alone and together"
+    basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
+    notes, table = list(NOTES), analysis(names, times)
+    if not experiment.on_gpu:
+        notes.append(f"Predicted for {gpu.name} at position {position}.")
+        blind = [name for name in names if unseen(name, times)]
+        notes += [f"{name}: {NOT_MODELLED} at this position." for name in blind]
+        for row in table:
+            if row["kind"] != "subset" and set(row["variants"].split(" x ")) & set(blind):
+                row |= {"us": None, "share %": None}
+    return ResultTable("factorial", question, pd.DataFrame(table), basis, notes, missing, keys=2)
 
 
-def legal(inquiry: Inquiry, names: tuple[str, ...]) -> list[Stack]:
+def unseen(name: str, times: Times) -> bool:
+    """Whether adding `name` changes the time of no subset: the model has no term for the variant."""
+    return all(times[have | {name}] == time for have, time in times.items() if have | {name} in times)
+
+
+def legal(experiment: Experiment, names: tuple[str, ...]) -> list[Stack]:
     """The stacks of all legal subsets, against the baseline."""
     stacks = []
     for subset in subsets(names):
@@ -48,7 +63,7 @@ def legal(inquiry: Inquiry, names: tuple[str, ...]) -> list[Stack]:
             check_stack(subset, read_catalog())
         except LabError:
             continue
-        stacks.append(inquiry.composed(subset, ()))
+        stacks.append(experiment.composed(subset, ()))
     return stacks
 
 

@@ -1,4 +1,4 @@
-"""Does it matter where kernels round: each variant's next-token distributions against transformers in float32."""
+"""Quality of the variants: divergence of their next-token distributions from transformers in float32."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -8,47 +8,47 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from common.catalog import read_catalog
-from common.config import check_ids
-from common.devices import Session
+from common.config.resolve import check_ids
+from common.devices.protocol import Session
 from common.errors import LabError
-from common.stack import Stack
-from experiments.inquiry import Inquiry
-from experiments.outcome import COUNTED, MEASURED, Outcome
-from experiments.rivals.transformers_model import qwen3
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import Stack
+from experiments.engines.transformers_model import qwen3
+from experiments.experiment import Experiment
+from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32"
 NOTES = (
     "Mean over the positions of one text, every token given. KL in nats, of the variant from transformers; "
-    "agreement: same most likely token; perplexity of the text itself. transformers in bf16 stands beside it as a "
-    "measure.",
-    "Synthetic weights make no language: their perplexity means nothing, their KL does.",
+    "agreement: same most likely token; perplexity of the text itself. transformers in bf16 is the row to compare "
+    "with.",
+    "With synthetic weights the perplexity has no meaning; the KL divergence has.",
 )
 
 
-def ask(inquiry: Inquiry) -> Outcome:
+def ask(experiment: Experiment) -> ResultTable:
     """A row for transformers in bf16 and one for each variant; on the CPU as on a GPU."""
-    lab, catalog = inquiry.lab, read_catalog()
-    ids = given_ids(inquiry)
-    truth = theirs(inquiry, ids, torch.float32)
-    rows = [{"variant": "transformers, bf16", **compare(truth, theirs(inquiry, ids, torch.bfloat16), ids)}]
-    for name in inquiry.options.texts("variants") or (*catalog.variants, *catalog.stacks):
-        inquiry.show.begin(f"quality of {name}")
-        with closing(open_stack(inquiry, inquiry.stack(name))) as session:
+    lab, catalog = experiment.lab, read_catalog()
+    ids = given_ids(experiment)
+    truth = theirs(experiment, ids, torch.float32)
+    rows = [{"variant": "transformers, bf16", **compare(truth, theirs(experiment, ids, torch.bfloat16), ids)}]
+    for name in experiment.options.texts("variants") or (*catalog.variants, *catalog.stacks):
+        experiment.show.begin(f"quality of {name}")
+        with closing(open_stack(experiment, experiment.stack(name))) as session:
             rows.append({"variant": name, **compare(truth, ours(session, ids), ids)})
-    notes = [*NOTES, f"{len(ids)} tokens of {lab.model.name}, weights {inquiry.config.weights}."]
-    return Outcome("quality", QUESTION, pd.DataFrame(rows), MEASURED if inquiry.on_gpu else COUNTED, notes)
+    notes = [*NOTES, f"{len(ids)} tokens of {lab.model.name}, weights {experiment.config.weights}."]
+    return ResultTable("quality", QUESTION, pd.DataFrame(rows), MEASURED if experiment.on_gpu else COUNTED, notes)
 
 
-def given_ids(inquiry: Inquiry) -> tuple[int, ...]:
+def given_ids(experiment: Experiment) -> tuple[int, ...]:
     """`options.text` by the weights' tokenizer, else `options.ids`, else random ones from the seed."""
-    options, model = inquiry.options, inquiry.lab.model
+    options, model = experiment.options, experiment.lab.model
     if options.given("text"):
-        ids = tuple(_tokenizer(inquiry).encode(options.text("text")).ids)
+        ids = tuple(_tokenizer(experiment).encode(options.text("text")).ids)
     elif options.given("ids"):
         ids = options.wholes("ids", low=0)
     else:
-        random = torch.Generator().manual_seed(inquiry.config.seed)
+        random = torch.Generator().manual_seed(experiment.config.seed)
         count = min(options.whole("tokens", low=2), model.positions)
         ids = tuple(torch.randint(model.vocab, (count,), generator=random).tolist())
     check_ids(ids, model, "options.ids")
@@ -74,10 +74,10 @@ def compare(truth: Tensor, got: Tensor, ids: Sequence[int]) -> dict[str, float]:
     }
 
 
-def theirs(inquiry: Inquiry, ids: Sequence[int], dtype: torch.dtype) -> Tensor:
+def theirs(experiment: Experiment, ids: Sequence[int], dtype: torch.dtype) -> Tensor:
     """transformers' logits of the whole text: float32, [len(ids), vocab]."""
-    lab = inquiry.lab
-    inquiry.show.begin(f"transformers in {dtype}")
+    lab = experiment.lab
+    experiment.show.begin(f"transformers in {dtype}")
     with torch.no_grad():
         model = qwen3(lab.model, lab.layout, lab.packed.flat, dtype)
         return model(torch.tensor([list(ids)])).logits[0].float()
@@ -94,16 +94,15 @@ def ours(session: Session, ids: Sequence[int]) -> Tensor:
     return torch.stack(rows)
 
 
-def open_stack(inquiry: Inquiry, stack: Stack) -> Session:
+def open_stack(experiment: Experiment, stack: Stack) -> Session:
     """A session of `stack` with the run's weights."""
-    from experiments.run import open_session, source_of
+    from experiments.run.steps import LabStack
 
-    lab = inquiry.lab
-    return open_session(lab, lab.device.compile(source_of(lab, stack.variants, stack)))
+    return LabStack(experiment.lab, stack).session()
 
 
-def _tokenizer(inquiry: Inquiry) -> Any:
-    folder = inquiry.lab.packed.folder
+def _tokenizer(experiment: Experiment) -> Any:
+    folder = experiment.lab.packed.folder
     if folder is None or not (folder / "tokenizer.json").exists():
         raise LabError("options.text needs a tokenizer, and these weights have none", "give options.ids=[...]")
     from tokenizers import Tokenizer

@@ -1,4 +1,4 @@
-"""The same weights, prompt and number of tokens in other engines, on the same GPU, in the same run; ids compared."""
+"""Rivals: other engines with the same weights, prompt and number of tokens, on the same GPU in the same run."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -7,85 +7,85 @@ from typing import Any
 import pandas as pd
 import torch
 
-from common.config import check_ids
+from common.config.resolve import check_ids
 from common.errors import LabError
-from experiments.inquiry import Inquiry
-from experiments.outcome import COUNTED, MEASURED, Outcome
-from experiments.rivals.engines import RIVALS, Ran, Task, timed
+from experiments.engines.adapters import ENGINES, Generated, Workload, timed
+from experiments.experiment import Experiment
+from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 from experiments.suite.quality import open_stack
 
-QUESTION = "how fast others decode the same weights on the same machine, and whether they choose the same tokens"
+QUESTION = "how fast other engines decode the same weights on the same machine, and whether they choose the same tokens"
 NOTES = (
-    "Same ids: how many tokens from the first on are those of the lab's float64 reference; bf16 engines part from it "
-    "where two logits nearly tie. Time to the first token includes the prompt, which the lab's kernels decode token "
-    "by token.",
-    "Peak memory is what torch allocated, and for this lab its four buffers; engines that allocate by themselves show "
-    "none.",
+    "Same ids: how many tokens, counted from the first, equal those of the lab's float64 reference; bf16 engines "
+    "differ from it where two logits nearly tie. Time to the first token includes the prompt, which the lab's kernels "
+    "decode token by token.",
+    "Peak memory is what torch allocated, and for this lab its four buffers; engines with an allocator of their own "
+    "show none.",
 )
 
 
-def ask(inquiry: Inquiry) -> Outcome:
+def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack of the run and each rival; one that cannot run says why."""
-    lab, options = inquiry.lab, inquiry.options
+    lab, options = experiment.lab, experiment.options
     prompt = options.wholes("prompt_ids", low=0)
     check_ids(prompt, lab.model, "options.prompt_ids")
     tokens = options.whole("tokens", low=2)
-    chosen = options.texts("rivals") or tuple(RIVALS)
+    chosen = options.texts("rivals") or tuple(ENGINES)
     for name in chosen:
-        if name not in RIVALS:
-            raise LabError(f"options.rivals names {name}", f"known: {', '.join(RIVALS)}")
-    task = Task(lab, prompt, tokens, options.text("gguf") if options.given("gguf") else None)
-    inquiry.show.begin("reference")
-    truth = reference(task)
+        if name not in ENGINES:
+            raise LabError(f"options.rivals names {name}", f"known: {', '.join(ENGINES)}")
+    work = Workload(lab, prompt, tokens, str(options.location("gguf")) if options.given("gguf") else None)
+    experiment.show.begin("reference")
+    truth = reference(work)
     rows = []
-    for stack in inquiry.config.stacks:
-        inquiry.show.begin(stack.name)
-        with closing(open_stack(inquiry, stack)) as session:
-            rows.append(_row(f"this lab: {stack.name}", ours(session, task), truth))
+    for stack in experiment.config.stacks:
+        experiment.show.begin(stack.name)
+        with closing(open_stack(experiment, stack)) as session:
+            rows.append(_row(f"this lab: {stack.name}", ours(session, work), truth))
     for name in chosen:
-        inquiry.show.begin(name)
-        rows.append(attempt(name, task, truth))
+        experiment.show.begin(name)
+        rows.append(attempt(name, work, truth))
     table = pd.DataFrame(rows)
-    if inquiry.on_gpu:
-        return Outcome("rivals", QUESTION, table, MEASURED, NOTES)
-    timings = ["first token ms", "tok/s", "peak MB"]  # of a CPU that emulates: they say nothing
+    if experiment.on_gpu:
+        return ResultTable("rivals", QUESTION, table, MEASURED, NOTES)
+    timings = ["first token ms", "tok/s", "peak MB"]  # of an emulation on a CPU: no statement about a GPU
     missing = "all times, and every engine that runs on GPUs only; here the ids are compared"
-    return Outcome("rivals", QUESTION, table.drop(columns=timings, errors="ignore"), COUNTED, NOTES, missing)
+    return ResultTable("rivals", QUESTION, table.drop(columns=timings, errors="ignore"), COUNTED, NOTES, missing)
 
 
-def reference(task: Task) -> list[int]:
-    """What the float64 reference appends to the prompt."""
-    from common.reference import Reference
+def reference(work: Workload) -> list[int]:
+    """Ids that the float64 reference appends to the prompt."""
+    from common.validate.reference import Reference
 
-    return Reference(task.lab.model, task.lab.layout, task.lab.packed.flat).greedy(task.prompt, task.tokens)
+    return Reference(work.lab.model, work.lab.layout, work.lab.packed.flat).greedy(work.prompt, work.tokens)
 
 
-def ours(session: Any, task: Task) -> Ran:
+def ours(session: Any, work: Workload) -> Generated:
     """One of the lab's kernels. Poisoning its buffers for the next run is not part of its time."""
-    prompt, slot = list(task.prompt), session.layout.state["ids"]
+    prompt, slot = list(work.prompt), session.layout.state["ids"]
 
     def generate(tokens: int) -> list[int]:
         session.run(len(prompt) + tokens - 1)
         return session.state()[slot.offset + len(prompt) :][:tokens].tolist()
 
-    ran = timed(generate, task, lambda: session.reset(prompt, position=0, forced=len(prompt)))
+    ran = timed(generate, work, lambda: session.reset(prompt, position=0, forced=len(prompt)))
     return replace(ran, peak_bytes=session.layout.bytes)
 
 
-def attempt(name: str, task: Task, truth: list[int]) -> dict[str, Any]:
-    """The row of one rival. Whatever goes wrong inside another's engine costs its own row only."""
+def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
+    """The row of one rival. A failure inside another engine costs that row only."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     try:
-        return _row(name, RIVALS[name](task), truth)
+        return _row(name, ENGINES[name](work), truth)
     except LabError as error:
         return {"system": name, "state": f"not run: {error.cause}"}
     except Exception as error:
         return {"system": name, "state": f"failed: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"}
 
 
-def _row(name: str, ran: Ran, truth: list[int]) -> dict[str, Any]:
+def _row(name: str, ran: Generated, truth: list[int]) -> dict[str, Any]:
     same = next((at for at, pair in enumerate(zip(ran.ids, truth, strict=True)) if pair[0] != pair[1]), len(truth))
     return {
         "system": name,

@@ -1,18 +1,18 @@
-// How fast this GPU's memory is: read by asynchronous bulk copies (sm_90 and up), and copied. Plain reads are in
-// experiments/timing/bandwidth.py. Every word is looked at, so that nothing can be left out unseen.
+// Bandwidth of memory: read by asynchronous bulk copies (sm_90 and up), and copied. Plain reads are in
+// experiments/timing/bandwidth.py. The result depends on every word, so no load can be left out.
 #define STAGES 4
 #define TILE 8192 // bytes of one bulk copy
 
 __device__ __forceinline__ unsigned shared_address(const void *p) { return unsigned(__cvta_generic_to_shared(p)); }
 
-// `count` tiles; the blocks take them in turn, with STAGES copies of each block under way. result: xor of all words.
+// `count` tiles; the blocks take them in turn, with STAGES copies of each block in flight. result: xor of all words.
 extern "C" __global__ void read_bulk(const char *data, unsigned long long count, unsigned *result) {
 #if __CUDA_ARCH__ >= 900
   __shared__ alignas(128) unsigned char tiles[STAGES][TILE];
   __shared__ alignas(8) unsigned long long arrived[STAGES];
   const unsigned long long first = blockIdx.x, stride = gridDim.x;
   const unsigned long long mine = first < count ? (count - first + stride - 1) / stride : 0;
-  const auto issue = [&](unsigned long long turn) { // one thread asks for the bytes and says how many will come
+  const auto issue = [&](unsigned long long turn) { // one thread starts the copy and announces its bytes
     const unsigned slot = turn % STAGES, barrier = shared_address(&arrived[slot]);
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(TILE) : "memory");
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -33,7 +33,7 @@ extern "C" __global__ void read_bulk(const char *data, unsigned long long count,
     const unsigned slot = turn % STAGES, parity = turn / STAGES % 2;
     unsigned done = 0;
     for (unsigned tries = 0; !done; ++tries) {
-      if (tries >> 24) asm volatile("trap;"); // bytes that never come must not hang the GPU
+      if (tries >> 24) asm volatile("trap;"); // bytes that never arrive must not hang the GPU
       asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                    : "=r"(done)
                    : "r"(shared_address(&arrived[slot])), "r"(parity)

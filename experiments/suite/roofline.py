@@ -1,4 +1,4 @@
-"""How fast memory is by three ways to use it, what each stage must read, and where every variant stands below that."""
+"""Roofline: bandwidth of three access patterns, bytes of each stage, and the place of every variant below them."""
 
 import math
 from collections.abc import Callable
@@ -8,50 +8,55 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from common.catalog import read_catalog
+from common.compile.nvrtc import options
 from common.errors import Crashed
-from common.model import STAGES
-from common.nvrtc import options
-from experiments.inquiry import Inquiry, microseconds
-from experiments.outcome import COUNTED, MEASURED, Outcome
+from common.model.shapes import Model
+from common.model.stages import STAGES
+from common.stacks.catalog import read_catalog
+from experiments.experiment import Experiment, microseconds
 from experiments.prediction.model import stage_bytes
+from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 
 KERNELS = Path(__file__).with_suffix(".cu")
 TILE = 8192  # bytes of one bulk copy, as in the kernels
 BULK_ARCH = 90  # the first that copies in bulk
 THREADS, BLOCKS_PER_SM, RUNS = 256, 4, 20
-QUESTION = "how fast this GPU's memory is, what each stage must read, and where every variant stands"
-NOTES = (
-    "Decoding only reads, so the first row is its ceiling; a copy also writes, and its GB/s count both directions. "
-    "Stages have about one multiplication and one addition for each bf16 weight, 1 FLOP a byte: far left of any "
-    "GPU's ridge.",
+QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
+INTENSITY = (
+    "A token has one multiplication and one addition for each bf16 weight, about 1 FLOP a byte: far left of the ridge "
+    "of every GPU, so bandwidth is the limit."
 )
+CEILING = (
+    "Decoding only reads, so the faster of the ways to read is its ceiling; a copy also writes, and its GB/s count "
+    "both directions. The roof of arithmetic is multiprocessors x fp32 lanes x 2 x the highest clock, not measured."
+)
+FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor; 128 since 8.6 (CUDA programming guide, arithmetic throughput)
 
 
-def ask(inquiry: Inquiry) -> Outcome:
+def ask(experiment: Experiment) -> ResultTable:
     """Rows of probes, of stages, and of variants; bytes everywhere, times where there is a GPU."""
-    position = inquiry.options.whole("position", low=0)
-    stages = _stages(inquiry, position)
-    if inquiry.on_gpu:
-        variants = _variants(inquiry, position)  # first: the probes make this process another one on the GPU
-        rows = [*_probes(), *stages, *variants]
+    position = experiment.options.whole("position", low=0)
+    stages = _stages(experiment, position)
+    if experiment.on_gpu:
+        variants = _variants(experiment, position)  # first: with the probes, two processes share the GPU
+        rows = [*_probes(), _arithmetic_roof(), *stages, *variants]
         best = max(row["GB/s"] for row in rows if row["kind"] == "probe" and row["what"].startswith("read"))
         for row in rows:
             row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
-        return Outcome("roofline", QUESTION, pd.DataFrame(rows), MEASURED, NOTES, keys=2)
-    gpu = inquiry.gpu(inquiry.options.text("gpu"))
+        return ResultTable("roofline", QUESTION, pd.DataFrame(rows), MEASURED, (CEILING, INTENSITY), keys=2)
+    gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
     for row in stages:
         row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
         row[f"us at read rate, {gpu.name}"] = row["MB"] * 1e6 / gpu.read_rate * 1e6
-    return Outcome(
-        "roofline", QUESTION, pd.DataFrame(stages), COUNTED, NOTES, "bandwidths, and the place of each variant", 2
+    return ResultTable(
+        "roofline", QUESTION, pd.DataFrame(stages), COUNTED, [INTENSITY], "bandwidths, and the place of each variant", 2
     )
 
 
-def _stages(inquiry: Inquiry, position: int) -> list[dict[str, Any]]:
+def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     """Bytes of each stage of the baseline, over all layers."""
-    source = inquiry.source((), {})
-    counts = inquiry.counts(source, inquiry.gpu(inquiry.options.text("gpu")))
+    source = experiment.predictor.source((), {})
+    counts = experiment.predictor.counts(source, experiment.predictor.gpu(experiment.options.text("gpu")))
     sizes = {stage: stage_bytes(source, counts, stage, position) for stage in STAGES}
     total = sum(sizes.values())
     rows = [
@@ -61,18 +66,36 @@ def _stages(inquiry: Inquiry, position: int) -> list[dict[str, Any]]:
     return [*rows, {"kind": "step", "what": "all stages", "MB": total / 1e6, "share %": 100.0}]
 
 
-def _variants(inquiry: Inquiry, position: int) -> list[dict[str, Any]]:
-    catalog, size = read_catalog(), inquiry.model.bytes_per_token(position)
-    names = inquiry.options.texts("variants") or (*catalog.variants, *catalog.stacks)
+def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
+    catalog, size, work = read_catalog(), experiment.model.bytes_per_token(position), flops(experiment.model, position)
+    names = experiment.options.texts("variants") or (*catalog.variants, *catalog.stacks)
     rows = []
-    for record in inquiry.measure([inquiry.stack(name) for name in names]):
+    for record in experiment.measure([experiment.stack(name) for name in names]):
         time = microseconds(record, position)
         if math.isnan(time):
             continue
-        rows.append(
-            {"kind": "variant", "what": record["variant"], "MB": size / 1e6, "us": time, "GB/s": size / time / 1e3}
-        )
+        row = {"kind": "variant", "what": record["variant"], "MB": size / 1e6, "us": time, "GB/s": size / time / 1e3}
+        rows.append(row | {"FLOP/byte": work / size, "GFLOP/s": work / time / 1e3})
     return rows
+
+
+def flops(model: Model, position: int) -> int:
+    """Multiplications and additions of one token: two for each weight, and for each element of a key or a value that a
+    query head meets. Norms, rotations and exponentials are left out."""
+    return 2 * model.matrix_weights + 4 * model.layers * model.query * (position + 1)
+
+
+def _arithmetic_roof() -> dict[str, Any]:
+    import cupy
+
+    device = cupy.cuda.Device()
+    lanes = FP32_LANES.get(device.compute_capability, 128)
+    clock = 1e3 * device.attributes["ClockRate"]  # given in kHz
+    return {
+        "kind": "roof",
+        "what": "fp32 arithmetic",
+        "GFLOP/s": device.attributes["MultiProcessorCount"] * lanes * 2 * clock / 1e9,
+    }
 
 
 def _probes() -> list[dict[str, Any]]:

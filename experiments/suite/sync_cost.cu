@@ -1,18 +1,18 @@
-// Kernels that do nothing but meet: `steps` barriers of one kind in a row. They run on both devices, built as the
-// decode kernels are. The words they meet at lie where a decode kernel keeps its token ids, a line each, all zero at
+// Kernels of barriers alone: `steps` barriers of one kind in a row. They run on both devices, built as the decode
+// kernels are. The words of the barriers are where a decode kernel keeps its token ids, a line each, all zero at
 // first.
-#include "common/device/decode.cuh"
+#include "common/kernel/decode.cuh"
 
 namespace sync {
 
 DEVICE unsigned *word(const Context &c, int line) { return c.state + state_at::ids + (1 + line) * line_words; }
 
-// Nothing to wait for: what is left is the launch.
+// No barrier: the launch alone.
 struct Nothing {
   static DEVICE void meet(const Context &) {}
 };
 
-// One word that everybody adds to and polls: what a cooperative launch's own barrier does.
+// One word that every block adds to and polls, as the barrier of a cooperative launch does.
 struct Cooperative {
   static DEVICE void meet(const Context &c) { grid_barrier(c, Stage::embed, 0); }
 };
@@ -24,7 +24,7 @@ struct Counter {
   }
 };
 
-// A flag for each block: block 0 looks at all of them, a thread each, then opens the epoch. No atomic addition at all.
+// A flag for each block: block 0 polls all of them, a thread each, then opens the epoch. No atomic addition.
 struct Flags {
   static DEVICE void meet(const Context &c) {
     port::count_grid_barrier();
@@ -57,7 +57,7 @@ struct TwoLevel {
       const unsigned now = port::load_acquire(epoch);
       bool last = false;
       if (port::add_acq_rel(own, 1) == size - 1) {
-        *own = 0; // nobody of the group comes again before the epoch opens
+        *own = 0; // no block of the group arrives again before the epoch opens
         last = port::add_acq_rel(top, 1) == unsigned(groups) - 1;
       }
       if (last) {

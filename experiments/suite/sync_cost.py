@@ -1,4 +1,4 @@
-"""What it costs that blocks wait for each other: four grid barriers, nodes of a CUDA graph, plain launches."""
+"""Cost of synchronization: four grid barriers, nodes of a CUDA graph, plain launches."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from common.compile.source import Source, flatten
 from common.errors import Refused
-from common.layout import MAX_BLOCKS, Layout
-from common.model import STAGES, Model
-from common.source import Source, flatten
-from experiments.inquiry import Inquiry
-from experiments.outcome import COUNTED, MEASURED, Outcome
+from common.model.layout import MAX_BLOCKS, Layout
+from common.model.shapes import Model
+from experiments.experiment import Experiment
+from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 
 KERNELS = Path(__file__).with_suffix(".cu")
 OPERATIONS = 225  # of a published token: seven or eight for each of 28 layers
@@ -27,7 +27,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Operation:
-    """One way to put stages in order. barrier: its struct in the kernels; each: how many of them one launch does."""
+    """One way to order stages. barrier: its struct in sync_cost.cu; each: how many of them one launch does."""
 
     name: str
     barrier: str
@@ -46,28 +46,29 @@ OPERATION = (
 SHAPE = Model("sync", 8, 8, 1, 1, 1, 8, 8, 32 * (MAX_BLOCKS + 8), 1e4, 1e-6, True)
 
 
-def ask(inquiry: Inquiry) -> Outcome:
+def ask(experiment: Experiment) -> ResultTable:
     """A row for each operation and grid. Without a GPU each is run once, to see that it works, and counted."""
-    device, weights = inquiry.lab.device, torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
-    most = device.multiprocessors if inquiry.on_gpu else inquiry.options.whole("host_blocks", 1, MAX_BLOCKS)
+    device: Any = experiment.lab.device
+    weights = torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
+    most = device.multiprocessors if experiment.on_gpu else experiment.options.whole("host_blocks", 1, MAX_BLOCKS)
     rows = []
     for blocks in grids(most):
         for operation in OPERATION:
-            inquiry.show.begin(f"{operation.name}, {blocks} blocks")
-            program = device.compile(kernel(operation, inquiry.config.threads))
+            experiment.show.begin(f"{operation.name}, {blocks} blocks")
+            program = device.compile(kernel(operation, experiment.config.threads))
             try:
                 with closing(device.session(program, Layout(SHAPE), weights, blocks)) as session:
-                    rows.append({"operation": operation.name, "blocks": blocks, **_run(session, inquiry.on_gpu)})
+                    rows.append({"operation": operation.name, "blocks": blocks, **_run(session, experiment.on_gpu)})
             except Refused as error:
                 rows.append({"operation": operation.name, "blocks": blocks, "us": None, "why not": error.cause})
-        if inquiry.on_gpu:
+        if experiment.on_gpu:
             rows.append(
-                {"operation": "graph node", "blocks": blocks, "us": _graph_node(blocks, inquiry.config.threads)}
+                {"operation": "graph node", "blocks": blocks, "us": _graph_node(blocks, experiment.config.threads)}
             )
-    if inquiry.on_gpu:
-        return Outcome("sync_cost", QUESTION, pd.DataFrame(rows), MEASURED, NOTES, keys=2)
+    if experiment.on_gpu:
+        return ResultTable("sync_cost", QUESTION, pd.DataFrame(rows), MEASURED, NOTES, keys=2)
     missing = "microseconds, and the nodes of a graph; here the barriers only ran, and were counted"
-    return Outcome("sync_cost", QUESTION, pd.DataFrame(rows), COUNTED, NOTES, missing, keys=2)
+    return ResultTable("sync_cost", QUESTION, pd.DataFrame(rows), COUNTED, NOTES, missing, keys=2)
 
 
 def grids(most: int) -> list[int]:
@@ -80,7 +81,6 @@ def kernel(operation: Operation, threads: int) -> Source:
     lines = [
         '#line 1 "constants"',
         "using size_t = decltype(sizeof(0));",
-        f"enum class Stage {{ {', '.join(STAGES)} }};",
         f"constexpr int block_threads = {threads};",
         Layout(SHAPE).declare(),
         *flatten(KERNELS, set()),

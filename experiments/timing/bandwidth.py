@@ -1,18 +1,18 @@
-"""The ceiling that decoding is shown against: how fast this GPU can read, measured in the same run.
+"""Read-only bandwidth of this GPU, measured in the same run: the ceiling of decoding.
 
-Decode only reads; a copy also writes, and is the wrong ceiling.
+Decoding reads almost only. A copy also writes, so its bandwidth would be the wrong ceiling.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from common.compile.nvrtc import options
 from common.errors import Crashed
-from common.nvrtc import options
 
 THREADS, BLOCKS_PER_SM = 256, 8
 
-# A thread has several 128-bit loads under way at once, and the next lane's lie beside them.
+# Each thread has several 128-bit loads in flight; the loads of a warp are coalesced.
 TEXT = r"""
 #line 1 "experiments/timing/bandwidth.cu"
 extern "C" __global__ void read_all(const uint4* data, size_t count, unsigned* result) {
@@ -36,7 +36,7 @@ extern "C" __global__ void read_all(const uint4* data, size_t count, unsigned* r
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Read-only bandwidth in bytes per second: of the best run (the ceiling proper) and of the median one.
+    """Read-only bandwidth in bytes per second. `best`, of the fastest run, is the ceiling; `median` is of all runs.
 
     size              bytes that each run read
     last_level_cache  bytes of the GPU's L2
@@ -51,9 +51,9 @@ class Ceiling:
 
 
 def read_ceiling(size: int = 2 << 30, runs: int = 20) -> Ceiling:
-    """Read `size` bytes `runs` times on the current GPU; less where half of the free memory is less.
+    """Read `size` bytes (at most half of the free memory) `runs` times on the current GPU.
 
-    The xor over all words is checked after every run, so that no load can be left out unseen. Raises Crashed.
+    The xor over all words is checked after every run, so a load that is left out is noticed. Raises Crashed.
     """
     import cupy
 
@@ -75,8 +75,8 @@ def read_ceiling(size: int = 2 << 30, runs: int = 20) -> Ceiling:
         seconds.append(cupy.cuda.get_elapsed_time(start, end) / 1000)
         if int(result[0]) != expected:
             raise Crashed(
-                f"the bandwidth probe read the sum {int(result[0]):#x} for {expected:#x}",
-                "run it again; if it stays, the GPU's memory is at fault",
+                f"the bandwidth probe computed the xor {int(result[0]):#x}, not {expected:#x}",
+                "run it again; if the error repeats, test the GPU's memory",
             )
     del seconds[0]  # the first launch also loads the module
     return Ceiling(

@@ -1,4 +1,4 @@
-"""Latency on a GPU: variants and their parents take turns in one process until the figures are firm."""
+"""Interleaved latency measurement on a GPU, repeated until the confidence intervals are narrow enough."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,37 +7,37 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from common.config import Timing
-from common.gpu import Gpu, marks
-from common.model import Model
-from common.ranges import annotate, title
+from common.config.run_config import Timing
+from common.devices.nvml import Gpu, disturbances
+from common.devices.nvtx import annotate, title
+from common.display.shown import Shown
+from common.model.shapes import Model
 from experiments.timing.bandwidth import Ceiling
-from experiments.timing.statistics import Comparison, Estimate, compare, estimate, implausible, least_pairs
+from experiments.timing.statistics import Comparison, Estimate, compare, estimate, implausible, min_samples
 
 REPEATS = 3  # runs of queued steps in one round; their median is the round's sample
-PATIENCE = 1.25  # look at the figures again when there are this many times the samples of the last look
+GROWTH = 1.25  # factor between the numbers of rounds at which the intervals are computed
 
 
 class TimedSession(Protocol):
-    """What measuring needs of a session, beyond the verbs in common/devices."""
+    """Session that can be timed: the method that `measure` needs beyond common/devices/protocol.py."""
 
     def time(self, steps: int, repeats: int) -> list[float]:
-        """Seconds per step of `repeats` runs, by CUDA events, of `steps` steps each.
+        """Seconds per step of `repeats` runs of `steps` steps each, by CUDA events.
 
-        Every run starts at the position given to the last `reset`: the position word alone is put back, on the device
-        and in order, before the run's first event, for the cache below that position and the tokens do not depend on
-        it. All runs are queued without waiting in between; it returns when the last one is done.
-        Raises Hung or Crashed.
+        Every run starts at the position given to the last `reset`. Only the position word is restored, in stream order
+        before the run's first event: the cache before that position and the tokens do not change. All runs are queued
+        without synchronization in between; the call returns when the last one is done. Raises Hung or Crashed.
         """
 
 
 @dataclass(frozen=True)
-class Contender:
-    """One kernel in the race. `session` is reset to the position to measure at.
+class TimedKernel:
+    """One kernel to measure. `session` is reset to the position to measure at.
 
     stack   variants, innermost first
-    parent  stack of the contender it is compared with, the first other one that has it (it may be a stack's own, which
-            races it against itself); None: none
+    parent  stack of the kernel to compare with: the first other kernel with this stack, which may equal `stack` (a
+            comparison of a kernel with itself); None: no comparison
     check   called after the last round, with the outputs of the last timed launch still in the buffers; raises
             LabError when they are wrong
     """
@@ -48,21 +48,22 @@ class Contender:
     check: Callable[[], None]
 
 
-@dataclass(frozen=True)
-class Measurement:
+@dataclass(frozen=True, repr=False)
+class Measurement(Shown):
     """Time of one decode step, averaged over `steps` tokens from `position` on.
 
-    "Latency at position p" is the mean over positions p to p + steps - 1, and `bytes_per_step` is the mean of the same
-    positions (20 steps of Qwen3-0.6B: 0.1 % more bytes than at p alone). With position 0 and the steps of a whole
-    generation, its inverse is the throughput of that generation.
+    "Latency at position p" is the mean over positions p to p + steps - 1, and `bytes_per_step` is the mean over the
+    same positions (20 steps of Qwen3-0.6B: 0.1 % more bytes than at p alone). With position 0 and the steps of a whole
+    generation, the inverse of `seconds` is the throughput of that generation.
 
-    seconds     per step: median over rounds, with its interval
-    samples     seconds per step, one for each round; index i is the same round for all contenders
+    seconds     per step: median over rounds, with its confidence interval
+    samples     seconds per step, one for each round; index i is the same round for all kernels
     bandwidth   bytes_per_step / median, in bytes per second
-    comparison  with the parent; None where there is none
-    verdict     FASTER, SAME, SLOWER, UNSTABLE, IMPLAUSIBLE, or None: firm, with no parent
-    readings    the GPU's clocks, power, temperature and throttling after each round; [] without NVML
-    marks       what they say disturbed the measurement: throttling, other processes, clocks that changed
+    of_ceiling  bandwidth / best read-only bandwidth
+    comparison  with the parent; None without one
+    verdict     FASTER, SAME, SLOWER, UNSTABLE, IMPLAUSIBLE; None: the interval is narrow enough, and there is no parent
+    readings    the GPU's clocks, power, temperature and throttling after each round; () without NVML
+    marks       disturbances found in the readings: throttling, other processes, clocks that changed
     """
 
     stack: tuple[str, ...]
@@ -78,9 +79,16 @@ class Measurement:
     readings: tuple[dict[str, Any], ...]
     marks: tuple[str, ...]
 
+    def columns(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"position": self.position, "tokens": self.steps}
+        found |= {"us a token": 1e6 * self.seconds.median}
+        found |= {"+- %": 100 * self.seconds.half_width, "GB/s": self.bandwidth / 1e9}
+        found |= {"% of read ceiling": 100 * self.of_ceiling, "against parent": self.verdict}
+        return found | ({"marks": ", ".join(self.marks)} if self.marks else {})
+
 
 def measure(
-    contenders: Sequence[Contender],
+    kernels: Sequence[TimedKernel],
     model: Model,
     position: int,
     steps: int,
@@ -89,63 +97,60 @@ def measure(
     gpu: Gpu | None = None,
     on_round: Callable[[int, int], None] = lambda done, most: None,
 ) -> list[Measurement]:
-    """Race the contenders at `position`; one measurement each, in their order.
+    """Measure all kernels at `position`, interleaved; one measurement each, in their order.
 
-    steps: tokens of one run, cut where the cache ends. on_round: is told after each round how many are done, and how
-    many there will be at most. Every contender is run once per round, in an order that turns around every round, so
-    that what slows the GPU for a while slows all. Rounds go on until every interval is within `timing.interval`
-    percent of its median and every comparison has a verdict, or there have been `timing.max_rounds`.
+    steps: tokens of one run, cut where the cache ends. on_round: called after each round with (rounds done, limit).
+    Every kernel runs once per round, and the order is reversed every round, so a temporary slowdown of the GPU affects
+    all of them. Rounds continue until the half width of every interval is at most `timing.interval` percent of its
+    median and no comparison is UNSTABLE, or until `timing.max_rounds`.
     """
     steps = min(steps, model.positions - position)
-    for contender in contenders:
-        with annotate(title("warm-up", contender.stack, f"position {position}")):
-            contender.session.time(steps, math.ceil(timing.warmup / steps))
+    for kernel in kernels:
+        with annotate(title("warm-up", kernel.stack, f"position {position}")):
+            kernel.session.time(steps, math.ceil(timing.warmup / steps))
 
-    everyone = range(len(contenders))
+    indexes = range(len(kernels))
     parents = {
-        child: next(
-            other for other in everyone if other != child and contenders[other].stack == contenders[child].parent
-        )
-        for child in everyone
-        if contenders[child].parent is not None
+        child: next(other for other in indexes if other != child and kernels[other].stack == kernels[child].parent)
+        for child in indexes
+        if kernels[child].parent is not None
     }
-    samples: list[list[float]] = [[] for _ in everyone]
+    samples: list[list[float]] = [[] for _ in indexes]
     readings: list[dict[str, Any]] = []
-    least = min(timing.max_rounds, max(timing.rounds, least_pairs()))
-    look, done = least, 0
+    next_check, done = min(timing.max_rounds, max(timing.rounds, min_samples())), 0
     while True:
         done += 1
-        for i in everyone if done % 2 else reversed(everyone):
-            with annotate(title("measure", contenders[i].stack, f"position {position} round {done}")):
-                samples[i].append(float(np.median(contenders[i].session.time(steps, REPEATS))))
+        for i in indexes if done % 2 else reversed(indexes):
+            with annotate(title("measure", kernels[i].stack, f"position {position} round {done}")):
+                samples[i].append(float(np.median(kernels[i].session.time(steps, REPEATS))))
         if gpu:
             readings.append(gpu.reading())
         on_round(done, timing.max_rounds)
-        if done < look:
+        if done < next_check:
             continue
         seconds = [estimate(values) for values in samples]
         pairs = {child: compare(samples[parent], samples[child]) for child, parent in parents.items()}
-        firm = [figure.half_width * 100 <= timing.interval for figure in seconds]
+        narrow = [one.half_width * 100 <= timing.interval for one in seconds]
         decided = all(pair.verdict != "UNSTABLE" for pair in pairs.values())
-        if done >= timing.max_rounds or (all(firm) and decided):
+        if done >= timing.max_rounds or (all(narrow) and decided):
             break
-        look = min(timing.max_rounds, math.ceil(done * PATIENCE))
+        next_check = min(timing.max_rounds, math.ceil(done * GROWTH))
 
-    for contender in contenders:
-        contender.check()
+    for kernel in kernels:
+        kernel.check()
 
     bytes_per_step = sum(model.bytes_per_token(position + step) for step in range(steps)) / steps
 
     def verdict(i: int) -> str | None:
         if implausible(bytes_per_step, seconds[i].median, ceiling.best, ceiling.last_level_cache):
             return "IMPLAUSIBLE"
-        if not firm[i]:
+        if not narrow[i]:
             return "UNSTABLE"
         return pairs[i].verdict if i in pairs else None
 
     return [
         Measurement(
-            stack=contenders[i].stack,
+            stack=kernels[i].stack,
             position=position,
             steps=steps,
             seconds=seconds[i],
@@ -156,7 +161,7 @@ def measure(
             comparison=pairs.get(i),
             verdict=verdict(i),
             readings=tuple(readings),
-            marks=marks(readings),
+            marks=disturbances(readings),
         )
-        for i in everyone
+        for i in indexes
     ]

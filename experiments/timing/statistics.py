@@ -1,4 +1,4 @@
-"""What a handful of timings says, and what it does not: medians with intervals, and the verdict on a pair."""
+"""Statistics of timings: medians with bootstrap confidence intervals, and the verdict on a pair of kernels."""
 
 import math
 from collections.abc import Sequence
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Of the interval that a verdict on a pair needs.
+# Confidence level of the interval behind a verdict.
 VERDICT_CONFIDENCE = 0.99
-# An interval that is shown with a latency, as usual for an error bar.
+# Confidence level of the interval that is shown with a latency, as usual for an error bar.
 SHOWN_CONFIDENCE = 0.95
-# What is smaller is called SAME: two processes that run one cubin differ by a few tenths of a percent (page placement).
-LEAST_EFFECT = 0.005
+# A smaller effect is SAME: two processes that run one cubin differ by a few tenths of a percent (page placement).
+MIN_EFFECT = 0.005
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and the interval it lies in with `SHOWN_CONFIDENCE`; the unit is the samples' own."""
+    """A median and its confidence interval at `SHOWN_CONFIDENCE`, in the unit of the samples."""
 
     median: float
     low: float
@@ -30,7 +30,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much longer the child takes than its parent: effect -0.1 is 10 % less time. `low` and `high` bound it."""
+    """Relative change of the child's time against its parent's: -0.1 is 10 % less time. `low`, `high`: its interval."""
 
     effect: float
     low: float
@@ -43,12 +43,12 @@ def median_interval(
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the median (Efron, 1979): quantiles of the medians of resampled samples.
 
-    seed: of the resampling; None draws a fresh one. Raises ValueError without samples.
+    seed: of the resampling; None: a fresh one. Raises ValueError without samples.
     """
     values = np.asarray(samples, dtype=float)
     if values.size == 0:
         raise ValueError("no samples")
-    resamples = max(2000, round(10 / (1 - confidence)))  # so that ten medians lie outside of the interval, or more
+    resamples = max(2000, round(10 / (1 - confidence)))  # at least ten medians lie outside of the interval
     chosen = np.random.default_rng(seed).integers(values.size, size=(resamples, values.size))
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.median(values[chosen], axis=1), [tail, 1 - tail])
@@ -61,10 +61,10 @@ def estimate(samples: Sequence[float], seed: int | None = None) -> Estimate:
     return Estimate(float(np.median(samples)), low, high)
 
 
-def least_pairs(confidence: float = VERDICT_CONFIDENCE) -> int:
-    """Fewest samples with which any interval can reach `confidence`.
+def min_samples(confidence: float = VERDICT_CONFIDENCE) -> int:
+    """Smallest number of samples whose range can be an interval of the median at `confidence`.
 
-    All n samples lie on one side of the true median with probability 2 * 0.5**n, however far they are apart.
+    All n samples lie on one side of the true median with probability 2 * 0.5**n, whatever their distribution.
     """
     return math.ceil(math.log2(2 / (1 - confidence)))
 
@@ -73,18 +73,19 @@ def compare(
     parent: Sequence[float],
     child: Sequence[float],
     seed: int | None = None,
-    least_effect: float = LEAST_EFFECT,
+    min_effect: float = MIN_EFFECT,
     confidence: float = VERDICT_CONFIDENCE,
 ) -> Comparison:
-    """The verdict on samples taken in turn: parent[i] and child[i] belong to the same round.
+    """The verdict on interleaved samples in seconds: parent[i] and child[i] belong to the same round.
 
-    The effect is the median of child[i] / parent[i] - 1, so that what slows both (heat, clocks) drops out.
-    FASTER, SLOWER  the effect is at least `least_effect`, and at least twice as far from 0 as from its interval's ends
-    SAME            the effect is smaller, and so is its distance from its interval's ends
-    UNSTABLE        neither, or too few rounds for any interval of that confidence
-    That an interval excludes 0 is not enough: rounds that follow each other are alike, and a bootstrap of a few of them
-    is too narrow. Excluding it twice over left 1 wrong verdict in 1,000 of a kernel against itself with noise of 0.1 to
-    2 % per round, correlated 0.3 from round to round, where excluding it once left more than 20.
+    The effect is the median of child[i] / parent[i] - 1, so a slowdown of both (heat, clocks) cancels.
+    FASTER, SLOWER  |effect| is at least `min_effect`, and at least twice its distance from the interval's farther end
+    SAME            |effect| and that distance are both smaller than `min_effect`
+    UNSTABLE        neither, or fewer rounds than `min_samples(confidence)`
+    It is not enough that the interval excludes 0: consecutive rounds are correlated, so the bootstrap interval of a few
+    rounds is too narrow. A kernel was compared with itself, with noise of 0.1 to 2 % per round and a correlation of 0.3
+    between rounds: the factor of two gave 1 wrong verdict in 1,000, and excluding 0 alone gave more than 20.
+    Raises ValueError when the numbers of samples differ.
     """
     if len(parent) != len(child):
         raise ValueError(f"{len(parent)} samples of the parent, {len(child)} of the child")
@@ -92,20 +93,41 @@ def compare(
     effect = float(np.median(ratios))
     low, high = median_interval(ratios, confidence, seed)
     reach = max(effect - low, high - effect)
-    if len(ratios) < least_pairs(confidence):
+    if len(ratios) < min_samples(confidence):
         verdict = "UNSTABLE"
-    elif abs(effect) >= least_effect and 2 * reach <= abs(effect):
+    elif abs(effect) >= min_effect and 2 * reach <= abs(effect):
         verdict = "FASTER" if effect < 0 else "SLOWER"
-    elif abs(effect) < least_effect and reach < least_effect:
+    elif abs(effect) < min_effect and reach < min_effect:
         verdict = "SAME"
     else:
         verdict = "UNSTABLE"
     return Comparison(effect, low, high, verdict)
 
 
-def implausible(bytes_read: float, seconds: float, ceiling: float, cached: float = 0) -> bool:
-    """Whether `bytes_read` in `seconds` is more than the memory can give; `ceiling` in bytes per second.
+def unpaired(
+    a: Sequence[float], b: Sequence[float], seed: int | None = None, confidence: float = VERDICT_CONFIDENCE
+) -> tuple[float, float, float]:
+    """median(b) / median(a) - 1 with its interval, of samples whose rounds did not alternate.
 
-    cached: bytes of the GPU's last cache level. That much may have stayed there from the step before.
+    Percentile bootstrap: the two are resampled independently. What slows only one of them (heat, clocks, another
+    process) affects the change, but not its interval. Raises ValueError without samples.
+    """
+    generator = np.random.default_rng(seed)
+    resamples = max(2000, round(10 / (1 - confidence)))
+    medians = []
+    for values in (np.asarray(a, dtype=float), np.asarray(b, dtype=float)):
+        if values.size == 0:
+            raise ValueError("no samples")
+        chosen = generator.integers(values.size, size=(resamples, values.size))
+        medians.append(np.median(values[chosen], axis=1))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(medians[1] / medians[0] - 1, [tail, 1 - tail])
+    return float(np.median(b) / np.median(a) - 1), float(low), float(high)
+
+
+def implausible(bytes_read: float, seconds: float, ceiling: float, cached: float = 0) -> bool:
+    """Whether reading `bytes_read` bytes in `seconds` needs more bandwidth than `ceiling`, in bytes per second.
+
+    cached: size in bytes of the GPU's last-level cache. That many bytes may still be cached from the step before.
     """
     return max(0.0, bytes_read - cached) > ceiling * seconds

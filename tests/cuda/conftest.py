@@ -1,14 +1,14 @@
-"""Tests in this folder need a GPU; elsewhere each skips and says what is missing."""
+"""Fixtures of tests that need a GPU; without one each test skips with the reason."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
+from common.compile.source import Source
+from common.config.device_choice import find_gpu
 from common.errors import LabError, Refused
-from common.layout import Layout
-from common.probe import find_gpu
-from common.source import Source
+from common.model.layout import Layout
 
 
 @pytest.fixture(scope="session", autouse=True)

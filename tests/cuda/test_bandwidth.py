@@ -1,9 +1,9 @@
-"""The read-only probe on a real GPU: what it sums is what numpy sums, and its figure is one a GPU can have."""
+"""Read-only bandwidth probe on a GPU: its sum is that of numpy, and its bandwidth is plausible."""
 
 import numpy as np
 import pytest
 
-from common.nvrtc import options
+from common.compile.nvrtc import options
 from experiments.timing.bandwidth import TEXT, THREADS, read_ceiling
 
 pytestmark = pytest.mark.cuda

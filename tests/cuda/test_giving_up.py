@@ -1,12 +1,12 @@
-"""A kernel that waits in vain on a GPU ends by itself, says who waits where, and leaves the GPU to the next process."""
+"""Grid barrier that times out on a GPU: the kernel ends, reports the waiting blocks, and later processes can run."""
 
 from multiprocessing import get_context
 
 import pytest
 
+from common.compile.source import build
 from common.errors import Hung
-from common.layout import Layout
-from common.source import build
+from common.model.layout import Layout
 
 pytestmark = pytest.mark.cuda
 BARRIER = "Self::template after<S>(c, layer);"
@@ -14,7 +14,7 @@ LIMIT = "constexpr unsigned spin_limit = 1u << 25;"
 
 
 def hang(answer, model, weights) -> None:
-    """In a process of its own: after the trap no launch in it can succeed."""
+    """In its own process: after the trap no launch in it can succeed."""
     import dataclasses
 
     from common.devices.cuda import CudaDevice
@@ -34,8 +34,8 @@ def hang(answer, model, weights) -> None:
 
 
 def test_missing_block_is_named(tiny, host_cache, open_session, seed):
-    """Block 1 comes to two barriers fewer, one a layer, so the others wait for it at the last but one."""
-    from common.weights import load
+    """Block 1 skips two barriers, one per layer, so the others wait for it at the last barrier but one."""
+    from common.model.weights import load
 
     weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
     context = get_context("spawn")
@@ -45,7 +45,7 @@ def test_missing_block_is_named(tiny, host_cache, open_session, seed):
     assert ours.poll(120)
     report = ours.recv()
     process.join()
-    assert "3 blocks (0, 2, 3) waited behind final_norm, layer 0" in report
+    assert "3 blocks (0, 2, 3) waited after final_norm, layer 0" in report
     assert "1 block (1) waited at no grid barrier" in report
     session = open_session(build([], tiny), weights)
     session.reset([1], 0)

@@ -1,4 +1,4 @@
-"""What the host device proves of every kernel, proved again on a GPU: the same scenarios, reference and tolerances."""
+"""Kernels on a GPU: the same scenarios, reference and tolerances as on the host device."""
 
 import os
 import random
@@ -7,14 +7,14 @@ import pytest
 import torch
 from composed import STACKS, VARIANTS
 
-from common.check import compare_bits, validate
+from common.compile.source import build
 from common.errors import Refused
-from common.expected import Expected
-from common.layout import Layout
-from common.model import Model
-from common.scenarios import scenarios
-from common.source import build
-from common.weights import load
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.model.weights import load
+from common.validate.check import compare_bits, validate
+from common.validate.scenarios import scenarios
+from common.validate.tolerances import ReferenceSteps
 
 pytestmark = pytest.mark.cuda
 FULL = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
@@ -25,9 +25,9 @@ def weights_of(model, seed, host_cache) -> torch.Tensor:
     return load("synthetic", model, None, host_cache, seed)[2].flat
 
 
-def prove(open_session, composed, model, weights, seed, quick, expected=None) -> None:
+def prove(open_session, composed, model, weights, seed, quick, reference=None) -> None:
     session = open_session(composed.source(model), weights)
-    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick), seed, expected=expected)
+    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick), seed, reference=reference)
     assert verdict.passed, verdict
     root = open_session(composed.root.source(model), weights)
     found = compare_bits(session, root, scenarios(model, seed, weights, quick=True))
@@ -42,16 +42,16 @@ def test_small_models(request, open_session, host_cache, composed, shape, seed):
 
 
 @pytest.fixture(scope="module")
-def whole(host_cache) -> tuple[int, Expected]:
+def whole(host_cache) -> tuple[int, ReferenceSteps]:
     """One seed for all stacks at full size: they share the reference's steps, which take longer than the kernels."""
     seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
-    return seed, Expected(FULL, Layout(FULL), weights_of(FULL, 0, host_cache))
+    return seed, ReferenceSteps(FULL, Layout(FULL), weights_of(FULL, 0, host_cache))
 
 
 @pytest.mark.parametrize("composed", EVERY, ids=str)
 def test_full_size(open_session, whole, composed):
-    seed, expected = whole
-    prove(open_session, composed, FULL, expected.weights, seed, quick=True, expected=expected)
+    seed, reference = whole
+    prove(open_session, composed, FULL, reference.weights, seed, quick=True, reference=reference)
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 8])
@@ -69,7 +69,7 @@ def test_grid_that_cannot_be_resident_is_refused(device, open_session, tiny, hos
 
 
 @pytest.mark.parametrize("composed", VARIANTS, ids=str)
-def test_timed_launches_leave_what_untimed_ones_do(open_session, tiny, host_cache, composed, seed):
+def test_timed_launches_leave_the_same_outputs_as_untimed_ones(open_session, tiny, host_cache, composed, seed):
     weights, prompt = weights_of(tiny, seed, host_cache), [seed % tiny.vocab]
     session = open_session(composed.source(tiny), weights)
     session.reset(prompt, 0)

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.compile.source import Source, build
 from common.devices.host import HostDevice, HostSession
-from common.layout import Layout
-from common.model import Model
-from common.scenarios import Scenario
-from common.snapshot import Snapshot
-from common.source import Source, build
-from common.weights import load
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.model.weights import load
+from common.validate.scenarios import Scenario
+from common.validate.snapshot import Snapshot
 
 Open = Callable[..., HostSession]
 
 
 @pytest.fixture
 def synthetic(host_cache: Path) -> Callable[[Model, int], torch.Tensor]:
-    """Seeded synthetic weights of a model: flat bf16, as the kernels read them."""
+    """Seeded synthetic weights of a model: flat bf16, in the layout of the kernels."""
     return lambda model, seed: load("synthetic", model, None, host_cache, seed)[2].flat
 
 
@@ -42,7 +42,7 @@ def open_session(host_cache: Path) -> Iterator[Open]:
 
 @pytest.fixture
 def same_in_any_order(open_session: Open) -> Callable[[Source, torch.Tensor, Scenario, Iterable[int]], None]:
-    """Assert that a kernel leaves the same bits whatever the order of lanes, warps and blocks, one or two at a time."""
+    """Assert that a kernel leaves the same bits for any order of lanes, warps and blocks, with one or two at a time."""
 
     def check(source: Source, weights: torch.Tensor, start: Scenario, schedules: Iterable[int]) -> None:
         results = []

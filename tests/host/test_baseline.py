@@ -1,4 +1,4 @@
-"""The baseline megakernel on the host device equals the float64 reference: for any grid, block and position."""
+"""Baseline megakernel on the host device: equal to the float64 reference for any grid, block and position."""
 
 import dataclasses
 import re
@@ -6,19 +6,19 @@ import re
 import pytest
 import torch
 
-from common.check import validate
+from common.compile.source import Source, build
 from common.errors import Hung
-from common.layout import Layout
-from common.model import LAYER_STAGES
-from common.scenarios import scenarios
-from common.source import Source, build
+from common.model.layout import Layout
+from common.model.stages import LAYER_STAGES
+from common.validate.check import validate
+from common.validate.scenarios import scenarios
 
 pytestmark = pytest.mark.host
 BLOCK_BARRIER = "  port::block_barrier();"
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3, 8, 19])
-def test_any_grid(open_session, synthetic, baseline, blocks, seed):
+def test_any_grid_size(open_session, synthetic, baseline, blocks, seed):
     weights = synthetic(baseline.model, seed)
     session = open_session(baseline, weights, blocks, schedule=seed)
     verdict = validate(session, weights, baseline.model, scenarios(baseline.model, seed, weights), seed)
@@ -26,14 +26,14 @@ def test_any_grid(open_session, synthetic, baseline, blocks, seed):
 
 
 @pytest.mark.parametrize("threads", [32, 96, 512, 1024])
-def test_any_block(open_session, synthetic, tiny, threads, seed):
+def test_any_block_size(open_session, synthetic, tiny, threads, seed):
     weights = synthetic(tiny, seed)
     session = open_session(build([], tiny, threads), weights, blocks=3, schedule=seed)
     verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
     assert verdict.passed, verdict
 
 
-def test_odd_shapes(open_session, synthetic, odd, seed):
+def test_sizes_that_are_no_power_of_two(open_session, synthetic, odd, seed):
     weights = synthetic(odd, seed)
     session = open_session(build([], odd), weights, blocks=5, schedule=seed)
     verdict = validate(session, weights, odd, scenarios(odd, seed, weights), seed)
@@ -60,7 +60,7 @@ def test_counts_follow_from_the_shapes(open_session, synthetic, baseline, seed):
     assert counts.bytes_by_width("weights")[64] == matrices + norms
     head_norms = model.layers * (model.heads + model.kv_heads) * model.head_dim * 2
     assert counts.bytes_by_width("weights")[16] == head_norms + 2 * model.hidden  # and the embedding row
-    shared = model.heads // model.kv_heads  # each query head reads its keys and values for itself
+    shared = model.heads // model.kv_heads  # each query head reads its keys and values again
     assert counts.loaded("kv") == shared * model.kv_bytes_per_position * (position + 1)
     assert counts.total("stored_kv") == model.kv_bytes_per_position
 
@@ -74,7 +74,7 @@ def without_block_barrier(source: Source, site: int) -> str:
 
 
 def block_barriers(source: Source) -> list[int]:
-    """Which block barriers of the text the baseline executes: all but those of a barrier that it does not use."""
+    """Indexes of the block barriers that the baseline executes: all but those of the unused grid barrier."""
     unused = source.text.index("void epoch_barrier(")
     unused = range(unused, source.text.index("#line", unused))
     places = [match.start() for match in re.finditer(re.escape(BLOCK_BARRIER), source.text)]
@@ -83,12 +83,12 @@ def block_barriers(source: Source) -> list[int]:
 
 def replace_nth(text: str, old: str, new: str, n: int) -> str:
     pieces = text.split(old)
-    assert len(pieces) > n + 1, f"the source no longer says {old!r} {n + 1} times"
+    assert len(pieces) > n + 1, f"the source does not contain {old!r} {n + 1} times"
     return old.join(pieces[: n + 1]) + new + old.join(pieces[n + 1 :])
 
 
-def is_found_out(open_session, source: Source, weights: torch.Tensor, seed: int) -> bool:
-    """Validation fails or reports a stuck run on some grid and schedule; blocks < heads makes attention loop."""
+def fails(open_session, source: Source, weights: torch.Tensor, seed: int) -> bool:
+    """Whether validation finds a mismatch or deadlock on some grid and schedule; blocks < heads: attention loops."""
     for attempt in range(12):
         session = open_session(source, weights, blocks=(8, 3, 1)[attempt % 3], schedule=seed + attempt, workers=1)
         try:
@@ -102,22 +102,22 @@ def is_found_out(open_session, source: Source, weights: torch.Tensor, seed: int)
 
 
 BARRIER_STAGES = ("embed", *LAYER_STAGES, "final_norm", "lm_head")
-SITES = 6  # two in grid_barrier, one each in block_sum, block_best and attend_block, one behind a head
+SITES = 6  # two in grid_barrier, one each in block_sum, block_best and attend_block, one after a head
 
 
 @pytest.mark.parametrize("stage", BARRIER_STAGES)
-def test_grid_barrier_behind_each_stage_is_needed(open_session, synthetic, baseline, stage, seed):
+def test_grid_barrier_after_each_stage_is_needed(open_session, synthetic, baseline, stage, seed):
     mutant = dataclasses.replace(baseline, text=without_grid_barrier(baseline, stage))
-    assert is_found_out(open_session, mutant, synthetic(baseline.model, seed), seed), (stage, seed)
+    assert fails(open_session, mutant, synthetic(baseline.model, seed), seed), (stage, seed)
 
 
 @pytest.mark.parametrize("site", range(SITES))
 def test_each_block_barrier_is_needed(open_session, synthetic, baseline, site, seed):
     mutant = dataclasses.replace(baseline, text=without_block_barrier(baseline, block_barriers(baseline)[site]))
-    assert is_found_out(open_session, mutant, synthetic(baseline.model, seed), seed), (site, seed)
+    assert fails(open_session, mutant, synthetic(baseline.model, seed), seed), (site, seed)
 
 
-def test_all_block_barriers_are_known(baseline):
+def test_number_of_block_barriers(baseline):
     assert len(block_barriers(baseline)) == SITES
 
 

@@ -1,4 +1,4 @@
-"""What each variant claims to change, counted on the host device and worked out by hand from the model's shapes."""
+"""Counts of each variant on the host device, against values worked by hand from the model's shapes."""
 
 import dataclasses
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 from composed import Composed
 
-from common.counters import Counts
-from common.layout import Layout
+from common.devices.counters import Counts
+from common.model.layout import Layout
 
 pytestmark = pytest.mark.host
 
 BLOCKS, LAYERS = 8, 2
-BARRIERS = 1 + 8 * LAYERS + 2  # behind the embedding, eight stages of each layer, the final norm and the head
+BARRIERS = 1 + 8 * LAYERS + 2  # after the embedding, eight stages of each layer, the final norm and the head
 OUT, MLP = 64 * 128 * 2, 160 * 64 * 2  # bytes of o, and of gate, up or down, of the tiny model
 
 
@@ -50,13 +50,13 @@ def test_grid_barriers(count, names, barriers):
 
 
 def test_barriers_of_28_layers(count, tiny):
-    """As many layers as Qwen3-0.6B has: 227 barriers a token, 56 of them behind a norm."""
+    """As many layers as Qwen3-0.6B has: 227 barriers per token, 56 of them after a norm."""
     deep = dataclasses.replace(tiny, layers=28)
     assert count("", model=deep).total("grid_barriers") == 227
     assert count("redundant_rmsnorm", model=deep).total("grid_barriers") == 227 - 56
 
 
-def test_split_attention_costs_a_barrier_only_from_the_second_chunk_on(count):
+def test_split_kv_adds_a_barrier_from_the_second_chunk_on(count):
     barriers = {at: count("split_kv", position=at, chunk=16).total("grid_barriers") for at in (0, 15, 16, 63)}
     assert barriers == {0: BARRIERS, 15: BARRIERS, 16: BARRIERS + LAYERS, 63: BARRIERS + LAYERS}
 
@@ -67,8 +67,8 @@ def test_a_barrier_between_two_tokens_of_one_launch(count, per_launch, launches)
     assert counts.total("grid_barriers") == 5 * BARRIERS + (5 - launches)
 
 
-def test_wide_loads_only(count, tiny):
-    """Matrices and norms by 128 bits, what a lane takes element by element (head norms, embedding row) by 16."""
+def test_vec128_uses_wide_loads_only(count, tiny):
+    """Matrices and norms by 128 bits; head norms and the embedding row, element by element, by 16."""
     counts = count("vec128", position=9)
     norms = 2 * 64 * (2 * LAYERS + 1)
     assert counts.bytes_by_width("weights") == {128: 2 * tiny.matrix_weights + norms, 16: LAYERS * 6 * 32 * 2 + 2 * 64}
@@ -80,7 +80,7 @@ def test_wide_loads_only(count, tiny):
 
 @pytest.mark.parametrize("how", ["prefetch", "ldg"])
 def test_prefetched_bytes(count, how):
-    """4 of 8 blocks have no head: they share the whole matrices, or each fetches its budget in lines of 128 bytes."""
+    """4 of 8 blocks have no head: they share the matrices, or each prefetches its budget in lines of 128 bytes."""
     some = {"how": how}
     assert count("l2_prefetch", **some).total("prefetched") == LAYERS * (OUT + 3 * MLP)
     assert count("l2_prefetch", matrices=["o"], **some).total("prefetched") == LAYERS * OUT
@@ -92,7 +92,7 @@ def test_prefetched_bytes(count, how):
 
 @pytest.mark.parametrize("blocks", [8, 19])
 def test_bytes_fetched_while_waiting(count, blocks):
-    """A block fetches the first eight rows it will multiply, where there are any; rows are whole lines here."""
+    """A block prefetches the first eight of its rows, if it has any; rows are whole cache lines here."""
     o_rows = down_rows = 64
     qkv, gate, head = (8 * min(blocks, rows // 8) * 64 * 2 for rows in (256, 160, 503))
     o, down = 8 * min(blocks, o_rows // 8) * 128 * 2, 8 * min(blocks, down_rows // 8) * 160 * 2
@@ -102,7 +102,7 @@ def test_bytes_fetched_while_waiting(count, blocks):
     assert capped.total("prefetched") == 8 * 256 * (LAYERS * 5 + 1)
 
 
-def test_copies_bring_every_matrix_byte_once(count, tiny):
+def test_cp_async_copies_every_matrix_byte_once(count, tiny):
     counts = count("cp_async")
     assert counts.total("copied_async") == 2 * tiny.matrix_weights
     assert counts.bytes_by_width("shared") == {64: 2 * tiny.matrix_weights}
@@ -118,7 +118,7 @@ def test_producers_load_every_matrix_byte_once(count, tiny):
 
 
 def test_activations_come_from_shared_memory(count, tiny):
-    """Each row of a matrix reads its whole vector; a block reads the vector from global memory once a stage."""
+    """Each row of a matrix reads its whole vector; a block reads the vector from global memory once per stage."""
     counts, plain = count("smem_cache"), count("")
     assert counts.bytes_by_width("shared") == {128: 4 * tiny.matrix_weights}
     inputs = LAYERS * (64 + 128 + 64 + 160) + 64  # of qkv, o, gate_up, down; of the head
@@ -127,5 +127,5 @@ def test_activations_come_from_shared_memory(count, tiny):
 
 
 def test_the_fused_head_adds_three_atomics(count):
-    """Two a block and one of the last block, for two barriers of one atomic a block."""
+    """Two per block and one of the last block, in place of two barriers with one atomic per block."""
     assert count("fused_head").total("atomics") == count("").total("atomics") - 2 * BLOCKS + 2 * BLOCKS + 1

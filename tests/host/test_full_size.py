@@ -1,4 +1,4 @@
-"""One whole step of Qwen3-0.6B, every stage of it, for each variant and named stack on the host device."""
+"""One step of Qwen3-0.6B at full size, every stage of it, for each variant and named stack on the host device."""
 
 import os
 from dataclasses import replace
@@ -10,16 +10,16 @@ import torch
 from composed import CATALOG, NAMED, VARIANTS, Composed
 from omegaconf import OmegaConf
 
-from common.catalog import ROOT
-from common.check import validate
-from common.config import model_of
+from common import ROOT
+from common.config.resolve import model_of
+from common.config.section import Section
 from common.devices.host import HostDevice, HostSession
-from common.layout import Layout
-from common.model import Model
-from common.scenarios import Scenario
-from common.section import Section
-from common.snapshot import Snapshot, differences
-from common.weights import load
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.model.weights import load
+from common.validate.check import validate
+from common.validate.scenarios import Scenario
+from common.validate.snapshot import Snapshot, bit_differences
 
 pytestmark = pytest.mark.host
 POSITION = 20
@@ -28,7 +28,7 @@ COMPOSED = [Composed(c.names, {"chunk": CHUNK} if "split_kv" in c.names else c.g
 
 
 class Full:
-    """One device with one copy of the weights, one start, and what each root left there once it was validated."""
+    """One device, one copy of the weights, one start; and the validated outputs of each root."""
 
     def __init__(self, model: Model, cache: Path, seed: int) -> None:
         self.model, self.seed = model, seed
@@ -43,7 +43,7 @@ class Full:
         return self.device.session(program, Layout(self.model), self.weights)
 
     def root(self, composed: Composed) -> Snapshot:
-        """What `composed` leaves, compared with the reference stage by stage."""
+        """The outputs of `composed`, compared with the reference stage by stage."""
         known = str(composed)
         if known not in self.roots:
             session = self.session(composed)
@@ -55,7 +55,7 @@ class Full:
 
 
 def start(model: Model, seed: int) -> Scenario:
-    """A random history: keys and values of the size that normed keys and projected values have."""
+    """A random history, with the magnitudes of normalized keys and projected values."""
     random = torch.Generator().manual_seed(seed)
     history = torch.full(Layout(model).cache.shape, torch.nan, dtype=torch.bfloat16)
     known = history[:, :, :, :POSITION]
@@ -79,7 +79,7 @@ def test_one_step_of_qwen3(full, composed):
     session, scenario = full.session(composed), full.start
     session.reset(scenario.ids, scenario.position, scenario.history, forced=len(scenario.ids))
     session.run(1)
-    different = next(differences(Snapshot.of(session), want, frozenset(), "differs from its parent"), None)
+    different = next(bit_differences(Snapshot.of(session), want, frozenset(), "differs from its parent"), None)
     session.close()
     assert different is None, f"{different}; seed {full.seed}"
 

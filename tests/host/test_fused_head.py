@@ -1,16 +1,16 @@
-"""The choice of the next token, in the baseline and in the fused head: every id can win, and ties go to the lowest.
+"""Choice of the next token in the baseline and in the fused head: every id can win, and ties go to the lowest.
 
-Row i of the head is a vector of signs that no other row equals, and the residual stream is row i: then logit i is the
-number of columns and every other one is smaller by at least 2, all exact.
+Row i of the head is a vector of signs that differs from every other row, and the residual stream is row i. So logit i
+is the number of columns, every other logit is smaller by at least 2, and all are exact.
 """
 
 import pytest
 import torch
 from parts import build_parts
 
-from common.catalog import variants
-from common.layout import Layout
-from common.model import Model
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.stacks.catalog import variants
 
 pytestmark = pytest.mark.host
 FULL = 151_936  # Qwen3's vocabulary
@@ -21,7 +21,7 @@ CASES = [("baseline", {}), *(("fused_head", {"rows_per_warp": rows}) for rows in
 
 
 class Head:
-    """The last three stages of a one-layer model, over and over with other inputs."""
+    """The last three stages of a one-layer model, repeated with many inputs."""
 
     def __init__(self, open_session, folder, name, knobs, vocab, threads, seed, blocks=8) -> None:
         model = Model("head", COLUMNS, 8, 1, 1, 1, 8, vocab, 16, 1e6, 0.0, True)
@@ -52,7 +52,7 @@ class Head:
 
 
 def signs(rows: int, seed: int) -> torch.Tensor:
-    """[rows, COLUMNS] of +1 and -1, no two rows alike: the bits of the row's number, then random ones."""
+    """[rows, COLUMNS] of +1 and -1, all rows different: the bits of the row's number, then random ones."""
     bits = (torch.arange(rows).unsqueeze(1) >> torch.arange(18)) & 1
     random = torch.randint(0, 2, (rows, COLUMNS - 18), generator=torch.Generator().manual_seed(seed))
     return 2.0 * torch.cat((bits, random), dim=1) - 1
@@ -93,7 +93,7 @@ def test_ties_go_to_the_lowest_id(open_session, tmp_path, name, knobs, blocks, s
             tied = [first, *torch.randint(SMALL, (count - 1,), generator=random).tolist(), min(first + 1, SMALL - 1)]
             head.rows.copy_(head.signs)
             head.rows[tied] = head.signs[first].bfloat16()
-            head.weights = head.weights.clone()  # another tensor is other weights to the device
+            head.weights = head.weights.clone()  # the device caches weights by tensor
             head.rows = head._slot("lm_head")
             assert list(head.tokens([head.signs[first]])) == [min(tied)], (tied, seed)
 

@@ -1,4 +1,4 @@
-"""A checkpoint that transformers saved decodes, by the CUDA source on the host device, to the ids it chooses too."""
+"""Generation from a checkpoint of transformers on the host device: the ids are those of transformers."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.source import build
-from common.weights import load
+from common.compile.source import build
+from common.model.weights import load
 from experiments.generate import main
 
 pytestmark = pytest.mark.host
@@ -50,11 +50,11 @@ def checkpoint(request, tmp_path, seed):
 
 
 def greedy(model: torch.nn.Module, prompt: list[int], stored: torch.Tensor) -> tuple[list[int], list[float]]:
-    """What transformers chooses after each token but the first ones of the prompt, and by how much.
+    """The next token by transformers after the prompt and after each new token, and its margin to the second best.
 
-    stored: the kernel's cache. Where a key or value lies near the middle of two bf16 numbers, fp32 arithmetic in
-    another order rounds it the other way, and some tokens later another word follows. So transformers goes on with the
-    kernel's entry, once that is shown to be a neighbour of its own.
+    stored: the kernel's cache. A key or value near the midpoint of two bf16 numbers may be rounded to the other one by
+    fp32 arithmetic in another order, and some tokens later another id follows. So transformers continues with the
+    kernel's entry, after a check that it is an adjacent bf16 number.
     """
     from transformers import DynamicCache
 
@@ -101,4 +101,4 @@ def test_ids_are_those_of_transformers(checkpoint, host_cache: Path, open_sessio
     clear = next((n for n, margin in enumerate(margins) if margin < TIE), TOKENS)
     assert clear >= 32, f"ties too early to compare 32 tokens: {margins}, seed {seed}"
     assert found["ids"][:clear] == want[:clear], seed
-    assert len(set(want)) > 2, "the model says the same thing over and over, which would hide a stale token"
+    assert len(set(want)) > 2, "the model repeats one token, which would hide a stale token"

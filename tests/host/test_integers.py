@@ -1,7 +1,7 @@
-"""Small integers are exact in fp32 whatever the order of summation: linear stages are compared bit for bit.
+"""Linear stages on small integers, which are exact in fp32 in any order of summation: compared bit for bit.
 
-The expected values are int64 products, computed apart from any floating point. The mean square of +1 and -1 is exactly
-1: without epsilon their norm is sign times gain, and so a norm can be tested together with what reads it.
+The expected values are int64 products, without any floating point. The mean square of +1 and -1 is exactly 1, so
+without epsilon their norm is sign times gain, and a norm can be tested together with the stage that reads it.
 """
 
 from dataclasses import replace
@@ -11,17 +11,17 @@ import torch
 from composed import CATALOG, VARIANTS
 from parts import PARTS, build_parts
 
-from common.layout import Layout
-from common.model import Model
-from common.source import build
-from common.stack import choose_stacks
+from common.compile.source import build
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.stacks.stack import choose_stacks
 
 pytestmark = pytest.mark.host
 LAYER = 1
 
 
-class Bench:
-    """One part of a step at a time, in one launch, on integer weights and activations; of `graph`, stage by stage."""
+class StageHarness:
+    """Runs one part of a step in one launch (for `graph`, stage by stage) on integer weights and activations."""
 
     def __init__(self, open_session, model: Model, names: tuple[str, ...], blocks: int, folder, seed: int) -> None:
         self.model, self.layout = model, Layout(model)
@@ -47,7 +47,7 @@ class Bench:
         return self.weights[slot.offset : slot.offset + slot.size].view(slot.shape)
 
     def run(self, *stages: str, position: int = 0, cache=None, **taps: torch.Tensor) -> torch.Tensor:
-        """Scratch after `stages`, which found `taps` in it: of layer 1, or with `_0` of layer 0."""
+        """Scratch after `stages`, with `taps` as inputs: taps of layer 1, or with the suffix `_0` of layer 0."""
         session = self.open()
         session.reset([PARTS.index(stages)] * (position + 1), position, None)
         scratch = session.scratch()
@@ -72,65 +72,65 @@ class Bench:
 @pytest.fixture(
     params=[(composed, blocks) for composed in VARIANTS for blocks in (3, 8)], ids=lambda p: f"{p[0]}-{p[1]}"
 )
-def bench(request, open_session, tiny, odd, tmp_path, seed):
+def harness(request, open_session, tiny, odd, tmp_path, seed):
     """Each variant, with 3 blocks on the odd model and 8 on the tiny one; two layers, no epsilon."""
     composed, blocks = request.param
     model = replace(odd if blocks == 3 else tiny, layers=2, rms_eps=0.0)
-    return Bench(open_session, model, composed.names, blocks, tmp_path, seed)
+    return StageHarness(open_session, model, composed.names, blocks, tmp_path, seed)
 
 
-def test_qkv(bench):
-    x = bench.signs()
-    scratch = bench.run("input_norm", "qkv", down_0=x)
-    normed = x * bench.weight("input_norm", LAYER)
-    assert torch.equal(bench.tap(scratch, "input_norm", LAYER), normed.float())
-    assert torch.equal(bench.tap(scratch, "qkv", LAYER), (bench.weight("qkv", LAYER) @ normed).float())
+def test_qkv(harness):
+    x = harness.signs()
+    scratch = harness.run("input_norm", "qkv", down_0=x)
+    normed = x * harness.weight("input_norm", LAYER)
+    assert torch.equal(harness.tap(scratch, "input_norm", LAYER), normed.float())
+    assert torch.equal(harness.tap(scratch, "qkv", LAYER), (harness.weight("qkv", LAYER) @ normed).float())
 
 
-def test_o_proj(bench):
-    x, before = bench.integers(bench.model.query), bench.integers(bench.model.hidden)
-    got = bench.tap(bench.run("o_proj", attention=x, down_0=before), "o_proj", LAYER)
-    assert torch.equal(got, (before + bench.weight("o", LAYER) @ x).float())
+def test_o_proj(harness):
+    x, before = harness.integers(harness.model.query), harness.integers(harness.model.hidden)
+    got = harness.tap(harness.run("o_proj", attention=x, down_0=before), "o_proj", LAYER)
+    assert torch.equal(got, (before + harness.weight("o", LAYER) @ x).float())
 
 
-def test_gate_up(bench):
-    """silu(g) is g itself once exp(-g) is lost beside 1; weights and inputs are made positive for that."""
-    model = bench.model
+def test_gate_up(harness):
+    """silu(g) equals g if exp(-g) rounds away against 1; positive weights and inputs make g large enough."""
+    model = harness.model
     for name in ("gate", "up"):
-        bench.weight(name, LAYER).copy_(bench.integers(model.intermediate, model.hidden, low=1, high=3))
-    bench.weight("post_norm", LAYER).copy_(bench.integers(model.hidden, low=1, high=3))
-    x = bench.weight("post_norm", LAYER).clone()
-    gate, up = bench.weight("gate", LAYER) @ x, bench.weight("up", LAYER) @ x
+        harness.weight(name, LAYER).copy_(harness.integers(model.intermediate, model.hidden, low=1, high=3))
+    harness.weight("post_norm", LAYER).copy_(harness.integers(model.hidden, low=1, high=3))
+    x = harness.weight("post_norm", LAYER).clone()
+    gate, up = harness.weight("gate", LAYER) @ x, harness.weight("up", LAYER) @ x
     assert int(gate.min()) > 25
-    got = bench.tap(bench.run("post_norm", "gate_up", o_proj=torch.ones(model.hidden)), "gate_up", LAYER)
+    got = harness.tap(harness.run("post_norm", "gate_up", o_proj=torch.ones(model.hidden)), "gate_up", LAYER)
     assert torch.equal(got, (gate * up).float())
 
 
-def test_down(bench):
-    x, before = bench.integers(bench.model.intermediate), bench.integers(bench.model.hidden)
-    got = bench.tap(bench.run("down", gate_up=x, o_proj=before), "down", LAYER)
-    assert torch.equal(got, (before + bench.weight("down", LAYER) @ x).float())
+def test_down(harness):
+    x, before = harness.integers(harness.model.intermediate), harness.integers(harness.model.hidden)
+    got = harness.tap(harness.run("down", gate_up=x, o_proj=before), "down", LAYER)
+    assert torch.equal(got, (before + harness.weight("down", LAYER) @ x).float())
 
 
 @pytest.mark.parametrize("high", [0, 1, 4])
-def test_token_is_the_lowest_of_the_largest(bench, high):
+def test_token_is_the_lowest_id_of_the_largest_logits(harness, high):
     """Small ranges tie often; with all zero, every logit ties and the token is 0."""
-    gain = bench.weight("final_norm").copy_(bench.integers(bench.model.hidden, low=-high, high=high))
-    x = bench.signs()
-    scratch = bench.run("final_norm", "lm_head", "argmax", down=x)
-    logits = bench.weight("lm_head") @ (x * gain)
-    assert torch.equal(bench.tap(scratch, "lm_head"), logits.float())
+    gain = harness.weight("final_norm").copy_(harness.integers(harness.model.hidden, low=-high, high=high))
+    x = harness.signs()
+    scratch = harness.run("final_norm", "lm_head", "argmax", down=x)
+    logits = harness.weight("lm_head") @ (x * gain)
+    assert torch.equal(harness.tap(scratch, "lm_head"), logits.float())
     lowest = int((logits == logits.max()).nonzero()[0])
-    assert int(bench.state[bench.layout.state["token"].offset]) == lowest
+    assert int(harness.state[harness.layout.state["token"].offset]) == lowest
 
 
 @pytest.mark.parametrize("position", [0, 1, 7, 31])
-def test_attention_averages_when_all_scores_are_equal(bench, position):
+def test_attention_averages_when_all_scores_are_equal(harness, position):
     """A zero query scores every key 0; over 2^k positions the mean of integers is exact."""
-    model, layout = bench.model, bench.layout
-    cache = bench.integers(*layout.cache.shape)
+    model, layout = harness.model, harness.layout
+    cache = harness.integers(*layout.cache.shape)
     query = torch.zeros(model.query)
-    scratch = bench.run("attention", position=position, cache=cache.bfloat16(), qk_norm_rope=query)
+    scratch = harness.run("attention", position=position, cache=cache.bfloat16(), qk_norm_rope=query)
     mean = cache[LAYER, 1, :, : position + 1].sum(1) / (position + 1)
     want = mean.repeat_interleave(model.heads // model.kv_heads, dim=0).flatten().float()
-    assert torch.equal(bench.tap(scratch, "attention", LAYER), want)
+    assert torch.equal(harness.tap(scratch, "attention", LAYER), want)

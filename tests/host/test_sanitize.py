@@ -1,4 +1,4 @@
-"""ThreadSanitizer on the host device: silent on every variant, and it names both lines of what no barrier orders."""
+"""ThreadSanitizer on the host device: no report for any variant, and both source lines of every planted race."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -24,12 +24,12 @@ from racy import (
     without_order,
 )
 
-from common.catalog import ROOT
-from common.devices.races import races
+from common import ROOT
+from common.compile.source import KERNEL, Source, build
 from common.devices.sanitized import SanitizedDevice
+from common.devices.tsan_report import data_races
 from common.errors import Crashed, Hung, Race, Refused
-from common.layout import Layout
-from common.source import DEVICE, Source, build
+from common.model.layout import Layout
 
 pytestmark = pytest.mark.host
 SIDE = re.compile(
@@ -40,7 +40,7 @@ SIDE = re.compile(
 
 @pytest.fixture(scope="module")
 def device(host_cache) -> SanitizedDevice:
-    """With everything that this file runs compiled, on all cores."""
+    """The device, with every kernel of this file compiled in parallel."""
     device = SanitizedDevice(host_cache)
     device.compile(build([], TINY, THREADS))  # the runtime, once
     sources = [
@@ -58,7 +58,7 @@ def device(host_cache) -> SanitizedDevice:
 
 @pytest.fixture
 def run(device, synthetic, seed):
-    """run(source, ...): `steps` steps from a random history, seen by ThreadSanitizer; returns the session."""
+    """run(source, ...): decodes `steps` steps from position 30; returns the state and the counts."""
 
     def run_(source: Source, blocks: int = 3, schedule: int = seed, steps: int = 1):
         weights = synthetic(TINY, seed)
@@ -72,11 +72,11 @@ def run(device, synthetic, seed):
 
 
 def pairs(error: pytest.ExceptionInfo) -> list[list[dict[str, str]]]:
-    """The races of the report: two sides each, with kind, place and stage. The message has the first, in one line."""
+    """The races of the report: two sides each, with kind, place and stage. The error message has the first race."""
     assert str(error.value).startswith("data race: ")
     assert "\n" not in str(error.value)
-    told = [[side.groupdict() for side in SIDE.finditer(line)] for line in error.value.report.splitlines()]
-    found = [sides for sides in told if sides]  # a hang is told behind the races
+    lines = [[side.groupdict() for side in SIDE.finditer(line)] for line in error.value.report.splitlines()]
+    found = [sides for sides in lines if sides]  # the report of a deadlock follows the races
     assert all(len(sides) == 2 for sides in found), error.value.report
     assert all(str(side["place"]) in str(error.value) for side in found[0])
     return found
@@ -118,7 +118,7 @@ def test_a_dropped_block_barrier_is_named(run, site):
 
 
 def test_all_block_barriers_are_known():
-    files = [*(DEVICE.glob("*.cuh")), *(ROOT / "variants").glob("*.cu")]
+    files = [*(KERNEL.glob("*.cuh")), *(ROOT / "variants").glob("*.cu")]
     assert sum(file.read_text().count(BARRIER) for file in files) == len(BLOCK_BARRIERS)
 
 
@@ -165,7 +165,7 @@ def test_a_race_keeps_what_the_kernel_left_and_the_session(device, synthetic, se
 def test_a_hang_is_still_a_hang(run):
     with pytest.raises(Hung) as error:
         run(kernel("if (port::thread() != 5) port::block_barrier();"))
-    assert "63 threads (first 0) wait at a block barrier at test:1" in error.value.report
+    assert "63 threads (first 0) waiting at a block barrier at test:1" in error.value.report
 
 
 def test_a_fault_of_the_process_is_told(run):
@@ -182,24 +182,24 @@ def test_more_threads_than_it_can_follow_are_refused(device, synthetic, seed):
 REPORT = """==================
 WARNING: ThreadSanitizer: data race (pid=1)
   Atomic write of size 4 at 0x7f by thread T2 (mutexes: write M1):
-    #0 port::add(unsigned*) /r/common/host/port_host.hpp:9 (k.exe+0x1)
-    #1 x(Context const&) common/device/barrier.cuh:34 (k.exe+0x1)
+    #0 port::add(unsigned*) /r/common/devices/runtime/port_host.hpp:9 (k.exe+0x1)
+    #1 x(Context const&) common/kernel/barrier.cuh:34 (k.exe+0x1)
 
   Previous read of size 4 at 0x7f by thread T7:
     [failed to restore the stack]
 
   Thread T2 'block 0 thread 1' (tid=0, running) created by main thread at:
-    #0 host::tsan::take(char const*) /r/common/host/sanitizer.hpp:35 (k.exe+0x2)
+    #0 host::tsan::take(char const*) /r/common/devices/runtime/sanitizer.hpp:35 (k.exe+0x2)
 ==================
 """
 
 
-def test_a_place_that_was_forgotten_is_said_to_be():
-    (race,) = races(REPORT)
+def test_a_place_that_thread_sanitizer_no_longer_knows_is_reported():
+    (race,) = data_races(REPORT)
     assert (race.late.kind, race.late.place, race.late.thread) == (
         "atomic write",
-        "common/device/barrier.cuh:34",
+        "common/kernel/barrier.cuh:34",
         "block 0 thread 1",
     )
     assert (race.early.kind, race.early.place) == ("read", "")
-    assert "too far back" in str(race)
+    assert "a line that ThreadSanitizer no longer knows" in str(race)

@@ -1,19 +1,19 @@
-"""Stamps of a traced kernel: where they stand, what is made of them, and that nobody else pays for them."""
+"""Timestamps of a traced kernel: where they are written, the table made of them, and no cost for other kernels."""
 
 import json
 
 import pytest
 import torch
 
-from common.catalog import variants
+from common.compile.nvrtc import compile_cubin
+from common.compile.sass import sass
+from common.compile.source import build
 from common.devices.host import HostDevice
-from common.layout import MAX_BLOCKS, MOMENTS, Layout
-from common.model import LAYER_STAGES, STAGES
-from common.nvrtc import compile_cubin
-from common.sass import sass
-from common.source import build
+from common.model.layout import MAX_BLOCKS, MOMENTS, Layout
+from common.model.stages import LAYER_STAGES, STAGES
+from common.stacks.catalog import variants
 from profiles.figure import draw
-from profiles.timeline import UNWRITTEN, by_stage, chrome_trace, read, reading, timeline
+from profiles.timeline import UNWRITTEN, by_stage, chrome_trace, order, read, reading, timeline
 
 BLOCKS = 5
 
@@ -39,7 +39,7 @@ def trace(tiny, seed, synthetic, host_cache):
 KNOBS = {"vec128": {"l1": "default"}}
 
 
-def test_every_block_stamps_every_stage_of_every_layer_once(trace, tiny):
+def test_every_block_writes_timestamps_for_every_stage_and_layer(trace, tiny):
     spans = trace().spans
     seen = {(row.stage, row.layer, row.block) for row in spans.itertuples()}
     layered = {(stage, layer) for stage in LAYER_STAGES for layer in range(tiny.layers)}
@@ -48,14 +48,14 @@ def test_every_block_stamps_every_stage_of_every_layer_once(trace, tiny):
     assert len(spans) == len(seen)
 
 
-def test_nobody_passes_a_barrier_before_all_have_ended_the_stage(trace):
+def test_no_block_passes_a_barrier_before_all_have_ended_the_stage(trace):
     spans = trace().spans
     assert (spans["begin"] < spans["end"]).all()
     for _, rows in spans[spans["stage"] != "argmax"].groupby(["stage", "layer"]):
         assert rows["passed"].min() > rows["end"].max()
 
 
-def test_a_stage_without_a_barrier_behind_it_is_passed_at_once(trace):
+def test_a_stage_without_a_barrier_after_it_has_no_wait(trace):
     spans = trace("redundant_rmsnorm").spans
     free = spans[spans["stage"].isin(("input_norm", "post_norm"))]
     kept = spans[spans["stage"] == "qkv"]
@@ -64,7 +64,7 @@ def test_a_stage_without_a_barrier_behind_it_is_passed_at_once(trace):
     assert all(rows["passed"].min() > rows["end"].max() for _, rows in kept.groupby("layer"))
 
 
-def test_a_kernel_that_is_not_traced_reads_no_clock(tiny):
+def test_a_kernel_without_trace_reads_no_clock(tiny):
     plain, traced = (build([variants()["vec128"]], tiny, knobs=KNOBS, trace=on) for on in (False, True))
     assert "Traced" not in plain.text
     assert "port::stamp(" not in plain.text
@@ -86,7 +86,7 @@ def hand_made(layers: int = 2) -> torch.Tensor:
     return table.view(torch.float32).flatten()
 
 
-def test_the_table_is_the_mean_block_and_the_slowest():
+def test_the_table_has_the_mean_and_the_slowest_block():
     found = timeline(hand_made(), 2, "by hand", "ns")
     rows = by_stage(found).set_index("stage").T.to_dict("list")
     assert rows["embed"] == [2, 20.0, 30, 15.0, pytest.approx(100 * 15 / 35)]
@@ -95,13 +95,44 @@ def test_the_table_is_the_mean_block_and_the_slowest():
     assert "waits 30 % of the step" in reading(found)
 
 
-def test_ordinals_are_called_ordinals(trace):
+def test_ordinal_timestamps_give_an_order_and_no_share_of_waiting(trace, tiny):
+    found = trace("redundant_rmsnorm")
+    table = by_stage(found).set_index("stage")
+    # The stages of one token in the order of the model; a barrier after each but those that the variant repeats.
+    assert list(table.index) == list(STAGES)
+    free = ("input_norm", "post_norm", "argmax")
+    assert list(table.index[table["synchronized after it"] == "no"]) == list(free)
+    assert all(table.loc[stage, "layers"] == (tiny.layers if stage in LAYER_STAGES else 1) for stage in STAGES)
+    assert set(table["blocks"]) == {BLOCKS}
+    assert set(table["which blocks"]) == {"0-4"}
+    shown = f"{table.to_string()}\n{reading(found)}"
+    assert "%" not in shown
+    assert "work (" not in shown
+    assert "waiting (" not in shown
+    assert "The blocks of the host device run one at a time" in reading(found)
+
+
+def test_stages_are_ordered_by_their_timestamps():
+    table = hand_made().view(torch.int64).view(len(STAGES), 2, MAX_BLOCKS, MOMENTS)
+    argmax = STAGES.index("argmax")
+    table[argmax, 0, 3] = table[argmax, 0, 0]
+    table[argmax, 0, [0, 1, 3], :2] -= 1000  # before embed
+    found = timeline(table.view(torch.float32).flatten(), 2, "by hand", "ordinal")
+    assert order(found).to_dict("split")["data"] == [
+        ["argmax", 1, 3, "0-1, 3", "no"],
+        ["embed", 1, 2, "0-1", "yes"],
+    ]
+
+
+def test_files_of_ordinal_timestamps_show_no_waiting(tmp_path, trace):
     found = trace()
-    assert all("ordinal" in head for head in by_stage(found).columns[2:5])
-    assert "nothing of how long" in reading(found)
+    chrome_trace(found, tmp_path / "timeline.json")
+    draw(found, tmp_path / "timeline.svg")
+    for name in ("timeline.json", "timeline.svg"):
+        assert "wait" not in (tmp_path / name).read_text(), name
 
 
-def test_the_trace_is_what_perfetto_opens(tmp_path):
+def test_the_trace_has_the_format_of_perfetto(tmp_path):
     chrome_trace(timeline(hand_made(), 2, "by hand", "ns"), tmp_path / "timeline.json")
     events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
@@ -116,10 +147,16 @@ def test_the_trace_is_what_perfetto_opens(tmp_path):
     }
 
 
-def test_the_figure_is_the_same_each_time(tmp_path, trace):
+def test_the_figure_is_reproducible(tmp_path, trace):
     found = trace()
     for name in ("a.svg", "b.svg"):
         draw(found, tmp_path / name)
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text()
-    assert all(stage in text for stage in ("qk_norm_rope", "lm_head", "waiting"))
+    assert "qk_norm_rope" in text
+
+
+def test_the_figure_of_times_shows_waiting_blocks(tmp_path):
+    draw(timeline(hand_made(), 2, "by hand", "ns"), tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert all(word in text for word in ("embed", "argmax", "share of waiting"))

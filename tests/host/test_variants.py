@@ -1,5 +1,6 @@
-"""Every variant on its parent and many stacks: they equal the reference, and their parents bit for bit, in any order of
-lanes, warps and blocks."""
+"""Every variant on its parent, and many stacks: equal to the reference, and to their parents bit for bit, in any order
+of lanes, warps and blocks.
+"""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +9,10 @@ import pytest
 import torch
 from composed import STACKS, VARIANTS, Composed
 
-from common.check import compare_bits, validate
 from common.devices.host import HostDevice
 from common.errors import CompileError
-from common.scenarios import Scenario, scenarios
+from common.validate.check import compare_bits, validate
+from common.validate.scenarios import Scenario, scenarios
 
 pytestmark = pytest.mark.host
 SCHEDULES = 10
@@ -36,7 +37,7 @@ CORNERS = [
 
 @pytest.fixture(scope="module")
 def compiled(request, host_cache):
-    """Compile what the chosen tests of this file will run, on all cores, before the first of them."""
+    """Compile the kernels of the selected tests of this file in parallel, before the first test."""
     wanted = []
     for item in request.session.items:
         chosen = item.callspec.params if item.module is request.module and hasattr(item, "callspec") else {}
@@ -64,7 +65,7 @@ def longest(model, seed, weights) -> Scenario:
 
 
 def proved(open_session, composed, model, weights, seed, quick) -> None:
-    """Compare with the reference, then with the parent in bits."""
+    """Compare with the reference, then with the parent bit for bit."""
     session = open_session(composed.source(model), weights, schedule=seed)
     verdict = validate(session, weights, model, scenarios(model, seed, weights, quick), seed)
     assert verdict.passed, verdict
@@ -112,14 +113,14 @@ def test_variants_in_any_block(open_session, synthetic, tiny, composed, threads,
     assert verdict.passed, verdict
 
 
-def test_too_much_shared_memory_is_said_in_one_line(open_session, synthetic, tiny, seed):
+def test_too_much_shared_memory_is_refused_in_one_line(open_session, synthetic, tiny, seed):
     greedy = Composed(("cp_async",), {"stages": 4, "tile": 2})
     with pytest.raises(CompileError, match="48 KB of shared memory a block: lower stages, tile or threads"):
         open_session(greedy.source(tiny, threads=1024), synthetic(tiny, seed))
 
 
 @pytest.mark.parametrize("chunk", [16, 64])
-def test_split_attention_at_every_position(open_session, synthetic, tiny, chunk, seed):
+def test_split_kv_at_every_position(open_session, synthetic, tiny, chunk, seed):
     """All positions of the cache, each with a fresh random history."""
     weights = synthetic(tiny, seed)
     session = open_session(Composed(("split_kv",), {"chunk": chunk}).source(tiny), weights, schedule=seed)

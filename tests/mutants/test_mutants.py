@@ -1,6 +1,6 @@
-"""The validator proves itself: every catalogued fault is found, and what is no fault passes.
+"""Mutation test of the validator: every listed fault is found, and every equivalent mutant passes.
 
-The catalogue is kept whole by counting: each barrier, named barrier and wait of the sources has a mutant without it.
+The list is checked for completeness: each barrier, named barrier and wait of the sources has a mutant without it.
 """
 
 import os
@@ -9,25 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from common.catalog import ROOT, variants
+from common import ROOT
+from common.compile.source import build
 from common.devices.sanitized import SanitizedDevice
 from common.errors import LabError
-from common.layout import Layout
-from common.source import build
-from common.weights import load
-from experiments.mutants.judgement import judge_all, summary
+from common.model.layout import Layout
+from common.model.weights import load
+from common.stacks.catalog import variants
+from experiments.mutants.checks import MutantResult
 from experiments.mutants.mutation import MODEL, Edit, apply, read_mutants, source_of
-from experiments.mutants.trial import Found
+from experiments.mutants.runner import check_all, summary
 
 pytestmark = pytest.mark.host
 MUTANTS = read_mutants()
 ALWAYS = {"barriers", "cp.async", "indexing", "mathematics"}  # areas where every fault must be found
-SOURCES = [*(ROOT / "common" / "device").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
-WITHOUT_MUTANT = {"graph"}  # one line and no text of its own
+SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
+WITHOUT_MUTANT = {"graph"}  # one line, which has nothing to edit
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.kind}-{m.name}")
-def test_text_to_edit_is_there(mutant):
+def test_text_to_edit_is_in_the_source(mutant):
     assert source_of(mutant).text
 
 
@@ -57,7 +58,7 @@ def test_every_wait_is_dropped_by_a_mutant(path, call):
 
 
 def site(text: str, edit: Edit, call: str) -> int:
-    """Which occurrence of `call`, from 0, stands in the text that `edit` replaces."""
+    """Index, from 0, of the occurrence of `call` in the text that `edit` replaces."""
     before = edit.old.join(text.split(edit.old)[: edit.nth or 1])
     return before.count(call)
 
@@ -70,27 +71,27 @@ def site(text: str, edit: Edit, call: str) -> int:
         (Edit("b.cu", "x", ""), "0 times"),
     ],
 )
-def test_edit_whose_text_is_not_there_is_refused(edit, remedy):
+def test_edit_of_missing_text_is_refused(edit, remedy):
     with pytest.raises(LabError, match=remedy):
         apply('#line 1 "a.cu"\nx y\n#line 1 "b.cu"\ny y\n', edit, "name")
 
 
-def test_edit_keeps_to_its_file_and_its_occurrence():
+def test_edit_changes_only_its_file_and_occurrence():
     text = '#line 1 "a.cu"\ny\n#line 1 "b.cu"\ny y\n#line 2 "a.cu"\ny y\n'
     assert apply(text, Edit("a.cu", "y", "z", nth=2, of=3), "name") == text[:-4] + "z y\n"
     assert apply(text, Edit("b.cu", "y", "z", of=2), "name") == text.replace("y y", "z z", 1)
 
 
 @pytest.fixture(scope="module")
-def found(host_cache) -> tuple[list[Found], int]:
-    """Every mutant judged once, with a fresh seed; without ThreadSanitizer, all but those that only it can see."""
+def found(host_cache) -> tuple[list[MutantResult], int]:
+    """Every mutant checked once, with a fresh seed; without ThreadSanitizer, all but those that only it can find."""
     seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
-    mutants = MUTANTS if sees_races(host_cache) else [m for m in MUTANTS if m.expect != "thread"]
-    return judge_all(mutants, seed, host_cache, processes=os.cpu_count() or 1), seed
+    mutants = MUTANTS if has_thread_sanitizer(host_cache) else [m for m in MUTANTS if m.expect != "thread"]
+    return check_all(mutants, seed, host_cache, processes=os.cpu_count() or 1), seed
 
 
-def sees_races(cache: Path) -> bool:
-    """Whether ThreadSanitizer works here."""
+def has_thread_sanitizer(cache: Path) -> bool:
+    """Whether ThreadSanitizer works on this machine."""
     layout, device = Layout(MODEL), SanitizedDevice(cache / "kernels")
     weights = load("synthetic", MODEL, None, cache / "weights")[2].flat
     try:
@@ -103,36 +104,36 @@ def sees_races(cache: Path) -> bool:
 
 
 @pytest.mark.timeout(1800)  # with `found`; on an idle machine it takes a tenth of that
-def test_every_fault_in_what_must_not_fail_is_found(found):
+def test_every_fault_in_the_four_main_areas_is_found(found):
     ones, seed = found
     missed = [one.title for one in ones if one.mutant.area in ALWAYS and not one.as_expected]
     assert not missed, seed
 
 
-def test_nearly_all_faults_are_found(found):
+def test_at_least_95_percent_of_all_faults_are_found(found):
     ones, seed = found
     faults = [one for one in ones if one.mutant.expect != "equivalent"]
     assert sum(one.killed for one in faults) >= 0.95 * len(faults), seed
 
 
-def test_what_is_no_fault_passes(found):
+def test_equivalent_mutants_pass(found):
     ones, seed = found
     assert not [(one.title, one.how) for one in ones if one.mutant.expect == "equivalent" and one.killed], seed
 
 
 @pytest.mark.parametrize("weaker", ["token", "logits"])
-def test_weaker_checks_find_less(found, weaker):
+def test_weaker_checks_find_fewer_faults(found, weaker):
     ones, seed = found
     faults = [one for one in ones if one.mutant.expect != "equivalent"]
     assert sum(getattr(one, weaker) for one in faults) < sum(one.killed for one in faults), seed
 
 
-def test_table_adds_up(found):
+def test_columns_of_the_table_add_up(found):
     ones, _ = found
-    outcome = summary(ones)
-    *classes, total = outcome.table.to_dict("records")
+    result = summary(ones)
+    *classes, total = result.table.to_dict("records")
     assert total["mutants"] == len(ones)
     for column in ("mutants", "killed", "survived", "equivalent", "final token", "final logits"):
         assert sum(row[column] for row in classes) == total[column]
     survivors = [one for one in ones if not one.killed and one.mutant.expect != "equivalent"]
-    assert all(any(one.title in note for note in outcome.notes) for one in survivors)
+    assert all(any(one.title in note for note in result.notes) for one in survivors)

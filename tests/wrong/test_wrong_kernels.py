@@ -1,4 +1,4 @@
-"""Whole kernels that are wrong, each in a way that some check would let pass; the validator refuses them all."""
+"""Kernels that are wrong as a whole, each in a way that a weaker check would accept; the validator refuses them all."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from common.check import validate
+from common.compile.source import Source, build
 from common.devices.host import HostDevice
-from common.layout import Layout
-from common.scenarios import scenarios
-from common.source import Source, build
-from common.verdict import Mismatch
-from common.weights import load
+from common.model.layout import Layout
+from common.model.weights import load
+from common.validate.check import validate
+from common.validate.scenarios import scenarios
+from common.validate.verdict import Mismatch
 
 pytestmark = pytest.mark.host
 ENTRY = "struct Kernel : Baseline<Kernel> {};"
@@ -21,9 +21,9 @@ ONE = "if (port::block() != 0 || port::thread() != 0) return;"
 
 
 def kernel(model, body: str) -> Source:
-    """The baseline with another `decode`: `step(c)` is the right step, and `c` the context.
+    """The baseline with another `decode`: `step(c)` is the correct step, and `c` the context.
 
-    A static variable of `body` needs a name of its own: the loader gives one place to all libraries' `decode()::name`.
+    A static variable of `body` needs a unique name: the loader merges `decode()::name` of all libraries.
     """
     source = build([], model, 64)
     assert source.text.count(ENTRY) == 1
@@ -34,7 +34,7 @@ def kernel(model, body: str) -> Source:
 
 @pytest.fixture
 def refused(host_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
-    """What the validator says of a kernel, on one block: not even an order of blocks is in question."""
+    """refused(body): the mismatch that the validator finds in a kernel on one block."""
 
     def look(body: str) -> Mismatch:
         weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
@@ -47,7 +47,7 @@ def refused(host_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
     return look
 
 
-def test_the_step_itself_passes(host_cache, tiny, seed):
+def test_the_correct_step_passes(host_cache, tiny, seed):
     weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
     device = HostDevice(host_cache, seed)
     program = device.compile(kernel(tiny, "Baseline<Kernel>::step(c);"))
@@ -55,13 +55,13 @@ def test_the_step_itself_passes(host_cache, tiny, seed):
         assert validate(session, weights, tiny, scenarios(tiny, seed, weights), seed).passed, seed
 
 
-def test_empty(refused):
+def test_empty_kernel(refused):
     found = refused("")
     assert (found.stage, found.index) == ("embed", (0,))
     assert found.got != found.got  # NaN: nothing was written
 
 
-def test_embedding_alone(refused):
+def test_kernel_that_only_embeds(refused):
     """Copies its input to every result of the same width, and chooses the token it was given."""
     found = refused(
         f"""embed(c); port::block_barrier(); {ONE}
@@ -77,16 +77,16 @@ def test_embedding_alone(refused):
     assert (found.stage, found.layer) == ("input_norm", 0)
 
 
-def test_first_launch_alone(refused):
-    """Right once, and never again: whatever the buffers hold afterwards is taken for the result."""
+def test_kernel_that_works_only_in_the_first_launch(refused):
+    """Correct in the first launch only; later launches leave the buffers unchanged."""
     found = refused(
         "static bool done; const bool first = !done; port::block_barrier(); done = true; if (first) step(c);"
     )
     assert (found.stage, found.note) == ("embed", "differs between runs, step 0, scenario: position 0")
 
 
-def test_remembers_the_first_launch(refused):
-    """Plays back what the first launch left: right for the same input, so a repeated run looks the same."""
+def test_kernel_that_replays_the_first_launch(refused):
+    """Replays the outputs of the first launch: correct for the same input, so a repeated run is identical."""
     found = refused(
         f"""constexpr int heads = model::layers * 2 * model::kv_heads;
         static float scratch[scratch_at::workspace]; static bf16 cache[heads][model::head_dim];
@@ -115,15 +115,15 @@ def test_remembers_the_first_launch(refused):
 
 
 def test_stale_outputs(refused):
-    """Every other step only counts: it leaves the results of the step before."""
+    """Every other step only advances the position: it leaves the results of the step before."""
     found = refused(
         f"if (c.position % 2 == 0) return step(c); port::block_barrier(); {ONE} publish(c, c.state[state_at::token]);"
     )
     assert found.stage in ("embed", "rope")
 
 
-def test_right_token_from_a_cache_it_then_spoils(refused):
-    """All of this step is right; the values it leaves for the next one are gone."""
+def test_correct_step_that_then_clears_its_values(refused):
+    """All outputs of this step are correct, but the values in the cache for the next one are cleared."""
     found = refused(
         f"""step(c); port::block_barrier(); {ONE}
         for (int i = 0; i < model::head_dim; ++i) values(c, 0, 0)[size_t(c.position) * model::head_dim + i] = 0;"""
@@ -131,7 +131,7 @@ def test_right_token_from_a_cache_it_then_spoils(refused):
     assert (found.stage, found.layer) == ("value", 0)
 
 
-def test_right_step_that_spoils_an_older_position(refused):
+def test_correct_step_that_changes_an_older_position(refused):
     found = refused(
         f"""step(c); port::block_barrier(); {ONE}
         if (c.position > 0) keys(c, model::layers - 1, 1)[size_t(c.position - 1) * model::head_dim] ^= 1;"""
@@ -140,11 +140,11 @@ def test_right_step_that_spoils_an_older_position(refused):
     assert "must not touch" in found.note
 
 
-def test_final_logits_alone(refused):
-    """The right logits and the right token, and nothing that says how they came about."""
+def test_correct_logits_without_the_stages_before(refused):
+    """Correct logits and a correct token, without the taps of the earlier stages."""
     found = refused(
         f"""step(c); port::block_barrier(); {ONE}
-        for (size_t i = 0; i < scratch_at::lm_head; ++i) c.scratch[i] = negative_infinity();"""
+        for (size_t i = 0; i < Tap<Stage::lm_head>::at; ++i) c.scratch[i] = negative_infinity();"""
     )
     assert (found.stage, found.got) == ("embed", float("-inf"))
 
@@ -162,8 +162,8 @@ def test_second_best_token(refused):
     assert found.stage == "argmax"
 
 
-def test_another_bit_in_every_run(refused):
-    """Within all tolerances, but not the same twice."""
+def test_another_last_bit_in_every_run(refused):
+    """Within all tolerances, but different in every run."""
     found = refused(
         f"""static unsigned launches; step(c); port::block_barrier(); {ONE}
         float &element = tap<Stage::final_norm>(c, 0)[0];
@@ -172,7 +172,7 @@ def test_another_bit_in_every_run(refused):
     assert (found.stage, found.note.split(",")[0]) == ("final_norm", "differs between runs")
 
 
-def test_token_that_is_told_to_nobody(refused):
+def test_token_that_is_not_written_to_the_ids(refused):
     """The next id is never written, so a second step would decode -1."""
     found = refused(f"step(c); port::block_barrier(); {ONE} c.state[state_at::ids + c.position + 1] = unsigned(-1);")
     assert (found.stage, found.note.split(",")[0]) == ("state", "ids")

@@ -1,0 +1,102 @@
+"""Compilation by NVRTC, with the same options for CuPy's RawModule on a GPU and for cubins on any machine."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from common.cache.files import cached
+from common.errors import CompileError, LabError
+
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+
+def options(arch: str | None = None) -> tuple[str, ...]:
+    """NVRTC's options. None: those for RawModule; `sm_90`: all of them, with those that RawModule adds by itself.
+
+    RawModule appends -ftz=true, its device's -arch=sm_XX, --device-as-default-execution-space (it refuses a second one)
+    and include folders, which a flattened text does not need. Both lists give the same code.
+    Products and sums are contracted only where the source says fmaf, so that variants can be compared bit for bit.
+    """
+    own = ("-std=c++17", "-lineinfo", "--fmad=false")
+    return own if arch is None else (*own, "-ftz=true", f"-arch={arch}", "--device-as-default-execution-space")
+
+
+@functools.cache
+def version() -> str:
+    """The compiler's full version, such as 13.5.37. Raises LabError where NVRTC cannot be loaded."""
+    nvrtc = _nvrtc()
+    for line in _build("", "version.cu", (), nvrtc.getPTX).decode().splitlines():
+        if ", V" in line:  # "// Cuda compilation tools, release 13.5, V13.5.37"
+            return line.rpartition(", V")[2].strip()
+    return ".".join(map(str, nvrtc.getVersion()))
+
+
+def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> bytes:
+    """Compile `text` for `arch` (sm_80, ...) without a driver.
+
+    `name` is the file name of the lines before the first #line. `cache_dir` keeps cubins by the sha256 of the text, the
+    options and the compiler's version; None compiles anew.
+    Raises CompileError with the log, and LabError where NVRTC cannot be loaded.
+    """
+    chosen = options(arch)
+    if cache_dir is None:
+        return _compile(text, arch, name, chosen)
+    sha = hashlib.sha256("\0".join((version(), *chosen, name, text)).encode()).hexdigest()
+    return cached(Path(cache_dir) / f"{sha}.cubin", lambda: _compile(text, arch, name, chosen))
+
+
+def compile_all(
+    text: str, archs: Sequence[str] = ARCHS, name: str = "decode.cu", cache_dir: Path | None = None
+) -> dict[str, bytes]:
+    """One cubin per arch, on all cores. NVRTC releases Python's lock, so threads run in parallel."""
+    version()  # load the library once, before the threads use it
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(archs, pool.map(lambda arch: compile_cubin(text, arch, name, cache_dir), archs), strict=True))
+
+
+def _nvrtc() -> Any:
+    """CuPy's binding of NVRTC, which needs no driver; its first call loads the library."""
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+
+        nvrtc.getVersion()
+    except (ImportError, RuntimeError, OSError) as error:
+        raise LabError(
+            f"NVRTC cannot be loaded: {str(error) or type(error).__name__}",
+            "install the extra cuda13 (or cuda12 for an older driver) into this environment",
+        ) from error
+    return nvrtc
+
+
+def _build(text: str, name: str, chosen: tuple[str, ...], result: Any) -> bytes:
+    """Run one NVRTC program and take its `result` (nvrtc.getPTX or nvrtc.getCUBIN). Raises NVRTCError with the log."""
+    nvrtc = _nvrtc()
+    program = nvrtc.createProgram(text, name, (), ())
+    try:
+        nvrtc.compileProgram(program, chosen)
+        return result(program)
+    except nvrtc.NVRTCError as error:
+        error.log = nvrtc.getProgramLog(program).strip("\0\n ")
+        raise
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _compile(text: str, arch: str, name: str, chosen: tuple[str, ...]) -> bytes:
+    nvrtc = _nvrtc()
+    try:
+        cubin = _build(text, name, chosen, nvrtc.getCUBIN)
+    except nvrtc.NVRTCError as error:
+        lines = error.log.splitlines()
+        first = next((line for line in lines if "error" in line), lines[0] if lines else str(error))
+        raise CompileError(
+            f"{name} does not compile for {arch}: {first}",
+            "correct the source; debug=true shows the compiler's whole log",
+            error.log,
+        ) from None
+    # CuPy drops the last byte, without which nvdisasm and cuobjdump refuse the file.
+    return cubin + b"\0"

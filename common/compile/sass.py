@@ -1,0 +1,170 @@
+"""Registers, spills, shared memory and instructions of a compiled kernel, read from the cubin without a GPU."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from common.cache.files import cached
+from common.display.shown import Shown
+from common.errors import LabError
+
+# Opcodes whose modifiers are kept in a histogram: those that move data between threads or memories, or order moves.
+# All others (FFMA, IMAD, ...) are counted by their bare name.
+DETAILED = re.compile(r"U?(LD(?!C)|ST|ATOM|RED|BLK|TMA|CCTL|MEMBAR|FENCE|BAR|SYNCS|DEPBAR|WARPSYNC|SHFL)")
+# From sm_90 on the first KiB of a block's shared memory is reserved, and is counted in SHARED of a kernel that has any.
+# A cubin with that reservation carries this section.
+RESERVED_SHARED, RESERVED_SECTION = 1024, b".nv.shared.reserved"
+
+TOOLKIT = "/usr/local/cuda/bin"  # of a CUDA toolkit that is not on PATH
+
+SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+),.*$", re.MULTILINE)
+USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+LINE = re.compile(r'^\s*//## File "(.*?)", line (\d+)')
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)")
+
+
+@dataclass(frozen=True, repr=False)
+class Resources(Shown):
+    """Resources of one kernel on one arch, per thread unless stated otherwise.
+
+    registers    32-bit registers
+    spill_bytes  bytes that the kernel's STL and LDL instructions move, each instruction counted once. These are the
+                 "spill stores" plus "spill loads" of ptxas, and accesses to arrays it could not keep in registers.
+                 Read from the code and not from a log, so that it also holds for cubins out of a cache.
+    stack, local bytes of local memory
+    shared       static shared memory of a block in bytes, without the system's share
+    histogram    instructions by opcode, with the modifiers where they matter: LDG.E.128, LDGSTS.E.BYPASS.128, ...
+    """
+
+    arch: str
+    kernel: str
+    registers: int
+    spill_bytes: int
+    stack: int
+    local: int
+    shared: int
+    histogram: dict[str, int]
+
+    def columns(self) -> dict[str, str | int]:
+        sizes = {"registers": self.registers, "spill bytes": self.spill_bytes, "shared bytes": self.shared}
+        return {"arch": self.arch} | sizes | {"instructions": sum(self.histogram.values())}
+
+    def count(self, opcode: str, *modifiers: str) -> int:
+        """How many instructions are `opcode` with at least these modifiers: count("LDG", "128")."""
+        wanted = set(modifiers)
+        return sum(
+            number
+            for name, number in self.histogram.items()
+            if name.split(".")[0] == opcode and wanted <= set(name.split(".")[1:])
+        )
+
+
+def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path | None = None) -> Resources:
+    """Read one kernel of a cubin. Raises LabError when the kernel or NVIDIA's binary tools are missing.
+
+    nvdisasm takes about half a second to start; `cache_dir` keeps what it printed by the cubin's sha256.
+    """
+    listing = sass(cubin, kernel, cache_dir)
+    usage = {name: tuple(map(int, row)) for name, *row in USAGE.findall(_tool("cuobjdump", cubin, "-res-usage"))}
+    registers, stack, shared, local = usage[kernel]
+    if shared and RESERVED_SECTION in cubin:
+        shared -= RESERVED_SHARED
+    histogram = Counter(opcode for _, _, opcode in _instructions(listing))
+    return Resources(
+        arch=arch,
+        kernel=kernel,
+        registers=registers,
+        spill_bytes=sum(_width(name) * number for name, number in histogram.items() if name[:3] in ("STL", "LDL")),
+        stack=stack,
+        local=local,
+        shared=shared,
+        histogram=dict(sorted(histogram.items())),
+    )
+
+
+def resources_all(
+    cubins: Mapping[str, bytes], kernel: str = "decode", cache_dir: Path | None = None
+) -> dict[str, Resources]:
+    """`resources` of each arch's cubin, on all cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda arch: resources(cubins[arch], arch, kernel, cache_dir), cubins)
+        return dict(zip(cubins, found, strict=True))
+
+
+def by_line(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None) -> dict[tuple[str, int], Counter[str]]:
+    """Instructions of a kernel by the (file, line) they come from; code of an inlined function counts at its own line.
+
+    NVRTC puts its working directory before a relative name in #line, so compare the ends of paths.
+    """
+    lines: dict[tuple[str, int], Counter[str]] = {}
+    for file, line, opcode in _instructions(sass(cubin, kernel, cache_dir)):
+        lines.setdefault((file, line), Counter())[opcode] += 1
+    return lines
+
+
+def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None) -> str:
+    """nvdisasm's listing of one kernel, with the file and line of each run of instructions."""
+    if cache_dir is None:
+        text = _tool("nvdisasm", cubin, "-c", "-g")
+    else:
+        path = Path(cache_dir) / f"{hashlib.sha256(cubin).hexdigest()}.sass"
+        text = cached(path, lambda: _tool("nvdisasm", cubin, "-c", "-g").encode()).decode()
+    _, *parts = SECTION.split(text)  # what precedes the first kernel, then name, listing, name, listing, ...
+    listings = dict(zip(parts[::2], parts[1::2], strict=True))
+    if kernel not in listings:
+        raise LabError(
+            f"the cubin holds no kernel {kernel}, but {', '.join(listings) or 'none at all'}",
+            f'declare it as extern "C" __global__ {kernel}',
+        )
+    return listings[kernel]
+
+
+def _instructions(listing: str) -> Iterator[tuple[str, int, str]]:
+    """(file, line, opcode) of each instruction; instructions that never execute (@!PT) are padding and left out."""
+    file, line = "", 0
+    for row in listing.splitlines():
+        if place := LINE.match(row):
+            file, line = place[1], int(place[2])
+        elif (found := INSTRUCTION.match(row)) and (found[1] or "").strip() != "@!PT":
+            yield file, line, found[2] + (found[3] if DETAILED.match(found[2]) else "")
+
+
+def _width(opcode: str) -> int:
+    """Bytes a thread moves by one load or store; 4 unless a modifier says otherwise."""
+    sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+    return next((sizes[part] for part in opcode.split(".") if part in sizes), 4)
+
+
+def _tool(tool: str, cubin: bytes, *flags: str) -> str:
+    """Output of one of NVIDIA's binary tools on a cubin."""
+    path = _find(tool)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([path, *flags, file.name], capture_output=True, text=True)
+    if done.returncode:
+        raise LabError(
+            f"{tool} refuses the cubin: {done.stderr.strip() or done.stdout.strip()}",
+            f"install a {tool} as new as the compiler: pip install -U nvidia-cuda-{tool}",
+        )
+    return done.stdout
+
+
+def _find(tool: str) -> str:
+    """The tool out of its wheel, else out of a CUDA toolkit on PATH."""
+    package = find_spec("nvidia")
+    for folder in package.submodule_search_locations or () if package else ():
+        for path in sorted(Path(folder).glob(f"*/bin/{tool}"), reverse=True):
+            return str(path)
+    if found := shutil.which(tool) or shutil.which(tool, path=TOOLKIT):
+        return found
+    raise LabError(f"{tool} is not installed", f"pip install nvidia-cuda-{tool}, or put a CUDA toolkit on PATH")

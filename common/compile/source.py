@@ -1,0 +1,176 @@
+"""Source text of a kernel, composed of a stack of variants: the same for CuPy, the host compiler and the record."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common import ROOT
+from common.errors import LabError
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.model.stages import FIRST, LAST, LAYER, STAGES
+from common.stacks.catalog import LOWEST_ARCH, Variant
+from common.stacks.work import Work
+
+KERNEL = ROOT / "common" / "kernel"
+_INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
+
+Knobs = Mapping[str, Mapping[str, int | str]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kernel, ready for any compiler.
+
+    stack    innermost first, without `baseline`
+    launch   cooperative: one kernel, whose blocks the driver keeps resident together; plain: one kernel whose grid the
+             device checks to be resident; launches: a kernel per stage; graph: these kernels replayed as one CUDA graph
+    tokens_per_launch, blocks_per_sm   for the launch
+    min_arch compute capability, ten times, as in sm_XX
+    text     includes no file; `sha` is its sha256 in hex
+    work     of each variant, for the prediction
+    """
+
+    stack: tuple[str, ...]
+    model: Model
+    threads: int
+    knobs: Knobs
+    launch: str
+    tokens_per_launch: int
+    blocks_per_sm: int
+    min_arch: int
+    text: str = field(repr=False)
+    work: Mapping[str, Work] = field(default_factory=dict, repr=False)
+
+    @property
+    def sha(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def by_stage(self) -> bool:
+        """Whether the text has a kernel per stage, `stage_<name>`, instead of the one kernel `decode`."""
+        return self.launch in ("launches", "graph")
+
+    @property
+    def name(self) -> str:
+        return "+".join(self.stack) or "baseline"
+
+
+def build(
+    stack: Sequence[Variant],
+    model: Model,
+    threads: int = 256,
+    knobs: Knobs | None = None,
+    by_stage: bool = False,
+    trace: bool = False,
+) -> Source:
+    """Compose `stack` (innermost first; `baseline` is implied) into one text.
+
+    knobs: per variant the value of each of its knobs; an int becomes a constant `knob::<variant>::<knob>`, a choice a
+    set of `knob::<variant>::<knob>_is_<choice>` booleans. A knob with `sets` also sets that field of the Source.
+    by_stage: one kernel per stage, to test or time the stages of any stack one by one.
+    trace: every block stores time stamps of each stage; the session needs `Layout(model, trace=True)`.
+
+    The line directives name files relative to the repository, so that compilers, profilers and debuggers show the
+    variant's own lines. Raises LabError when a file is not found.
+    """
+    knobs = knobs or {}
+    mixins = [v for v in stack if v.name != "baseline"]
+    settings: dict[str, int | str] = {"launch": "launches" if by_stage else "cooperative"}
+    for variant in mixins:
+        if not by_stage and variant.launch != "cooperative":
+            settings["launch"] = variant.launch
+        values = knobs.get(variant.name, {})
+        settings |= {knob.sets: values[knob.name] for knob in variant.knobs if knob.sets and knob.name in values}
+    blocks_per_sm = int(settings.get("blocks_per_sm", 1))
+    kernel = "Baseline<Kernel>"
+    for variant in mixins:
+        kernel = f"{variant.mixin}<{kernel}>"
+    if trace:
+        kernel = f"Traced<{kernel}>"
+    constants = [
+        "using size_t = decltype(sizeof(0));",
+        f"constexpr int block_threads = {threads};",
+        Layout(model, trace).declare(),
+        *(_declare_knobs(v, knobs.get(v.name, {})) for v in mixins),
+    ]
+    if settings["launch"] in ("launches", "graph"):
+        entry = [f"STAGE_ENTRY(Kernel, {threads}, {stage})" for stage in STAGES]
+        entry += [f"STAGE_TABLE(Kernel, {threads}, {', '.join(f'stage_{stage}' for stage in STAGES)})"]
+    else:
+        entry = [f"KERNEL_ENTRY(Kernel, {threads}, {blocks_per_sm})"]
+    seen: set[Path] = set()
+    files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([KERNEL / "trace.cuh"] if trace else [])]
+    text = "\n".join(
+        [
+            '#line 1 "constants"',
+            *constants,
+            *(line for file in files for line in flatten(file, seen)),
+            '#line 1 "entry"',
+            f"struct Kernel : {kernel} {{}};",
+            *entry,
+            "",
+        ]
+    )
+    return Source(
+        stack=tuple(v.name for v in mixins),
+        model=model,
+        threads=threads,
+        knobs={v.name: dict(knobs.get(v.name, {})) for v in mixins},
+        launch=str(settings["launch"]),
+        tokens_per_launch=int(settings.get("tokens_per_launch", 1)),
+        blocks_per_sm=blocks_per_sm,
+        min_arch=max([LOWEST_ARCH, *(v.min_arch for v in mixins)]),
+        text=text,
+        work={v.name: v.work for v in mixins},
+    )
+
+
+def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
+    """The lines of `file` with each quoted include replaced by the file, once. `seen` grows.
+
+    An include is searched beside the file, then from the repository's root. One that is in neither place belongs to the
+    host runtime and is kept: the host compiler finds it.
+    """
+    file = file.resolve()
+    if file in seen:
+        return
+    seen.add(file)
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise LabError(f"{file}: {error.strerror}", "restore the file from git") from error
+    name = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name
+    yield f'#line 1 "{name}"'
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#pragma once"):
+            yield ""
+            continue
+        match = _INCLUDE.match(line)
+        found = match and next((p for p in (file.parent / match[1], ROOT / match[1]) if p.exists()), None)
+        if not found:
+            yield line
+            continue
+        yield from flatten(found, seen)
+        yield f'#line {number + 1} "{name}"'
+
+
+def launches(source: Source) -> list[tuple[int, int]]:
+    """The (stage, layer) of every launch of one step, where the text has a kernel per stage."""
+    layers = ((stage, layer) for layer in range(source.model.layers) for stage in LAYER)
+    order = (*((stage, 0) for stage in FIRST), *layers, *((stage, 0) for stage in LAST))
+    return [(STAGES.index(stage), layer) for stage, layer in order]
+
+
+def _declare_knobs(variant: Variant, values: Mapping[str, int | str]) -> str:
+    """The knobs of one variant as C++ constants."""
+    choices = {knob.name: knob.choices for knob in variant.knobs}
+    rows = []
+    for name, value in values.items():
+        if isinstance(value, str):
+            rows += [f"constexpr bool {name}_is_{choice} = {str(choice == value).lower()};" for choice in choices[name]]
+        else:
+            rows.append(f"constexpr int {name} = {value};")
+    return f"namespace knob::{variant.name} {{ {' '.join(rows)} }}"

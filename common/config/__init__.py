@@ -1,0 +1,1 @@
+"""Configuration: from the command line to a frozen RunConfig, or a LabError that names the wrong key."""

@@ -1,0 +1,217 @@
+"""Command line: Hydra composes the configuration for a task; a mistake ends as one line with exit code 2."""
+
+import os
+import re
+import sys
+import threading
+import traceback
+from argparse import Namespace
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
+
+import hydra
+from hydra import compose, initialize_config_dir
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.version import VersionBase
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from common import ROOT
+from common.cache.folder import ensure_home, place
+from common.config import help
+from common.config.multirun import check_sweeps
+from common.config.stdout import Stdout
+from common.errors import LabError
+from common.errors.suggest import unknown
+from common.stacks.catalog import read_catalog
+
+MISTAKE, INTERRUPTED = 2, 130
+MULTIRUN = ("-m", "--multirun")
+_COMPOSING = threading.Lock()
+Task = Callable[[DictConfig], int]
+
+
+def run_task(
+    task: Task, config_name: str, argv: Sequence[str], root: Path = ROOT, after: Callable[[], None] = lambda: None
+) -> int:
+    """Compose conf/<config_name>.yaml below `root` with the overrides in `argv` and run `task` on it.
+
+    after: called once when the job, or every job of a multirun, has ended, however it ended.
+    Returns the exit code: the task's own, 2 for a mistake, 130 when interrupted; of a multirun the highest.
+    Results go to stdout; the one line `error: cause; remedy` to stderr, after a traceback with debug=true.
+    """
+    debug = "debug=true" in argv
+    arguments: list[str] = []
+    codes: list[int] = []
+    failed = False  # whether the task raised an error that is a bug and not a mistake on the command line
+
+    def job(cfg: DictConfig) -> None:
+        nonlocal failed
+        try:
+            codes.append(task(cfg))
+        except LabError as error:  # printed here, so that the other jobs of a multirun still run
+            codes.append(_print_error(error, debug))
+        except OmegaConfBaseException as error:
+            codes.append(_print_error(_explain(error, config_name, arguments, root), debug))
+        except Exception:
+            failed = True
+            raise
+
+    try:
+        ensure_home()
+        if not (root / "conf").is_dir():
+            raise LabError(f"{root} has no conf/", "run from a checkout: pip install -e . in it")
+        _register_resolvers(root)
+        argv = sorted(argv, key=lambda argument: argument not in MULTIRUN)  # argparse needs the flag first or last
+        arguments = _admit_knobs(argv, read_catalog(root).knobs)
+        main = hydra.main(version_base="1.3", config_path=str(root / "conf"), config_name=config_name)(job)
+        if "--version" in arguments:
+            main = _print_version
+        elif (flags := _read_flags(arguments)).multirun:
+            check_sweeps(flags.overrides, root)
+        # Hydra would print its own errors and exit; with this variable it raises them.
+        environment = patch.dict(os.environ, HYDRA_FULL_ERROR="1")
+        command = patch.multiple(sys, argv=[config_name, *arguments], stdout=Stdout(sys.stdout))
+        with environment, command:
+            try:
+                main()
+            finally:
+                after()
+                sys.stdout.flush()
+    except LabError as error:
+        return _print_error(error, debug)
+    except KeyboardInterrupt:
+        print("error: interrupted; records already written are kept", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of stdout has ended, as in `... | head`
+        return 0
+    except SystemExit as done:  # --help, --version and other flags that only print
+        return int(done.code or 0)
+    except Exception as error:
+        if failed:
+            raise
+        return _print_error(_explain(error, config_name, arguments, root), debug)
+    return max(codes, default=0)
+
+
+def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> DictConfig:
+    """The configuration that `run_task` gives to a task, for Python: conf/<config_name>.yaml with `overrides`.
+
+    Hydra has one state per process. It is left unchanged, so that this works in a notebook and in a program that uses
+    Hydra itself; threads take turns. Raises LabError for a mistake.
+    """
+    arguments = _admit_knobs(overrides, read_catalog(root).knobs)
+    with _COMPOSING:
+        _register_resolvers(root)
+        before, base = GlobalHydra.instance().hydra, VersionBase.instance().version_base
+        GlobalHydra.instance().clear()
+        try:
+            with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
+                config = compose(config_name, arguments)
+            OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
+            return config
+        except (HydraException, OmegaConfBaseException) as error:
+            raise _explain(error, config_name, arguments, root) from None
+        finally:
+            GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
+
+
+def _print_version() -> None:
+    from common.record.provenance import lab_version
+
+    print(f"megakernel-lab {lab_version()}")
+
+
+def _print_error(error: LabError, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    print(f"error: {error}", file=sys.stderr)
+    return MISTAKE
+
+
+def _register_resolvers(root: Path) -> None:
+    """Define `${root:}`, `${user_cache:}` (default place of the cache), `${folder:FILE}` and the lists of --help."""
+    values: dict[str, Callable[..., str]] = {
+        "root": lambda: str(root),
+        "user_cache": lambda: str(place()),
+        "folder": os.path.dirname,
+    }
+    for name, value in values.items():
+        OmegaConf.register_new_resolver(name, value, replace=True)
+    help.register(root)
+
+
+def _admit_knobs(argv: Sequence[str], knobs: Collection[str]) -> list[str]:
+    """The arguments with `ratio=2:6` changed to `++ratio=2:6` if any variant has that knob.
+
+    Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
+    would refuse the key; `++` adds it. Whether the chosen stacks have the knob is checked later, in choose_stacks.
+    """
+    keys = [argument.partition("=")[0] for argument in argv]
+    if "stack" in keys and "variant" in keys:
+        raise LabError("both stack= and variant= are given", "give only one of them")
+    for key in keys:
+        if key.lstrip("+~").startswith("variant."):
+            raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
+    return [
+        f"++{argument}" if key in knobs and "=" in argument else argument
+        for key, argument in zip(keys, argv, strict=True)
+    ]
+
+
+def _read_flags(arguments: Sequence[str]) -> Namespace:
+    """Hydra's flags, and `overrides`. Raises LabError for an unknown flag; argparse would print its whole usage."""
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise LabError(message, "give key=value, or see --help")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_args(arguments)
+
+
+def _explain(error: Exception, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
+    """An error of Hydra or OmegaConf as a LabError with cause and remedy."""
+    message = str(error)
+    if isinstance(error.__cause__, LabError):  # of a resolver
+        return error.__cause__
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return unknown(group, name, error.options)
+    if isinstance(error, OverrideParseException):
+        return LabError(
+            f"cannot read '{error.override.lstrip('+')}': {error.message.splitlines()[0]}",
+            """write key=value, a list as [1,2], and quote text with special characters: 'key="a, b"'""",
+        )
+    if override := re.match(r"Could not override '([^']+)'", message):
+        return _unknown_key(override[1], config_name, arguments, root)
+    if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", message):
+        key, _, value = ambiguous[1].lstrip("+").partition("=")
+        return LabError(f"{key} has several values: {value}", f"for a list write {key}=[{value}]; to run each, add -m")
+    if isinstance(error, OSError) and error.filename:  # Hydra makes a folder for the jobs of a multirun
+        return LabError(f"{error.filename} cannot be written: {error.strerror}", "give hydra.sweep.dir=FOLDER")
+    first = message.strip().splitlines()[0] if message.strip() else type(error).__name__
+    return LabError(first, "correct the override or the yaml; --cfg job prints the composed configuration")
+
+
+def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
+    """The error for an unknown key such as `timing.stpes=3`: it lists the keys of the same section.
+
+    The section is composed with the groups chosen in `arguments`, because its keys depend on them.
+    """
+    groups = {path.name for path in (root / "conf").iterdir() if path.is_dir()} - {key}
+    if key == "gpu":
+        return LabError("gpu= alone has no effect", "give options.gpu=NAME to an experiment that predicts")
+    chosen = [argument for argument in arguments if argument.partition("=")[0] in groups and "," not in argument]
+    with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
+        config = compose(config_name, chosen)
+    path, dot, _ = key.rpartition(".")
+    siblings = OmegaConf.select(config, path) if path else config
+    if not isinstance(siblings, DictConfig):
+        path, dot, siblings = "", "", config
+    valid = [f"{path}{dot}{name!s}" for name in siblings]
+    return unknown("key", key, [*valid, *read_catalog(root).knobs] if "variant" in siblings else valid)

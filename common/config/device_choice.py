@@ -1,0 +1,52 @@
+"""Choice of the device: cuda where a driver and a GPU are found, else host; imports CuPy only if there is a driver."""
+
+import ctypes
+from dataclasses import dataclass
+
+from common.errors import LabError
+
+DEVICES = ("auto", "cuda", "host")
+USE_HOST = "or use device=host"
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """The chosen device. name: "cuda" or "host"; why: the reason in a few words, such as the name of the GPU."""
+
+    name: str
+    why: str
+
+
+def choose_device(name: str) -> DeviceChoice:
+    """The device for `name` (auto, cuda or host) on this machine.
+
+    Raises LabError for cuda without a usable GPU; the cause is no driver, a driver too old, no GPU, or no CuPy.
+    """
+    if name == "host":
+        return DeviceChoice("host", "requested")
+    try:
+        return DeviceChoice("cuda", find_gpu())
+    except LabError as error:
+        if name == "cuda":
+            raise
+        return DeviceChoice("host", error.cause)
+
+
+def find_gpu() -> str:
+    """Name of the first CUDA GPU. Raises LabError saying why there is none."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise LabError("no NVIDIA driver: libcuda.so.1 does not load", f"install a driver, {USE_HOST}") from None
+    try:
+        from cupy.cuda import runtime
+    except ImportError as error:
+        raise LabError(f"CuPy does not import: {error}", f"pip install -e '.[cuda13]', {USE_HOST}") from None
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        remedy = "update the driver, or install for an older one with make CUDA=12,"
+        raise LabError(f"the CUDA runtime does not start: {error}", f"{remedy} {USE_HOST}") from None
+    if count == 0:
+        raise LabError("the driver reports no GPU", f"check nvidia-smi and CUDA_VISIBLE_DEVICES, {USE_HOST}")
+    return runtime.getDeviceProperties(0)["name"].decode()

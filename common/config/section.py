@@ -1,0 +1,105 @@
+"""Typed access to one section of the configuration; a bad value raises LabError with the full name of its key."""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from common.errors import LabError
+from common.errors.suggest import unknown
+
+
+def absolute(path: str) -> Path:
+    """`path` relative to the working folder of this process, made absolute; `~` is the home folder."""
+    return Path(os.path.expanduser(path)).absolute()
+
+
+class Section:
+    """One section of a composed configuration. All methods raise LabError for a value of another type or range.
+
+    values: the section as a dict, with interpolations resolved. path: prefix of its keys, "" at the top or "timing.".
+    """
+
+    def __init__(self, values: dict[str, Any], path: str = "") -> None:
+        self.values = values
+        self.path = path
+
+    @classmethod
+    def from_config(cls, config: DictConfig | ListConfig, path: str = "") -> "Section":
+        """The section of an OmegaConf mapping. Raises LabError for a list, OmegaConf's errors for interpolations."""
+        values = OmegaConf.to_container(config, resolve=True)
+        if not isinstance(values, dict):
+            raise LabError(f"{path or 'the configuration'} is a list", "write a mapping of keys to values")
+        return cls({str(key): value for key, value in values.items()}, path)
+
+    def section(self, key: str) -> "Section":
+        value = self.values.get(key)
+        if not isinstance(value, dict):
+            raise LabError(
+                f"{self.path}{key}={value} is not a section", f"override one of its keys: {self.path}{key}.KEY="
+            )
+        return Section(value, f"{self.path}{key}.")
+
+    def only(self, valid: Collection[str]) -> None:
+        """Raise LabError for a key that is not in `valid`, such as one added by `+key=value`."""
+        for key in self.values.keys() - valid:
+            raise unknown("key", f"{self.path}{key}", [f"{self.path}{name}" for name in valid])
+
+    def given(self, key: str) -> bool:
+        """Whether the key has a value other than null."""
+        return self.values.get(key) is not None
+
+    def whole(self, key: str, low: int, high: int | None = None) -> int:
+        """An integer in low..high; None means no upper limit."""
+        return self._whole(key, self.values.get(key), low, high)
+
+    def wholes(self, key: str, low: int) -> tuple[int, ...]:
+        """A non-empty list of integers of at least `low`; a single integer counts as a list of one."""
+        value = self.values.get(key)
+        items = value if isinstance(value, list) else [value]
+        if not items:
+            raise LabError(f"{self.path}{key} is an empty list", f"give {self.path}{key}=[N,...]")
+        return tuple(self._whole(key, item, low, None) for item in items)
+
+    def number(self, key: str) -> float:
+        """A number above zero."""
+        value = self.values.get(key)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise LabError(f"{self.path}{key}={value} is not a positive number", f"give {self.path}{key}=X")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """true or false."""
+        value = self.values.get(key)
+        if not isinstance(value, bool):
+            raise LabError(f"{self.path}{key}={value} is neither true nor false", f"give {self.path}{key}=true")
+        return value
+
+    def text(self, key: str) -> str:
+        """A non-empty string."""
+        value = self.values.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise LabError(f"{self.path}{key}={value} is not a text", f"give {self.path}{key}=TEXT")
+        return value
+
+    def location(self, key: str) -> Path:
+        """A path, made absolute here because worker processes have another working folder."""
+        return absolute(self.text(key))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of strings, possibly empty."""
+        value = self.values.get(key)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise LabError(f"{self.path}{key}={value} is not a list of names", f"give {self.path}{key}=[a,b]")
+        return tuple(value)
+
+    def _whole(self, key: str, value: Any, low: int, high: int | None) -> int:
+        inside = (
+            isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high)
+        )
+        if not inside:
+            span = f"of at least {low}" if high is None else f"in {low}..{high}"
+            raise LabError(f"{self.path}{key}={value} is not a whole number {span}", f"give {self.path}{key}=N")
+        return value

@@ -1,0 +1,42 @@
+"""Report of a grid barrier that timed out, read from the words that waiting blocks write before they trap.
+
+The kernel side is common/kernel/barrier.cuh: each wait of a block is limited to `spin_limit` polls.
+"""
+
+import torch
+
+from common.errors import Hung
+from common.model.layout import WAIT_WORDS
+from common.model.stages import STAGES
+
+LISTED = 16  # block numbers in one line of the report
+
+
+def raise_if_barrier_timed_out(waits: torch.Tensor, blocks: int) -> None:
+    """Raise Hung if a block timed out; its report has a line for each barrier, and one for the blocks at none.
+
+    waits: int32, [at least blocks * WAIT_WORDS]. Words of a block: stage + 1 (0: it did not time out), layer, and the
+    last values it read of the barrier's words `arrived` and `epoch`.
+    """
+    block_words = waits[: blocks * WAIT_WORDS].view(blocks, WAIT_WORDS).tolist()
+    places: dict[str, list[int]] = {}
+    for block, (stage, layer, arrived, epoch) in enumerate(block_words):
+        if stage:
+            words = f"arrived {arrived & 0xFFFFFFFF:#010x}, epoch {epoch & 0xFFFFFFFF}"
+            places.setdefault(f"after {STAGES[stage - 1]}, layer {layer} ({words})", []).append(block)
+    if not places:
+        return
+    lines = [f"{_blocks(waiting)} waited {place}" for place, waiting in places.items()]
+    absent = [block for block, row in enumerate(block_words) if not row[0]]
+    if absent:
+        lines.append(f"{_blocks(absent)} waited at no grid barrier")
+    raise Hung(
+        f"a grid barrier timed out: {lines[0]}",
+        "make every block reach every grid barrier, the same number of times",
+        "\n".join(lines),
+    )
+
+
+def _blocks(blocks: list[int]) -> str:
+    names = ", ".join(map(str, blocks[:LISTED])) + (", ..." if len(blocks) > LISTED else "")
+    return f"{len(blocks)} block{'s' * (len(blocks) > 1)} ({names})"

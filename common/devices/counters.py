@@ -1,0 +1,71 @@
+"""Counts of the host device: barriers, atomics and bytes moved; exact, per stage, and equal on every machine."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.display.shown import Shown
+from common.model.stages import STAGES
+
+WIDTHS = (2, 4, 8, 16)  # bytes of one load
+DATA = ("weights", "kv", "activations", "shared")  # three kinds of global memory, and shared memory
+FIELDS = (
+    "grid_barriers",  # per grid
+    "block_barriers",  # summed over blocks
+    "shuffles",  # summed over warps
+    "atomics",
+    "stored_activations",  # bytes, as all below
+    "stored_kv",
+    "prefetched",
+    "copied_async",
+    *(f"{data}_{8 * width}bit" for data in DATA for width in WIDTHS),
+)  # in the order of `Counts` in common/devices/runtime/machine.hpp
+
+
+@dataclass(frozen=True, repr=False)
+class Counts(Shown):
+    """Counts of one or more steps. `table` is uint64, [len(STAGES), len(FIELDS)]."""
+
+    table: np.ndarray
+
+    def total(self, field: str) -> int:
+        """Summed over all stages."""
+        return int(self.table[:, FIELDS.index(field)].sum())
+
+    def of(self, stage: str, field: str) -> int:
+        """Of one stage, over all layers."""
+        return int(self.table[STAGES.index(stage), FIELDS.index(field)])
+
+    def bytes_by_width(self, data: str, stage: str | None = None) -> dict[int, int]:
+        """Bytes loaded of `data`, of one stage or of all: {width of the load in bits: bytes}, without zeros."""
+        fields = {8 * width: f"{data}_{8 * width}bit" for width in WIDTHS}
+        loaded = {bits: self.total(field) if stage is None else self.of(stage, field) for bits, field in fields.items()}
+        return {bits: count for bits, count in loaded.items() if count}
+
+    def loaded(self, data: str) -> int:
+        """Bytes loaded of `data`, over all widths and stages."""
+        return sum(self.bytes_by_width(data).values())
+
+    def columns(self) -> dict[str, float]:
+        """Totals, as tables of counts show them."""
+        weights = self.bytes_by_width("weights")
+        return {
+            "grid barriers": self.total("grid_barriers"),
+            "block barriers": self.total("block_barriers"),
+            "weights MB, 64-bit loads": weights.get(64, 0) / 1e6,
+            "weights MB, 128-bit loads": weights.get(128, 0) / 1e6,
+            "copied async MB": self.total("copied_async") / 1e6,
+            "KV MB": self.loaded("kv") / 1e6,
+            "activations MB": self.loaded("activations") / 1e6,
+            "prefetched MB": self.total("prefetched") / 1e6,
+            "shuffles": self.total("shuffles"),
+            "atomics": self.total("atomics"),
+        }
+
+    def as_dict(self) -> dict[str, dict[str, int]]:
+        """{stage: {field: count}} without the zeros, for records."""
+        return {
+            stage: {name: int(value) for name, value in zip(FIELDS, row, strict=True) if value}
+            for stage, row in zip(STAGES, self.table, strict=True)
+            if row.any()
+        }

@@ -1,0 +1,102 @@
+"""g++ for the host device, with a cache of objects and binaries keyed by text, options, compiler and CPU."""
+
+import hashlib
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from common.cache.files import intact, writing
+from common.errors import CompileError, LabError
+from common.model.stages import STAGES
+
+RUNTIME = Path(__file__).resolve().parent / "runtime"
+FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-pthread", "-march=native", "-ffp-contract=off", "-fno-math-errno")
+WARNINGS = ("-Wall", "-Werror")
+
+
+class Compiler:
+    """g++ with the folder `cache`. All methods raise LabError without g++, and CompileError with the whole output."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = Path(cache).absolute()
+
+    def version(self) -> str:
+        """First line of `g++ --version`."""
+        return _version(_gxx())
+
+    def kernel(self, text: str, *flags: str) -> Path:
+        """The object of a kernel's flattened text; a compiler warning is an error. flags: further options."""
+        return self._object(text, "kernel.cpp", *WARNINGS, *flags)
+
+    def runtime(self, unit: str, *flags: str) -> Path:
+        """The object of one source file in common/devices/runtime. flags: further options."""
+        return self._object((RUNTIME / unit).read_text(), unit, *flags)
+
+    def link(self, objects: list[Path], suffix: str, *flags: str) -> Path:
+        """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""
+        target = self.cache / f"{_sha(*(path.name for path in objects), *flags)}{suffix}"
+        shared = ("-shared",) if suffix == ".so" else ()
+        return _compiled(target, [*shared, "-pthread", *flags, *map(str, objects)])
+
+    def _object(self, text: str, unit: str, *flags: str) -> Path:
+        names = ", ".join(f'"{stage}"' for stage in STAGES)
+        options = [*FLAGS, *flags, f"-DLAB_STAGE_NAMES={names}"]
+        if platform.machine() == "x86_64":
+            options.append("-mtls-dialect=gnu2")  # TLS descriptors: fast thread-local variables in a loaded library
+        headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
+        target = self.cache / f"{_sha(unit, text, *headers, *options, self.version(), _cpu())}.o"
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / unit).write_text(text)
+            paths = [
+                f"-I{RUNTIME}",
+                f"-fdebug-prefix-map={folder}=.",
+            ]  # debug information then has relative file names, as the text
+            return _compiled(target, [*options, *paths, "-c", unit], folder)
+
+
+def _compiled(target: Path, arguments: list[str], folder: str = ".") -> Path:
+    """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
+    if not intact(target):
+        with writing(target) as part:
+            _run([_gxx(), *arguments, "-o", str(part)], folder)
+    return target
+
+
+def _gxx() -> str:
+    path = shutil.which("g++")
+    if not path:
+        raise LabError(
+            "the host device needs g++, which is not installed",
+            "install it (Debian: apt install g++), or use device=cuda",
+        )
+    return path
+
+
+@cache
+def _version(gxx: str) -> str:
+    return _run([gxx, "--version"]).stdout.splitlines()[0]
+
+
+@cache
+def _cpu() -> str:
+    """The CPU features that -march=native depends on: machines that share a cache folder must not share binaries."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+
+
+def _sha(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _run(command: list[str], folder: str = ".") -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    if done.returncode:
+        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+        raise CompileError(f"g++ failed: {first}", "add debug=true for the whole output of the compiler", done.stderr)
+    return done

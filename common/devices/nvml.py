@@ -1,0 +1,114 @@
+"""NVML: properties of a GPU for the record, and its clocks, power and temperature during a measurement."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+# Bits of NVML's clock event reasons that are throttling; `idle` and clocks set by the user are not.
+THROTTLE = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal",
+    0x40: "hardware thermal",
+    0x80: "power brake",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+STEADY = 0.97  # a clock is steady if its lowest reading is at least this share of its highest
+
+
+class Gpu:
+    """One GPU. A value that its driver does not report is None."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    @classmethod
+    def find(cls, bus_id: str | None = None) -> "Gpu | None":
+        """The GPU at this PCI bus id, or the first GPU if none is given; None without NVML or a driver.
+
+        bus_id: as the CUDA runtime prints it.
+        """
+        try:
+            import pynvml
+        except ImportError:
+            return None
+        try:
+            pynvml.nvmlInit()
+            if bus_id is None:
+                return cls(pynvml.nvmlDeviceGetHandleByIndex(0))
+            return cls(pynvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode()))
+        except pynvml.NVMLError:
+            return None
+
+    @classmethod
+    def current(cls) -> "Gpu | None":
+        """The GPU that CuPy uses, found by bus id: CUDA_VISIBLE_DEVICES changes CUDA's numbering and not NVML's."""
+        from cupy.cuda import Device
+
+        return cls.find(Device().pci_bus_id)
+
+    def properties(self) -> dict[str, Any]:
+        """Name, driver and limits: the properties that do not change during a run. No serial number and no UUID."""
+        import pynvml as nvml
+
+        capability = self._query(nvml.nvmlDeviceGetCudaComputeCapability)
+        memory = self._query(nvml.nvmlDeviceGetMemoryInfo)
+        limit = self._query(nvml.nvmlDeviceGetEnforcedPowerLimit)
+        return {
+            "name": _text(self._query(nvml.nvmlDeviceGetName)),
+            "arch": capability and "sm_{}{}".format(*capability),
+            "memory_bytes": memory and memory.total,
+            "driver": _text(nvml.nvmlSystemGetDriverVersion()),
+            "power_limit_w": limit and limit / 1000,
+            "max_sm_mhz": self._query(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+            "max_memory_mhz": self._query(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM),
+        }
+
+    def reading(self) -> dict[str, Any]:
+        """Clocks (MHz), power (W), temperature (degrees C), reasons of throttling, and number of other processes.
+
+        The lab has one process per GPU, so all other processes in NVML's list are foreign. They are only counted: NVML
+        gives process ids of the host machine, and a process in a container knows only its id in the container.
+        """
+        import pynvml as nvml
+
+        power = self._query(nvml.nvmlDeviceGetPowerUsage)
+        bits = self._query(nvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
+        processes = self._query(nvml.nvmlDeviceGetComputeRunningProcesses)
+        return {
+            "sm_mhz": self._query(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
+            "memory_mhz": self._query(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
+            "power_w": power and power / 1000,
+            "temperature_c": self._query(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
+            "other_processes": None if processes is None else max(0, len(processes) - 1),
+            "throttled": [name for bit, name in THROTTLE.items() if bits & bit],
+        }
+
+    def _query(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        import pynvml
+
+        try:
+            return function(self._handle, *arguments)
+        except pynvml.NVMLError:
+            return None
+
+
+def disturbances(readings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What disturbed a measurement, a few words each; () if nothing did. readings: taken during the measurement."""
+    notes = []
+    for reason in THROTTLE.values():
+        if times := sum(reason in reading["throttled"] for reading in readings):
+            notes.append(f"throttled ({reason}) in {times} of {len(readings)} rounds")
+    if others := max((reading.get("other_processes") or 0 for reading in readings), default=0):
+        notes.append(f"{others} other process(es) on the GPU")
+    for name, field in (("SM", "sm_mhz"), ("memory", "memory_mhz")):
+        clocks = [reading[field] for reading in readings if reading.get(field)]
+        if clocks and min(clocks) < STEADY * max(clocks):
+            notes.append(f"{name} clock between {min(clocks)} and {max(clocks)} MHz")
+    return tuple(notes)
+
+
+def _text(value: str | bytes | None) -> str | None:
+    """`value` as str: old versions of pynvml return bytes."""
+    return value.decode() if isinstance(value, bytes) else value

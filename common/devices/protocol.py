@@ -1,0 +1,66 @@
+"""Protocols of a device (compile, session) and of a session (reset, run, copies of the buffers)."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+
+from common.compile.source import Source
+from common.devices.counters import Counts
+from common.model.layout import Layout
+
+
+class Session(Protocol):
+    """One compiled kernel with its buffers, which exist until `close`. Steps run in the order of the calls."""
+
+    blocks: int
+    layout: Layout
+
+    def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
+        """Set all buffers so that the next step decodes `position`.
+
+        ids: token ids of positions 0..len-1, at least position + 1 of them; all later ids become -1. forced: how many
+        of them are a prompt, which argmax must not overwrite; at least position + 1 count as prompt. cache: bf16, the
+        layout's cache shape; entries below `position` are copied. The rest of the cache and all of scratch become NaN.
+        """
+
+    def run(self, steps: int = 1) -> None:
+        """Decode `steps` tokens; the host does not access the buffers between them.
+
+        Raises Hung or Crashed; LabError if the cache has too few positions left.
+        """
+
+    def scratch(self) -> torch.Tensor:
+        """A copy of scratch: float32, [layout.scratch_size], on the CPU."""
+
+    def cache(self) -> torch.Tensor:
+        """A copy of the cache: bfloat16, the layout's cache shape, on the CPU."""
+
+    def state(self) -> torch.Tensor:
+        """A copy of the state words: int32, [layout.state_size], on the CPU."""
+
+    def counts(self) -> Counts | None:
+        """Counts of the last `run` per stage, summed over its steps; None before the first, and on a GPU."""
+
+    def close(self) -> None:
+        """Free the buffers."""
+
+
+class Device(Protocol):
+    """A GPU or CPU that compiles and runs kernels."""
+
+    name: str
+
+    def describe(self) -> dict[str, Any]:
+        """Hardware and compiler, for the record."""
+
+    def compile(self, source: Source) -> Any:
+        """A program ready to launch. Raises CompileError."""
+
+    def session(self, program: Any, layout: Layout, weights: torch.Tensor, blocks: int | None = None) -> Session:
+        """Allocate the buffers of one kernel.
+
+        program: from `compile`. weights: bf16, [layout.weights_size], as `common.model.weights` packs them. blocks: of
+        the grid; None means source.blocks_per_sm on each SM, where the host device counts as 8 SMs (5 with
+        ThreadSanitizer). Raises Refused when the grid cannot be co-resident.
+        """

@@ -1,0 +1,276 @@
+// Fiber scheduler of one block: which fibers are ready, what the others wait for, and the switch to the next one.
+#include "runtime.hpp"
+#include "switch.hpp"
+
+#include <algorithm>
+#include <sys/mman.h>
+
+namespace host {
+
+thread_local Thread *current;
+thread_local Block *block;
+
+namespace {
+
+constexpr const char *stage_names[] = {LAB_STAGE_NAMES};
+constexpr int stages = sizeof stage_names / sizeof *stage_names;
+
+// Stacks are reused by the next launch: mapping new ones takes longer than a small kernel.
+std::mutex stacks_mutex;
+std::vector<std::pair<size_t, char *>> spare_stacks;
+
+char *take_stacks(size_t bytes) {
+  const std::lock_guard<std::mutex> lock(stacks_mutex);
+  for (auto it = spare_stacks.begin(); it != spare_stacks.end(); ++it)
+    if (it->first == bytes) {
+      char *stacks = it->second;
+      spare_stacks.erase(it);
+      return stacks;
+    }
+  void *stacks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return stacks == MAP_FAILED ? nullptr : static_cast<char *>(stacks);
+}
+
+void fiber_start() {
+  tsan::acquire(block);
+  lab_entry.body(block->grid().launch(), block->shared());
+  block->end();
+}
+
+} // namespace
+
+Block::Block(Grid &grid, int index)
+    : grid_(grid), index_(index), random_(static_cast<uint32_t>(grid.launch().seed * 1000003 + index)),
+      fibers_(lab_entry.threads), warps_(lab_entry.threads / 32), counts_(stages),
+      shared_(lab_entry.shared_bytes + 2 * guard_bytes, poison), stacks_(take_stacks(stack_bytes * lab_entry.threads)) {
+  std::fill_n(shared_.begin(), guard_bytes, canary);
+  std::fill_n(shared_.end() - guard_bytes, guard_bytes, canary);
+  for (int t = 0; t < lab_entry.threads; ++t) {
+    Fiber &fiber = fibers_[t];
+    fiber.index = t;
+    fiber.block = index;
+    fiber.blocks = grid.launch().blocks;
+    fiber.counts = &counts_[0];
+    fiber.shared = static_cast<const char *>(shared());
+    fiber.shared_bytes = lab_entry.shared_bytes;
+    fiber.wait = Wait::block; // so that the first `wake` in `run` makes it ready
+    const std::string name = "block " + std::to_string(index) + " thread " + std::to_string(t);
+    fiber.tsan = tsan::take(name.c_str());
+    if (stacks_ != nullptr) fiber.stack_pointer = fresh_stack(stacks_ + stack_bytes * t, stack_bytes, fiber_start);
+  }
+}
+
+Block::~Block() {
+  for (const Fiber &fiber : fibers_) tsan::put_back(fiber.tsan);
+  const std::lock_guard<std::mutex> lock(stacks_mutex);
+  if (stacks_ != nullptr) spare_stacks.emplace_back(stack_bytes * fibers_.size(), stacks_);
+}
+
+void Block::run() {
+  if (stacks_ == nullptr) return grid_.fail(trapped, "out of memory for the stacks of the block's threads");
+  block = this;
+  scheduler_tsan_ = tsan::current_fiber();
+  tsan::release(this); // acquired in fiber_start: the fibers read this OS thread's thread-local variables
+  wake(Wait::block);
+  uint64_t polled = grid_.progress();
+  while (!grid_.failed()) {
+    if (Fiber *fiber = next()) {
+      resume(*fiber);
+      continue;
+    }
+    if (ended_ == lab_entry.threads) break;
+    // No fiber is ready. Spinning fibers can continue only if an atomic changed since they last polled. Without
+    // spinning fibers this block can never continue; it still sleeps, so that the deadlock report can describe all
+    // blocks.
+    if (spinning_ == 0 || polled == grid_.progress())
+      if (!grid_.idle(index_, spinning_ == 0 ? never : polled)) break;
+    polled = grid_.progress();
+    spinning_ = 0;
+    wake(Wait::spin);
+  }
+  for (int s = 0; s < stages; ++s) {
+    const auto *from = reinterpret_cast<const uint64_t *>(&counts_[s]);
+    auto *to = reinterpret_cast<uint64_t *>(&grid_.launch().counts[s]);
+    for (size_t i = 0; i < sizeof(Counts) / sizeof(uint64_t); ++i)
+      __atomic_fetch_add(to + i, from[i], __ATOMIC_RELAXED);
+  }
+}
+
+// Makes every fiber that waits for `kind` ready, in a new random order. Of named barriers only number `id`.
+void Block::wake(Wait kind, int id) {
+  warp_order_ = random_() % 32;
+  ready_warps_ = 0;
+  for (int w = 0; w < static_cast<int>(warps_.size()); ++w) {
+    Warp &warp = warps_[w];
+    uint32_t lanes = 0;
+    for (int l = 0; l < 32; ++l) {
+      Fiber &fiber = fibers_[w * 32 + l];
+      if (fiber.wait == kind && (kind != Wait::named || fiber.barrier == id)) fiber.wait = Wait::ready;
+      if (fiber.wait == Wait::ready && &fiber != running_) lanes |= 1u << l;
+    }
+    warp.order = random_() % 32;
+    warp.ready = 0;
+    for (int l = 0; l < 32; ++l)
+      if (lanes >> l & 1) warp.ready |= 1u << (l ^ warp.order);
+    if (warp.ready != 0) ready_warps_ |= 1u << (w ^ warp_order_);
+  }
+}
+
+Fiber *Block::next() {
+  if (ready_warps_ == 0) return nullptr;
+  // Stay in the running warp while it has a ready lane, so that a shuffle finishes before another warp runs.
+  int w = running_ == nullptr ? -1 : running_->index / 32;
+  if (w < 0 || warps_[w].ready == 0) w = __builtin_ctz(ready_warps_) ^ warp_order_;
+  Warp &warp = warps_[w];
+  const int slot = __builtin_ctz(warp.ready);
+  warp.ready &= warp.ready - 1;
+  if (warp.ready == 0) ready_warps_ &= ~(1u << (w ^ warp_order_));
+  return &fibers_[w * 32 + (slot ^ warp.order)];
+}
+
+void Block::resume(Fiber &fiber) {
+  running_ = &fiber;
+  current = &fiber;
+  tsan::switch_to(fiber.tsan);
+  lab_switch(&scheduler_, fiber.stack_pointer);
+  running_ = nullptr;
+}
+
+void Block::wait(Wait kind, Site site) {
+  Fiber &self = *running_;
+  self.wait = kind;
+  self.site = site;
+  Fiber *to = next();
+  if (to == &self) return;
+  tsan::switch_to(to == nullptr ? scheduler_tsan_ : to->tsan);
+  if (to == nullptr) return lab_switch(&self.stack_pointer, scheduler_);
+  running_ = to;
+  current = to;
+  lab_switch(&self.stack_pointer, to->stack_pointer);
+}
+
+void Block::barrier(Site site) {
+  void *sync = sync_.current();
+  tsan::release(sync);
+  if (++arrived_ < lab_entry.threads) {
+    wait(Wait::block, site);
+  } else {
+    arrived_ = 0;
+    ++sync_.generation;
+    ++running_->counts->block_barriers;
+    Fiber &self = *running_;
+    self.wait = Wait::block;
+    running_ = nullptr; // so that `wake` may schedule any fiber next, not always the last to arrive
+    wake(Wait::block);
+    running_ = &self;
+    wait(Wait::ready, site);
+  }
+  tsan::acquire(sync);
+}
+
+void Block::named_barrier(int id, int threads, bool wait_for_it, Site site) {
+  if (id < 0 || id >= named_barriers || threads % 32 != 0)
+    trap("a named barrier needs an id of 0 to 15 and whole warps", site);
+  NamedBarrier &barrier = named_[id];
+  if (barrier.arrived > 0 && barrier.expected != threads)
+    trap("threads disagree about how many arrive at a named barrier", site);
+  barrier.expected = threads;
+  Fiber &self = *running_;
+  self.barrier = id;
+  void *sync = barrier.sync.current();
+  tsan::release(sync);
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    ++barrier.sync.generation;
+    ++self.counts->block_barriers;
+    wake(Wait::named, id);
+  } else if (wait_for_it) {
+    wait(Wait::named, site);
+  }
+  if (wait_for_it) tsan::acquire(sync);
+}
+
+uint32_t Block::exchange(uint32_t value, int mask, Site site) {
+  Fiber &self = *running_;
+  const int w = self.index / 32, lane = self.index % 32, parity = self.parity;
+  Warp &warp = warps_[w];
+  self.parity ^= 1;
+  warp.value[parity][lane] = value;
+  if (++warp.arrived < 32) {
+    wait(Wait::warp, site);
+  } else {
+    ++self.counts->shuffles;
+    warp.arrived = 0;
+    for (int l = 0; l < 32; ++l) fibers_[w * 32 + l].wait = Wait::ready;
+    warp.ready = ~(1u << (lane ^ warp.order));
+    ready_warps_ |= 1u << (w ^ warp_order_);
+  }
+  return warp.value[parity][lane ^ mask];
+}
+
+void Block::warp_barrier(Site site) {
+  uint64_t *sync = &warps_[running_->index / 32].sync[running_->parity];
+  tsan::release(sync);
+  exchange(0, 0, site);
+  tsan::acquire(sync);
+}
+
+void Block::spin(Site site) {
+  ++spinning_;
+  wait(Wait::spin, site);
+}
+
+void Block::end() {
+  ++ended_;
+  wait(Wait::ended, running_->site);
+  __builtin_unreachable();
+}
+
+void Block::join() {
+  void *host = tsan::current_fiber();
+  for (const Fiber &fiber : fibers_) {
+    tsan::switch_to(fiber.tsan);
+    tsan::release(this);
+  }
+  tsan::switch_to(host);
+  tsan::acquire(this);
+}
+
+void Block::abandon() {
+  void *unused;
+  tsan::switch_to(scheduler_tsan_);
+  lab_switch(&unused, scheduler_);
+}
+
+bool Block::shared_intact() const {
+  const auto whole = [](unsigned char byte) { return byte == canary; };
+  return std::all_of(shared_.begin(), shared_.begin() + guard_bytes, whole) &&
+         std::all_of(shared_.end() - guard_bytes, shared_.end(), whole);
+}
+
+// Appends one line for each group of fibers that wait for the same thing at the same source line.
+void Block::describe(std::string &out) const {
+  constexpr const char *states[] = {
+      // by Wait
+      "ready", "waiting at a shuffle", "waiting at a block barrier", "waiting at a named barrier", "spinning", "ended"};
+  std::vector<bool> described(fibers_.size());
+  for (size_t t = 0; t < fibers_.size(); ++t) {
+    if (described[t]) continue;
+    const Fiber &first = fibers_[t];
+    const bool started = first.wait != Wait::block || first.site.file != nullptr;
+    size_t same = 0;
+    for (size_t u = t; u < fibers_.size(); ++u) {
+      const Fiber &other = fibers_[u];
+      const bool here = other.wait == first.wait && other.stage == first.stage && other.layer == first.layer &&
+                        (other.wait == Wait::ended || other.site.line == first.site.line);
+      if (here) described[u] = true, ++same;
+    }
+    out += "block " + std::to_string(index_) + ": " + std::to_string(same) + (same == 1 ? " thread" : " threads") +
+           " (first " + std::to_string(t) + ") " + (started ? states[static_cast<int>(first.wait)] : "not started");
+    if (first.wait != Wait::ended && first.site.file != nullptr)
+      out += std::string(" at ") + first.site.file + ":" + std::to_string(first.site.line);
+    out += std::string(", stage ") + stage_names[first.stage] + ", layer " + std::to_string(first.layer) + "\n";
+  }
+}
+
+} // namespace host

@@ -1,0 +1,76 @@
+// Functions that the kernel's text calls, executed on the calling fiber; machine.hpp declares them.
+#include "runtime.hpp"
+
+namespace host {
+
+namespace {
+
+// Lets the grid's scheduler run another block; does not return if the launch has failed.
+void reschedule(void (Grid::*how)(int)) {
+  {
+    const tsan::AsScheduler as(block->scheduler());
+    (block->grid().*how)(current->block);
+  }
+  if (block->grid().failed()) block->abandon();
+}
+
+} // namespace
+
+void mark(int stage, int layer) {
+  Fiber &fiber = block->running();
+  fiber.stage = stage;
+  fiber.layer = layer;
+  fiber.counts = block->counts(stage);
+}
+void block_barrier(Site site) { block->barrier(site); }
+void named_barrier(int id, int threads, bool wait, Site site) { block->named_barrier(id, threads, wait, site); }
+void warp_barrier(Site site) { block->warp_barrier(site); }
+uint32_t exchange(uint32_t value, int mask, Site site) { return block->exchange(value, mask, site); }
+void spin_pause(Site site) { block->spin(site); }
+void progressed() { reschedule(&Grid::progressed); }
+void observed() { reschedule(&Grid::yield); }
+void trap(const char *why, Site site) {
+  const tsan::AsScheduler as(block->scheduler());
+  std::string report = std::string(why) + " at " + site.file + ":" + std::to_string(site.line) + " by thread " +
+                       std::to_string(current->index) + " of\n";
+  block->running().site = site;
+  block->describe(report);
+  block->grid().fail(trapped, report);
+  block->abandon();
+  __builtin_unreachable();
+}
+
+// A deferred copy (cp.async): its target is NaN from the issue on and receives the source's bytes only at the wait.
+// ThreadSanitizer sees two writes by the issuing lane, because on a GPU the bytes may arrive at any time in between.
+void copy_async(void *to, const void *from, size_t bytes, Site site) {
+  const tsan::CallerFrame frame(__builtin_return_address(0));
+  check_aligned(to, bytes, site);
+  check_aligned(from, bytes, site);
+  Fiber &fiber = block->running();
+  fiber.counts->copied_async += bytes;
+  const auto *first = static_cast<const char *>(to), *last = first + bytes;
+  for (const Copy &other : fiber.copies) {
+    const auto *start = static_cast<const char *>(other.to);
+    if (start < last && first < start + other.bytes) trap("two copies in flight to overlapping targets", site);
+  }
+  memset(to, poison, bytes);
+  fiber.copies.push_back({to, from, bytes});
+}
+void copy_commit() {
+  Fiber &fiber = block->running();
+  size_t grouped = 0;
+  for (size_t g : fiber.groups) grouped += g;
+  fiber.groups.push_back(fiber.copies.size() - grouped);
+}
+void copy_wait(int newest) {
+  const tsan::CallerFrame frame(__builtin_return_address(0));
+  Fiber &fiber = block->running();
+  while (static_cast<int>(fiber.groups.size()) > newest) {
+    const size_t count = fiber.groups.front();
+    for (size_t i = 0; i < count; ++i) memcpy(fiber.copies[i].to, fiber.copies[i].from, fiber.copies[i].bytes);
+    fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + count);
+    fiber.groups.erase(fiber.groups.begin());
+  }
+}
+
+} // namespace host

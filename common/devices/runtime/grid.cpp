@@ -1,0 +1,141 @@
+// Block scheduler of one launch: which blocks run, when no block can continue, and the launch itself.
+#include "runtime.hpp"
+
+#include <chrono>
+#include <thread>
+
+namespace host {
+
+Grid::Grid(const Launch &launch)
+    : launch_(launch), states_(launch.blocks, State::ready), polled_(launch.blocks),
+      scheduled_(new std::condition_variable[launch.blocks]), random_(static_cast<uint32_t>(launch.seed)) {
+  for (int b = 0; b < launch.blocks; ++b) blocks_.push_back(std::make_unique<Block>(*this, b));
+}
+
+// Gives free workers to runnable blocks, chosen by the seed. When none is runnable and none runs, the launch is
+// deadlocked: it fails with a report. The caller holds the mutex.
+void Grid::dispatch() {
+  while (running_ < launch_.workers) {
+    std::vector<int> runnable, polling;
+    for (int b = 0; b < launch_.blocks; ++b) {
+      const bool polls = states_[b] == State::idle && polled_[b] != progress_ && polled_[b] != never;
+      if (polls) polling.push_back(b);
+      if (polls || states_[b] == State::ready) runnable.push_back(b);
+    }
+    if (runnable.empty()) break;
+    // A block that polls a barrier's word late would also acquire what other blocks released on their way to the next
+    // barrier, which hides races. So under ThreadSanitizer all blocks poll before any block continues.
+    const std::vector<int> &candidates = sanitized && !polling.empty() ? polling : runnable;
+    const int b = candidates[random_() % candidates.size()];
+    if (states_[b] == State::idle) --idle_;
+    states_[b] = State::running;
+    ++running_;
+    scheduled_[b].notify_one();
+  }
+  if (running_ > 0 || failed() || ended_ == launch_.blocks) return;
+  std::string report;
+  for (int b = 0; b < launch_.blocks; ++b)
+    if (states_[b] != State::ended) blocks_[b]->describe(report);
+  if (ended_ > 0) report += std::to_string(ended_) + " of " + std::to_string(launch_.blocks) + " blocks ended\n";
+  fail_locked(deadlocked, report);
+}
+
+void Grid::sleep(int block, std::unique_lock<std::mutex> &lock) {
+  dispatch();
+  scheduled_[block].wait(lock, [&] { return states_[block] == State::running || failed(); });
+}
+
+bool Grid::idle(int block, uint64_t polled) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  states_[block] = State::idle;
+  polled_[block] = polled;
+  ++idle_;
+  --running_;
+  sleep(block, lock);
+  return !failed();
+}
+
+void Grid::progressed(int block) {
+  ++progress_;
+  if (idle_ == 0 && launch_.workers >= launch_.blocks) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  // With probability 1/2 another block gets this worker, so that the last block to arrive does not always leave first.
+  if (sanitized || random_() % 2 == 0) {
+    states_[block] = State::ready;
+    --running_;
+    sleep(block, lock);
+  } else {
+    dispatch();
+  }
+}
+
+void Grid::yield(int block) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  states_[block] = State::ready;
+  --running_;
+  sleep(block, lock);
+}
+
+void Grid::fail_locked(Status status, const std::string &report) {
+  if (failed()) return;
+  const size_t length = std::min(report.size(), launch_.report_size - 1);
+  memcpy(launch_.report, report.data(), length);
+  launch_.report[length] = '\0';
+  status_ = status;
+  for (int b = 0; b < launch_.blocks; ++b) scheduled_[b].notify_one();
+}
+
+void Grid::fail(Status status, const std::string &report) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fail_locked(status, report);
+}
+
+void Grid::body(int b) {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    scheduled_[b].wait(lock, [&] { return states_[b] == State::running || failed(); });
+  }
+  if (!failed()) blocks_[b]->run();
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!failed() && !blocks_[b]->shared_intact())
+    fail_locked(corrupted, "block " + std::to_string(b) + " wrote outside its shared memory\n");
+  states_[b] = State::ended;
+  ++ended_;
+  --running_;
+  ++progress_; // blocks that wait for this one poll once more; if none can continue, `dispatch` reports the deadlock
+  dispatch();
+  if (ended_ == launch_.blocks) all_ended_.notify_one();
+}
+
+Status Grid::run() {
+  std::vector<std::thread> threads;
+  for (int b = 0; b < launch_.blocks; ++b) threads.emplace_back([this, b] { body(b); });
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    dispatch();
+    const auto limit = std::chrono::duration<double>(launch_.timeout);
+    if (!all_ended_.wait_for(lock, limit, [&] { return ended_ == launch_.blocks; })) {
+      std::string report;
+      for (const bool running : {true, false}) // the blocks that run first: one of them has the endless loop
+        for (int b = 0; b < launch_.blocks; ++b)
+          if (states_[b] != State::ended && (states_[b] == State::running) == running) blocks_[b]->describe(report);
+      fail_locked(timed_out, report);
+      lock.unlock();
+      for (auto &thread : threads) thread.detach(); // a thread in an endless loop cannot be stopped
+      return timed_out;
+    }
+  }
+  for (auto &thread : threads) thread.join();
+  for (auto &block : blocks_) block->join();
+  return static_cast<Status>(status_.load());
+}
+
+} // namespace host
+
+// Runs the kernel once and returns a Status. On timed_out the grid is leaked, because its threads still use it.
+extern "C" int lab_launch(const host::Launch *launch) {
+  auto grid = std::make_unique<host::Grid>(*launch);
+  const host::Status status = grid->run();
+  if (status == host::timed_out) grid.release();
+  return status;
+}

@@ -1,0 +1,94 @@
+// Interface between the kernel's text and the runtime of the host device: threads, synchronization, counts.
+//
+// Included by the compiled kernel (through port_host.hpp) and by the runtime. See runtime.hpp for the execution model.
+#pragma once
+#include "sanitizer.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace host {
+
+constexpr int widths = 4;      // a load of 2, 4, 8 or 16 bytes
+constexpr int from_shared = 3; // row of Counts::loaded after the kinds of Data
+constexpr size_t line_bytes = 128;
+
+// Counts of one stage, over all threads of the grid. Same order as FIELDS in common/devices/counters.py.
+struct Counts {
+  uint64_t grid_barriers;  // per grid, counted by block 0
+  uint64_t block_barriers; // per block
+  uint64_t shuffles;       // per warp
+  uint64_t atomics;
+  uint64_t stored_activations, stored_kv; // bytes
+  uint64_t prefetched, copied_async;      // bytes
+  uint64_t loaded[4][widths];             // bytes, by Data or `from_shared`, and by width of the load
+};
+
+// The part of a CUDA thread that the inline functions use; Fiber in runtime.hpp has the rest.
+struct Thread {
+  Counts *counts; // of the current stage
+  int index, block, blocks;
+  const char *shared; // the block's shared memory: loads from it are counted apart
+  size_t shared_bytes;
+};
+extern thread_local Thread *current;
+
+// Arguments of one launch; `_Launch` in common/devices/host.py has the same fields.
+struct Launch {
+  uint16_t *weights, *cache;
+  float *scratch;
+  uint32_t *state, *waits;
+  int steps;           // tokens to decode in this launch
+  int stage, layer;    // to execute, for a kernel with one launch per stage
+  int blocks, workers; // workers: blocks that may run at the same time
+  uint64_t seed;       // of the order in which lanes, warps and blocks run
+  double timeout;      // seconds
+  Counts *counts;      // one per stage; the launch adds to them
+  char *report;        // receives a text of at most report_size - 1 bytes when the launch fails
+  size_t report_size;
+};
+
+// The one symbol a compiled kernel exports to the runtime.
+struct Entry {
+  int threads;
+  size_t shared_bytes;
+  void (*body)(const Launch &, void *shared);
+};
+
+// A source line, for reports.
+struct Site {
+  const char *file;
+  int line;
+};
+inline Site here(const char *file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+
+void mark(int stage, int layer); // the calling thread enters this stage
+void block_barrier(Site site);
+void named_barrier(int id, int threads, bool wait, Site site);
+void warp_barrier(Site site);
+uint32_t exchange(uint32_t value, int lane_mask, Site site);
+void spin_pause(Site site); // call in every iteration of a spin loop: lets other fibers run
+void progressed();          // call after every atomic write: spinning fibers may poll again
+void observed();            // call after an atomic load: lets blocks that spin poll first (ThreadSanitizer only)
+[[noreturn]] void trap(const char *why, Site site);
+void copy_async(void *to, const void *from, size_t bytes, Site site);
+void copy_commit();
+void copy_wait(int newest);
+
+template <int Bytes> constexpr int width_index = Bytes == 2 ? 0 : Bytes == 4 ? 1 : Bytes == 8 ? 2 : 3;
+
+inline LAB_UNSEEN void count(uint64_t Counts::*what, uint64_t amount = 1) { current->counts->*what += amount; }
+
+template <int Bytes> inline LAB_UNSEEN void count_load(int kind, const void *from) {
+  const Thread &self = *current;
+  const bool shared = static_cast<size_t>(static_cast<const char *>(from) - self.shared) < self.shared_bytes;
+  self.counts->loaded[shared ? from_shared : kind][width_index<Bytes>] += Bytes;
+}
+
+inline void check_aligned(const void *address, size_t bytes, Site site) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) trap("misaligned access", site);
+}
+
+} // namespace host

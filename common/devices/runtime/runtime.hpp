@@ -1,0 +1,150 @@
+// Execution model of the host device: a block is an OS thread, and the CUDA threads of a block are fibers on it.
+//
+// A fiber runs until it must wait, so fibers interleave only at barriers, shuffles and spin loops. A seed determines
+// the order of lanes, warps and blocks. At most `workers` blocks run at the same time. With one worker the whole run is
+// a function of the seed, and a block runs until it must wait for another block, so that results of other blocks that
+// no barrier orders are most likely missing.
+//
+// Deadlock detection uses no clock: when every block waits and no atomic was written since each one last polled, no
+// block can ever continue, and the launch fails with a report of where each thread waits.
+#pragma once
+#include "machine.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+extern "C" const host::Entry lab_entry;
+
+namespace host {
+
+constexpr size_t stack_bytes = (64 << 10) + 576; // not a power of two, else all stack tops would share cache sets
+constexpr int named_barriers = 16;
+constexpr size_t guard_bytes = 256;    // canary on each side of shared memory
+constexpr uint64_t never = UINT64_MAX; // as a progress value: the block has no spinning fiber
+constexpr unsigned char canary = 0xa5, poison = 0xff;
+
+enum class Wait : uint8_t { ready, warp, block, named, spin, ended }; // what a fiber waits for
+// Result of a launch; common/devices/host.py has the same values.
+enum Status { finished = 0, deadlocked = 1, timed_out = 2, trapped = 3, corrupted = 4 };
+
+// One cp.async in flight.
+struct Copy {
+  void *to;
+  const void *from;
+  size_t bytes;
+};
+
+// One CUDA thread.
+struct Fiber : Thread {
+  void *stack_pointer;
+  Wait wait;      // what it waits for
+  uint8_t parity; // of its next warp exchange
+  Site site;      // where it waits
+  int stage, layer;
+  int barrier;                // id of the named barrier it waits at
+  void *tsan;                 // its TSan fiber
+  std::vector<Copy> copies;   // in flight, oldest first
+  std::vector<size_t> groups; // number of copies in each committed group, oldest first
+};
+
+struct Warp {
+  uint32_t ready;        // lanes that can run, by slot
+  uint32_t order;        // slot = lane ^ order
+  int arrived;           // lanes at the current exchange
+  uint32_t value[2][32]; // of two exchanges in turn: all lanes read one before any lane reaches the next but one
+  uint64_t sync[2];      // objects for ThreadSanitizer, of the exchanges that are barriers
+};
+
+struct NamedBarrier {
+  int arrived = 0, expected = 0;
+  SyncPoint sync;
+};
+
+class Grid;
+
+// One block: its fibers and their scheduler.
+class Block {
+public:
+  Block(Grid &grid, int index);
+  ~Block();
+  void run();                                                    // on the block's own OS thread
+  void barrier(Site site);                                       // __syncthreads
+  void named_barrier(int id, int threads, bool wait, Site site); // bar.sync and bar.arrive
+  uint32_t exchange(uint32_t value, int mask, Site site);        // __shfl_xor_sync: in CUDA it orders no memory
+  void warp_barrier(Site site);                                  // __syncwarp: orders memory within the warp
+  void spin(Site site);
+  void end();     // of the running fiber
+  void join();    // orders the fibers' accesses before those of the calling thread, for ThreadSanitizer
+  void abandon(); // the launch has failed: returns to the scheduler and never resumes the running fiber
+  void describe(std::string &out) const;
+  Fiber &running() { return *running_; }
+  Grid &grid() { return grid_; }
+  void *scheduler() { return scheduler_tsan_; }
+  Counts *counts(int stage) { return &counts_[stage]; }
+  bool shared_intact() const;
+  void *shared() { return shared_.data() + guard_bytes; }
+
+private:
+  void wait(Wait kind, Site site);
+  void wake(Wait kind, int id = 0);
+  Fiber *next();
+  void resume(Fiber &fiber);
+
+  Grid &grid_;
+  int index_, arrived_ = 0, ended_ = 0;
+  SyncPoint sync_;
+  NamedBarrier named_[named_barriers];
+  uint32_t ready_warps_ = 0, warp_order_ = 0; // slot = warp ^ order
+  std::mt19937 random_;
+  std::vector<Fiber> fibers_;
+  std::vector<Warp> warps_;
+  std::vector<Counts> counts_;
+  std::vector<unsigned char> shared_;
+  char *stacks_;
+  void *scheduler_ = nullptr, *scheduler_tsan_ = nullptr;
+  Fiber *running_ = nullptr;
+  int spinning_ = 0;
+};
+
+// One launch: its blocks and their scheduler.
+class Grid {
+public:
+  explicit Grid(const Launch &launch);
+  Status run();
+  const Launch &launch() const { return launch_; }
+  uint64_t progress() const { return progress_.load(); }
+  bool failed() const { return status_.load() != finished; }
+  void progressed(int block);            // an atomic was written: blocks that spin may poll again
+  void yield(int block);                 // let blocks that spin poll first
+  bool idle(int block, uint64_t polled); // sleep until progress differs from `polled`; false when the launch failed
+  void fail(Status status, const std::string &report);
+
+private:
+  enum class State : uint8_t { ready, running, idle, ended }; // ready: can run when a worker is free
+  void body(int block);
+  void dispatch();
+  void sleep(int block, std::unique_lock<std::mutex> &lock);
+  void fail_locked(Status status, const std::string &report);
+
+  const Launch launch_;
+  std::mutex mutex_;
+  std::vector<State> states_;
+  std::vector<uint64_t> polled_; // by block: value of progress_ when its fibers last polled, or `never`
+  std::unique_ptr<std::condition_variable[]> scheduled_;
+  std::condition_variable all_ended_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::mt19937 random_;
+  std::atomic<uint64_t> progress_{0}; // atomic writes so far, plus ended blocks
+  std::atomic<int> running_{0}, idle_{0};
+  std::atomic<int> status_{finished};
+  int ended_ = 0;
+};
+
+extern thread_local Block *block;
+
+} // namespace host

@@ -1,0 +1,83 @@
+// Annotations for ThreadSanitizer in the build that has it (LAB_TSAN); empty functions in any other build.
+//
+// Each lane is a TSan fiber, and a switch between fibers orders nothing. What orders memory in CUDA is annotated: a
+// lane calls `release` when it arrives at a barrier and `acquire` when it leaves. TSan sees the kernel's atomics by
+// itself. Only the kernel's text is instrumented. TSan still sees the runtime's mutexes, which would order the lanes
+// that lock them; so a lane locks one only as the block's OS thread (AsScheduler).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#ifdef LAB_TSAN
+#include <sanitizer/tsan_interface.h>
+extern "C" void __tsan_func_entry(void *caller);
+extern "C" void __tsan_func_exit();
+// For the counters inside the kernel's text, which the lanes of a block share.
+#define LAB_UNSEEN __attribute__((noinline, no_sanitize("thread")))
+constexpr bool sanitized = true;
+#else
+#define LAB_UNSEEN
+constexpr bool sanitized = false;
+#endif
+
+namespace host {
+
+// Objects to release and acquire at a barrier that is used again and again. Two objects alternate between generations:
+// with one, a lane that leaves late would also acquire what other lanes released on arrival at the next generation, and
+// races would stay hidden.
+struct SyncPoint {
+  uint64_t object[2];
+  unsigned generation = 0;
+  void *current() { return &object[generation % 2]; }
+};
+
+namespace tsan {
+
+#ifdef LAB_TSAN
+// Fibers are reused by the next launch: creating one takes a millisecond.
+inline std::vector<void *> &spare() {
+  static std::vector<void *> fibers;
+  return fibers;
+}
+inline void *take(const char *name) {
+  void *fiber = spare().empty() ? __tsan_create_fiber(0) : spare().back();
+  if (!spare().empty()) spare().pop_back();
+  __tsan_set_fiber_name(fiber, name);
+  return fiber;
+}
+inline void put_back(void *fiber) { spare().push_back(fiber); }
+inline void *current_fiber() { return __tsan_get_current_fiber(); }
+inline void switch_to(void *fiber) { __tsan_switch_to_fiber(fiber, __tsan_switch_to_fiber_no_sync); }
+inline void release(void *object) { __tsan_release(object); }
+inline void acquire(void *object) { __tsan_acquire(object); }
+
+// Adds the caller of a runtime function to the stack trace of a report.
+struct CallerFrame {
+  explicit CallerFrame(void *caller) { __tsan_func_entry(caller); }
+  ~CallerFrame() { __tsan_func_exit(); }
+};
+#else
+inline void *take(const char *) { return nullptr; }
+inline void put_back(void *) {}
+inline void *current_fiber() { return nullptr; }
+inline void switch_to(void *) {}
+inline void release(void *) {}
+inline void acquire(void *) {}
+struct CallerFrame {
+  explicit CallerFrame(void *) {}
+  ~CallerFrame() {}
+};
+#endif
+
+// While it lives, TSan attributes all accesses to the block's OS thread and not to the calling lane.
+class AsScheduler {
+public:
+  explicit AsScheduler(void *scheduler) : lane_(current_fiber()) { switch_to(scheduler); }
+  ~AsScheduler() { switch_to(lane_); }
+
+private:
+  void *lane_;
+};
+
+} // namespace tsan
+} // namespace host

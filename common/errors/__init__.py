@@ -1,0 +1,53 @@
+"""Errors of the lab: LabError, one line `cause; remedy`, and a subclass for each status of a record."""
+
+
+class LabError(Exception):
+    """A mistake of the user, or something missing on the machine.
+
+    `cause` says what is wrong, with names and figures; `remedy` says what to do about it. Both are one line. The
+    command line prints `error: cause; remedy` and exits with 2; a traceback appears only with `debug=true`.
+    """
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        self.cause = " ".join(cause.split())
+        self.remedy = " ".join(remedy.split())
+        super().__init__(f"{self.cause}; {self.remedy}")
+
+
+class CompileError(LabError):
+    """The device's compiler rejected the flattened source. `log` is the compiler's whole output."""
+
+    def __init__(self, cause: str, remedy: str, log: str) -> None:
+        super().__init__(cause, remedy)
+        self.log = log
+
+
+class Refused(LabError):
+    """The request is well formed, but this device, grid, stack or these weights cannot serve it."""
+
+
+class Hung(LabError):
+    """A launch did not finish. `cause` has the first line of `report`; each line says where some threads wait."""
+
+    def __init__(self, cause: str, remedy: str, report: str) -> None:
+        super().__init__(cause, remedy)
+        self.report = report
+
+
+class Crashed(LabError):
+    """A launch wrote outside its buffers, aborted, or ended with a CUDA error."""
+
+
+class OutOfMemory(LabError):
+    """The GPU, or this machine, has less memory than the stack needs."""
+
+
+class Race(Crashed):
+    """Two threads accessed the same memory without ordering, at least one of them writing.
+
+    `report` has one line for each pair of source lines.
+    """
+
+    def __init__(self, cause: str, remedy: str, report: str) -> None:
+        super().__init__(cause, remedy)
+        self.report = report

@@ -1,0 +1,130 @@
+// Attention of one query head over the cached positions, with an online softmax (Milakov & Gimelshein 2018).
+#pragma once
+#include "reduce.cuh"
+
+// How the lanes of a warp divide the work: `group` neighbouring lanes hold the elements of one head, so a warp works on
+// `positions` positions at once.
+template <class Self> struct HeadLanes {
+  static constexpr int width = Self::load_bytes / 2;
+  static constexpr int packets = model::head_dim / width;
+  static constexpr int group = packets > 16 ? 32 : packets > 8 ? 16 : packets > 4 ? 8 : packets > 2 ? 4 : packets;
+  static constexpr int per_lane = (packets + group - 1) / group;
+  static constexpr int positions = 32 / group;
+};
+
+// The softmax of one lane over the positions it has seen: `sum` and `value` are divided by exp(max).
+template <int N> struct Softmax {
+  float max = negative_infinity(), sum = 0;
+  float value[N] = {};
+
+  // The factor for sum and values when the maximum changes to `to`. It is 0 for a part that has seen no position.
+  static DEVICE float rescale(float from, float to) { return from == negative_infinity() ? 0.0f : expf(from - to); }
+};
+
+// One block's softmax in shared memory: the part of each warp, before they are merged.
+struct SoftmaxParts {
+  float max[block_warps], sum[block_warps], value[block_warps][model::head_dim];
+};
+
+// One warp attends to positions first, first + stride, ... below `end`, HeadLanes::positions of them at once. Every
+// group of lanes ends with the warp's result.
+template <class Self> DEVICE auto attend(const Context &c, int layer, int head, int first, int end, int stride) {
+  using Split = HeadLanes<Self>;
+  constexpr int width = Split::width, elements = Split::per_lane * width;
+  const int kv_head = head / (model::heads / model::kv_heads), member = lane() % Split::group;
+  const bf16 *key = keys(c, layer, kv_head), *value = values(c, layer, kv_head);
+  const float scale = 1.0f / sqrtf(float(model::head_dim));
+
+  float query[elements] = {};
+  UNROLL
+  for (int p = 0; p < Split::per_lane; ++p) {
+    const int packet = member + p * Split::group;
+    if (packet >= Split::packets) continue;
+    const float *from = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim + packet * width;
+    const auto q = load_floats<width>(from);
+    UNROLL
+    for (int j = 0; j < width; ++j) query[p * width + j] = q.value[j] * scale;
+  }
+
+  Softmax<elements> soft;
+  for (int start = first; start < end; start += stride) {
+    const int position = start + lane() / Split::group;
+    const bool here = position < end;
+    float score = 0;
+    UNROLL
+    for (int p = 0; p < Split::per_lane; ++p) {
+      const int packet = member + p * Split::group;
+      if (!here || packet >= Split::packets) continue;
+      const auto k = port::load<Data::kv, Self::load_bytes>(key + size_t(position) * model::head_dim + packet * width);
+      UNROLL
+      for (int j = 0; j < width; j += 2) {
+        score = fmaf(bf16_low(k.word[j / 2]), query[p * width + j], score);
+        score = fmaf(bf16_high(k.word[j / 2]), query[p * width + j + 1], score);
+      }
+    }
+    score = warp_sum<Split::group>(score);
+    if (!here) continue;
+    const float max = fmaxf(soft.max, score), keep = soft.rescale(soft.max, max), weight = expf(score - max);
+    soft.max = max;
+    soft.sum = fmaf(soft.sum, keep, weight);
+    UNROLL
+    for (int p = 0; p < Split::per_lane; ++p) {
+      const int packet = member + p * Split::group;
+      if (packet >= Split::packets) continue;
+      const auto v =
+          port::load<Data::kv, Self::load_bytes>(value + size_t(position) * model::head_dim + packet * width);
+      UNROLL
+      for (int j = 0; j < width; j += 2) {
+        float *out = soft.value + p * width + j;
+        out[0] = fmaf(out[0], keep, weight * bf16_low(v.word[j / 2]));
+        out[1] = fmaf(out[1], keep, weight * bf16_high(v.word[j / 2]));
+      }
+    }
+  }
+
+  UNROLL
+  for (int mask = Split::group; mask < 32; mask *= 2) {
+    const float other_max = port::shuffle_xor(soft.max, mask), max = fmaxf(soft.max, other_max);
+    const float keep = soft.rescale(soft.max, max), take = soft.rescale(other_max, max);
+    soft.max = max;
+    soft.sum = soft.sum * keep + port::shuffle_xor(soft.sum, mask) * take;
+    UNROLL
+    for (int e = 0; e < elements; ++e)
+      soft.value[e] = soft.value[e] * keep + port::shuffle_xor(soft.value[e], mask) * take;
+  }
+  return soft;
+}
+
+// One block attends to positions begin .. end - 1 of one head. `out(i, max, sum, value)` receives element i of the
+// softmax before the division by `sum`. Called by all threads of the block. `parts` is in use until the block's next
+// barrier.
+template <class Self, class Out>
+DEVICE void attend_block(const Context &c, int layer, int head, int begin, int end, SoftmaxParts &parts, Out out) {
+  using Split = HeadLanes<Self>;
+  const auto soft =
+      attend<Self>(c, layer, head, begin + warp() * Split::positions, end, block_warps * Split::positions);
+  if (lane() == 0) {
+    parts.max[warp()] = soft.max;
+    parts.sum[warp()] = soft.sum;
+  }
+  UNROLL
+  for (int p = 0; p < Split::per_lane; ++p) {
+    const int packet = lane() + p * Split::group;
+    if (lane() >= Split::group || packet >= Split::packets) continue;
+    UNROLL
+    for (int j = 0; j < Split::width; ++j)
+      parts.value[warp()][packet * Split::width + j] = soft.value[p * Split::width + j];
+  }
+  port::block_barrier();
+  for (int i = port::thread(); i < model::head_dim; i += block_threads) {
+    float max = parts.max[0];
+    for (int w = 1; w < block_warps; ++w) max = fmaxf(max, parts.max[w]);
+    float sum = 0, value = 0;
+    for (int w = 0; w < block_warps; ++w) {
+      const float keep = soft.rescale(parts.max[w], max);
+      sum = fmaf(parts.sum[w], keep, sum);
+      value = fmaf(parts.value[w][i], keep, value);
+    }
+    out(i, max, sum, value);
+  }
+}

@@ -1,0 +1,66 @@
+// Grid barriers and bounded waiting: every spin loop of the lab is in this file, and every one has a bound.
+#pragma once
+#include "params.cuh"
+
+// Polls before a waiting block gives up: tens of seconds, where the longest stage takes milliseconds.
+constexpr unsigned spin_limit = 1u << 25;
+constexpr unsigned spin_grace = spin_limit / 16; // pauses before the trap, in which other waiting blocks report too
+
+// Stores stage, layer and the barrier's words in this block's part of `waits`, which the host can read after the trap,
+// and stops the kernel. Called by the one waiting thread of a block.
+[[noreturn]] DEVICE void give_up(const Context &c, Stage stage, int layer) {
+  unsigned *mine = c.waits + wait_words * port::block();
+  mine[0] = 1 + static_cast<unsigned>(stage);
+  mine[1] = layer;
+  mine[2] = port::load_acquire(c.state + state_at::arrived);
+  mine[3] = port::load_acquire(c.state + state_at::epoch);
+  for (unsigned polls = 0; polls < spin_grace; ++polls) port::spin_pause();
+  port::trap();
+}
+
+// Polls until `done()` is true. `done` must load with acquire order whatever the caller reads afterwards.
+template <class Done> DEVICE void spin_until(const Context &c, Stage stage, int layer, Done done) {
+  for (unsigned polls = 0; !done(); ++polls) {
+    if (polls == spin_limit) give_up(c, stage, layer);
+    port::spin_pause();
+  }
+}
+
+// The grid barrier of a cooperative launch: no block leaves before every block has arrived. Called by all threads of
+// the grid, which must be resident together. Writes of all threads before it are visible to all threads after it: the
+// arrival is a release, and the load that sees the last arrival is an acquire.
+// One word counts: block 0 adds 2^31 - (blocks - 1) and every other block adds 1. The top bit flips exactly when the
+// last block arrives, and the low bits are 0 again. Nothing is reset and nothing can overflow.
+DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
+  port::count_grid_barrier();
+  port::block_barrier(); // orders the writes of all threads before thread 0's release
+  if (port::thread() == 0) {
+    unsigned *arrived = c.state + state_at::arrived;
+    const unsigned mine = port::block() == 0 ? 0x80000000u - (port::blocks() - 1) : 1u;
+    const unsigned before = port::add_acq_rel(arrived, mine);
+    spin_until(c, stage, layer, [&] { return ((before ^ port::load_acquire(arrived)) & 0x80000000u) != 0; });
+  }
+  port::block_barrier(); // orders thread 0's acquire before the reads of all threads
+}
+
+// A grid barrier for a plain launch, with the same memory order. The grid must be resident, which the device checks
+// before the launch. Blocks count their arrivals in one cache line and poll the epoch in another, so polls do not delay
+// arrivals. The last block to arrive clears the count and then stores the next epoch with release order.
+// Threads other than 0 call `meanwhile()` before they wait at the block barrier.
+template <class Meanwhile> DEVICE void epoch_barrier(const Context &c, Stage stage, int layer, Meanwhile meanwhile) {
+  port::count_grid_barrier();
+  port::block_barrier(); // orders the writes of all threads before thread 0's release
+  if (port::thread() == 0) {
+    unsigned *arrived = c.state + state_at::arrived, *epoch = c.state + state_at::epoch;
+    const unsigned now = port::load_acquire(epoch); // cannot change before this block has arrived
+    if (port::add_acq_rel(arrived, 1) == unsigned(port::blocks()) - 1) {
+      *arrived = 0;
+      port::store_release(epoch, now + 1);
+    } else {
+      spin_until(c, stage, layer, [&] { return port::load_acquire(epoch) != now; });
+    }
+  } else {
+    meanwhile();
+  }
+  port::block_barrier(); // orders thread 0's acquire before the reads of all threads
+}

@@ -1,0 +1,161 @@
+// One decode step: the order of the stages, and what each stage does unless a variant overrides it.
+//
+// The order is defined in common/model/stages.py. Layout writes it in front of this text as three lists of names:
+// FIRST_STAGES run once before the layers, LAYER_STAGES in every layer, LAST_STAGES once after the layers. A list
+// applies a macro to each of its names. Every stage has a function of its name, here or in variants/baseline.cu.
+//
+// `Derived` is the finished stack. A stage calls everything that a variant may override through `Self::`, so the
+// outermost override is used, whichever mixin calls it. All functions are static and inlined: composing a stack adds no
+// instruction.
+#pragma once
+#include "attention.cuh"
+#include "barrier.cuh"
+#include "lm_head.cuh"
+#include "matvec.cuh"
+#include "norm.cuh"
+#include "rope.cuh"
+
+template <class Derived> struct Decode {
+  using Self = Derived;
+
+  struct Shared {
+    float sums[block_warps];
+    Best best[block_warps];
+    SoftmaxParts softmax;
+  };
+
+  // Called by all threads of the grid, once per launch. A launch decodes one token unless a variant overrides this.
+  static DEVICE void decode(const Context &c, int) { Self::step(c); }
+
+#define ONCE(name) Self::template stage<Stage::name>(c, 0);
+#define PER_LAYER(name) Self::template stage<Stage::name>(c, layer);
+  static DEVICE void step(const Context &c) {
+    FIRST_STAGES(ONCE);
+    for (int layer = 0; layer < model::layers; ++layer) {
+      LAYER_STAGES(PER_LAYER);
+    }
+    LAST_STAGES(ONCE);
+  }
+#undef ONCE
+#undef PER_LAYER
+
+  // One stage and what follows it: a grid barrier, unless a variant overrides `after`.
+  template <Stage S> static DEVICE void stage(const Context &c, int layer) {
+    Self::template perform<S>(c, layer);
+    Self::template after<S>(c, layer);
+  }
+
+#define ONCE(name)                                                                                                     \
+  if constexpr (S == Stage::name) Self::name(c);
+#define PER_LAYER(name)                                                                                                \
+  if constexpr (S == Stage::name) Self::name(c, layer);
+  template <Stage S> static DEVICE void perform(const Context &c, int layer) {
+    port::mark(S, layer);
+    FIRST_STAGES(ONCE);
+    LAYER_STAGES(PER_LAYER);
+    LAST_STAGES(ONCE);
+  }
+#undef ONCE
+#undef PER_LAYER
+
+  // The result of stage S as the next stage reads it. Called by all threads of a block.
+  template <Stage S> static DEVICE const float *activations(const Context &c, int layer) { return tap<S>(c, layer); }
+
+  static DEVICE void embed(const Context &c) {
+    if (port::block() == 0) {
+      const bf16 *row = c.weights + weight_at::embed + size_t(c.token) * model::hidden;
+      for (int i = port::thread(); i < model::hidden; i += block_threads)
+        port::store_activation(tap<Stage::embed>(c, 0) + i, port::load_weight(row + i));
+    }
+    if (port::block() == port::blocks() - 1) rope_angles(c);
+  }
+
+  static DEVICE void qkv(const Context &c, int layer) {
+    const MatVec<model::hidden> job{{layer_weights(c, weight_at::qkv, layer)},
+                                    Self::template activations<Stage::input_norm>(c, layer),
+                                    model::query + 2 * model::kv};
+    float *out = tap<Stage::qkv>(c, layer);
+    Self::matvec(c, job, [&](int row, const float (&sum)[1]) { port::store_activation(out + row, sum[0]); });
+  }
+
+  // A warp per head: query and key heads are normalized and rotated; value heads are only rounded into the cache.
+  static DEVICE void qk_norm_rope(const Context &c, int layer) {
+    for (int head = port::block() * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
+         head += port::blocks() * block_warps)
+      Self::norm_rope_store(c, layer, head);
+  }
+
+  // Heads 0 .. heads - 1 are queries, then come the keys, then the values: the order of the qkv rows. One warp calls
+  // it.
+  static DEVICE void norm_rope_store(const Context &c, int layer, int head) {
+    const float *x = tap<Stage::qkv>(c, layer) + head * model::head_dim;
+    const size_t row = size_t(c.position) * model::head_dim;
+    if (head < model::heads) {
+      float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
+      head_norm_rope(c, x, layer_weights(c, weight_at::q_norm, layer),
+                     [&](int i, float value) { port::store_activation(out + i, value); });
+    } else if (head < model::heads + model::kv_heads) {
+      bf16 *out = keys(c, layer, head - model::heads) + row;
+      head_norm_rope(c, x, layer_weights(c, weight_at::k_norm, layer),
+                     [&](int i, float value) { port::store_kv(out + i, to_bf16(value)); });
+    } else {
+      bf16 *out = values(c, layer, head - model::heads - model::kv_heads) + row;
+      for (int i = lane(); i < model::head_dim; i += 32) port::store_kv(out + i, to_bf16(port::load_activation(x + i)));
+    }
+  }
+
+  static DEVICE void o_proj(const Context &c, int layer) {
+    const MatVec<model::query> job{
+        {layer_weights(c, weight_at::o, layer)}, Self::template activations<Stage::attention>(c, layer), model::hidden};
+    add_residual(c, job, residual(c, layer), tap<Stage::o_proj>(c, layer));
+  }
+
+  static DEVICE void gate_up(const Context &c, int layer) {
+    const MatVec<model::hidden, 2> job{
+        {layer_weights(c, weight_at::gate, layer), layer_weights(c, weight_at::up, layer)},
+        Self::template activations<Stage::post_norm>(c, layer),
+        model::intermediate};
+    float *out = tap<Stage::gate_up>(c, layer);
+    Self::matvec(c, job, [&](int row, const float (&sum)[2]) { // SwiGLU: silu(gate) * up
+      port::store_activation(out + row, sum[0] / (1.0f + expf(-sum[0])) * sum[1]);
+    });
+  }
+
+  static DEVICE void down(const Context &c, int layer) {
+    const MatVec<model::intermediate> job{{layer_weights(c, weight_at::down, layer)},
+                                          Self::template activations<Stage::gate_up>(c, layer),
+                                          model::hidden};
+    add_residual(c, job, tap<Stage::o_proj>(c, layer), tap<Stage::down>(c, layer));
+  }
+
+  static DEVICE void lm_head(const Context &c) { logits<Self>(c, Self::template activations<Stage::final_norm>(c, 0)); }
+
+  static DEVICE void argmax(const Context &c) {
+    if (port::block() == 0) choose<Self>(c);
+  }
+
+  template <class Job>
+  static DEVICE void add_residual(const Context &c, const Job &job, const float *before, float *out) {
+    Self::matvec(c, job, [&](int row, const float (&sum)[1]) {
+      port::store_activation(out + row, port::load_activation(before + row) + sum[0]);
+    });
+  }
+};
+
+// The context of the next step. The position and the token are those that the last step's argmax left in the state.
+DEVICE Context begin(const Buffers &b, void *shared) {
+  const int position = b.state[state_at::position];
+  return {b, shared, position, int(b.state[state_at::ids + position])};
+}
+
+// The body of the kernel that decodes. `steps` is 1 unless a variant runs the loop over tokens on the device.
+template <class Kernel> DEVICE void run(const Buffers &b, void *shared, int steps) {
+  Kernel::decode(begin(b, shared), steps);
+}
+
+// The body of a kernel that runs one stage of one layer.
+template <class Kernel, Stage S> DEVICE void run_stage(const Buffers &b, void *shared, int layer) {
+  if (S == Stage::argmax && port::block() != 0)
+    return; // block 0 chooses the token and advances the position, which the other blocks would read in begin()
+  Kernel::template perform<S>(begin(b, shared), layer);
+}

@@ -1,0 +1,52 @@
+// The arguments of every stage, and the addresses of the tensors. The constants (Stage and the lists of stages; Tap;
+// namespaces model, weight_at, scratch_at, state_at; block_threads) are written in front of this text by
+// common/model/layout.py and common/compile/source.py.
+#pragma once
+#include "port.cuh"
+
+constexpr int block_warps = block_threads / 32;
+
+// The arguments of a launch. `waits` has `wait_words` words per block. A block writes its words only when it gives up
+// waiting (barrier.cuh).
+struct Buffers {
+  const bf16 *weights;
+  bf16 *cache;
+  float *scratch;
+  unsigned *state;
+  unsigned *waits;
+};
+
+// The arguments of one step, the same in every thread of a block.
+struct Context : Buffers {
+  void *shared;
+  int position; // of the token this step decodes
+  int token;
+};
+
+// The block's shared memory: the members that the stages need, and those that each variant of the stack adds.
+template <class Self> DEVICE typename Self::Shared &shared(const Context &c) {
+  static_assert(sizeof(typename Self::Shared) <= 48 << 10, "the stack needs more than 48 KB of shared memory a block: "
+                                                           "lower stages, tile or threads, or leave a variant out");
+  return *static_cast<typename Self::Shared *>(c.shared);
+}
+
+DEVICE const bf16 *layer_weights(const Context &c, size_t at, int layer) {
+  return c.weights + at + layer * weight_at::layer_stride;
+}
+
+// Where a stage leaves its result: fp32, a separate tensor in every layer, so nothing is overwritten within a step.
+// `Tap` is written by Layout; a stage that leaves no result has none.
+template <Stage S> DEVICE float *tap(const Context &c, int layer) {
+  return c.scratch + Tap<S>::at + layer * Tap<S>::layer_stride;
+}
+
+// The residual stream at the start of a layer: the tap of the layer before, or the embedding.
+DEVICE const float *residual(const Context &c, int layer) {
+  return layer == 0 ? tap<Stage::embed>(c, 0) : tap<Stage::down>(c, layer - 1);
+}
+
+// Keys and values of one KV head: [position][head_dim].
+DEVICE bf16 *keys(const Context &c, int layer, int kv_head) {
+  return c.cache + (size_t(layer) * 2 * model::kv_heads + kv_head) * model::positions * model::head_dim;
+}
+DEVICE bf16 *values(const Context &c, int layer, int kv_head) { return keys(c, layer, model::kv_heads + kv_head); }

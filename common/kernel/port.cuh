@@ -1,0 +1,189 @@
+// The operations that differ between CUDA and the host device, and all inline PTX. Every operation that a stage needs
+// has one name here and the same meaning on both. The host device's half is common/devices/runtime/port_host.hpp, which
+// also counts loads, copies and barriers.
+#pragma once
+
+using bf16 = unsigned short;
+
+// The kind of data that a load reads. The host device counts each kind separately.
+enum class Data { weights, kv, activations };
+
+// Whether a load allocates a line in L1. Data that is read once need not.
+enum class L1 { allocate, no_allocate };
+
+// `Bytes` of memory in registers, as 32-bit words.
+template <int Bytes> struct Packet {
+  unsigned word[Bytes / 4];
+};
+
+#ifdef __CUDACC__
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+
+namespace port {
+
+DEVICE int thread() { return threadIdx.x; }
+DEVICE int block() { return blockIdx.x; }
+DEVICE int blocks() { return gridDim.x; }
+
+// Tells the host device the stage, for its counters and reports; no instruction on CUDA.
+DEVICE void mark(Stage, int) {}
+DEVICE void count_grid_barrier() {}
+
+// Stores the GPU's global timer in nanoseconds, which is the same for all SMs; the host device stores a sequence
+// number.
+DEVICE void stamp(unsigned long long *to) {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  *to = now;
+}
+
+DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
+DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
+DEVICE void sincos_turns(double turns, double *sine, double *cosine) { sincospi(2 * turns, sine, cosine); }
+
+// Weights are never written while a kernel runs, so they may use the read-only path (ld.global.nc). The asm is not
+// volatile: the compiler may move these loads up and keep many in flight.
+template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(const bf16 *from) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
+  Packet<Bytes> p;
+  if constexpr (Bytes == 4) {
+    asm("ld.global.nc.u32 %0, [%1];" : "=r"(p.word[0]) : "l"(from));
+  } else if constexpr (Bytes == 8) {
+    if constexpr (Keep == L1::allocate)
+      asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(p.word[0]), "=r"(p.word[1]) : "l"(from));
+    else
+      asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(p.word[0]), "=r"(p.word[1]) : "l"(from));
+  } else {
+    if constexpr (Keep == L1::allocate)
+      asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+          : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+          : "l"(from));
+    else
+      asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+          : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+          : "l"(from));
+  }
+  return p;
+}
+
+// The KV cache and the activations are written in the same launch, so they need coherent loads.
+template <Data, int Bytes> DEVICE Packet<Bytes> load(const void *from) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
+  if constexpr (Bytes == 4) return {*static_cast<const unsigned *>(from)};
+  if constexpr (Bytes == 8) {
+    const uint2 v = *static_cast<const uint2 *>(from);
+    return {v.x, v.y};
+  }
+  if constexpr (Bytes == 16) {
+    const uint4 v = *static_cast<const uint4 *>(from);
+    return {v.x, v.y, v.z, v.w};
+  }
+}
+template <int Bytes> DEVICE void store_packet(void *to, const Packet<Bytes> &p) {
+  if constexpr (Bytes == 4) *static_cast<unsigned *>(to) = p.word[0];
+  if constexpr (Bytes == 8) *static_cast<uint2 *>(to) = {p.word[0], p.word[1]};
+  if constexpr (Bytes == 16) *static_cast<uint4 *>(to) = {p.word[0], p.word[1], p.word[2], p.word[3]};
+}
+DEVICE float load_weight(const bf16 *from) { return __uint_as_float(unsigned(__ldg(from)) << 16); }
+DEVICE float load_activation(const float *from) { return *from; }
+DEVICE void store_activation(float *to, float value) { *to = value; }
+DEVICE void store_kv(bf16 *to, bf16 value) { *to = value; }
+
+// Prefetches the 128-byte line of `address` into L2. It does not wait and needs no register.
+DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
+// The same by a load whose value is not used. The load must be ld.volatile: ptxas removes any other dead load, even
+// from a volatile asm.
+DEVICE void touch_weights(const void *address) {
+  unsigned ignored;
+  asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(ignored) : "l"(address));
+}
+
+DEVICE void block_barrier() { __syncthreads(); }
+// Named barrier `id` (1 .. 15) among `threads` threads of the block: named_sync waits, named_arrive does not.
+DEVICE void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEVICE void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEVICE void warp_barrier() { __syncwarp(); }
+DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+DEVICE int shuffle_xor(int value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+
+// Memory order between blocks: acquire and release at GPU scope. A release also orders what the block's other threads
+// wrote before its last block barrier.
+DEVICE unsigned add_acq_rel(unsigned *word, unsigned value) {
+  unsigned before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(value) : "memory");
+  return before;
+}
+DEVICE unsigned load_acquire(const unsigned *word) {
+  unsigned value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+}
+DEVICE void store_release(unsigned *word, unsigned value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+DEVICE void max_relaxed(unsigned long long *word, unsigned long long value) {
+  asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+DEVICE unsigned long long exchange_relaxed(unsigned long long *word, unsigned long long value) {
+  unsigned long long before;
+  asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;" : "=l"(before) : "l"(word), "l"(value) : "memory");
+  return before;
+}
+DEVICE void spin_pause() { __nanosleep(32); }
+[[noreturn]] DEVICE void trap() {
+  __threadfence_system(); // the host reads `waits` after the kernel has stopped
+  asm volatile("trap;");
+  __builtin_unreachable();
+}
+
+// Asynchronous copies from global to shared memory. The data may be read after copy_wait, by the lane that copied it.
+template <int Bytes> DEVICE void copy_async(void *shared, const void *global) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
+  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes) : "memory");
+}
+DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
+
+} // namespace port
+
+// The kernel that decodes `steps` tokens. Its shared memory is one struct, which every mixin may extend.
+#define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
+  extern "C" __global__ void __launch_bounds__(Threads, BlocksPerSm)                                                   \
+      decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int steps) {          \
+    __shared__ typename Kernel::Shared shared;                                                                         \
+    run<Kernel>({weights, cache, scratch, state, waits}, &shared, steps);                                              \
+  }
+
+// The kernel of one stage, stage_<name>. Its last argument is the layer.
+#define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
+  extern "C" __global__ void __launch_bounds__(Threads)                                                                \
+      stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {       \
+    __shared__ typename Kernel::Shared shared;                                                                         \
+    run_stage<Kernel, Stage::S>({weights, cache, scratch, state, waits}, &shared, layer);                              \
+  }
+
+#define STAGE_TABLE(Kernel, Threads, ...)
+
+#else
+#include "port_host.hpp"
+#endif
+
+DEVICE float bf16_low(unsigned pair) { return port::as_float(pair << 16); }
+DEVICE float bf16_high(unsigned pair) { return port::as_float(pair & 0xffff0000u); }
+
+// Rounds to nearest, ties to even; a NaN stays a NaN.
+DEVICE bf16 to_bf16(float value) {
+  const unsigned bits = port::as_bits(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return static_cast<bf16>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+DEVICE int lane() { return port::thread() & 31; }
+DEVICE int warp() { return port::thread() >> 5; }

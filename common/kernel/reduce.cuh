@@ -1,0 +1,65 @@
+// Wide loads, and sums and maxima over a warp and over a block. Every reduction has one fixed order, so a run repeats
+// bit for bit.
+#pragma once
+#include "params.cuh"
+
+// `N` neighbouring activations, in 128-bit loads.
+template <int N> struct Floats {
+  float value[N];
+};
+template <int N> DEVICE Floats<N> load_floats(const float *from) {
+  Floats<N> f;
+  UNROLL
+  for (int i = 0; i < N; i += 4) {
+    const auto p = port::load<Data::activations, 16>(from + i);
+    UNROLL
+    for (int j = 0; j < 4; ++j) f.value[i + j] = port::as_float(p.word[j]);
+  }
+  return f;
+}
+
+// Sum over groups of `Lanes` neighbouring lanes; every lane gets the sum of its group. Called by all lanes of a warp.
+template <int Lanes = 32> DEVICE float warp_sum(float value) {
+  UNROLL
+  for (int mask = Lanes / 2; mask > 0; mask /= 2) value += port::shuffle_xor(value, mask);
+  return value;
+}
+
+// Sum over the block; every thread gets it. `partial` has one float per warp and is in use until the block's next
+// barrier. Called by all threads of the block.
+DEVICE float block_sum(float value, float *partial) {
+  value = warp_sum(value);
+  if (lane() == 0) partial[warp()] = value;
+  port::block_barrier();
+  float sum = 0;
+  for (int w = 0; w < block_warps; ++w) sum += partial[w];
+  return sum;
+}
+
+// A candidate for argmax. The larger value is better; of equal values the lower index is better.
+struct Best {
+  float value;
+  int index;
+};
+
+DEVICE float negative_infinity() { return port::as_float(0xff800000u); }
+
+DEVICE Best better(Best a, Best b) { return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a; }
+
+DEVICE Best warp_best(Best best) {
+  UNROLL
+  for (int mask = 16; mask > 0; mask /= 2)
+    best = better(best, {port::shuffle_xor(best.value, mask), port::shuffle_xor(best.index, mask)});
+  return best;
+}
+
+// The block's best, in thread 0; other threads get their warp's. `partial` has one entry per warp. Called by all
+// threads of the block.
+DEVICE Best block_best(Best best, Best *partial) {
+  best = warp_best(best);
+  if (lane() == 0) partial[warp()] = best;
+  port::block_barrier();
+  if (port::thread() == 0)
+    for (int w = 1; w < block_warps; ++w) best = better(best, partial[w]);
+  return best;
+}

@@ -1,0 +1,30 @@
+// Time stamps of every block: at the start and the end of each stage, and after the barrier that follows it. Used by
+// `python -m profiles tool=timeline`.
+//
+// A mixin like any variant, around the whole stack. Only the text of a traced kernel includes this file, so tracing
+// adds no instruction to any other kernel. Thread 0 takes the stamps: a stage ends when the block's first warp is done,
+// and the time that this warp waits for the others counts as waiting.
+#pragma once
+#include "params.cuh"
+
+template <class Base> struct Traced : Base {
+  enum Moment { begin, end, passed, moments };
+
+  template <Stage S> static DEVICE void perform(const Context &c, int layer) {
+    stamp<S>(c, layer, begin);
+    Base::template perform<S>(c, layer);
+    stamp<S>(c, layer, end);
+  }
+
+  template <Stage S> static DEVICE void after(const Context &c, int layer) {
+    Base::template after<S>(c, layer);
+    stamp<S>(c, layer, passed);
+  }
+
+  // [stage][layer][block][moment], 64 bits each. Every step overwrites the stamps of the step before.
+  template <Stage S> static DEVICE void stamp(const Context &c, int layer, Moment moment) {
+    if (port::thread() != 0) return;
+    const int row = (static_cast<int>(S) * model::layers + layer) * max_blocks + port::block();
+    port::stamp(reinterpret_cast<unsigned long long *>(c.scratch + scratch_at::trace) + row * moments + moment);
+  }
+};

@@ -1,0 +1,1 @@
+"""The model: shapes, stages, layout of every buffer, checkpoints and packed weights."""

@@ -1,0 +1,182 @@
+"""Hugging Face checkpoints of Qwen3: their place, and the headers of their safetensors files. Never unpickles."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import LabError
+from common.model.hf_config import read_json, refuse_special
+
+SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+DTYPES = ("BF16", "F16", "F32")  # as safetensors spells them
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>\w[\w./-]*))?", re.ASCII)
+AGAIN = "download or save the checkpoint again"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a checkpoint: its file, its dtype as safetensors spells it, and its shape."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A readable checkpoint. `files` hold all `tensors`; `folder` has the config.json and perhaps a tokenizer."""
+
+    name: str
+    folder: Path
+    files: tuple[Path, ...]
+    tensors: Mapping[str, Entry]
+
+    @property
+    def config(self) -> Path:
+        """The config.json that goes with the tensors."""
+        return self.folder / CONFIG
+
+
+def find(spec: str) -> Checkpoint:
+    """The checkpoint that `spec` names: a folder, one .safetensors file, or a hub id `owner/name[@revision]`.
+
+    A folder holds model.safetensors, or an index and its shards; a file has its config.json beside it. The hub is
+    queried only when `spec` looks like an id, is no path and does not start with a folder that exists.
+    Raises LabError: nothing there, pickled weights, unreadable or malformed files, an index that does not fit.
+    """
+    path = Path(spec).expanduser()
+    try:
+        if not spec.strip() or not path.exists():
+            path, name = _download(spec)
+        else:
+            name = (path if path.is_dir() else path.absolute().parent).resolve().name
+        return _open_folder(path, name) if path.is_dir() else _open_file(path, name)
+    except OSError as error:
+        raise LabError(
+            f"{path} cannot be read: {error.strerror or error}", "check the path and its permissions"
+        ) from error
+
+
+def open_safetensors(file: Path) -> Any:
+    """`file` opened by safetensors, memory-mapped, tensors for torch.
+
+    Raises LabError: unreadable, empty, truncated, a git-lfs pointer, or another format.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        refuse_special(file)
+        with file.open("rb") as stream:
+            head = stream.read(64)
+        if not head:
+            raise LabError(f"{file} is empty", AGAIN)
+        if head.startswith(b"version https://git-lfs"):
+            raise LabError(
+                f"{file} is a git-lfs pointer, not the weights", f"run `git lfs pull` in {file.absolute().parent}"
+            )
+        return safe_open(file, framework="pt")
+    except OSError as error:
+        raise LabError(
+            f"{file} cannot be read: {error.strerror or error}", "check the file and its permissions"
+        ) from error
+    except SafetensorError as error:
+        raise LabError(f"{file} is truncated or not a safetensors file ({error})", AGAIN) from error
+
+
+def _open_file(file: Path, name: str) -> Checkpoint:
+    if file.suffix != ".safetensors":
+        raise LabError(
+            f"{file} is not a .safetensors file",
+            "give the checkpoint's folder; other formats become safetensors by transformers' save_pretrained",
+        )
+    return Checkpoint(name, file.absolute().parent, (file,), _read_headers([file]))
+
+
+def _open_folder(folder: Path, name: str) -> Checkpoint:
+    if (folder / SINGLE).exists():
+        files = [folder / SINGLE]
+        return Checkpoint(name, folder, tuple(files), _read_headers(files))
+    if (folder / INDEX).exists():
+        return _open_shards(folder, name)
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in PICKLES)
+    if pickled:
+        raise LabError(
+            f"{folder} holds pickled weights ({pickled[0]}), which can run code when they are read",
+            "convert them with transformers' save_pretrained, which writes safetensors",
+        )
+    raise LabError(
+        f"{folder} has neither {SINGLE} nor {INDEX}",
+        "give a folder that transformers' save_pretrained wrote, or one .safetensors file",
+    )
+
+
+def _open_shards(folder: Path, name: str) -> Checkpoint:
+    """The checkpoint of an index, whose `weight_map` must say exactly which shard holds which tensor."""
+    index = folder / INDEX
+    where = read_json(index).get("weight_map")
+    if not isinstance(where, dict) or not where or not all(isinstance(shard, str) for shard in where.values()):
+        raise LabError(f"{index} has no weight_map of tensor names to file names", AGAIN)
+    shards = sorted(set(where.values()))
+    for shard in shards:
+        # A bare name cannot leave the folder. In the hub's own cache it is a link to a file elsewhere, which is legal.
+        if shard in ("", ".", "..") or Path(shard).name != shard or "\0" in shard:
+            raise LabError(f"{index} names {shard!r}, which is not a file name in its own folder", AGAIN)
+        if not (folder / shard).exists():
+            raise LabError(f"{index} names {shard}, which is missing", "download the missing shard")
+    files = [folder / shard for shard in shards]
+    tensors = _read_headers(files)
+    for tensor in sorted(where.keys() | tensors.keys()):
+        listed, held = where.get(tensor), tensors[tensor].file.name if tensor in tensors else None
+        if listed != held:
+            raise LabError(f"{index} puts tensor {tensor!r} in {listed}, but it is in {held}", AGAIN)
+    return Checkpoint(name, folder, tuple(files), tensors)
+
+
+def _read_headers(files: list[Path]) -> dict[str, Entry]:
+    """Every tensor of `files`. Raises LabError for one that is there twice or has a dtype we do not read."""
+    tensors: dict[str, Entry] = {}
+    for file in files:
+        with open_safetensors(file) as stored:
+            for tensor in stored.keys():  # noqa: SIM118  not a mapping
+                header = stored.get_slice(tensor)
+                entry = Entry(file, header.get_dtype(), tuple(header.get_shape()))
+                if tensor in tensors:
+                    raise LabError(f"tensor {tensor!r} is in both {tensors[tensor].file} and {file}", AGAIN)
+                if entry.dtype not in DTYPES:
+                    raise LabError(
+                        f"tensor {tensor!r} in {file} has dtype {entry.dtype}",
+                        f"use a checkpoint in {', '.join(DTYPES)}; quantized weights are not read",
+                    )
+                tensors[tensor] = entry
+    return tensors
+
+
+def _download(spec: str) -> tuple[Path, str]:
+    """The folder of a hub id's snapshot, and the model's name. Raises LabError: no such path, no client, no answer."""
+    hub_id = HUB_ID.fullmatch(spec)
+    if hub_id is None or Path(hub_id["owner"]).is_dir():
+        raise LabError(
+            f"weights {spec!r}: there is no such file or folder",
+            "give a checkpoint's folder, a .safetensors file, a hub id like Qwen/Qwen3-0.6B, or `synthetic`",
+        )
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise LabError(
+            f"weights {spec!r}: no such path, and a hub id needs huggingface_hub", "pip install huggingface_hub"
+        ) from error
+    try:
+        folder = snapshot_download(
+            f"{hub_id['owner']}/{hub_id['name']}",
+            revision=hub_id["revision"],
+            allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"],  # weights, config, tokenizer; no code
+        )
+    except Exception as error:  # the client, its HTTP library and the OS raise a dozen unrelated types
+        raise LabError(
+            f"weights {spec!r}: no such path, and the download from the hub failed ({type(error).__name__}: {error})",
+            "check the id and the network, or download it elsewhere and give the folder",
+        ) from error
+    return Path(folder), hub_id["name"]

@@ -1,0 +1,218 @@
+"""Offsets and shapes of every tensor in the buffers of a kernel: weights, cache, scratch, state and waits.
+
+This is the only table of offsets. Python packs and reads by it, and `declare` writes it into the kernel's text
+as compile-time constants. Offsets and sizes are in elements: bf16 for weights and cache, fp32 for scratch,
+32-bit words for state.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from common.errors import LabError
+from common.model import stages
+from common.model.shapes import Model
+from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
+
+if TYPE_CHECKING:
+    import torch
+
+ALIGN = 128  # elements; 256 bytes of bf16, so every tensor starts on a cache-line pair
+MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result per block
+MIN_CHUNK = 16  # fewest positions that an attention which splits the cache may give to one block
+MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and after the barrier that follows it
+WAIT_WORDS = 4  # of a block that gave up waiting: stage + 1, layer, and the words it waited for
+LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One tensor: `offset` of its first element and its row-major `shape`."""
+
+    offset: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def at(self, base: int) -> "Slot":
+        return Slot(self.offset + base, self.shape)
+
+
+def _pack(shapes: dict[str, tuple[int, ...]], start: int = 0) -> tuple[dict[str, Slot], int]:
+    """Lay the shapes out one after another, each on an ALIGN boundary; also returns the end."""
+    slots, end = {}, start
+    for name, shape in shapes.items():
+        slots[name] = Slot(end, shape)
+        end += -(-prod(shape) // ALIGN) * ALIGN
+    return slots, end
+
+
+class Layout:
+    """Offsets of every tensor of one model.
+
+    weights  `embed`, then `layers` equal blocks of the layer tensors (`layer_weights`, one `layer_stride` apart),
+             then `final_norm` and `lm_head` (the same slot as `embed` when tied).
+             `qkv` holds the rows of q, then k, then v.
+    cache    [layer][key, value][kv_head][position][head_dim]
+    scratch  the tap of every stage and layer (`common.model.stages`), never reused within a step. A stage writes its
+             result there in every launch, so the kernel that is validated is the kernel that is timed.
+             `rope` holds cos, then sin, of the position's head_dim/2 angles. `partial` holds one pair (value, index
+             bits) per block for argmax. `workspace` is for variants that need room between stages. `trace` exists with
+             trace=True: 64-bit time stamps [stage][layer][block][moment] (trace.cuh).
+    state    position, prompt_length, token, the words of the grid barriers, and the token ids.
+    waits    WAIT_WORDS 32-bit words per block. The host can read them after the kernel has trapped.
+    """
+
+    def __init__(self, model: Model, trace: bool = False) -> None:
+        m = self.model = model
+        first, end = _pack({"embed": (m.vocab, m.hidden)})
+        self.layer_weights, end_of_layer = _pack(
+            {
+                "input_norm": (m.hidden,),
+                "qkv": (m.query + 2 * m.kv, m.hidden),
+                "q_norm": (m.head_dim,),
+                "k_norm": (m.head_dim,),
+                "o": (m.hidden, m.query),
+                "post_norm": (m.hidden,),
+                "gate": (m.intermediate, m.hidden),
+                "up": (m.intermediate, m.hidden),
+                "down": (m.hidden, m.intermediate),
+            },
+            end,
+        )
+        self.layer_stride = end_of_layer - end
+        last: dict[str, tuple[int, ...]] = {"final_norm": (m.hidden,)}
+        if not m.tied:
+            last["lm_head"] = (m.vocab, m.hidden)
+        tail, self.weights_size = _pack(last, end + m.layers * self.layer_stride)
+        self.global_weights = first | tail
+        if m.tied:
+            self.global_weights["lm_head"] = first["embed"]
+
+        self.cache = Slot(0, (m.layers, 2, m.kv_heads, m.positions, m.head_dim))
+
+        first, end = _pack(taps(FIRST, m) | {"rope": (2, m.head_dim // 2)})
+        self.layer_scratch, end_of_layer = _pack(taps(LAYER, m), end)
+        self.layer_scratch_stride = end_of_layer - end
+        tail, self.scratch_size = _pack(
+            taps(LAST, m)
+            | {
+                "partial": (MAX_BLOCKS, 2),
+                "workspace": (m.heads * -(-m.positions // MIN_CHUNK) * (m.head_dim + 2),),
+            }
+            | ({"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)} if trace else {}),
+            end + m.layers * self.layer_scratch_stride,
+        )
+        self.global_scratch = first | tail
+
+        words = {
+            "position": 1,  # of the token the next step decodes
+            "prompt_length": 1,  # ids below this are given, not chosen
+            "token": 1,  # what argmax chose last
+            "arrived": LINE,
+            "epoch": LINE,
+            "head": LINE,  # of an LM head that chooses the token without a barrier: best (64 bits), blocks done
+            "ids": m.positions + 1,  # ids[p] is the token at position p
+        }
+        self.state, end = {}, 0
+        for name, count in words.items():
+            self.state[name] = Slot(end, (count,))
+            end += -(-count // LINE) * LINE
+        self.state_size = end
+
+    def weight(self, name: str, layer: int | None = None) -> Slot:
+        """The slot of a weight tensor, in bf16 elements; `layer` for a layer's own tensors."""
+        if layer is None:
+            return self.global_weights[name]
+        return self.layer_weights[name].at(layer * self.layer_stride)
+
+    def taps(self) -> Iterator[tuple[str, int | None]]:
+        """(stage, layer) of every tap in the order of a step; the layer is None outside the layers.
+
+        `rope`, which embed leaves beside its own tap, is among them.
+        """
+        yield from ((stage, None) for stage in (*taps(FIRST, self.model), "rope"))
+        yield from ((stage, layer) for layer in range(self.model.layers) for stage in taps(LAYER, self.model))
+        yield from ((stage, None) for stage in taps(LAST, self.model))
+
+    def tap(self, stage: str, layer: int | None = None) -> Slot:
+        """The slot in scratch where `stage` leaves its result, in fp32 elements."""
+        if layer is None:
+            return self.global_scratch[stage]
+        return self.layer_scratch[stage].at(layer * self.layer_scratch_stride)
+
+    @property
+    def bytes(self) -> int:
+        """Of weights, cache, scratch and state together: the memory that a kernel needs."""
+        return 2 * (self.weights_size + self.cache.size) + 4 * (self.scratch_size + self.state_size)
+
+    def check_memory(self) -> None:
+        """Raise LabError when this machine has less memory than the weights, the cache and the rest need."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if self.bytes > memory:
+            weights, cache = f"{2 * self.weights_size / 1e9:,.1f}", f"{2 * self.cache.size / 1e9:,.1f}"
+            raise LabError(
+                f"model {self.model.name} needs {self.bytes / 1e9:,.1f} GB, {weights} of them for weights and "
+                f"{cache} for the KV cache, and this machine has {memory / 1e9:,.1f} GB of memory",
+                "choose a smaller model, or fewer model.positions",
+            )
+
+    def check_room(self, position: int, steps: int) -> None:
+        """Raise LabError unless `steps` tokens from `position` on fit in the cache."""
+        if position < 0 or steps < 1 or position + steps > self.model.positions:
+            raise LabError(
+                f"{steps} steps from position {position} on do not fit a cache of {self.model.positions} positions",
+                f"decode 1 or more steps below position {self.model.positions}, or raise model.positions",
+            )
+
+    def initial_state(self, ids: Sequence[int], position: int, forced: int) -> "torch.Tensor":
+        """The state words before a run that decodes `position` next: int32, [state_size]; ids not given are -1."""
+        import torch  # here, so that the command line starts without it
+
+        state = torch.zeros(self.state_size, dtype=torch.int32)
+        state[self.state["position"].offset] = position
+        state[self.state["prompt_length"].offset] = max(forced, position + 1)
+        at = self.state["ids"]
+        state[at.offset : at.offset + at.size] = -1
+        state[at.offset : at.offset + len(ids)] = torch.tensor(ids, dtype=torch.int32)
+        return state
+
+    def declare(self) -> str:
+        """The stages, the model and all offsets as C++ constants: the first lines of every flattened source.
+
+        `Tap<Stage::qkv>` has `at`, the offset in scratch, `layer_stride` and `size`. A stage that leaves no tap has no
+        such type, so that code which reads its tap does not compile.
+        """
+        m = self.model
+        ints = ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab", "positions")
+        lines = [f"constexpr int {name} = {getattr(m, name)};" for name in (*ints, "query", "kv")]
+        lines += [f"constexpr double rope_theta = {m.rope_theta!r};", f"constexpr float rms_eps = {m.rms_eps!r}f;"]
+
+        def block(space: str, slots: dict[str, Slot], **extra: int) -> str:
+            rows = [f"constexpr size_t {name} = {slot.offset};" for name, slot in slots.items()]
+            rows += [f"constexpr size_t {name} = {value};" for name, value in extra.items()]
+            return f"namespace {space} {{ {' '.join(rows)} }}"
+
+        def tap(stage: str, slot: Slot, stride: int) -> str:
+            offsets = f"static constexpr size_t at = {slot.offset}, layer_stride = {stride};"
+            return f"template <> struct Tap<Stage::{stage}> {{ {offsets} static constexpr int size = {slot.size}; }};"
+
+        others = {name: slot for name, slot in self.global_scratch.items() if name not in STAGES}
+        return "\n".join(
+            [
+                stages.declare(),
+                f"namespace model {{ {' '.join(lines)} }}",
+                block("weight_at", self.global_weights | self.layer_weights, layer_stride=self.layer_stride),
+                "template <Stage> struct Tap;",
+                *(tap(name, slot, 0) for name, slot in self.global_scratch.items() if name in STAGES),
+                *(tap(name, slot, self.layer_scratch_stride) for name, slot in self.layer_scratch.items()),
+                block("scratch_at", others, workspace_size=others["workspace"].size),
+                block("state_at", self.state),
+                f"constexpr int max_blocks = {MAX_BLOCKS}; constexpr int line_words = {LINE}; "
+                f"constexpr int wait_words = {WAIT_WORDS};",
+            ]
+        )

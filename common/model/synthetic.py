@@ -1,0 +1,52 @@
+"""Seeded synthetic weights for any model: the same bits on every machine, and activations in a realistic range."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from common.cache.weight_files import BLOCK
+from common.errors import LabError
+from common.model.layout import Layout
+
+VERSION = 1  # of the recipe below; a change of any bit is a new version
+RESIDUAL = 4.0  # approximate size of the residual stream after the last layer
+NORMS = {"q_norm": 2.0, "k_norm": 2.0}  # mean of a norm's weights, 1 where not named; they differ from it by up to half
+
+
+def pieces(layout: Layout, seed: int) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yield (offset in the packed buffer, bf16 [n]) of every weight.
+
+    A matrix is uniform with variance 1 / fan_in, so that a normalized input gives outputs of standard deviation 1. The
+    2 * layers matrices that add to the residual stream, `o` and `down`, are scaled by RESIDUAL / sqrt(2 * layers), as
+    in GPT-2 with RESIDUAL = 1, so that it grows equally at any depth. The embedding follows the first rule and is small
+    against the sum of the layers: otherwise a tied head would choose the input token. Attention scores have a standard
+    deviation of about 4: with flatter attention every step would choose the same token, which would hide a stale one.
+    Only exactly rounded operations follow the raw random words (NumPy fixes SFC64's stream), so the bits do not depend
+    on the machine's vector width or the libraries' versions.
+    Raises LabError for a negative seed.
+    """
+    if seed < 0:
+        raise LabError(f"the seed of synthetic weights is {seed}", "give an integer from 0 up")
+    words = np.random.SFC64(seed)
+    branch = RESIDUAL / math.sqrt(2 * layout.model.layers)
+    tensors: list[tuple[str, int | None]]
+    tensors = [(name, None) for name in layout.global_weights if name != "lm_head" or not layout.model.tied]
+    tensors += [(name, layer) for layer in range(layout.model.layers) for name in layout.layer_weights]
+    for name, layer in tensors:
+        slot = layout.weight(name, layer)
+        if len(slot.shape) == 1:
+            mean = NORMS.get(name, 1.0)
+            largest = mean / 2
+        else:
+            mean, largest = 0.0, math.sqrt(3 / slot.shape[1]) * (branch if name in ("o", "down") else 1.0)
+        for start in range(0, slot.size, BLOCK):
+            count = min(BLOCK, slot.size - start)  # a multiple of 8, like every row; one random word makes 4 weights
+            uniform = torch.from_numpy(words.random_raw(count // 4).view(np.int16)).float()
+            yield slot.offset + start, uniform.mul_(largest / 2**15).add_(mean).bfloat16()
+
+
+def recipe(seed: int) -> str:
+    """What the weights of a model depend on besides its shapes."""
+    return f"synthetic version {VERSION} seed {seed}"

@@ -1,0 +1,106 @@
+"""Provenance of a record: commit, versions, hardware and command; no name of a person, host or folder."""
+
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from common import ROOT
+from common.compile import nvrtc
+from common.devices.nvml import Gpu
+from common.errors import LabError
+
+# Written by runs: a new record does not count as a change of the code.
+EVIDENCE = "experiments/results"
+
+
+def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
+    """Commit, time (UTC), command, versions, processor and GPU of this run, for a record; None where unknown.
+
+    gpu: the GPU that is used; None means the first one.
+    """
+    gpu = gpu or Gpu.find()
+    return {
+        "lab": lab_version(),
+        "git": git(ROOT),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": _command(),
+        "python": platform.python_version(),
+        "torch": _installed("torch"),
+        "cupy": _installed("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+        "numpy": _installed("numpy"),
+        "nvrtc": _nvrtc_version(),
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": _cpu(),
+        "gpu": gpu and gpu.properties(),
+    }
+
+
+def git(root: Path) -> dict[str, Any] | None:
+    """{"commit": 40 hex digits, or None before the first commit; "dirty": whether code differs from it}.
+
+    None when `root` is not the top of a checkout, or git is missing.
+    """
+
+    def output(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return None if done.returncode else done.stdout.strip()
+
+    top = output("rev-parse", "--show-toplevel")
+    if not top or Path(top).resolve() != Path(root).resolve():
+        return None
+    changes = output("status", "--porcelain", "--", ".", f":(exclude){EVIDENCE}")
+    return {"commit": output("rev-parse", "--verify", "HEAD"), "dirty": None if changes is None else bool(changes)}
+
+
+def lab_version() -> str | None:
+    """Of the checkout, else of the installed package; None where neither says."""
+    try:
+        return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return _installed("megakernel-lab")
+
+
+def _command() -> str:
+    """The command line with the home folder as `~`; other absolute paths are shortened to their last part."""
+    home = str(Path.home())
+    line = shlex.join(["python", *sys.orig_argv[1:]])
+    line = line.replace(home, "~") if len(home) > 1 else line
+    return re.sub(r"(?<==)/\S*/(?=\S)", ".../", line)
+
+
+def _installed(*names: str) -> str | None:
+    """Version of the first installed distribution in `names`, or None; does not import it."""
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _nvrtc_version() -> str | None:
+    try:
+        return nvrtc.version()
+    except LabError:
+        return None
+
+
+def _cpu() -> str | None:
+    """Model name of the processor, or None: some aarch64 systems do not report it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
+    return next(models, None) or platform.processor() or None

@@ -1,0 +1,1 @@
+"""Variants, their knobs, and the stacks they are composed into."""

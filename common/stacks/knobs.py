@@ -1,0 +1,104 @@
+"""Knobs, the compile-time choices of variants: kinds, ranges, and reading of values."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import LabError
+from common.model.stages import WARP
+
+KINDS = ("int", "choice", "ratio", "list")
+SETS = ("", "launch", "tokens_per_launch", "blocks_per_sm")
+SEXAGESIMAL = 60
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One compile-time choice of a variant.
+
+    kind     int     a whole number in minimum..maximum (None: no bound)
+             choice  one of `choices`
+             ratio   "P:C" producer and consumer warps of one block; together they are all its warps, C >= 1
+             list    any of `choices`
+    sets     the field of a Source that takes the value: launch, tokens_per_launch or blocks_per_sm; "": none
+    default  used unless the command line or a named stack says otherwise
+    """
+
+    name: str
+    kind: str
+    default: Any
+    help: str
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[int | str, ...] = ()
+    sets: str = ""
+
+    def constants(self, value: Any, threads: int) -> dict[str, int | str]:
+        """The compile-time constants that `value` stands for, in a block of `threads` threads.
+
+        int and choice give {name: value}; ratio gives {"producers": P, "consumers": C} whatever the knob is called;
+        list gives {name_choice: 0 or 1} for every choice. Raises LabError for a value that the knob does not take.
+        """
+        if self.kind == "ratio":
+            return self._ratio(value, threads)
+        if self.kind == "list":
+            return self._list(value)
+        return {self.name: self._int(value) if self.kind == "int" else self._choice(value)}
+
+    def value(self, constants: Mapping[str, int | str]) -> Any:
+        """The value that `constants` stands for; those of other knobs may be among them. KeyError without its own."""
+        if self.kind == "ratio":
+            return f"{constants['producers']}:{constants['consumers']}"
+        if self.kind == "list":
+            return [choice for choice in self.choices if constants[f"{self.name}_{choice}"]]
+        return constants[self.name]
+
+    def describe(self) -> str:
+        """What the knob takes, in a few words: `1..16`, `prefetch | ldg`, `P:C`, `any of [o,gate]`."""
+        choices = [str(choice) for choice in self.choices]
+        if self.kind == "int":
+            return f"{'' if self.minimum is None else self.minimum}..{'' if self.maximum is None else self.maximum}"
+        return {"choice": " | ".join(choices), "ratio": "P:C", "list": f"any of [{','.join(choices)}]"}[self.kind]
+
+    def _int(self, value: Any) -> int:
+        low, high = self.minimum, self.maximum
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or (low is not None and value < low) or (high is not None and value > high):
+            raise LabError(f"{self.name}={value} is not a whole number in {self.describe()}", f"give {self.name}=N")
+        return value
+
+    def _choice(self, value: Any) -> int | str:
+        for choice in self.choices:
+            if str(choice) == str(value):
+                return choice
+        raise LabError(f"{self.name}={value} is unknown", f"choose {self.name} from {self.describe()}")
+
+    def _ratio(self, value: Any, threads: int) -> dict[str, int | str]:
+        warps = threads // WARP
+        remedy = f"give {self.name}=P:C with P + C = {warps}, the warps of a block of {threads} threads, and C >= 1"
+        if isinstance(value, int):
+            high, low = divmod(value, SEXAGESIMAL)
+            raise LabError(
+                f"{self.name}={value} is a number, not P:C; YAML reads an unquoted {high}:{low} as {value}",
+                f'{remedy}; in YAML quote it: "{high}:{low}"',
+            )
+        match = re.fullmatch(r"(\d+):(\d+)", str(value), re.ASCII)
+        if not match:
+            raise LabError(f"{self.name}={value} is not P:C", remedy)
+        producers, consumers = map(int, match.groups())
+        if consumers < 1:
+            raise LabError(f"{self.name}={value} leaves no warp to multiply", remedy)
+        if producers + consumers != warps:
+            raise LabError(f"{self.name}={value} splits {producers + consumers} warps, a block has {warps}", remedy)
+        return {"producers": producers, "consumers": consumers}
+
+    def _list(self, value: Any) -> dict[str, int | str]:
+        items = [
+            str(item) for item in (value if isinstance(value, Iterable) and not isinstance(value, str) else [value])
+        ]
+        unknown = [item for item in items if item not in map(str, self.choices)]
+        if unknown or len(set(items)) < len(items):
+            wrong = f"does not know {', '.join(unknown)}" if unknown else "names one twice"
+            raise LabError(f"{self.name}=[{','.join(items)}] {wrong}", f"give {self.name}={self.describe()}")
+        return {f"{self.name}_{choice}": int(str(choice) in items) for choice in self.choices}

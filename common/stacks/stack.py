@@ -1,0 +1,161 @@
+"""Stacks of one command: their variants, the parents they are compared with, and their knob values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import LabError
+from common.errors.suggest import unknown
+from common.stacks.catalog import BASELINE, Catalog, NamedStack
+
+Constants = Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Variants composed into one kernel, innermost first; () is the baseline.
+
+    name    as requested: a variant, a named stack, or the list joined by "+"
+    parent  the stack it is compared with
+    knobs   compile-time constants of every variant of the stack and of its parent
+    """
+
+    name: str
+    variants: tuple[str, ...]
+    parent: tuple[str, ...]
+    knobs: Mapping[str, Constants]
+
+    @property
+    def title(self) -> str:
+        """`redundant_rmsnorm + vec128`, or `baseline`."""
+        return title(self.variants)
+
+
+def title(variants: Sequence[str]) -> str:
+    """The name of a stack in tables and errors."""
+    return " + ".join(variants) or BASELINE
+
+
+def knob_values(catalog: Catalog, variants: Sequence[str], knobs: Mapping[str, Constants]) -> dict[str, dict[str, Any]]:
+    """{variant: {knob: value}} of `variants`, as the command line takes them; `knobs` are the constants of a Stack.
+
+    The constants themselves stand for a variant that the catalog no longer has, or whose knobs are others by now.
+    """
+    found = {}
+    for name in variants:
+        constants = dict(knobs.get(name) or {})
+        try:
+            found[name] = {knob.name: knob.value(constants) for knob in catalog.variants[name].knobs}
+        except KeyError:
+            found[name] = constants
+    return {name: values for name, values in found.items() if values}
+
+
+def knob_words(values: Mapping[str, Any]) -> list[str]:
+    """`ratio=2:6`, `matrices=[o,gate]`: {knob: value} as a command line has them."""
+    lists = {name: f"[{','.join(map(str, value))}]" for name, value in values.items() if isinstance(value, list)}
+    return [f"{name}={lists.get(name, value)}" for name, value in values.items()]
+
+
+def choose_stacks(
+    catalog: Catalog,
+    name: str,
+    listed: Sequence[str] | None,
+    given: Mapping[str, Any],
+    threads: int,
+    fastest: Callable[[], NamedStack | None] = lambda: None,
+) -> tuple[Stack, ...]:
+    """The stacks that `stack=[...]` (`listed`) or else `variant=name` stands for.
+
+    given: knob values of this run; each goes to every variant that has the knob. threads: of a block, for ratios.
+    fastest: what `variant=best` stands for; None: the selection's default.
+    Raises LabError for unknown, broken, repeated or mutually exclusive variants, and for a knob that none takes.
+    """
+    if listed is not None:
+        names = check_stack(listed, catalog)
+        chosen: list[_Choice] = [("+".join(names) or BASELINE, names, names[:-1], {})]
+    elif name not in catalog.selections:
+        chosen = [_of_name(catalog, name)]
+    elif catalog.selections[name].selects == "every":
+        chosen = [_of_name(catalog, one) for one in (*catalog.variants, *catalog.broken)]
+    else:
+        best = fastest()
+        chosen = [_of_named(catalog, best) if best else _of_name(catalog, catalog.selections[name].default)]
+    _check_taken(catalog, given, [(stack_name, names) for stack_name, names, _, _ in chosen])
+    return tuple(
+        Stack(stack_name, names, parent, _constants(catalog, {*names, *parent}, {**values, **given}, threads))
+        for stack_name, names, parent, values in chosen
+    )
+
+
+def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
+    """`names` as a stack, innermost first; a leading `baseline` is dropped.
+
+    Raises LabError for an unknown name, a variant named twice, two that exclude each other, or one that is missing.
+    """
+    for name in names:
+        _check_known(name, catalog)
+    stack = tuple(names[1:] if names and names[0] == BASELINE else names)
+    for name in stack:
+        if name == BASELINE:
+            raise LabError(
+                f"stack [{','.join(names)}] has {BASELINE} in the middle", "every stack begins with it anyway"
+            )
+        if stack.count(name) > 1:
+            raise LabError(f"stack [{','.join(names)}] names {name} twice", "name each variant once")
+        for other in catalog.variants[name].excludes:
+            if other in stack:
+                raise LabError(f"{name} and {other} exclude each other", "leave one of them out of the stack")
+    for name in stack:
+        for other in catalog.variants[name].requires:
+            if other not in stack:
+                raise LabError(f"{name} needs {other} in its stack", f"name both: stack=[{other},{name}]")
+    return stack
+
+
+def _check_known(name: str, catalog: Catalog, *others: str) -> None:
+    if name in catalog.broken:
+        raise catalog.broken[name]
+    if name not in catalog.variants:
+        raise unknown("variant", name, [*catalog.variants, *others])
+
+
+_Choice = tuple[str, tuple[str, ...], tuple[str, ...], Mapping[str, Any]]  # name, variants, parent, knob values
+
+
+def _of_name(catalog: Catalog, name: str) -> _Choice:
+    if name in catalog.stacks:
+        return _of_named(catalog, catalog.stacks[name])
+    _check_known(name, catalog, *catalog.stacks, *catalog.selections)
+    parent = catalog.variants[name].parent
+    return name, check_stack((*parent, name), catalog), parent, {}
+
+
+def _of_named(catalog: Catalog, stack: NamedStack) -> _Choice:
+    names = check_stack(stack.variants, catalog)
+    own = {knob.name for name in names for knob in catalog.variants[name].knobs}
+    for key in sorted(stack.knobs.keys() - own):
+        raise LabError(f"{stack.name} sets {key}, which none of its variants takes", f"known: {', '.join(sorted(own))}")
+    return stack.name, names, check_stack(stack.parent, catalog), stack.knobs
+
+
+def _check_taken(catalog: Catalog, given: Mapping[str, Any], chosen: Sequence[tuple[str, tuple[str, ...]]]) -> None:
+    present = {variant for _, names in chosen for variant in names}
+    for knob in given:
+        takers = catalog.takers(knob)
+        if present.isdisjoint(takers):
+            asked = ", ".join(name for name, _ in chosen)
+            raise LabError(f"{asked} has no knob {knob}", f"leave it out; variants that take it: {', '.join(takers)}")
+
+
+def _constants(catalog: Catalog, names: set[str], values: Mapping[str, Any], threads: int) -> dict[str, Constants]:
+    resolved: dict[str, Constants] = {}
+    for name in sorted(names):
+        constants: dict[str, int | str] = {}
+        for knob in catalog.variants[name].knobs:
+            try:
+                constants |= knob.constants(values.get(knob.name, knob.default), threads)
+            except LabError as error:
+                raise LabError(f"{name}: {error.cause}", error.remedy) from None
+        resolved[name] = constants
+    return resolved

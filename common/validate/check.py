@@ -1,0 +1,198 @@
+"""Validation of a kernel: every stage of every step against the float64 reference, and all memory it must not touch."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from common.model.shapes import Model
+from common.validate.reference import Taps
+from common.validate.scenarios import Scenario
+from common.validate.snapshot import Snapshot, bit_differences, tensor_difference
+from common.validate.tolerances import ReferenceSteps, Tap, check_tolerance
+from common.validate.verdict import Mismatch, Verdict, Worst
+
+if TYPE_CHECKING:
+    from common.devices.protocol import Session
+
+
+def validate(
+    session: "Session",
+    weights: Tensor,
+    model: Model,
+    scenarios: Iterable[Scenario],
+    seed: int,
+    untapped: frozenset[str] = frozenset(),
+    reference: ReferenceSteps | None = None,
+    on_step: Callable[[int, str], None] = lambda done, scenario: None,
+) -> Verdict:
+    """Run every scenario and stop at the first mismatch.
+
+    A scenario is decoded three times. First step by step, without a reset between steps; after each step every tap is
+    compared with the float64 reference. Then step by step again, which must give the same bits. Then with all steps
+    queued in one call, which must give the same bits too.
+
+    weights: flat bf16, [layout.weights_size], the weights of the session. seed: the seed of the scenarios, for the
+    report. untapped: stages whose result this kernel never writes to scratch. reference: steps of the same weights,
+    shared between kernels to save time; None makes new ones.
+    on_step: called after each comparison with the number of compared steps and the scenario's name.
+    Raises Refused when a tolerance is too wide to detect an error, which the weights cause.
+    """
+    checker = _KernelChecker(session, reference or ReferenceSteps(model, session.layout, weights), untapped, on_step)
+    for scenario in scenarios:
+        mismatch = next(checker.mismatches(scenario), None)
+        if mismatch:
+            note = ", ".join(filter(None, (mismatch.note, f"scenario: {scenario.name}")))
+            return Verdict(replace(mismatch, note=note), checker.worst, checker.steps, seed)
+    return Verdict(None, checker.worst, checker.steps, seed)
+
+
+def compare_bits(
+    session: "Session", parent: "Session", scenarios: Iterable[Scenario], untapped: frozenset[str] = frozenset()
+) -> Mismatch | None:
+    """The first bit in which a kernel differs from its parent in taps, cache, ids, token or position; None if none."""
+    for scenario in scenarios:
+        for each in (session, parent):
+            _reset(each, scenario)
+        for step in range(scenario.steps):
+            session.run(1)
+            parent.run(1)
+            note = f"differs from its parent, step {step}, scenario: {scenario.name}"
+            mismatch = next(bit_differences(Snapshot.of(session), Snapshot.of(parent), untapped, note), None)
+            if mismatch:
+                return mismatch
+    return None
+
+
+class _KernelChecker:
+    """Validation state of one kernel: the steps compared so far and the tap that came nearest to its tolerance."""
+
+    def __init__(
+        self,
+        session: "Session",
+        reference: ReferenceSteps,
+        untapped: frozenset[str],
+        on_step: Callable[[int, str], None],
+    ) -> None:
+        self.on_step = on_step
+        self.session, self.layout, self.untapped, self.reference = session, session.layout, untapped, reference
+        self.worst, self.steps = Worst("embed", None, 0.0, 0.0), 0
+
+    def mismatches(self, scenario: Scenario) -> Iterator[Mismatch]:
+        """Decode one scenario three times and yield what is wrong, in the order of execution."""
+        session = self.session
+        _reset(session, scenario)
+        cache = session.cache()
+        yield from _check_reset(session.scratch(), cache, scenario)
+
+        ids = [*scenario.ids, *[-1] * (self.layout.model.positions + 1 - len(scenario.ids))]
+        first_run = []
+        for step in range(scenario.steps):
+            session.run(1)
+            seen = Snapshot.of(session)
+            for mismatch in self._check_step(seen, ids, step, scenario, cache):
+                yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, f"step {step}"))))
+            first_run.append(seen if step + 1 == scenario.steps else replace(seen, cache=None))
+
+        _reset(session, scenario)
+        for step, want in enumerate(first_run):
+            session.run(1)
+            note = f"differs between runs, step {step}"
+            yield from bit_differences(Snapshot.of(session), want, self.untapped, note)
+        if scenario.steps > 1:
+            _reset(session, scenario)
+            session.run(scenario.steps)
+            note = "differs when its steps are queued"
+            yield from bit_differences(Snapshot.of(session), first_run[-1], self.untapped, note)
+
+    def _check_step(
+        self, seen: Snapshot, ids: list[int], step: int, scenario: Scenario, cache: Tensor
+    ) -> Iterator[Mismatch]:
+        """Compare one step with the reference.
+
+        seen: the buffers after the step. ids, cache: their contents before the step; this function then adds what the
+        step wrote.
+        """
+        assert seen.cache is not None  # only dropped from the snapshots of earlier steps
+        position, given = scenario.position + step, len(scenario.ids)
+        stored = seen.cache[:, :, :, position].clone()
+        reference, allowed = self.reference.step(ids[position], position, cache, stored)
+        self.steps += 1
+        self.on_step(self.steps, scenario.name)
+        for tap, want in reference.values.items():
+            stage, layer = tap
+            # In tap order: an earlier tap must report a wrong stored entry as the kernel's mismatch before the NaN or
+            # overflow that it causes in this tap of the reference can make the tolerance too wide.
+            check_tolerance(tap, allowed[tap], want, scenario.near_ties)
+            if stage in ("key", "value"):
+                got = stored[layer, int(stage == "value")].double()
+                yield from self._check_tap(tap, got, want, rounding_error(got, want), allowed[tap])
+            elif stage not in self.untapped:
+                got = seen.tap(*tap).double()
+                yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
+
+        token = int(seen.words("token"))
+        yield from self._check_token(token, seen, reference, allowed["lm_head", None])
+
+        cache[:, :, :, position] = stored
+        yield from tensor_difference("cache", None, seen.cache, cache, "a position that this step must not touch")
+        if position + 1 >= given:
+            ids[position + 1] = token
+        for name, words in (("position", [position + 1]), ("prompt_length", [given]), ("ids", ids)):
+            yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
+
+    def _check_tap(self, tap: Tap, got: Tensor, want: Tensor, error: Tensor, allowed: float) -> Iterator[Mismatch]:
+        """Yield the first element whose error exceeds `allowed`. got, want, error: float64 of the tap's shape."""
+        wrong = ~(error <= allowed)  # also where the error is NaN
+        if wrong.any():
+            index = tuple(wrong.nonzero()[0].tolist())
+            yield Mismatch(*tap, index, float(got[index]), float(want[index]), allowed)
+        largest = float(error.max())
+        ratio = largest / allowed if allowed else inf if largest else 0.0
+        if ratio > self.worst.ratio:
+            self.worst = Worst(*tap, largest, ratio)
+
+    def _check_token(self, token: int, seen: Snapshot, reference: Taps, allowed: float) -> Iterator[Mismatch]:
+        """Argmax is exact: the token must be the lowest id of the kernel's own largest logit.
+
+        Without the lm_head tap the kernel's logits are unknown: then any token passes whose reference logit is within
+        twice the tolerance of the largest.
+        """
+        if "lm_head" not in self.untapped:
+            want = int(seen.tap("lm_head").argmax())
+            right = token == want
+        else:
+            logits, want = reference["lm_head", None], reference.token
+            right = 0 <= token < len(logits) and bool(logits[token] >= logits[want] - 2 * allowed)
+        if not right:
+            yield Mismatch("argmax", None, (), token, want, 0.0, "the lowest id of the largest logit")
+
+
+def rounding_error(got: Tensor, want: Tensor) -> Tensor:
+    """How far `want` is from the nearest real number that rounds to the bf16 number `got`; 0 for a legal rounding.
+
+    got, want: float64 of one shape, `got` holding bf16 numbers. NaN where `got` is not finite.
+    """
+    short = got.bfloat16()
+    low, high = ((got + torch.nextafter(short, torch.full_like(short, end)).double()) / 2 for end in (-inf, inf))
+    return torch.where(got.isfinite(), torch.maximum(low - want, want - high).clamp(min=0), torch.nan)
+
+
+def _reset(session: "Session", scenario: Scenario) -> None:
+    session.reset(scenario.ids, scenario.position, scenario.history, forced=len(scenario.ids))
+
+
+def _check_reset(scratch: Tensor, cache: Tensor, scenario: Scenario) -> Iterator[Mismatch]:
+    """Yield what `reset` left that is not NaN: an old result would hide a stage that does nothing."""
+    for name, part in (("scratch", scratch), ("cache", cache[:, :, :, scenario.position :])):
+        written = (~part.isnan()).nonzero()
+        if len(written):
+            index = tuple(written[0].tolist())
+            yield Mismatch("reset", None, index, float(part[index]), torch.nan, 0.0, f"{name} is not NaN after a reset")
+    if scenario.history is not None:
+        history = scenario.history[:, :, :, : scenario.position]
+        note = "the history that the reset was given"
+        yield from tensor_difference("reset", None, cache[:, :, :, : scenario.position], history, note)

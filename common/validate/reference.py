@@ -1,0 +1,201 @@
+"""Float64 reference of one decode step of a Qwen3-style decoder, in plain torch.
+
+The step is computed stage by stage, and the result of every stage is kept as a tap. It rounds in exactly one place:
+where a key or a value is stored in the cache.
+
+Formulas: RMSNorm, Zhang and Sennrich 2019 (arXiv:1910.07467); RoPE, Su et al. 2021 (arXiv:2104.09864) with the
+half-split pairing of transformers' Qwen3; grouped-query attention, Ainslie et al. 2023 (arXiv:2305.13245); SwiGLU,
+Shazeer 2020 (arXiv:2002.05202); QK-norm before RoPE, Qwen3 report (arXiv:2505.09388).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from common.errors import LabError
+from common.model.layout import Layout
+from common.model.shapes import Model
+
+CHUNK = 1 << 16  # matrix elements converted to float64 at a time: 512 KB, which stay in the L2 cache of a core
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Results of all stages of one step.
+
+    values: (stage, layer or None) -> tensor in the reference's dtype with the shape of the layout's slot, in the order
+            of computation; also ("key", layer) and ("value", layer), [kv_heads, head_dim], before they are rounded.
+    stored: [layers, 2, kv_heads, head_dim] in the cache's dtype: the keys and values that attention used.
+    token:  the id with the largest logit; on ties the lowest id.
+    """
+
+    values: Mapping[tuple[str, int | None], Tensor]
+    stored: Tensor
+    token: int
+
+    def __getitem__(self, tap: tuple[str, int | None]) -> Tensor:
+        return self.values[tap]
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight, over the last dimension. x: [..., n], weight: [n]."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def rope_table(model: Model, position: int, dtype: torch.dtype) -> Tensor:
+    """cos, then sin, of position * theta^(-2i / head_dim) for i < head_dim / 2: [2, head_dim / 2] in `dtype`.
+
+    The angles are always float64. In fp32 their rounding error would grow with the position: up to 2^-24 * position
+    radians.
+    """
+    exponents = torch.arange(0, model.head_dim, 2, dtype=torch.float64) / model.head_dim
+    angles = position * model.rope_theta**-exponents
+    return torch.stack((angles.cos(), angles.sin())).to(dtype)
+
+
+def rotate(x: Tensor, table: Tensor) -> Tensor:
+    """Rotate each pair (x[i], x[i + head_dim / 2]) by its angle. x: [heads, head_dim]; table: from rope_table."""
+    cos, sin = table
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """softmax(q k / sqrt(head_dim)) v; query head h reads KV head h // (heads / kv_heads).
+
+    query: [heads, head_dim]; keys, values: [kv_heads, positions, head_dim]. Returns [heads, head_dim].
+    """
+    grouped = query.view(keys.shape[0], -1, query.shape[-1])
+    scores = grouped @ keys.transpose(1, 2) / query.shape[-1] ** 0.5
+    return (scores.softmax(dim=-1) @ values).view_as(query)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Context in which torch uses one thread.
+
+    A product of CHUNK elements is done before other threads could start on it. On a busy machine, waiting for them at
+    every product made a step many times slower (measured: 17 s against 0.6 s).
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class Reference:
+    """A model and its weights, from which any step can be computed.
+
+    weights: flat bf16, [layout.weights_size], never written. dtype: float64 for the reference values; float32 for the
+    runs whose error sets the tolerances. pieces: each matrix product is the sum of this many partial sums over columns,
+    so that float32 runs of one step differ in their order of summation. A few rows of weights are converted to `dtype`
+    at a time, so a step needs little memory beyond the weights. Raises LabError for weights of another dtype or size.
+    """
+
+    def __init__(
+        self, model: Model, layout: Layout, weights: Tensor, dtype: torch.dtype = torch.float64, pieces: int = 1
+    ) -> None:
+        if weights.dtype != torch.bfloat16 or weights.shape != (layout.weights_size,):
+            raise LabError(
+                f"weights are {weights.dtype} {tuple(weights.shape)}, model {model.name} has "
+                f"torch.bfloat16 ({layout.weights_size},)",
+                "pack the checkpoint with the layout of this model",
+            )
+        self.model, self.layout, self.weights, self.dtype, self.pieces = model, layout, weights, dtype, pieces
+
+    @one_thread()
+    def step(self, token: int, position: int, cache: Tensor, stored: Tensor | None = None) -> Taps:
+        """Decode `token` at `position`.
+
+        cache: the layout's cache shape; positions below `position` are the history, nothing else is read and
+        nothing is written. Its dtype is what keys and values are rounded to: bf16 for every kernel (a float64 cache
+        does not round). stored: [layers, 2, kv_heads, head_dim], the kernel's own entries of this position, which
+        attention then uses instead of the reference's. A value half way between two bf16 numbers may be rounded either
+        way; with the kernel's choice that difference does not grow in later stages.
+        Raises LabError when token or position is out of range.
+        """
+        m = self.model
+        if not 0 <= token < m.vocab:
+            raise LabError(f"token id {token} is outside the vocabulary", f"give an id from 0 to {m.vocab - 1}")
+        if not 0 <= position < m.positions:
+            raise LabError(f"position {position} is outside the cache", f"give a position from 0 to {m.positions - 1}")
+
+        tap: dict[tuple[str, int | None], Tensor] = {}
+        entries = []
+        x = tap["embed", None] = self._matrix("embed")[token].to(self.dtype)
+        rope = tap["rope", None] = rope_table(m, position, self.dtype)
+
+        for layer in range(m.layers):
+            normed = tap["input_norm", layer] = rms_norm(x, self._vector("input_norm", layer), m.rms_eps)
+            qkv = tap["qkv", layer] = self._multiply("qkv", normed, layer)
+            query, key, value = (part.view(-1, m.head_dim) for part in qkv.split((m.query, m.kv, m.kv)))
+
+            query = rotate(rms_norm(query, self._vector("q_norm", layer), m.rms_eps), rope)
+            key = rotate(rms_norm(key, self._vector("k_norm", layer), m.rms_eps), rope)
+            tap["qk_norm_rope", layer] = query.flatten()
+            tap["key", layer], tap["value", layer] = key, value
+            entries.append(torch.stack((key, value)).to(cache.dtype) if stored is None else stored[layer])
+
+            history = cache[layer, :, :, :position]
+            keys, values = torch.cat((history, entries[layer].unsqueeze(2)), dim=2).to(self.dtype)
+            attention = tap["attention", layer] = attend(query, keys, values).flatten()
+            x = tap["o_proj", layer] = x + self._multiply("o", attention, layer)
+
+            normed = tap["post_norm", layer] = rms_norm(x, self._vector("post_norm", layer), m.rms_eps)
+            gate, up = self._multiply("gate", normed, layer), self._multiply("up", normed, layer)
+            gate_up = tap["gate_up", layer] = silu(gate) * up
+            x = tap["down", layer] = x + self._multiply("down", gate_up, layer)
+
+        normed = tap["final_norm", None] = rms_norm(x, self._vector("final_norm"), m.rms_eps)
+        logits = tap["lm_head", None] = self._multiply("lm_head", normed)
+        for stage, _ in set(self.layout.taps()) - tap.keys():
+            raise LabError(f"stage {stage} leaves a tap and has no reference", f"set tap[{stage!r}, ...] in {__name__}")
+        return Taps(tap, torch.stack(entries), int(logits.argmax()))
+
+    def greedy(self, prompt: Sequence[int], max_tokens: int) -> list[int]:
+        """The `max_tokens` ids that greedy decoding appends to `prompt`.
+
+        Raises LabError for an empty prompt, for max_tokens < 1, or when the ids do not fit in the cache.
+        """
+        steps = len(prompt) + max_tokens - 1  # the last id is chosen but not decoded
+        if not prompt or max_tokens < 1:
+            raise LabError(f"{len(prompt)} prompt ids and {max_tokens} tokens to generate", "give at least one of each")
+        if steps > self.model.positions:
+            raise LabError(
+                f"{len(prompt)} prompt ids and {max_tokens} new tokens need {steps} positions, "
+                f"the cache has {self.model.positions}",
+                "shorten the prompt, lower max_tokens, or choose a model with more positions",
+            )
+        ids = list(prompt)
+        cache = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
+        for position in range(steps):
+            taps = self.step(ids[position], position, cache)
+            cache[:, :, :, position] = taps.stored
+            if position + 1 == len(ids):
+                ids.append(taps.token)
+        return ids[len(prompt) :]
+
+    def _matrix(self, name: str, layer: int | None = None) -> Tensor:
+        slot = self.layout.weight(name, layer)
+        return self.weights[slot.offset : slot.offset + slot.size].view(slot.shape)
+
+    def _vector(self, name: str, layer: int | None = None) -> Tensor:
+        return self._matrix(name, layer).to(self.dtype)
+
+    def _multiply(self, name: str, x: Tensor, layer: int | None = None) -> Tensor:
+        """The weight matrix [rows, columns] times x [columns], a chunk of rows at a time, summed as `pieces`."""
+        matrix = self._matrix(name, layer)
+        parts = x.chunk(self.pieces)
+
+        def product(rows: Tensor) -> Tensor:
+            columns = rows.to(self.dtype).split(parts[0].shape[0], dim=1)
+            return torch.stack([column @ part for column, part in zip(columns, parts, strict=True)]).sum(0)
+
+        return torch.cat([product(rows) for rows in matrix.split(ceil(CHUNK / matrix.shape[1]))])

@@ -1,0 +1,99 @@
+"""Tolerances of a step: how far each tap of a kernel may be from the float64 reference.
+
+A tolerance is measured: FACTOR times the largest error of RUNS plain fp32 torch runs of the same step. The runs sum in
+different orders, because the error of a single run can be small by chance, for example where two large attention
+scores compete. An error counts as at least one fp32 rounding of the tap's largest value: another order of summation
+can cause that error in any element.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+from common.errors import Refused
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.validate.reference import Reference, Taps
+
+FACTOR = 10.0
+RUNS = 4
+# The largest tolerance, as a share of the tap's largest value: a wider one would accept a wrong kernel. Largest shares
+# measured with synthetic weights, in scenarios without near ties: tiny 8.3e-5 (200 seeds), the mutants' model 8.4e-5
+# (60 seeds, also with adversarial weights), Qwen3-0.6B 1.7e-3 (4 steps), its 28 layers with a small vocabulary 1.2e-3
+# (18 steps). With near ties up to 0.06. Where fp32 overflows, the error is the whole value, and the share is FACTOR.
+SHARE = 0.1
+ROUNDING = 2.0**-24  # half a unit in the last place of fp32, relative
+KEPT = 32  # steps in memory: all steps of one validation, for a few groups of kernels that store equal entries
+LARGE = 10_000_000  # matrix weights from which a step of the reference, and of a kernel on a CPU, takes seconds
+
+Tap = tuple[str, int | None]
+
+
+def tolerances(reference: Taps, runs: Sequence[Taps]) -> dict[Tap, float]:
+    """The largest error allowed in each tap, as the module docstring defines it. The embedding is a copy: 0.
+
+    reference: the float64 step. runs: float32 runs of the same step with the same stored entries.
+    """
+    allowed = {}
+    for tap, want in reference.values.items():
+        errors = [(run[tap] - want).abs().max() for run in runs]
+        allowed[tap] = FACTOR * float(torch.stack([*errors, ROUNDING * want.abs().max()]).max())
+    return allowed | {("embed", None): 0.0}
+
+
+def check_tolerance(tap: Tap, allowed: float, want: Tensor, near_ties: bool) -> None:
+    """Raise Refused when this tolerance is too wide to detect an error, because fp32 overflows or diverges.
+
+    want: the float64 tap. near_ties: of the scenario; a near tie alone makes the tolerance wide, so then only a
+    tolerance that is not finite is refused.
+    """
+    largest = float(want.abs().max())
+    if isfinite(allowed) and (near_ties or allowed <= SHARE * largest):
+        return
+    stage, layer = tap
+    place = stage if layer is None else f"{stage} of layer {layer}"
+    raise Refused(
+        f"these weights cannot be validated in fp32: at {place} the tolerance is {allowed:.2g}, {FACTOR:g} times the "
+        f"error of plain fp32 runs, and the largest value is {largest:.2g}; at most {SHARE:.0%} of it is allowed",
+        "fp32 overflows or diverges there: rescale the weights, or check the checkpoint for damage",
+    )
+
+
+class ReferenceSteps:
+    """Reference steps and their tolerances, for one model with its weights (flat bf16, [layout.weights_size]).
+
+    The KEPT most recently used steps stay in memory. All kernels of a sweep decode the same scenarios, and most store
+    the same entries bit for bit, so they share steps; at full size a reference step takes far longer than the kernel.
+    """
+
+    def __init__(self, model: Model, layout: Layout, weights: Tensor) -> None:
+        self.weights = weights
+        self._references = [
+            Reference(model, layout, weights),
+            *(Reference(model, layout, weights, torch.float32, 1 + i) for i in range(RUNS)),
+        ]
+        self._recent: OrderedDict[bytes, tuple[Taps, dict[Tap, float]]] = OrderedDict()
+
+    def step(self, token: int, position: int, cache: Tensor, stored: Tensor) -> tuple[Taps, dict[Tap, float]]:
+        """The float64 step and the error allowed in each tap; arguments as in Reference.step."""
+        name = _digest(token, position, cache[:, :, :, :position], stored)
+        if name in self._recent:
+            self._recent.move_to_end(name)
+            return self._recent[name]
+        reference, *runs = (each.step(token, position, cache, stored) for each in self._references)
+        self._recent[name] = reference, tolerances(reference, runs)
+        if len(self._recent) > KEPT:
+            self._recent.popitem(last=False)
+        return self._recent[name]
+
+
+def _digest(token: int, position: int, history: Tensor, stored: Tensor) -> bytes:
+    """Digest of everything that determines a step besides the weights."""
+    digest = hashlib.blake2b(f"{token} {position}".encode())
+    for tensor in (history, stored):
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    return digest.digest()

@@ -1,0 +1,74 @@
+"""Result of a validation: the first mismatch, or the tap whose error came nearest to its tolerance."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from common.display.shown import Shown
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """The first wrong element.
+
+    stage: the stage whose tap is wrong. Also `rope`, `key` and `value`: further results of embed and qk_norm_rope;
+    `cache`: a position that must not change; `state`: token ids, token or position; `reset`: a buffer after a reset.
+    index: of the element, in the tap's shape. tolerance: the error allowed; 0 where the value must be exact.
+    note: the broken rule if it is no tolerance, and the step and scenario.
+    """
+
+    stage: str
+    layer: int | None
+    index: tuple[int, ...]
+    got: float
+    want: float
+    tolerance: float
+    note: str = ""
+
+    def __str__(self) -> str:
+        layer = "" if self.layer is None else f" layer {self.layer}"
+        index = "".join(f"[{i}]" for i in self.index)
+        limit = f" +- {self.tolerance:.2g}" if self.tolerance else ""
+        note = f" ({self.note})" if self.note else ""
+        return f"{self.stage}{layer} {index} is {self.got:.9g}, want {self.want:.9g}{limit}{note}"
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The tap that came nearest to its tolerance. error: its largest error; ratio: error / tolerance."""
+
+    stage: str
+    layer: int | None
+    error: float
+    ratio: float
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict(Shown):
+    """Result of one validation. seed: of the scenarios, to repeat it. steps: compared with the reference."""
+
+    mismatch: Mismatch | None
+    worst: Worst
+    steps: int
+    seed: int
+
+    @property
+    def passed(self) -> bool:
+        return self.mismatch is None
+
+    @property
+    def status(self) -> str:
+        return "PASSED" if self.passed else "MISMATCH"
+
+    def columns(self) -> dict[str, Any]:
+        found = {"mismatch": str(self.mismatch)} if self.mismatch else {}
+        worst = {"max error": self.worst.error, "at stage": self.worst.stage, "share of tolerance": self.worst.ratio}
+        return {"verdict": self.status} | found | worst | {"steps": self.steps, "seed": self.seed}
+
+    def __str__(self) -> str:
+        if self.mismatch:
+            return f"MISMATCH {self.mismatch}; seed {self.seed}"
+        layer = "" if self.worst.layer is None else f" layer {self.worst.layer}"
+        return (
+            f"PASSED {self.steps} steps; nearest to its tolerance: {self.worst.stage}{layer}, "
+            f"error {self.worst.error:.2g}, {self.worst.ratio:.0%}; seed {self.seed}"
+        )

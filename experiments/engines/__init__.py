@@ -1,0 +1,1 @@
+"""Other inference engines that decode the same weights: one adapter each."""

@@ -1,0 +1,227 @@
+"""Adapters of inference engines: one function each, which runs if the engine's package is installed."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from common.errors import LabError
+from experiments.engines.transformers_model import qwen3
+from experiments.run.setup import Setup
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Token ids of one engine. first: seconds until the first token, prompt included; whole: seconds for all tokens."""
+
+    ids: list[int]
+    first: float
+    whole: float
+    peak_bytes: int | None
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second after the first one."""
+        return (len(self.ids) - 1) / (self.whole - self.first)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Prompt, number of new tokens and weights, the same for every engine. gguf: weights file for llama.cpp."""
+
+    lab: Setup
+    prompt: tuple[int, ...]
+    tokens: int
+    gguf: str | None
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.lab.config.host else "cuda"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """bf16 on a GPU; float32 on a CPU, where only the ids are compared."""
+        return torch.float32 if self.lab.config.host else torch.bfloat16
+
+    @property
+    def positions(self) -> int:
+        return len(self.prompt) + self.tokens
+
+    def transformers_model(self) -> Any:
+        return qwen3(self.lab.model, self.lab.layout, self.lab.packed.flat, self.dtype, self.device)
+
+    @cached_property
+    def checkpoint(self) -> "TemporaryDirectory[str]":
+        """A folder with the weights in the format of transformers, for engines that read files."""
+        folder: TemporaryDirectory[str] = TemporaryDirectory()
+        qwen3(self.lab.model, self.lab.layout, self.lab.packed.flat, torch.bfloat16).save_pretrained(folder.name)
+        return folder
+
+
+def timed(
+    generate: Callable[[int], Sequence[int]], work: Workload, ready: Callable[[], None] = lambda: None
+) -> Generated:
+    """Time `generate(n)`, which returns n new ids for the prompt: one warm-up, then one token, then all tokens.
+
+    ready: called before each of these three calls; its time is not counted.
+    """
+
+    def seconds(tokens: int) -> tuple[list[int], float]:
+        ready()
+        _sync(work)
+        start = time.perf_counter()
+        ids = list(generate(tokens))
+        _sync(work)
+        return ids, time.perf_counter() - start
+
+    seconds(work.tokens)
+    first = seconds(1)[1]
+    ids, whole = seconds(work.tokens)
+    return Generated(ids, first, whole, torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None)
+
+
+def transformers_eager(work: Workload) -> Generated:
+    """`generate` of transformers, without torch.compile."""
+    return timed(_generator(work, work.transformers_model()), work)
+
+
+def transformers_compiled(work: Workload) -> Generated:
+    """`generate` of transformers with a static cache and torch.compile, which replays the step as a CUDA graph."""
+    _need_gpu(work)
+    model = work.transformers_model()
+    model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
+    return timed(_generator(work, model, cache_implementation="static"), work)
+
+
+def torch_graph(work: Workload) -> Generated:
+    """`torch_step`, replayed as a CUDA graph."""
+    _need_gpu(work)
+    return torch_step(work, capture=True)
+
+
+def torch_step(work: Workload, capture: bool = False) -> Generated:
+    """A step in plain torch: bf16, on a CPU float32. capture: into a CUDA graph, which is then replayed."""
+    from experiments.engines.torch_step import TorchStep
+
+    weights = work.lab.packed.flat.to(work.device, work.dtype)
+    step = TorchStep(work.lab.model, work.lab.layout, weights, work.positions)
+    if capture:
+        step.capture()
+
+    def generate(tokens: int) -> list[int]:
+        step.feed(work.prompt)
+        found = [step.token.clone()]
+        for _ in range(tokens - 1):
+            step.replay()
+            found.append(step.token.clone())
+        return torch.cat(found).tolist()
+
+    return timed(generate, work)
+
+
+def vllm(work: Workload) -> Generated:
+    """vLLM, offline, one sequence."""
+    package = _import("vllm", work)
+    engine = package.LLM(
+        model=work.checkpoint.name, dtype="bfloat16", skip_tokenizer_init=True, max_model_len=work.positions
+    )
+
+    def generate(tokens: int) -> list[int]:
+        params = package.SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False)
+        prompt = {"prompt_token_ids": list(work.prompt)}
+        return list(engine.generate(prompt, params, use_tqdm=False)[0].outputs[0].token_ids)
+
+    return timed(generate, work)
+
+
+def sglang(work: Workload) -> Generated:
+    """SGLang, offline, one sequence."""
+    package = _import("sglang", work)
+    engine = package.Engine(model_path=work.checkpoint.name, dtype="bfloat16", skip_tokenizer_init=True)
+
+    def generate(tokens: int) -> list[int]:
+        params = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
+        return list(engine.generate(input_ids=list(work.prompt), sampling_params=params)["output_ids"])
+
+    return timed(generate, work)
+
+
+def tensorrt_llm(work: Workload) -> Generated:
+    """TensorRT-LLM's LLM interface, one sequence."""
+    package = _import("tensorrt_llm", work)
+    engine = package.LLM(model=work.checkpoint.name, dtype="bfloat16", skip_tokenizer_init=True)
+
+    def generate(tokens: int) -> list[int]:
+        params = package.SamplingParams(temperature=0, max_tokens=tokens, end_id=-1, detokenize=False)
+        return list(engine.generate([list(work.prompt)], params)[0].outputs[0].token_ids)
+
+    return timed(generate, work)
+
+
+def llama_cpp(work: Workload) -> Generated:
+    """llama.cpp through its Python binding; the weights must have been converted to GGUF."""
+    package = _import("llama_cpp", work)
+    if not work.gguf or not Path(work.gguf).exists():
+        raise LabError("llama.cpp reads only GGUF files", "convert the checkpoint and give options.gguf=FILE")
+    engine = package.Llama(work.gguf, n_gpu_layers=-1, n_ctx=work.positions, verbose=False)
+
+    def generate(tokens: int) -> list[int]:
+        engine.reset()
+        stream = engine.generate(list(work.prompt), temp=0.0)
+        return [next(stream) for _ in range(tokens)]
+
+    return timed(generate, work)
+
+
+ENGINES: dict[str, Callable[[Workload], Generated]] = {
+    "transformers eager": transformers_eager,
+    "transformers static cache + compile": transformers_compiled,
+    "torch step": torch_step,
+    "torch step in a CUDA graph": torch_graph,
+    "vLLM": vllm,
+    "SGLang": sglang,
+    "TensorRT-LLM": tensorrt_llm,
+    "llama.cpp": llama_cpp,
+}
+
+
+def _generator(work: Workload, model: Any, **extra: Any) -> Callable[[int], list[int]]:
+    prompt = torch.tensor([work.prompt], device=work.device)
+
+    def generate(tokens: int) -> list[int]:
+        with torch.no_grad():
+            found = model.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                max_new_tokens=tokens,
+                min_new_tokens=tokens,
+                do_sample=False,
+                pad_token_id=0,
+                **extra,
+            )
+        return found[0, len(work.prompt) :].tolist()
+
+    return generate
+
+
+def _sync(work: Workload) -> None:
+    if work.device == "cuda" and torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _need_gpu(work: Workload) -> None:
+    if work.device != "cuda":
+        raise LabError("the engine needs a GPU", "run with device=cuda")
+
+
+def _import(name: str, work: Workload) -> Any:
+    _need_gpu(work)
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise LabError(f"{name} does not import: {error}", f"pip install {name.replace('_', '-')}") from None

@@ -1,0 +1,99 @@
+"""The lab as a Python object: the same configuration, steps and records as the command line."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.config.cli import composed
+from common.config.resolve import resolve
+from common.errors import LabError
+from experiments.run.setup import Setup
+from experiments.show.progress import Quiet
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from experiments.run.steps import LabStack
+
+
+class Lab(Setup):
+    """What `python -m experiments` takes on its command line, opened in this process.
+
+    overrides: as on the command line, such as "timing.steps=10". keys: the same without a dot, as Python values, such
+    as threads=512. What is not given is as conf/ says. Nothing is loaded or compiled before it is needed. Unlike the
+    command line, which gives each stack a process of its own, a kernel runs in this process: one that crashes a GPU's
+    context takes the notebook's with it. Raises LabError for a mistake, as all of its methods do.
+
+    >>> from experiments import Lab
+    >>> with Lab(model="tiny", device="host", seed=7) as lab:
+    ...     stack = lab.stack("warp_split", ratio="2:6")
+    ...     verdict = stack.validate()
+    >>> verdict.passed
+    True
+    >>> stack.counts().total("grid_barriers")
+    19
+    """
+
+    def __init__(self, *overrides: str, **keys: Any) -> None:
+        given = (f"{key}={override_text(value)}" for key, value in keys.items())
+        super().__init__(resolve(composed("lab", [*overrides, *given])), Quiet())
+
+    def stack(self, named: str | Sequence[str], **knobs: Any) -> "LabStack":
+        """A variant or named stack by its name, or a list of variants, innermost first; with values of its knobs."""
+        from experiments.run.steps import LabStack
+
+        stacks = self.choose(named, knobs)
+        if len(stacks) > 1:
+            names = ", ".join(stack.name for stack in stacks)
+            raise LabError(f"{named} stands for {len(stacks)} stacks", f"name one of them: {names}")
+        return LabStack(self, stacks[0])
+
+    @property
+    def stacks(self) -> "list[LabStack]":
+        """Those that the configuration chose: `Lab(variant="all")` has one for every variant."""
+        from experiments.run.steps import LabStack
+
+        return [LabStack(self, stack) for stack in self.config.stacks]
+
+    def records(self) -> "DataFrame":
+        """Every record of `results=`, a row each, oldest first, by its id; `model.name` and the like are columns."""
+        import pandas
+
+        rows = pandas.json_normalize(self.store.records(), max_level=1)
+        return rows.set_index("id") if len(rows) else rows
+
+    def close(self) -> None:
+        """Give back weights and device; what is used afterwards is made again."""
+        for part in ("device", "layout", "expected", "predictor", "_weights"):
+            self.__dict__.pop(part, None)
+
+    def __enter__(self) -> "Lab":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        config = self.config
+        model = config.model.name if config.model else config.weights
+        return f"Lab({model} on {config.device.name}: {config.device.why}; seed {config.seed})"
+
+
+def override_text(value: Any) -> str:
+    """`value` as Hydra's command line has it; a text is quoted, so that it means itself but for `${...}`.
+
+    Raises LabError for a value that has no such form.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str | Path):
+        text = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), str(value))
+        return f"'{text}'"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(override_text, value))}]"
+    raise LabError(f"{value!r} is no value of a key", "give a text, number, True, False, None, or a list of them")

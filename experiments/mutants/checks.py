@@ -1,0 +1,152 @@
+"""Checks of one mutant: the validator on several grids, and ThreadSanitizer for faults that only it finds.
+
+Two weaker checks run for comparison: of the final token, and `assert_close` on the final logits.
+"""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.compile.source import Source
+from common.devices.host import HostDevice, HostProgram
+from common.devices.sanitized import SanitizedDevice
+from common.errors import Crashed, Hung
+from common.model.layout import Layout
+from common.model.weights import load
+from common.validate.check import validate
+from common.validate.reference import Reference
+from common.validate.scenarios import Scenario, adversarial_weights, scenarios
+from common.validate.snapshot import Snapshot
+from experiments.mutants.mutation import MODEL, Mutant, source_of
+
+# Grids to validate on: number of blocks, and whether with the short list of scenarios. A mutant survives when it passes
+# on all of them. With fewer blocks than heads, a block loops over heads. With many blocks, each has few rows, and the
+# token comes from the last block in one step of three: the long list on two such grids has dozens of steps.
+GRIDS = (
+    *((8, True), (3, True), (1, True), (24, True)),
+    *((8, False), (3, False), (1, False), (5, False), (24, False), (32, False)),
+)
+SANITIZED_BLOCKS = 3  # under ThreadSanitizer
+EQUIVALENT_GRIDS = 5  # for equivalent mutants, which should pass: the first long list is among them
+FLAGS = ("-O1",)  # compilation takes most of a mutant's time
+TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
+
+
+@dataclass(frozen=True)
+class MutantResult:
+    """Result of the checks of one mutant.
+
+    how     the first failure, empty if the mutant survived
+    grids   number of grids until then
+    token   whether the check of the final token found it
+    logits  whether the check of the final logits found it
+    """
+
+    mutant: Mutant
+    how: str
+    grids: int
+    token: bool
+    logits: bool
+
+    @property
+    def killed(self) -> bool:
+        return bool(self.how)
+
+    @property
+    def as_expected(self) -> bool:
+        return self.killed == (self.mutant.expect in ("killed", "thread"))
+
+    @property
+    def title(self) -> str:
+        return f"{self.mutant.kind}: {self.mutant.name}"
+
+    def as_record(self) -> dict[str, Any]:
+        """The fields that a record keeps, in JSON's types."""
+        mutant = self.mutant
+        about = {"class": mutant.kind, "name": mutant.name, "stack": list(mutant.stack), "expect": mutant.expect}
+        return about | {"how": self.how, "grids": self.grids, "token": self.token, "logits": self.logits}
+
+
+def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
+    """Compile one mutant, run the weak checks, then validate it on one grid after another until one fails."""
+    torch.set_num_threads(1)
+    source, layout = source_of(mutant), Layout(MODEL)
+    plain = load("synthetic", MODEL, None, cache / "weights", seed)[2].flat
+    weights = (plain, adversarial_weights(plain, layout, seed))
+    device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
+    program = device.compile(source)
+    token, logits = _weak(device, program, layout, plain, seed)
+    how, tried = _data_race(source, layout, plain, seed, cache) if mutant.expect == "thread" else "", 0
+    limit = EQUIVALENT_GRIDS if mutant.expect == "equivalent" else len(GRIDS)
+    while not how and tried < limit:
+        blocks, quick = GRIDS[tried]
+        device.seed, flat = seed + tried, weights[tried % 2]
+        tried += 1
+        try:
+            with closing(device.session(program, layout, flat, blocks)) as session:
+                verdict = validate(session, flat, MODEL, scenarios(MODEL, device.seed, flat, quick), device.seed)
+                how = str(verdict.mismatch or "")
+        except Hung as error:
+            how = f"hung: {error.cause}"
+        except Crashed as error:
+            how = f"crashed: {error.cause}"
+    return MutantResult(mutant, how, tried, token, logits)
+
+
+def _data_race(source: Source, layout: Layout, weights: Tensor, seed: int, cache: Path) -> str:
+    """ThreadSanitizer's finding in one step, or ''. It finds the race under any schedule, so few blocks are enough."""
+    device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
+    with closing(device.session(device.compile(source), layout, weights, SANITIZED_BLOCKS)) as session:
+        session.reset([1], 0)
+        try:
+            session.run()
+        except Crashed as error:
+            return error.cause
+    return ""
+
+
+def _weak(device: HostDevice, program: HostProgram, layout: Layout, weights: Tensor, seed: int) -> tuple[bool, bool]:
+    """Whether the final token is wrong, and the final logits, after three steps from a random history."""
+    start, token, logits = _ordinary(layout, weights, seed)
+    try:
+        with closing(device.session(program, layout, weights, GRIDS[0][0])) as session:
+            session.reset(start.ids, start.position, start.history, len(start.ids))
+            session.run(start.steps)
+            seen = Snapshot.of(session)
+    except (Hung, Crashed):
+        return True, True
+    try:
+        torch.testing.assert_close(seen.tap("lm_head"), logits)
+    except AssertionError:
+        return int(seen.words("token")) != token, True
+    return int(seen.words("token")) != token, False
+
+
+def _ordinary(layout: Layout, weights: Tensor, seed: int) -> tuple[Scenario, int, Tensor]:
+    """Three steps after a random history, with the reference's last token and logits (fp32).
+
+    Chosen so that fp32 runs of the reference agree with float64; else a correct kernel could fail by a cache rounding.
+    """
+
+    def follow(run: Reference, start: Scenario) -> tuple[int, Tensor]:
+        ids, cache = list(start.ids), start.history.clone()
+        for position in range(start.position, start.position + start.steps):
+            taps = run.step(ids[position], position, cache)
+            cache[:, :, :, position] = taps.stored
+            ids.append(taps.token)
+        return taps.token, taps["lm_head", None].float()
+
+    truth = Reference(layout.model, layout, weights)
+    runs = [Reference(layout.model, layout, weights, torch.float32, pieces) for pieces in (1, 2, 3)]
+    while True:
+        start = next(s for s in scenarios(layout.model, seed, weights, quick=True) if s.steps > 1)
+        seed += 1
+        if start.history is None:
+            continue
+        token, logits = follow(truth, start)
+        if all(torch.allclose(follow(run, start)[1], logits, rtol=1.3e-6, atol=1e-5) for run in runs):
+            return start, token, logits

@@ -1,0 +1,1 @@
+"""Prediction of times on GPUs that are not at hand, from exact counts."""

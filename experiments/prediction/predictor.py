@@ -1,0 +1,70 @@
+"""Predictor for one model: counts, known or made, and the time that follows from them on a GPU."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from common.compile.source import Source, build
+from common.devices.counters import Counts
+from common.model.shapes import Model
+from common.record.store import Store
+from common.stacks.catalog import read_catalog
+from experiments.prediction import gpus
+from experiments.prediction.counting import EVIDENCE, KnownCounts
+from experiments.prediction.model import Prediction, predict
+
+GRID = 82  # blocks: one for each multiprocessor of the RTX 3090, for which most figures are published
+SHORT = 64  # positions of a cache whose size no count depends on
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Counts and times of decode steps of `model` in blocks of `threads`.
+
+    known_counts: counts by source and grid, which may run the kernel on the host device. store: the run's own records;
+    with the committed ones they replace assumed constants of a GPU by measured ones.
+    """
+
+    model: Model
+    threads: int
+    known_counts: KnownCounts
+    store: Store
+
+    @cached_property
+    def records(self) -> list[dict[str, Any]]:
+        """Committed records, then those of `store`; later ones are newer."""
+        stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), self.store]
+        return [record for store in stores for record in store.records()]
+
+    def source(self, variants: Iterable[str], knobs: Mapping[str, Mapping[str, int | str]]) -> Source:
+        """The text to count and to predict with. Its cache is short: no count depends on the size of the cache."""
+        known, model = read_catalog().variants, replace(self.model, positions=min(self.model.positions, SHORT))
+        return build([known[name] for name in variants], model, self.threads, knobs)
+
+    def gpu(self, key: str) -> gpus.GpuModel:
+        """The GPU of conf/gpu/<key>.yaml, with what records measured on it. Raises LabError for an unknown key."""
+        return gpus.read(key, self.records)
+
+    def predict(
+        self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int
+    ) -> Prediction:
+        """Time of a step of `variants` at `position` on `gpu`, one block on each SM unless a knob says otherwise."""
+        source = self.source(variants, knobs)
+        return predict(source, self.counts(source, gpu), gpu, position, gpu.multiprocessors * source.blocks_per_sm)
+
+    def counts(self, source: Source, gpu: gpus.GpuModel) -> Counts:
+        """Counts of `source` for a prediction on `gpu`.
+
+        What a prediction uses depends on the grid only where blocks prefetch; other stacks are counted on one grid.
+        """
+        counts = self.known_counts.count(source, GRID * source.blocks_per_sm)
+        if not counts.total("prefetched") or gpu.multiprocessors == GRID:
+            return counts
+        return self.known_counts.count(source, gpu.multiprocessors * source.blocks_per_sm)
+
+
+def open_predictor(model: Model, threads: int, store: Store, cache: Path, on_count: Any = None) -> Predictor:
+    """A predictor whose compiled kernels lie in `cache`; on_count as in KnownCounts, None: counting is not allowed."""
+    return Predictor(model, threads, KnownCounts(store, cache / "kernels", on_count), store)

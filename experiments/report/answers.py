@@ -1,0 +1,136 @@
+"""Answers of experiments as generated blocks: the whole table, a short table for the journal, one sentence."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from common.errors import LabError
+from experiments.report.evidence import Evidence, Record, model_of
+from experiments.report.table import Table, Text
+
+NOTHING = "no record yet"
+PAGE = "experiments/results/report.html"
+BASIS = {"measured": "Measured on a GPU", "counted": "Counted, not timed", "predicted": "Predicted, not measured"}
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Which columns, by the beginnings of their names, and which rows of an experiment's table a document shows."""
+
+    columns: Sequence[str]
+    wanted: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], bool] = lambda line, table: True
+
+
+def _in_largest_grid(line: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> bool:
+    return line["blocks"] == max(each["blocks"] for each in table)
+
+
+def _is_first_of_its_kind(line: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> bool:
+    """Of rows that differ in the name only, the first."""
+    return next(each for each in table if list(each.values())[1:] == list(line.values())[1:]) is line
+
+
+DIGESTS = {
+    "factorial": Digest(("variants", "us", "share %"), lambda line, table: line["kind"] == "share"),
+    "positions": Digest(
+        ("position", "baseline us", "split_kv"), lambda line, table: line["position"] not in (10, 50, 200, 4096)
+    ),
+    "quality": Digest(("variant", "mean KL", "max KL", "top-1"), _is_first_of_its_kind),
+    "ratios": Digest(("producers:consumers", "average tok/s", "published average", "off published %")),
+    "roofline": Digest(
+        ("what", "MB", "share %", "GB/s", "% of", "us at peak"),
+        lambda line, table: line["kind"] != "stage" or (line.get("share %") or 0) >= 1,
+    ),
+    "sync_cost": Digest(("operation", "us", "barriers counted", "atomics"), _in_largest_grid),
+}
+
+
+def experiment(name: str, evidence: Evidence) -> Table:
+    """The newest answer of an experiment, with what it says beside the table."""
+    row = evidence.result(name)
+    if not row:
+        return _missing(name)
+    columns = row.get("columns") or list(row["table"][0] if row["table"] else {"found": None})
+    device = row["provenance"].get("gpu") or {}
+    about = [BASIS.get(row.get("basis", ""), "Basis unknown"), device.get("name"), model_of(row)]
+    notes = [", ".join(filter(None, about)) + ".", *row["notes"]]
+    if row["needs_gpu"]:
+        notes.append(f"Needs a GPU: {row['needs_gpu']}")
+    return Table(columns, row["table"], notes, [row["id"]])
+
+
+def digest(name: str, evidence: Evidence) -> Table:
+    """The rows and columns of an answer that the journal shows; what it is based on stands below, the rest on the page.
+
+    Raises LabError for an experiment that has no digest.
+    """
+    if name not in DIGESTS:
+        raise LabError(f"no digest of {name}", f"known: {', '.join(DIGESTS)}; or write experiment:{name}")
+    row = evidence.result(name)
+    if not row:
+        return _missing(name)
+    kept = [column for column in row["columns"] if column.startswith(tuple(DIGESTS[name].columns))]
+    lines = [_rounded(line) for line in row["table"] if DIGESTS[name].wanted(line, row["table"])]
+    basis = BASIS.get(row.get("basis", ""), "Basis unknown")
+    where = (row["provenance"].get("gpu") or {}).get("name")
+    left = "" if len(lines) == len(row["table"]) else f" {len(lines)} of {len(row['table'])} rows."
+    note = f"{', '.join(filter(None, (basis, where, model_of(row))))}.{left}"
+    return Table(kept, lines, [note], [row["id"]])
+
+
+def _rounded(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Percentages to a tenth; more digits would be no information."""
+    return {
+        column: round(value, 1) if column.endswith("%") and isinstance(value, float) else value
+        for column, value in line.items()
+    }
+
+
+def sentence(name: str, evidence: Evidence) -> Text:
+    """What came of the mutants, of the soak, or of all records, in one sentence. Raises LabError for another name."""
+    if name not in SENTENCES:
+        raise LabError(f"no sentence on {name}", f"known: {', '.join(SENTENCES)}")
+    if name == "records":
+        return Text(_records(evidence))
+    row = evidence.result(name)
+    return Text(SENTENCES[name](row) if row else f"There is no record of {name} yet.")
+
+
+def _mutants(row: Record) -> str:
+    total = next(line for line in row["table"] if line["class"] == "all")
+    equal, killed = total["equivalent"], total["killed"]
+    rest = f"{equal} are equivalent, so the kernel is still right" if equal else "none is equivalent"
+    lost = "none survived" if not total["survived"] else f"**{total['survived']} survived**"
+    return (
+        f"Of {total['mutants']} faults planted one at a time, {killed} are found, {rest}, and {lost}. A comparison of "
+        f"the final token alone would miss {killed - total['final token']} of the {killed}, "
+        f"`torch.testing.assert_close` on the final logits {killed - total['final logits']} "
+        f"([by class]({PAGE}#experiment-mutants))."
+    )
+
+
+def _soak(row: Record) -> str:
+    tried = list(dict.fromkeys(line["tried"] for line in row["table"]))
+    wrong = sum(line["went wrong"] for line in row["table"])
+    told = "nothing went wrong" if not wrong else f"**{wrong} went wrong**"
+    return f"The last soak: {', '.join(tried)}; {told} ([by promise]({PAGE}#experiment-soak))."
+
+
+def _records(evidence: Evidence) -> str:
+    if not evidence.records:
+        return "There are no records yet."
+    rows = evidence.records
+    gpus = [(row["provenance"].get("gpu") or {}).get("name") for row in rows]
+    machines = sorted({str(gpu or row["provenance"].get("cpu")) for gpu, row in zip(gpus, rows, strict=True)})
+    return (
+        f"{len(rows)} records, made on {', '.join(machines)} up to {rows[-1]['time'][:10]}"
+        f"{'' if any(gpus) else '; none of them is of a GPU'}."
+    )
+
+
+SENTENCES: dict[str, Any] = {"mutants": _mutants, "soak": _soak, "records": _records}
+
+
+def _missing(name: str) -> Table:
+    found = f"{NOTHING}: python -m experiments experiment={name} results=experiments/results/GPU.jsonl"
+    return Table(["experiment", "found"], [{"experiment": name, "found": found}])

@@ -1,0 +1,70 @@
+"""Time in the report's tables: measured on a GPU where a record has it, else predicted and called so."""
+
+from dataclasses import dataclass
+
+from experiments.prediction.published import errors
+from experiments.report.evidence import Evidence, Record, model_of
+from experiments.show.row import NOT_MODELLED
+
+OPEN = "open: needs a GPU"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What `experiment=ablation` predicts of one stack.
+
+    effect: percent against the parent; None for a stack that is its own parent, or where it is not modelled.
+    """
+
+    gpu: str
+    microseconds: float
+    effect: float | None
+    modelled: bool
+
+    def __str__(self) -> str:
+        if not self.modelled:
+            return NOT_MODELLED
+        return f"predicted {self.microseconds:,.0f} us" if self.effect is None else f"predicted {self.effect:+.1f} %"
+
+
+def predicted(name: str, evidence: Evidence) -> Predicted | None:
+    """Of a variant or named stack; None where the experiment measured, or has no such row."""
+    row = evidence.result("ablation")
+    if not row or row["basis"] != "predicted":
+        return None
+    line = next((line for line in row["table"] if line.get("variant") == name), None)
+    column = next((column for column in row["columns"] if column.startswith("predicted us, ")), None)
+    if not line or not column:
+        return None
+    modelled = line.get("model") != NOT_MODELLED
+    return Predicted(column.partition(", ")[2], line[column], line.get("predicted effect %"), modelled)
+
+
+def time_of(name: str, evidence: Evidence) -> str:
+    """Measured effects of all GPUs, else the prediction, else OPEN."""
+    return "; ".join(map(effect, evidence.timed(name))) or str(predicted(name, evidence) or OPEN)
+
+
+def about_predictions(evidence: Evidence) -> list[str]:
+    """A paragraph on what the predictions are and how far they are off; none without predictions."""
+    row = evidence.result("ablation")
+    found = next(filter(None, (predicted(name, evidence) for name in evidence.names)), None)
+    if not row or not found:
+        return []
+    known = [("predict", "error %"), ("ratios", "off published %")]
+    rows = [(evidence.result(name), column) for name, column in known]
+    off = [line.get(column) for row, column in rows if row and row["basis"] == "predicted" for line in row["table"]]
+    about = f"Predicted, not measured: a token of {model_of(row)} on {found.gpu}, from counts."
+    return [" ".join([about, "The model is an estimate and no bound.", *errors(off)])]
+
+
+def effect(row: Record) -> str:
+    """`H200, qwen3_0_6b: 500.0 us at 1: FASTER -3.2 % [-3.5, -2.9]` for every position of a run on a GPU."""
+    parts = []
+    for found in row["latencies"]:
+        pair = found.get("comparison")
+        low, middle, high = (100 * pair[each] for each in ("low", "effect", "high")) if pair else (0, 0, 0)
+        spread = f" {middle:+.1f} % [{low:+.1f}, {high:+.1f}]" if pair else ""
+        median = 1e6 * found["seconds"]["median"]
+        parts.append(f"{median:.1f} us at {found['position']}: {found['verdict'] or '-'}{spread}")
+    return f"{row['device'].get('gpu', 'GPU')}, {row['model']['name']}: {', '.join(parts)}"

@@ -1,0 +1,169 @@
+"""Tables of single variants against their parents: in full for the page, in a few rows for the journal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from common.stacks.catalog import BASELINE
+from experiments.report.evidence import Evidence, Pair, model_of, totals
+from experiments.report.forecast import OPEN, Predicted, effect, predicted
+from experiments.report.table import Table
+from experiments.show.result_table import cell
+
+COUNTED = "Counts of one token at position 1 on the host device, and what ptxas made of the kernel: not GPU time."
+INSPECT = "python -m experiments experiment=sass results=experiments/results/host.jsonl"
+ARCH = "sm_90"
+ARCHS = ("sm_80", ARCH, "sm_120")
+COUNTS = {  # row of a variant's table: field of `totals`
+    "grid barriers": "grid_barriers",
+    "block barriers": "block_barriers",
+    "load instructions": "load_instructions",
+    "weight bytes": "weights",
+    "activation bytes": "activations",
+    "bytes prefetched": "prefetched",
+    "bytes copied asynchronously": "copied_async",
+    "shuffles": "shuffles",
+    "atomics": "atomics",
+}
+MINOR = ("shuffles", "atomics")  # rows that the journal leaves to the page
+SMALL = 0.05  # a change of a large count that the journal does not show
+FEW = 10_000  # counts below it are shown to the last one
+
+
+def against_parent(name: str, evidence: Evidence) -> Table:
+    """One variant: every count that differs from its parent's, resources, and GPU time where there is some."""
+    (row, base), (built, built_base) = evidence.counted(name), evidence.built(name)
+    if not row:
+        return Table(["variant", "found"], [{"variant": name, "found": "no record yet"}])
+    columns = ["per token", "parent", name, "change"]
+    after, before = totals(row["counts"]), totals(base["counts"]) if base else {}
+    lines = []
+    for title, key in COUNTS.items():
+        if before.get(key, 0) != after.get(key, 0) or key in ("grid_barriers", "load_instructions"):
+            lines.append(_line(columns, title, before.get(key, 0) if base else None, after.get(key, 0)))
+    for arch in ARCHS:
+        own, old = (each and each["resources"].get(arch) for each in (built, built_base))
+        for title, key in (("registers", "registers"), ("bytes spilled", "spill_bytes"), ("shared memory", "shared")):
+            if own and (key == "registers" or (old or {}).get(key) != own[key]):
+                lines.append(_line(columns, f"{title}, {arch}", old[key] if old else None, own[key]))
+    notes = [f"{COUNTED} Counts of {row['model']['name']} on {row['blocks']} blocks of {row['threads']} threads."]
+    if built:
+        compiler = built["provenance"].get("nvrtc") or "of an unknown version"
+        notes[0] += f" Registers, spills and shared memory of the same model, by NVRTC {compiler}."
+    else:
+        notes[0] += f" No registers of this model yet: {INSPECT}."
+    timed, forecast = evidence.timed(name), predicted(name, evidence)
+    notes += [f"Published: {evidence.entry(name).published}."] if evidence.entry(name).published else []
+    if forecast:
+        told = f"{cell(forecast.microseconds)} us on {forecast.gpu}"
+        against = "" if str(forecast).endswith("us") else f", against the parent {forecast}"
+        notes.append(f"Predicted, not measured: {told}{against.replace('predicted ', '')}.")
+    notes += [f"GPU time: {effect(each)}." for each in timed] or [f"GPU time: {OPEN}."]
+    return Table(columns, lines, notes, [each["id"] for each in (row, base, built, built_base, *timed) if each])
+
+
+def changes(names: str, evidence: Evidence) -> Table:
+    """`A,B`: a column for each variant and a row for each thing that one of them changes; no row of zeros.
+
+    A column of the parent's values stands first where all have the same parent.
+    """
+    chosen = names.split(",")
+    parents = {evidence.stack_of(name)[1] for name in chosen}
+    parent = (" + ".join(next(iter(parents))) or BASELINE) if len(parents) == 1 else None
+    columns = ["per token", *([parent] if parent and [parent] != chosen else []), *chosen]
+    counted = {name: evidence.counted(name) for name in chosen}
+    built = {name: evidence.built(name) for name in chosen}
+    rows = [*_count_rows(counted), *_resource_rows(built), *_time_rows(chosen, evidence)]
+    lines = [dict(zip(columns, (title, *([old] if len(columns) > len(chosen) + 1 else []), *own), strict=True))
+             for title, old, own in rows]  # fmt: skip
+    used = [row["id"] for pairs in (counted, built) for pair in pairs.values() for row in pair if row]
+    return Table(columns, lines, records=used)
+
+
+Row = tuple[str, str, list[str]]  # title, the first variant's parent, each variant
+
+
+def _count_rows(counted: Mapping[str, Pair]) -> list[Row]:
+    sums = [tuple(totals(row["counts"]) if row else {} for row in pair) for pair in counted.values()]
+    alone = all(row and row["stack"] == base["stack"] for row, base in counted.values() if base)  # the baseline
+    rows = []
+    for title, key in COUNTS.items():
+        if title in MINOR or not (alone or any(_differs(key, *pair) for pair in sums)):
+            continue
+        rows.append((title, change(key, sums[0][1], {}), [change(key, after, before) for after, before in sums]))
+    return rows
+
+
+def _differs(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    own, old = after.get(key, 0), before.get(key, 0)
+    most = 0 if key == "grid_barriers" else SMALL * (own + old) / 2
+    return bool(after and before) and abs(own - old) > most
+
+
+def _resource_rows(built: Mapping[str, Pair]) -> list[Row]:
+    """Registers of all archs in one row; shared memory, which all archs have alike, where it changes."""
+    pairs = list(built.values())
+    rows: list[Row] = []
+    if any(own for own, _ in pairs):
+        title = f"registers ({', '.join(ARCHS)})"
+        rows.append((title, _resource("registers", pairs[0][1]), [_resource("registers", own) for own, _ in pairs]))
+    shared = [tuple(row and row["resources"].get(ARCH, {}).get("shared") for row in pair) for pair in pairs]
+    if any(own != old for own, old in shared):
+        rows.append(("shared memory of a block, bytes", cell(shared[0][1]), [cell(own) for own, _ in shared]))
+    return rows
+
+
+def _resource(key: str, row: Mapping[str, Any] | None) -> str:
+    found = [row["resources"].get(arch, {}).get(key) for arch in ARCHS] if row else []
+    return ", ".join(map(cell, found)) or "-"
+
+
+def _time_rows(chosen: Sequence[str], evidence: Evidence) -> list[Row]:
+    """A row for each GPU and model that something was timed on; without one, the predictions."""
+    timed = {name: {(row["device"].get("gpu"), model_of(row)): row for row in evidence.timed(name)} for name in chosen}
+    if kinds := sorted({kind for found in timed.values() for kind in found}):
+        return [
+            (f"time, {gpu}, {model}", "-", [_measured(timed[name].get((gpu, model))) for name in chosen])
+            for gpu, model in kinds
+        ]
+    found = [predicted(name, evidence) for name in chosen]
+    if not any(found):
+        return []
+    gpu = next(each.gpu for each in found if each)
+    parent = evidence.stack_of(chosen[0])[1]
+    old = predicted(parent[0] if parent else BASELINE, evidence) if len(parent) < 2 else None
+    return [(f"predicted us, {gpu}", f"{old.microseconds:,.0f}" if old else "-", [*map(_forecast, found)])]
+
+
+def _measured(row: Mapping[str, Any] | None) -> str:
+    return effect(row).partition(": ")[2] if row else "-"
+
+
+def _forecast(found: Predicted | None) -> str:
+    if not found or not found.modelled:
+        return str(found or "-")
+    effect_ = "" if found.effect is None else f" ({found.effect:+.1f} %)"
+    return f"{found.microseconds:,.0f}{effect_}"
+
+
+def change(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> str:
+    """`170 (-56)` or, of large counts, `2.1 M (-40 %)`."""
+    if not after:
+        return "-"
+    own, old = after.get(key, 0), before.get(key, 0) if before else None
+    shown = f"{own:,}" if own < 1e6 else f"{own / 1e6:.3g} M" if own < 1e9 else f"{own / 1e9:.3g} G"
+    if old is None or own == old:
+        return shown
+    if own < FEW and old < FEW:
+        return f"{shown} ({own - old:+,})"
+    if not old:
+        return f"{shown} (new)"
+    percent = round(100 * (own - old) / old)
+    return f"{shown} ({percent:+,} %)" if percent else shown
+
+
+def _line(columns: Sequence[str], title: str, old: int | None, own: int) -> dict[str, Any]:
+    if old is None or own == old:
+        shown = "-" if old is None else "0"
+    else:
+        shown = f"{100 * (own - old) / old:+.1f} %" if old else "new"
+    return dict(zip(columns, (title, old, own, shown), strict=True))

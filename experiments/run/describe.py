@@ -1,0 +1,78 @@
+"""Record of a run: what was found of a stack, and what it was found with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.config.run_config import RunConfig
+from common.devices.nvml import Gpu
+from common.model.shapes import Model
+from common.record.provenance import provenance
+from common.record.store import key
+from common.stacks.stack import Stack
+from experiments.run.setup import Setup
+
+if TYPE_CHECKING:
+    from common.compile.sass import Resources
+    from common.devices.counters import Counts
+    from common.model.weights import PackedWeights
+    from common.validate.verdict import Verdict
+    from experiments.timing.measure import Measurement
+
+
+@dataclass
+class Findings:
+    """What the steps have found of one stack so far.
+
+    status     empty until validation or an error decides it; `reason` says in one line why it is not PASSED
+    report     of a compiler or of a stuck launch, many lines
+    blocks     of the grid; counts: of one step at position 1; resources: by arch
+    latencies  one for each position; generation: of many tokens from position 0 on
+    """
+
+    status: str = ""
+    reason: str = ""
+    report: str = ""
+    source_sha: str = ""
+    blocks: int | None = None
+    verdict: "Verdict | None" = None
+    counts: "Counts | None" = None
+    resources: "dict[str, Resources]" = field(default_factory=dict)
+    latencies: "tuple[Measurement, ...]" = ()
+    generation: "Measurement | None" = None
+
+    def as_record(self) -> dict[str, Any]:
+        return {"kind": "run", **vars(self), "counts": self.counts and self.counts.as_dict()}
+
+
+def about(
+    setup: Setup, device: Mapping[str, Any], stack: Stack, found: Mapping[str, Any], gpu: Gpu | None = None
+) -> dict[str, Any]:
+    """What a record says beside its findings. device: as `Device.describe` gives it; gpu: the one that did the work."""
+    config, packed = setup.config, setup.packed
+    return {
+        "key": key_of(found["source_sha"], stack, setup.model, packed, device),
+        "variant": stack.name,
+        "stack": stack.variants,
+        "parent": stack.parent,
+        "knobs": stack.knobs,
+        "model": setup.model,
+        "weights": {"sha": packed.sha, "source": Path(packed.source).name},
+        "device": device,
+        "threads": config.threads,
+        "asked": asked(config),
+        "seed": config.seed,
+        "provenance": provenance(gpu),
+    }
+
+
+def key_of(source_sha: str, stack: Stack, model: Model, packed: "PackedWeights", device: Mapping[str, Any]) -> str:
+    """The record's key; GPUs of one name are one device."""
+    return key(source_sha, stack.knobs, model, packed.sha, device.get("gpu", device["device"]), device["compiler"])
+
+
+def asked(config: RunConfig) -> dict[str, Any]:
+    """What was requested beyond the key: two records answer one question when this is equal too."""
+    names = ("validation", "timing", "blocks", "archs", "sanitize")
+    return {name: getattr(config, name) for name in names}

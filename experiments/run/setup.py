@@ -1,0 +1,142 @@
+"""Setup of a run: what all its stacks share, each part made when it is first used."""
+
+import fcntl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from common.compile.source import Source, build
+from common.config.best import fastest_stack
+from common.config.resolve import check_positions
+from common.config.run_config import RunConfig
+from common.errors.suggest import unknown
+from common.model.shapes import Model
+from common.record.store import Store
+from common.stacks.catalog import Catalog, read_catalog
+from common.stacks.stack import Stack, choose_stacks
+from experiments.show.progress import Progress
+
+if TYPE_CHECKING:  # these import torch
+    from common.devices.protocol import Device
+    from common.model.layout import Layout
+    from common.model.weights import PackedWeights
+    from common.validate.tolerances import ReferenceSteps
+    from experiments.prediction.predictor import Predictor
+
+
+class Setup:
+    """Configuration, device, model, weights and store of a run. A part that cannot be made raises LabError.
+
+    show: gets notes, and each step that begins. trace: kernels stamp the begin and end of their stages.
+    """
+
+    def __init__(self, config: RunConfig, show: Progress, trace: bool = False) -> None:
+        self.config, self.show, self.trace = config, show, trace
+        self._exclusive = False
+
+    def check(self) -> None:
+        """Raise LabError, before any stack is compiled, unless records can be written and the weights load."""
+        self.store.check()
+        self.show.note(f"device {self.config.device.name}: {self.config.device.why}; seed {self.config.seed}")
+        self.show.begin(f"load weights: {self.config.weights}")
+        self._weights  # noqa: B018  loads them
+
+    @property
+    def catalog(self) -> Catalog:
+        return read_catalog()
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.config.results)
+
+    @cached_property
+    def _weights(self) -> "tuple[Model, PackedWeights]":
+        """The weights are packed once and then found in the cache."""
+        from common.model.weights import load
+
+        config = self.config
+        model, _, packed = load(config.weights, config.model, config.positions, config.cache / "weights", config.seed)
+        check_positions(config, model)
+        return model, packed
+
+    @property
+    def model(self) -> Model:
+        """The configured one, else the one that the weights bring."""
+        return self.config.model or self._weights[0]
+
+    @property
+    def packed(self) -> "PackedWeights":
+        return self._weights[1]
+
+    @cached_property
+    def layout(self) -> "Layout":
+        from common.model.layout import Layout
+
+        return Layout(self.model, self.trace)
+
+    @cached_property
+    def device(self) -> "Device":
+        """The device that the configuration chose."""
+        config = self.config
+        if config.host:
+            from common.devices.host import HostDevice
+            from common.devices.sanitized import SanitizedDevice
+
+            chosen = SanitizedDevice if config.sanitize else HostDevice
+            return chosen(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
+        from common.devices.cuda import CudaDevice
+
+        return CudaDevice()
+
+    @cached_property
+    def expected(self) -> "ReferenceSteps":
+        """The reference's steps, computed once for all stacks of this process."""
+        from common.validate.tolerances import ReferenceSteps
+
+        return ReferenceSteps(self.model, self.layout, self.packed.flat)
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        """Counts and predictions for the model; it may run kernels on the host device to count."""
+        from experiments.prediction.predictor import open_predictor
+
+        def on_count(name: str, blocks: int) -> None:
+            self.show.begin(f"count {name} on {blocks} blocks")
+
+        return open_predictor(self.model, self.config.threads, self.store, self.config.cache, on_count)
+
+    def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> tuple[Stack, ...]:
+        """The stacks that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.
+
+        Raises LabError as `common.stacks.stack.choose_stacks` does, and for a knob that no variant has.
+        """
+        catalog, threads = self.catalog, self.config.threads
+        for name in knobs:
+            if name not in catalog.knobs:
+                raise unknown("knob", name, sorted(catalog.knobs))
+        name, listed = (named, None) if isinstance(named, str) else ("", list(named))
+        return choose_stacks(catalog, name, listed, knobs, threads, partial(fastest_stack, catalog, threads))
+
+    def source(self, stack: Stack) -> Source:
+        """The flattened text of `stack` for this model and block size."""
+        variants = [self.catalog.variants[name] for name in stack.variants]
+        return build(variants, self.model, self.config.threads, stack.knobs, trace=self.trace)
+
+    @contextmanager
+    def exclusive_gpu(self) -> Iterator[None]:
+        """On a GPU, wait until no other run of the lab uses it: two measurements on one GPU disturb each other."""
+        if self.config.host or self._exclusive:
+            yield
+            return
+        from cupy.cuda import Device
+
+        path = self.config.cache / f"gpu-{Device().pci_bus_id.replace(':', '-')}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._exclusive = True
+            try:
+                yield
+            finally:
+                self._exclusive = False

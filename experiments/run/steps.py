@@ -1,0 +1,232 @@
+"""The steps of one stack, one method each: compile, inspect, validate, count, predict, measure, record."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+from common.compile.inspect import inspect
+from common.compile.sass import Resources
+from common.compile.source import Source
+from common.devices.counters import Counts
+from common.devices.nvtx import annotate, title
+from common.devices.protocol import Session
+from common.errors import CompileError, Crashed, Hung, LabError, OutOfMemory, Refused
+from common.record.json_values import to_json
+from common.stacks.stack import Stack
+from common.stacks.stack import title as title_of
+from common.validate.check import compare_bits, validate
+from common.validate.scenarios import scenarios, steps_in_all
+from common.validate.tolerances import LARGE
+from common.validate.verdict import Verdict
+from experiments.prediction.model import Prediction
+from experiments.run.describe import Findings, about
+from experiments.run.setup import Setup
+from experiments.show.row import Row, row_of
+from experiments.show.table import html
+from experiments.timing.measure import Measurement
+
+STATUS: dict[type[LabError], str] = {
+    CompileError: "COMPILE_ERROR",
+    Hung: "HUNG",
+    OutOfMemory: "OOM",
+    Crashed: "CRASHED",
+    Refused: "REFUSED",
+}
+UNDECIDED = "not validated"
+
+
+class LabStack:
+    """One stack of a setup. Each step does by itself what it needs of those before it, and keeps what it finds.
+
+    found: what the steps have found, as a record has it.
+    """
+
+    def __init__(self, setup: Setup, stack: Stack) -> None:
+        self.setup, self.stack, self.found = setup, stack, Findings()
+
+    @property
+    def name(self) -> str:
+        return self.stack.name
+
+    @property
+    def parent(self) -> "LabStack":
+        """The stack that this one is compared with, with the same knobs."""
+        stack = self.stack
+        return LabStack(self.setup, replace(stack, name=title_of(stack.parent), variants=stack.parent))
+
+    @cached_property
+    def source(self) -> Source:
+        """The flattened text. Raises LabError."""
+        source = self.setup.source(self.stack)
+        self.found.source_sha = source.sha
+        return source
+
+    @cached_property
+    def program(self) -> Any:
+        """The text compiled for the device. Raises CompileError."""
+        return self.setup.device.compile(self.source)
+
+    def session(self) -> Session:
+        """Buffers for the compiled stack, on the configured grid; close it after use. Raises LabError."""
+        setup = self.setup
+        return setup.device.session(self.program, setup.layout, setup.packed.flat, setup.config.blocks)
+
+    def compile(self) -> "LabStack":
+        """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`."""
+        with self._step("compile"):
+            self.program  # noqa: B018  compiles it
+        return self
+
+    def resources(self) -> dict[str, Resources]:
+        """Registers, spills and instructions by arch (`sm_90`), for every arch of `archs=`; needs no GPU.
+
+        Raises CompileError for a text that NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
+        """
+        with self._step("inspect"):
+            config = self.setup.config
+            self.found.resources = inspect(self.source, config.archs, config.cache / "cubins")
+        return self.found.resources
+
+    def validate(self) -> Verdict:
+        """Compare every stage with the reference, and with the parent where the variant must be equal to it.
+
+        A kernel that is wrong is a verdict; one that cannot run raises CompileError, Hung, Crashed, OutOfMemory or
+        Refused, which are LabErrors. The verdict is kept: a second call returns the first one.
+        """
+        if self.found.verdict is None:
+            with self.setup.exclusive_gpu(), self._step("validate"), closing(self.session()) as session:
+                self.found.blocks = session.blocks
+                self.found.verdict = self._validate(session)
+                if self.found.verdict.passed:
+                    self.found.counts = _count(session)
+            verdict = self.found.verdict
+            self.found.status, self.found.report = verdict.status, ""
+            self.found.reason = "" if verdict.passed else f"{verdict.mismatch}; seed {verdict.seed}"
+        return self.found.verdict
+
+    def counts(self) -> Counts:
+        """What one step at position 1 does, exactly. Raises LabError on a GPU, which counts nothing."""
+        if self.found.counts is None:
+            with self._step("count"), closing(self.session()) as session:
+                self.found.counts = _count(session)
+        if self.found.counts is None:
+            raise LabError(f"device={self.setup.config.device.name} counts nothing", "use device=host")
+        return self.found.counts
+
+    def predict(self, gpu: str, position: int = 1) -> Prediction:
+        """Time of one step at `position` on the GPU of conf/gpu/<gpu>.yaml, from exact counts: not a measurement.
+
+        Counts that no record has are made on the host device first: about a minute for Qwen3-0.6B.
+        Raises LabError for an unknown GPU, and for a position that the KV cache does not hold.
+        """
+        positions, predictor = self.setup.model.positions, self.setup.predictor
+        if not isinstance(position, int) or not 0 <= position < positions:
+            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
+        return predictor.predict(self.stack.variants, self.stack.knobs, predictor.gpu(gpu), position)
+
+    def measure(self) -> tuple[Measurement, ...]:
+        """Time the stack beside its parent on the GPU, if it passes validation.
+
+        Returns one measurement for each position, and last that of a whole generation. Raises LabError without a GPU,
+        with timing=none, and for a stack that did not pass.
+        """
+        config = self.setup.config
+        if config.device.name != "cuda":
+            raise LabError(f"device={config.device.name} has no GPU time to measure", "use a GPU; predict() needs none")
+        if config.timing is None:
+            raise LabError("timing=none forbids measuring", "open the lab without it")
+        self.validate()
+        if self.found.status != "PASSED":
+            raise LabError(f"{self.name} is {self.found.status}: {self.found.reason}", "only what passes is timed")
+        from experiments.timing.paired import Candidate, time_pair
+
+        with (
+            self.setup.exclusive_gpu(),
+            self._step("measure"),
+            closing(self.session()) as child,
+            closing(self.parent.session()) as base,
+        ):
+            candidates = Candidate(self.stack.variants, child), Candidate(self.stack.parent, base)
+            latencies, generation = time_pair(*candidates, config.timing, config.seed, self.setup.show.detail)
+        self.found.latencies, self.found.generation = tuple(latencies), generation
+        return (*latencies, generation)
+
+    def record(self) -> str:
+        """Append what has been found to the store, as a run does; returns the record's id. Raises LabError."""
+        if not self.found.status:
+            raise LabError(f"{self.name} has not been validated", "call validate() before record()")
+        return self.append(self.found.as_record())
+
+    def append(self, found: dict[str, Any]) -> str:
+        """Write one record, `found` and what it was found with; returns its id."""
+        setup = self.setup
+        return setup.store.append(about(setup, setup.device.describe(), self.stack, found) | found)
+
+    def fail(self, error: LabError) -> None:
+        """Take the status that `error` stands for, and its report."""
+        self.found.status = next((name for kind, name in STATUS.items() if isinstance(error, kind)), "REFUSED")
+        self.found.reason = str(error)
+        self.found.report = getattr(error, "log", "") or getattr(error, "report", "")
+
+    @property
+    def row(self) -> Row:
+        """What tables show of it."""
+        found = self.found.as_record() | {"status": self.found.status or UNDECIDED}
+        stack, config = self.stack, self.setup.config
+        found |= {"variant": self.name, "stack": stack.variants, "parent": stack.parent, "knobs": stack.knobs}
+        return row_of(to_json(found | {"seed": config.seed, "threads": config.threads}))
+
+    def __repr__(self) -> str:
+        known, values = self.setup.catalog.variants, self.stack.knobs
+        knobs = [(knob, values[name]) for name in self.stack.variants for knob in known[name].knobs]
+        given = "".join(f" {knob.name}={knob.value(constants)}" for knob, constants in knobs)
+        return f"LabStack({self.name}{given}: {self.found.status or UNDECIDED})"
+
+    def _repr_html_(self) -> str:
+        return html([self.row])
+
+    @contextmanager
+    def _step(self, verb: str) -> Iterator[None]:
+        """Show and mark a step; what the kernel does wrong becomes the stack's status."""
+        self.setup.show.begin(f"{verb} {self.name}")
+        try:
+            with annotate(title(verb, self.stack.variants)):
+                yield
+        except tuple(STATUS) as error:
+            self.fail(error)
+            raise
+
+    def _validate(self, session: Session) -> Verdict:
+        """The verdict of the first seed that finds a mismatch, else of the last one."""
+        setup, config, weights = self.setup, self.setup.config.validation, self.setup.packed.flat
+        quick = setup.model.matrix_weights > LARGE if config.quick is None else config.quick
+        for number in range(config.seeds):
+            seed = setup.config.seed + number
+            on_step = partial(self._show_step, f"seed {number + 1} of {config.seeds}", steps_in_all(setup.model, quick))
+            starts = scenarios(setup.model, seed, weights, quick)
+            verdict = validate(session, weights, setup.model, starts, seed, reference=setup.expected, on_step=on_step)
+            if verdict.passed and self._must_equal_parent():
+                with closing(self.parent.session()) as parent:
+                    mismatch = compare_bits(session, parent, scenarios(setup.model, seed, weights, quick))
+                verdict = replace(verdict, mismatch=mismatch)
+            if not verdict.passed:
+                break
+        return verdict
+
+    def _show_step(self, seed: str, total: int, done: int, scenario: str) -> None:
+        self.setup.show.detail(f"{seed}, step {done} of {total}: {scenario}")
+
+    def _must_equal_parent(self) -> bool:
+        known = self.setup.catalog.variants
+        added = [known[name] for name in self.stack.variants if name not in self.stack.parent]
+        return bool(added) and all(variant.bit_equal for variant in added)
+
+
+def _count(session: Session) -> Counts | None:
+    """Counts of one step at position 1, the first that reads a cache."""
+    session.reset([0], position=0)
+    session.run()
+    session.run()
+    return session.counts()

@@ -1,0 +1,131 @@
+"""Sweep over stacks: the parent process, which owns the job queue and the store and starts the workers."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from common.config.run_config import RunConfig
+from common.devices.nvml import Gpu
+from common.model.shapes import Model
+from common.record.json_values import to_json
+from common.validate.tolerances import LARGE
+from experiments.run.describe import Findings, about, asked, key_of
+from experiments.run.pool import Pool
+from experiments.run.setup import Setup
+from experiments.run.worker import first_request
+from experiments.show.progress import Progress
+from experiments.show.row import finished, row_of
+
+STEPS = 4  # of each stack in the progress bar
+SLOW = "{} stacks under ThreadSanitizer: each is compiled again, and runs many times slower; all of them take minutes"
+Record = dict[str, Any]
+
+
+@dataclass
+class Sweep:
+    """All stacks of one run. `records`: index of the stack -> its record, with the id that the store gave."""
+
+    setup: Setup
+    pool: Pool
+    records: dict[int, Record]
+
+    @property
+    def config(self) -> RunConfig:
+        return self.setup.config
+
+    @property
+    def show(self) -> Progress:
+        return self.setup.show
+
+    def run(self) -> None:
+        """Compile, validate, measure and record every stack. On an interrupt, running stacks are recorded as such."""
+        stacks = self.config.stacks
+        known = self._known() if self.config.resume else {}
+        self.records |= known
+        if self.config.sanitize and len(stacks) > len(known):
+            self.show.note(SLOW.format(len(stacks) - len(known)))
+        for index in known:
+            self.show.note(f"{stacks[index].name}: already recorded as {known[index]['id']}")
+            self.show.skip(STEPS)
+        left = [index for index in range(len(stacks)) if index not in known]
+        begun = dict.fromkeys(left, 0)
+
+        def notify(job: int | None, kind: str, text: str) -> None:
+            if job is None:  # a worker that starts sends notes only
+                self.show.note(text)
+                return
+            index = left[job]
+            begun[index] += kind == "begin"
+            if kind == "detail":
+                self.show.detail(text, of=stacks[index].name)
+            else:
+                (self.show.begin if kind == "begin" else self.show.note)(text)
+
+        done: set[int] = set()
+        try:
+            for job, device, found in self.pool.run([{"stack": to_json(stacks[index])} for index in left], notify):
+                done.add(left[job])
+                self.show.skip(STEPS - begun[left[job]])
+                self._keep(left[job], device, found)
+        except KeyboardInterrupt:
+            for job in self.pool.running:
+                if left[job] not in done:
+                    reason = "the run was interrupted; resume=true continues from here"
+                    self._keep(left[job], self.pool.describe(), {"status": "INTERRUPTED", "reason": reason})
+            raise
+
+    def _keep(self, index: int, device: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+        """Record one stack. The findings of a worker that crashed or hung are a status, a reason and a report only."""
+        stack = self.config.stacks[index]
+        if "kind" not in found:
+            found = Findings(source_sha=self.setup.source(stack).sha).as_record() | found
+        gpu = Gpu.find(device["bus_id"]) if "bus_id" in device else None
+        record = about(self.setup, device, stack, found, gpu) | found
+        self.records[index] = to_json(record) | {"id": self.setup.store.append(record)}
+        self.show.note(finished(row_of(self.records[index])))
+
+    def _known(self) -> dict[int, Record]:
+        """The newest record of every stack that the store has already; interrupted ones do not count."""
+        setup, device, wanted = self.setup, self.pool.describe(), to_json(asked(self.config))
+        rows = {
+            row["key"]: row
+            for row in setup.store.records()
+            if row.get("kind") == "run" and row["status"] != "INTERRUPTED" and row.get("asked") == wanted
+        }
+        shas = [(setup.source(stack).sha, stack) for stack in self.config.stacks]
+        keys = (key_of(sha, stack, setup.model, setup.packed, device) for sha, stack in shas)
+        return {index: rows[key] for index, key in enumerate(keys) if key in rows}
+
+
+@contextmanager
+def open_sweep(config: RunConfig, show: Progress) -> Iterator[Sweep]:
+    """Open store, weights and workers; the workers end with the block. Raises LabError when one cannot be opened."""
+    setup = Setup(config, show)
+    setup.check()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill`, or a preempting scheduler
+    try:
+        with Pool(first_request(config, setup.packed.sha), places(config, setup.model), config.timeout_s) as pool:
+            yield Sweep(setup, pool, {})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def places(config: RunConfig, model: Model) -> Sequence[Mapping[str, str]]:
+    """Environment variables of each worker: one per GPU, one per core, or a single one if a kernel uses all cores."""
+    if config.device.name == "cuda":
+        return [{"CUDA_VISIBLE_DEVICES": name} for name in _gpus()]
+    cores = os.cpu_count() or 1
+    workers = 1 if model.matrix_weights > LARGE else cores
+    return [{"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(cores // workers)}] * workers
+
+
+def _gpus() -> list[str]:
+    """Names of the GPUs in the form of CUDA_VISIBLE_DEVICES."""
+    from cupy.cuda import runtime
+
+    count = runtime.getDeviceCount()
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return chosen.split(",")[:count] if chosen else [str(ordinal) for ordinal in range(count)]

@@ -1,0 +1,171 @@
+"""Worker process that compiles, validates and measures stacks: `python -m experiments.run.worker`.
+
+Protocol with its parent, experiments/run/pool.py: one JSON object per line. stdin carries requests, stdout events:
+`begin`, `detail`, `note`, and finally `done` with the findings, or `spent` with the findings when this process must not
+be used again. The first request is `first_request`; its answer is `ready` with the device's description, or `error`.
+Everything else that is printed goes to stderr, which the parent keeps for the report of a crash.
+"""
+
+import faulthandler
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TextIO
+
+from common.cache.folder import keep_below
+from common.cache.log import LOG
+from common.config.run_config import RunConfig
+from common.errors import CompileError, Crashed, LabError, OutOfMemory
+from common.record.json_values import from_json, to_json
+from common.stacks.stack import Stack
+from experiments.run.setup import Setup
+from experiments.show.progress import Progress
+
+if TYPE_CHECKING:
+    from experiments.run.steps import LabStack
+
+SPENT = ("HUNG", "CRASHED", "OOM")  # after these a thread, the CUDA context or the heap may be damaged
+# Parts of messages with which libraries report that memory is exhausted: in an exception, or in a dead worker's stderr.
+OUT_OF_MEMORY = ("bad_alloc", "allocate memory", "out of memory", "OutOfMemory", "MemoryError")
+
+
+def first_request(config: RunConfig, weights: str) -> dict[str, Any]:
+    """A worker's first request: the configuration, and the sha256 of the packed weights that the records will name."""
+    return {"config": to_json(replace(config, options=None)), "weights": weights}
+
+
+class _Events(Progress):
+    """Progress as events on the parent's pipe."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def begin(self, what: str) -> None:
+        self.send({"begin": what})
+
+    def detail(self, text: str, of: str = "") -> None:
+        self.send({"detail": text})
+
+    def note(self, text: str) -> None:
+        self.send({"note": text})
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        print(json.dumps(event, allow_nan=False), file=self._stream, flush=True)
+
+
+class _Notes(logging.Handler):
+    """Warnings of the cache as `note` events."""
+
+    def __init__(self, events: _Events) -> None:
+        super().__init__()
+        self._events = events
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._events.note(record.getMessage())
+
+
+def main() -> None:
+    """Serve requests until stdin ends."""
+    events = _Events(os.fdopen(os.dup(1), "w"))
+    LOG.addHandler(_Notes(events))
+    os.dup2(2, 1)  # output of a library or a kernel goes to stderr, so that it is not parsed as an event
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)  # the parent sends it for the stack traces of a hung process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    requests = _requests()
+    try:
+        first = requests.get()
+        setup = _open(from_json(RunConfig, first["config"]), first["weights"], events)
+        events.send({"ready": to_json(setup.device.describe())})
+    except LabError as error:
+        return events.send({"error": [error.cause, error.remedy]})
+    while True:
+        request = requests.get()
+        with setup.exclusive_gpu():
+            found = _run(setup, from_json(Stack, request["stack"]), request["seconds"])
+        events.send({"spent" if found["status"] in SPENT else "done": to_json(found)})
+
+
+def _requests() -> "SimpleQueue[Any]":
+    """Requests of the parent, read by a thread. When the parent ends, this process and its compilers end at once."""
+    requests: SimpleQueue[Any] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            requests.put(json.loads(line))
+        os.killpg(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=read, daemon=True).start()
+    return requests
+
+
+def _open(config: RunConfig, sha: str, events: _Events) -> Setup:
+    """The setup of the stacks. Raises LabError when the weights are not those of the parent."""
+    keep_below(config.cache, 1e9 * config.cache_limit_gb)
+    setup = Setup(config, events)
+    packed = setup.packed
+    if packed.sha != sha:
+        raise LabError(
+            f"{packed.source} has changed since the run began: sha256 {packed.sha[:16]}, and it was {sha[:16]}",
+            "keep the weights as they are during a run, and start it again",
+        )
+    return setup
+
+
+def _run(setup: Setup, stack: Stack, seconds: float) -> dict[str, Any]:
+    """Compile, inspect, validate and measure one stack; every exception becomes its status.
+
+    seconds: until the parent kills this process. A launch on the host device times out before that, with a report.
+    """
+    from experiments.run.steps import LabStack
+
+    deadline, job = time.monotonic() + seconds, LabStack(setup, stack)
+    try:
+        for step in _steps(job):
+            if setup.config.host:
+                left = deadline - time.monotonic()
+                setup.device.timeout = max(0.1, min(setup.config.host.timeout_s, left))  # type: ignore[attr-defined]
+            step()
+    except LabError as error:
+        job.fail(error)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        if any(part in text for part in OUT_OF_MEMORY):
+            job.fail(OutOfMemory(text, "free memory, or take a smaller model or fewer positions"))
+        else:
+            job.fail(Crashed(text, "see the traceback in its record"))
+            job.found.report = traceback.format_exc()
+    return job.found.as_record()
+
+
+def _steps(job: "LabStack") -> "Iterator[Callable[[], object]]":
+    """The steps, each after the previous one is done. Only a stack that passed is measured, and only on a GPU."""
+    config = job.setup.config
+    yield job.compile
+    yield lambda: _inspect(job)
+    yield job.validate
+    if config.timing and config.device.name == "cuda" and job.found.status == "PASSED":
+        yield job.measure
+
+
+def _inspect(job: "LabStack") -> None:
+    try:
+        job.resources()
+    except CompileError:
+        raise
+    except LabError as error:  # a missing NVRTC or nvdisasm does not stop validation
+        job.setup.show.note(f"no registers or spills: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Closing lines of a command: where its records are, and the next commands."""
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from common import ROOT
+
+DEFAULT = Path("experiments") / "runs" / "records.jsonl"  # below the root: `results` of conf/config.yaml
+FEW = 3  # ids that are listed; of more, the first and the last
+
+
+def closing(ids: Sequence[str], results: Path) -> str:
+    """Where the records `ids` are, and the next commands: lines to print after the tables."""
+    return "\n".join(_lines(ids, results))
+
+
+def _lines(ids: Sequence[str], results: Path) -> Iterator[str]:
+    listed = ", ".join(ids) if len(ids) <= FEW else f"{len(ids)} records, {ids[0]} to {ids[-1]}"
+    yield f"Kept in {near(results)}: {listed}"
+    yield f"  look at one    {show_command(ids[-1], results)}"
+    if len(ids) > 1:
+        yield f"  compare two    {show_command(f'compare={ids[0]},{ids[-1]}', results)}"
+    yield f"  make a report  python -m experiments.report records=[{near(results)}]"
+
+
+def show_command(what: str, results: Path) -> str:
+    """The command that shows `what`, such as an id or `last`, from the store `results`."""
+    words = [what] if results.absolute() == ROOT / DEFAULT else [what, f"results={near(results)}"]
+    return f"python -m experiments.show {shlex.join(words)}"
+
+
+def near(path: Path) -> str:
+    """`path` as it is given from the working folder."""
+    path = Path(os.path.abspath(path))
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

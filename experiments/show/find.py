@@ -1,0 +1,53 @@
+"""Records by their id, in the store of a run and in the committed evidence."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from common import ROOT
+from common.errors import LabError
+from common.record.provenance import EVIDENCE
+from common.record.store import Store
+
+Record = Mapping[str, Any]
+LAST = "last"
+LISTED = 5  # ids that an error names
+
+
+@contextmanager
+def undamaged(row: Record) -> Iterator[None]:
+    """Raise LabError, with the id, for a record whose fields are missing or of the wrong type."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        cause = f"the record {row['id']} is damaged: {type(error).__name__} {error}"
+        raise LabError(cause, f"python -m experiments.show {row['id']} json=true prints it as it is") from error
+
+
+def newest(results: Path) -> list[Record]:
+    """All records of the store `results`, the newest first. Raises LabError when there is none."""
+    if rows := Store(results).records():
+        return rows[::-1]
+    raise LabError(f"{results} has no records", "run something, or give another file: results=FILE")
+
+
+def find(name: str, results: Path) -> Record:
+    """The record with the id `name`, or the only one whose id begins so; `last` is the newest one of `results`.
+
+    The committed evidence is searched after `results`. Raises LabError when there is none, or more than one.
+    """
+    if name == LAST:
+        return newest(results)[0]
+    for path in (results, *sorted((ROOT / EVIDENCE).glob("*.jsonl"))):
+        found = {row["id"]: row for row in Store(path).records() if row["id"].startswith(name)}
+        if name in found:
+            return found[name]
+        if len(found) > 1:
+            some = ", ".join(list(found)[-LISTED:])
+            raise LabError(f"{len(found)} records of {path} begin with {name}", f"give more of the id: {some}")
+        if found:
+            return next(iter(found.values()))
+    raise LabError(
+        f"{results} has no record with the id {name}", "python -m experiments.show lists them; or give results=FILE"
+    )

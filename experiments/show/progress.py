@@ -1,0 +1,83 @@
+"""What happens now, on stderr: one moving line on a terminal, plain lines anywhere else."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+
+class Progress:
+    """Plain lines: each step that begins, each note. Details inside a step are left out."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def begin(self, what: str) -> None:
+        """A step begins, such as `compile vec128`; the one before it has ended."""
+        self.note(what)
+
+    def detail(self, text: str, of: str = "") -> None:
+        """Where the step is, such as `schedule 3 of 20`; `of` a stack, where several run. Overwritten by the next."""
+
+    def skip(self, steps: int) -> None:
+        """So many steps will not begin."""
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        print(text, file=self._stream, flush=True)
+
+
+class Quiet(Progress):
+    """Shows nothing: for Python and its notebooks, where results show themselves."""
+
+    def __init__(self) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+
+class _Terminal(Progress):
+    """A bar of steps done, the current one with its details, and the time it took so far."""
+
+    def __init__(self, stream: TextIO, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        self.bar = Bar(
+            SpinnerColumn(),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=Console(file=stream),
+            transient=True,
+        )
+        self._task = self.bar.add_task("", total=total)
+        self._step: str | None = None
+
+    def begin(self, what: str) -> None:
+        self.bar.update(self._task, description=what, advance=0 if self._step is None else 1)
+        self._step = what
+
+    def detail(self, text: str, of: str = "") -> None:
+        self.bar.update(self._task, description=f"{of or self._step}: {text}")
+
+    def skip(self, steps: int) -> None:
+        self.bar.update(self._task, advance=steps)
+
+    def note(self, text: str) -> None:
+        self.bar.console.print(text, markup=False, highlight=False)
+
+
+@contextmanager
+def progress(total: int, stream: TextIO | None = None) -> Iterator[Progress]:
+    """Progress over `total` steps on `stream` (stderr by default)."""
+    stream = stream or sys.stderr
+    if not stream.isatty():
+        yield Progress(stream)
+        return
+    terminal = _Terminal(stream, total)
+    with terminal.bar:
+        yield terminal

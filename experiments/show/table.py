@@ -1,0 +1,240 @@
+"""Tables of a run that fit the terminal, and the same rows as JSON lines."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from textwrap import fill
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from common.display.shown import html_table
+from common.stacks.stack import title
+from experiments.show.closing import show_command
+from experiments.show.row import IMPLAUSIBLE, NOT_MODELLED, ArchResources, Forecast, Row, Timed, error, labels
+
+GREEN = ("PASSED", "FASTER")
+YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
+PLAIN_WIDTH = 100  # columns where the output is no terminal
+KEY_WIDTH = 24  # columns from which the name of a row is broken into lines
+COUNTS_ONLY = "Counts and facts, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
+PREDICTED = (
+    "Predicted: a token of {} at position {} on {}, from exact counts of it: an estimate, neither a bound nor a "
+    f"measurement; experiment=predict prints its error. {NOT_MODELLED}: the model sees no difference."
+)
+
+
+class _Column(NamedTuple):
+    head: str
+    cell: Callable[[Row], str | Text]
+    justify: str = "right"
+
+
+def show_json(rows: Iterable[Row]) -> None:
+    """One JSON object a row on stdout. Its fields are those of `Row`; nothing is left out, null stands for unknown.
+
+    Nested: `resources` {arch: {registers, spill_bytes}}; `latencies` and `generation` as `Timed`, a list and one of
+    them; `forecast` as `Forecast`, with the GPU, model and position that it is for; `knobs` {variant: {knob: value}};
+    `load_bytes` {bits of a load: bytes a token}. `record` is the id for `python -m experiments.show`, which prints the
+    whole record: counts by stage, every sample, clocks, provenance.
+    """
+    for row in rows:
+        print(json.dumps(dataclasses.asdict(row)))
+
+
+def show_tables(rows: Sequence[Row], heading: str, device: str, console: Console | None = None) -> None:
+    """Print `rows` under `heading`; columns that do not fit side by side go to further tables, none is cut off.
+
+    What did not pass, or has a time that cannot be, is in no table: it is named below them, with the reason, and with
+    the command that shows its record.
+    """
+    console = console or _console()
+    console.print(Text(heading, style="bold"), soft_wrap=True)
+    rows = _labelled(rows)
+    sound = [row for row in rows if row.sound]
+    for table in _fit(sound, console) if sound else ():
+        console.print(table)
+        console.print()
+    for line in (line for row in rows for line in _remarks(row)):
+        console.print(Text(line), soft_wrap=True)
+    if device == "host":
+        console.print(Text(COUNTS_ONLY, style="italic"))
+        known = (row.forecast for row in sound if row.forecast and row.forecast.microseconds)
+        for model, position, gpu in sorted({(one.model, one.position, one.gpu) for one in known}):
+            console.print(Text(PREDICTED.format(model, position, gpu), style="italic"), soft_wrap=True)
+
+
+def html(rows: Sequence[Row]) -> str:
+    """The same for a notebook: one table of all columns, and below it what is said of rows that are in no table."""
+    rows = _labelled(rows)
+    sound = [row for row in rows if row.sound]
+    columns = [_Column("variant", lambda row: row.label), *(each for group in _groups(sound) for each in group)]
+    heads = [column.head.replace("\n", " ") for column in columns]
+    table = html_table(heads, [[str(column.cell(row)) for column in columns] for row in sound]) if sound else ""
+    return table + "".join(f"<p>{escape(line)}</p>" for row in rows for line in _remarks(row))
+
+
+def _labelled(rows: Sequence[Row]) -> list[Row]:
+    return [replace(row, label=name) for row, name in zip(rows, labels(rows), strict=True)]
+
+
+def _remarks(row: Row) -> Iterator[str]:
+    """What is said of a row beside the tables, a line each."""
+    if row.verdict != "PASSED":
+        command = f"; {show_command(row.record, Path(row.results))}" if row.record and row.results else ""
+        yield f"{row.label}: {row.verdict} {row.reason}{command}"
+    if row.forecast and row.forecast.microseconds is None:
+        yield f"{row.label}: not predicted, {row.forecast.note}"
+    for timed in row.times:
+        if timed.verdict == IMPLAUSIBLE:
+            share = f"{timed.gb_per_s:.0f} GB/s, {timed.percent_of_ceiling or 0:.0f} % of the read ceiling"
+            yield f"{row.label}: {IMPLAUSIBLE} {share}, from position {timed.position}"
+        for mark in timed.marks:
+            yield f"{row.label}: from position {timed.position}, {mark}"
+
+
+def _console() -> Console:
+    plain = Console()
+    if plain.is_terminal or "COLUMNS" in os.environ:
+        return plain
+    return Console(width=PLAIN_WIDTH)
+
+
+def _fit(rows: Sequence[Row], console: Console) -> list[Table]:
+    """As few tables as the width allows. Groups of columns stay together; every table begins with the variant."""
+    key = _Column(
+        "variant", lambda row: fill(row.label, KEY_WIDTH, break_long_words=False, break_on_hyphens=False), "left"
+    )
+
+    def width(columns: Sequence[_Column]) -> Measurement:
+        return Measurement.get(console, console.options.update(max_width=10_000), _table(rows, [key, *columns]))
+
+    def fits(columns: Sequence[_Column]) -> bool:
+        wrapped = any(column.head == "stack" for column in columns)
+        return (width(columns).minimum if wrapped else width(columns).maximum) <= console.width
+
+    whole = [[group] if fits(group) else [[column] for column in group] for group in _groups(rows)]
+    packed: list[list[_Column]] = []
+    for group in (part for parts in whole for part in parts):
+        if packed and width([*packed[-1], *group]).maximum <= console.width:
+            packed[-1] += group
+        else:
+            packed.append(list(group))
+    return [_table(rows, [key, *columns]) for columns in packed]
+
+
+def _table(rows: Sequence[Row], columns: Sequence[_Column]) -> Table:
+    table = Table(header_style="bold", show_edge=False, pad_edge=False)
+    for column in columns:
+        # Only the stack may be broken into lines: it is the one cell that can be longer than a terminal is wide.
+        table.add_column(column.head, justify=column.justify, no_wrap=column.head != "stack")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(column.cell(row) for column in columns))
+    return table
+
+
+def _groups(rows: Sequence[Row]) -> list[list[_Column]]:
+    """Columns by subject; what no row has is left out."""
+    proof = [
+        _Column("stack", lambda row: title(row.stack), "left"),
+        _Column("verdict", lambda row: _verdict(row.verdict), "left"),
+        _Column("max error\n/ allowed", lambda row: error(row) or "-"),
+        _Column("at stage", lambda row: row.worst_stage or "-", "left"),
+    ]
+    widths = sorted({width for row in rows for width in row.load_bytes})
+    counts = [_Column("grid barriers\na token", lambda row: _or_dash(row.grid_barriers, str))] if widths else []
+    counts += [
+        _Column(f"{width}-bit\nloads", lambda row, w=width: _bytes(row.load_bytes.get(w, 0)) if row.load_bytes else "-")
+        for width in widths
+    ]
+    if any(row.async_copy_bytes for row in rows):
+        counts += [_Column("cp.async\nbytes", lambda row: _or_dash(row.async_copy_bytes, _bytes))]
+    if any(row.prefetched_bytes for row in rows):
+        counts += [_Column("prefetched\nbytes", lambda row: _or_dash(row.prefetched_bytes, _bytes))]
+    counts += [_Column("activation\nloads", lambda row: _or_dash(row.activation_bytes, _bytes))] if widths else []
+    archs = sorted({arch for row in rows for arch in row.resources}, key=lambda arch: int(arch.removeprefix("sm_")))
+    resources = [_Column(f"{arch}\nregs/spill", lambda row, a=arch: _registers(row.resources.get(a))) for arch in archs]
+    positions = sorted({timed.position for row in rows for timed in row.latencies})
+    times = [_timing(position)[:: 1 if position == positions[0] else 3] for position in positions]
+    speed = _Column("tokens/s", lambda row: _or_dash(row.generation, lambda timed: f"{1e6 / timed.microseconds:.0f}"))
+    predicted = _predicted(rows) if any(row.forecast and row.forecast.microseconds for row in rows) else []
+    return [group for group in (proof, counts, resources, *times, [speed] if positions else [], predicted) if group]
+
+
+def _predicted(rows: Sequence[Row]) -> list[_Column]:
+    """The forecast's columns; all forecasts of a run are for one GPU."""
+    gpu = next(row.forecast.gpu for row in rows if row.forecast)
+    return [
+        _Column("parent", lambda row: title(row.forecast.parent) if row.forecast else "-", "left"),
+        _Column(f"predicted us\n{gpu}", lambda row: _or_dash(row.forecast and row.forecast.microseconds, _whole)),
+        _Column("against\nparent", lambda row: _effect(row.forecast)),
+    ]
+
+
+def _timing(position: int) -> list[_Column]:
+    """The columns of one position: the latency first, the verdict last, the bandwidth between them."""
+
+    def cell(show: Callable[[Timed], str | Text]) -> Callable[[Row], str | Text]:
+        return lambda row: next((show(timed) for timed in row.latencies if timed.position == position), "-")
+
+    return [
+        _Column(f"us a token\nat {position}", cell(_latency)),
+        _Column("GB/s", cell(lambda timed: f"{timed.gb_per_s:.0f}")),
+        _Column(
+            "% of read\nceiling", cell(lambda timed: _or_dash(timed.percent_of_ceiling, lambda share: f"{share:.1f}"))
+        ),
+        _Column("against\nparent", cell(lambda timed: _verdict(timed.verdict)), "left"),
+    ]
+
+
+def _latency(timed: Timed) -> str:
+    half = (timed.interval[1] - timed.interval[0]) / 2
+    return f"{timed.microseconds:.1f} ±{100 * half / timed.microseconds:.2f} %"
+
+
+def _of_ceiling(timed: Timed) -> str:
+    return _or_dash(timed.percent_of_ceiling, lambda share: f"{share:.1f}")
+
+
+def _verdict(word: str) -> Text:
+    return Text(word, style="green" if word in GREEN else "yellow" if word in YELLOW else "red")
+
+
+def _registers(found: ArchResources | None) -> Text:
+    if found is None:
+        return Text("-")
+    return Text(f"{found.registers}/{found.spill_bytes}", style="red" if found.spill_bytes else "")
+
+
+def _lines(name: str) -> str:
+    """A row's name, broken between its words."""
+    return fill(name, KEY_WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _or_dash(value: Any, show: Callable[[Any], str]) -> str:
+    return "-" if value is None else show(value)
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _effect(forecast: Forecast | None) -> str:
+    if forecast is None or forecast.effect is None:
+        return forecast.note if forecast and forecast.microseconds and forecast.note else "-"
+    return f"{100 * forecast.effect:+.1f} %"
+
+
+def _bytes(count: int) -> str:
+    """`1.19 GB`, with decimal prefixes as bandwidths have."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} B" if count else "0"

@@ -1,0 +1,1 @@
+"""Soak test: hundreds of kills, validations of correct kernels and hostile inputs."""

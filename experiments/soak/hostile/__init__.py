@@ -1,0 +1,1 @@
+"""Hostile inputs: generated command lines, checkpoints, store lines, cache states and environments."""

@@ -1,0 +1,1 @@
+"""Measurement on a GPU: interleaved rounds, confidence intervals, verdicts, the read ceiling."""

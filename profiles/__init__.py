@@ -1,0 +1,1 @@
+"""Profiles of one kernel: nsys, ncu and the built-in timeline."""

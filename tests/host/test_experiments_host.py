@@ -1,0 +1,188 @@
+"""Every experiment in a quick form on the host device, and derived counts against those of the device."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common.compile.source import build
+from common.devices.host import HostDevice
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.model.weights import load
+from common.record.store import Store
+from common.stacks.catalog import variants
+from experiments.__main__ import main
+from experiments.prediction.counting import POSITION, KnownCounts
+from experiments.prediction.model import grid_barriers
+from experiments.suite import names
+
+pytestmark = pytest.mark.host
+QUICK = {
+    "ablation": ["options.variants=[vec128]", "options.best=vec128"],
+    "counts": ["options.variants=[vec128]"],
+    "energy": ["variant=vec128"],
+    "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
+    "positions": ["variant=vec128"],
+    "predict": ["options.gpus=[t4]", "options.stacks=[vec128]"],
+    "quality": ["options.variants=[vec128]", "options.tokens=5"],
+    "ratios": ["options.ratios=['0:8']", "options.positions=[1]"],
+    "rivals": ["variant=vec128", "options.tokens=4"],
+    "roofline": [],
+    "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
+    "sync_cost": ["options.host_blocks=3"],
+}
+
+
+@pytest.fixture
+def run(host_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str, Any]]:
+    """run(experiment, *overrides): run it on `tiny`, check that it prints its result, and return its record."""
+
+    def run(experiment: str, *overrides: str) -> dict[str, Any]:
+        results = tmp_path / "records.jsonl"
+        common = ["device=host", "model=tiny", f"cache={host_cache}", f"results={results}", f"seed={seed}"]
+        if experiment in ("ratios", "factorial"):
+            common.append("model.positions=256")
+        assert main([f"experiment={experiment}", *common, *overrides]) == 0, capsys.readouterr().err
+        record = [row for row in Store(results).records() if row["kind"] == experiment][-1]
+        assert record["table"]
+        assert record["basis"] in ("counted", "predicted")
+        if "json=true" not in overrides:
+            shown = capsys.readouterr().out
+            assert record["question"] in shown
+            assert (record["needs_gpu"] or "") in shown
+        return record
+
+    return run
+
+
+ALONE = ("ablation", "quality", "rivals", "sass", "sync_cost")  # which have separate tests
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in ALONE])
+def test_experiment_runs_and_states_what_needs_a_gpu(name: str, run):
+    assert run(name, *QUICK[name])["needs_gpu"] or name == "counts"
+
+
+def test_json_prints_the_rows(run, capsys):
+    record = run("energy", *QUICK["energy"], "json=true")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == record["table"]
+
+
+def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
+    for row in run("sync_cost", *QUICK["sync_cost"])["table"]:
+        assert row["barriers counted"] == (0 if row["operation"] == "launch" else 225), row
+
+
+def test_ablation_of_a_variant_that_adds_one_line(run):
+    """All of tiny fits one round of loads either way: 128-bit loads change nothing that is modelled."""
+    table = {row["variant"]: row for row in run("ablation", *QUICK["ablation"])["table"]}
+    assert set(table) == {"vec128", "vec128 - vec128"}
+    assert table["vec128"]["grid barriers"] == 8 * 2 + 3
+    assert table["vec128"]["published"] == "+3.5 % on RTX 3090"
+    assert (table["vec128"]["predicted effect %"], table["vec128"]["model"]) == (None, "not modelled")
+
+
+def test_sass_of_vec128_has_wide_loads_and_no_narrow_ones(run, tmp_path: Path):
+    """Each text that was compiled, here the variant and its parent, leaves its resources for the report."""
+    (row,) = run("sass", *QUICK["sass"])["table"]
+    builds = {each["variant"]: each for each in Store(tmp_path / "records.jsonl").records() if each["kind"] == "build"}
+    assert set(builds) == {"vec128", "baseline"}
+    assert builds["vec128"]["resources"]["sm_90"]["registers"] == row["registers"]
+    assert builds["vec128"]["provenance"]["nvrtc"]
+    assert row["LDG.64"] == 0
+    assert row["LDG.128"] > 0
+    assert row["parent"] == "baseline"
+
+
+def test_roofline_on_a_cpu_has_no_ceiling(run):
+    record = run("roofline")
+    assert {row["kind"] for row in record["table"]} == {"stage", "step"}
+    assert "ceiling" not in " ".join(record["notes"])
+
+
+def test_quality_of_a_correct_kernel_is_better_than_bf16(run):
+    bf16, ours = run("quality", *QUICK["quality"])["table"]
+    assert ours["mean KL"] < bf16["mean KL"]
+    assert ours["mean KL"] < 1e-3
+
+
+def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
+    """The lab's kernel rounds its cache as the reference does; the two float32 engines round nothing; the ids agree."""
+    table = {row["system"]: row for row in run("rivals", *QUICK["rivals"])["table"]}
+    assert table["this lab: vec128"]["same ids"] == "4 of 4", f"seed {seed}"
+    assert "needs a GPU" in table["vLLM"]["state"]
+    assert "needs a GPU" in table["torch step in a CUDA graph"]["state"], "no graph was made"
+    assert table["torch step"]["same ids"] == "4 of 4", f"seed {seed}"
+    assert not {"tok/s", "first token ms"} & table["transformers eager"].keys()
+
+
+def test_torch_step_equals_transformers(host_cache: Path, tiny: Model, seed):
+    from experiments.engines.torch_step import TorchStep
+    from experiments.engines.transformers_model import qwen3
+
+    model, layout, packed = load("synthetic", tiny, None, host_cache, seed)
+    step = TorchStep(model, layout, packed.flat.float(), 16)
+    prompt = torch.randint(model.vocab, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
+    with torch.no_grad():
+        for end in range(1, len(prompt) + 1):
+            want = int(
+                qwen3(model, layout, packed.flat, torch.float32)(torch.tensor([prompt[:end]])).logits[0, -1].argmax()
+            )
+            step.feed(prompt[:end])
+            assert int(step.token) == want, f"seed {seed}"
+
+
+def test_an_unknown_engine_is_refused(host_cache: Path, tmp_path: Path, capsys):
+    argv = ["experiment=rivals", "device=host", "model=tiny", "variant=vec128", "options.rivals=[other]"]
+    assert main([*argv, f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]) == 2
+    assert "options.rivals names other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["baseline", "vec128", "split_kv"])
+def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, host_cache: Path, tmp_path: Path):
+    """Exact counts at 40 against what is derived from those at 1: bytes of the cache, and grid barriers."""
+    knobs = {"vec128": {"l1": "default"}, "split_kv": {"chunk": 16}, "baseline": {}}[name]
+    source, position = build([variants()[name]], tiny, knobs={name: knobs}), 40
+    layout = Layout(tiny)
+    known_counts = KnownCounts(Store(tmp_path / "r.jsonl"), host_cache / "kernels", lambda *_: None)
+    first = known_counts.count(source, 6)
+    device = HostDevice(host_cache / "kernels")
+    weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
+    with closing(device.session(device.compile(source), layout, weights, 6)) as session:
+        session.reset([0] * (position + 1), position, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+        session.run()
+        later = session.counts()
+    assert later.loaded("kv") == first.loaded("kv") * (position + 1) // (POSITION + 1)
+    assert later.total("grid_barriers") == grid_barriers(source, first, position)
+    assert later.loaded("weights") == first.loaded("weights")
+
+
+def test_counts_are_stored_and_used_again(tiny: Model, host_cache: Path, tmp_path: Path):
+    counted: list[tuple[str, int]] = []
+    store = Store(tmp_path / "r.jsonl")
+    source = build([], tiny)
+    for _ in range(2):
+        known_counts = KnownCounts(store, host_cache / "kernels", lambda *what: counted.append(what))
+        assert known_counts.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
+    assert counted == [("baseline", 5)]
+    assert len(store.records()) == 1
+
+
+@pytest.mark.parametrize(
+    ("experiment", "override", "message"),
+    [
+        ("sass", "archs=[]", "archs=[] leaves nothing to read; name one"),
+        ("energy", "options.seconds=-1", "options.seconds=-1 is not a positive number"),
+        ("sync_cost", "options.host_blocks=0", "is not a whole number in 1..1024"),
+    ],
+)
+def test_a_wrong_option_is_refused_and_nothing_recorded(experiment, override, message, tmp_path, capsys):
+    results = tmp_path / "records.jsonl"
+    assert main([f"experiment={experiment}", "device=host", "model=tiny", f"results={results}", override]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert Store(results).records() == []

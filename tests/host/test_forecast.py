@@ -1,0 +1,82 @@
+"""Predictions in a run without a GPU: shown for counted stacks, and nothing is counted for them."""
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from common.model.shapes import Model
+from experiments.experiment import Experiment
+from experiments.prediction import forecast
+from experiments.prediction.counting import KnownCounts, Uncounted
+from experiments.prediction.forecast import counting, forecasts
+from experiments.show.progress import Progress
+
+SMALL = Model("small", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
+
+
+@pytest.fixture
+def config(configured, tmp_path):
+    return configured("model=tiny", "variant=redundant_rmsnorm", f"results={tmp_path}/r.jsonl", f"cache={tmp_path}")
+
+
+@pytest.mark.host
+def test_a_counted_stack_is_predicted_against_its_parent(config, monkeypatch):
+    """Counts of a small model replace those of Qwen3-0.6B, which take a minute."""
+    monkeypatch.setattr(forecast, "model_named", lambda name: SMALL)
+    show = Progress(io.StringIO())
+    (stack,) = config.stacks
+    unknown = forecasts(config)["redundant_rmsnorm"]  # not counted yet
+    assert (unknown.microseconds, unknown.effect) == (None, None)
+    assert "no counts of qwen3_0_6b yet: python -m experiments experiment=counts" in unknown.note
+    assert not config.results.exists()
+    predictor = Experiment(replace(config, model=SMALL), show).predictor
+    own, parent = (
+        predictor.predict(variants, stack.knobs, predictor.gpu("rtx3090"), 1).seconds
+        for variants in (stack.variants, stack.parent)
+    )
+    found = forecasts(config)["redundant_rmsnorm"]
+    assert found.parent == ()
+    assert found.microseconds == pytest.approx(1e6 * own)
+    assert found.effect == pytest.approx(own / parent - 1)
+    assert own < parent  # two grid barriers per layer less
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["variant=warp_split", "ratio=1:7"], "variant=warp_split ratio=1:7"),
+        (["variant=warp_split", "ratio=1:3", "threads=128"], "variant=warp_split ratio=1:3 threads=128"),
+        (["variant=l2_prefetch", "matrices=[o,gate]"], "variant=l2_prefetch matrices=[o,gate]"),
+        (["stack=[vec128,fused_head]"], "stack=[vec128,fused_head]"),
+    ],
+)
+def test_the_printed_count_command_selects_the_same_stack(overrides, words, configured):
+    """The command, parsed again, gives the stack that it was made for."""
+    config = configured("model=tiny", *overrides)
+    command = counting(config.stacks[0], config.threads)
+    assert command == f"python -m experiments experiment=counts {words}"
+    again = configured("model=tiny", *command.split()[3:])
+    assert (again.stacks, again.threads) == (config.stacks, config.threads)
+
+
+@pytest.mark.host
+def test_an_effect_that_is_not_modelled_is_missing_and_not_zero(configured, monkeypatch, tmp_path):
+    """atomic_barrier has as many barriers as its parent, and all cost the same in the model: 0 would be a claim."""
+    monkeypatch.setattr(forecast, "model_named", lambda name: SMALL)
+    config = configured("variant=atomic_barrier", f"results={tmp_path}/r.jsonl", f"cache={tmp_path}")
+    predictor = Experiment(replace(config, model=SMALL), Progress(io.StringIO())).predictor
+    for variants in (("atomic_barrier",), ()):
+        predictor.predict(variants, config.stacks[0].knobs, predictor.gpu("rtx3090"), 1)
+    found = forecasts(config)["atomic_barrier"]
+    assert found.microseconds > 0
+    assert (found.effect, found.note) == (None, "not modelled")
+
+
+def test_counts_that_may_not_be_made_are_reported(config, tmp_path):
+    from common.compile.source import build
+    from common.record.store import Store
+
+    known_counts = KnownCounts(Store(config.results), tmp_path, None)
+    with pytest.raises(Uncounted, match="make them with experiment=counts"):
+        known_counts.count(build([], SMALL), 7)

@@ -1,0 +1,99 @@
+"""A stage renamed and a stage added: only its definition, its computation and its reference are edited.
+
+One cache serves the lab before and after: no object that was compiled for other stages may be used.
+"""
+
+import re
+
+import pytest
+from scratch import Scratch
+
+from common import ROOT
+from common.record.store import Store
+
+pytestmark = pytest.mark.host
+DEFINITION, REFERENCE = "common/model/stages.py", "common/validate/reference.py"
+STEP = "common/kernel/decode.cuh"
+TINY = ("model=tiny", "validate.quick=true")
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    return Scratch(tmp_path)
+
+
+def validated(scratch, host_cache, *argv):
+    """The records of a run of the scratch lab."""
+    done = scratch.run(host_cache, *TINY, *argv)
+    assert done.returncode in (0, 1), done.stderr
+    return [row for row in Store(scratch.path / "records.jsonl").records() if row["kind"] == "run"]
+
+
+def test_a_renamed_stage(scratch, host_cache, seed):
+    """Every file that names the stage is part of its definition, its computation or its reference."""
+    old = re.compile(r"\bgate_up\b")
+    # Faults of the validator's own test quote lines of the kernel, as tests do.
+    files = [path for path in scratch.path.rglob("*.*") if path.is_file() and "faults" not in path.parts]
+    for path in files:
+        if path.suffix in (".py", ".cuh", ".cu", ".hpp", ".cpp", ".yaml") and old.search(text := path.read_text()):
+            path.write_text(old.sub("mlp_gate", text))
+    computation = {STEP, "variants/productive_spin.cu"}
+    assert scratch.touched() == {DEFINITION, REFERENCE, *computation}
+    rows = validated(scratch, host_cache, "stack=[smem_cache,atomic_barrier,productive_spin]", f"seed={seed}")
+    assert [row["status"] for row in rows] == ["PASSED"]
+    assert "mlp_gate" in rows[0]["counts"]
+    assert "gate_up" not in rows[0]["counts"]
+
+
+def add_stage(scratch, factor: str) -> None:
+    """`mlp_scale`, between gate_up and down: its input times `factor`."""
+    scratch.edit(
+        DEFINITION, '    "down": Stage(', '    "mlp_scale": Stage(lambda m: (m.intermediate,)),\n    "down": Stage('
+    )
+    scratch.edit(
+        STEP,
+        "  static DEVICE void down(",
+        f"""  static DEVICE void mlp_scale(const Context &c, int layer) {{
+    for (int i = port::block() * block_threads + port::thread(); i < model::intermediate;
+         i += port::blocks() * block_threads)
+      port::store_activation(tap<Stage::mlp_scale>(c, layer) + i,
+                             {factor} * port::load_activation(tap<Stage::gate_up>(c, layer) + i));
+  }}
+
+  static DEVICE void down(""",
+    )
+    scratch.edit(STEP, "activations<Stage::gate_up>(c, layer)", "activations<Stage::mlp_scale>(c, layer)")
+
+
+@pytest.mark.parametrize(("factor", "status"), [("1.0f", "PASSED"), ("1.001f", "MISMATCH")])
+def test_an_added_stage(scratch, host_cache, seed, factor, status):
+    add_stage(scratch, factor)
+    reference = '            x = tap["down", layer]'
+    scratch.edit(REFERENCE, reference, f'            gate_up = tap["mlp_scale", layer] = gate_up\n{reference}')
+    assert scratch.touched() == {DEFINITION, STEP, REFERENCE}
+    (row,) = validated(scratch, host_cache, "variant=baseline", f"seed={seed}")
+    assert row["status"] == status, row
+    if status == "PASSED":
+        assert row["counts"]["mlp_scale"]["grid_barriers"] == 2  # one in each layer of `tiny`
+    else:
+        assert row["verdict"]["mismatch"]["stage"] == "mlp_scale"
+
+
+def test_an_added_stage_without_a_reference_is_refused(scratch, host_cache):
+    add_stage(scratch, "1.0f")
+    done = scratch.run(host_cache, *TINY, "variant=baseline")
+    assert "stage mlp_scale leaves a tap and has no reference" in done.stdout + done.stderr
+
+
+def test_a_stage_without_a_tap_cannot_be_read(scratch, host_cache):
+    scratch.edit(
+        STEP, "tap<Stage::o_proj>(c, layer), tap<Stage::down>", "tap<Stage::argmax>(c, layer), tap<Stage::down>"
+    )
+    (row,) = validated(scratch, host_cache, "variant=baseline")
+    assert row["status"] == "COMPILE_ERROR"
+    assert "Tap<" in str(row), row
+
+
+def test_the_scratch_copy_is_the_lab(scratch):
+    assert scratch.touched() == set()
+    assert (scratch.path / STEP).read_text() == (ROOT / STEP).read_text()

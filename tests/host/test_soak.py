@@ -1,0 +1,28 @@
+"""Short form of `make soak`: correct variants pass; hostile inputs have a folder of their own, tests/hostile."""
+
+import pytest
+
+from experiments.soak.__main__ import main, result
+from experiments.soak.alarms import false_alarms
+from experiments.soak.kills import Killed
+
+
+@pytest.mark.host
+def test_correct_variants_always_pass(tmp_path, host_cache, seed):
+    (tmp_path / "kernels").symlink_to(host_cache)
+    assert false_alarms(20, tmp_path, seed) == []
+
+
+def test_every_violation_is_counted_and_listed_in_the_notes():
+    killed = Killed(parents=3, children=4, sweeps=2, lost=1, different=["vec128"])
+    found = result(killed, 500, ["baseline: MISMATCH"], 240, [])
+    assert found.table["went wrong"].tolist() == [1, 0, 0, 1, 1, 0]
+    assert found.table["tried"].tolist()[0] == "7 kills"
+    assert found.notes[1:] == ["went wrong: vec128", "went wrong: baseline: MISMATCH"]
+
+
+@pytest.mark.parametrize("argv", ["kills=many", "kills=0", "blows=3", "results=/dev/null/r.jsonl", "seed=-1"])
+def test_a_bad_value_is_refused_in_one_line(argv, capsys):
+    assert main([argv]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")

@@ -1,0 +1,63 @@
+"""Store of records in whole runs: two at once, a full disk, an unwritable folder, disturbed measurements."""
+
+import resource
+import warnings
+
+import pytest
+from faulty_root import make_root, results, rows, start
+from permissions import without_root_rights
+
+from common.devices.nvml import disturbances
+from experiments.__main__ import main
+
+host = pytest.mark.host
+
+
+@host
+def test_two_sweeps_at_once_share_one_store(tmp_path, host_cache):
+    root = make_root(tmp_path / "lab")
+    both = [start(root, host_cache, f"seed={seed}") for seed in (1, 2)]
+    for process in both:
+        _, err = process.communicate(timeout=200)
+        assert process.returncode == 0, err
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = rows(root)
+    wanted = [(seed, name) for seed in (1, 2) for name in ("atomic_barrier", "baseline")]
+    assert sorted((row["seed"], row["variant"]) for row in found) == wanted
+
+
+@host
+def test_a_disk_that_fills_up_ends_the_run_with_one_line_and_whole_rows(tmp_path, host_cache):
+    root = make_root(tmp_path / "lab")
+    start(root, host_cache, "seed=1").communicate(timeout=200)
+    before = results(root).read_bytes()
+    limit = (len(before) + 100,) * 2  # limit of the file size: the present rows fit, and another one does not
+    process = start(root, host_cache, "seed=1", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 2, err
+    assert "Traceback" not in err
+    assert [line for line in err.splitlines() if "error" in line] == [err.splitlines()[-1]]
+    assert "of a row were written; free space on that disk" in err.splitlines()[-1]
+    assert results(root).read_bytes() == before
+
+
+def test_a_read_only_folder_is_reported_before_any_work(tmp_path, capsys):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    with without_root_rights():
+        code = main(["device=host", f"results={locked}/records.jsonl"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert line.startswith(f"error: {locked}/records.jsonl cannot be written: Permission denied; ")
+    assert not list(locked.iterdir())
+
+
+def test_disturbances_of_a_measurement_are_listed():
+    calm = {"sm_mhz": 1980, "memory_mhz": 2619, "other_processes": 0, "throttled": []}
+    assert disturbances([]) == ()
+    assert disturbances([calm] * 3) == ()
+    assert disturbances([calm, calm | {"throttled": ["power cap"]}]) == ("throttled (power cap) in 1 of 2 rounds",)
+    assert disturbances([calm, calm | {"other_processes": 2}]) == ("2 other process(es) on the GPU",)
+    assert disturbances([calm, calm | {"sm_mhz": 1410}]) == ("SM clock between 1410 and 1980 MHz",)
+    assert disturbances([calm | {"sm_mhz": None, "memory_mhz": None, "other_processes": None}]) == ()

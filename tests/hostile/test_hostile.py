@@ -1,0 +1,65 @@
+"""A stranger with bad intent: a sample of the hostile inputs that `make soak` tries by the hundred."""
+
+import random
+from itertools import islice
+
+import pytest
+
+from common.record.store import Store
+from experiments.soak.hostile import cache_states, store_lines
+from experiments.soak.hostile.attempt import Attempt, Case, violation, violations
+from experiments.soak.hostile.checkpoints import checkpoints
+from experiments.soak.hostile.command_lines import commands, flags, options, runs
+from experiments.soak.hostile.environments import environments
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A folder with a store that no refused command may change."""
+    Store(tmp_path / "store" / "records.jsonl").append({"kind": "kept"})
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def fixed(tmp_path, watched):
+    results = watched / "records.jsonl"
+    return ("device=host", "timing=none", "archs=[]", f"cache={tmp_path / 'cache'}", f"results={results}")
+
+
+@pytest.mark.parametrize(("kind", "number"), [(runs, 40), (commands, 30), (options, 24), (flags, 8)])
+def test_a_wrong_command_line_is_refused_in_one_line(kind, number, fixed, watched, seed):
+    assert violations(list(islice(kind(random.Random(seed), fixed), number)), watched) == []
+
+
+def test_a_damaged_checkpoint_is_refused_in_one_line(fixed, watched, tmp_path, seed):
+    for case in islice(checkpoints(random.Random(seed), fixed, tmp_path / "checkpoint"), 24):
+        assert violations([case], watched) == []
+
+
+def test_a_damaged_store_is_read_as_far_as_it_goes_and_said(tmp_path, seed):
+    assert store_lines.violations(24, tmp_path, random.Random(seed)) == []
+
+
+def test_a_damaged_cache_gives_what_was_written_or_an_error(tmp_path, seed):
+    assert cache_states.violations(40, tmp_path, random.Random(seed)) == []
+
+
+def test_a_mistake_is_explained_in_any_environment(fixed, watched, seed):
+    assert violations(list(islice(environments(random.Random(seed), fixed), 4)), watched) == []
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        Attempt(0, "", "error: a; b\n"),
+        Attempt(2, "text", "error: a; b\n"),
+        Attempt(2, "", ""),
+        Attempt(2, "", "error: a; b\nerror: c; d\n"),
+        Attempt(2, "", "error: without what to do\n"),
+        Attempt(2, "", "Traceback (most recent call last):\nerror: a; b\n"),
+        Attempt(2, "", "error: a; b\n", ("records.jsonl",)),
+    ],
+)
+def test_the_rule_finds_each_way_to_break_it(attempt):
+    assert violation(Case("a case", ()), attempt)
+    assert violation(Case("a case", ()), Attempt(2, "", "note: something\nerror: a; b\n")) is None

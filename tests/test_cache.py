@@ -1,0 +1,262 @@
+"""The cache as a guest on the user's disk: its limit, what goes first, its place, the command that clears it."""
+
+import json
+import os
+import pwd
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from permissions import without_root_rights
+
+from common import ROOT
+from common.cache import folder
+from common.cache.files import cached, intact
+from common.cache.folder import files, keep_below
+from common.cache.weight_files import mapped
+from common.errors import LabError
+from common.model.layout import Layout
+from common.model.synthetic import pieces
+from common.model.weights import load
+from experiments import cache as command
+
+HOUR = 3600
+
+
+@pytest.fixture(autouse=True)
+def no_limit_afterwards(monkeypatch):
+    monkeypatch.setattr(folder, "_limit", (None, 0.0))
+
+
+def name(number: int, suffix: str = ".cubin") -> str:
+    return f"{number:064x}{suffix}"
+
+
+def keep(root: Path, number: int, suffix: str = ".cubin", age: float = 0, size: int = 84) -> Path:
+    """A file of the cache, with its checksum 100 bytes, last used `age` seconds ago."""
+    path = root / "kind" / name(number, suffix)
+    cached(path, lambda: bytes(size))
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_least_recently_used_goes_first(tmp_path, seed):
+    ages = random.Random(seed).sample(range(10, 10000), 6)
+    kept = {age: keep(tmp_path, age, age=age) for age in ages}
+    oldest = sorted(ages, reverse=True)
+    assert intact(kept[oldest[0]])  # used again
+    keep_below(tmp_path, 400)
+    new = keep(tmp_path, 1)
+    assert {file.path for file in files(tmp_path)} == {new, kept[oldest[0]], *(kept[age] for age in oldest[-2:])}, seed
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_reading_counts_as_use_and_leaves_the_time_of_writing(tmp_path):
+    path = keep(tmp_path, 1, age=HOUR)
+    written = path.stat().st_mtime_ns
+    cached(path, lambda: pytest.fail("made again"))
+    assert path.stat().st_mtime_ns == written
+    assert time.time() - files(tmp_path)[0].used < HOUR / 2
+
+
+def test_a_file_larger_than_the_limit_stays_until_the_next_one(tmp_path):
+    keep_below(tmp_path, 50)
+    first = keep(tmp_path, 1)
+    assert first.exists()
+    second = keep(tmp_path, 2)
+    assert (first.exists(), second.exists()) == (False, True)
+
+
+def test_only_files_of_the_cache_are_removed(tmp_path):
+    others = ["kind/notes.o", "kind/weights.bf16", f"kind/{name(1, '.txt')}", name(1), f"a/b/{name(1)}"]
+    for other in others:
+        (tmp_path / other).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / other).write_bytes(bytes(1000))
+        os.utime(tmp_path / other, (1, 1))
+    keep_below(tmp_path, 10)
+    keep(tmp_path, 2)
+    assert all((tmp_path / other).exists() for other in others)
+    assert command.main([f"cache={tmp_path}", "clear=true"]) == 0
+    assert all((tmp_path / other).exists() for other in others)
+    keep_below(tmp_path / "elsewhere", 10)
+    assert keep(tmp_path, 3).exists()
+    assert keep(tmp_path, 4, age=9).exists()
+
+
+@pytest.mark.parametrize("suffix", [".o", ".so", ".exe", ".cubin.1-1.part"])
+def test_a_kernel_or_a_part_that_may_be_in_use_stays(tmp_path, suffix):
+    young, old = keep(tmp_path, 1, suffix, age=HOUR - 60), keep(tmp_path, 2, suffix, age=HOUR + 60)
+    keep_below(tmp_path, 10)
+    keep(tmp_path, 3)
+    assert (young.exists(), old.exists()) == (True, False)
+
+
+def test_weights_outlive_their_file(tmp_path, tiny, seed):
+    layout = Layout(tiny)
+    path = tmp_path / "weights" / name(1, ".bf16")
+    keep_below(tmp_path, 1)
+    maps = [mapped(path, layout.weights_size, pieces(layout, seed)) for _ in range(2)]  # made, then found
+    before = maps[0].clone()
+    keep(tmp_path, 2)
+    assert not path.exists()
+    assert all(flat.equal(before) for flat in maps)
+
+
+RACE = """
+import sys
+from pathlib import Path
+from common.cache.folder import keep_below
+from common.model.shapes import Model
+from common.model.weights import load
+root, rounds = Path(sys.argv[1]), int(sys.argv[2])
+keep_below(root, 1)
+tiny = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
+for n in range(rounds):
+    flat = load("synthetic", tiny, None, root / "weights", n % 3)[2].flat
+    print(n % 3, flat.double().abs().sum().item())
+"""
+
+
+def test_processes_that_remove_each_others_weights(tmp_path, tiny):
+    """Room for no file at all: each process removes what the others have just written, found or opened."""
+    argv = [sys.executable, "-c", RACE, str(tmp_path), "40"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(argv, cwd=ROOT, **pipes) for _ in "ab"]
+    said = [process.communicate(timeout=200) for process in running]
+    assert [err for _, err in said] == ["", ""]
+    own = [load("synthetic", tiny, None, tmp_path / "own", n)[2].flat for n in range(3)]
+    sums = {f"{n} {flat.double().abs().sum().item()}" for n, flat in enumerate(own)}
+    assert {line for out, _ in said for line in out.splitlines()} == sums
+    assert len(list((tmp_path / "weights").iterdir())) <= 2
+
+
+def test_a_run_keeps_the_limit_of_its_configuration(tmp_path, configured, tiny):
+    config = configured("model=tiny", f"cache={tmp_path}", "cache_limit_gb=1e-9")
+    for seed in range(3):
+        load("synthetic", tiny, None, config.cache / "weights", seed)
+    assert [file.kind for file in files(tmp_path)] == ["weights"]
+    with pytest.raises(LabError, match="cache_limit_gb=-1 is not a positive number"):
+        configured("cache_limit_gb=-1")
+
+
+@pytest.mark.host
+def test_worker_processes_keep_the_limit(tmp_path, configured, host_cache):
+    from experiments.run.worker import first_request
+
+    keep(tmp_path, 1, age=HOUR)
+    config = configured("variant=baseline", "model=tiny", f"cache={tmp_path}", "cache_limit_gb=1e-9", "seed=1")
+    packed = load("synthetic", config.model, None, tmp_path / "other", 1)[2]
+    ask = json.dumps(first_request(config, packed.sha))
+    argv = [sys.executable, "-m", "experiments.run.worker"]
+    done = subprocess.run(argv, input=ask + "\n", cwd=ROOT, capture_output=True, text=True, start_new_session=True)
+    assert not (tmp_path / "kind" / name(1)).exists(), done.stderr
+
+
+def test_the_command_lists_and_clears(tmp_path, capsys):
+    assert command.main([f"cache={tmp_path / 'none'}"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'none'}: 0.000 of 10 GB\n"
+    keep(tmp_path, 1, ".bf16")
+    keep(tmp_path, 2, ".cubin", age=HOUR)
+    keep(tmp_path, 3, ".cubin", age=2 * HOUR)
+    keep(tmp_path, 4, ".bf16.12-13.part")
+    assert command.main([f"cache={tmp_path}", "json=true"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["kind"], row["files"], row["bytes"]) for row in rows] == [
+        ("weights", 1, 100),
+        ("cubins", 2, 200),
+        ("unfinished", 1, 100),
+    ]
+    age = time.time() - time.mktime(time.strptime(rows[1]["last_used"], "%Y-%m-%d %H:%M:%S"))
+    assert HOUR - 5 <= age < 2 * HOUR - 5
+    assert command.main([f"cache={tmp_path}", "clear=cubins"]) == 0
+    assert capsys.readouterr().out == f"removed 2 files, 0.000 GB, from {tmp_path}\n"
+    assert {file.kind for file in files(tmp_path)} == {"weights", "unfinished"}
+    assert command.main([f"cache={tmp_path}", "clear=true"]) == 0
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["clear=wieghts"], "did you mean 'weights'?"),
+        (["clear=3"], "clear=3"),
+        (["threads=32"], "unknown key 'threads'"),
+        (["steps=3"], "unknown key 'steps'"),
+    ],
+)
+def test_a_mistake_removes_nothing(tmp_path, capsys, argv, said):
+    kept = keep(tmp_path, 1)
+    assert command.main([f"cache={tmp_path}", *argv]) == 2
+    assert said in (error := capsys.readouterr().err)
+    assert error.count("\n") == 1
+    assert kept.exists()
+
+
+def test_files_of_another_user_are_said(tmp_path, capsys):
+    kept = keep(tmp_path, 1)
+    kept.parent.chmod(0o500)
+    try:
+        with without_root_rights():
+            assert command.main([f"cache={tmp_path}", "clear=true"]) == 2
+            keep_below(tmp_path / "kind", 1)
+            cached(tmp_path / "mine", bytes)  # what cannot be removed does not stop a run
+    finally:
+        kept.parent.chmod(0o700)
+    assert "1 files cannot be removed" in capsys.readouterr().err
+
+
+UNKNOWN_USER = """
+import os, pwd, sys
+def getpwuid(uid):
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
+pwd.getpwuid = getpwuid
+"""
+
+
+def test_without_a_home_and_a_name_a_command_works(tmp_path):
+    """As in a container that runs as a user of a number. CuPy and others must not make a folder named ~, either."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(UNKNOWN_USER)
+    environment = {key: value for key, value in os.environ.items() if key not in ("HOME", "XDG_CACHE_HOME")}
+    environment |= {"TMPDIR": str(tmp_path), "PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{ROOT}"}
+    argv = [sys.executable, "-m", "experiments.cache"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    home = tmp_path / f"megakernel-lab-{os.getuid()}"
+    assert (done.returncode, done.stdout) == (0, f"{home}/.cache/megakernel-lab: 0.000 of 10 GB\n"), done.stderr
+    assert done.stderr == f"note: there is no home folder; until this command ends it is {home}\n"
+    assert home.stat().st_mode & 0o777 == 0o700
+    home.chmod(0o777)  # another user may have laid libraries there
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "only this user can write" in done.stderr
+
+
+def test_the_place_is_the_users_cache_folder(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert folder.place() == tmp_path / "xdg" / "megakernel-lab"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert folder.place() == tmp_path / ".cache" / "megakernel-lab"
+    assert not caplog.records
+
+
+def test_a_home_that_cannot_be_written_is_left_alone_and_said(monkeypatch, tmp_path, caplog):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with without_root_rights():
+        assert folder.place() == tmp_path / f"megakernel-lab-{os.getuid()}"
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"note: {home}/.cache/megakernel-lab cannot be written")
+
+
+def test_a_known_home_stays(monkeypatch):
+    monkeypatch.delenv("HOME")
+    folder.ensure_home()
+    assert "HOME" not in os.environ
+    assert Path.home() == Path(pwd.getpwuid(os.getuid()).pw_dir)

@@ -1,0 +1,82 @@
+"""Choice of the device on machines with and without a driver, a GPU and CuPy."""
+
+import ctypes
+import sys
+from types import SimpleNamespace
+
+import pytest
+from temporary_root import make_root
+
+from common.config import device_choice
+from common.config.cli import run_task
+from common.config.resolve import resolve
+from common.errors import LabError
+
+
+class CudaError(Exception):
+    pass
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Pretend to be a machine with a driver, and a CuPy that answers `count` or raises it."""
+
+    def set_up(count):
+        def get_count():
+            if isinstance(count, Exception):
+                raise count
+            return count
+
+        runtime = SimpleNamespace(
+            getDeviceCount=get_count,
+            getDeviceProperties=lambda _: {"name": b"Some GPU"},
+            CUDARuntimeError=CudaError,
+        )
+        monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+        monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+        monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(runtime=runtime))
+
+    return set_up
+
+
+def test_auto_takes_a_working_gpu(machine, tmp_path):
+    machine(1)
+    assert device_choice.choose_device("auto") == device_choice.DeviceChoice("cuda", "Some GPU")
+    root, found = make_root(tmp_path), []
+
+    def task(cfg):
+        found.append(resolve(cfg, root))
+        return 0
+
+    assert run_task(task, "config", ["device=auto"], root) == 0
+    assert (found[0].device.name, found[0].model.name, found[0].host) == ("cuda", "qwen3_0_6b", None)
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [(0, "no GPU"), (CudaError("cudaErrorInsufficientDriver: too old"), "too old")],
+)
+def test_without_a_gpu_auto_takes_the_host_and_cuda_gives_the_reason(machine, count, message):
+    machine(count)
+    choice = device_choice.choose_device("auto")
+    assert choice.name == "host"
+    assert message in choice.why
+    with pytest.raises(LabError, match="device=host"):
+        device_choice.choose_device("cuda")
+
+
+def test_without_a_driver_cupy_is_not_imported(monkeypatch):
+    def missing(name):
+        raise OSError
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it would raise
+    assert "no NVIDIA driver" in device_choice.choose_device("auto").why
+
+
+def test_without_cupy_the_remedy_names_the_extra(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", None)
+    with pytest.raises(LabError, match=r"CuPy does not import.*cuda13"):
+        device_choice.choose_device("cuda")

@@ -1,0 +1,69 @@
+"""A request that leaves nothing to run, to time or to compare is refused in one line, before any work is done."""
+
+from dataclasses import replace
+
+import pytest
+
+from common.config.cli import run_task
+from common.config.device_choice import DeviceChoice
+from common.config.resolve import check_positions
+from common.errors import LabError
+from experiments.__main__ import main
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["experiment=positions", "options.positions=[99999]"], "options.positions: none of [99999] is in 0..16447"),
+        (["experiment=positions", "options.positions=[]"], "is an empty list"),
+        (["experiment=ratios", "options.ratios=[]"], "experiment=ratios has no row"),
+        (["experiment=ratios", "options.positions=[99999]"], "99999 is not in 0..2047"),
+        (["experiment=predict", "options.gpus=[h200]", "options.stacks=[]"], "experiment=predict has no row"),
+        (["experiment=factorial", "options.variants=[]"], "give 1 to"),
+    ],
+)
+def test_experiments_without_a_row(argv, said, tmp_path, capsys):
+    assert main([*argv, "device=host", f"results={tmp_path / 'r.jsonl'}", f"cache={tmp_path}"]) == 2
+    captured = capsys.readouterr()
+    errors = [line for line in captured.err.splitlines() if not line.startswith("experiment ")]
+    assert len(errors) == 1
+    assert errors[0].startswith("error: ")
+    assert said in errors[0]
+    assert captured.out == ""
+    assert not (tmp_path / "r.jsonl").exists() or not (tmp_path / "r.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    "sweep", ["variant=glob(nope*)", "variant=glob([a*,v*],exclude=*)", "threads=range(5,5)", "threads=glob(*)"]
+)
+@pytest.mark.parametrize("flag", ["-m", "--multirun"])
+def test_a_sweep_over_nothing(flag, sweep, capsys):
+    assert run_task(lambda cfg: pytest.fail("ran"), "config", [sweep, flag, "device=host"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {sweep} stands for no value")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("sweep", "jobs"),
+    [
+        ("variant=glob(s*_c*)", 1),
+        ("variant=glob([v*,b*],exclude=best)", 2),
+        ("threads=range(1,4)", 3),
+        ("+options.a=a,b", 2),
+        ("threads=choice(1,2)", 2),
+    ],
+)
+def test_a_sweep_over_something(sweep, jobs, tmp_path):
+    ran = []
+    argv = ["-m", sweep, f"results={tmp_path / 'r.jsonl'}"]
+    assert run_task(lambda cfg: ran.append(cfg) or 0, "config", argv) == 0
+    assert len(ran) == jobs
+
+
+def test_a_ladder_beyond_the_cache_times_nothing(configured):
+    config = configured("model=tiny", "timing.ladder=[64,100]")  # the host device times nothing anyway
+    on_gpu = replace(config, device=DeviceChoice("cuda", "a GPU"))
+    with pytest.raises(LabError, match=r"timing\.ladder: none of \[64, 100\] is in 0\.\.63"):
+        check_positions(on_gpu, config.model)
+    check_positions(replace(on_gpu, timing=replace(config.timing, ladder=(63, 64))), config.model)

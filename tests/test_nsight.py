@@ -1,0 +1,196 @@
+"""Command lines of nsys and ncu: each argument against the documented grammar, and the tools if installed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from nsight_samples import CSV, write_export
+
+from common import ROOT
+from profiles.__main__ import main
+
+FAKE = Path(__file__).with_name("fake_nsight.py")
+REAL = {name: path for name in ("nsys", "ncu") if (path := shutil.which(name))}
+HOST = ("device=host", "model=tiny", "variant=baseline", "seed=7")
+
+
+@pytest.fixture
+def nsight(tmp_path, monkeypatch):
+    """nsight(*argv): run `python -m profiles` with the two fakes on PATH; the exit code and the calls."""
+    samples, bin_ = tmp_path / "nsight", tmp_path / "bin"
+    samples.mkdir()
+    bin_.mkdir()
+    for name in ("nsys", "ncu"):
+        (bin_ / name).write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
+        (bin_ / name).chmod(0o755)
+    write_export(samples / "report.sqlite")
+    (samples / "details.csv").write_text(CSV)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_NSIGHT", str(samples))
+
+    def run(*argv: str) -> tuple[int, list[dict]]:
+        code = main([*HOST, f"results={tmp_path}/out/records.jsonl", *argv])
+        calls = samples / "calls.jsonl"
+        return code, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+
+    return run
+
+
+@pytest.mark.parametrize(("tool", "commands"), [("nsys", ["profile", "export"]), ("ncu", ["profile", "profile"])])
+def test_the_default_options_are_documented_ones(nsight, tool, commands, capfd):
+    code, calls = nsight(f"tool={tool}")
+    assert code == 0, capfd.readouterr()
+    assert [call["command"] for call in calls] == commands
+    program, options = calls[0]["program"], dict(calls[0]["options"])
+    assert program[:3] == [sys.executable, "-m", "profiles.target"], "everything before belongs to the tool"
+    with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
+        cfg = compose("profiles", [override for override in program[3:] if not override.startswith("results=")])
+    assert (cfg.tool, cfg.device.name, cfg.model.name, cfg.variant.name, cfg.seed) == (
+        tool,
+        "host",
+        "tiny",
+        "baseline",
+        7,
+    )
+    if tool == "nsys":
+        assert options["trace"] == "cuda,nvtx"
+        assert (options["capture-range"], options["capture-range-end"]) == ("cudaProfilerApi", "stop")
+    else:
+        assert options["profile-from-start"] == "off"
+        assert ["section", "SpeedOfLight"] in calls[0]["options"]
+    # Capture by NVTX misses ranges: nsys those of unregistered strings, ncu those that are not push/pop.
+    assert not {name for name in options if name.startswith("nvtx-")}
+
+
+@pytest.mark.parametrize(("tool", "shown"), [("nsys", "stage_qkv"), ("ncu", "DRAM Throughput")])
+def test_the_table_has_the_findings_of_the_tool(nsight, tmp_path, tool, shown, capfd):
+    assert nsight(f"tool={tool}")[0] == 0
+    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-host"
+    assert shown in (folder / "README.md").read_text()
+    assert shown in capfd.readouterr().out
+
+
+def test_the_program_is_started_by_the_tool_and_decodes(nsight, tmp_path):
+    (tmp_path / "nsight" / "start").touch()
+    assert nsight("tool=nsys", "tokens=2")[0] == 0
+    log = (tmp_path / "out" / "profiles" / "nsys-baseline-tiny-host" / "nsys.log").read_text()
+    assert "baseline: PASSED, 2 tokens decoded from position 1 on" in log
+
+
+@pytest.mark.parametrize(
+    ("tool", "item", "name", "value"),
+    [
+        ("nsys", "--trace=cuda,nvtx,osrt", "trace", "cuda,nvtx,osrt"),
+        ("nsys", "--env-var=A=b c,D=e", "env-var", "A=b c,D=e"),
+        ("ncu", "--cache-control=none", "cache-control", "none"),
+        ("ncu", "--kernel-id=::regex:a b,c:1", "kernel-id", "::regex:a b,c:1"),
+        ("ncu", "--nvtx", "nvtx", ""),
+    ],
+)
+def test_an_option_of_the_user_is_one_argument(nsight, tool, item, name, value):
+    code, calls = nsight(f"tool={tool}", f'{tool}.options=["{item}"]')
+    assert code == 0
+    assert [name, value] in calls[0]["options"]
+    assert calls[0]["program"][1:3] == ["-m", "profiles.target"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ("tool=nsys", "nsys.options=['--trace=cuda',nvtx]"),
+            "'nvtx' in nsys.options is neither --name nor --name=value",
+        ),
+        (("tool=nsys", "nsys.options=[-t,'cuda,nvtx']"), "'-t' in nsys.options"),
+        (("tool=nsys", "nsys.options=['']"), "'' in nsys.options"),
+        (("tool=nsys", "nsys.options='--trace=cuda'"), "nsys.options=--trace=cuda is not a list"),
+        (("tool=nsys", "nsys.options=[1]"), "nsys.options=[1] is not a list"),
+        (("tool=nsys", "nsys.options=true"), "nsys.options=True is not a list"),
+        (("tool=ncu", "ncu.options=[--set,full]"), "'full' in ncu.options"),
+        (("tool=ncu", "ncu.options=null"), "ncu.options=None is not a list"),
+        (("tool=ncu", "ncu.sections=[[a]]"), "ncu.sections=[['a']] is not a list"),
+    ],
+)
+def test_a_list_that_would_be_split_is_refused_before_any_work(nsight, argv, message, capfd):
+    code, calls = nsight(*argv)
+    err = capfd.readouterr().err
+    assert (code, calls) == (2, [])
+    assert err.startswith(f"error: {message}"), err
+    assert err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ("tool=nsys", 'nsys.options=["--trace=cuda,nvxt"]'),
+            "nsys ended with 1: Illegal --trace argument 'cuda,nvxt'.",
+        ),
+        (("tool=nsys", "nsys.options=['--sample=cpu']"), "nsys ended with 1: Illegal --sample argument 'cpu'."),
+        (("tool=nsys", "nsys.options=['--tarce=cuda']"), "nsys ended with 1: unrecognised option '--tarce=cuda'"),
+        (
+            ("tool=nsys", "nsys.options=[--trace]"),
+            "nsys ended with 1: the required argument for option '--trace' is missing",
+        ),
+        (
+            ("tool=nsys", "nsys.options=['--capture-range=nvtx']"),
+            "nsys ended with 1: option '--capture-range' cannot be specified",
+        ),
+        (("tool=ncu", "ncu.sections=[Ocupancy]"), "ncu ended with 1: ==ERROR== the argument ('Ocupancy') for option"),
+        (("tool=ncu", "ncu.options=['--sett=full']"), "ncu ended with 1: ==ERROR== unrecognised option '--sett=full'"),
+        (("tool=ncu", "ncu.options=['--csv=yes']"), "ncu ended with 1: ==ERROR== option '--csv' does not take any"),
+    ],
+)
+def test_an_error_of_the_tool_is_quoted(nsight, argv, message, capfd):
+    code, calls = nsight(*argv)
+    err = capfd.readouterr().err.splitlines()[-1]
+    assert (code, calls) == (2, [])
+    assert err.startswith(f"error: {message}"), err
+
+
+@pytest.mark.parametrize("tool", ["nsys", "ncu"])
+def test_a_job_of_a_multirun_profiles_its_own_stack(nsight, tool):
+    code, calls = nsight("-m", f"tool={tool}", "variant=baseline,vec128")
+    assert code == 0
+    programs = [call["program"] for call in calls if call["program"][1:2] == ["-m"]]
+    assert [[word for word in program if word.startswith("variant=")] for program in programs] == [
+        ["variant=baseline"],
+        ["variant=vec128"],
+    ]
+    assert not any("--multirun" in program or "-m" in program[3:] for program in programs)
+
+
+@pytest.mark.parametrize("tool", ["nsys", "ncu"])
+def test_a_percent_sign_in_the_folder_is_kept(nsight, tmp_path, tool):
+    assert nsight(f"tool={tool}", f"results={tmp_path}/50%h/records.jsonl")[0] == 0
+    assert (tmp_path / "50%h" / "profiles" / f"{tool}-baseline-tiny-host" / f"report.{tool}-rep").exists()
+
+
+@pytest.mark.parametrize("tool", ["nsys", "ncu"])
+def test_a_report_of_an_earlier_run_is_not_used(nsight, tmp_path, tool, capfd):
+    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-host"
+    assert nsight(f"tool={tool}")[0] == 0
+    (tmp_path / "nsight" / "captures nothing").touch()
+    capfd.readouterr()
+    assert nsight(f"tool={tool}")[0] == 2
+    assert "d nothing; use device=cuda" in capfd.readouterr().err
+    assert not (folder / f"report.{tool}-rep").exists()
+
+
+@pytest.mark.parametrize("tool", ["nsys", "ncu"])
+@pytest.mark.parametrize("which", ["documented", "installed"] if REAL else ["documented"])
+def test_the_tool_lists_every_option_that_is_used(nsight, tool, which):
+    _, calls = nsight(f"tool={tool}")
+    for call in calls:
+        command = [call["command"]] if tool == "nsys" else []
+        path = REAL.get(tool) if which == "installed" else tool
+        if path is None:
+            continue  # the other of the two is installed
+        text = subprocess.run([path, *command, "--help"], capture_output=True, text=True).stdout
+        missing = [name for name, _ in call["options"] if f"--{name}" not in text]
+        assert not missing, (path, command)

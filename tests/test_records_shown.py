@@ -1,0 +1,265 @@
+"""Records as a user looks at them: `python -m experiments.show`, its list, its export and its comparisons."""
+
+import io
+import json
+
+import pandas
+import pytest
+from made_records import MODEL, result, run
+from made_records import shown_run as record
+
+from common.compile.source import build
+from common.record.json_values import to_json
+from common.record.store import Store
+from common.stacks.catalog import read_catalog
+from experiments.show import __main__ as show
+
+OTHER = {"knobs": {"warp_split": {"producers": 0, "consumers": 8}}}
+GPU = {"device": "cuda", "gpu": "A GPU", "compiler": "NVRTC 13"}
+CLEAN = {"git": {"commit": "c" * 40, "dirty": False}, "command": "python -m x"}
+
+
+def latency(samples, verdict=None, comparison=None, position=1) -> dict:
+    middle = sorted(samples)[len(samples) // 2]
+    return {
+        "position": position, "seconds": {"median": middle, "low": min(samples), "high": max(samples)},
+        "samples": samples, "bandwidth": 1e12, "of_ceiling": 0.5, "verdict": verdict, "comparison": comparison,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path):
+    """store(record, ...): the ids under which a store keeps them; `store.path` is its file."""
+
+    def keep(*records: dict) -> list[str]:
+        rows = [{name: value for name, value in one.items() if name not in ("id", "time")} for one in records]
+        return [Store(keep.path).append(row) for row in rows]
+
+    keep.path = tmp_path / "r.jsonl"
+    return keep
+
+
+@pytest.fixture
+def shows(store, capsys):
+    """shows(*argv): exit code, stdout and stderr of the command."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = show.main([*argv, f"results={store.path}"])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_without_an_id_it_lists_the_newest_last(store, shows):
+    ids = store(*(record(seed=number) for number in range(25)))
+    code, out, _ = shows()
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ids[-20:]
+    assert out.splitlines()[-1].endswith("run   PASSED  warp_split ratio=2:6")
+    listed = [json.loads(line) for line in shows("json=true")[1].splitlines()]
+    assert [line["id"] for line in listed] == ids[-20:]
+
+
+def test_a_record_is_shown_with_all_that_it_says(store, shows):
+    counts = {"qkv": {"grid_barriers": 1234, "shuffles": 5}, "down": {"grid_barriers": 1}}
+    hung = record(
+        status="HUNG", reason="no block went on", report="block 3 waits at a.cuh:7\nblock 4 ended", counts=counts
+    )
+    (name,) = store(hung)
+    code, out, _ = shows("last")
+    assert code == 0
+    for text in (
+        name, "warp_split ratio=2:6", "parent", "baseline", "hidden 64", "g++ 12", "HUNG", "no block went on",
+        "2.0e-07 / 1.6e-06 allowed, at attention layer 0", "  block 3 waits at a.cuh:7\n  block 4 ended", "1,235",
+        "registers 59", "instructions 28", "a" * 40, "today's source is another: ", "synthetic version 1 seed 5",
+    ):  # fmt: skip
+        assert text in out, text
+    command = out.splitlines()[-1].removeprefix("Reproduce: python -m experiments ").split()
+    assert {"variant=warp_split", "ratio=2:6", "model=tiny", "seed=5", "threads=256", "device=host"} <= set(command)
+    whole = json.loads(shows(name, "json=true")[1])
+    assert (whole["counts"], whole["report"]) == (counts, hung["report"])
+
+
+def test_a_record_knows_whether_its_source_is_still_the_same(configured, tiny, store, shows):
+    (stack,) = configured("variant=warp_split").stacks
+    sha = build([read_catalog().variants["warp_split"]], tiny, 256, stack.knobs).sha
+    store(record(source_sha=sha, model=to_json(tiny)))
+    assert f"{sha}: today's source is the same" in shows("last")[1]
+    store(record("gone") | {"stack": ["gone"], "knobs": {"gone": {}}})
+    assert "today there is no such source: the record's variant gone no longer exists" in shows("last")[1]
+
+
+def test_an_experiment_is_shown_with_its_table(store, shows):
+    store(result("ratios", "predicted", [{"a": "left", "b": 1.5}, {"a": "right", "b": None}]))
+    code, out, _ = shows("last")
+    assert code == 0
+    for text in (
+        "why ratios?",
+        "(predicted)",
+        "left",
+        "1.5",
+        "Read it so.",
+        "Needs a GPU: all of it",
+        "python -m x <y>",
+    ):
+        assert text in out, text
+
+
+def test_other_records_are_shown_as_they_are(store, shows):
+    store(run("vec128", ["vec128"], 1, kind="count", key="0", counts={"qkv": {"shuffles": 77}}))
+    code, out, _ = shows("last")
+    assert (code, "shuffles 77" in out, "vec128" in out.splitlines()[0]) == (0, True, True)
+
+
+def test_several_ids_and_unique_beginnings(store, shows):
+    first, second = store(record(), record(**OTHER))
+    _, out, _ = shows(first, second)
+    assert (out.count("Reproduce: "), first in out, second in out) == (2, True, True)
+    length = next(at for at in range(len(first)) if first[at] != second[at]) + 1
+    assert first in shows(first[:length])[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["nothing"], "has no record with the id nothing; python -m experiments.show lists them"),
+        (["2"], "2 records of {path} begin with 2; give more of the id: "),
+        (["last", "export=csv"], "both id and export are given"),
+        (["export=xml"], "unknown export 'xml'; known: csv, parquet"),
+        (["export=parquet"], "out=FILE"),
+        (["export=csv", "out=/dev/null/x.csv"], "/dev/null/x.csv cannot be written"),
+        (["compare=warp_split"], "names 1; give two"),
+        (["compare=warp_split,vec129"], "unknown stack or record 'vec129'"),
+        (["exprt=csv"], "did you mean 'export'?"),
+        (["id="], "id"),
+    ],
+)
+def test_a_wrong_question_is_one_line(argv, said, store, shows):
+    store(record(), record(**OTHER))
+    code, out, err = shows(*argv)
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert said.format(path=store.path) in err
+
+
+def test_an_empty_store_says_so(shows):
+    for argv in ([], ["last"], ["export=csv"]):
+        code, _, err = shows(*argv)
+        assert (code, err.count("\n")) == (2, 1)
+        assert "has no records; run something" in err
+
+
+def test_a_record_that_is_damaged_inside_is_no_traceback(store, shows):
+    damaged = record(resources={"sm_90": {"spill_bytes": 0}})
+    name, _ = store(damaged, damaged)
+    assert name in shows()[1]
+    for argv in ([name], ["compare=warp_split,warp_split"]):
+        code, _, err = shows(*argv)
+        assert (code, err.count("\n")) == (2, 1), err
+    assert json.loads(shows(name, "json=true")[1])["id"] == name
+
+
+def test_export_is_one_flat_row_for_each_run(store, shows, tmp_path):
+    timed = [latency([5e-4, 6e-4, 7e-4]), latency([9e-4] * 3, position=200)]
+    ids = store(record(latencies=timed), result("ratios", "predicted", [{"a": 1}]), record(**OTHER))
+    table = pandas.read_csv(io.StringIO(shows("export=csv")[1])).set_index("id")
+    assert list(table.index) == ids[::2]
+    first = table.loc[ids[0]]
+    assert first["label"] == "warp_split ratio=2:6"
+    assert first["counts.qkv.weights_64bit"] == 1000
+    assert first["resources.sm_90.registers"] == 59
+    assert first["latencies.200.seconds.median"] == pytest.approx(9e-4)
+    assert json.loads(first["latencies.1.samples"]) == [5e-4, 6e-4, 7e-4]
+    assert json.loads(first["stack"]) == ["warp_split"]
+    assert not table["knobs.warp_split.producers"].isna().any()
+    code, out, _ = shows("export=csv", f"out={tmp_path}/t.csv")
+    assert (code, out.startswith(f"{tmp_path}/t.csv: 2 records")) == (0, True)
+    assert list(pandas.read_csv(tmp_path / "t.csv")["id"]) == ids[::2]
+
+
+def test_parquet_without_pyarrow_is_refused_in_one_line(store, shows, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.show.export.find_spec", lambda name: None)
+    store(record())
+    code, out, err = shows("export=parquet", f"out={tmp_path}/t.parquet")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "export=parquet needs pyarrow; pip install pyarrow, or take export=csv" in err
+    assert not (tmp_path / "t.parquet").exists()
+
+
+def lines(out: str) -> dict[str, dict]:
+    return {line["what"]: line for line in map(json.loads, out.splitlines())}
+
+
+def test_two_stacks_are_compared_by_their_newest_runs(store, shows):
+    store(record(counts={"qkv": {"grid_barriers": 99}}), record(counts={"qkv": {"grid_barriers": 20}}))
+    store(record(**OTHER, counts={"qkv": {"grid_barriers": 5}}, blocks=4))
+    code, out, err = shows("compare=warp_split ratio=2:6,warp_split ratio=0:8", "json=true")
+    assert code == 0, err
+    barriers = lines(out)["grid barriers a token"]
+    assert (barriers["warp_split ratio=2:6"], barriers["warp_split ratio=0:8"]) == (20, 5)
+    assert barriers["change %"] == pytest.approx(-75)
+    assert lines(out)["blocks"]["warp_split ratio=0:8"] == "4"
+    assert "threads" not in lines(out)  # alike
+    assert "low %" not in barriers  # nothing was measured
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [{"model": MODEL | {"positions": 128}}, {"model": MODEL | {"name": "odd", "hidden": 72}}],
+)
+def test_unlike_models_or_positions_are_not_compared(unlike, store, shows):
+    a, b = store(record(), record(**OTHER, **unlike))
+    for names in (f"{a},{b}", "warp_split ratio=2:6,warp_split ratio=0:8"):
+        code, out, err = shows(f"compare={names}")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "cannot be compared; compare two runs of one model with one number of positions" in err
+
+
+def test_names_are_of_one_device_and_ids_of_any(store, shows):
+    a, b = store(record(), record(**OTHER, device=GPU))
+    assert shows("compare=warp_split ratio=2:6,warp_split ratio=0:8")[0] == 2
+    code, out, _ = shows(f"compare={a},{b}", "json=true")
+    assert (code, lines(out)["device"]["warp_split ratio=0:8"]) == (0, "cuda")
+
+
+def pair_of_runs(dirty=False) -> tuple[dict, dict]:
+    """A parent and its child on a GPU: the child's own race says 10 % faster, the two records' samples 40 %."""
+    git = {"git": {"commit": "c" * 40, "dirty": dirty}}
+    common = {"device": GPU, "provenance": git, "asked": {"blocks": None}}
+    race = {"effect": -0.1, "low": -0.12, "high": -0.09, "verdict": "FASTER"}
+    parent = record("baseline", **common, latencies=[latency([10e-4] * 9, None)])
+    child = record(**common, latencies=[latency([6e-4] * 9, "FASTER", race)])
+    return parent | {"stack": [], "knobs": {}}, child
+
+
+def test_runs_that_took_turns_are_compared_by_their_rounds(store, shows):
+    store(*pair_of_runs())
+    out = shows("compare=baseline,warp_split", "json=true")[1]
+    line = lines(out)["us a token at 1"]
+    assert (line["change %"], line["low %"], line["high %"]) == pytest.approx((-10, -12, -9))
+    back = lines(shows("compare=warp_split,baseline", "json=true")[1])["us a token at 1"]
+    assert back["change %"] == pytest.approx(100 / 0.9 - 100)
+    assert (back["low %"], back["high %"]) == pytest.approx((100 / 0.91 - 100, 100 / 0.88 - 100))
+    assert "alternated in one process" in shows("compare=baseline,warp_split")[1]
+
+
+def test_runs_of_two_processes_are_compared_unpaired_and_it_is_said(store, shows):
+    store(*pair_of_runs(dirty=True))  # what the parent's text was is not known
+    out = shows("compare=baseline,warp_split", "json=true")[1]
+    line = lines(out)["us a token at 1"]
+    assert (line["change %"], line["low %"], line["high %"]) == pytest.approx((-40, -40, -40))
+    assert "measured in two processes" in shows("compare=baseline,warp_split")[1]
+
+
+def test_ids_and_names_reach_hydra_as_they_are():
+    assert show.words(["last"]) == show.words(["id=last"]) == ["id=['last']"]
+    assert show.words(["1e5", "it's", "json=true"]) == ["json=true", r"id=['1e5','it\'s']"]
+    assert show.words(["compare=a ratio=0:8,b matrices=[o,up]"]) == ["compare=['a ratio=0:8','b matrices=[o,up]']"]
+    assert show.words(["--cfg", "job"]) == ["--cfg", "job"]
+
+
+def test_help_of_the_command(capfd):
+    assert show.main(["--help"]) == 0
+    out = capfd.readouterr().out
+    assert "python -m experiments.show last" in out
+    assert "compare: []" in out

@@ -1,0 +1,107 @@
+"""What could never work is refused before it is waited for: sizes beyond this machine, pipes in place of files."""
+
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+from checkpoints import save, tensors
+from permissions import without_root_rights
+
+from common import ROOT
+from common.config.cli import run_task
+from common.errors import LabError
+from common.model.checkpoint import find
+from common.model.layout import Layout
+from common.model.shapes import LARGEST
+from common.model.weights import load
+from common.record.store import Store
+from experiments import generate
+from profiles import target
+
+
+@pytest.mark.parametrize("field", ["positions", "layers", "vocab", "hidden", "head_dim", "heads"])
+def test_shapes_that_are_no_c_int(tiny, field):
+    with pytest.raises(LabError, match=rf"{field} is {8 * LARGEST}; give an integer from 1 to {LARGEST}"):
+        replace(tiny, **{field: 8 * LARGEST})
+
+
+def test_rows_that_are_no_c_int(tiny):
+    most = replace(tiny, heads=2**20, head_dim=2040, kv_heads=1)  # 2,139,095,040 + 4,080 rows
+    assert most.query + 2 * most.kv <= LARGEST
+    with pytest.raises(LabError, match="2147487744 rows of q, k and v"):
+        replace(most, head_dim=2048)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("more", [{"layers": 10**9}, {"positions": LARGEST}, {"vocab": LARGEST}])
+def test_a_model_larger_than_this_machine(tiny, tmp_path, more, monkeypatch):
+    monkeypatch.setattr("common.model.layout.os.sysconf", lambda name: 10**5)  # 10 GB
+    with pytest.raises(LabError, match=r"model tiny needs [\d,.]+ GB, .* and this machine has 10\.0 GB of memory"):
+        load("synthetic", replace(tiny, **more), None, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_is_that_of_all_buffers(tiny, monkeypatch):
+    layout = Layout(tiny)
+    for missing in (0, 1):
+        memory = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": layout.bytes - missing}
+        monkeypatch.setattr("common.model.layout.os.sysconf", memory.get)
+        if missing:
+            with pytest.raises(LabError, match="GB of memory"):
+                layout.check_memory()
+        else:
+            layout.check_memory()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "model.safetensors.index.json"])
+def test_a_pipe_in_a_checkpoint(tmp_path, seed, name):
+    folder = save(tmp_path / "ckpt", tensors(seed)).parent
+    (folder / name).unlink(missing_ok=True)
+    if "index" in name:
+        (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(LabError, match=f"{name} cannot be read: it is no regular file"):
+        load(str(folder), None, None, tmp_path / "cache")
+    if name == "model.safetensors":
+        with pytest.raises(LabError, match="it is no regular file"):
+            find(str(folder / name))
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_place_of_records(tmp_path):
+    os.mkfifo(tmp_path / "r.jsonl")
+    store = Store(tmp_path / "r.jsonl")
+    for use in (store.check, store.records, lambda: store.append({})):
+        with pytest.raises(LabError, match="is a pipe"):
+            use()
+
+
+@pytest.mark.parametrize("main", [lambda argv: generate.main(["prompt_ids=[1]", *argv]), target.main])
+@pytest.mark.parametrize("key", ["experiment=predict", "reproduce=zzz", "resume=true"])
+def test_keys_of_runs_are_refused_where_they_have_no_effect(main, key, tmp_path, capsys):
+    more = [] if "experiment" in key else ["variant=baseline"]
+    assert main([key, "device=host", f"results={tmp_path / 'r.jsonl'}", *more]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {key.partition('=')[0]}= has no effect on a ")
+    assert error.count("\n") == 1
+
+
+def test_a_multirun_in_a_checkout_that_cannot_be_written(tmp_path, capsys):
+    root = tmp_path / "lab"
+    for name in ("conf", "variants"):
+        shutil.copytree(ROOT / name, root / name)
+    root.chmod(0o555)
+    jobs = []
+
+    def run(*argv: str) -> int:
+        with without_root_rights():
+            return run_task(lambda cfg: jobs.append(cfg) or 0, "config", ["-m", "threads=32,64", *argv], root)
+
+    assert run(f"results={tmp_path / 'mine' / 'r.jsonl'}") == 0
+    assert len(jobs) == 2
+    assert run() == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {root}/experiments cannot be written: Permission denied; ")
+    assert "hydra.sweep.dir=" in error

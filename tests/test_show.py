@@ -1,0 +1,169 @@
+"""Results as a user looks at them: names that differ, complete JSON, one table of several jobs, where to go on."""
+
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from made_records import MODEL, run, shown_run
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from common import ROOT
+from experiments.show.closing import DEFAULT, closing, near, show_command
+from experiments.show.report import Found, Report
+from experiments.show.row import finished, label, labels, row_of
+from experiments.show.table import show_json, show_tables
+
+
+def row(**more):
+    return row_of(shown_run(**more))
+
+
+@pytest.mark.parametrize(
+    ("variant", "stack", "knobs", "wanted"),
+    [
+        ("warp_split", ["warp_split"], {"warp_split": {"producers": 2, "consumers": 6}}, "warp_split ratio=2:6"),
+        ("vec128", ["vec128"], {"vec128": {"l1": "default"}}, "vec128 l1=default"),
+        ("megaqwen", ["vec128"], {"vec128": {"l1": "default"}}, "megaqwen"),  # the default of a variant inside it
+        ("megaqwen", ["vec128"], {"vec128": {"l1": "no_allocate"}}, "megaqwen l1=no_allocate"),
+        ("persistent", ["vec128"], {"vec128": {"l1": "no_allocate"}}, "persistent"),  # what its own yaml says
+        ("persistent", ["vec128"], {"vec128": {"l1": "default"}}, "persistent l1=default"),
+        ("gone", ["gone"], {"gone": {"depth": 3}}, "gone depth=3"),  # no longer in the catalog
+    ],
+)
+def test_a_name_carries_its_knobs(variant, stack, knobs, wanted):
+    assert label(run(variant, stack, 1, knobs=knobs)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("other", "added"),
+    [
+        ({"producers": 0}, ""),
+        ({"threads": 512}, "threads=512"),
+        ({"blocks": 4}, "blocks=4"),
+        ({"model": MODEL | {"name": "odd"}}, "model=odd"),
+        ({"seed": 6}, "seed=6"),
+        ({"device": {"device": "cuda", "gpu": "A GPU", "compiler": "NVRTC 13"}}, "device=cuda"),
+        ({"when": 7}, "record=run-warp_split-0007"),  # one run, repeated
+    ],
+)
+def test_no_two_rows_look_equal(other, added):
+    first, second = labels([row(), row(**other)])
+    assert first != second
+    assert second.endswith(added)
+
+
+def test_what_sets_no_rows_apart_is_not_said():
+    assert labels([row(), row(producers=0, seed=6)]) == ["warp_split ratio=2:6", "warp_split ratio=0:8"]
+
+
+def test_json_rows_are_complete(capsys):
+    show_json([replace(row(), results="there.jsonl")])
+    found = json.loads(capsys.readouterr().out)
+    wanted = {
+        "variant": "warp_split", "label": "warp_split ratio=2:6", "stack": ["warp_split"], "parent": [],
+        "knobs": {"warp_split": {"ratio": "2:6"}}, "model": "tiny", "weights": "synthetic version 1 seed 5",
+        "device": "host", "gpu": None, "compiler": "g++ 12", "seed": 5, "threads": 256, "blocks": 8,
+        "source_sha": "0" * 64, "record": "run-warp_split-0000", "results": "there.jsonl", "max_error": 2e-7,
+        "tolerance": 1.6e-6, "worst_stage": "attention", "grid_barriers": 19, "load_bytes": {"64": 1000},
+    }  # fmt: skip
+    assert {name: found[name] for name in wanted} == wanted
+    assert found["resources"] == {"sm_90": {"registers": 59, "spill_bytes": 0}}
+    for name in found:  # each is explained where a reader of the code looks
+        assert re.search(rf"\b{name}\b", type(row()).__doc__), name
+
+
+def test_the_error_stands_beside_what_is_allowed():
+    stream = io.StringIO()
+    show_tables([row()], "here", "host", Console(file=stream, width=200))
+    assert "2.0e-07 / 1.6e-06" in stream.getvalue()
+
+
+def test_a_stack_that_has_ended_is_one_line():
+    assert finished(row()) == (
+        "warp_split ratio=2:6: PASSED, max error 2.0e-07 / 1.6e-06 allowed, 19 grid barriers a token"
+    )
+    assert finished(row(status="HUNG", reason="no block went on; see the report")) == (
+        "warp_split ratio=2:6: HUNG no block went on; see the report"
+    )
+
+
+def test_what_failed_is_named_with_the_command_that_shows_it(tmp_path):
+    stream = io.StringIO()
+    hung = replace(row(status="HUNG", reason="see the report"), results=str(tmp_path / "r.jsonl"))
+    show_tables([hung], "here", "cuda", Console(file=stream, width=200))
+    command = f"python -m experiments.show run-warp_split-0000 results={tmp_path}/r.jsonl"
+    assert stream.getvalue().splitlines()[-1] == f"warp_split ratio=2:6: HUNG see the report; {command}"
+
+
+def test_the_default_store_needs_no_name(monkeypatch, tmp_path):
+    text = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "config.yaml"))["results"]
+    assert text == f"${{root:}}/{DEFAULT}"
+    assert show_command("last", ROOT / DEFAULT) == "python -m experiments.show last"
+    monkeypatch.chdir(tmp_path)
+    assert show_command("last", tmp_path / "a b.jsonl") == "python -m experiments.show last 'results=a b.jsonl'"
+    assert near(ROOT / DEFAULT) == str(ROOT / DEFAULT)
+
+
+@pytest.mark.parametrize("count", [1, 2, 17])
+def test_a_run_closes_with_its_records_and_what_comes_next(count, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ids = [f"id-{number}" for number in range(count)]
+    kept, *commands = closing(ids, tmp_path / "r.jsonl").splitlines()
+    assert kept.startswith("Kept in r.jsonl: ")
+    assert ids[0] in kept
+    assert ids[-1] in kept
+    assert any(f"python -m experiments.show id-{count - 1} results=r.jsonl" in line for line in commands)
+    assert any("python -m experiments.report records=[r.jsonl]" in line for line in commands)
+    assert any("compare=id-0,id-" in line for line in commands) == (count > 1)
+    assert len(commands) <= 3
+
+
+@pytest.fixture
+def found(configured, tmp_path):
+    def make(*overrides, **more):
+        config = configured(f"results={tmp_path}/r.jsonl", "seed=5", *overrides)
+        return Found([replace(row(**more), results=str(config.results))], "tiny", config)
+
+    return make
+
+
+def test_the_jobs_of_a_multirun_end_in_one_table(found, capsys):
+    report = Report()
+    report.add(found(producers=0), at_once=False)
+    report.add(found(when=1), at_once=False)
+    assert capsys.readouterr().out == ""
+    report.close()
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "tiny on host (requested), weights synthetic, seed 5"
+    first = out.split("\n\n")[0]
+    assert "warp_split ratio=0:8" in first
+    assert "warp_split ratio=2:6" in first
+    assert out.count("Kept in ") == 1
+    report.close()
+    assert capsys.readouterr().out == ""
+
+
+def test_the_heading_says_only_what_all_jobs_share(found, capsys):
+    report = Report()
+    for seed in (1, 2):
+        report.add(found(f"seed={seed}", seed=seed), at_once=False)
+    report.close()
+    assert capsys.readouterr().out.splitlines()[0] == "tiny on host (requested), weights synthetic"
+
+
+@pytest.mark.parametrize("why", ["a single run", "another process"])
+def test_what_cannot_wait_is_printed_at_once(why, found, capsys):
+    report = Report() if why == "a single run" else Report(process=-1)
+    report.add(found(), at_once=why == "a single run")
+    assert "warp_split ratio=2:6" in capsys.readouterr().out
+
+
+def test_json_lines_do_not_wait(found, capsys):
+    report = Report()
+    report.add(found("json=true"), at_once=False)
+    assert json.loads(capsys.readouterr().out)["label"] == "warp_split ratio=2:6"
+    report.close()
+    assert capsys.readouterr().out == ""

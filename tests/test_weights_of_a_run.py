@@ -1,0 +1,50 @@
+"""Weights of a run: the path is relative to the folder of the caller, and changed or unusable weights are refused."""
+
+import os
+
+import pytest
+from checkpoints import save, tensors
+from faulty_root import json_lines, make_root, rows, start
+
+from common.errors import LabError
+from common.record.store import Store
+from experiments.run.pool import Pool
+from experiments.run.worker import first_request
+
+
+@pytest.mark.host
+def test_a_run_from_another_folder_uses_the_callers_files(tmp_path, host_cache, seed):
+    """The repository has a broken checkpoint with the same name as a valid one in the caller's folder."""
+    root, here = make_root(tmp_path / "lab"), tmp_path / "here"
+    here.mkdir()
+    save(here / "ckpt", tensors(seed), max_position_embeddings=64)
+    save(root / "ckpt").write_bytes(b"broken")
+    options = ["weights=ckpt", "variant=baseline", "results=r.jsonl", "cache=c"]
+    process = start(root, host_cache, *options, cwd=here)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    (row,) = Store(here / "r.jsonl").records()
+    assert row["status"] == "PASSED"
+    assert {path.name for path in (here / "c").iterdir()} == {"weights", "kernels"}
+    assert not (root / "c").exists()
+
+
+@pytest.mark.host
+def test_a_worker_refuses_other_weights_than_the_record_names(configured, host_cache):
+    config = configured("variant=baseline", "model=tiny", f"cache={host_cache}", "seed=1")
+    request = first_request(config, "0" * 64)
+    with Pool(request, [os.environ], 60.0) as pool, pytest.raises(LabError, match="has changed since"):
+        pool.describe()
+
+
+@pytest.mark.host
+def test_a_run_refuses_weights_that_cannot_be_validated(tmp_path, host_cache, seed):
+    root = make_root(tmp_path / "lab")
+    huge = {name: tensor * 1e30 for name, tensor in tensors(seed).items()}
+    save(tmp_path / "huge", huge, max_position_embeddings=64)
+    process = start(root, host_cache, "variant=baseline", "json=true", f"weights={tmp_path / 'huge'}")
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 1, err
+    (row,) = rows(root)
+    assert (row["status"], json_lines(out)[0]["verdict"]) == ("REFUSED", "REFUSED")
+    assert row["reason"].startswith("these weights cannot be validated in fp32: at input_norm of layer 0")
