@@ -32,10 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def profile(cfg: DictConfig) -> int:
     """Make one profile: a folder, and its table on stdout."""
     config, wanted = request(cfg)
+    # Both sections are checked, so that no wrong key is ignored because another tool was chosen.
+    options = {"nsys": nsys.options(wanted.nsys), "ncu": ncu.options(wanted.ncu, _by_stage(config))}
     if wanted.tool == "timeline":
         where, table, reading = _timeline(config, wanted)
     else:
-        where, table = _under_tool(config, wanted)
+        where, table = _under_tool(config, wanted, options[wanted.tool])
         reading = ""
     with folder.writing(where):
         path = folder.describe(config, wanted, where, table, reading)
@@ -64,10 +66,12 @@ def _timeline(config: RunConfig, wanted: Request) -> tuple[Path, "DataFrame", st
     return where, timeline.by_stage(found), timeline.reading(found)
 
 
-def _under_tool(config: RunConfig, wanted: Request) -> tuple[Path, "DataFrame"]:
-    """Run profiles.target under the tool. Without a usable tool, run it alone, then raise LabError with the reason."""
+def _under_tool(config: RunConfig, wanted: Request, options: Sequence[str]) -> tuple[Path, "DataFrame"]:
+    """Run profiles.target under the tool. Without a usable tool, run it alone, then raise LabError with the reason.
+
+    options: of the tool's command line.
+    """
     settings = wanted.nsys if wanted.tool == "nsys" else wanted.ncu
-    options = nsys.options(settings) if wanted.tool == "nsys" else ncu.options(settings, _by_stage(config))
     # In a multirun these are the overrides of this job; the command line has those of all jobs.
     overrides = [*HydraConfig.get().overrides.task, f"seed={config.seed}"]
     target = [sys.executable, "-m", "profiles.target", *overrides]

@@ -111,6 +111,8 @@ def test_an_option_of_the_user_is_one_argument(nsight, tool, item, name, value):
         (("tool=nsys", "nsys.options='--trace=cuda'"), "nsys.options=--trace=cuda is not a list"),
         (("tool=nsys", "nsys.options=[1]"), "nsys.options=[1] is not a list"),
         (("tool=nsys", "nsys.options=true"), "nsys.options=True is not a list"),
+        (("tool=timeline", "nsys.options=x"), "nsys.options=x is not a list"),
+        (("tool=nsys", "ncu.skip=-1"), "ncu.skip=-1 is not a whole number"),
         (("tool=ncu", "ncu.options=[--set,full]"), "'full' in ncu.options"),
         (("tool=ncu", "ncu.options=null"), "ncu.options=None is not a list"),
         (("tool=ncu", "ncu.sections=[[a]]"), "ncu.sections=[['a']] is not a list"),
