@@ -106,7 +106,7 @@ def test_changes_have_a_column_for_each_variant_and_no_row_of_zeros():
 
 def test_an_excerpt_is_todays_source():
     source = (ROOT / "variants" / "vec128.cu").read_text()
-    shown = blocks.make("code:variants/vec128.cu:load_bytes+2", evidence()).markdown().splitlines()
+    shown = blocks.make("code:variants/vec128.cu:int load_bytes+2", evidence()).markdown().splitlines()
     assert shown[:2] == ["```cpp", "// variants/vec128.cu"]
     assert len(shown) == 5
     assert all(text in source for text in shown[2:4])
@@ -114,6 +114,7 @@ def test_an_excerpt_is_todays_source():
         "variants/vec128.cu:nowhere+2",
         "variants/none.cu:x+1",
         "variants/vec128.cu:load_bytes",
+        "variants/vec128.cu:load_bytes+1",  # a line of the header comment
         "../x.cu:a+1",
     ):
         with pytest.raises(LabError, match="code:"):

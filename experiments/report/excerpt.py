@@ -34,5 +34,8 @@ def _lines(where: str, root: Path) -> str:
     first = next((at for at, line in enumerate(lines) if re.search(found[2], line)), None)
     if first is None:
         raise LabError(f"code:{where}: no line of {found[1]} has {found[2]}", "name a text that the file has")
+    mark = LANGUAGE[path.suffix][1]
     shown = dedent("\n".join(lines[first : first + int(found[3])]))
-    return f"{LANGUAGE[path.suffix][1]} {found[1]}\n{shown}"
+    if all(line.lstrip().startswith(mark) for line in shown.splitlines()):
+        raise LabError(f"code:{where}: {found[2]} finds a comment", "write an expression that only the code has")
+    return f"{mark} {found[1]}\n{shown}"
