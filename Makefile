@@ -43,8 +43,8 @@ evidence: $(STAMP) ## every variant and every experiment, recorded in RESULTS, t
 bench: $(STAMP) ## time of the lab itself on this machine, against its targets
 	@$(PY) -m experiments.bench $(ARGS)
 
-lint: $(STAMP) ## check style, the direction of imports, and the types of common/
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/lint-imports --no-logo && .venv/bin/mypy common
+lint: $(STAMP) ## check style, the direction of imports, and types
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/lint-imports --no-logo && .venv/bin/mypy
 	@git ls-files '*.cu' '*.cuh' '*.hpp' '*.cpp' | xargs -r .venv/bin/clang-format --dry-run --Werror
 
 format: $(STAMP) ## format all sources

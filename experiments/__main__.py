@@ -32,7 +32,7 @@ def run(cfg: DictConfig, report: Report) -> int:
     if config.reproduce:
         from experiments.run.reproduce import reproduce
 
-        return reproduce(config)
+        return reproduce(config.reproduce, config)
     from experiments.run.sweep import STEPS, open_sweep
 
     ended = None

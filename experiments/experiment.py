@@ -72,7 +72,7 @@ class Experiment:
     def composed(self, names: Sequence[str], parent: Sequence[str], like: Stack | None = None) -> Stack:
         """The stack of `names` compared with `parent`; knob values as in `like`, else the defaults."""
         (stack,) = self.lab.choose(list(names) or ["baseline"], {})
-        knobs = stack.knobs | {name: like.knobs[name] for name in stack.knobs if like and name in like.knobs}
+        knobs = dict(stack.knobs) | {name: like.knobs[name] for name in stack.knobs if like and name in like.knobs}
         return replace(stack, parent=check_stack(parent, read_catalog()), knobs=knobs)
 
     def measure(self, stacks: Sequence[Stack]) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def generate(cfg: DictConfig) -> int:
         lab = Setup(config, show)
         lab.check()
         tokenizer = None if wanted.prompt is None else load_tokenizer(lab.packed.folder)
-        prompt = list(wanted.ids or tokenizer.encode(wanted.prompt))
+        prompt = list(wanted.ids or () if tokenizer is None else tokenizer.encode(wanted.prompt))
         if not prompt:
             raise LabError(f"the tokenizer makes no token of {wanted.prompt!r}", "give a longer prompt")
         check_ids(prompt, lab.model, "prompt_ids")
@@ -100,7 +100,7 @@ def generate(cfg: DictConfig) -> int:
         "seconds": seconds,
         "record": record,
     }
-    if tokenizer:
+    if tokenizer is not None:
         found["text"] = tokenizer.decode(ids)
     print(json.dumps(found) if config.json else found.get("text", ids))
     return 0

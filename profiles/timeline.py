@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common.model.layout import MAX_BLOCKS, MOMENTS
 from common.model.stages import STAGES
@@ -51,6 +51,7 @@ def read(session: "Session", title: str, device: str) -> Timeline:
 
 def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
     """stamps: the trace slot, fp32, [stage][layer][block][moment] of 64 bits each, NaN where nothing was written."""
+    import numpy
     import pandas
     import torch
 
@@ -65,7 +66,7 @@ def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
             "block": block,
             "begin": begin - start,
             "end": end - start,
-            "passed": [late if late != UNWRITTEN else early for early, late in zip(end, passed, strict=True)] - start,
+            "passed": numpy.where(passed == UNWRITTEN, end, passed) - start,
         }
     )
     return Timeline(title, unit, spans.sort_values(["begin", "block"], ignore_index=True))
@@ -148,7 +149,7 @@ def chrome_trace(found: Timeline, path: Path) -> None:
     for block in sorted(set(found.spans["block"])):
         meta.append({"name": "thread_name", "ph": "M", "pid": 0, "tid": int(block), "args": {"name": f"block {block}"}})
 
-    def slice_(name: str, kind: str, row: tuple, start: int, stop: int) -> dict:
+    def slice_(name: str, kind: str, row: Any, start: int, stop: int) -> dict[str, Any]:
         about = {"ph": "X", "pid": 0, "tid": int(row.block), "ts": scale * int(start), "dur": scale * int(stop - start)}
         return {"name": name, "cat": kind, **about, "args": {"layer": int(row.layer)}}
 

@@ -37,6 +37,12 @@ def test_a_name_carries_its_knobs(variant, stack, knobs, wanted):
     assert label(run(variant, stack, 1, knobs=knobs)) == wanted
 
 
+def test_counts_of_no_stage_are_zeros_and_no_counts_are_unknown():
+    fields = ("grid_barriers", "async_copy_bytes", "prefetched_bytes", "activation_bytes")
+    assert [getattr(row(counts={"embed": {}}), name) for name in fields] == [0, 0, 0, 0]
+    assert [getattr(row(counts={}), name) for name in fields] == [None] * 4
+
+
 @pytest.mark.parametrize(
     ("other", "added"),
     [

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,15 @@ def absolute(path: str) -> Path:
     return Path(os.path.expanduser(path)).absolute()
 
 
+@dataclass(frozen=True)
 class Section:
     """One section of a composed configuration. All methods raise LabError for a value of another type or range.
 
     values: the section as a dict, with interpolations resolved. path: prefix of its keys, "" at the top or "timing.".
     """
 
-    def __init__(self, values: dict[str, Any], path: str = "") -> None:
-        self.values = values
-        self.path = path
+    values: dict[str, Any]
+    path: str = ""
 
     @classmethod
     def from_config(cls, config: DictConfig | ListConfig, path: str = "") -> "Section":

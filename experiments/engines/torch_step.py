@@ -19,15 +19,16 @@ class TorchStep:
 
     def __init__(self, model: Model, layout: Layout, weights: Tensor, positions: int) -> None:
         self.model, self.layout, self.weights = model, layout, weights
-        like = {"dtype": weights.dtype, "device": weights.device}
-        self.keys = torch.zeros(model.layers, model.kv_heads, positions, model.head_dim, **like)
+        cache = (model.layers, model.kv_heads, positions, model.head_dim)
+        self.keys = torch.zeros(cache, dtype=weights.dtype, device=weights.device)
         self.values = torch.zeros_like(self.keys)
         self.token = torch.zeros(1, dtype=torch.long, device=weights.device)
         self.position = torch.zeros(1, dtype=torch.long, device=weights.device)
+        self.graph: torch.cuda.CUDAGraph | None = None
         self.everywhere = torch.arange(positions, device=weights.device)
         exponents = torch.arange(0, model.head_dim, 2, dtype=torch.float64) / model.head_dim
         angles = torch.arange(positions)[:, None] * model.rope_theta**-exponents
-        self.angles = torch.stack((angles.cos(), angles.sin())).to(**like)  # [2, positions, head_dim / 2]
+        self.angles = torch.stack((angles.cos(), angles.sin())).to(weights)  # [2, positions, head_dim / 2]
 
     def step(self) -> None:
         """Decode the token at the position, then write the next token and position into the same buffers."""
@@ -71,11 +72,14 @@ class TorchStep:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self.step()
-        self.replay = graph.replay
+        self.graph = graph
 
     def replay(self) -> None:
         """Execute one step; after `capture`, by the CUDA graph."""
-        self.step()
+        if self.graph is None:
+            self.step()
+        else:
+            self.graph.replay()
 
     def _weight(self, name: str, layer: int | None = None) -> Tensor:
         slot = self.layout.weight(name, layer)

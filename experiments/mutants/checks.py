@@ -132,8 +132,8 @@ def _ordinary(layout: Layout, weights: Tensor, seed: int) -> tuple[Scenario, int
     Chosen so that fp32 runs of the reference agree with float64; else a correct kernel could fail by a cache rounding.
     """
 
-    def follow(run: Reference, start: Scenario) -> tuple[int, Tensor]:
-        ids, cache = list(start.ids), start.history.clone()
+    def follow(run: Reference, start: Scenario, history: Tensor) -> tuple[int, Tensor]:
+        ids, cache = list(start.ids), history.clone()
         for position in range(start.position, start.position + start.steps):
             taps = run.step(ids[position], position, cache)
             cache[:, :, :, position] = taps.stored
@@ -147,6 +147,6 @@ def _ordinary(layout: Layout, weights: Tensor, seed: int) -> tuple[Scenario, int
         seed += 1
         if start.history is None:
             continue
-        token, logits = follow(truth, start)
-        if all(torch.allclose(follow(run, start)[1], logits, rtol=1.3e-6, atol=1e-5) for run in runs):
+        token, logits = follow(truth, start, start.history)
+        if all(torch.allclose(follow(run, start, start.history)[1], logits, rtol=1.3e-6, atol=1e-5) for run in runs):
             return start, token, logits

@@ -108,7 +108,7 @@ def source_of(mutant: Mutant, model: Model = MODEL) -> Source:
     """The flattened source with the mutant's edits. Raises LabError when the source lacks the text to edit."""
     catalog = read_catalog()
     warps = mutant.threads // 32
-    given = {"warp_split": {"ratio": f"1:{warps - 1}"}, "split_kv": {"chunk": 16}}
+    given: dict[str, dict[str, Any]] = {"warp_split": {"ratio": f"1:{warps - 1}"}, "split_kv": {"chunk": 16}}
     knobs = {key: value for name in mutant.stack for key, value in given.get(name, {}).items()} | dict(mutant.knobs)
     stack = choose_stacks(catalog, BASELINE, list(mutant.stack), knobs, mutant.threads)[0]
     source = build([catalog.variants[name] for name in stack.variants], model, mutant.threads, stack.knobs)

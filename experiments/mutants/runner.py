@@ -71,9 +71,10 @@ def check_all(
             found = ours.recv()
         except EOFError:
             process.join()
-            if process.exitcode >= 0:  # not by a signal: an error in the lab, with its traceback on stderr
+            code = process.exitcode
+            if code is None or code >= 0:  # not by a signal: an error in the lab, with its traceback on stderr
                 raise
-            return MutantResult(mutant, f"crashed: its process ended with {process.exitcode}", 1, True, True)
+            return MutantResult(mutant, f"crashed: its process ended with {code}", 1, True, True)
         process.join()
         if isinstance(found, LabError):
             raise LabError(f"mutant {mutant.name}: {found.cause}", found.remedy)

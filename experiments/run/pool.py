@@ -44,6 +44,9 @@ class WorkerProcess:
             stderr=self._stderr,
             start_new_session=True,
         )
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        assert self._stdin is not None
+        assert self._stdout is not None
         os.set_blocking(self.stdout, False)
         self._partial_line = b""
         self._oom_kills = _oom_kills()
@@ -54,13 +57,13 @@ class WorkerProcess:
 
     @property
     def stdout(self) -> int:
-        return self._process.stdout.fileno()
+        return self._stdout.fileno()
 
     def send(self, request: Event) -> None:
         """Write one request. The loss of a worker that has ended is handled when its events are read."""
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
+            self._stdin.write(json.dumps(request).encode() + b"\n")
+            self._stdin.flush()
         except BrokenPipeError:
             pass
 
@@ -83,7 +86,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         self.kill()
-        for stream in (self._process.stdin, self._process.stdout, self._stderr):
+        for stream in (self._stdin, self._stdout, self._stderr):
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
 
@@ -185,7 +188,7 @@ class Pool:
         worker.step, worker.deadline = "ready", float("inf")
         if self._queue:
             worker.job = self._queue.popleft()
-            worker.send(self._jobs[worker.job] | {"seconds": self._seconds})
+            worker.send({**self._jobs[worker.job], "seconds": self._seconds})
 
     def _receive(self, notify: Notify) -> Iterator[tuple[int, Event, Event]]:
         """Wait for the next event or the next deadline, and handle it."""
@@ -212,6 +215,7 @@ class Pool:
             raise LabError(*content)
         elif kind in ("done", "spent"):
             job, worker.job = worker.job, None
+            assert job is not None  # a worker answers only to a job
             if kind == "spent":
                 self._remove(worker)
             yield job, worker.device, content

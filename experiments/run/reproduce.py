@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from common.compile.source import build
@@ -22,13 +23,13 @@ SYNTHETIC = "synthetic"
 VERSIONS = ("lab", "python", "torch", "cupy", "numpy", "nvrtc")  # of the provenance: printed, but not compared
 
 
-def reproduce(config: RunConfig) -> int:
-    """Print a line for each hash and option of the record, then and now. Returns 0 when all are equal, else 1.
+def reproduce(name: str, config: RunConfig) -> int:
+    """Print a line for each hash and option of the record `name`, then and now. Returns 0 when all are equal, else 1.
 
     Source, knobs, weights, device and compiler are compared. The commit and the libraries' versions are only printed.
     Raises LabError when there is no such record, or it cannot be built here.
     """
-    row = find(config)
+    row = find(name, config.results)
     with undamaged(row):
         then, now, again = recorded(row), rebuilt(config, row), command(row)
     width = max(map(len, then))
@@ -43,9 +44,9 @@ def reproduce(config: RunConfig) -> int:
     return int(bool(differing))
 
 
-def find(config: RunConfig) -> Mapping[str, Any]:
-    """The record with the id `config.reproduce`, from the results or the committed evidence. Raises LabError."""
-    row = find_record(config.reproduce, config.results)
+def find(name: str, results: Path) -> Mapping[str, Any]:
+    """The record of a run with the id `name`, from `results` or the committed evidence. Raises LabError."""
+    row = find_record(name, results)
     if row.get("kind") == "run":
         return row
     raise LabError(f"{row['id']} is a record of kind {row.get('kind')}", "give the id of a run")
@@ -86,7 +87,7 @@ def stack_of(row: Mapping[str, Any]) -> Stack:
     for name in (*row["stack"], *row["parent"]):
         if name not in read_catalog().variants:
             raise LabError(f"the record's variant {name} no longer exists", "check out the commit of the record")
-    return from_json(Stack, row | {"name": row["variant"], "variants": row["stack"]})
+    return from_json(Stack, dict(row) | {"name": row["variant"], "variants": row["stack"]})
 
 
 def source_now(row: Mapping[str, Any]) -> str:
@@ -139,6 +140,10 @@ def _usual(name: str) -> Mapping[str, Any]:
 
 def _provenance(row: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The commit and the versions: (in the record, now)."""
+
+    def commit(found: Mapping[str, Any]) -> str | None:
+        return (found.get("git") or {}).get("commit")
+
     old, new = row["provenance"], to_json(provenance())
     versions = {name: (old.get(name), new.get(name)) for name in VERSIONS}
-    return {"commit": tuple((found.get("git") or {}).get("commit") for found in (old, new))} | versions
+    return {"commit": (commit(old), commit(new))} | versions

@@ -81,9 +81,9 @@ class Sweep:
         """Record one stack. The findings of a worker that crashed or hung are a status, a reason and a report only."""
         stack = self.config.stacks[index]
         if "kind" not in found:
-            found = Findings(source_sha=self.setup.source(stack).sha).as_record() | found
+            found = Findings(source_sha=self.setup.source(stack).sha).as_record() | dict(found)
         gpu = Gpu.find(device["bus_id"]) if "bus_id" in device else None
-        record = about(self.setup, device, stack, found, gpu) | found
+        record = about(self.setup, device, stack, found, gpu) | dict(found)
         self.records[index] = to_json(record) | {"id": self.setup.store.append(record)}
         self.show.note(finished(row_of(self.records[index])))
 

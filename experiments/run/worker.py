@@ -17,7 +17,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -40,7 +39,7 @@ OUT_OF_MEMORY = ("bad_alloc", "allocate memory", "out of memory", "OutOfMemory",
 
 def first_request(config: RunConfig, weights: str) -> dict[str, Any]:
     """A worker's first request: the configuration, and the sha256 of the packed weights that the records will name."""
-    return {"config": to_json(replace(config, options=None)), "weights": weights}
+    return {"config": to_json(config), "weights": weights}
 
 
 class _Events(Progress):

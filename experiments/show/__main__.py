@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from common.config.cli import run_task
 from common.config.section import Section
@@ -44,7 +44,7 @@ def _quoted(texts: Sequence[str]) -> str:
 
 def show(cfg: DictConfig) -> int:
     """Print what `cfg` asks for: an export, a comparison, some records, or a list. Raises LabError."""
-    asked = Section(OmegaConf.to_container(cfg, resolve=True))
+    asked = Section.from_config(cfg)
     asked.only(KEYS)
     results, as_json = asked.location("results"), asked.flag("json")
     chosen = [name for name in ("id", "compare", "export") if asked.values[name]]

@@ -1,6 +1,6 @@
 """Records by their id, in the store of a run and in the committed evidence."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def undamaged(row: Record) -> Iterator[None]:
         raise LabError(cause, f"python -m experiments.show {row['id']} json=true prints it as it is") from error
 
 
-def newest(results: Path) -> list[Record]:
+def newest(results: Path) -> Sequence[Record]:
     """All records of the store `results`, the newest first. Raises LabError when there is none."""
     if rows := Store(results).records():
         return rows[::-1]

@@ -62,4 +62,5 @@ class Report:
         paths = sorted({one.config.results for one in found})
         show_tables(rows, ", ".join(shared), "host" if "host" in names else "cuda")
         for path in paths:
-            print(closing([row.record for one in found if one.config.results == path for row in one.rows], path))
+            shown = [row for one in found if one.config.results == path for row in one.rows]
+            print(closing([row.record for row in shown if row.record], path))

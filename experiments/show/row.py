@@ -132,11 +132,11 @@ def row_of(record: Record) -> Row:
     """The row of a record of kind `run`, or of the findings of a stack that is not recorded yet."""
     worst = (record["verdict"] or {}).get("worst", {})
     counts = totals(record["counts"]) if record["counts"] else None
-    loads = (
-        {8 * w: sum(counts.get(f"{data}_{8 * w}bit", 0) for data in ("weights", "kv")) for w in WIDTHS}
-        if counts
-        else {}
-    )
+
+    def total(*names: str) -> int | None:
+        return None if counts is None else sum(counts.get(name, 0) for name in names)
+
+    loads = {8 * width: total(f"weights_{8 * width}bit", f"kv_{8 * width}bit") for width in WIDTHS}
     device = record.get("device") or {}
     return Row(
         variant=record["variant"],
@@ -146,11 +146,11 @@ def row_of(record: Record) -> Row:
         max_error=worst.get("error"),
         worst_stage=worst.get("stage"),
         tolerance=_tolerance(worst),
-        grid_barriers=counts and counts.get("grid_barriers", 0),
+        grid_barriers=total("grid_barriers"),
         load_bytes={width: size for width, size in loads.items() if size},
-        async_copy_bytes=counts and counts.get("copied_async", 0),
-        prefetched_bytes=counts and counts.get("prefetched", 0),
-        activation_bytes=counts and sum(counts.get(f"activations_{8 * width}bit", 0) for width in WIDTHS),
+        async_copy_bytes=total("copied_async"),
+        prefetched_bytes=total("prefetched"),
+        activation_bytes=total(*(f"activations_{8 * width}bit" for width in WIDTHS)),
         resources={
             arch: ArchResources(found["registers"], found["spill_bytes"]) for arch, found in record["resources"].items()
         },

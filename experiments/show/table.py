@@ -150,17 +150,14 @@ def _groups(rows: Sequence[Row]) -> list[list[_Column]]:
     ]
     widths = sorted({width for row in rows for width in row.load_bytes})
     counts = [_Column("grid barriers\na token", lambda row: _or_dash(row.grid_barriers, str))] if widths else []
-    counts += [
-        _Column(f"{width}-bit\nloads", lambda row, w=width: _bytes(row.load_bytes.get(w, 0)) if row.load_bytes else "-")
-        for width in widths
-    ]
+    counts += [_Column(f"{width}-bit\nloads", _loaded(width)) for width in widths]
     if any(row.async_copy_bytes for row in rows):
         counts += [_Column("cp.async\nbytes", lambda row: _or_dash(row.async_copy_bytes, _bytes))]
     if any(row.prefetched_bytes for row in rows):
         counts += [_Column("prefetched\nbytes", lambda row: _or_dash(row.prefetched_bytes, _bytes))]
     counts += [_Column("activation\nloads", lambda row: _or_dash(row.activation_bytes, _bytes))] if widths else []
     archs = sorted({arch for row in rows for arch in row.resources}, key=lambda arch: int(arch.removeprefix("sm_")))
-    resources = [_Column(f"{arch}\nregs/spill", lambda row, a=arch: _registers(row.resources.get(a))) for arch in archs]
+    resources = [_Column(f"{arch}\nregs/spill", _compiled(arch)) for arch in archs]
     positions = sorted({timed.position for row in rows for timed in row.latencies})
     times = [_timing(position)[:: 1 if position == positions[0] else 3] for position in positions]
     speed = _Column("tokens/s", lambda row: _or_dash(row.generation, lambda timed: f"{1e6 / timed.microseconds:.0f}"))
@@ -176,6 +173,16 @@ def _predicted(rows: Sequence[Row]) -> list[_Column]:
         _Column(f"predicted us\n{gpu}", lambda row: _or_dash(row.forecast and row.forecast.microseconds, _whole)),
         _Column("against\nparent", lambda row: _effect(row.forecast)),
     ]
+
+
+def _loaded(width: int) -> Callable[[Row], str]:
+    """The bytes that loads of `width` bits read."""
+    return lambda row: _bytes(row.load_bytes.get(width, 0)) if row.load_bytes else "-"
+
+
+def _compiled(arch: str) -> Callable[[Row], Text]:
+    """Registers and spills on `arch`."""
+    return lambda row: _registers(row.resources.get(arch))
 
 
 def _timing(position: int) -> list[_Column]:

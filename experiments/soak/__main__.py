@@ -35,8 +35,13 @@ def request(cfg: DictConfig) -> Request:
     """The request of a configuration. Raises LabError for a bad value, or a store that cannot be written."""
     section = Section.from_config(cfg)
     section.only({"kills", "validations", "inputs", "seed", "results", "debug"})
-    amounts = (section.whole(name, low=1) for name in ("kills", "validations", "inputs"))
-    wanted = Request(*amounts, seed_of(section), section.location("results"))
+    wanted = Request(
+        section.whole("kills", low=1),
+        section.whole("validations", low=1),
+        section.whole("inputs", low=1),
+        seed_of(section),
+        section.location("results"),
+    )
     Store(wanted.results).check()
     return wanted
 

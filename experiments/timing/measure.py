@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ REPEATS = 3  # runs of queued steps in one round; their median is the round's sa
 GROWTH = 1.25  # factor between the numbers of rounds at which the intervals are computed
 
 
+@runtime_checkable
 class TimedSession(Protocol):
     """Session that can be timed: the method that `measure` needs beyond common/devices/protocol.py."""
 

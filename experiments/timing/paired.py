@@ -13,7 +13,7 @@ from common.errors import Crashed
 from common.model.layout import Layout
 from common.validate.snapshot import Snapshot, bit_differences
 from experiments.timing.bandwidth import Ceiling, read_ceiling
-from experiments.timing.measure import Measurement, TimedKernel, measure
+from experiments.timing.measure import Measurement, TimedKernel, TimedSession, measure
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ def time_pair(
 def _prepare(candidate: Candidate, parent: tuple[str, ...] | None, position: int, steps: int, seed: int) -> TimedKernel:
     """A kernel reset to `position`; its check compares the outputs of timed launches with those of an untimed run."""
     session = candidate.session
+    assert isinstance(session, TimedSession)  # of a GPU; the host device is never timed
     ids, history = _start(session.layout, position, seed)
     session.reset(ids, position, history)
     session.run(steps)

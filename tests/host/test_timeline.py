@@ -95,6 +95,13 @@ def test_the_table_has_the_mean_and_the_slowest_block():
     assert "waits 30 % of the step" in reading(found)
 
 
+def test_a_step_that_wrote_no_timestamp_has_an_empty_table():
+    unwritten = torch.full((len(STAGES), 2, MAX_BLOCKS, MOMENTS), UNWRITTEN, dtype=torch.int64)
+    found = timeline(unwritten.view(torch.float32).flatten(), 2, "by hand", "ordinal")
+    assert found.spans.empty
+    assert by_stage(found).empty
+
+
 def test_ordinal_timestamps_give_an_order_and_no_share_of_waiting(trace, tiny):
     found = trace("redundant_rmsnorm")
     table = by_stage(found).set_index("stage")

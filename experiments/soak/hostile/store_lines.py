@@ -12,7 +12,7 @@ from experiments.soak.hostile.attempt import Attempt, Case, attempt
 
 COMMITTED = ROOT / "experiments" / "results" / "host.jsonl"
 GOOD = 2  # undamaged records beside the damaged one
-WRONG = (None, True, -1, 1e308, "", "text", [], {}, [[]], {"": {}})
+WRONG: tuple[Any, ...] = (None, True, -1, 1e308, "", "text", [], {}, [[]], {"": {}})
 Damage = Callable[[random.Random, dict[str, Any]], bytes]
 
 
