@@ -2,13 +2,11 @@
 
 import pytest
 from temporary_root import make_root
-from whole_rows import RUN
 
 from common.config import cli
 from common.config.cli import run_task
 from common.config.resolve import resolve
 from common.config.run_config import RunConfig
-from common.record.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +162,11 @@ def test_multirun(configure, root):
     assert len(errors) == 1
 
 
+def test_the_multirun_flag_may_be_at_any_position(configure):
+    code, found, errors = configure("variant=baseline", "-m", "threads=128,256", "seed=1")
+    assert (code, [config.threads for config in found], errors) == (0, [128, 256], [])
+
+
 def test_paths(one, root, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     config = one()
@@ -278,27 +281,3 @@ def test_an_interrupt_has_its_own_exit_code(root, capsys):
 
     assert run_task(task, "config", [], root) == cli.INTERRUPTED
     assert capsys.readouterr().err.startswith("error: interrupted")
-
-
-def test_experiments_resume_by_default(one, tmp_path):
-    """Recorded stacks are not measured again; a plain run measures everything."""
-    results = f"results={tmp_path}/r.jsonl"
-    Store(tmp_path / "r.jsonl").append(RUN | {"seed": 123})
-    assert not one("variant=baseline", results).resume
-    found = one("experiment=sync_cost", "device=host", results)
-    assert (found.resume, found.seed) == (True, 123)
-    assert not one("experiment=sync_cost", "device=host", "resume=false", results).resume
-    assert not one("experiment=validate", results).resume
-
-
-def test_a_part_of_a_row_is_noted_and_not_resumed_from(configure, tmp_path, caplog):
-    path = tmp_path / "r.jsonl"
-    path.write_text('{"id": "a", "schema": 2, "time": "2026", "kind": "run"}\n')
-    code, found, errors = configure("variant=baseline", "resume=true", f"results={path}")
-    assert (code, len(found), errors) == (0, 1, [])
-    assert caplog.messages == [f"note: {path}: no row, or a part of one, on line 1; copied to {path}.corrupt"]
-
-
-def test_the_multirun_flag_may_be_at_any_position(configure):
-    code, found, errors = configure("variant=baseline", "-m", "threads=128,256", "seed=1")
-    assert (code, [config.threads for config in found], errors) == (0, [128, 256], [])

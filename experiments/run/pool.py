@@ -44,9 +44,10 @@ class WorkerProcess:
             stderr=self._stderr,
             start_new_session=True,
         )
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        assert self._stdin is not None
-        assert self._stdout is not None
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        self._stdin, self._stdout = stdin, stdout
         os.set_blocking(self.stdout, False)
         self._partial_line = b""
         self._oom_kills = _oom_kills()
