@@ -14,7 +14,6 @@ endif
 PY = .venv/bin/python
 PIP = $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 STAMP = .venv/made-for-cuda$(CUDA)-torch-$(TORCH)
-WHEELS = hydra-core omegaconf antlr4-python3-runtime nvtx platformdirs
 
 .PHONY: help run test soak evidence bench lint format lock wheelhouse clean
 .DEFAULT_GOAL := help
@@ -57,14 +56,21 @@ lock: ## make constraints.txt from pyproject.toml, for all platforms (ARGS=--upg
 	uv pip compile -q --universal --python-version 3.11 --all-extras --no-annotate --custom-compile-command "make lock" \
 		$(ARGS) pyproject.toml -o constraints.txt
 
-# For a GPU machine without a network that has torch and CuPy: copy the repository with wheelhouse/, then there
-# pip install --no-index --find-links wheelhouse hydra-core nvtx platformdirs && python -m experiments
-wheelhouse: $(STAMP) ## wheels for an offline GPU machine (Python 3.12, Linux x86-64), in wheelhouse/
+# For a GPU machine without a network (docs/run-on-gpus.md): all dependencies but those that it has. Of these, cuobjdump and
+# nvdisasm may also come with a CUDA toolkit; without them a run notes that it counts no registers.
+PRESENT = matplotlib numpy nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm nvidia-ml-py pandas pytest rich safetensors torch
+NEEDED = wheelhouse/requirements.txt
+$(NEEDED): pyproject.toml Makefile | $(STAMP)
 	@mkdir -p wheelhouse
+	@$(PY) -c 'import re, sys, tomllib; \
+		needed = tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]; \
+		print(*(one for one in needed if re.match("[a-z0-9-]+", one)[0] not in sys.argv), sep="\n")' $(PRESENT) >$@
+
+wheelhouse: $(NEEDED) ## wheels for an offline GPU machine (Python 3.12, Linux x86-64), in wheelhouse/
 	@$(PY) -m pip wheel -q --no-deps -w wheelhouse -c constraints.txt antlr4-python3-runtime # published as source only
 	@$(PY) -m pip download -q -d wheelhouse --find-links wheelhouse -c constraints.txt --only-binary=:all: \
 		--python-version 3.12 --implementation cp --abi cp312 --abi abi3 --abi none \
-		--platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $(WHEELS)
+		--platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -r $(NEEDED)
 	@ls wheelhouse
 
 clean: ## remove .venv and files of tools; records stay

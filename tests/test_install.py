@@ -1,15 +1,18 @@
-"""Installation: constraints that the public index alone satisfies, and what `make` refuses before it makes anything."""
+"""Installation: constraints that the public index alone satisfies, the wheels for a machine without a network, and what
+`make` refuses before it makes anything."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from common import ROOT
 
@@ -77,6 +80,21 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
+
+
+def test_a_gpu_machine_without_a_network_is_given_every_dependency_that_it_lacks(checkout: Path):
+    """Each is in the list for pip or among those that such a machine has, and the page tells to install that list."""
+    file = "wheelhouse/requirements.txt"
+    subprocess.run([shutil.which("make"), file, "STAMP=", f"PY={sys.executable}"], cwd=checkout, check=True, timeout=60)
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    present = re.search(r"(?m)^PRESENT = (.*)", (ROOT / "Makefile").read_text())[1].split()
+    needed = (checkout / file).read_text().splitlines()
+    assert set(needed) <= set(dependencies)
+    names = [Requirement(each).name for each in needed]
+    assert sorted([*names, *present]) == sorted(Requirement(each).name for each in dependencies)
+    assert {"hydra-core", "nvtx", "platformdirs", "xxhash"} <= set(names)
+    page = (ROOT / "docs" / "run-on-gpus.md").read_text()
+    assert f"pip install --no-index --find-links wheelhouse -r {file} && python -m experiments\n" in page
 
 
 def refused(checkout: Path, *arguments: str, path: str = os.environ["PATH"]) -> str:
