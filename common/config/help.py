@@ -16,12 +16,11 @@ def register(root: Path) -> None:
     """Let the three stand in the templates of a lab below `root`."""
     lists = {"keys": _keys, "options": _options, "knobs": _knobs}
     for name, make in lists.items():
-        OmegaConf.register_new_resolver(name, lambda *names, make=make: _literal(make(root, *names)), replace=True)
+        OmegaConf.register_new_resolver(name, lambda *names, make=make: _text(make(root, *names)), replace=True)
 
 
-def _literal(lines: list[str]) -> str:
-    """With each dollar doubled: Hydra reads the text as a string.Template."""
-    return "\n".join(f"  {line}".rstrip() for line in lines).strip("\n").replace("$", "$$")
+def _text(lines: list[str]) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in lines).strip("\n")
 
 
 def _keys(root: Path, name: str) -> list[str]:
