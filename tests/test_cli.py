@@ -41,7 +41,7 @@ def test_help_shows_examples_groups_and_keys(module, capfd):
 
 
 def test_start_up_imports_nothing_heavy():
-    heavy = ("torch", "cupy", "transformers", "pandas", "numpy", "matplotlib")
+    heavy = ("torch", "cupy", "transformers", "pandas", "numpy", "matplotlib", "asyncio")
     code = (
         "import sys; from experiments.__main__ import main; import experiments.generate; main(['--help']);"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"

@@ -6,11 +6,11 @@ import sys
 import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
-from unittest.mock import patch
 
 import hydra
 from hydra import compose, initialize_config_dir
@@ -32,6 +32,7 @@ from common.stacks.catalog import read_catalog
 
 MISTAKE, INTERRUPTED = 2, 130
 MULTIRUN = ("-m", "--multirun")
+RAISE_ERRORS = "HYDRA_FULL_ERROR"  # without this variable Hydra prints its own errors and exits
 _COMPOSING = threading.Lock()
 Task = Callable[[DictConfig], int]
 
@@ -76,10 +77,7 @@ def run_task(
             main = partial(_print_help, config_name, flags.overrides, root)
         elif flags.multirun:
             check_sweeps(flags.overrides, root)
-        # Hydra would print its own errors and exit; with this variable it raises them.
-        environment = patch.dict(os.environ, HYDRA_FULL_ERROR="1")
-        command = patch.multiple(sys, argv=[config_name, *arguments], stdout=Stdout(sys.stdout))
-        with environment, command:
+        with _command(config_name, arguments), redirect_stdout(Stdout(sys.stdout)):
             try:
                 main()
             finally:
@@ -99,6 +97,21 @@ def run_task(
             raise
         return _print_error(_explain(error, config_name, arguments, root), debug)
     return max(codes, default=0)
+
+
+@contextmanager
+def _command(name: str, arguments: Sequence[str]) -> Iterator[None]:
+    """What Hydra reads of the process, put back at the end; by hand, because `unittest.mock` imports asyncio."""
+    argv, errors = sys.argv, os.environ.get(RAISE_ERRORS)
+    sys.argv, os.environ[RAISE_ERRORS] = [name, *arguments], "1"
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        if errors is None:
+            del os.environ[RAISE_ERRORS]
+        else:
+            os.environ[RAISE_ERRORS] = errors
 
 
 def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> DictConfig:
