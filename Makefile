@@ -58,7 +58,7 @@ lock: ## make constraints.txt from pyproject.toml, for all platforms (ARGS=--upg
 
 # For a GPU machine without a network (docs/run-on-gpus.md): all dependencies but those that it has. Of these, cuobjdump and
 # nvdisasm may also come with a CUDA toolkit; without them a run notes that it counts no registers.
-PRESENT = matplotlib numpy nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm nvidia-ml-py pandas pytest rich safetensors torch
+PRESENT = matplotlib numpy nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm nvidia-ml-py pandas pytest pyyaml rich safetensors torch
 NEEDED = wheelhouse/requirements.txt
 $(NEEDED): pyproject.toml Makefile | $(STAMP)
 	@mkdir -p wheelhouse

@@ -191,9 +191,13 @@ def test_help_explains_each_key(capfd):
     keys += [inner for section in ("nsys", "ncu") for inner in own[section]]
     for key in keys:
         assert re.search(rf"^ +{key}:.* # \w", out, re.MULTILINE), f"{key} has no comment"
-    groups = ("model", "device", "timing", "variant")
-    for key in (*groups, *runs):
+    groups = ("model", "device", "variant")
+    for key in set(runs) - {*groups, "timing"}:  # a profile is not a timing
         assert re.search(rf"^ *{key}:", out, re.MULTILINE), key
+    for group in groups:
+        assert re.search(rf"^{group}=NAME", out, re.MULTILINE), group
+        for file in (ROOT / "conf" / group).glob("*.yaml"):
+            assert re.search(rf"^  {file.stem} +\w", out, re.MULTILINE), file
     assert "results: ${root:}/experiments/runs/records.jsonl" in out
     assert "$$" not in out
 
