@@ -28,7 +28,8 @@ run: $(STAMP) ## every variant: compile, validate, measure, record, report (ARGS
 test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
 	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
-soak: $(STAMP) ## hundreds of kills, validations and hostile inputs; the result is recorded (ARGS="kills=20 inputs=100")
+soak: $(STAMP) ## all mutants, then hundreds of kills, validations and hostile inputs, recorded (ARGS="kills=20 inputs=100")
+	@$(PY) -m experiments.mutants
 	@$(PY) -m experiments.soak $(ARGS)
 
 # The records from which tables and figures are made. On a GPU machine: make evidence RESULTS=experiments/results/h200.jsonl

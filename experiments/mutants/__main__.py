@@ -13,7 +13,7 @@ from common.config.resolve import seed_of
 from common.config.section import Section
 from common.errors import LabError
 from common.record.store import Store
-from experiments.mutants.mutation import read_mutants
+from experiments.mutants.mutation import read_mutants, sample
 from experiments.mutants.runner import check_all, summary
 from experiments.show.closing import closing
 from experiments.show.progress import progress
@@ -22,9 +22,10 @@ from experiments.show.result_table import print_result, record_result
 
 @dataclass(frozen=True)
 class Request:
-    """Mutants whose class or name contains `only`, `processes` of them at a time; the rest as in conf/mutants.yaml."""
+    """Mutants whose class or name contains `only`, or a sample of them; the rest as in conf/mutants.yaml."""
 
     only: str
+    sample: int | None
     processes: int
     seed: int
     results: Path
@@ -39,6 +40,7 @@ def request(cfg: DictConfig) -> Request:
     keep_below(section.location("cache"), 1e9 * section.number("cache_limit_gb"))
     return Request(
         only=section.text("only") if section.given("only") else "",
+        sample=section.whole("sample", low=1) if section.given("sample") else None,
         processes=section.whole("processes", low=1),
         seed=seed_of(section),
         results=section.location("results"),
@@ -54,6 +56,8 @@ def run(cfg: DictConfig) -> int:
     if not mutants:
         remedy = "see experiments/mutants/faults, or leave out only="
         raise LabError(f"no mutant has {wanted.only!r} in its class or name", remedy)
+    if wanted.sample:
+        mutants = sample(mutants, wanted.sample, wanted.seed)
     store = Store(wanted.results)
     store.check()
     with progress(len(mutants)) as bar:

@@ -1,7 +1,8 @@
 """Mutants: small edits of the flattened CUDA sources, listed in faults/*.yaml; each is a plausible mistake."""
 
+import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,13 @@ def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
         if names.count(name) > 1:
             raise LabError(f"two mutants are called {name[0]}: {name[1]}", "give each a name of its own")
     return tuple(found)
+
+
+def sample(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:
+    """`size` of the mutants, drawn at random, at least one of each class while there is room; all if there are fewer."""
+    order = random.Random(seed).sample(mutants, len(mutants))
+    first = {mutant.kind: mutant for mutant in reversed(order)}.values()
+    return [*first, *(mutant for mutant in order if mutant not in first)][:size]
 
 
 def _entries(file: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

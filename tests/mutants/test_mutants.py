@@ -1,4 +1,6 @@
-"""Mutation test of the validator: every listed fault is found, and every equivalent mutant passes.
+"""Mutation test of the validator: every fault of a sample is found, and every equivalent mutant in it passes.
+
+`make soak` checks all mutants.
 
 The list is checked for completeness: each barrier, named barrier and wait of the sources has a mutant without it.
 """
@@ -17,11 +19,12 @@ from common.model.layout import Layout
 from common.model.weights import load
 from common.stacks.catalog import variants
 from experiments.mutants.checks import MutantResult
-from experiments.mutants.mutation import MODEL, Edit, apply, read_mutants, source_of
+from experiments.mutants.mutation import MODEL, Edit, apply, read_mutants, sample, source_of
 from experiments.mutants.runner import check_all, summary
 
 pytestmark = pytest.mark.host
 MUTANTS = read_mutants()
+SAMPLE = 45  # mutants checked in a test run; the classes are fewer
 ALWAYS = {"barriers", "cp.async", "indexing", "mathematics"}  # areas where every fault must be found
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
 WITHOUT_MUTANT = {"graph"}  # one line, which has nothing to edit
@@ -82,12 +85,22 @@ def test_edit_changes_only_its_file_and_occurrence():
     assert apply(text, Edit("b.cu", "y", "z", of=2), "name") == text.replace("y y", "z z", 1)
 
 
+def test_a_sample_has_every_class_and_no_mutant_twice(seed):
+    drawn = sample(MUTANTS, SAMPLE, seed)
+    assert len(drawn) == SAMPLE
+    assert {mutant.kind for mutant in drawn} == {mutant.kind for mutant in MUTANTS}
+    assert all(drawn.count(mutant) == 1 for mutant in drawn)
+    everything = sample(MUTANTS, len(MUTANTS) + 1, seed)
+    assert len(everything) == len(MUTANTS)
+    assert all(mutant in everything for mutant in MUTANTS)
+
+
 @pytest.fixture(scope="module")
 def found(host_cache) -> tuple[list[MutantResult], int]:
-    """Every mutant checked once, with a fresh seed; without ThreadSanitizer, all but those that only it can find."""
+    """A fresh sample, each mutant checked once; without ThreadSanitizer, none that only it can find."""
     seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
     mutants = MUTANTS if has_thread_sanitizer(host_cache) else [m for m in MUTANTS if m.expect != "thread"]
-    return check_all(mutants, seed, host_cache, processes=os.cpu_count() or 1), seed
+    return check_all(sample(mutants, SAMPLE, seed), seed, host_cache, processes=os.cpu_count() or 1), seed
 
 
 def has_thread_sanitizer(cache: Path) -> bool:
@@ -110,22 +123,20 @@ def test_every_fault_in_the_four_main_areas_is_found(found):
     assert not missed, seed
 
 
-def test_at_least_95_percent_of_all_faults_are_found(found):
-    ones, seed = found
-    faults = [one for one in ones if one.mutant.expect != "equivalent"]
-    assert sum(one.killed for one in faults) >= 0.95 * len(faults), seed
-
-
 def test_equivalent_mutants_pass(found):
     ones, seed = found
     assert not [(one.title, one.how) for one in ones if one.mutant.expect == "equivalent" and one.killed], seed
 
 
-@pytest.mark.parametrize("weaker", ["token", "logits"])
-def test_weaker_checks_find_fewer_faults(found, weaker):
+def test_weaker_checks_find_nothing_that_the_validator_does_not_find(found):
     ones, seed = found
-    faults = [one for one in ones if one.mutant.expect != "equivalent"]
-    assert sum(getattr(one, weaker) for one in faults) < sum(one.killed for one in faults), seed
+    assert not [one.title for one in ones if (one.token or one.logits) and not one.killed], seed
+
+
+def test_weaker_checks_do_not_find_what_only_another_order_shows(found):
+    """A race that this run's order of lanes and blocks does not lose leaves the right token and logits."""
+    ones, seed = found
+    assert not [one.title for one in ones if one.mutant.expect == "thread" and (one.token or one.logits)], seed
 
 
 def test_columns_of_the_table_add_up(found):
