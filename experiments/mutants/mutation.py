@@ -70,7 +70,7 @@ def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
 
 
 def sample(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:
-    """`size` of the mutants, drawn at random, at least one of each class while there is room; all if there are fewer."""
+    """`size` of the mutants, drawn at random: one of each class first; all of them if there are fewer."""
     order = random.Random(seed).sample(mutants, len(mutants))
     first = {mutant.kind: mutant for mutant in reversed(order)}.values()
     return [*first, *(mutant for mutant in order if mutant not in first)][:size]
