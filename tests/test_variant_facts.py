@@ -1,5 +1,9 @@
-"""NVRTC output of every variant and named stack for six archs: no spills, and the instructions of its idea."""
+"""NVRTC output of every variant and named stack: no spills, and the instructions of its idea.
 
+An old, a newer and the newest arch each run, and one of the others at random; `experiment=sass` compiles for all.
+"""
+
+import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +21,7 @@ from common.model.stages import STAGES
 QWEN = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
 KERNELS = [f"stage_{stage}" for stage in STAGES]
 BASELINE = Composed(())
+ALWAYS = ("sm_80", "sm_90", "sm_120")
 SHARED, REGISTERS = 48 << 10, 65536  # of a block; of a multiprocessor
 
 
@@ -32,9 +37,9 @@ class Nvrtc:
         return list(resources_all(cubins, kernel, self.cache).values())
 
     def decode(self, names: str, **given) -> list[Resources]:
-        """The one kernel of a stack of Qwen3-0.6B, for an old, a newer and the newest arch."""
+        """The one kernel of a stack of Qwen3-0.6B, for the archs of every run."""
         composed = Composed(tuple(names.split()), given)
-        return self.resources(composed.source(QWEN), "decode", ("sm_80", "sm_90", "sm_120"))
+        return self.resources(composed.source(QWEN), "decode", ALWAYS)
 
 
 @pytest.fixture(scope="session")
@@ -51,13 +56,14 @@ def no_spills(nvrtc, source, archs) -> None:
 
 
 @pytest.mark.parametrize("composed", [*VARIANTS, *NAMED], ids=str)
-def test_all_archs_without_spills(nvrtc, composed):
-    no_spills(nvrtc, composed.source(QWEN), ARCHS)
+def test_no_arch_spills(nvrtc, composed, seed):
+    other = random.Random(seed).choice([arch for arch in ARCHS if arch not in ALWAYS])
+    no_spills(nvrtc, composed.source(QWEN), (*ALWAYS, other))
 
 
 @pytest.mark.parametrize("composed", [*VARIANTS, *NAMED], ids=str)
-def test_the_tiny_model_without_spills(nvrtc, tiny, composed):
-    no_spills(nvrtc, composed.source(tiny), ("sm_80", "sm_120"))
+def test_the_tiny_model_does_not_spill(nvrtc, tiny, composed, seed):
+    no_spills(nvrtc, composed.source(tiny), random.Random(seed).sample(ARCHS, 1))
 
 
 @pytest.mark.parametrize("name", CATALOG.variants)
