@@ -136,6 +136,13 @@ def test_atomic_barrier_has_release_semantics_and_no_cooperative_launch(nvrtc):
         assert own.count("MEMBAR") > plain.count("MEMBAR")
 
 
+@pytest.mark.parametrize("names", ["", "atomic_barrier", "split_kv vec128"], ids=str)
+def test_waits_are_not_unrolled(nvrtc, names):
+    """One pause for each place that waits, and each waits for what an atomic addition counts."""
+    for found in nvrtc.decode(names):
+        assert 0 < found.count("NANOSLEEP") <= found.count("ATOMG", "ADD"), found.arch
+
+
 def test_fewer_barriers_are_fewer_atomics(nvrtc):
     for names in ("redundant_rmsnorm", "head_split", "fused_head"):
         for fewer, plain in zip(nvrtc.decode(names), nvrtc.decode(""), strict=True):

@@ -2,26 +2,28 @@
 #pragma once
 #include "params.cuh"
 
-// Polls before a waiting block gives up: tens of seconds, where the longest stage takes milliseconds.
+// Polls before a waiting block reports that it gives up: tens of seconds, where the longest stage takes milliseconds.
 constexpr unsigned spin_limit = 1u << 25;
-constexpr unsigned spin_grace = spin_limit / 16; // pauses before the trap, in which other waiting blocks report too
 
-// Stores stage, layer and the barrier's words in this block's part of `waits`, which the host can read after the trap,
-// and stops the kernel. Called by the one waiting thread of a block.
-[[noreturn]] DEVICE void give_up(const Context &c, Stage stage, int layer) {
+// Stores stage, layer and the barrier's words in this block's part of `waits`, which the host can read after the trap.
+// Called by the one waiting thread of a block.
+DEVICE void report_wait(const Context &c, Stage stage, int layer) {
   unsigned *mine = c.waits + wait_words * port::block();
   mine[0] = 1 + static_cast<unsigned>(stage);
   mine[1] = layer;
   mine[2] = port::load_acquire(c.state + state_at::arrived);
   mine[3] = port::load_acquire(c.state + state_at::epoch);
-  for (unsigned polls = 0; polls < spin_grace; ++polls) port::spin_pause();
-  port::trap();
 }
 
 // Polls until `done()` is true. `done` must load with acquire order whatever the caller reads afterwards.
+// After `spin_limit` polls it reports and never returns: it polls as often again, and only then stops the kernel, so
+// that a block which began to wait as late as that still reports before the trap.
 template <class Done> DEVICE void spin_until(const Context &c, Stage stage, int layer, Done done) {
-  for (unsigned polls = 0; !done(); ++polls) {
-    if (polls == spin_limit) give_up(c, stage, layer);
+  ROLLED // unrolled, the pauses of one kernel are thousands of instructions
+  for (unsigned polls = 0;; ++polls) {
+    if (done() && polls <= spin_limit) return;
+    if (polls == spin_limit) report_wait(c, stage, layer);
+    if (polls == 2 * spin_limit) port::trap();
     port::spin_pause();
   }
 }

@@ -20,6 +20,7 @@ template <int Bytes> struct Packet {
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 
 namespace port {
 

@@ -1,10 +1,12 @@
 """Grid barrier that times out: a block writes where it waited to `waits`, which the host reads after the trap."""
 
 import dataclasses
+import subprocess
 
 import pytest
 import torch
 
+from common.compile.source import KERNEL, flatten
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.errors import Hung
 from common.model.layout import WAIT_WORDS
@@ -26,6 +28,46 @@ def test_kernel_that_times_out_reports_where(open_session, synthetic, tiny, stac
     with pytest.raises(Hung, match=r"a grid barrier timed out: 1 block \([012]\) waited after \w+, layer \d") as hung:
         session.run()
     assert "2 blocks (" in hung.value.report.splitlines()[1]
+
+
+# A machine of one thread whose clock counts what waiting costs: a load of the barrier's word, and a pause.
+CLOCK = r"""
+#include <cstdio>
+#include <cstdlib>
+#define DEVICE inline
+#define ROLLED
+enum class Stage { embed };
+constexpr int wait_words = 4;
+namespace state_at { constexpr int arrived = 0, epoch = 1; }
+struct Context { unsigned *state, *waits; };
+unsigned long long now = 0, reported = 0;
+unsigned state[2], waits[4];
+namespace port {
+int thread() { return 0; }
+int block() { return 0; }
+int blocks() { return 2; }
+void block_barrier() {}
+void count_grid_barrier() {}
+unsigned add_acq_rel(unsigned *word, unsigned value) { unsigned before = *word; *word += value; return before; }
+void store_release(unsigned *word, unsigned value) { *word = value; }
+void tick(int cost) { now += cost; if (!reported && waits[0]) reported = now; }
+unsigned load_acquire(const unsigned *word) { tick(20); return *word; }
+void spin_pause() { tick(1); }
+[[noreturn]] void trap() { printf("%llu %llu\n", reported, now); exit(0); }
+}
+"""
+
+
+@pytest.mark.host
+def test_others_get_as_long_to_report_as_the_first_block_waited(tmp_path):
+    """One block of two arrives. From its report to its trap passes as much time as it waited before."""
+    include = {(KERNEL / name).resolve() for name in ("params.cuh", "port.cuh")}
+    text = "\n".join([CLOCK, *flatten(KERNEL / "barrier.cuh", include)])
+    main = "int main() { Context c{state, waits}; grid_barrier(c, Stage::embed, 0); }\n"
+    (tmp_path / "wait.cpp").write_text(text.replace(LIMIT, "constexpr unsigned spin_limit = 1u << 16;") + "\n" + main)
+    subprocess.run(["g++", "-std=c++17", "-o", tmp_path / "wait", tmp_path / "wait.cpp"], check=True)
+    reported, trapped = map(int, subprocess.check_output([tmp_path / "wait"], timeout=60).split())
+    assert 0 < 0.99 * reported < trapped - reported
 
 
 def words(blocks: int, **places: tuple[int, int, int, int]) -> torch.Tensor:

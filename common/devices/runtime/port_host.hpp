@@ -6,6 +6,7 @@
 
 #define DEVICE inline
 #define UNROLL
+#define ROLLED
 
 namespace port {
 
