@@ -179,12 +179,14 @@ def test_measured_constants_replace_assumed_ones():
                 {"operation": "cooperative barrier", "blocks": 132, "us": 1.25},
                 {"operation": "cooperative barrier", "blocks": 1, "us": 0.5},
                 {"operation": "graph node", "blocks": 132, "us": 1.5},
+                {"operation": "queued launch", "blocks": 132, "us": 1.75},
+                {"operation": "launch", "blocks": 132, "us": 8.0},  # of older records: Python's own time
             ],
         },
     ]
     found = gpus.read("h200", records)
-    assert (found.read_efficiency, found.barrier_us, found.node_us) == (0.95, 1.25, 1.5)
-    assert found.measured == ("barrier_us", "node_us", "read_efficiency")
+    assert (found.read_efficiency, found.barrier_us, found.node_us, found.launch_us) == (0.95, 1.25, 1.5, 1.75)
+    assert found.measured == ("barrier_us", "launch_us", "node_us", "read_efficiency")
     assert gpus.read("h100", records) == gpus.read("h100")
 
 

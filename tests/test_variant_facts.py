@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from composed import CATALOG, NAMED, VARIANTS, Composed
+from composed import CATALOG, NAMED, STACKS, VARIANTS, Composed
 
 from common.compile.nvrtc import ARCHS, compile_all, compile_cubin
 from common.compile.sass import Resources, resources_all, sass
@@ -64,6 +64,14 @@ def test_no_arch_spills(nvrtc, composed, seed):
 @pytest.mark.parametrize("composed", [*VARIANTS, *NAMED], ids=str)
 def test_the_tiny_model_does_not_spill(nvrtc, tiny, composed, seed):
     no_spills(nvrtc, composed.source(tiny), random.Random(seed).sample(ARCHS, 1))
+
+
+@pytest.mark.parametrize("composed", STACKS[-2:], ids=str)
+def test_stacks_above_48_kb_take_dynamic_shared_memory(nvrtc, composed):
+    (found,) = nvrtc.resources(composed.source(QWEN), "decode", ("sm_90",))
+    assert found.shared == 0
+    (static,) = nvrtc.resources(BASELINE.source(QWEN), "decode", ("sm_90",))
+    assert 0 < static.shared <= SHARED
 
 
 @pytest.mark.parametrize("name", CATALOG.variants)

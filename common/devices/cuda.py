@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,9 +11,12 @@ from common.compile.nvrtc import options
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
+from common.devices.hold import Hold
 from common.errors import CompileError, Crashed, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
+
+STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
 
 
 class CudaDevice:
@@ -67,13 +71,32 @@ class CudaDevice:
             module.compile()
             names = [f"stage_{stage}" for stage in STAGES] if source.by_stage else ["decode"]
             kernels = [module.get_function(name) for name in names]
+            shared = int(self._cupy.ndarray((), self._cupy.uint32, module.get_global("shared_bytes")).get())
         except self._cupy.cuda.compiler.CompileException as error:
             log = str(error)
             first = next((line for line in log.splitlines() if "error" in line), log.partition("\n")[0])
             raise CompileError(
                 f"NVRTC failed: {first}", "add debug=true for the whole output of the compiler", log
             ) from error
-        return CudaProgram(source, kernels)
+        return CudaProgram(source, kernels, self._dynamic_shared(source, kernels, shared))
+
+    def _dynamic_shared(self, source: Source, kernels: Sequence[Any], needed: int) -> int:
+        """Bytes of dynamic shared memory of a launch, which the kernels are allowed to have from now on.
+
+        needed: bytes of a block, 0 of them dynamic where static memory holds them. Raises Refused for more than the GPU
+        has.
+        """
+        if needed <= STATIC_SHARED:
+            return 0
+        most = self._device.attributes["MaxSharedMemoryPerBlockOptin"]
+        if needed > most:
+            raise Refused(
+                f"{source.name} needs {needed} B of shared memory a block, and this GPU allows {most} B",
+                "lower stages, tile or threads, or leave a variant out",
+            )
+        for kernel in kernels:
+            kernel.max_dynamic_shared_size_bytes = needed
+        return needed
 
     def session(
         self, program: "CudaProgram", layout: Layout, weights: torch.Tensor, blocks: int | None = None
@@ -84,33 +107,35 @@ class CudaDevice:
         self._refuse_oversize(program, blocks)
         if self._weights is None or self._weights[0] is not weights:
             self._weights = None  # free the old weights before the new ones are allocated
-            self._weights = (weights, self._cupy.asarray(weights.view(torch.int16).numpy()))
+            # Blocking: the session's stream does not wait for copies on this one.
+            self._weights = (weights, self._cupy.asarray(weights.view(torch.int16).numpy(), blocking=True))
         return CudaSession(self._cupy, program, layout, self._weights[1], blocks)
 
     def _refuse_oversize(self, program: "CudaProgram", blocks: int) -> None:
         """Raise Refused for a grid that cannot be co-resident: a block that waits for an absent one never ends."""
-        threads, kernel = program.source.threads, program.kernels[0]
-        per_sm = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, 0)
+        threads, kernel, dynamic = program.source.threads, program.kernels[0], program.dynamic_shared
+        per_sm = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, dynamic)
         largest = MAX_BLOCKS if program.source.by_stage else min(per_sm * self.multiprocessors, MAX_BLOCKS)
         if not 1 <= blocks <= largest:
             raise Refused(
                 f"a grid of {blocks} blocks of {threads} threads cannot be co-resident: {kernel.num_regs} registers a "
-                f"thread and {kernel.shared_size_bytes} B of shared memory allow {per_sm} blocks on each of "
-                f"{self.multiprocessors} SMs",
+                f"thread and {kernel.shared_size_bytes + dynamic} B of shared memory allow {per_sm} blocks on "
+                f"each of {self.multiprocessors} SMs",
                 f"use blocks={largest} or fewer" if largest else "use fewer threads",
             )
 
 
 class CudaProgram:
-    """The loaded kernels, `decode` or one per stage, and their source."""
+    """The loaded kernels, `decode` or one per stage, and their source. dynamic_shared: bytes for each launch."""
 
-    def __init__(self, source: Source, kernels: Sequence[Any]) -> None:
-        self.source, self.kernels = source, kernels
+    def __init__(self, source: Source, kernels: Sequence[Any], dynamic_shared: int) -> None:
+        self.source, self.kernels, self.dynamic_shared = source, kernels, dynamic_shared
 
     def resources(self) -> dict[str, int]:
         """Registers per thread, bytes of shared and of local memory, from the driver; the largest of all kernels."""
         fields = {"registers": "num_regs", "shared": "shared_size_bytes", "local": "local_size_bytes"}
-        return {name: max(getattr(kernel, field) for kernel in self.kernels) for name, field in fields.items()}
+        found = {name: max(getattr(kernel, field) for kernel in self.kernels) for name, field in fields.items()}
+        return found | {"shared": found["shared"] + self.dynamic_shared}
 
 
 class CudaSession:
@@ -128,6 +153,7 @@ class CudaSession:
         self._waits = torch.from_numpy(zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._graph: Any = None
+        self._hold: Hold | None = None
         self._start = self._position = 0
 
     def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
@@ -135,10 +161,11 @@ class CudaSession:
         history = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
-        with self._stream:
-            self._cache.set(history.view(torch.int16).flatten().numpy())
+        entries, state = history.view(torch.int16).flatten().numpy(), self.layout.initial_state(ids, position, forced)
+        with self._stream:  # all on one stream: it does not wait for copies on the default one
+            self._cache.set(entries, stream=self._stream)
             self._scratch.fill(float("nan"))
-            self._state.set(self.layout.initial_state(ids, position, forced).numpy())
+            self._state.set(state.numpy(), stream=self._stream)
         self._stream.synchronize()
         self._start = self._position = position
 
@@ -151,28 +178,28 @@ class CudaSession:
         """Seconds per step of each of `repeats` runs of `steps` queued steps, measured by CUDA events.
 
         Each run starts at the position given to `reset`: between runs only the position word is written, on the device.
-        All runs are queued before the host waits. Raises Hung and Crashed.
+        All runs are queued before the first begins. Raises Hung, Crashed, and Refused where launches are synchronous.
         """
         self.layout.check_room(self._start, steps)
-        events = [(self._cupy.cuda.Event(), self._cupy.cuda.Event()) for _ in range(repeats)]
         at = self.layout.state["position"].offset
-        with self._finished():
-            for start, stop in events:
-                self._state[at : at + 1] = self._start
-                start.record()
-                self._queue(steps)
-                stop.record()
+
+        def put_back() -> None:
+            self._state[at : at + 1] = self._start
+
+        self._hold = self._hold or Hold(self._cupy)
+        run, launches = partial(self._queue, steps), self._launches(steps)
+        runs = self._hold.seconds(run, repeats, launches, self._finished, put_back)
         self._position = self._start + steps
-        return [self._cupy.cuda.get_elapsed_time(start, stop) / 1e3 / steps for start, stop in events]
+        return [seconds / steps for seconds in runs]
 
     def scratch(self) -> torch.Tensor:
-        return torch.from_numpy(self._scratch.get())
+        return torch.from_numpy(self._scratch.get(stream=self._stream))
 
     def cache(self) -> torch.Tensor:
-        return torch.from_numpy(self._cache.get()).view(torch.bfloat16).view(self.layout.cache.shape)
+        return torch.from_numpy(self._cache.get(stream=self._stream)).view(torch.bfloat16).view(self.layout.cache.shape)
 
     def state(self) -> torch.Tensor:
-        return torch.from_numpy(self._state.get())
+        return torch.from_numpy(self._state.get(stream=self._stream))
 
     def counts(self) -> Counts | None:
         return None
@@ -194,11 +221,19 @@ class CudaSession:
                 self._launch(self._program.kernels[0], min(steps - done, source.tokens_per_launch))
         self._position += steps
 
+    def _launches(self, steps: int) -> int:
+        """Launches of `steps` queued steps; that of a graph is one."""
+        source = self._program.source
+        if source.by_stage and source.launch != "graph":
+            return steps * len(launches(source))
+        return -(-steps // source.tokens_per_launch)
+
     def _launch(self, kernel: Any, last: int) -> None:
         """Queue one launch. last: the kernel's last argument, the tokens to decode or the layer of a stage."""
         waits = self._cupy.uint64(self._waits.data_ptr())
         buffers = (self._weights, self._cache, self._scratch, self._state, waits)
-        kernel((self.blocks,), (self._program.source.threads,), (*buffers, self._cupy.int32(last)))
+        shared = self._program.dynamic_shared
+        kernel((self.blocks,), (self._program.source.threads,), (*buffers, self._cupy.int32(last)), shared_mem=shared)
 
     def _launch_stages(self) -> None:
         for stage, layer in launches(self._program.source):

@@ -1,4 +1,4 @@
-// Grid barriers and bounded waiting: every spin loop of the lab is in this file, and every one has a bound.
+// Grid barriers and bounded waiting: every spin loop of a decode kernel is in this file, and every one has a bound.
 #pragma once
 #include "params.cuh"
 
@@ -19,7 +19,8 @@ DEVICE void report_wait(const Context &c, Stage stage, int layer) {
 // After `spin_limit` polls it reports and never returns: it polls as often again, and only then stops the kernel, so
 // that a block which began to wait as late as that still reports before the trap.
 template <class Done> DEVICE void spin_until(const Context &c, Stage stage, int layer, Done done) {
-  ROLLED // unrolled, the pauses of one kernel are thousands of instructions
+  // Unrolled, the pauses of one kernel would be thousands of instructions.
+  ROLLED
   for (unsigned polls = 0;; ++polls) {
     if (done() && polls <= spin_limit) return;
     if (polls == spin_limit) report_wait(c, stage, layer);

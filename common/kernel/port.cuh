@@ -154,23 +154,39 @@ template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_grou
 
 } // namespace port
 
-// The kernel that decodes `steps` tokens. Its shared memory is one struct, which every mixin may extend.
+// A block's shared memory is one struct, which every mixin may extend. Static shared memory ends at 48 KB; above that
+// it is dynamic, and the device reads its size from `shared_bytes` for the launch.
+template <class Shared, bool Static = sizeof(Shared) <= 48 << 10> struct BlockMemory {
+  static DEVICE void *get() {
+    __shared__ Shared memory;
+    return &memory;
+  }
+};
+template <class Shared> struct BlockMemory<Shared, false> {
+  static DEVICE void *get() {
+    extern __shared__ uint4 dynamic[];
+    return dynamic;
+  }
+};
+#define SHARED_BYTES(Kernel) extern "C" __constant__ unsigned shared_bytes = sizeof(typename Kernel::Shared);
+
+// The kernel that decodes `steps` tokens.
 #define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
   extern "C" __global__ void __launch_bounds__(Threads, BlocksPerSm)                                                   \
       decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int steps) {          \
-    __shared__ typename Kernel::Shared shared;                                                                         \
-    run<Kernel>({weights, cache, scratch, state, waits}, &shared, steps);                                              \
-  }
+    run<Kernel>({weights, cache, scratch, state, waits}, BlockMemory<typename Kernel::Shared>::get(), steps);          \
+  }                                                                                                                    \
+  SHARED_BYTES(Kernel)
 
 // The kernel of one stage, stage_<name>. Its last argument is the layer.
 #define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
   extern "C" __global__ void __launch_bounds__(Threads)                                                                \
       stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {       \
-    __shared__ typename Kernel::Shared shared;                                                                         \
-    run_stage<Kernel, Stage::S>({weights, cache, scratch, state, waits}, &shared, layer);                              \
+    run_stage<Kernel, Stage::S>({weights, cache, scratch, state, waits}, BlockMemory<typename Kernel::Shared>::get(),  \
+                                layer);                                                                                \
   }
 
-#define STAGE_TABLE(Kernel, Threads, ...)
+#define STAGE_TABLE(Kernel, Threads, ...) SHARED_BYTES(Kernel)
 
 #else
 #include "port_host.hpp"

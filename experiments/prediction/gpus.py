@@ -78,7 +78,7 @@ def _learn(gpu: GpuModel, record: Mapping[str, Any]) -> GpuModel:
         if record["kind"] == "roofline" and row.get("what") == "read, 128-bit loads":
             news["read_efficiency"] = row["GB/s"] / gpu.bandwidth_gbps
         if record["kind"] == "sync_cost" and row.get("blocks") == gpu.multiprocessors:
-            meaning = {"cooperative barrier": "barrier_us", "graph node": "node_us", "launch": "launch_us"}
+            meaning = {"cooperative barrier": "barrier_us", "graph node": "node_us", "queued launch": "launch_us"}
             if name := meaning.get(row["operation"]):
                 news[name] = row["us"]
     return replace(gpu, measured=tuple(sorted({*gpu.measured, *news})), **news)

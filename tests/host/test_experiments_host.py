@@ -75,7 +75,7 @@ def test_json_prints_the_rows(run, capsys):
 
 def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
     for row in run("sync_cost", *QUICK["sync_cost"])["table"]:
-        assert row["barriers counted"] == (0 if row["operation"] == "launch" else 225), row
+        assert row["barriers counted"] == (0 if row["operation"] == "queued launch" else 225), row
 
 
 def test_ablation_of_a_variant_that_adds_one_line(run):

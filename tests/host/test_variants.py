@@ -4,6 +4,7 @@ of lanes, warps and blocks.
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -113,10 +114,11 @@ def test_variants_in_any_block(open_session, synthetic, tiny, composed, threads,
     assert verdict.passed, verdict
 
 
-def test_too_much_shared_memory_is_refused_in_one_line(open_session, synthetic, tiny, seed):
-    greedy = Composed(("cp_async",), {"stages": 4, "tile": 2})
-    with pytest.raises(CompileError, match="48 KB of shared memory a block: lower stages, tile or threads"):
-        open_session(greedy.source(tiny, threads=1024), synthetic(tiny, seed))
+def test_shared_memory_that_no_gpu_has_is_refused_in_one_line(open_session, synthetic, tiny, seed):
+    greedy = Composed(("cp_async",), {"stages": 4, "tile": 2}).source(tiny, threads=1024)
+    text = greedy.text.replace("tiles[block_warps][stages]", "tiles[block_warps][2 * stages]")  # 256 KB
+    with pytest.raises(CompileError, match="needs, more than 227 KB: lower stages, tile or threads"):
+        open_session(replace(greedy, text=text), synthetic(tiny, seed))
 
 
 @pytest.mark.parametrize("chunk", [16, 64])
