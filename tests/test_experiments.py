@@ -291,9 +291,3 @@ def test_barriers_compile_for_a_gpu(operation):
     found = resources(cubin, "sm_90")
     assert found.spill_bytes == 0
     assert (found.count("LD", "STRONG") + found.count("LDG", "STRONG") > 0) == (operation.barrier != "Nothing")
-
-
-def test_bulk_copies_compile_to_bulk_copies():
-    text = (ROOT / "experiments" / "suite" / "roofline.cu").read_text()
-    assert resources(compile_cubin(text, "sm_90", "roofline.cu"), "sm_90", "read_bulk").count("UBLKCP") > 0
-    assert resources(compile_cubin(text, "sm_80", "roofline.cu"), "sm_80", "copy_all").count("STG", "128") > 0

@@ -245,8 +245,12 @@ def test_without_cupy_the_error_has_a_remedy(monkeypatch):
         nvrtc.compile_cubin("", "sm_80")
 
 
-def test_the_bandwidth_probe_reads_128_bits_at_a_time():
-    for arch, cubin in nvrtc.compile_all(BANDWIDTH, ("sm_80", "sm_120")).items():
-        probe = sass.resources(cubin, arch, "read_all")
-        assert probe.count("LDG", "128") == probe.count("LDG") >= 9, arch  # eight unrolled, and the rest
-        assert probe.spill_bytes == 0, arch
+def test_the_bandwidth_probes_read_128_bits_at_a_time_or_in_bulk():
+    for arch, cubin in nvrtc.compile_all(BANDWIDTH, ("sm_80", "sm_90", "sm_120")).items():
+        plain = sass.resources(cubin, arch, "read_all")
+        assert plain.count("LDG", "128") == plain.count("LDG") >= 9, arch  # eight unrolled, and the rest
+        assert plain.spill_bytes == 0, arch
+        bulk = sass.resources(cubin, arch, "read_bulk")
+        assert (bulk.count("UBLKCP") > 0) == (arch != "sm_80"), arch
+        assert (bulk.count("LDG"), bulk.spill_bytes) == (0, 0), arch
+        assert sass.resources(cubin, arch, "copy_all").count("STG", "128") > 0, arch

@@ -1,15 +1,10 @@
 """Roofline: bandwidth of three access patterns, bytes of each stage, and the place of every variant below them."""
 
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from common.compile.nvrtc import options
-from common.errors import Crashed
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
@@ -17,10 +12,6 @@ from experiments.experiment import Experiment, microseconds
 from experiments.prediction.model import stage_bytes
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 
-KERNELS = Path(__file__).with_suffix(".cu")
-TILE = 8192  # bytes of one bulk copy, as in the kernels
-BULK_ARCH = 90  # the first that copies in bulk
-THREADS, BLOCKS_PER_SM, RUNS = 256, 4, 20
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
 INTENSITY = (
     "A token has one multiplication and one addition for each bf16 weight, about 1 FLOP a byte: far left of the ridge "
@@ -99,50 +90,13 @@ def _arithmetic_roof() -> dict[str, Any]:
 
 
 def _probes() -> list[dict[str, Any]]:
-    """Bandwidth of each way to use memory: the best of some runs over 2 GiB, or half of the free memory."""
-    import cupy
+    """Bandwidth of each way to use memory: the best of some long launches over 2 GiB, or half of the free memory."""
+    from experiments.timing.bandwidth import Memory
 
-    from experiments.timing.bandwidth import read_ceiling
-
-    device = cupy.cuda.Device()
-    plain = read_ceiling()
-    found = [_probe("read, 128-bit loads", plain.size, plain.size / plain.best)]
-    module = cupy.RawModule(code=KERNELS.read_text(), options=options())
-    data = cupy.arange(1, plain.size // TILE * (TILE // 4) + 1, dtype=cupy.uint32)
-    blocks = device.attributes["MultiProcessorCount"] * BLOCKS_PER_SM
-    if int(device.compute_capability) >= BULK_ARCH:
-        result, bulk = cupy.zeros(1, cupy.uint32), module.get_function("read_bulk")
-        tiles = np.uint64(data.nbytes // TILE)
-
-        def read() -> None:
-            result.fill(0)
-            bulk((blocks,), (THREADS,), (data, tiles, result))
-
-        seconds = _best(read)
-        if int(result[0]) != data.size:  # 1 ^ 2 ^ ... ^ n is n where 4 divides n
-            raise Crashed("the bulk copies did not bring all words", "report this GPU; plain loads are not affected")
-        found.append(_probe("read, bulk copies", data.nbytes, seconds))
-    half, copy = data.size // 2, module.get_function("copy_all")
-    words = np.uint64(half // 4)
-    seconds = _best(lambda: copy((blocks * 2,), (THREADS,), (data, data[half:], words)))
-    found.append(_probe("copy, both directions", 2 * 4 * half, seconds))
-    return found
+    memory = Memory()
+    found = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
+    return [*found, _probe("copy, both directions", *memory.copy())]
 
 
 def _probe(what: str, size: int, seconds: float) -> dict[str, Any]:
     return {"kind": "probe", "what": what, "MB": size / 1e6, "us": 1e6 * seconds, "GB/s": size / seconds / 1e9}
-
-
-def _best(launch: Callable[[], None]) -> float:
-    """Seconds of the fastest of some launches, by CUDA events; the first only warms up."""
-    import cupy
-
-    seconds = []
-    for _ in range(RUNS + 1):
-        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record()
-        launch()
-        stop.record()
-        stop.synchronize()
-        seconds.append(cupy.cuda.get_elapsed_time(start, stop) / 1e3)
-    return min(seconds[1:])

@@ -1,48 +1,53 @@
-"""Read-only bandwidth of this GPU, measured in the same run: the ceiling of decoding.
+"""Bandwidth of this GPU's memory, measured in the same run: read in each way that it has, and copied.
 
-Decoding reads almost only. A copy also writes, so its bandwidth would be the wrong ceiling.
+Decoding reads almost only, so the fastest way to read is its ceiling. A copy also writes: the wrong ceiling.
 """
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from common.compile.nvrtc import options
 from common.errors import Crashed
 
-THREADS, BLOCKS_PER_SM = 256, 8
+KERNELS = Path(__file__).with_suffix(".cu")
+TEXT = f'#line 1 "experiments/timing/{KERNELS.name}"\n{KERNELS.read_text()}'
+TILE = 8192  # bytes of one bulk copy, as in the kernels
+THREADS = 256
+SAMPLE = 0.02  # seconds that one launch lasts at least
+WARM_UP = 25  # launches of that length before the first sample: half a second, in which the clocks settle
 
-# Each thread has several 128-bit loads in flight; the loads of a warp are coalesced.
-TEXT = r"""
-#line 1 "experiments/timing/bandwidth.cu"
-extern "C" __global__ void read_all(const uint4* data, size_t count, unsigned* result) {
-    constexpr int unroll = 8;
-    size_t stride = size_t(gridDim.x) * blockDim.x;
-    size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    unsigned bits = 0;
-    for (; i + (unroll - 1) * stride < count; i += unroll * stride) {
-        uint4 loaded[unroll];
-#pragma unroll
-        for (int u = 0; u < unroll; u++) loaded[u] = data[i + u * stride];
-#pragma unroll
-        for (int u = 0; u < unroll; u++) bits ^= loaded[u].x ^ loaded[u].y ^ loaded[u].z ^ loaded[u].w;
-    }
-    for (; i < count; i += stride) bits ^= data[i].x ^ data[i].y ^ data[i].z ^ data[i].w;
-    for (int lane = 16; lane > 0; lane /= 2) bits ^= __shfl_xor_sync(~0u, bits, lane);
-    if (threadIdx.x % 32 == 0) atomicXor(result, bits);
-}
-"""
+
+@dataclass(frozen=True)
+class Way:
+    """One way to read. kernel: its name; unit: bytes of what it counts; min_arch: the first arch that has it."""
+
+    name: str
+    kernel: str
+    unit: int
+    blocks_per_sm: int
+    min_arch: int
+
+
+WAYS = (Way("128-bit loads", "read_all", 16, 8, 0), Way("bulk copies", "read_bulk", TILE, 4, 90))
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Read-only bandwidth in bytes per second. `best`, of the fastest run, is the ceiling; `median` is of all runs.
+    """Bandwidth of one way in bytes per second. `best`, of the fastest sample, is the ceiling; `median` is of all.
 
-    size              bytes that each run read
+    way               how memory was read
+    size              bytes of the data, which is read several times in each sample
     last_level_cache  bytes of the GPU's L2
-    seconds           of every run
+    seconds           to read the data once, of every sample
     """
 
+    way: str
     best: float
     median: float
     size: int
@@ -51,38 +56,79 @@ class Ceiling:
 
 
 def read_ceiling(size: int = 2 << 30, runs: int = 20) -> Ceiling:
-    """Read `size` bytes (at most half of the free memory) `runs` times on the current GPU.
+    """The fastest way to read on the current GPU. Raises Crashed."""
+    return max(Memory(size, runs).read(), key=lambda found: found.best)
 
-    The xor over all words is checked after every run, so a load that is left out is noticed. Raises Crashed.
-    """
-    import cupy
 
-    device = cupy.cuda.Device()
-    words = min(size, device.mem_info[0] // 2) // 4096 * 1024
-    data = cupy.arange(1, words + 1, dtype=cupy.uint32)
-    expected = words  # 1 ^ 2 ^ ... ^ n is n for every n that 4 divides
-    result = cupy.zeros(1, dtype=cupy.uint32)
-    kernel = cupy.RawModule(code=TEXT, options=options()).get_function("read_all")
-    blocks = device.attributes["MultiProcessorCount"] * BLOCKS_PER_SM
-    start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    seconds = []
-    for _ in range(runs + 1):
-        result.fill(0)
-        start.record()
-        kernel((blocks,), (THREADS,), (data, np.uint64(words // 4), result))
-        end.record()
-        end.synchronize()
-        seconds.append(cupy.cuda.get_elapsed_time(start, end) / 1000)
-        if int(result[0]) != expected:
+class Memory:
+    """Data in the current GPU's memory, and kernels that go over it. size: bytes, at most half of the free memory."""
+
+    def __init__(self, size: int = 2 << 30, runs: int = 20) -> None:
+        import cupy
+
+        self._cupy, self._runs, self._device = cupy, runs, cupy.cuda.Device()
+        tiles = min(size, self._device.mem_info[0] // 2) // TILE
+        self._data = cupy.arange(1, tiles * (TILE // 4) + 1, dtype=cupy.uint32)
+
+    def read(self) -> Iterator[Ceiling]:
+        """One ceiling for each way that this GPU has. Raises Crashed."""
+        for way in WAYS:
+            if int(self._device.compute_capability) >= way.min_arch:
+                seconds = settled(partial(self._read, way), self._runs)
+                best, median = self._data.nbytes / min(seconds), self._data.nbytes / float(np.median(seconds))
+                cache = self._device.attributes["L2CacheSize"]
+                yield Ceiling(way.name, best, median, self._data.nbytes, cache, tuple(seconds))
+
+    def copy(self) -> tuple[int, float]:
+        """Bytes that a copy of one half into the other moves, in both directions; seconds of the fastest."""
+        half = self._data.size // 2
+        arguments = self._data, self._data[half:], np.uint64(half // 4)
+
+        def launch(passes: int) -> float:
+            return self._seconds("copy_all", 8, (*arguments, np.uint32(passes)))
+
+        return 2 * 4 * half, min(settled(launch, self._runs))
+
+    def _read(self, way: Way, passes: int) -> float:
+        """Seconds of one launch. The xor over all words is checked: a load that was left out is noticed."""
+        data, result = self._data, self._cupy.zeros(1, dtype=self._cupy.uint32)
+        arguments = data, np.uint64(data.nbytes // way.unit), np.uint32(passes), result
+        seconds = self._seconds(way.kernel, way.blocks_per_sm, arguments)
+        if int(result[0]) != data.size:  # 1 ^ 2 ^ ... ^ n is n where 4 divides n, and so is an odd number of them
             raise Crashed(
-                f"the bandwidth probe computed the xor {int(result[0]):#x}, not {expected:#x}",
+                f"reading by {way.name} computed the xor {int(result[0]):#x}, not {data.size:#x}",
                 "run it again; if the error repeats, test the GPU's memory",
             )
-    del seconds[0]  # the first launch also loads the module
-    return Ceiling(
-        best=data.nbytes / min(seconds),
-        median=data.nbytes / float(np.median(seconds)),
-        size=data.nbytes,
-        last_level_cache=device.attributes["L2CacheSize"],
-        seconds=tuple(seconds),
-    )
+        return seconds
+
+    @cached_property
+    def _module(self) -> Any:
+        return self._cupy.RawModule(code=TEXT, options=options())
+
+    def _seconds(self, kernel: str, blocks_per_sm: int, arguments: tuple[Any, ...]) -> float:
+        function = self._module.get_function(kernel)
+        blocks = self._device.attributes["MultiProcessorCount"] * blocks_per_sm
+        start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+        start.record()
+        function((blocks,), (THREADS,), arguments)
+        stop.record()
+        stop.synchronize()
+        return self._cupy.cuda.get_elapsed_time(start, stop) / 1e3
+
+
+def settled(launch: Callable[[int], float], runs: int) -> list[float]:
+    """Seconds of one pass in each of `runs` long launches, after a warm-up of long launches.
+
+    launch(passes): seconds of one launch of an odd number of passes. The first launch also loads the kernel.
+    """
+    launch(1)
+    passes = _passes(launch(1))
+    for _ in range(WARM_UP):
+        latest = launch(passes) / passes
+    passes = _passes(latest)
+    return [launch(passes) / passes for _ in range(runs)]
+
+
+def _passes(seconds: float) -> int:
+    """The odd number of passes of `seconds` each that lasts at least SAMPLE."""
+    return math.ceil(SAMPLE / seconds) | 1

@@ -1,30 +1,45 @@
-"""Read-only bandwidth probe on a GPU: its sum is that of numpy, and its bandwidth is plausible."""
+"""Bandwidth probes on a GPU: what they read is what numpy reads, and the bandwidth is plausible."""
 
 import numpy as np
 import pytest
 
 from common.compile.nvrtc import options
-from experiments.timing.bandwidth import TEXT, THREADS, read_ceiling
+from experiments.timing.bandwidth import TEXT, THREADS, TILE, WAYS, Memory, read_ceiling
 
 pytestmark = pytest.mark.cuda
 
 
-def test_every_word_is_read(seed):
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.kernel)
+def test_every_word_is_read(device, seed, way):
     import cupy
 
+    if device.arch < way.min_arch:
+        pytest.skip(f"{way.name} need sm_{way.min_arch}")
     rng = np.random.default_rng(seed)
-    kernel = cupy.RawModule(code=TEXT, options=options()).get_function("read_all")
-    for _ in range(5):
-        words = 4 * int(rng.integers(1, 1 << 20))
-        data = rng.integers(0, 1 << 32, words, dtype=np.uint32)
+    kernel = cupy.RawModule(code=TEXT, options=options()).get_function(way.kernel)
+    for passes in (1, 2, 3, 5, 5):
+        count = int(rng.integers(1, (1 << 22) // way.unit))
+        data = rng.integers(0, 1 << 32, count * way.unit // 4, dtype=np.uint32)
         result = cupy.zeros(1, dtype=cupy.uint32)
-        kernel((int(rng.integers(1, 300)),), (THREADS,), (cupy.asarray(data), np.uint64(words // 4), result))
-        assert int(result[0]) == np.bitwise_xor.reduce(data), seed
+        arguments = cupy.asarray(data, blocking=True), np.uint64(count), np.uint32(passes), result
+        kernel((int(rng.integers(1, 300)),), (THREADS,), arguments)
+        assert int(result[0]) == (np.bitwise_xor.reduce(data) if passes % 2 else 0), seed
 
 
-def test_the_ceiling_is_a_bandwidth():
+def test_the_ceiling_is_a_bandwidth(device):
     ceiling = read_ceiling(runs=5)
     assert 0 < ceiling.median <= ceiling.best
     assert ceiling.best < 20e12
     assert ceiling.size > 4 * ceiling.last_level_cache
     assert len(ceiling.seconds) == 5
+    assert ceiling.size % TILE == 0
+
+
+def test_a_copy_moves_one_half_into_the_other(device):
+    import cupy
+
+    memory = Memory(1 << 24, runs=1)
+    size, seconds = memory.copy()
+    half = memory._data.size // 2
+    assert (size, seconds > 0) == (1 << 24, True)
+    assert bool(cupy.array_equal(memory._data[:half], memory._data[half:]))

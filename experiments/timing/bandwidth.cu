@@ -1,0 +1,87 @@
+// Bandwidth of memory: read by 128-bit loads, read by asynchronous bulk copies (sm_90 and up), and copied. A launch
+// goes over the data `passes` times, so that it is long. The result depends on every word: no load can be left out.
+#define STAGES 4
+#define TILE 8192 // bytes of one bulk copy
+
+typedef unsigned long long u64;
+
+// `count` 128-bit words; result: xor of all 32-bit words, if `passes` is odd. Each thread has several loads in flight,
+// and the loads of a warp are coalesced.
+extern "C" __global__ void read_all(const uint4 *data, u64 count, unsigned passes, unsigned *result) {
+  constexpr int unroll = 8;
+  const u64 stride = u64(gridDim.x) * blockDim.x, first = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+  unsigned bits = 0;
+#pragma unroll 1
+  for (unsigned pass = 0; pass < passes; ++pass) {
+    u64 i = first;
+    for (; i + (unroll - 1) * stride < count; i += unroll * stride) {
+      uint4 loaded[unroll];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) loaded[u] = data[i + u * stride];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) bits ^= loaded[u].x ^ loaded[u].y ^ loaded[u].z ^ loaded[u].w;
+    }
+    for (; i < count; i += stride) bits ^= data[i].x ^ data[i].y ^ data[i].z ^ data[i].w;
+  }
+  for (int lane = 16; lane > 0; lane /= 2) bits ^= __shfl_xor_sync(~0u, bits, lane);
+  if (threadIdx.x % 32 == 0) atomicXor(result, bits);
+}
+
+__device__ __forceinline__ unsigned shared_address(const void *p) { return unsigned(__cvta_generic_to_shared(p)); }
+
+// `count` tiles; the blocks take them in turn, with STAGES copies of each block in flight. result: as above.
+extern "C" __global__ void read_bulk(const char *data, u64 count, unsigned passes, unsigned *result) {
+#if __CUDA_ARCH__ >= 900
+  __shared__ alignas(128) unsigned char tiles[STAGES][TILE];
+  __shared__ alignas(8) u64 arrived[STAGES];
+  const u64 first = blockIdx.x, stride = gridDim.x;
+  const u64 turns = first < count ? (count - first + stride - 1) / stride * passes : 0;
+  u64 next = first;                  // the tile of the next copy
+  const auto issue = [&](u64 turn) { // one thread announces the bytes and starts the copy
+    const unsigned slot = turn % STAGES, barrier = shared_address(&arrived[slot]);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(TILE) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(tiles[slot])),
+                 "l"(data + next * TILE), "r"(TILE), "r"(barrier)
+                 : "memory");
+    next = next + stride < count ? next + stride : first;
+  };
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s)
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrived[s])) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    for (int s = 0; s < STAGES && s < turns; ++s) issue(s);
+  }
+  __syncthreads();
+  unsigned bits = 0;
+  for (u64 turn = 0; turn < turns; ++turn) {
+    const unsigned slot = turn % STAGES, parity = turn / STAGES % 2;
+    unsigned done = 0;
+    for (unsigned tries = 0; !done; ++tries) {
+      if (tries >> 24) asm volatile("trap;"); // bytes that never arrive must not hang the GPU
+      asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                   : "=r"(done)
+                   : "r"(shared_address(&arrived[slot])), "r"(parity)
+                   : "memory");
+    }
+    const uint4 *words = reinterpret_cast<const uint4 *>(tiles[slot]);
+    for (int i = threadIdx.x; i < TILE / 16; i += blockDim.x) bits ^= words[i].x ^ words[i].y ^ words[i].z ^ words[i].w;
+    __syncthreads(); // all have read the tile before the next one lands in it
+    if (threadIdx.x == 0 && turn + STAGES < turns) {
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      issue(turn + STAGES);
+    }
+  }
+  for (int lane = 16; lane > 0; lane /= 2) bits ^= __shfl_xor_sync(~0u, bits, lane);
+  if (threadIdx.x % 32 == 0) atomicXor(result, bits);
+#endif
+}
+
+// `count` 128-bit words from one half to the other.
+extern "C" __global__ void copy_all(const uint4 *from, uint4 *to, u64 count, unsigned passes) {
+  const u64 stride = u64(gridDim.x) * blockDim.x, first = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+#pragma unroll 1
+  for (unsigned pass = 0; pass < passes; ++pass)
+    for (u64 i = first; i < count; i += stride) to[i] = from[i];
+}
