@@ -18,7 +18,8 @@ from experiments.suite.quality import open_stack
 
 QUESTION = "how many joules a token takes"
 PERIOD = 0.02  # seconds between two readings; drivers refresh theirs every 20 to 100 ms
-SETTLE = 0.5  # seconds that the driver's average of power takes to follow
+AVERAGE = 1.0  # seconds that NVML's power is an average of on Hopper; on other GPUs it is shorter
+SETTLE = 1.5 * AVERAGE  # seconds until a reading holds nothing of what was before
 NOTES = ("Power is the board's, as NVML reports it; idle power is not taken off.",)
 SCALE = (
     "The datasheet's power limit of {gpu.name} is {gpu.power_w:g} W. Multiplied by the predicted time it gives an "
@@ -31,6 +32,11 @@ SCALE = (
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack of the run. Without a GPU: a scale, the board's limit times the predicted time."""
     seconds = experiment.options.number("seconds")
+    if seconds < 2 * AVERAGE:
+        raise LabError(
+            f"options.seconds={seconds:g} is too short: a GPU's power is an average over {AVERAGE:g} s",
+            f"give options.seconds={2 * AVERAGE:g} or more",
+        )
     if not experiment.on_gpu:
         return _scale(experiment)
     gpu = Gpu.current()
@@ -41,8 +47,8 @@ def ask(experiment: Experiment) -> ResultTable:
     records = experiment.measure(experiment.config.stacks)  # a wrong kernel gets no figure
     sound = [stack for stack, record in zip(experiment.config.stacks, records, strict=True) if record["latencies"]]
     time.sleep(SETTLE)
-    idle = [power for _, power in _sample(gpu, lambda: time.sleep(seconds))]
-    rows = [{"variant": "idle", "average W": float(np.mean(idle)), "peak W": max(idle)}]
+    idle = _sample(gpu, lambda: time.sleep(seconds))
+    rows = [{"variant": "idle", "average W": average(idle), "peak W": max(power for _, power in idle)}]
     for stack in sound:
         experiment.show.begin(f"energy of {stack.name}")
         with closing(open_stack(experiment, stack)) as session:
@@ -56,30 +62,37 @@ def joules(samples: Sequence[tuple[float, float]]) -> float:
     return float(np.trapezoid(power, at))
 
 
+def settled(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those (second, watt) samples whose average holds nothing of the time before the first one."""
+    return [(at, power) for at, power in samples if at - samples[0][0] >= SETTLE]
+
+
+def average(samples: Sequence[tuple[float, float]]) -> float:
+    """Mean power in watts, weighted by time."""
+    return joules(samples) / (samples[-1][0] - samples[0][0])
+
+
 def _decode(experiment: Experiment, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
     """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile."""
-    steps, done = experiment.model.positions // 2, 0
+    steps, done, took = experiment.model.positions // 2, 0, 0.0
     session.reset([0], position=0)
+    session.time(steps, 1)  # loads the kernel
 
     def run() -> None:
-        nonlocal done
+        nonlocal done, took
         began = time.perf_counter()
-        while time.perf_counter() - began < SETTLE + seconds:
+        while (took := time.perf_counter() - began) < SETTLE + seconds:
             session.time(steps, 1)
             done += steps
 
-    samples = _sample(gpu, run)
-    took = samples[-1][0] - samples[0][0]
-    settled = [(at, power) for at, power in samples if at - samples[0][0] >= SETTLE]
-    powers = [power for _, power in settled]
-    rate = done / took
-    average = joules(settled) / (settled[-1][0] - settled[0][0])
+    samples = settled(_sample(gpu, run))
+    rate, power = done / took, average(samples)
     return {
-        "average W": average,
-        "peak W": max(powers),
+        "average W": power,
+        "peak W": max(watt for _, watt in samples),
         "tok/s": rate,
-        "J/token": average / rate,
-        "tokens/J": rate / average,
+        "J/token": power / rate,
+        "tokens/J": rate / power,
     }
 
 
