@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.devices.nvml import Gpu
+from common.errors import LabError
 from common.record import provenance
 
 
@@ -51,11 +52,25 @@ def test_commit_and_dirty_flag(checkout):
 
 
 def test_without_a_checkout_or_git_the_commit_is_none(checkout, tmp_path_factory, monkeypatch):
+    monkeypatch.delenv("LAB_COMMIT", raising=False)
     inner = checkout / "unpacked"
     inner.mkdir()
     assert provenance.git(inner) is None  # the commit of an enclosing repository would be wrong
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
     assert provenance.git(checkout) is None
+
+
+def test_a_copy_without_git_takes_its_commit_from_the_environment(checkout, monkeypatch):
+    inner = checkout / "unpacked"
+    inner.mkdir()
+    head, other = commit(checkout), "0123456789" * 4
+    monkeypatch.setenv("LAB_COMMIT", other)
+    assert provenance.git(inner) == {"commit": other, "dirty": None}
+    assert provenance.git(checkout) == {"commit": head, "dirty": False}  # git knows better
+    for wrong in ("main", other[:12], other + "0"):
+        monkeypatch.setenv("LAB_COMMIT", wrong)
+        with pytest.raises(LabError, match=f"LAB_COMMIT={wrong} is not a commit; give LAB_COMMIT="):
+            provenance.git(inner)
 
 
 def test_it_is_complete_and_has_no_host_or_user_name(monkeypatch):

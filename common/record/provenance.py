@@ -1,5 +1,6 @@
 """Provenance of a record: commit, versions, hardware and command; no name of a person, host or folder."""
 
+import os
 import platform
 import re
 import shlex
@@ -18,6 +19,7 @@ from common.errors import LabError
 
 # Written by runs: a new record does not count as a change of the code.
 EVIDENCE = "experiments/results"
+COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy without .git
 
 
 def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
@@ -44,9 +46,10 @@ def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
 
 
 def git(root: Path) -> dict[str, Any] | None:
-    """{"commit": 40 hex digits, or None before the first commit; "dirty": whether code differs from it}.
+    """{"commit": 40 hex digits, or None before the first commit; "dirty": whether code differs from it, None: unknown}.
 
-    None when `root` is not the top of a checkout, or git is missing.
+    Where `root` is not the top of a checkout, or git is missing, the environment's LAB_COMMIT is the commit; without it
+    the result is None. Raises LabError for a LAB_COMMIT that is no commit.
     """
 
     def output(*words: str) -> str | None:
@@ -58,9 +61,19 @@ def git(root: Path) -> dict[str, Any] | None:
 
     top = output("rev-parse", "--show-toplevel")
     if not top or Path(top).resolve() != Path(root).resolve():
-        return None
+        return _given_commit()
     changes = output("status", "--porcelain", "--", ".", f":(exclude){EVIDENCE}")
     return {"commit": output("rev-parse", "--verify", "HEAD"), "dirty": None if changes is None else bool(changes)}
+
+
+def _given_commit() -> dict[str, Any] | None:
+    """What the environment says of a copy without .git: on a machine that only runs what another one sends."""
+    commit = os.environ.get(COMMIT)
+    if not commit:
+        return None
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        raise LabError(f"{COMMIT}={commit} is not a commit", f"give {COMMIT}=$(git rev-parse HEAD) of the checkout")
+    return {"commit": commit, "dirty": None}
 
 
 def lab_version() -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -13,6 +14,9 @@ import torch
 from common.errors import LabError
 from experiments.engines.transformers_model import qwen3
 from experiments.run.setup import Setup
+
+WARM_UPS = 3  # runs before the first that counts: one compiles, one records a graph, one replays it
+RUNS = 5
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,12 @@ class Workload:
 def timed(
     generate: Callable[[int], Sequence[int]], work: Workload, ready: Callable[[], None] = lambda: None
 ) -> Generated:
-    """Time `generate(n)`, which returns n new ids for the prompt: one warm-up, then one token, then all tokens.
+    """Time `generate(n)`, which returns n new ids for the prompt: for one token, and for all; medians of some runs.
 
-    ready: called before each of these three calls; its time is not counted.
+    Before that it warms up, first for all tokens, so that caches and graphs have their final sizes. On a CPU only the
+    ids count, and each runs once. ready: called before each run; its time is not counted.
     """
+    warm_ups, runs = (WARM_UPS, RUNS) if work.device == "cuda" else (0, 1)
 
     def seconds(tokens: int) -> tuple[list[int], float]:
         ready()
@@ -79,10 +85,12 @@ def timed(
         _sync(work)
         return ids, time.perf_counter() - start
 
-    seconds(work.tokens)
-    first = seconds(1)[1]
-    ids, whole = seconds(work.tokens)
-    return Generated(ids, first, whole, torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None)
+    for tokens in (work.tokens, 1):
+        for _ in range(warm_ups):
+            seconds(tokens)
+    whole, first = ([seconds(tokens) for _ in range(runs)] for tokens in (work.tokens, 1))
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None
+    return Generated(whole[0][0], median(took for _, took in first), median(took for _, took in whole), peak)
 
 
 def transformers_eager(work: Workload) -> Generated:
@@ -91,11 +99,9 @@ def transformers_eager(work: Workload) -> Generated:
 
 
 def transformers_compiled(work: Workload) -> Generated:
-    """`generate` of transformers with a static cache and torch.compile, which replays the step as a CUDA graph."""
+    """`generate` of transformers with a static cache: it compiles the step itself, and replays it as a CUDA graph."""
     _need_gpu(work)
-    model = work.transformers_model()
-    model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
-    return timed(_generator(work, model, cache_implementation="static"), work)
+    return timed(_generator(work, work.transformers_model(), cache_implementation="static"), work)
 
 
 def torch_graph(work: Workload) -> Generated:

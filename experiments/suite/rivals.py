@@ -9,7 +9,7 @@ import torch
 
 from common.config.resolve import check_ids
 from common.errors import LabError
-from experiments.engines.adapters import ENGINES, Generated, Workload, timed
+from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
 from experiments.experiment import Experiment
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 from experiments.suite.quality import open_stack
@@ -18,7 +18,7 @@ QUESTION = "how fast other engines decode the same weights on the same machine, 
 NOTES = (
     "Same ids: how many tokens, counted from the first, equal those of the lab's float64 reference; bf16 engines "
     "differ from it where two logits nearly tie. Time to the first token includes the prompt, which the lab's kernels "
-    "decode token by token.",
+    f"decode token by token. Times are medians of {RUNS} runs after {WARM_UPS} warm-ups.",
     "Peak memory is what torch allocated, and for this lab its four buffers; engines with an allocator of their own "
     "show none.",
 )
