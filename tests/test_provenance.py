@@ -65,7 +65,9 @@ def test_a_copy_without_git_takes_its_commit_from_the_environment(checkout, monk
     inner.mkdir()
     head, other = commit(checkout), "0123456789" * 4
     monkeypatch.setenv("LAB_COMMIT", other)
-    assert provenance.git(inner) == {"commit": other, "dirty": None}
+    assert provenance.git(inner) == {"commit": other, "dirty": False}
+    monkeypatch.setenv("LAB_COMMIT", f"{other}+")
+    assert provenance.git(inner) == {"commit": other, "dirty": True}
     assert provenance.git(checkout) == {"commit": head, "dirty": False}  # git knows better
     for wrong in ("main", other[:12], other + "0"):
         monkeypatch.setenv("LAB_COMMIT", wrong)

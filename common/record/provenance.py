@@ -19,7 +19,7 @@ from common.errors import LabError
 
 # Written by runs: a new record does not count as a change of the code.
 EVIDENCE = "experiments/results"
-COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy without .git
+COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy without .git, a + after it where code differs
 
 
 def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
 
 
 def git(root: Path) -> dict[str, Any] | None:
-    """{"commit": 40 hex digits, or None before the first commit; "dirty": whether code differs from it, None: unknown}.
+    """{"commit": 40 hex digits, or None before the first commit; "dirty": whether code differs from it}.
 
     Where `root` is not the top of a checkout, or git is missing, the environment's LAB_COMMIT is the commit; without it
     the result is None. Raises LabError for a LAB_COMMIT that is no commit.
@@ -71,9 +71,12 @@ def _given_commit() -> dict[str, Any] | None:
     commit = os.environ.get(COMMIT)
     if not commit:
         return None
-    if not re.fullmatch("[0-9a-f]{40}", commit):
-        raise LabError(f"{COMMIT}={commit} is not a commit", f"give {COMMIT}=$(git rev-parse HEAD) of the checkout")
-    return {"commit": commit, "dirty": None}
+    if not re.fullmatch(r"[0-9a-f]{40}\+?", commit):
+        raise LabError(
+            f"{COMMIT}={commit} is not a commit",
+            f"give {COMMIT}=$(git describe --always --abbrev=40 --dirty=+ --exclude='*') of the checkout",
+        )
+    return {"commit": commit.removesuffix("+"), "dirty": commit.endswith("+")}
 
 
 def lab_version() -> str | None:
