@@ -3,17 +3,15 @@
 #define STAGES 4
 #define TILE 8192 // bytes of one bulk copy
 
-typedef unsigned long long u64;
-
 // `count` 128-bit words; result: xor of all 32-bit words, if `passes` is odd. Each thread has several loads in flight,
 // and the loads of a warp are coalesced.
-extern "C" __global__ void read_all(const uint4 *data, u64 count, unsigned passes, unsigned *result) {
+extern "C" __global__ void read_all(const uint4 *data, size_t count, unsigned passes, unsigned *result) {
   constexpr int unroll = 8;
-  const u64 stride = u64(gridDim.x) * blockDim.x, first = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+  const size_t stride = size_t(gridDim.x) * blockDim.x, first = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
   unsigned bits = 0;
 #pragma unroll 1
   for (unsigned pass = 0; pass < passes; ++pass) {
-    u64 i = first;
+    size_t i = first;
     for (; i + (unroll - 1) * stride < count; i += unroll * stride) {
       uint4 loaded[unroll];
 #pragma unroll
@@ -30,14 +28,14 @@ extern "C" __global__ void read_all(const uint4 *data, u64 count, unsigned passe
 __device__ __forceinline__ unsigned shared_address(const void *p) { return unsigned(__cvta_generic_to_shared(p)); }
 
 // `count` tiles; the blocks take them in turn, with STAGES copies of each block in flight. result: as above.
-extern "C" __global__ void read_bulk(const char *data, u64 count, unsigned passes, unsigned *result) {
+extern "C" __global__ void read_bulk(const char *data, size_t count, unsigned passes, unsigned *result) {
 #if __CUDA_ARCH__ >= 900
   __shared__ alignas(128) unsigned char tiles[STAGES][TILE];
-  __shared__ alignas(8) u64 arrived[STAGES];
-  const u64 first = blockIdx.x, stride = gridDim.x;
-  const u64 turns = first < count ? (count - first + stride - 1) / stride * passes : 0;
-  u64 next = first;                  // the tile of the next copy
-  const auto issue = [&](u64 turn) { // one thread announces the bytes and starts the copy
+  __shared__ alignas(8) unsigned long long arrived[STAGES];
+  const size_t first = blockIdx.x, stride = gridDim.x;
+  const size_t turns = first < count ? (count - first + stride - 1) / stride * passes : 0;
+  size_t next = first;                  // the tile of the next copy
+  const auto issue = [&](size_t turn) { // one thread announces the bytes and starts the copy
     const unsigned slot = turn % STAGES, barrier = shared_address(&arrived[slot]);
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(TILE) : "memory");
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -55,7 +53,7 @@ extern "C" __global__ void read_bulk(const char *data, u64 count, unsigned passe
   }
   __syncthreads();
   unsigned bits = 0;
-  for (u64 turn = 0; turn < turns; ++turn) {
+  for (size_t turn = 0; turn < turns; ++turn) {
     const unsigned slot = turn % STAGES, parity = turn / STAGES % 2;
     unsigned done = 0;
     for (unsigned tries = 0; !done; ++tries) {
@@ -79,9 +77,9 @@ extern "C" __global__ void read_bulk(const char *data, u64 count, unsigned passe
 }
 
 // `count` 128-bit words from one half to the other.
-extern "C" __global__ void copy_all(const uint4 *from, uint4 *to, u64 count, unsigned passes) {
-  const u64 stride = u64(gridDim.x) * blockDim.x, first = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+extern "C" __global__ void copy_all(const uint4 *from, uint4 *to, size_t count, unsigned passes) {
+  const size_t stride = size_t(gridDim.x) * blockDim.x, first = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
 #pragma unroll 1
   for (unsigned pass = 0; pass < passes; ++pass)
-    for (u64 i = first; i < count; i += stride) to[i] = from[i];
+    for (size_t i = first; i < count; i += stride) to[i] = from[i];
 }
