@@ -1,14 +1,10 @@
 """Fixtures of tests that need a GPU; without one each test skips with the reason."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
-import torch
 
-from common.compile.source import Source
 from common.config.device_choice import find_gpu
-from common.errors import LabError, Refused
-from common.model.layout import Layout
+from common.errors import LabError
+from common.model.shapes import Model
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,25 +16,18 @@ def gpu() -> None:
 
 
 @pytest.fixture(scope="session")
-def device(gpu):
-    from common.devices.cuda import CudaDevice
+def full(gpu) -> Model:
+    """The model at full size."""
+    return Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
 
-    return CudaDevice()
+
+@pytest.fixture(scope="session")
+def quick(gpu) -> bool:
+    """Whether three scenarios have to do where all would take too long."""
+    return False
 
 
-@pytest.fixture
-def open_session(device) -> Iterator[Callable]:
-    """open_session(source, weights, blocks=None): a session that is closed after the test."""
-    opened = []
-
-    def open_(source: Source, weights: torch.Tensor, blocks: int | None = None):
-        try:
-            program = device.compile(source)
-        except Refused as error:
-            pytest.skip(f"needs a newer CUDA GPU: {error.cause}")
-        opened.append(device.session(program, Layout(source.model), weights, blocks))
-        return opened[-1]
-
-    yield open_
-    for session in opened:
-        session.close()
+@pytest.fixture(scope="session")
+def grid(gpu) -> int | None:
+    """Blocks of a grid, where a test does not say; None: as many as the stack asks for."""
+    return None

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from in_child import device, in_child
 
 from common.compile.nvrtc import options
 from experiments.timing.bandwidth import TEXT, THREADS, TILE, WAYS, Memory, read_ceiling
@@ -10,10 +11,11 @@ pytestmark = pytest.mark.cuda
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.kernel)
-def test_every_word_is_read(device, seed, way):
+@in_child()
+def test_every_word_is_read(seed, way):
     import cupy
 
-    if device.arch < way.min_arch:
+    if device().arch < way.min_arch:
         pytest.skip(f"{way.name} need sm_{way.min_arch}")
     rng = np.random.default_rng(seed)
     kernel = cupy.RawModule(code=TEXT, options=options()).get_function(way.kernel)
@@ -26,7 +28,8 @@ def test_every_word_is_read(device, seed, way):
         assert int(result[0]) == (np.bitwise_xor.reduce(data) if passes % 2 else 0), seed
 
 
-def test_the_ceiling_is_a_bandwidth(device):
+@in_child()
+def test_the_ceiling_is_a_bandwidth():
     ceiling = read_ceiling(runs=5)
     assert 0 < ceiling.median <= ceiling.best
     assert ceiling.best < 20e12
@@ -35,7 +38,8 @@ def test_the_ceiling_is_a_bandwidth(device):
     assert ceiling.size % TILE == 0
 
 
-def test_a_copy_moves_one_half_into_the_other(device):
+@in_child()
+def test_a_copy_moves_one_half_into_the_other():
     import cupy
 
     memory = Memory(1 << 24, runs=1)

@@ -1,52 +1,52 @@
 """Grid barrier that times out on a GPU: the kernel ends, reports the waiting blocks, and later processes can run."""
 
-from multiprocessing import get_context
+import dataclasses
 
 import pytest
+from in_child import in_child, opened
 
 from common.compile.source import build
-from common.errors import Hung
-from common.model.layout import Layout
+from common.errors import Crashed, Hung
+from common.model.weights import load
 
 pytestmark = pytest.mark.cuda
 BARRIER = "Self::template after<S>(c, layer);"
 LIMIT = "constexpr unsigned spin_limit = 1u << 25;"
 
 
-def hang(answer, model, weights) -> None:
-    """In its own process: after the trap no launch in it can succeed."""
-    import dataclasses
-
-    from common.devices.cuda import CudaDevice
-
+def spoiled(model, old: str, new: str):
+    """The baseline with a fault, which gives up waiting after less than a second."""
     source = build([], model)
-    text = source.text.replace(LIMIT, "constexpr unsigned spin_limit = 1u << 20;")
-    text = text.replace(BARRIER, f"if (S != Stage::o_proj || port::block() != 1) {BARRIER}")
-    assert text.count("port::block() != 1)") == 1
-    device = CudaDevice()
-    session = device.session(device.compile(dataclasses.replace(source, text=text)), Layout(model), weights, blocks=4)
-    session.reset([1], 0)
-    try:
-        session.run()
-    except Hung as error:
-        answer.send(error.report)
-    answer.send("")
+    text = source.text.replace(LIMIT, "constexpr unsigned spin_limit = 1u << 20;").replace(old, new)
+    assert text.count(new) == 1
+    return dataclasses.replace(source, text=text)
 
 
-def test_missing_block_is_named(tiny, host_cache, open_session, seed):
+@in_child(spends=True)
+def test_missing_block_is_named(tiny, host_cache, seed):
     """Block 1 skips two barriers, one per layer, so the others wait for it at the last barrier but one."""
-    from common.model.weights import load
+    source = spoiled(tiny, BARRIER, f"if (S != Stage::o_proj || port::block() != 1) {BARRIER}")
+    with opened(source, load("synthetic", tiny, None, host_cache, seed)[2].flat, blocks=4) as session:
+        session.reset([1], 0)
+        with pytest.raises(Hung) as hung:
+            session.run()
+    assert "3 blocks (0, 2, 3) waited after final_norm, layer 0" in hung.value.report
+    assert "1 block (1) waited at no grid barrier" in hung.value.report
 
-    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-    context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=hang, args=(theirs, tiny, weights))
-    process.start()
-    assert ours.poll(120)
-    report = ours.recv()
-    process.join()
-    assert "3 blocks (0, 2, 3) waited after final_norm, layer 0" in report
-    assert "1 block (1) waited at no grid barrier" in report
-    session = open_session(build([], tiny), weights)
-    session.reset([1], 0)
-    session.run()
+
+@in_child(spends=True)
+def test_a_trap_is_a_crash(tiny, host_cache, seed):
+    source = spoiled(tiny, BARRIER, f"if (S == Stage::o_proj && c.position == 1) port::trap(); {BARRIER}")
+    with opened(source, load("synthetic", tiny, None, host_cache, seed)[2].flat) as session:
+        session.reset([1], 0)
+        session.run()
+        with pytest.raises(Crashed, match=r"baseline failed on the GPU: .*; run it with device=host"):
+            session.run()
+
+
+@in_child()
+def test_other_processes_can_run_afterwards(tiny, host_cache, seed):
+    with opened(build([], tiny), load("synthetic", tiny, None, host_cache, seed)[2].flat) as session:
+        session.reset([1], 0)
+        session.run()
+        assert session.state()[session.layout.state["position"].offset] == 1
