@@ -27,7 +27,6 @@ from experiments.prediction.model import grid_barriers, predict
 from experiments.prediction.published import error, errors
 from experiments.show.result_table import COUNTED, ResultTable, cell, record_result, table_rows
 from experiments.suite import find, names
-from experiments.suite.energy import AVERAGE, PERIOD, average, joules, settled
 from experiments.suite.factorial import analysis, unseen
 from experiments.suite.predict import reading
 from experiments.suite.quality import compare
@@ -244,18 +243,6 @@ def test_quality_by_hand():
     assert found["transformers' perplexity"] == pytest.approx(2)
     assert compare(truth, got, [0, 1])["perplexity"] == pytest.approx(4)
     assert compare(got, got, [0, 1])["max KL"] == 0
-
-
-def test_energy_is_the_area_below_power():
-    assert joules([(0.0, 100.0), (1.0, 200.0), (3.0, 200.0)]) == 150 + 400
-
-
-def test_power_before_a_load_is_in_no_sample_of_it():
-    """A board of 100 W idle and 500 W at work, whose readings are averages over the last second."""
-    times = np.arange(0, 5, PERIOD)
-    samples = [(3 + at, 100 + 400 * min(1.0, at / AVERAGE)) for at in times]
-    assert average(settled(samples)) == pytest.approx(500)
-    assert average(samples) < 470
 
 
 def test_sass_difference_names_the_largest_change_first():
