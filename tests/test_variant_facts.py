@@ -1,6 +1,6 @@
 """NVRTC output of every variant and named stack: no spills, and the instructions of its idea.
 
-An old, a newer and the newest arch each run, and one of the others at random; `experiment=sass` compiles for all.
+An old and a newer arch, and for spills one of all at random; `experiment=sass` compiles for all.
 """
 
 import random
@@ -21,7 +21,7 @@ from common.model.stages import STAGES
 QWEN = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
 KERNELS = [f"stage_{stage}" for stage in STAGES]
 BASELINE = Composed(())
-ALWAYS = ("sm_80", "sm_90", "sm_120")
+ALWAYS = ("sm_80", "sm_90")
 SHARED, REGISTERS = 48 << 10, 65536  # of a block; of a multiprocessor
 
 
@@ -57,8 +57,8 @@ def no_spills(nvrtc, source, archs) -> None:
 
 @pytest.mark.parametrize("composed", [*VARIANTS, *NAMED], ids=str)
 def test_no_arch_spills(nvrtc, composed, seed):
-    other = random.Random(seed).choice([arch for arch in ARCHS if arch not in ALWAYS])
-    no_spills(nvrtc, composed.source(QWEN), (*ALWAYS, other))
+    other = random.Random(seed).choice([arch for arch in ARCHS if arch != "sm_90"])
+    no_spills(nvrtc, composed.source(QWEN), ("sm_90", other))
 
 
 @pytest.mark.parametrize("composed", [*VARIANTS, *NAMED], ids=str)
