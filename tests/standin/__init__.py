@@ -1,0 +1,60 @@
+"""A stand-in for the driver side of CUDA: CuPy, pynvml and libcuda, so that the lab's CUDA path runs without a GPU.
+
+With this folder first on PYTHONPATH a Python process finds these packages instead of the real ones, and so do its
+children. Nothing outside tests/ knows of it.
+
+Strict where CuPy or a GPU is silent: arguments of kernels must be of the C type (CuPy passes raw bits), a buffer that
+another stream may still use is refused with both lines, memory is 0xff until it is written, addresses must be of living
+buffers, writes beside a buffer are illegal accesses, and times may be read only after waiting.
+Real: NVRTC compiles every text for sm_90 as CuPy would have it; registers, shared and local memory are the cubin's;
+pynvml is the real one over a made-up NVML. The host device executes the lab's kernels, and numpy a few probes.
+
+What it cannot show:
+- times: seconds are made of counts (standin_gpu/cost.py) and say nothing about any GPU; Python's own time is real;
+- the GPU's memory order and caches, warps that really run at once, real residency, and what only ptxas gets wrong:
+  the instructions are g++'s, the text's CUDA half (inline PTX) is compiled and never executed;
+- reads of pinned memory by the host before a kernel is done; timing of errors: they are found by the next wait;
+- the sizes of a real model: its memory is 64 MiB; torch.cuda, nsys, ncu and CUDA libraries do not exist;
+- CuPy beyond what the lab uses: a name that is missing here is an AttributeError.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+REPLACED = ("cupy", "cupyx", "pynvml", "standin_gpu")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Variables of a process that finds the stand-in. more: such as STANDIN_FAULT, see standin_gpu/faults.py."""
+    paths = [str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))} | more
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """This process and its children find the stand-in; afterwards what was there before."""
+    before, variables = _taken(), os.environ.copy()
+    os.environ.update(environment())
+    sys.path.insert(0, str(FOLDER))
+    from standin_gpu import libraries
+
+    libraries.install()
+    try:
+        yield
+    finally:
+        libraries.remove()
+        _taken()
+        sys.path.remove(str(FOLDER))
+        sys.modules.update(before)
+        os.environ.clear()
+        os.environ.update(variables)
+
+
+def _taken() -> dict[str, object]:
+    """The modules that the stand-in replaces, taken out of sys.modules."""
+    names = [name for name in sys.modules if name.partition(".")[0] in REPLACED]
+    return {name: sys.modules.pop(name) for name in names}

@@ -1,0 +1,12 @@
+"""Stand-in for CuPy: what the lab uses of it, with CuPy's names, and strict. See tests/standin/__init__.py."""
+
+from cupy import _environment, cuda
+from cupy._arrays import arange, array_equal, asarray, empty, full, ndarray, zeros
+from cupy._raw import RawKernel, RawModule
+from numpy import float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+
+__version__ = "14.2.0"
+
+__all__ = ["_environment", "arange", "array_equal", "asarray", "cuda", "empty", "full", "ndarray", "zeros"]
+__all__ += ["RawKernel", "RawModule", "float32", "float64", "int8", "int16", "int32", "int64"]
+__all__ += ["uint8", "uint16", "uint32", "uint64"]

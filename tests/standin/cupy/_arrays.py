@@ -1,0 +1,176 @@
+"""Arrays on the GPU: the few operations that the lab uses. Every one is queued on the current stream."""
+
+from typing import Any
+
+import numpy as np
+from cupy.cuda._streams import get_current_stream
+from cupy.cuda.memory import OutOfMemoryError
+from standin_gpu import cost
+from standin_gpu.cython import typed
+from standin_gpu.machine import MACHINE, Buffer, OutOfMemory
+
+
+class MemoryPointer:
+    """Address in a buffer."""
+
+    @classmethod
+    def _at(cls, buffer: Buffer, ptr: int) -> "MemoryPointer":
+        pointer = cls.__new__(cls)
+        pointer._buffer, pointer.ptr = buffer, ptr
+        return pointer
+
+
+class ndarray:  # noqa: N801  CuPy's name
+    """Array of the GPU; a view shares the buffer."""
+
+    @typed
+    def __init__(
+        self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None, order: str = "C"
+    ) -> None:
+        if memptr is None:
+            self._view(*_allocate(shape, dtype))
+            return
+        kind, buffer = np.dtype(dtype), memptr._buffer
+        first = memptr.ptr - buffer.bytes.ctypes.data
+        words = buffer.bytes[first : first + int(np.prod(shape)) * kind.itemsize]
+        self._view(buffer, words.view(kind).reshape(shape))
+
+    def _view(self, buffer: Buffer, array: np.ndarray) -> "ndarray":
+        self._buffer, self._array = buffer, array
+        return self
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._array.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._array.shape
+
+    @property
+    def size(self) -> int:
+        return self._array.size
+
+    @property
+    def nbytes(self) -> int:
+        return self._array.nbytes
+
+    @property
+    def data(self) -> MemoryPointer:
+        return MemoryPointer._at(self._buffer, self._array.ctypes.data)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    @typed
+    def set(self, arr: Any, stream: Any = None) -> None:
+        if not isinstance(arr, np.ndarray):
+            raise TypeError("Only numpy.ndarray can be set to cupy.ndarray")
+        if arr.dtype != self.dtype:
+            raise TypeError(f"{arr.dtype} array cannot be set to {self.dtype} array")
+        if arr.shape != self.shape:
+            raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
+        self._write("copy to the GPU", np.array(arr), stream)  # staged: the source may change after this call
+
+    @typed
+    def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
+        MACHINE.call()
+        on = (stream or get_current_stream())._queue
+        found = np.empty_like(self._array) if out is None else out
+
+        def act() -> float:
+            found[...] = self._array
+            return cost.copied(self.nbytes)
+
+        MACHINE.queue(on, "copy to the host", [self._buffer], [], act)
+        if blocking:
+            MACHINE.wait(on)
+        return found
+
+    @typed
+    def fill(self, value: Any) -> None:
+        self._write("fill", value)
+
+    def __setitem__(self, slices: Any, value: Any) -> None:
+        if isinstance(value, np.ndarray) and value.ndim:
+            raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
+        self[slices]._write("assignment", value._array if isinstance(value, ndarray) else value)
+
+    def __getitem__(self, slices: Any) -> "ndarray":
+        return _of(self._buffer, self._array[(slices, ...) if not isinstance(slices, tuple) else slices])
+
+    def __int__(self) -> int:
+        return int(self.get())
+
+    def __float__(self) -> float:
+        return float(self.get())
+
+    def __bool__(self) -> bool:
+        return bool(self.get())
+
+    def item(self) -> Any:
+        return self.get().item()
+
+    def _write(self, what: str, value: Any, stream: Any = None) -> None:
+        MACHINE.call()
+
+        def act() -> float:
+            self._array[...] = value
+            return cost.copied(self.nbytes)
+
+        MACHINE.queue((stream or get_current_stream())._queue, what, [], [self._buffer], act)
+
+
+def _allocate(shape: Any, dtype: Any) -> tuple[Buffer, np.ndarray]:
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    try:
+        buffer = MACHINE.allocate(size)
+    except OutOfMemory as error:
+        raise OutOfMemoryError(*error.args) from None
+    return buffer, buffer.bytes.view(kind).reshape(shape)
+
+
+def _of(buffer: Buffer, array: np.ndarray) -> ndarray:
+    return ndarray.__new__(ndarray)._view(buffer, array)
+
+
+def empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
+    return ndarray(shape, dtype)
+
+
+def zeros(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
+    made = ndarray(shape, dtype)
+    made._write("memset", 0)
+    return made
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> ndarray:
+    made = ndarray(shape, np.array(fill_value).dtype if dtype is None else dtype)
+    made._write("fill", fill_value)
+    return made
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> ndarray:
+    values = np.arange(start, stop, step, dtype) if stop is not None else np.arange(0, start, step, dtype)
+    made = ndarray(values.shape, values.dtype)
+    made._write("arange", values)
+    return made
+
+
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: Any = False) -> ndarray:
+    """A copy on the GPU; it may still be under way on the current stream unless `blocking`."""
+    if isinstance(a, ndarray):
+        return a
+    values = np.array(a, dtype)
+    made = ndarray(values.shape, values.dtype)
+    made._write("copy to the GPU by asarray", values)
+    if blocking:
+        get_current_stream().synchronize()
+    return made
+
+
+def array_equal(a1: ndarray, a2: ndarray, equal_nan: bool = False) -> ndarray:
+    same = ndarray((), bool)
+    same._write("array_equal", np.array_equal(a1.get(), a2.get(), equal_nan))
+    return same

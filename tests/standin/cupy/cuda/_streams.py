@@ -1,0 +1,159 @@
+"""Streams, events and graphs of cupy.cuda."""
+
+import threading
+from typing import Any
+
+from standin_gpu import cost, errors
+from standin_gpu.cython import typed
+from standin_gpu.errors import CUDARuntimeError
+from standin_gpu.machine import MACHINE
+from standin_gpu.streams import Clock, Queue, Work, join
+
+_current = threading.local()
+
+
+class Stream:
+    """A stream; Stream.null is the legacy default stream."""
+
+    null: "Stream"
+
+    def __init__(
+        self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: Any = None
+    ) -> None:
+        if not null:
+            MACHINE.call()
+        self._queue = MACHINE.order.null if null else MACHINE.order.open(blocking=not non_blocking)
+        self.ptr = 0 if null else 1000 + self._queue.number
+
+    def __enter__(self) -> "Stream":
+        _stack().append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _stack().pop()
+
+    def use(self) -> "Stream":
+        _stack()[-1] = self
+        return self
+
+    @property
+    def done(self) -> bool:
+        return MACHINE.done(self._queue)
+
+    def synchronize(self) -> None:
+        MACHINE.wait(self._queue)
+
+    def record(self, event: "Event | None" = None) -> "Event":
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event: "Event") -> None:
+        MACHINE.call()
+        if event._clock is not None:
+            join(self._queue.clock, event._clock)
+            self._queue.ready = max(self._queue.ready, event._time)
+            self._queue.endless = self._queue.endless or event._endless
+
+    def begin_capture(self, mode: Any = None) -> None:
+        MACHINE.call()
+        if self._queue is MACHINE.order.null:
+            raise RuntimeError("cannot capture on the default (legacy) stream")
+        self._queue.captured = []
+
+    def end_capture(self) -> "Graph":
+        MACHINE.call()
+        works, self._queue.captured = self._queue.captured, None
+        if works is None:
+            raise CUDARuntimeError(errors.INVALID_VALUE)
+        return Graph._captured(works)
+
+    def is_capturing(self) -> bool:
+        MACHINE.call()
+        return self._queue.captured is not None
+
+
+def _stack() -> list[Stream]:
+    if not hasattr(_current, "streams"):
+        _current.streams = [Stream.null]
+    return _current.streams
+
+
+@typed
+def get_current_stream(device_id: int = -1) -> Stream:
+    return _stack()[-1]
+
+
+class Event:
+    """A point in a stream."""
+
+    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        MACHINE.call()
+        if interprocess and not disable_timing:
+            raise ValueError("Timing must be disabled for interprocess events")
+        self._timed = not disable_timing
+        self._queue: Queue | None = None
+        self._clock: Clock | None = None
+        self._time, self._endless = 0.0, False
+
+    def record(self, stream: Stream | None = None) -> None:
+        MACHINE.call()
+        queue = (stream or get_current_stream())._queue
+        if queue.captured is not None:
+            raise CUDARuntimeError(errors.CAPTURE_UNSUPPORTED)
+        MACHINE.order.begin(queue)
+        self._queue, self._clock = queue, dict(queue.clock)
+        self._time, self._endless = queue.ready, queue.endless
+
+    def synchronize(self) -> None:
+        MACHINE.call()
+        if self._clock is None:
+            return
+        at = Queue(blocking=False, clock=self._clock, ready=self._time, endless=self._endless)
+        MACHINE.wait(at)
+
+    @property
+    def done(self) -> bool:
+        if self._clock is None:
+            return True
+        return MACHINE.done(Queue(blocking=False, clock=self._clock, ready=self._time, endless=self._endless))
+
+
+@typed
+def get_elapsed_time(start_event: Any, end_event: Any) -> float:
+    """Milliseconds. Both events must have been waited for, by themselves or with their stream."""
+    MACHINE.call()
+    for event in (start_event, end_event):
+        if event._clock is None or not event._timed:
+            raise CUDARuntimeError(errors.INVALID_HANDLE)
+        if any(MACHINE.order.clock.get(stream, 0) < count for stream, count in event._clock.items()):
+            raise CUDARuntimeError(errors.NOT_READY)
+    return round(1e3 * (end_event._time - start_event._time), 6)
+
+
+class Graph:
+    """Captured work; a launch executes it on a stream, in the order of its capture."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("currently this class cannot be initiated by the user")
+
+    @classmethod
+    def _captured(cls, works: list[Work]) -> "Graph":
+        graph = cls.__new__(cls)
+        graph._works = works
+        return graph
+
+    @typed
+    def launch(self, stream: Any = None) -> None:
+        MACHINE.call(seconds=cost.LAUNCH_CALL)
+        queue = (stream or get_current_stream())._queue
+        for work in self._works:
+            MACHINE.order.execute(queue, work)
+            queue.ready += cost.NODE - cost.LAUNCH
+
+    @typed
+    def upload(self, stream: Any = None) -> None:
+        MACHINE.call()
+
+
+Stream.null = Stream(null=True)

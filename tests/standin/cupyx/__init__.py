@@ -1,0 +1,27 @@
+"""Stand-in for cupyx."""
+
+from typing import Any
+
+import numpy as np
+from standin_gpu.machine import MACHINE
+
+
+def zeros_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
+    """Zeros in pinned memory of the host, whose address a kernel may be given."""
+    made = empty_pinned(shape, dtype, order)
+    made[...] = 0
+    return made
+
+
+def empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
+    kind = np.dtype(dtype)
+    buffer = MACHINE.allocate_pinned(int(np.prod(shape)) * kind.itemsize)
+    return np.asarray(_Held(buffer)).view(kind).reshape(shape)
+
+
+class _Held:
+    """The buffer's bytes; an array made of them keeps the buffer."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+        self.__array_interface__ = buffer.bytes.__array_interface__

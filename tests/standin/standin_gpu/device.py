@@ -1,0 +1,38 @@
+"""Properties of the stand-in's GPU, and what the driver allows on one of its multiprocessors."""
+
+NAME = b"Stand-in GPU (no hardware)"
+ARCH = "sm_90"
+BUS_ID = "0000:1F:00.0"
+MEMORY = 64 << 20
+MULTIPROCESSORS = 8
+REGISTERS, THREADS, BLOCKS = 65536, 2048, 32  # of a multiprocessor
+SHARED, RESERVED = 228 << 10, 1 << 10  # of a multiprocessor; the driver's share of each block
+STATIC_SHARED = 48 << 10  # of a block, more only after CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES was raised
+OPTIN_SHARED = SHARED - RESERVED
+BLOCK_THREADS = 1024
+
+ATTRIBUTES = {
+    "MaxThreadsPerBlock": BLOCK_THREADS,
+    "MaxSharedMemoryPerBlock": STATIC_SHARED,
+    "WarpSize": 32,
+    "ClockRate": 1_755_000,
+    "MultiProcessorCount": MULTIPROCESSORS,
+    "L2CacheSize": 1 << 20,
+    "MaxThreadsPerMultiProcessor": THREADS,
+    "ComputeCapabilityMajor": 9,
+    "ComputeCapabilityMinor": 0,
+    "MaxSharedMemoryPerMultiprocessor": SHARED,
+    "MaxRegistersPerMultiprocessor": REGISTERS,
+    "CooperativeLaunch": 1,
+    "MaxSharedMemoryPerBlockOptin": OPTIN_SHARED,
+    "MemoryClockRate": 2_619_000,
+    "GlobalMemoryBusWidth": 5120,
+    "MaxRegistersPerBlock": REGISTERS,
+}
+
+
+def resident_blocks(registers: int, threads: int, shared: int) -> int:
+    """Blocks that fit on one multiprocessor; registers are allotted in units of 256 to each warp."""
+    warps = -(-threads // 32)
+    by_registers = REGISTERS // (-(-registers * 32 // 256) * 256 * warps)
+    return min(BLOCKS, THREADS // (32 * warps), by_registers, SHARED // (shared + RESERVED))

@@ -1,0 +1,50 @@
+"""Errors of the CUDA runtime and driver as CuPy words them, and the stand-in's own complaint."""
+
+CODES = {
+    1: ("InvalidValue", "INVALID_VALUE", "invalid argument"),
+    2: ("MemoryAllocation", "OUT_OF_MEMORY", "out of memory"),
+    35: ("InsufficientDriver", "INVALID_IMAGE", "CUDA driver version is insufficient for CUDA runtime version"),
+    100: ("NoDevice", "NO_DEVICE", "no CUDA-capable device is detected"),
+    101: ("InvalidDevice", "INVALID_DEVICE", "invalid device ordinal"),
+    400: ("InvalidResourceHandle", "INVALID_HANDLE", "invalid resource handle"),
+    500: ("SymbolNotFound", "NOT_FOUND", "named symbol not found"),
+    600: ("NotReady", "NOT_READY", "device not ready"),
+    700: ("IllegalAddress", "ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
+    701: ("LaunchOutOfResources", "LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"),
+    716: ("MisalignedAddress", "MISALIGNED_ADDRESS", "misaligned address"),
+    719: ("LaunchFailure", "LAUNCH_FAILED", "unspecified launch failure"),
+    720: ("CooperativeLaunchTooLarge", "COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"),
+    900: ("StreamCaptureUnsupported", "STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
+    901: (
+        "StreamCaptureInvalidated",
+        "STREAM_CAPTURE_INVALIDATED",
+        "operation failed due to a previous error during capture",
+    ),
+    999: ("Unknown", "UNKNOWN", "unknown error"),
+}
+INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE = 1, 2, 100, 101
+INVALID_HANDLE, NOT_FOUND, NOT_READY = 400, 500, 600
+ILLEGAL_ADDRESS, OUT_OF_RESOURCES, MISALIGNED, LAUNCH_FAILED, TOO_LARGE = 700, 701, 716, 719, 720
+CAPTURE_UNSUPPORTED, UNKNOWN = 900, 999
+
+
+class CUDARuntimeError(RuntimeError):
+    """Error of a call of the CUDA runtime."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        name, _, text = CODES[status]
+        super().__init__(f"cudaError{name}: {text}")
+
+
+class CUDADriverError(RuntimeError):
+    """Error of a call of the CUDA driver."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        _, name, text = CODES[status]
+        super().__init__(f"CUDA_ERROR_{name}: {text}")
+
+
+class Misuse(AssertionError):
+    """What a GPU would not report, and might execute wrongly: the stand-in refuses it, with the line."""

@@ -1,0 +1,108 @@
+"""The driver's shared libraries, as ctypes finds them: libcuda, which the lab only loads, and NVML for pynvml.
+
+pynvml is the real one: it calls the functions of this NVML as it calls NVIDIA's.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable
+from typing import Any
+
+from standin_gpu import device, faults
+
+SUCCESS, NOT_SUPPORTED, NOT_FOUND, LOST = 0, 3, 6, 15  # nvmlReturn_t
+SM_MHZ, MEMORY_MHZ = 1755, 2619
+CLOCK_MEMORY = 2  # nvmlClockType_t: of the memory
+IDLE_W, DECODING_W, LIMIT_W = 90, 420, 700
+AVERAGED_S = 0.1
+REAL = ctypes.CDLL
+
+
+def install() -> None:
+    """Let `ctypes.CDLL` find the libraries."""
+    ctypes.CDLL = Libraries  # type: ignore[misc]
+
+
+def remove() -> None:
+    ctypes.CDLL = REAL  # type: ignore[misc]
+
+
+class Libraries(REAL):
+    """ctypes.CDLL, which knows two libraries more."""
+
+    def __new__(cls, name: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if name == "libcuda.so.1":
+            return REAL(None)
+        if name == "libnvidia-ml.so.1":
+            return Nvml()
+        return super().__new__(cls)
+
+
+class Nvml:
+    """The functions of NVML that the lab uses, found by name. A lost GPU answers NVML_ERROR_GPU_IS_LOST."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        function = FUNCTIONS.get(name)
+        if function is None:
+            if not name.startswith("nvml"):
+                raise AttributeError(name)
+            return lambda *arguments: NOT_SUPPORTED
+
+        def call(*arguments: Any) -> int:
+            return LOST if faults.lost() and name.startswith("nvmlDevice") else function(*arguments)
+
+        return call
+
+
+def _text(target: Any, value: bytes) -> int:
+    target.value = value
+    return SUCCESS
+
+
+def _value(target: Any, value: int) -> int:
+    target._obj.value = value
+    return SUCCESS
+
+
+def _found(bus_id: Any, target: Any) -> int:
+    return SUCCESS if bus_id.value == device.BUS_ID.encode() else NOT_FOUND
+
+
+def _capability(handle: Any, major: Any, minor: Any) -> int:
+    return _value(major, 9) or _value(minor, 0)
+
+
+def _memory(handle: Any, target: Any) -> int:
+    target._obj.total, target._obj.free, target._obj.used = device.MEMORY, device.MEMORY, 0
+    return SUCCESS
+
+
+def _clock(handle: Any, kind: Any, target: Any) -> int:
+    return _value(target, MEMORY_MHZ if getattr(kind, "value", kind) == CLOCK_MEMORY else SM_MHZ)
+
+
+def _power(handle: Any, target: Any) -> int:
+    """In milliwatts, of a board that has worked within the average that NVML reports."""
+    from standin_gpu.machine import MACHINE
+
+    busy = time.monotonic() - MACHINE.worked < AVERAGED_S
+    return _value(target, 1000 * (DECODING_W if busy else IDLE_W))
+
+
+FUNCTIONS: dict[str, Callable[..., int]] = {
+    "nvmlInitWithFlags": lambda flags: SUCCESS,
+    "nvmlShutdown": lambda: SUCCESS,
+    "nvmlSystemGetDriverVersion": lambda target, size: _text(target, b"0.0 stand-in"),
+    "nvmlDeviceGetHandleByIndex_v2": lambda index, target: SUCCESS,
+    "nvmlDeviceGetHandleByPciBusId_v2": _found,
+    "nvmlDeviceGetName": lambda handle, target, size: _text(target, device.NAME),
+    "nvmlDeviceGetCudaComputeCapability": _capability,
+    "nvmlDeviceGetMemoryInfo": _memory,
+    "nvmlDeviceGetEnforcedPowerLimit": lambda handle, target: _value(target, 1000 * LIMIT_W),
+    "nvmlDeviceGetMaxClockInfo": _clock,
+    "nvmlDeviceGetClockInfo": _clock,
+    "nvmlDeviceGetTemperature": lambda handle, sensor, target: _value(target, 40),
+    "nvmlDeviceGetPowerUsage": _power,
+    "nvmlDeviceGetCurrentClocksThrottleReasons": lambda handle, target: _value(target, 0),
+    "nvmlDeviceGetComputeRunningProcesses_v3": lambda handle, count, processes: _value(count, 0),
+}

@@ -1,0 +1,193 @@
+"""The stand-in's rules, each broken once: order of streams, arguments, limits, memory, errors that stay."""
+
+import numpy as np
+import pytest
+from standin import installed
+
+READ = """
+extern "C" __global__ void read_all(const uint4 *data, size_t count, unsigned passes, unsigned *result) {
+  if (threadIdx.x == 0) atomicXor(result, data[count - 1].x + passes);
+}
+"""
+BIG = 'extern "C" __global__ void empty() { extern __shared__ unsigned words[]; words[threadIdx.x] = 1; }'
+
+
+@pytest.fixture
+def cupy():
+    with installed():
+        import cupy
+
+        yield cupy
+
+
+@pytest.fixture
+def misuse(cupy):
+    from standin_gpu.errors import Misuse
+
+    return Misuse
+
+
+@pytest.fixture
+def read(cupy):
+    """read(*arguments): one launch of the probe on the current stream."""
+    kernel = cupy.RawModule(code=READ).get_function("read_all")
+    return lambda *arguments: kernel((1,), (32,), arguments)
+
+
+def words(cupy, count: int = 1024):
+    return cupy.asarray(np.arange(count, dtype=np.uint32), blocking=True)
+
+
+def test_what_the_probe_reads_is_there(cupy, read):
+    data, result = words(cupy), cupy.zeros(1, cupy.uint32)
+    read(data, np.uint64(256), np.uint32(1), result)
+    assert int(result[0]) == np.bitwise_xor.reduce(np.arange(1024, dtype=np.uint32))
+
+
+def test_a_copy_that_nobody_waited_for_is_named_with_both_lines(cupy, read, misuse):
+    data, result = cupy.asarray(np.zeros(1024, np.uint32)), cupy.zeros(1, cupy.uint32)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        with pytest.raises(
+            misuse, match=r"test_standin_gpu.py:\d+: read_all reads .* copy to the GPU by asarray of .*"
+        ):
+            read(data, np.uint64(256), np.uint32(1), result)
+        cupy.cuda.Stream.null.synchronize()
+        read(data, np.uint64(256), np.uint32(1), result)
+        assert int(result.get(stream=stream)[0]) == 0
+
+
+def test_a_result_that_is_still_written_is_not_read(cupy, read, misuse):
+    data, result = words(cupy), cupy.zeros(1, cupy.uint32)
+    cupy.cuda.Stream.null.synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        read(data, np.uint64(256), np.uint32(1), result)
+    with pytest.raises(misuse, match="copy to the host reads a buffer that read_all of"):
+        result.get()
+    event = stream.record()
+    cupy.cuda.Stream.null.wait_event(event)
+    assert result.get()[0] >= 0
+
+
+def test_blocking_streams_are_ordered_with_the_null_stream(cupy, read):
+    data, result = cupy.asarray(np.zeros(1024, np.uint32)), cupy.zeros(1, cupy.uint32)
+    with cupy.cuda.Stream():
+        read(data, np.uint64(256), np.uint32(1), result)
+    assert int(result[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({1: 256}, "size_t count needs a numpy scalar uint64, not int"),
+        ({1: np.uint32(256)}, "size_t count needs a numpy scalar uint64, not uint32"),
+        ({2: np.int32(1)}, "unsigned passes needs a numpy scalar uint32, not int32"),
+        ({0: np.uint64(4096)}, "the address 0x1000 is in no living buffer"),
+        ({0: np.zeros(4, np.uint32)}, r"needs an array of the GPU or a numpy.uint64, not ndarray"),
+        ({0: "float"}, "is given an array of float32"),
+        ({0: "shifted"}, "is given an address that is not aligned"),
+        ({3: None}, "takes 4 arguments, not 3"),
+    ],
+    ids=str,
+)
+def test_arguments_that_a_gpu_would_misread_are_refused(cupy, read, misuse, change, message):
+    arguments = [words(cupy), np.uint64(256), np.uint32(1), cupy.zeros(1, cupy.uint32)]
+    ((at, value),) = change.items()
+    known = {"float": cupy.zeros(8, cupy.float32), "shifted": words(cupy)[1:]}
+    arguments[at : at + 1] = [] if value is None else [known[value] if isinstance(value, str) else value]
+    with pytest.raises(misuse, match=message):
+        read(*arguments)
+
+
+def test_memory_that_nobody_has_written_is_no_zero(cupy):
+    assert set(cupy.empty(9, cupy.uint8).get()) == {255}
+
+
+def test_no_more_memory_than_the_gpu_has(cupy):
+    free, total = cupy.cuda.Device().mem_info
+    held = cupy.empty(free // 2, cupy.uint8)
+    with pytest.raises(MemoryError, match="Out of memory allocating"):
+        cupy.empty(free // 2 + 1, cupy.uint8)
+    del held
+    assert cupy.empty(free, cupy.uint8).nbytes == free <= total
+
+
+def test_dynamic_shared_memory_above_48_kb_must_be_allowed_first(cupy):
+    kernel = cupy.RawKernel(BIG, "empty")
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="CUDA_ERROR_INVALID_VALUE"):
+        kernel((1,), (32,), (), shared_mem=60_000)
+    kernel.max_dynamic_shared_size_bytes = 60_000
+    kernel((1,), (32,), (), shared_mem=60_000)
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="CUDA_ERROR_INVALID_VALUE"):
+        kernel.max_dynamic_shared_size_bytes = 228 << 10
+
+
+def test_a_cooperative_grid_must_be_resident(cupy):
+    kernel = cupy.RawKernel(BIG, "empty", enable_cooperative_groups=True)
+    occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+    assert occupancy(kernel.kernel.ptr, 1024, 0) == 2
+    kernel((16,), (1024,), ())
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="COOPERATIVE_LAUNCH_TOO_LARGE"):
+        kernel((17,), (1024,), ())
+
+
+def test_a_text_that_nvrtc_refuses_is_cupys_exception_with_the_log(cupy):
+    with pytest.raises(cupy.cuda.compiler.CompileException, match='identifier "wrong" is undefined'):
+        cupy.RawModule(code='extern "C" __global__ void empty() { wrong(); }').compile()
+
+
+def test_a_name_that_is_not_in_the_module_is_not_found(cupy):
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="CUDA_ERROR_NOT_FOUND"):
+        cupy.RawModule(code=READ).get_function("read_some")
+
+
+def test_times_are_read_after_waiting(cupy):
+    start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cudaErrorInvalidResourceHandle"):
+        cupy.cuda.get_elapsed_time(start, stop)
+    data = cupy.empty(30_000_000, cupy.uint8)
+    start.record()
+    data.fill(0)
+    stop.record()
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cudaErrorNotReady"):
+        cupy.cuda.get_elapsed_time(start, stop)
+    stop.synchronize()
+    assert cupy.cuda.get_elapsed_time(start, stop) == pytest.approx(
+        0.013
+    )  # 1 us of the host, 2 us of a launch, 30 MB at 3 TB/s
+
+
+def test_a_graph_repeats_what_was_captured_and_not_before_its_launch(cupy, read):
+    data, result = words(cupy), cupy.zeros(1, cupy.uint32)
+    want = int(np.bitwise_xor.reduce(np.arange(1024, dtype=np.uint32))) or 0
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        cupy.cuda.Stream.null.synchronize()
+        stream.begin_capture()
+        read(data, np.uint64(255), np.uint32(1), result)
+        graph = stream.end_capture()
+        assert int(result.get(stream=stream)[0]) == 0
+        once = int(np.bitwise_xor.reduce(np.arange(1020, dtype=np.uint32)))
+        for launches in (1, 2, 3):
+            graph.launch(stream)
+            assert int(result.get(stream=stream)[0]) == (once if launches % 2 else want)
+
+
+def test_a_trap_is_found_by_the_next_wait_and_stays(cupy, monkeypatch):
+    monkeypatch.setenv("STANDIN_FAULT", "trap BIG_FAULT")
+    kernel = cupy.RawKernel(f"// BIG_FAULT\n{BIG}", "empty")
+    kernel((1,), (32,), ())
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cudaErrorLaunchFailure"):
+        cupy.cuda.Stream.null.synchronize()
+    for call in (cupy.cuda.Event, cupy.cuda.runtime.getDeviceCount, lambda: cupy.zeros(1)):
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cudaErrorLaunchFailure"):
+            call()
+    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        kernel((1,), (32,), ())
+
+
+def test_a_kernel_that_never_ends_says_so_when_asked(cupy, monkeypatch):
+    monkeypatch.setenv("STANDIN_FAULT", "hang BIG_FAULT")
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        cupy.RawKernel(f"// BIG_FAULT\n{BIG}", "empty")((1,), (32,), ())
+        assert not stream.record().done
+    assert not stream.done
+    assert cupy.cuda.Stream(non_blocking=True).done
