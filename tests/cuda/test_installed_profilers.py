@@ -10,7 +10,7 @@ pytestmark = pytest.mark.cuda
 
 
 @pytest.mark.parametrize("tool", ["nsys", "ncu"])
-def test_the_tool_finds_the_kernel(tmp_path, tool, capfd):
+def test_the_tool_finds_the_kernel(tmp_path, profilers, tool, capfd):
     if not shutil.which(tool):
         pytest.skip(f"{tool} is not installed")
     code = main([f"tool={tool}", "variant=baseline", "model=tiny", "device=cuda", f"results={tmp_path}/records.jsonl"])

@@ -1,0 +1,130 @@
+"""Every experiment that needs a device, with the tiny model: stacks in processes of their own, answers as records."""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.record.store import Store
+from experiments.__main__ import main
+from experiments.suite import energy, names, sync_cost
+
+pytestmark = pytest.mark.cuda
+WITHOUT_A_DEVICE = ("counts", "predict", "sass")  # their figures are the same with a GPU
+SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
+OPTIONS = {
+    "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
+    "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
+    "positions": ["variant=fused_head", "options.positions=[1,40]"],
+    "ratios": ["options.ratios=['2:6']", "options.positions=[1]"],
+    "roofline": ["options.variants=[fused_head]"],
+    "energy": ["variant=fused_head", "options.seconds=2"],
+    "sync_cost": [],
+    "rivals": ["variant=fused_head", "options.tokens=3", "options.rivals=['torch step','vLLM']"],
+    "quality": ["options.variants=[fused_head]", "options.tokens=3"],
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("evidence") / "records.jsonl"
+
+
+@pytest.fixture(scope="module")
+def common(gpu, host_cache, store) -> list[str]:
+    seed = os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31)
+    blocks = ["blocks=3"] if gpu == "standin" else []  # its time grows with them
+    where = [f"cache={host_cache}", f"results={store}", f"seed={seed}", "archs=[]"]
+    return ["device=cuda", "model=tiny", "validate.quick=true", "timeout_s=120", *SHORT, *where, *blocks]
+
+
+@pytest.fixture
+def ask(gpu, common, store, capsys, monkeypatch) -> Callable[[str], list[dict[str, Any]]]:
+    """ask(experiment): its table, as a list of rows."""
+    if gpu == "standin":  # which needs no half minute to settle
+        monkeypatch.setattr(energy, "AVERAGE", 0.1)
+        monkeypatch.setattr(energy, "SETTLE", 0.15)
+        monkeypatch.setattr(sync_cost, "REPEATS", 2)
+        monkeypatch.setitem(OPTIONS, "energy", ["variant=fused_head", "options.seconds=0.5"])
+
+    def ask_(name: str) -> list[dict[str, Any]]:
+        assert main([f"experiment={name}", *common, *OPTIONS[name]]) == 0, capsys.readouterr().err
+        record = [row for row in Store(store).records() if row["kind"] == name][-1]
+        assert record["basis"] == "measured"
+        return record["table"]
+
+    return ask_
+
+
+def test_each_experiment_that_needs_a_device_is_here():
+    tasks = {name for name in names() if name not in WITHOUT_A_DEVICE}
+    assert tasks == set(OPTIONS)
+
+
+def test_ablation_has_an_effect_for_every_variant_that_was_asked(ask, gpu):
+    table = {row["variant"]: row for row in ask("ablation")}
+    assert set(table) == {"fused_head", "fused_head - fused_head"}
+    for row in table.values():
+        assert row["us a token"] > 0
+        assert row["low %"] <= row["effect %"] <= row["high %"]
+    if gpu == "standin":  # one barrier and one launch of argmax less
+        assert table["fused_head"]["effect %"] < -5
+        assert table["fused_head"]["verdict"] == "FASTER"
+
+
+def test_factorial_attributes_the_whole_saving(ask):
+    rows = ask("factorial")
+    times = {row["variants"]: row["us"] for row in rows if row["kind"] == "subset"}
+    assert set(times) == {"baseline", "vec128", "fused_head", "vec128 + fused_head"}
+    shares = sum(row["us"] for row in rows if row["kind"] == "share")
+    assert shares == pytest.approx(times["baseline"] - times["vec128 + fused_head"])
+
+
+def test_positions_has_a_row_for_each_position(ask):
+    rows = ask("positions")
+    assert [row["position"] for row in rows] == [1, 40]
+    assert all(row["fused_head us"] > 0 for row in rows)
+
+
+def test_ratios(ask):
+    (row,) = ask("ratios")
+    assert row["producers:consumers"] == "2:6"
+    assert row["tok/s at 1"] > 0
+
+
+def test_roofline_has_probes_and_variants_below_the_best_read(ask):
+    rows = ask("roofline")
+    assert len([row for row in rows if row["kind"] == "probe"]) == 3
+    (variant,) = (row for row in rows if row["kind"] == "variant")
+    assert 0 < variant["% of best read"] < 100
+
+
+def test_energy_of_decoding_is_above_that_of_idling(ask):
+    idle, decoding = ask("energy")
+    assert idle["variant"] == "idle"
+    assert decoding["average W"] > idle["average W"] > 0
+    assert decoding["J/token"] * decoding["tokens/J"] == pytest.approx(1)
+
+
+def test_sync_cost_of_every_operation_on_every_grid(ask, gpu):
+    rows = ask("sync_cost")
+    assert len({row["operation"] for row in rows}) == 6
+    assert all(row["us"] > 0 for row in rows)
+    if gpu == "standin":
+        assert {row["blocks"] for row in rows} == {1, 2, 4, 8}
+
+
+def test_rivals_lose_their_own_row_only(ask, gpu):
+    rows = {row["system"]: row for row in ask("rivals")}
+    assert rows["this lab: fused_head"]["same ids"] == "3 of 3"
+    assert rows["vLLM"]["state"].startswith("not run: vllm")
+    if gpu == "real":
+        assert rows["torch step"]["state"] == "ran"
+
+
+def test_quality_is_close_to_transformers(ask):
+    table = {row["variant"]: row for row in ask("quality")}
+    assert table["fused_head"]["max KL"] < 0.01
