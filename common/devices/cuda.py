@@ -12,7 +12,7 @@ from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.hold import Hold
-from common.errors import CompileError, Crashed, Refused
+from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
@@ -32,7 +32,10 @@ class CudaDevice:
 
         self._cupy = cupy
         self._device = cupy.cuda.Device(ordinal)
-        self._device.use()
+        try:
+            self._device.use()
+        except cupy.cuda.runtime.CUDARuntimeError as error:  # it was there when it was chosen
+            raise LabError(f"the GPU cannot be used: {error}", "check nvidia-smi, or use device=host") from error
         self._weights: tuple[torch.Tensor, Any] | None = None
 
     @property

@@ -1,0 +1,147 @@
+"""Ways through the CUDA path that a sound GPU does not take, on the stand-in."""
+
+import dataclasses
+import os
+from contextlib import closing
+
+import pytest
+import torch
+from standin import installed
+
+from common.compile.source import build
+from common.errors import CompileError, Crashed, LabError, Refused
+from common.model.layout import Layout
+from common.model.weights import load
+from common.validate.snapshot import Snapshot, bit_differences
+
+pytestmark = pytest.mark.host
+SHORT = {"timing.rounds": 8, "timing.max_rounds": 8, "timing.steps": 1, "timing.warmup": 1, "timing.tokens": 1}
+
+
+@pytest.fixture
+def fault(monkeypatch):
+    return lambda given: monkeypatch.setenv("STANDIN_FAULT", given)
+
+
+@pytest.fixture
+def gpu(host_cache, monkeypatch):
+    """A CudaDevice on a fresh stand-in."""
+    monkeypatch.setenv("LAB_CACHE", str(host_cache))
+    with installed():
+        from common.devices.cuda import CudaDevice
+
+        yield CudaDevice()
+
+
+@pytest.fixture
+def session(gpu, tiny, host_cache, seed):
+    """session(source): its session on three blocks; all have the same weights."""
+    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+    return lambda source: gpu.session(gpu.compile(source), Layout(tiny), weights, 3)
+
+
+@pytest.fixture
+def lab(gpu, tmp_path, host_cache):
+    from experiments import Lab
+
+    keys = {"model": "tiny", "device": "cuda", "seed": 1, "blocks": 3, "archs": [], "cache": str(host_cache)}
+    return Lab(
+        *(f"{key}={value}" for key, value in SHORT.items()),
+        "timing.positions=[1]",
+        "validate.quick=true",
+        results=str(tmp_path / "records.jsonl"),
+        **keys,
+    )
+
+
+def test_a_source_for_a_newer_gpu_is_refused(gpu, tiny):
+    with pytest.raises(Refused, match="baseline needs sm_100 and this GPU is sm_90"):
+        gpu.compile(dataclasses.replace(build([], tiny), min_arch=100))
+
+
+def test_a_text_that_nvrtc_refuses_is_a_compile_error_with_the_log(gpu, tiny):
+    source = build([], tiny)
+    broken = dataclasses.replace(source, text=source.text + "struct Unfinished {")
+    with pytest.raises(CompileError, match=r"NVRTC failed: .*error: ") as refused:
+        gpu.compile(broken)
+    assert "expected a" in refused.value.log
+
+
+def test_a_kernel_for_each_stage_leaves_the_same_bits(session, tiny, seed):
+    with closing(session(build([], tiny))) as whole, closing(session(build([], tiny, by_stage=True))) as staged:
+        for each in (whole, staged):
+            each.reset([seed % tiny.vocab], 0)
+            each.run(2)
+        assert list(bit_differences(Snapshot.of(staged), Snapshot.of(whole), frozenset(), "staged")) == []
+        first, second = staged.time(1, 2)
+        assert first == second > whole.time(1, 1)[0]  # two microseconds for each of its launches
+
+
+def test_more_blocks_than_are_resident_are_refused_with_the_numbers(gpu, tiny, host_cache):
+    weights = load("synthetic", tiny, None, host_cache, 1)[2].flat
+    with pytest.raises(Refused, match=r"17 blocks of 256 threads .* \d+ registers .* allow 2 blocks on each of 8 SMs"):
+        gpu.session(gpu.compile(build([], tiny)), Layout(tiny), weights, 17)
+
+
+def test_weights_that_do_not_fit_are_out_of_memory(gpu, tiny):
+    program, layout = gpu.compile(build([], tiny)), Layout(tiny)
+    with pytest.raises(MemoryError, match="Out of memory allocating 80,000,000 bytes"):
+        gpu.session(program, layout, torch.zeros(40_000_000, dtype=torch.bfloat16), 3)
+
+
+def test_a_wrong_bit_is_a_mismatch(fault, lab):
+    fault("wrong variants/vec128.cu")
+    verdict = lab.stack("vec128").validate()
+    assert not verdict.passed
+
+
+def test_outputs_that_change_while_timing_are_a_crash(fault, lab):
+    fault("wrong@45 variants/vec128.cu")
+    stack = lab.stack("vec128")
+    assert stack.validate().passed
+    with pytest.raises(Crashed, match=r"after timing, embed \[0\] is .* \(timed launches differ from"):
+        stack.measure()
+
+
+def test_a_probe_that_reads_something_else_is_a_crash(fault, gpu):
+    from experiments.timing.bandwidth import read_ceiling
+
+    fault("wrong read_all")
+    with pytest.raises(Crashed, match="reading by 128-bit loads computed the xor"):
+        read_ceiling(runs=1)
+
+
+def test_energy_without_power_is_one_line(gpu, configured, monkeypatch, tmp_path, host_cache):
+    from standin_gpu.libraries import FUNCTIONS
+
+    from experiments.experiment import Experiment
+    from experiments.show.progress import Quiet
+    from experiments.suite.energy import ask
+
+    monkeypatch.delitem(FUNCTIONS, "nvmlDeviceGetPowerUsage")
+    where = [f"results={tmp_path}/records.jsonl", f"cache={host_cache}"]
+    config = configured("device=cuda", "experiment=energy", "model=tiny", "seed=1", *where)
+    with pytest.raises(LabError, match="NVML reports no power of this GPU"):
+        ask(Experiment(config, Quiet()))
+
+
+@pytest.mark.parametrize("code", [9, 15], ids=["no driver", "lost"])
+def test_a_gpu_that_nvml_does_not_have_is_none(gpu, monkeypatch, code):
+    from standin_gpu.libraries import FUNCTIONS
+
+    from common.devices.nvml import Gpu
+
+    monkeypatch.setitem(FUNCTIONS, "nvmlDeviceGetHandleByPciBusId_v2", lambda *arguments: code)
+    assert Gpu.current() is None
+    monkeypatch.setitem(FUNCTIONS, "nvmlDeviceGetPowerUsage", lambda *arguments: code)
+    assert Gpu.find().reading()["power_w"] is None
+
+
+def test_the_stand_in_is_gone_afterwards(host_cache):
+    before = dict(os.environ)
+    with installed():
+        import cupy
+
+        assert "stand-in" in cupy.__doc__.lower()
+    assert dict(os.environ) == before
+    assert "standin_gpu" not in __import__("sys").modules
