@@ -20,7 +20,6 @@ MODULES = (
     "cupy.cuda.compiler",
 )
 SELF = {"self", "cls"}
-C_TYPES = {"str": str, "tuple": tuple, "bool": bool, "int": int, "intptr_t": int, "size_t": int}
 
 
 @pytest.fixture(scope="module")
