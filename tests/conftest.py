@@ -24,7 +24,15 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 # Files are distributed in this order: those that take minutes start first.
-LONGEST = ("test_mutants.py", "test_resume.py", "test_variants.py", "test_variant_facts.py", "test_check.py")
+LONGEST = (
+    "test_mutants.py",
+    "test_kernels.py",
+    "test_standin_faults.py",
+    "test_resume.py",
+    "test_variants.py",
+    "test_variant_facts.py",
+    "test_check.py",
+)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

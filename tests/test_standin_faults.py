@@ -19,7 +19,7 @@ from common.record.store import Store
 pytestmark = pytest.mark.host
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
 PARENTS = ["", "redundant_rmsnorm"]
-LIMIT_S = 12  # of one stack; its kernels are compiled before
+LIMIT_S = 30  # of one stack, for machines that do much else; its kernels are compiled before
 
 
 @pytest.fixture
