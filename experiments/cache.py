@@ -1,6 +1,7 @@
 """What the cache folder holds, and how to clear it: `python -m experiments.cache --help`."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,6 +30,7 @@ def run(cfg: DictConfig) -> int:
     asked.only({"cache", "cache_limit_gb", "clear", "json", "debug"})
     root, limit, as_json = asked.location("cache"), asked.number("cache_limit_gb"), asked.flag("json")
     chosen = _chosen(asked)
+    _check(root)
     found = files(root)
     if chosen:
         return _clear(root, [file for file in found if file.kind in chosen])
@@ -38,6 +40,16 @@ def run(cfg: DictConfig) -> int:
     else:
         _show(root, limit, found)
     return 0
+
+
+def _check(root: Path) -> None:
+    """Raise LabError where no cache can be listed; a folder that does not exist yet is an empty cache."""
+    try:
+        os.scandir(root).close()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LabError(f"cache={root} cannot be listed: {error.strerror}", "give cache=DIR, a folder") from error
 
 
 def _chosen(asked: Section) -> Sequence[str]:

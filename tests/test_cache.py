@@ -195,6 +195,13 @@ def test_a_mistake_removes_nothing(tmp_path, capsys, argv, said):
     assert kept.exists()
 
 
+def test_a_place_without_a_cache_is_refused_and_not_shown_as_empty(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for wrong in ("file", "file/below"):
+        assert command.main([f"cache={tmp_path}/{wrong}"]) == 2
+        assert "cannot be listed: Not a directory" in capsys.readouterr().err
+
+
 def test_files_of_another_user_are_said(tmp_path, capsys):
     kept = keep(tmp_path, 1)
     kept.parent.chmod(0o500)

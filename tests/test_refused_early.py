@@ -33,7 +33,7 @@ def test_rows_that_are_no_c_int(tiny):
         replace(most, head_dim=2048)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize("more", [{"layers": 10**9}, {"positions": LARGEST}, {"vocab": LARGEST}])
 def test_a_model_larger_than_this_machine(tiny, tmp_path, more, monkeypatch):
     monkeypatch.setattr("common.model.layout.os.sysconf", lambda name: 10**5)  # 10 GB
@@ -54,7 +54,7 @@ def test_memory_is_that_of_all_buffers(tiny, monkeypatch):
             layout.check_memory()
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "model.safetensors.index.json"])
 def test_a_pipe_in_a_checkpoint(tmp_path, seed, name):
     folder = save(tmp_path / "ckpt", tensors(seed)).parent
@@ -69,7 +69,7 @@ def test_a_pipe_in_a_checkpoint(tmp_path, seed, name):
             find(str(folder / name))
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(100)
 def test_a_pipe_in_place_of_records(tmp_path):
     os.mkfifo(tmp_path / "r.jsonl")
     store = Store(tmp_path / "r.jsonl")
