@@ -161,6 +161,43 @@ def test_measured_gpu_time_is_shown_with_its_interval():
     assert figure.basis == "measured"
 
 
+def at(positions: list[int], when: int, cache: int = 64, **more) -> dict:
+    """A run of megaqwen on a GPU, timed at `positions` with a cache of that size; 100 us slower at each second."""
+    row = timed("megaqwen", ["redundant_rmsnorm", "l2_prefetch", "vec128"])
+    known = evidence()._knobs["megaqwen"]
+    (latency,) = row["latencies"]
+    times = [latency | {"position": each, "seconds": {"median": 1e-4 * when}} for each in positions]
+    row |= {"id": f"m-{when}", "time": f"2026-01-01T00:00:{when:02}+00:00", "latencies": times, "knobs": known}
+    return row | {"model": MODEL | {"positions": cache}} | more
+
+
+def test_the_effect_of_leaving_one_out_is_never_shown_as_the_stacks_own():
+    own = at([1], when=10)
+    without = at([1], when=11, parent=["redundant_rmsnorm", "l2_prefetch"], variant="megaqwen - vec128")
+    for rows in ([own, without], [without, own]):
+        shown = line(overview.everything(evidence(*rows)), "megaqwen")
+        assert "1000.0 us at 1" in shown["time against parent"]
+    assert line(overview.everything(evidence(without)), "megaqwen")["time against parent"] == OPEN
+    assert line(overview.everything(evidence(without)), "megaqwen")["validation"] == overview.NOTHING
+
+
+def test_positions_and_caches_are_not_mixed():
+    """Three runs of a ladder with a larger cache are newer than the ablation, and others have the ablation only."""
+    norm = timed("redundant_rmsnorm", ["redundant_rmsnorm"])
+    ladder = at([1, 4096], when=12, cache=16448)
+    rows = evidence(norm, at([1], when=10), ladder)
+    assert "1000.0 us at 1:" in line(overview.everything(rows), "megaqwen")["time against parent"]
+    assert "4096" not in overview.gallery(rows).markdown()
+    assert "4096" in overview.gallery(evidence(ladder)).markdown(), "of the only question asked, all positions"
+
+
+def test_an_implausible_time_is_in_no_table_and_no_figure():
+    row = at([1], when=10)
+    row["latencies"] = [latency | {"verdict": "IMPLAUSIBLE"} for latency in row["latencies"]]
+    assert line(overview.everything(evidence(row)), "megaqwen")["time against parent"] == "A GPU, tiny: IMPLAUSIBLE"
+    assert all(figure.name != "ablation" for figure in all_figures(evidence(row)))
+
+
 def test_a_measurement_has_precedence_over_a_newer_prediction():
     old = result("roofline", "measured", [{"variant": "baseline", "GB/s": 1.0}], when=1)
     new = result("roofline", "predicted", [{"variant": "baseline", "GB/s": 2.0}], when=2)

@@ -1,5 +1,6 @@
 """Evidence: the records of all machines, the newest run of each stack, the newest answer of each experiment."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from common.record.store import Store
 from common.stacks.catalog import Catalog, NamedStack, Variant
 from common.stacks.stack import choose_stacks
 from experiments.prediction.counting import KIND
+from experiments.show.row import IMPLAUSIBLE
 
 Record = Mapping[str, Any]
 Pair = tuple[Record | None, Record | None]  # of a stack and of its parent
@@ -45,8 +47,8 @@ class Evidence:
         return self._pair(name, "resources", ("model", "threads"), counted)
 
     def validated(self, name: str) -> Record | None:
-        """The newest run."""
-        return next(reversed(self._of(name, self.stack_of(name)[0], "status")), None)
+        """The newest run against its own parent."""
+        return next(reversed(self._runs(name, "status")), None)
 
     def _pair(self, name: str, field: str, alike: Sequence[str], beside: Record | None = None) -> Pair:
         """The newest two records that have `field` and agree in `alike`; without such a parent, the newest and None.
@@ -80,11 +82,34 @@ class Evidence:
         return {name: choose_stacks(self.catalog, name, None, {}, THREADS)[0].knobs for name in self.names}
 
     def timed(self, name: str) -> list[Record]:
-        """The newest run with GPU time for each GPU and model."""
+        """The newest run with GPU time for each GPU and model.
+
+        For one GPU and model, the runs of all names answer one question: the one that most names have an answer to.
+        """
         newest = {}
-        for row in self._of(name, self.stack_of(name)[0], "latencies"):
-            newest[row["device"].get("gpu"), row["model"]["name"]] = row
+        for row in self._runs(name, "latencies"):
+            if question(row) == self._compared[_place(row)]:
+                newest[_place(row)] = row
         return list(newest.values())
+
+    @cached_property
+    def _compared(self) -> Mapping[Any, str]:
+        """By GPU and model: the question that most names have an answer to; of several, the newest."""
+        askers: dict[Any, dict[str, set[str]]] = {}
+        last: dict[str, str] = {}
+        for name in self.names:
+            for row in self._runs(name, "latencies"):
+                askers.setdefault(_place(row), {}).setdefault(question(row), set()).add(name)
+                last[question(row)] = max(row["time"], last.get(question(row), ""))
+        return {
+            place: max(asked, key=lambda one: (len(asked[one]), last[one]))  # noqa: B023  used at once
+            for place, asked in askers.items()
+        }
+
+    def _runs(self, name: str, field: str) -> list[Record]:
+        """Runs of a name that have `field`: of its stack against its parent, not against another stack."""
+        stack, parent = self.stack_of(name)
+        return [row for row in self._of(name, stack, field) if tuple(row.get("parent", ())) == tuple(parent)]
 
     def stack_of(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(stack, parent) of a variant or a named stack, innermost first."""
@@ -119,6 +144,22 @@ def model_of(row: Record) -> str | None:
     """The name of the model that a record is about."""
     model = row.get("model")
     return model.get("name") if isinstance(model, dict) else model
+
+
+def question(row: Record) -> str:
+    """What a timed run was asked: times that may stand in one table have the same cache, positions and options."""
+    positions = [timed["position"] for timed in row["latencies"]]
+    asked = (row.get("asked") or {}).get("timing")
+    return json.dumps([row["model"], row["threads"], positions, asked], sort_keys=True)
+
+
+def plausible(row: Record) -> list[Mapping[str, Any]]:
+    """The latencies of a run that may stand in a table: none is faster than the memory's bandwidth allows."""
+    return [timed for timed in row["latencies"] if timed["verdict"] != IMPLAUSIBLE]
+
+
+def _place(row: Record) -> tuple[str | None, str]:
+    return row["device"].get("gpu"), row["model"]["name"]
 
 
 def _shape(row: Record) -> tuple[Mapping[str, Any], int]:

@@ -6,7 +6,7 @@ from functools import partial
 
 from experiments.prediction.published import GAINS
 from experiments.report import charts
-from experiments.report.evidence import Evidence, Record, totals
+from experiments.report.evidence import Evidence, Record, plausible, totals
 from experiments.report.forecast import predicted
 from experiments.show.row import NOT_MODELLED
 
@@ -41,7 +41,9 @@ def ablation(evidence: Evidence) -> Figure | None:
         return _effects([line["variant"] for line in lines], effects, [row])
     timed = [(name, run) for name in evidence.names for run in evidence.timed(name)]
     pairs = [
-        (f"{name} ({run['device'].get('gpu')})", run, run["latencies"][0].get("comparison")) for name, run in timed
+        (f"{name} ({run['device'].get('gpu')})", run, found[0].get("comparison"))
+        for name, run in timed
+        if (found := plausible(run))
     ]
     if pairs := [pair for pair in pairs if pair[2]]:
         effects = [(100 * pair["low"], 100 * pair["effect"], 100 * pair["high"]) for _, _, pair in pairs]
@@ -112,23 +114,23 @@ def counts(evidence: Evidence) -> Figure | None:
 
 
 def positions(evidence: Evidence) -> Figure | None:
-    """Latency over position: of timed runs, else of the experiment `positions`."""
+    """Latency over position: of the experiment `positions` where it measured, else of timed runs, else predicted."""
+    row = evidence.result("positions")
     timed = [(name, run) for name in evidence.names for run in evidence.timed(name)]
-    if timed:
+    if timed and not (row and row["basis"] == "measured"):
         found = {
             f"{name} ({run['device'].get('gpu')})": [
-                (each["position"], 1e6 * each["seconds"]["median"]) for each in run["latencies"]
+                (each["position"], 1e6 * each["seconds"]["median"]) for each in plausible(run)
             ]
             for name, run in timed
         }
         rows, basis = [run for _, run in timed], "measured"
-    else:
-        row = evidence.result("positions")
-        if not row:
-            return None
+    elif row:
         columns = [name for name in row["columns"] if name.endswith(" us")]
         found = {name: _points(row, "position", name) for name in columns}
         rows, basis = [row], row["basis"]
+    else:
+        return None
     draw = partial(charts.curves, found=found, x="position", y=f"us a token ({basis})")
     return Figure("positions", "Time of a token over the position", basis, charts.svg("positions", draw, 9), _ids(rows))
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from experiments.prediction.published import errors
-from experiments.report.evidence import Evidence, Record, model_of
-from experiments.show.row import NOT_MODELLED
+from experiments.report.evidence import Evidence, Record, model_of, plausible
+from experiments.show.row import IMPLAUSIBLE, NOT_MODELLED
 
 OPEN = "open: needs a GPU"
 
@@ -61,10 +61,10 @@ def about_predictions(evidence: Evidence) -> list[str]:
 def effect(row: Record) -> str:
     """`H200, qwen3_0_6b: 500.0 us at 1: FASTER -3.2 % [-3.5, -2.9]` for every position of a run on a GPU."""
     parts = []
-    for found in row["latencies"]:
+    for found in plausible(row):
         pair = found.get("comparison")
         low, middle, high = (100 * pair[each] for each in ("low", "effect", "high")) if pair else (0, 0, 0)
         spread = f" {middle:+.1f} % [{low:+.1f}, {high:+.1f}]" if pair else ""
         median = 1e6 * found["seconds"]["median"]
         parts.append(f"{median:.1f} us at {found['position']}: {found['verdict'] or '-'}{spread}")
-    return f"{row['device'].get('gpu', 'GPU')}, {row['model']['name']}: {', '.join(parts)}"
+    return f"{row['device'].get('gpu', 'GPU')}, {row['model']['name']}: {', '.join(parts) or IMPLAUSIBLE}"

@@ -1,5 +1,6 @@
 """Record of a run: what was found of a stack, and what it was found with."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,15 @@ def key_of(source_sha: str, stack: Stack, model: Model, packed: "PackedWeights",
     return key(source_sha, stack.knobs, model, packed.sha, device.get("gpu", device["device"]), device["compiler"])
 
 
+def identity(row: Mapping[str, Any]) -> str:
+    """Everything that decides the answer of a run's record: its key, its parent, and what was asked with which options.
+
+    A stack has an effect against each of its parents, and a time at each position; none stands for another.
+    """
+    return json.dumps([row["key"], row["parent"], row.get("asked")], sort_keys=True)
+
+
 def asked(config: RunConfig) -> dict[str, Any]:
-    """What was requested beyond the key: two records answer one question when this is equal too."""
+    """What was requested beyond the key and the parent; the positions that are timed are in `timing`."""
     names = ("validation", "timing", "blocks", "archs", "sanitize")
     return {name: getattr(config, name) for name in names}

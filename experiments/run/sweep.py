@@ -9,10 +9,12 @@ from typing import Any
 
 from common.config.run_config import RunConfig
 from common.devices.nvml import Gpu
+from common.errors import LabError
 from common.model.shapes import Model
 from common.record.json_values import to_json
+from common.stacks.stack import Stack
 from common.validate.tolerances import LARGE
-from experiments.run.describe import Findings, about, asked, key_of
+from experiments.run.describe import Findings, about, asked, identity, key_of
 from experiments.run.pool import Pool
 from experiments.run.setup import Setup
 from experiments.run.worker import first_request
@@ -88,16 +90,31 @@ class Sweep:
         self.show.note(finished(row_of(self.records[index])))
 
     def _known(self) -> dict[int, Record]:
-        """The newest record of every stack that the store has already; interrupted ones do not count."""
-        setup, device, wanted = self.setup, self.pool.describe(), to_json(asked(self.config))
+        """The newest record of every stack that the store has already; interrupted ones do not count.
+
+        A record may have been made under another name of the same stack, and is shown under the one of this run.
+        """
         rows = {
-            row["key"]: row
-            for row in setup.store.records()
-            if row.get("kind") == "run" and row["status"] != "INTERRUPTED" and row.get("asked") == wanted
+            identity(row): row
+            for row in self.setup.store.records()
+            if row.get("kind") == "run" and row["status"] != "INTERRUPTED"
         }
-        shas = [(setup.source(stack).sha, stack) for stack in self.config.stacks]
-        keys = (key_of(sha, stack, setup.model, setup.packed, device) for sha, stack in shas)
-        return {index: rows[key] for index, key in enumerate(keys) if key in rows}
+        device = self.pool.describe()
+        wanted = {index: self._identity(stack, device) for index, stack in enumerate(self.config.stacks)}
+        return {
+            index: rows[name] | {"variant": self.config.stacks[index].name}
+            for index, name in wanted.items()
+            if name in rows
+        }
+
+    def _identity(self, stack: Stack, device: Mapping[str, Any]) -> str:
+        """The identity of the record that `stack` is about to get; "" for one that has no text, which its row tells."""
+        setup = self.setup
+        try:
+            name = key_of(setup.source(stack).sha, stack, setup.model, setup.packed, device)
+        except LabError:
+            return ""
+        return identity(to_json({"key": name, "parent": stack.parent, "asked": asked(self.config)}))
 
 
 @contextmanager
