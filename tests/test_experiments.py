@@ -87,8 +87,8 @@ def test_shapley_uses_legal_orders_only():
     times = {have: time for have, time in TIMES.items() if have != frozenset("b")}
     assert shapley("ab", times) == {"a": 10.0, "b": 30.0}
     assert interaction("a", "b", times) is None
-    with pytest.raises(ValueError, match="legal"):
-        shapley("ab", {frozenset(): 1.0, frozenset("ab"): 2.0})
+    assert shapley("ab", {frozenset(): 1.0, frozenset("ab"): 2.0}) == {}
+    assert main_effect("a", {frozenset(): 1.0, frozenset("ab"): 2.0}) is None
 
 
 def test_factorial_shares_are_percent_of_the_total_saving():

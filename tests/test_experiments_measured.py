@@ -9,7 +9,7 @@ from common.errors import LabError
 from experiments.experiment import Experiment
 from experiments.show.progress import Progress
 from experiments.show.result_table import MEASURED
-from experiments.suite import find
+from experiments.suite import answer, find
 
 
 class Measured(Experiment):
@@ -72,10 +72,12 @@ def measured(configured, tmp_path: Path):
 
 
 def test_ablation_takes_effect_and_verdict_from_the_record(measured):
-    table = {row["variant"]: row for row in measured("ablation", "options.variants=[baseline,vec128]")}
-    assert table["vec128"]["us a token"] == pytest.approx(1100)
-    assert table["vec128"]["effect %"] == pytest.approx(100 * (1100 / 1200 - 1))
-    assert table["vec128"]["verdict"] == "FASTER"
+    rows = measured("ablation", "options.variants=[baseline,vec128]", "timing.positions=[1,200]")
+    assert [row["position"] for row in rows] == [1] * (len(rows) // 2) + [200] * (len(rows) // 2)
+    table = {row["variant"]: row for row in rows}
+    assert table["vec128 l1=default"]["us a token"] == pytest.approx(1100)
+    assert table["vec128 l1=default"]["effect %"] == pytest.approx(100 * (1100 / 1200 - 1))
+    assert table["vec128 l1=default"]["verdict"] == "FASTER"
     assert table["baseline"]["verdict"] == "-"
     assert table["megaqwen - vec128"]["parent"] == "redundant_rmsnorm + l2_prefetch"
     assert table["megaqwen - vec128"]["effect %"] == pytest.approx(100 * (900 / 1000 - 1))
@@ -89,12 +91,48 @@ def test_only_what_passed_and_is_plausible_enters_the_table(measured):
     table = measured("ablation", "options.variants=[baseline,vec128,megaqwen]", kind=Faulty, left_out=lines)
     names = [row["variant"] for row in table]
     assert names[0] == "baseline"
-    assert not {"vec128", "megaqwen"} & set(names)
+    assert not {"vec128", "vec128 l1=default", "megaqwen"} & set(names)
 
 
-def test_factorial_needs_every_subset(measured):
-    with pytest.raises(LabError, match=r"not every subset has a time: Left out: .*stage down"):
-        measured("factorial", "options.variants=[vec128,fused_head]", kind=Unsound)
+def test_a_subset_that_fails_costs_a_factorial_its_own_rows(measured):
+    """Without vec128 alone: fused_head, then vec128 is the only order left."""
+
+    class Alone(Measured):
+        def record(self, stack) -> dict[str, Any]:
+            failed = {"status": "HUNG", "reason": "at qkv", "latencies": []} if stack.name == "vec128" else {}
+            return super().record(stack) | failed
+
+    line = "Left out: vec128, HUNG: at qkv"
+    rows = measured("factorial", "options.variants=[vec128,fused_head]", kind=Alone, left_out=[line])
+    subsets = {row["variants"] for row in rows if row["kind"] == "subset"}
+    assert subsets == {"baseline", "fused_head", "vec128 + fused_head"}
+    assert [row["us"] for row in rows if row["kind"] == "share"] == pytest.approx([100, 100])
+    assert not [row for row in rows if row["kind"] == "pair"]
+
+
+def test_a_stack_that_fails_costs_positions_its_own_columns(measured):
+    line = "Left out: vec128, MISMATCH: stage down, layer 3"
+    rows = measured("positions", "options.stacks=[split_kv,vec128]", kind=Faulty, left_out=[line])
+    assert {name for name in rows[0] if name.endswith(" us")} == {"baseline us", "split_kv us"}
+
+
+def test_a_ratio_that_fails_costs_its_own_row(measured):
+    class NoProducer(Measured):
+        def record(self, stack) -> dict[str, Any]:
+            alone = not stack.knobs["warp_split"]["producers"]
+            failed = {"status": "CRASHED", "reason": "at down", "latencies": []} if alone else {}
+            return super().record(stack) | failed
+
+    rows = measured("ratios", kind=NoProducer, left_out=["Left out: warp_split, CRASHED: at down"])
+    assert [row["producers:consumers"] for row in rows] == ["1:7", "2:6", "3:5", "4:4"]
+
+
+@pytest.mark.parametrize("name", ["ablation", "factorial", "ratios", "positions"])
+def test_where_nothing_passes_there_is_no_row_and_one_line_says_why(name, configured, tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.suite.Experiment", Unsound)
+    config = configured(f"experiment={name}", f"results={tmp_path}/r.jsonl")
+    with pytest.raises(LabError, match=r"has no row: Left out: .*stage down, layer 3(, and \d+ more)?; see"):
+        answer(config)
 
 
 def test_positions_show_parent_and_variant(measured):

@@ -26,11 +26,11 @@ from common.cache.folder import ensure_home, place
 from common.config import help
 from common.config.multirun import check_sweeps
 from common.config.stdout import Stdout
-from common.errors import LabError
+from common.errors import LabError, Unfinished
 from common.errors.suggest import unknown
 from common.stacks.catalog import read_catalog
 
-MISTAKE, INTERRUPTED = 2, 130
+MISTAKE, UNFINISHED, INTERRUPTED = 2, 3, 130
 MULTIRUN = ("-m", "--multirun")
 RAISE_ERRORS = "HYDRA_FULL_ERROR"  # without this variable Hydra prints its own errors and exits
 _COMPOSING = threading.Lock()
@@ -43,7 +43,8 @@ def run_task(
     """Compose conf/<config_name>.yaml below `root` with the overrides in `argv` and run `task` on it.
 
     after: called once when the job, or every job of a multirun, has ended, however it ended.
-    Returns the exit code: the task's own, 2 for a mistake, 130 when interrupted; of a multirun the highest.
+    Returns the exit code: the task's own, 2 for a mistake, 3 where a budget ended first, 130 when interrupted; of a
+    multirun the highest.
     Results go to stdout; the one line `error: cause; remedy` to stderr, after a traceback with debug=true.
     """
     debug = "debug=true" in argv
@@ -151,6 +152,9 @@ def _print_help(config_name: str, overrides: Sequence[str], root: Path) -> None:
 def _print_error(error: LabError, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
+    if isinstance(error, Unfinished):
+        print(f"unfinished: {error}", file=sys.stderr)
+        return UNFINISHED
     print(f"error: {error}", file=sys.stderr)
     return MISTAKE
 

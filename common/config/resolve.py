@@ -16,7 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 from common import ROOT
 from common.cache.folder import keep_below
 from common.compile.nvrtc import ARCHS
+from common.config import budget
 from common.config.best import fastest_stack
+from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
 from common.config.run_config import HostOptions, RunConfig, Timing, Validation
 from common.config.section import Section, absolute
@@ -75,6 +77,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         model = replace(model, positions=positions) if positions else model
     config = RunConfig(
         stacks=stacks,
+        knobs=knobs,
         device=choice,
         host=_host(device) if choice.name == "host" else None,
         sanitize=_sanitize(top, choice),
@@ -93,6 +96,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         debug=top.flag("debug"),
         archs=_archs(top.texts("archs")),
         timeout_s=top.number("timeout_s"),
+        budget=_budget(top),
         resume=_resume(top),
         reproduce=top.text("reproduce") if top.given("reproduce") else None,
         task=top.text("task"),
@@ -224,6 +228,11 @@ def _seed(top: Section) -> int:
 def _resume(top: Section) -> bool:
     """Whether finished stacks are skipped. The default is true for an experiment and false for a run."""
     return top.flag("resume") if top.given("resume") else top.text("task") != "run"
+
+
+def _budget(top: Section) -> Budget:
+    until = budget.clock() + top.number("budget_s") if top.given("budget_s") else None
+    return Budget(until, top.number("row_s"))
 
 
 def _archs(names: tuple[str, ...]) -> tuple[str, ...]:

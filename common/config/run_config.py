@@ -1,8 +1,11 @@
 """Configuration of one run, as frozen dataclasses."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from common.config.budget import Budget
 from common.config.device_choice import DeviceChoice
 from common.config.section import Section
 from common.model.shapes import Model
@@ -48,6 +51,7 @@ class RunConfig:
     """One run of the lab.
 
     stacks     the stacks to run, in this order
+    knobs      values of knobs as they were given: `stacks` have them, and an experiment gives them to its own stacks
     host       None on cuda
     sanitize   "thread" for ThreadSanitizer on the host device, or None
     model      None: the shape is read from the checkpoint that `weights` names
@@ -61,6 +65,7 @@ class RunConfig:
     cache      folder of packed weights and compiled kernels, kept below `cache_limit_gb` x 10^9 bytes
     archs      GPU architectures, such as "sm_90", that each stack is compiled for to count registers; () for none
     timeout_s  limit of one stack, in seconds
+    budget     time that the rows may take
     resume     skip stacks that `results` already has
     reproduce  id of a record to run again, or None
     task       "run", or the name of an experiment
@@ -68,6 +73,7 @@ class RunConfig:
     """
 
     stacks: tuple[Stack, ...]
+    knobs: Mapping[str, Any]
     device: DeviceChoice
     host: HostOptions | None
     sanitize: str | None
@@ -86,6 +92,7 @@ class RunConfig:
     debug: bool
     archs: tuple[str, ...]
     timeout_s: float
+    budget: Budget
     resume: bool
     reproduce: str | None
     task: str

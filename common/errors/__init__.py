@@ -14,6 +14,10 @@ class LabError(Exception):
         super().__init__(f"{self.cause}; {self.remedy}")
 
 
+class Unfinished(LabError):
+    """The budget does not hold what is left. The command line exits with 3; the same command resumes there."""
+
+
 class CompileError(LabError):
     """The device's compiler rejected the flattened source. `log` is the compiler's whole output."""
 

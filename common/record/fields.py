@@ -34,6 +34,7 @@ TABLE: Fields = {
 OF_KIND: Mapping[str, Fields] = {
     "run": STACK | RUN,
     "count": STACK | {"key": str, "counts": dict, "blocks": int},
+    "row": {"asked": dict, "asked.task": str, "reason": str, "took": (int, float), "provenance": dict},
     "build": STACK | {"resources": dict},
 }
 

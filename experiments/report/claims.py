@@ -58,14 +58,18 @@ class Facts:
         return _found(self.evidence.counted("baseline")[0], "counts of baseline")["model"][field]
 
     def cell(self, experiment: str, column: str, *keys: Any) -> Any:
-        """The cell of an experiment's newest table in the only row that has all `keys` among its values."""
+        """The cell of an experiment's newest table in the only row that has all `keys` among its values.
+
+        The name of a variant stands for it with the defaults of its knobs.
+        """
         (value,) = self.cells(experiment, column, *keys) or [None]
         return _found(value, f"{experiment}: {column} of {keys}")
 
     def cells(self, experiment: str, column: str, *keys: Any) -> list[Any]:
         """The cells of a column, of rows that have all `keys`; without missing ones."""
         rows = _found(self.evidence.result(experiment), f"table of {experiment}")["table"]
-        return [row[column] for row in rows if {*keys} <= {*row.values()} and row.get(column) is not None]
+        plain = self.evidence.plain
+        return [row[column] for row in rows if {*keys} <= {*map(plain, row.values())} and row.get(column) is not None]
 
 
 def _found(value: Any, what: str) -> Any:

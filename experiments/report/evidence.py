@@ -14,7 +14,7 @@ from common.record.store import Store
 from common.stacks.catalog import Catalog, NamedStack, Variant
 from common.stacks.stack import choose_stacks
 from experiments.prediction.counting import KIND
-from experiments.show.row import IMPLAUSIBLE
+from experiments.show.row import IMPLAUSIBLE, label_of
 
 Record = Mapping[str, Any]
 Pair = tuple[Record | None, Record | None]  # of a stack and of its parent
@@ -101,10 +101,7 @@ class Evidence:
             for row in self._runs(name, "latencies"):
                 askers.setdefault(_place(row), {}).setdefault(question(row), set()).add(name)
                 last[question(row)] = max(row["time"], last.get(question(row), ""))
-        return {
-            place: max(asked, key=lambda one: (len(asked[one]), last[one]))  # noqa: B023  used at once
-            for place, asked in askers.items()
-        }
+        return {place: max(asked, key=lambda one: (len(asked[one]), last[one])) for place, asked in askers.items()}
 
     def _runs(self, name: str, field: str) -> list[Record]:
         """Runs of a name that have `field`: of its stack against its parent, not against another stack."""
@@ -120,6 +117,15 @@ class Evidence:
         parent = self.catalog.variants[name].parent
         return () if name == "baseline" else (*parent, name), parent
 
+    def plain(self, label: Any) -> Any:
+        """The name alone for the label of a row in which every knob has its default; any other cell as it is."""
+        return self._labels.get(label, label)
+
+    @cached_property
+    def _labels(self) -> Mapping[str, str]:
+        stacks = (choose_stacks(self.catalog, name, None, {}, THREADS)[0] for name in self.names)
+        return {label_of(stack): stack.name for stack in stacks}
+
     def entry(self, name: str) -> Variant | NamedStack:
         """What the catalog has of a name."""
         return self.catalog.variants.get(name) or self.catalog.stacks[name]
@@ -130,9 +136,16 @@ class Evidence:
         return (*self.catalog.variants, *self.catalog.stacks)
 
     def result(self, experiment: str) -> Record | None:
-        """The newest record of an experiment; what was measured goes before what was counted or predicted."""
+        """The newest record of an experiment; what was measured goes before what was counted or predicted.
+
+        One that was given other knobs than the defaults answers another question, and stands in only for a missing one.
+        """
         found = [row for row in self.records if row.get("kind") == experiment and "table" in row]
-        return max(found, key=lambda row: (BASES.index(row.get("basis", BASES[0])), row["time"]), default=None)
+
+        def better(row: Record) -> tuple[Any, ...]:
+            return not row.get("knobs"), BASES.index(row.get("basis", BASES[0])), row["time"]
+
+        return max(found, key=better, default=None)
 
     @property
     def experiments(self) -> tuple[str, ...]:

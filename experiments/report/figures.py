@@ -36,9 +36,10 @@ def ablation(evidence: Evidence) -> Figure | None:
     """The effect of every variant on a token's time: measured with its interval, or predicted."""
     row = evidence.result("ablation")
     if row and row["basis"] == "measured":
-        lines = [line for line in row["table"] if line["effect %"] is not None]
+        first = row["table"][0]["position"]  # effects at different positions are not drawn as one
+        lines = [line for line in row["table"] if line["effect %"] is not None and line["position"] == first]
         effects = [(line["low %"], line["effect %"], line["high %"]) for line in lines]
-        return _effects([line["variant"] for line in lines], effects, [row])
+        return _effects([evidence.plain(line["variant"]) for line in lines], effects, [row])
     timed = [(name, run) for name in evidence.names for run in evidence.timed(name)]
     pairs = [
         (f"{name} ({run['device'].get('gpu')})", run, found[0].get("comparison"))
@@ -151,7 +152,7 @@ def roofline(evidence: Evidence) -> Figure | None:
         charts.roofline,
         slopes={line["what"]: line["GB/s"] for line in by_kind["probe"] if line["what"].startswith("read")},
         flat={line["what"]: line["GFLOP/s"] for line in by_kind["roof"]},
-        points={line["what"]: (line["FLOP/byte"], line["GFLOP/s"]) for line in by_kind["variant"]},
+        points={evidence.plain(line["what"]): (line["FLOP/byte"], line["GFLOP/s"]) for line in by_kind["variant"]},
     )
     return _figure("roofline", "Every variant below the roofs of memory and of arithmetic", row, draw, 14)
 

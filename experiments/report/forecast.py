@@ -32,7 +32,7 @@ def predicted(name: str, evidence: Evidence) -> Predicted | None:
     row = evidence.result("ablation")
     if not row or row["basis"] != "predicted":
         return None
-    line = next((line for line in row["table"] if line.get("variant") == name), None)
+    line = next((line for line in row["table"] if evidence.plain(line.get("variant")) == name), None)
     column = next((column for column in row["columns"] if column.startswith("predicted us, ")), None)
     if not line or not column:
         return None

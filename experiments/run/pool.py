@@ -141,6 +141,7 @@ class Pool:
         self._queue: deque[int] = deque()
         self._ready: list[Event] = []
         self._failed_starts = 0
+        self._fits: Callable[[int], bool] = lambda job: True
 
     def __enter__(self) -> "Pool":
         return self
@@ -163,13 +164,16 @@ class Pool:
                 pass
         return self._ready[0]
 
-    def run(self, jobs: Sequence[Event], notify: Notify) -> Iterator[tuple[int, Event, Event]]:
+    def run(
+        self, jobs: Sequence[Event], notify: Notify, fits: Callable[[int], bool] = lambda job: True
+    ) -> Iterator[tuple[int, Event, Event]]:
         """(index of the job, description of the device, findings) of each job as it ends.
 
+        fits: asked when a worker is free for a job; one that does not fit is never begun.
         notify: called with a job's index (None for a worker that starts), `begin`, `detail` or `note`, and the text.
         Raises LabError when no worker starts.
         """
-        self._jobs, self._queue = jobs, deque(range(len(jobs)))
+        self._jobs, self._queue, self._fits = jobs, deque(range(len(jobs))), fits
         for worker in self._workers:
             if worker.step == "ready":
                 self._assign(worker)
@@ -187,8 +191,10 @@ class Pool:
 
     def _assign(self, worker: WorkerProcess) -> None:
         worker.step, worker.deadline = "ready", float("inf")
-        if self._queue:
-            worker.job = self._queue.popleft()
+        while self._queue and worker.job is None:
+            job = self._queue.popleft()
+            worker.job = job if self._fits(job) else None
+        if worker.job is not None:
             worker.send({**self._jobs[worker.job], "seconds": self._seconds})
 
     def _receive(self, notify: Notify) -> Iterator[tuple[int, Event, Event]]:

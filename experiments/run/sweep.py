@@ -4,12 +4,13 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from common.config import budget
 from common.config.run_config import RunConfig
 from common.devices.nvml import Gpu
-from common.errors import LabError
+from common.errors import LabError, Unfinished
 from common.model.shapes import Model
 from common.record.json_values import to_json
 from common.stacks.stack import Stack
@@ -33,6 +34,7 @@ class Sweep:
     setup: Setup
     pool: Pool
     records: dict[int, Record]
+    took: list[float] = field(default_factory=list)  # seconds of rows like these, the newest last
 
     @property
     def config(self) -> RunConfig:
@@ -43,9 +45,13 @@ class Sweep:
         return self.setup.show
 
     def run(self) -> None:
-        """Compile, validate, measure and record every stack. On an interrupt, running stacks are recorded as such."""
-        stacks = self.config.stacks
-        known = self._known() if self.config.resume else {}
+        """Compile, validate, measure and record every stack. On an interrupt, running stacks are recorded as such.
+
+        Raises Unfinished, when all others are done, where the budget did not hold some.
+        """
+        stacks, store = self.config.stacks, self.setup.store.records()
+        known = self._known(store) if self.config.resume else {}
+        self.took = [row["took"] for row in store if row.get("took") and self._alike(row)]
         self.records |= known
         if self.config.sanitize and len(stacks) > len(known):
             self.show.note(SLOW.format(len(stacks) - len(known)))
@@ -53,7 +59,11 @@ class Sweep:
             self.show.note(f"{stacks[index].name}: already recorded as {known[index]['id']}")
             self.show.skip(STEPS)
         left = [index for index in range(len(stacks)) if index not in known]
-        begun = dict.fromkeys(left, 0)
+        begun, since = dict.fromkeys(left, 0), dict.fromkeys(left, 0.0)
+
+        def fits(job: int) -> bool:
+            since[left[job]] = budget.clock()
+            return self.config.budget.holds(self.took)
 
         def notify(job: int | None, kind: str, text: str) -> None:
             if job is None:  # a worker that starts sends notes only
@@ -68,16 +78,33 @@ class Sweep:
 
         done: set[int] = set()
         try:
-            for job, device, found in self.pool.run([{"stack": to_json(stacks[index])} for index in left], notify):
+            jobs = [{"stack": to_json(stacks[index])} for index in left]
+            for job, device, found in self.pool.run(jobs, notify, fits):
                 done.add(left[job])
                 self.show.skip(STEPS - begun[left[job]])
-                self._keep(left[job], device, found)
+                self.took.append(budget.clock() - since[left[job]])
+                self._keep(left[job], device, {**found, "took": self.took[-1]})
         except KeyboardInterrupt:
             for job in self.pool.running:
                 if left[job] not in done:
                     reason = "the run was interrupted; resume=true continues from here"
                     self._keep(left[job], self.pool.describe(), {"status": "INTERRUPTED", "reason": reason})
             raise
+        self._check_finished()
+
+    def _check_finished(self) -> None:
+        stacks = self.config.stacks
+        if left := [stack.name for index, stack in enumerate(stacks) if index not in self.records]:
+            each = self.config.budget.estimate(self.took)
+            raise Unfinished(
+                f"{len(left)} of {len(stacks)} stacks are left, at about {each:.0f} s each: {', '.join(left)}",
+                "the same command with resume=true goes on there",
+            )
+
+    def _alike(self, row: Mapping[str, Any]) -> bool:
+        """Whether a record of this device took as long as the rows of this run should: it was asked the same."""
+        asked_now = to_json([asked(self.config), self.setup.model, self.config.device.name])
+        return row.get("kind") == "run" and [row.get("asked"), row["model"], row["device"]["device"]] == asked_now
 
     def _keep(self, index: int, device: Mapping[str, Any], found: Mapping[str, Any]) -> None:
         """Record one stack. The findings of a worker that crashed or hung are a status, a reason and a report only."""
@@ -89,16 +116,12 @@ class Sweep:
         self.records[index] = to_json(record) | {"id": self.setup.store.append(record)}
         self.show.note(finished(row_of(self.records[index])))
 
-    def _known(self) -> dict[int, Record]:
+    def _known(self, store: Sequence[Record]) -> dict[int, Record]:
         """The newest record of every stack that the store has already; interrupted ones do not count.
 
         A record may have been made under another name of the same stack, and is shown under the one of this run.
         """
-        rows = {
-            identity(row): row
-            for row in self.setup.store.records()
-            if row.get("kind") == "run" and row["status"] != "INTERRUPTED"
-        }
+        rows = {identity(row): row for row in store if row.get("kind") == "run" and row["status"] != "INTERRUPTED"}
         device = self.pool.describe()
         wanted = {index: self._identity(stack, device) for index, stack in enumerate(self.config.stacks)}
         return {

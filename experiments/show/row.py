@@ -6,7 +6,7 @@ from typing import Any
 
 from common.devices.counters import WIDTHS
 from common.stacks.catalog import read_catalog
-from common.stacks.stack import knob_values, knob_words
+from common.stacks.stack import Stack, knob_values, knob_words
 
 Record = Mapping[str, Any]
 SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # what tells equal labels apart
@@ -169,10 +169,11 @@ def row_of(record: Record) -> Row:
     )
 
 
-def label(record: Record) -> str:
+def label(record: Record, own: bool = True) -> str:
     """`warp_split ratio=2:6`: what a record is called in a table.
 
-    Knobs of the variant that gives the name always stand there; those of others where their value is not the default.
+    Knobs of the variant that gives the name always stand there, but without `own`; those of others where their value is
+    not the default.
     """
     catalog, name = read_catalog(), record["variant"]
     given = catalog.stacks[name].knobs if name in catalog.stacks else {}
@@ -180,9 +181,19 @@ def label(record: Record) -> str:
     for one, values in knob_values(catalog, record.get("stack") or (), record.get("knobs") or {}).items():
         knobs = catalog.variants[one].knobs if one in catalog.variants else ()
         usual = {knob.name: given.get(knob.name, knob.default) for knob in knobs}
-        shown = {knob: value for knob, value in values.items() if one == name or value != usual.get(knob)}
+        shown = {knob: value for knob, value in values.items() if (own and one == name) or value != usual.get(knob)}
         words += [word for word in knob_words(shown) if word not in words]
     return " ".join(words)
+
+
+def changed(stack: Stack) -> str:
+    """The name of a stack, and those of its knobs that are not at their defaults: for the heads of columns."""
+    return label({"stack": stack.variants, "knobs": stack.knobs, "variant": stack.name}, own=False)
+
+
+def label_of(stack: Stack) -> str:
+    """The same of a stack that has no record yet."""
+    return label({"variant": stack.name, "stack": stack.variants, "knobs": stack.knobs})
 
 
 def error(row: Row) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.errors.suggest import unknown
+from common.stacks.stack import knob_words
 from experiments.experiment import Experiment
 from experiments.show.closing import closing
 from experiments.show.progress import progress
@@ -35,9 +36,11 @@ def answer(config: RunConfig) -> int:
         bar.begin(f"experiment {config.task}, seed {config.seed}")
         result = ask(experiment)
     if result.table.empty:
-        cause = "; ".join(experiment.left_out) or "its options leave nothing to compare"
+        first, more = experiment.left_out[:1], len(experiment.left_out) - 1
+        cause = "".join(first) + (f", and {more} more" if more > 0 else "") or "its options leave nothing to compare"
         raise LabError(f"experiment={config.task} has no row: {cause}", f"see conf/experiment/{config.task}.yaml")
-    result = replace(result, notes=(*result.notes, *experiment.left_out))
+    knobs = [f"Knobs: {' '.join(knob_words(config.knobs))}."] if config.knobs else []
+    result = replace(result, notes=(*result.notes, *knobs, *experiment.left_out))
     about = {
         "model": config.model,
         "weights": Path(config.weights).name,
@@ -45,6 +48,7 @@ def answer(config: RunConfig) -> int:
         "seed": config.seed,
         "threads": config.threads,
         "options": config.options.values,
+        "knobs": config.knobs,
     }
     kept = record_result(result, experiment.store, about)
     print_result(result, config.json)

@@ -1,6 +1,7 @@
 """Ablation: each variant against its parent, and the best stack without each of its variants."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ from common.stacks.stack import Stack, title
 from experiments.experiment import TIME, Experiment
 from experiments.prediction.model import grid_barriers
 from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED
+from experiments.show.row import NOT_MODELLED, label_of
 
 QUESTION = "how much each variant changes the time against its parent, and the best stack without each of its variants"
 NOTES = (
@@ -26,20 +27,14 @@ BLIND = (
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """Measured on a GPU; elsewhere predicted for the GPU that the options name."""
+    """Measured on a GPU, at every position that is timed; elsewhere predicted for the GPU that the options name."""
     position = experiment.options.whole("position", low=0)
-    stacks = [*each(experiment), *leave_one_out(experiment, experiment.stack(experiment.options.text("best")))]
-    rows = measured(experiment, stacks, position) if experiment.on_gpu else predicted(experiment, stacks, position)
+    best = leave_one_out(experiment, experiment.stack(experiment.options.text("best")))
+    stacks = experiment.stacks(experiment.options.texts("variants"), *best)
+    rows = measured(experiment, stacks) if experiment.on_gpu else predicted(experiment, stacks, position)
     basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
     notes = NOTES if experiment.on_gpu else (*NOTES, BLIND)
-    return ResultTable("ablation", QUESTION, pd.DataFrame(rows), basis, notes, missing)
-
-
-def each(experiment: Experiment) -> list[Stack]:
-    """The variants and named stacks of `options.variants`, else all."""
-    catalog = read_catalog()
-    known = [*catalog.variants, *catalog.stacks]
-    return [experiment.stack(name) for name in (experiment.options.texts("variants") or known)]
+    return ResultTable("ablation", QUESTION, pd.DataFrame(rows), basis, notes, missing, keys=2)
 
 
 def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
@@ -56,56 +51,52 @@ def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
 
 def predicted(experiment: Experiment, stacks: list[Stack], position: int) -> list[dict[str, Any]]:
     """Counts and the predicted effect of each stack."""
-    gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
-    rows = []
-    for stack in stacks:
-        counted = {}
-        for which, variants in (("own", stack.variants), ("parent", stack.parent)):
-            source = experiment.predictor.source(variants, stack.knobs)
-            counts = experiment.predictor.counts(source, gpu)
-            time = experiment.predictor.predict(variants, stack.knobs, gpu, position)
-            counted[which] = (grid_barriers(source, counts, position), counts.total("prefetched"), time)
-        (barriers, prefetched, own), (_, _, parent) = counted["own"], counted["parent"]
-        effect = own.against(parent)
-        blind = effect is None and stack.variants != stack.parent
-        rows.append(
-            {
-                "variant": stack.name,
-                "parent": title(stack.parent),
-                "grid barriers": barriers,
-                "prefetched MB": prefetched / 1e6,
-                f"predicted us, {gpu.name}": 1e6 * own.seconds,
-                "predicted effect %": None if effect is None else 100 * effect,
-                "model": NOT_MODELLED if blind else "",
-                "published": _published(stack),
-            }
-        )
-    return rows
+    experiment.predictor.gpu(experiment.options.text("gpu"))  # refuses an unknown one
+    rows = [experiment.attempt(label_of(stack), partial(_predicted, experiment, stack, position)) for stack in stacks]
+    return [row for row in rows if row]
 
 
-def measured(experiment: Experiment, stacks: list[Stack], position: int) -> list[dict[str, Any]]:
-    """Time of each stack, and its effect with interval and verdict."""
+def _predicted(experiment: Experiment, stack: Stack, position: int) -> dict[str, Any]:
+    predictor, gpu = experiment.predictor, experiment.predictor.gpu(experiment.options.text("gpu"))
+    source = predictor.source(stack.variants, stack.knobs)
+    counts = predictor.counts(source, gpu)
+    parent, own = (predictor.predict(names, stack.knobs, gpu, position) for names in (stack.parent, stack.variants))
+    effect = own.against(parent)
+    blind = effect is None and stack.variants != stack.parent
+    return {
+        "variant": label_of(stack),
+        "parent": title(stack.parent),
+        "grid barriers": grid_barriers(source, counts, position),
+        "prefetched MB": counts.total("prefetched") / 1e6,
+        f"predicted us, {gpu.name}": 1e6 * own.seconds,
+        "predicted effect %": None if effect is None else 100 * effect,
+        "model": NOT_MODELLED if blind else "",
+        "published": _published(stack),
+    }
+
+
+def measured(experiment: Experiment, stacks: list[Stack]) -> list[dict[str, Any]]:
+    """Time of each stack, and its effect with interval and verdict; all stacks at one position, then at the next."""
     rows = []
     for stack, record in zip(stacks, experiment.measure(stacks), strict=True):
-        timed = next((found for found in record["latencies"] if found["position"] == position), None)
-        if timed is None:
-            continue
-        pair = timed["comparison"] or {"effect": float("nan"), "low": float("nan"), "high": float("nan")}
-        rows.append(
-            {
-                "variant": stack.name,
-                "parent": title(stack.parent),
-                "us a token": 1e6 * timed["seconds"]["median"],
-                "GB/s": timed["bandwidth"] / 1e9,
-                "% of read ceiling": 100 * timed["of_ceiling"],
-                "effect %": 100 * pair["effect"],
-                "low %": 100 * pair["low"],
-                "high %": 100 * pair["high"],
-                "verdict": timed["verdict"] or "-",
-                "published": _published(stack),
-            }
-        )
-    return rows
+        for timed in record["latencies"]:
+            pair = timed["comparison"] or {"effect": float("nan"), "low": float("nan"), "high": float("nan")}
+            rows.append(
+                {
+                    "variant": label_of(stack),
+                    "position": timed["position"],
+                    "parent": title(stack.parent),
+                    "us a token": 1e6 * timed["seconds"]["median"],
+                    "GB/s": timed["bandwidth"] / 1e9,
+                    "% of read ceiling": 100 * timed["of_ceiling"],
+                    "effect %": 100 * pair["effect"],
+                    "low %": 100 * pair["low"],
+                    "high %": 100 * pair["high"],
+                    "verdict": timed["verdict"] or "-",
+                    "published": _published(stack),
+                }
+            )
+    return sorted(rows, key=lambda row: row["position"])
 
 
 def _published(stack: Stack) -> str:

@@ -3,36 +3,46 @@
 Predictions are made from its records; those of Qwen3-0.6B are committed.
 """
 
+from functools import partial
+
 import pandas as pd
 
+from common.devices.counters import Counts
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction import gpus
 from experiments.prediction.predictor import GRID
 from experiments.show.result_table import COUNTED, ResultTable
+from experiments.show.row import label_of
 
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack; those that prefetch are counted on the grid of every GPU, and parents on one."""
     rows = []
     for stack in _chosen(experiment):
-        parent = experiment.predictor.source(stack.parent, stack.knobs)
-        experiment.predictor.known_counts.count(parent, GRID * parent.blocks_per_sm)
-        source = experiment.predictor.source(stack.variants, stack.knobs)
-        counts = experiment.predictor.known_counts.count(source, GRID * source.blocks_per_sm)
-        for gpu in gpus.names():
-            experiment.predictor.counts(source, experiment.predictor.gpu(gpu))
-        rows.append({"variant": stack.name} | counts.columns())
+        if counts := experiment.attempt(label_of(stack), partial(_count, experiment, stack)):
+            rows.append({"variant": label_of(stack)} | counts.columns())
     question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
     note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
     return ResultTable("counts", question, pd.DataFrame(rows), COUNTED, [note])
+
+
+def _count(experiment: Experiment, stack: Stack) -> Counts:
+    """Of the stack; each count, also the parent's and those on other grids, is kept as a record."""
+    predictor = experiment.predictor
+    parent = predictor.source(stack.parent, stack.knobs)
+    predictor.known_counts.count(parent, GRID * parent.blocks_per_sm)
+    source = predictor.source(stack.variants, stack.knobs)
+    for gpu in gpus.names():
+        predictor.counts(source, predictor.gpu(gpu))
+    return predictor.known_counts.count(source, GRID * source.blocks_per_sm)
 
 
 def _chosen(experiment: Experiment) -> list[Stack]:
     """Those of `options.variants`, else those of the run with their knobs; where that is every variant, all names."""
     catalog, stacks = read_catalog(), list(experiment.config.stacks)
     if names := experiment.options.texts("variants"):
-        return [experiment.stack(name) for name in names]
+        return experiment.stacks(names)
     whole = {stack.name for stack in stacks} >= set(catalog.variants)
     return [*stacks, *map(experiment.stack, catalog.stacks if whole else ())]

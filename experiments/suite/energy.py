@@ -11,9 +11,11 @@ import pandas as pd
 
 from common.devices.nvml import Gpu
 from common.errors import LabError
+from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction.published import FIGURES
 from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.show.row import label_of
 from experiments.suite.quality import open_stack
 
 QUESTION = "how many joules a token takes"
@@ -50,9 +52,14 @@ def ask(experiment: Experiment) -> ResultTable:
     idle = _sample(gpu, lambda: time.sleep(seconds))
     rows = [{"variant": "idle", "average W": average(idle), "peak W": max(power for _, power in idle)}]
     for stack in sound:
-        experiment.show.begin(f"energy of {stack.name}")
-        with closing(open_stack(experiment, stack)) as session:
-            rows.append({"variant": stack.name, **_decode(experiment, session, gpu, seconds)})
+
+        def work(stack: Stack = stack) -> dict[str, Any]:
+            experiment.show.begin(f"energy of {label_of(stack)}")
+            with closing(open_stack(experiment, stack)) as session:
+                return _decode(experiment, session, gpu, seconds)
+
+        if found := experiment.row(label_of(stack), work, source=experiment.lab.source(stack).sha):
+            rows.append({"variant": label_of(stack), **found})
     return ResultTable("energy", QUESTION, pd.DataFrame(rows), MEASURED, NOTES)
 
 
@@ -129,7 +136,7 @@ def _scale(experiment: Experiment) -> ResultTable:
         time_ = experiment.predictor.predict(stack.variants, stack.knobs, gpu, position)
         rows.append(
             {
-                "variant": stack.name,
+                "variant": label_of(stack),
                 "predicted us": 1e6 * time_.seconds,
                 "J/token at the predicted time and the power limit": time_.seconds * gpu.power_w,
                 "J/token at most, by the published rate": most.get((gpu.key, stack.name, position)),

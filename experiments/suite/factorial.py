@@ -1,6 +1,8 @@
 """Factorial experiment: all legal subsets of some variants, main effects, interactions of pairs, Shapley shares."""
 
+from functools import partial
 from itertools import combinations
+from math import isnan, nan
 from typing import Any
 
 import pandas as pd
@@ -9,11 +11,13 @@ from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
 from experiments.experiment import TIME, Experiment, microseconds
+from experiments.prediction.gpus import GpuModel
 from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED
+from experiments.show.row import NOT_MODELLED, label_of
 from experiments.timing.effects import Times, interaction, main_effect, shapley, subsets
 
 MOST = 7  # variants: 128 subsets, 5,040 orders
+WITHOUT = "effects and pairs are means over the others, shares over the orders that need none of them."
 NOTES = (
     "A row of kind `subset` is a stack; `effect` is the mean change when a variant is added, over all subsets "
     "without it; `pair` is the interaction: below 0 two variants save more together than the sum of each alone, "
@@ -29,17 +33,18 @@ def ask(experiment: Experiment) -> ResultTable:
     stacks = legal(experiment, names)
     if experiment.on_gpu:
         found = [microseconds(record, position) for record in experiment.measure(stacks)]
-        if experiment.left_out:
-            raise LabError(
-                f"not every subset has a time: {experiment.left_out[0]}", "correct it, or leave the variant out"
-            )
     else:
         gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
-        found = [1e6 * experiment.predictor.predict(one.variants, one.knobs, gpu, position).seconds for one in stacks]
-    times = {frozenset(stack.variants): time for stack, time in zip(stacks, found, strict=True)}
+        found = [
+            experiment.attempt(label_of(one), partial(predicted, experiment, one, gpu, position)) or nan
+            for one in stacks
+        ]
+    times = {frozenset(stack.variants): time for stack, time in zip(stacks, found, strict=True) if not isnan(time)}
     question = f"how much {', '.join(names)} save, alone and together"
     basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
     notes, table = list(NOTES), analysis(names, times)
+    if len(times) < len(stacks):
+        notes.append(f"{len(stacks) - len(times)} of {len(stacks)} subsets have no time: {WITHOUT}")
     if not experiment.on_gpu:
         notes.append(f"Predicted for {gpu.name} at position {position}.")
         blind = [name for name in names if unseen(name, times)]
@@ -50,9 +55,15 @@ def ask(experiment: Experiment) -> ResultTable:
     return ResultTable("factorial", question, pd.DataFrame(table), basis, notes, missing, keys=2)
 
 
+def predicted(experiment: Experiment, stack: Stack, gpu: GpuModel, position: int) -> float:
+    """Microseconds of a step."""
+    return 1e6 * experiment.predictor.predict(stack.variants, stack.knobs, gpu, position).seconds
+
+
 def unseen(name: str, times: Times) -> bool:
     """Whether adding `name` changes the time of no subset: the model has no term for the variant."""
-    return all(times[have | {name}] == time for have, time in times.items() if have | {name} in times)
+    pairs = [(time, times[have | {name}]) for have, time in times.items() if have | {name} in times]
+    return all(before == after for before, after in pairs) and bool(pairs)
 
 
 def legal(experiment: Experiment, names: tuple[str, ...]) -> list[Stack]:
@@ -64,6 +75,7 @@ def legal(experiment: Experiment, names: tuple[str, ...]) -> list[Stack]:
         except LabError:
             continue
         stacks.append(experiment.composed(subset, ()))
+    experiment.check_knobs(stacks)
     return stacks
 
 
@@ -74,7 +86,9 @@ def analysis(names: tuple[str, ...], times: Times) -> list[dict[str, Any]]:
         {"kind": "subset", "variants": " + ".join(sorted(have, key=order.__getitem__)) or "baseline", "us": time}
         for have, time in times.items()
     ]
-    rows += [{"kind": "effect", "variants": name, "us": main_effect(name, times)} for name in names]
+    for name in names:
+        if (effect := main_effect(name, times)) is not None:
+            rows.append({"kind": "effect", "variants": name, "us": effect})
     for a, b in combinations(names, 2):
         if (both := interaction(a, b, times)) is not None:
             both = round(both, 6) + 0.0  # sums of floats end near 0, or -0

@@ -1,70 +1,83 @@
-"""Latency over the position of the token: each stack of the run beside its parent."""
+"""Latency over the position of the token: each stack beside its parent."""
 
+from functools import partial
+from math import isnan
 from typing import Any
 
 import pandas as pd
 
-from common.stacks.stack import title
+from common.stacks.stack import Stack, title
 from experiments.experiment import TIME, Experiment, microseconds
 from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED
+from experiments.show.row import NOT_MODELLED, changed
+
+Times = tuple[list[float], list[float]]  # of a stack: microseconds of its parent, and its own, by position
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each position that the cache holds; each stack of the run beside its parent."""
+    """A row for each position that the cache holds; each of `options.stacks`, else of the run, beside its parent."""
     ladder = experiment.positions
-    stacks = experiment.config.stacks
-    times = _measured(experiment, ladder) if experiment.on_gpu else _predicted(experiment, ladder)
+    stacks = chosen(experiment)
+    times = measured(experiment, stacks, ladder) if experiment.on_gpu else predicted(experiment, stacks, ladder)
     # The model may have a term for a stack at some positions only; without one at any, there is no effect, not even 0.
     blind = [
-        stack.name
-        for stack, (before, after) in zip(stacks, times, strict=True)
+        name
+        for name, (stack, before, after) in times.items()
         if not experiment.on_gpu and before == after and stack.variants != stack.parent
     ]
     rows = []
     for at, position in enumerate(ladder):
         row: dict[str, Any] = {"position": position, "GB": experiment.model.bytes_per_token(position) / 1e9}
-        for stack, (before, after) in zip(stacks, times, strict=True):
+        for name, (stack, before, after) in times.items():
             row[f"{title(stack.parent)} us"] = before[at]
-            row[f"{stack.name} us"] = after[at]
-            row[f"{stack.name} effect %"] = None if stack.name in blind else 100 * (after[at] / before[at] - 1)
+            row[f"{name} us"] = after[at]
+            row[f"{name} effect %"] = None if name in blind else 100 * (after[at] / before[at] - 1)
         rows.append(row)
     basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
-    names = ", ".join(stack.name for stack in stacks)
     notes = []
     if not experiment.on_gpu:
         notes.append(f"Predicted for {experiment.predictor.gpu(experiment.options.text('gpu')).name}.")
     notes += [f"{name}: {NOT_MODELLED}." for name in blind]
-    return ResultTable(
-        "positions",
-        f"how the time of a token grows with its position: {names}",
-        pd.DataFrame(rows),
-        basis,
-        notes,
-        missing,
-    )
+    question = f"how the time of a token grows with its position: {', '.join(times)}"
+    return ResultTable("positions", question, pd.DataFrame(rows if times else []), basis, notes, missing)
 
 
-Times = list[tuple[list[float], list[float]]]  # of each stack: microseconds of its parent, and its own, by position
+def chosen(experiment: Experiment) -> list[Stack]:
+    """Those of `options.stacks`, else those of the run."""
+    names = experiment.options.texts("stacks")
+    return experiment.stacks(names) if names else list(experiment.config.stacks)
 
 
-def _predicted(experiment: Experiment, ladder: tuple[int, ...]) -> Times:
+def predicted(
+    experiment: Experiment, stacks: list[Stack], ladder: tuple[int, ...]
+) -> dict[str, tuple[Stack, list[float], list[float]]]:
+    """By the name of each stack."""
+    found = {}
+    for stack in stacks:
+        if times := experiment.attempt(changed(stack), partial(_predicted, experiment, stack, ladder)):
+            found[changed(stack)] = (stack, *times)
+    return found
+
+
+def _predicted(experiment: Experiment, stack: Stack, ladder: tuple[int, ...]) -> Times:
     gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
 
-    def times(variants: tuple[str, ...], knobs: Any) -> list[float]:
-        return [1e6 * experiment.predictor.predict(variants, knobs, gpu, position).seconds for position in ladder]
+    def times(variants: tuple[str, ...]) -> list[float]:
+        return [1e6 * experiment.predictor.predict(variants, stack.knobs, gpu, at).seconds for at in ladder]
 
-    return [
-        (times(stack.parent, stack.knobs), times(stack.variants, stack.knobs)) for stack in experiment.config.stacks
-    ]
+    return times(stack.parent), times(stack.variants)
 
 
-def _measured(experiment: Experiment, ladder: tuple[int, ...]) -> Times:
+def measured(
+    experiment: Experiment, stacks: list[Stack], ladder: tuple[int, ...]
+) -> dict[str, tuple[Stack, list[float], list[float]]]:
     """The parent's time is the one taken in turn with the stack's own: its median is the stack's over 1 + effect."""
-    found: Times = []
-    for record in experiment.measure(experiment.config.stacks):
+    found = {}
+    for stack, record in zip(stacks, experiment.measure(stacks), strict=True):
         timed = {entry["position"]: entry for entry in record["latencies"]}
         after = [microseconds(record, position) for position in ladder]
         effects = [(timed.get(position, {}).get("comparison") or {"effect": 0.0})["effect"] for position in ladder]
-        found.append(([time / (1 + effect) for time, effect in zip(after, effects, strict=True)], after))
+        before = [time / (1 + effect) for time, effect in zip(after, effects, strict=True)]
+        if not all(map(isnan, after)):
+            found[changed(stack)] = (stack, before, after)
     return found

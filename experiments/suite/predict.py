@@ -1,14 +1,17 @@
 """Predicted time of a token on GPUs that are not at hand, from exact counts, with the error against published rates."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
+from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction import gpus
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.published import FIGURES, Figure, error, errors
 from experiments.show.result_table import PREDICTED, ResultTable
+from experiments.show.row import changed
 
 QUESTION = "how long a step takes on a GPU that is not at hand, by a model, and how far that is from published rates"
 MODEL = (
@@ -24,16 +27,22 @@ def ask(experiment: Experiment) -> ResultTable:
     options = experiment.options
     keys = options.texts("gpus") or tuple(gpus.names())
     position = options.whole("position", low=0)
-    rows = []
+    named = options.texts("stacks")
+    stacks = experiment.stacks(named) if named else []
+    experiment.check_knobs(stacks)
+    found: list[dict[str, Any] | None] = []
     for gpu in map(experiment.predictor.gpu, keys):
         figures = [figure for figure in FIGURES if figure.gpu == gpu.key]
         done = {(figure.stack, figure.position) for figure in figures}
-        rows += [
-            _row(experiment, gpu, name, position, None)
-            for name in options.texts("stacks")
-            if (name, position) not in done
+        found += [
+            experiment.attempt(changed(stack), partial(_row, experiment, gpu, stack, position, None))
+            for stack in stacks
+            if (changed(stack), position) not in done
         ]
-        rows += [_row(experiment, gpu, figure.stack, figure.position, figure) for figure in figures]
+        for figure in figures:  # with the knobs that the published kernel has
+            (stack,) = experiment.lab.choose(figure.stack, {})
+            found.append(_row(experiment, gpu, stack, figure.position, figure))
+    rows = [row for row in found if row]
     table = pd.DataFrame(rows)
     notes = [MODEL, *errors([row["error %"] for row in rows]), *_measured(map(experiment.predictor.gpu, keys))]
     if "rtx3090" in keys and experiment.model.name == "qwen3_0_6b":
@@ -42,12 +51,11 @@ def ask(experiment: Experiment) -> ResultTable:
     return ResultTable("predict", QUESTION, table, PREDICTED, notes, missing)
 
 
-def _row(experiment: Experiment, gpu: GpuModel, name: str, position: int, figure: Figure | None) -> dict[str, Any]:
-    stack = experiment.stack(name)
+def _row(experiment: Experiment, gpu: GpuModel, stack: Stack, position: int, figure: Figure | None) -> dict[str, Any]:
     time = experiment.predictor.predict(stack.variants, stack.knobs, gpu, position)
     return {
         "gpu": gpu.key,
-        "stack": name,
+        "stack": changed(stack),
         "position": position,
         **time.columns(),
         "published tok/s": figure and figure.rate,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -11,11 +12,11 @@ from torch import Tensor
 from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
-from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.engines.transformers_model import qwen3
 from experiments.experiment import Experiment
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
+from experiments.show.row import label_of
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32"
 NOTES = (
@@ -28,14 +29,23 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for transformers in bf16 and one for each variant; on the CPU as on a GPU."""
-    lab, catalog = experiment.lab, read_catalog()
+    lab, stacks = experiment.lab, experiment.stacks(experiment.options.texts("variants"))
     ids = given_ids(experiment)
     truth = theirs(experiment, ids, torch.float32)
-    rows = [{"variant": "transformers, bf16", **compare(truth, theirs(experiment, ids, torch.bfloat16), ids)}]
-    for name in experiment.options.texts("variants") or (*catalog.variants, *catalog.stacks):
-        experiment.show.begin(f"quality of {name}")
-        with closing(open_stack(experiment, experiment.stack(name))) as session:
-            rows.append({"variant": name, **compare(truth, ours(session, ids), ids)})
+
+    def short() -> dict[str, float]:
+        return compare(truth, theirs(experiment, ids, torch.bfloat16), ids)
+
+    def kernel(stack: Stack) -> dict[str, float]:
+        experiment.show.begin(f"quality of {label_of(stack)}")
+        with closing(open_stack(experiment, stack)) as session:
+            return compare(truth, ours(session, ids), ids)
+
+    found = {"transformers, bf16": experiment.row("transformers, bf16", short)}
+    for stack in stacks:
+        sha = lab.source(stack).sha
+        found[label_of(stack)] = experiment.row(label_of(stack), partial(kernel, stack), source=sha)
+    rows = [{"variant": name, **row} for name, row in found.items() if row]
     notes = [*NOTES, f"{len(ids)} tokens of {lab.model.name}, weights {experiment.config.weights}."]
     return ResultTable("quality", QUESTION, pd.DataFrame(rows), MEASURED if experiment.on_gpu else COUNTED, notes)
 

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -9,9 +10,11 @@ import torch
 
 from common.config.resolve import check_ids
 from common.errors import LabError
+from common.stacks.stack import Stack
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
 from experiments.experiment import Experiment
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
+from experiments.show.row import label_of
 from experiments.suite.quality import open_stack
 
 QUESTION = "how fast other engines decode the same weights on the same machine, and whether they choose the same tokens"
@@ -37,15 +40,22 @@ def ask(experiment: Experiment) -> ResultTable:
     work = Workload(lab, prompt, tokens, str(options.location("gguf")) if options.given("gguf") else None)
     experiment.show.begin("reference")
     truth = reference(work)
+
+    def kernel(stack: Stack) -> dict[str, Any]:
+        experiment.show.begin(label_of(stack))
+        with closing(open_stack(experiment, stack)) as session:
+            return _row(f"this lab: {label_of(stack)}", ours(session, work), truth)
+
+    def rival(name: str) -> dict[str, Any]:
+        experiment.show.begin(name)
+        return attempt(name, work, truth)
+
     rows = []
     for stack in experiment.config.stacks:
-        experiment.show.begin(stack.name)
-        with closing(open_stack(experiment, stack)) as session:
-            rows.append(_row(f"this lab: {stack.name}", ours(session, work), truth))
-    for name in chosen:
-        experiment.show.begin(name)
-        rows.append(attempt(name, work, truth))
-    table = pd.DataFrame(rows)
+        sha = lab.source(stack).sha
+        rows.append(experiment.row(f"this lab: {label_of(stack)}", partial(kernel, stack), source=sha))
+    rows += [experiment.row(name, partial(rival, name)) for name in chosen]
+    table = pd.DataFrame([row for row in rows if row])
     if experiment.on_gpu:
         return ResultTable("rivals", QUESTION, table, MEASURED, NOTES)
     timings = ["first token ms", "tok/s", "peak MB"]  # of an emulation on a CPU: no statement about a GPU

@@ -7,10 +7,10 @@ import pandas as pd
 
 from common.model.shapes import Model
 from common.model.stages import STAGES
-from common.stacks.catalog import read_catalog
 from experiments.experiment import Experiment, microseconds
 from experiments.prediction.model import stage_bytes
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
+from experiments.show.row import label
 
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
 INTENSITY = (
@@ -27,6 +27,8 @@ FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor; 128 since 8.6 (CUDA pr
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of probes, of stages, and of variants; bytes everywhere, times where there is a GPU."""
     position = experiment.options.whole("position", low=0)
+    if not experiment.on_gpu:
+        experiment.check_knobs(())  # the bytes are those of the baseline
     stages = _stages(experiment, position)
     if experiment.on_gpu:
         variants = _variants(experiment, position)  # first: with the probes, two processes share the GPU
@@ -58,14 +60,13 @@ def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
 
 
 def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
-    catalog, size, work = read_catalog(), experiment.model.bytes_per_token(position), flops(experiment.model, position)
-    names = experiment.options.texts("variants") or (*catalog.variants, *catalog.stacks)
+    size, work = experiment.model.bytes_per_token(position), flops(experiment.model, position)
     rows = []
-    for record in experiment.measure([experiment.stack(name) for name in names]):
+    for record in experiment.measure(experiment.stacks(experiment.options.texts("variants"))):
         time = microseconds(record, position)
         if math.isnan(time):
             continue
-        row = {"kind": "variant", "what": record["variant"], "MB": size / 1e6, "us": time, "GB/s": size / time / 1e3}
+        row = {"kind": "variant", "what": label(record), "MB": size / 1e6, "us": time, "GB/s": size / time / 1e3}
         rows.append(row | {"FLOP/byte": work / size, "GFLOP/s": work / time / 1e3})
     return rows
 

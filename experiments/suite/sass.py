@@ -1,6 +1,7 @@
 """Instructions and resources of each variant for each arch, as compiled, and their change against the parent."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
 from experiments.experiment import Experiment
 from experiments.show.result_table import COUNTED, ResultTable
+from experiments.show.row import label_of
 
 QUESTION = "which instructions and registers each variant compiles to, and what changes against its parent"
 NOTES = (
@@ -44,24 +46,26 @@ def ask(experiment: Experiment) -> ResultTable:
 
     Each text that is compiled also leaves a record of kind BUILD, which the report's resources come from.
     """
-    catalog, archs = read_catalog(), experiment.config.archs
+    archs = experiment.config.archs
     if not archs:
         raise LabError("archs=[] leaves nothing to read", "name one, such as archs=[sm_90]")
-    known = [*catalog.variants, *catalog.stacks]
     made: dict[str, dict[str, Resources]] = {}  # by the sha of the text: parents occur many times
     rows = []
-    for name in experiment.options.texts("variants") or known:
-        stack = experiment.stack(name)
-        source = _source(experiment, stack.variants, stack)
-        parent = _source(experiment, stack.parent, stack)
-        for each in (source, parent):
-            if each.sha not in made:
-                experiment.show.begin(f"read {each.name}")
-                made[each.sha] = inspect(each, archs, experiment.config.cache / "cubins")
-                _keep(experiment, each, made[each.sha])
-        rows += [_row(stack, arch, found, made[parent.sha].get(arch)) for arch, found in made[source.sha].items()]
+    for stack in experiment.stacks(experiment.options.texts("variants")):
+        rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack, made)) or []
     notes = (*NOTES, f"Compiled by NVRTC {version()}.")
     return ResultTable("sass", QUESTION, pd.DataFrame(rows), COUNTED, notes, keys=2)
+
+
+def _rows(experiment: Experiment, stack: Stack, made: dict[str, dict[str, Resources]]) -> list[dict[str, Any]]:
+    source = _source(experiment, stack.variants, stack)
+    parent = _source(experiment, stack.parent, stack)
+    for each in (source, parent):
+        if each.sha not in made:
+            experiment.show.begin(f"read {each.name}")
+            made[each.sha] = inspect(each, experiment.config.archs, experiment.config.cache / "cubins")
+            _keep(experiment, each, made[each.sha])
+    return [_row(stack, arch, found, made[parent.sha].get(arch)) for arch, found in made[source.sha].items()]
 
 
 def difference(own: Mapping[str, int], parent: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -96,7 +100,7 @@ def _row(stack: Stack, arch: str, found: Resources, parent: Resources | None) ->
     own, old = (sum(each.histogram.values()) if each else 0 for each in (found, parent))
     changes = difference(found.histogram, parent.histogram)[:LARGEST] if parent else []
     return {
-        "variant": stack.name,
+        "variant": label_of(stack),
         "arch": arch,
         "parent": title(stack.parent),
         "registers": found.registers,

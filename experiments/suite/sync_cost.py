@@ -51,19 +51,27 @@ SHAPE = Model("sync", 8, 8, 1, 1, 1, 8, 8, 32 * (MAX_BLOCKS + 8), 1e4, 1e-6, Tru
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each operation and grid. Without a GPU each is run once, to see that it works, and counted."""
+    experiment.check_knobs(())  # no variant runs here
     device: Any = experiment.lab.device
     weights = torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
     most = device.multiprocessors if experiment.on_gpu else experiment.options.whole("host_blocks", 1, MAX_BLOCKS)
     rows = []
     for blocks in grids(most):
         for operation in OPERATION:
-            experiment.show.begin(f"{operation.name}, {blocks} blocks")
-            program = device.compile(kernel(operation, experiment.config.threads))
-            try:
-                with closing(device.session(program, Layout(SHAPE), weights, blocks)) as session:
-                    rows.append({"operation": operation.name, "blocks": blocks, **_run(session, experiment.on_gpu)})
-            except Refused as error:
-                rows.append({"operation": operation.name, "blocks": blocks, "us": None, "why not": error.cause})
+            source = kernel(operation, experiment.config.threads)
+
+            def work(source: Source = source, blocks: int = blocks) -> dict[str, Any]:
+                program = device.compile(source)
+                try:
+                    with closing(device.session(program, Layout(SHAPE), weights, blocks)) as session:
+                        return _run(session, experiment.on_gpu)
+                except Refused as error:
+                    return {"us": None, "why not": error.cause}
+
+            name = f"{operation.name}, {blocks} blocks"
+            experiment.show.begin(name)
+            if found := experiment.row(name, work, source=source.sha):
+                rows.append({"operation": operation.name, "blocks": blocks, **found})
         if experiment.on_gpu:
             rows.append(
                 {"operation": "graph node", "blocks": blocks, "us": _graph_node(blocks, experiment.config.threads)}

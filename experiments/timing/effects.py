@@ -17,12 +17,12 @@ def subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield from combinations(names, size)
 
 
-def main_effect(name: str, times: Times) -> float:
-    """Mean change of the time when `name` is added, over all legal pairs of subsets with and without it."""
+def main_effect(name: str, times: Times) -> float | None:
+    """Mean change of the time when `name` is added, over all pairs of subsets with and without it; None without one."""
     changes = [
         times[have | {name}] - time for have, time in times.items() if name not in have and have | {name} in times
     ]
-    return sum(changes) / len(changes)
+    return sum(changes) / len(changes) if changes else None
 
 
 def interaction(a: str, b: str, times: Times) -> float | None:
@@ -38,7 +38,7 @@ def interaction(a: str, b: str, times: Times) -> float | None:
 def shapley(names: Sequence[str], times: Times) -> dict[str, float]:
     """Time that each variant saves, averaged over all legal orders of adding them; the shares sum to the total saving.
 
-    Raises ValueError when no order is legal.
+    {} where every order has a subset without a time.
     """
     saved = dict.fromkeys(names, 0.0)
     orders = 0
@@ -48,6 +48,4 @@ def shapley(names: Sequence[str], times: Times) -> dict[str, float]:
             orders += 1
             for name, before, after in zip(order, steps, steps[1:], strict=False):
                 saved[name] += times[before] - times[after]
-    if not orders:
-        raise ValueError("no order of these variants is legal")
-    return {name: total / orders for name, total in saved.items()}
+    return {name: total / orders for name, total in saved.items()} if orders else {}
