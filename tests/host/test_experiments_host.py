@@ -81,10 +81,11 @@ def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
 def test_ablation_of_a_variant_that_adds_one_line(run):
     """All of tiny fits one round of loads either way: 128-bit loads change nothing that is modelled."""
     table = {row["variant"]: row for row in run("ablation", *QUICK["ablation"])["table"]}
-    assert set(table) == {"vec128", "vec128 - vec128"}
-    assert table["vec128"]["grid barriers"] == 8 * 2 + 3
-    assert table["vec128"]["published"] == "+3.5 % on RTX 3090"
-    assert (table["vec128"]["predicted effect %"], table["vec128"]["model"]) == (None, "not modelled")
+    assert set(table) == {"vec128 l1=default", "vec128 - vec128"}
+    row = table["vec128 l1=default"]
+    assert row["grid barriers"] == 8 * 2 + 3
+    assert row["published"] == "+3.5 % on RTX 3090"
+    assert (row["predicted effect %"], row["model"]) == (None, "not modelled")
 
 
 def test_sass_of_vec128_has_wide_loads_and_no_narrow_ones(run, tmp_path: Path):
@@ -116,7 +117,7 @@ def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
     other, and may differ from the reference where two logits nearly tie.
     """
     table = {row["system"]: row for row in run("rivals", *QUICK["rivals"])["table"]}
-    assert table["this lab: vec128"]["same ids"] == "4 of 4", f"seed {seed}"
+    assert table["this lab: vec128 l1=default"]["same ids"] == "4 of 4", f"seed {seed}"
     assert "needs a GPU" in table["vLLM"]["state"]
     assert "needs a GPU" in table["torch step in a CUDA graph"]["state"], "no graph was made"
     assert table["torch step"]["same ids"] == table["transformers eager"]["same ids"], f"seed {seed}"

@@ -1,0 +1,137 @@
+"""Rows of an experiment: one that fails costs itself only, a finished one is not made again, knobs reach them all."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.compile.source import Source
+from common.config import budget
+from common.errors import CompileError, Crashed
+from common.record.store import Store
+from common.stacks.stack import Stack
+from experiments.__main__ import main
+from experiments.suite import counts, quality, rivals, sass
+
+pytestmark = pytest.mark.host
+QUALITY = ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"]
+NAMES = ["transformers, bf16", "baseline", "vec128 l1=default", "fused_head rows_per_warp=4"]
+
+
+@pytest.fixture
+def run(host_cache: Path, tmp_path: Path, seed) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
+    """run(*overrides): exit code, and all records of the store."""
+
+    def run(*overrides: str) -> tuple[int, list[dict[str, Any]]]:
+        results = tmp_path / "records.jsonl"
+        common = ["device=host", "model=tiny", "blocks=2", f"cache={host_cache}", f"results={results}", f"seed={seed}"]
+        return main([*common, *overrides]), Store(results).records()
+
+    return run
+
+
+def broken(module, name: str, monkeypatch, error: Exception, stack: str = "vec128") -> list[str]:
+    """Let `module.name` fail for one stack; returns the names of the stacks that it was called for."""
+    works, called = getattr(module, name), []
+
+    def fails(*given: Any) -> Any:
+        (found,) = (one.name for one in given if isinstance(one, Stack | Source))
+        called.append(found)
+        if found == stack:
+            raise error
+        return works(*given)
+
+    monkeypatch.setattr(module, name, fails)
+    return called
+
+
+def test_a_kernel_that_crashes_costs_quality_its_row(run, monkeypatch):
+    broken(quality, "open_stack", monkeypatch, Crashed("a kernel wrote beyond its buffers", "see there"))
+    code, (*_, record) = run(*QUALITY)
+    assert code == 0
+    assert [row["variant"] for row in record["table"]] == [name for name in NAMES if "vec128" not in name]
+    assert record["notes"][-1] == "Left out: vec128 l1=default: a kernel wrote beyond its buffers; see there"
+
+
+def test_a_kernel_that_crashes_leaves_the_rivals(run, monkeypatch):
+    broken(rivals, "open_stack", monkeypatch, RuntimeError("CUDA error:\nan illegal memory access"))
+    code, (*_, record) = run("experiment=rivals", "variant=vec128", "options.rivals=[torch step]", "options.tokens=3")
+    assert code == 0
+    assert [row["system"] for row in record["table"]] == ["torch step"]
+    assert record["notes"][-1].endswith("vec128 l1=default: RuntimeError: CUDA error: an illegal memory access")
+
+
+@pytest.mark.parametrize(("module", "name"), [(sass, "inspect"), (counts, "_count")])
+def test_a_text_that_does_not_compile_costs_its_row(module, name, run, monkeypatch):
+    broken(module, name, monkeypatch, CompileError("no such type", "see the log", "log"))
+    task = f"experiment={module.__name__.rpartition('.')[2]}"
+    code, (*_, record) = run(task, "options.variants=[vec128,smem_cache]", "archs=[sm_90]")
+    assert code == 0
+    assert [row["variant"] for row in record["table"]] == ["smem_cache"]
+    assert "no such type" in record["notes"][-1]
+
+
+def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
+    called = broken(quality, "open_stack", monkeypatch, KeyboardInterrupt(), "fused_head")
+    code, rows = run(*QUALITY)
+    assert (code, called) == (130, ["baseline", "vec128", "fused_head"])
+    assert [row["asked"]["row"] for row in rows] == NAMES[:3]
+    monkeypatch.undo()
+    called = broken(quality, "open_stack", monkeypatch, KeyboardInterrupt(), "none")
+    code, rows = run(*QUALITY)
+    assert (code, called) == (0, ["fused_head"])
+    assert [row["variant"] for row in rows[-1]["table"]] == NAMES
+    assert run(*QUALITY, "options.tokens=4")[0] == 0, "another question"
+    assert len(called) == 4
+
+
+def test_no_row_begins_that_the_budget_does_not_hold(run, monkeypatch):
+    """Every reading of the clock is a second later: a row takes one, and reading what is left another."""
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(budget, "clock", lambda: next(ticks))
+    code, rows = run(*QUALITY, "budget_s=5", "row_s=1")
+    assert code == 3
+    assert 0 < len(rows) < len(NAMES)
+    done = len(rows)
+    assert run(*QUALITY, "budget_s=1", "row_s=1")[0] == 3
+    code, rows = run(*QUALITY, "budget_s=100", "row_s=1")
+    assert code == 0
+    assert [row["asked"]["row"] for row in rows[:-1]] == NAMES, "each was made once"
+    assert done < len(rows)
+
+
+def test_knobs_reach_the_stacks_of_an_experiment(run):
+    small = ["options.variants=[l2_prefetch]", "options.best=vec128"]
+    tables = [run("experiment=ablation", *small, *knob)[1][-1]["table"] for knob in ([], ["prefetch_bytes=128"])]
+    (usual, given) = ({row["variant"]: row for row in table} for table in tables)
+    label = "l2_prefetch how=prefetch matrices=[o,gate,up,down] prefetch_bytes={}"
+    assert usual[label.format(65536)]["prefetched MB"] > given[label.format(128)]["prefetched MB"] > 0
+    code, (*_, record) = run("experiment=counts", "variant=warp_split", "ratio=1:7")
+    assert (code, [row["variant"] for row in record["table"]]) == (0, ["warp_split ratio=1:7"])
+    assert record["knobs"] == {"ratio": "1:7"}
+    assert "Knobs: ratio=1:7." in record["notes"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["ablation", "options.variants=[vec128]", "options.best=vec128"], "prefetch_bytes= has no effect"),
+        (["factorial", "options.variants=[vec128,fused_head]"], "prefetch_bytes= has no effect"),
+        (["quality", "options.variants=[vec128]"], "vec128 has no such knob; leave it out; variants that take it: l2_"),
+        (["sass", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
+        (["counts", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
+        (["predict", "options.stacks=[vec128]"], "prefetch_bytes= has no effect"),
+        (["ratios"], "prefetch_bytes= has no effect"),
+        (["roofline"], "prefetch_bytes= has no effect"),
+        (["sync_cost"], "prefetch_bytes= has no effect"),
+        (["ratios", "ratio=1:7"], "ratio= is what this experiment varies; give options.ratios=['1:7']"),
+    ],
+)
+def test_a_knob_without_effect_is_refused_before_anything_runs(argv, message, run, capsys):
+    name, *more = argv
+    knob = [] if "ratio=1:7" in more else ["prefetch_bytes=128"]
+    code, rows = run(f"experiment={name}", "model.positions=256", *more, *knob)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert (code, rows) == (2, []), error
+    assert message in error
