@@ -14,6 +14,7 @@ COMMANDS = {  # and the yaml whose keys their help lists
     "experiments.__main__": ("config", "base", "timing/default"),
     "experiments.bench": ("bench",),
     "experiments.cache": ("cache", "base"),
+    "experiments.evidence.__main__": ("evidence",),
     "experiments.generate": ("generate", "config", "base"),
     "experiments.mutants.__main__": ("mutants", "base"),
     "experiments.report.__main__": ("report",),

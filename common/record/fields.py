@@ -35,6 +35,12 @@ OF_KIND: Mapping[str, Fields] = {
     "run": STACK | RUN,
     "count": STACK | {"key": str, "counts": dict, "blocks": int},
     "row": {"asked": dict, "asked.task": str, "reason": str, "took": (int, float), "provenance": dict},
+    "step": {
+        **dict.fromkeys(("name", "asked", "device", "state"), str),
+        **dict.fromkeys(("seconds", "row_seconds"), (int, float)),
+        "rows": int,
+        "provenance": dict,
+    },
     "build": STACK | {"resources": dict},
 }
 

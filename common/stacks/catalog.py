@@ -21,7 +21,7 @@ from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.work import Work, read_work
 
 BASELINE = "baseline"
-SELECTS = ("every", "best")
+SELECTS = ("every", "catalog", "best")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
 LAUNCHES = ("cooperative", "plain", "graph", "launches")
 
@@ -83,7 +83,8 @@ class NamedStack:
 class Selection:
     """A name for stacks that are chosen when a run starts.
 
-    selects  every: all variants; best: the fastest stack on this GPU according to the records, `default` without one
+    selects  every: all variants; catalog: all variants and named stacks; best: the fastest stack on this GPU according
+             to the records, `default` without one
     """
 
     name: str

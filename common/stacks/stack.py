@@ -76,8 +76,9 @@ def choose_stacks(
         chosen: list[_Choice] = [("+".join(names) or BASELINE, names, names[:-1], {})]
     elif name not in catalog.selections:
         chosen = [_of_name(catalog, name)]
-    elif catalog.selections[name].selects == "every":
-        chosen = [_of_name(catalog, one) for one in (*catalog.variants, *catalog.broken)]
+    elif catalog.selections[name].selects != "best":
+        named = catalog.stacks if catalog.selections[name].selects == "catalog" else ()
+        chosen = [_of_name(catalog, one) for one in (*catalog.variants, *named, *catalog.broken)]
     else:
         best = fastest()
         chosen = [_of_named(catalog, best) if best else _of_name(catalog, catalog.selections[name].default)]
