@@ -93,13 +93,14 @@ def evidence(wanted: Request, execute: Execute = execute) -> int:
         if not _do(wanted, plan, step, seconds, execute):
             stopped.add(step.name)
     print(table(plan))
-    states = [plan.state(step) for step in plan.steps]
     if left := [step for step in plan.left if plan.state(step) != FAILED]:
         print(f"left: {', '.join(f'{step.name} (about {plan.estimate(step):.0f} s)' for step in left)}")
         print(f"The same command goes on there, also on another machine with a copy of {near(wanted.store.path)}.")
         return UNFINISHED
+    if failed := [step.name for step in plan.left]:
+        print(f"failed: {', '.join(failed)}; their records have the last lines of what they printed")
     _report(wanted, execute)
-    return int(FAILED in states)
+    return int(bool(failed))
 
 
 def table(plan: Plan) -> str:
@@ -171,7 +172,7 @@ def _report(wanted: Request, execute: Execute) -> None:
     if wanted.report and wanted.deadline == inf:
         execute(argv, inf)
     else:
-        print(f"All steps are done. The report, on any machine: python -m {' '.join(argv)}")
+        print(f"The report, on any machine: python -m {' '.join(argv)}")
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,53 @@
+"""The process of one step of the evidence: exit code, last lines, its end at the deadline and with its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from math import inf
+
+from common import ROOT
+from experiments.evidence import execute as module
+from experiments.evidence.execute import execute
+
+SLEEPS = ["timeit", "-n1", "-r1", "import time; print('begun', flush=True); time.sleep(100)"]
+PARENT = f"from experiments.evidence.execute import execute; execute({SLEEPS}, float('inf'))"
+
+
+def test_exit_code_and_last_lines(capfd):
+    lines = f"import sys; [print(n) for n in range({2 * module.TAIL})]; sys.exit(7)"
+    ended = execute(["timeit", "-n1", "-r1", lines], inf)
+    assert ended.code == 7
+    assert ended.tail.split() == [str(number) for number in range(module.TAIL, 2 * module.TAIL)]
+    assert capfd.readouterr().err.split() == [str(number) for number in range(2 * module.TAIL)]
+
+
+def test_a_step_is_stopped_at_its_deadline(monkeypatch):
+    monkeypatch.setattr(module, "GRACE", 0.5)
+    ended = execute(SLEEPS, 2.5)
+    assert (ended.code, ended.tail) == (None, "begun\n")
+
+
+def test_a_step_ends_with_a_killed_command():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert parent.stderr is not None
+    assert parent.stderr.readline() == "begun\n"
+    with open(f"/proc/{parent.pid}/task/{parent.pid}/children") as file:
+        (child,) = map(int, file.read().split())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    for _ in range(200):
+        if not _alive(child):
+            return
+        time.sleep(0.05)
+    os.kill(child, signal.SIGKILL)
+    raise AssertionError(child)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,205 @@
+"""Evidence under a budget, with steps that only count virtual seconds: what is begun, what is left, how it goes on."""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config import budget
+from common.config.budget import Budget
+from common.config.device_choice import DeviceChoice
+from common.record.store import Store
+from experiments.evidence import __main__ as command
+from experiments.evidence.execute import Ended
+
+GPU = DeviceChoice("cuda", "A GPU")
+ROWS = {"tests": 0, "ceiling": 1, "barriers": 12, "validation": 18, "ablation": 21, "roofline": 2, "positions": 3}
+ROWS |= {"ratios": 5, "factorial": 16, "rivals": 4, "energy": 2, "quality": 19, "ncu": 0}
+START, ROW = 5.0, 7.0  # virtual seconds of a process until its first row, and of a row
+ALONE = {"tests": 120.0, "ncu": 50.0}  # of steps without rows
+
+
+class Machine:
+    """A machine with a virtual clock. `begun`: (step, seconds that were left) in order; slow: how many times longer."""
+
+    def __init__(self, results: Path, slow: float = 1.0) -> None:
+        self.now, self.results, self.slow, self.begun = 0.0, results, slow, list[tuple[str, float]]()
+        self.fail: dict[str, int] = {}
+
+    def execute(self, argv: Sequence[str], seconds: float) -> Ended:
+        step = self.name(argv)
+        self.begun.append((step, seconds))
+        if step in self.fail:
+            return Ended(self.fail[step], "it failed\n")
+        if step in ALONE:
+            took = ALONE[step] * self.slow
+            self.now += min(took, seconds)
+            return Ended(0 if took <= seconds else None, "")
+        self.now += START * self.slow
+        given = dict(word.partition("=")[::2] for word in argv)
+        until = self.now + float(given["budget_s"]) if "budget_s" in given else None
+        limit, store = Budget(until, float(given["row_s"])), Store(self.results)
+        known = [row for row in store.records() if row["kind"] == "row" and row["asked"]["task"] == step]
+        took = [row["took"] for row in known]
+        for number in range(len(known), ROWS[step]):
+            if not limit.holds(took):
+                return Ended(3, "")
+            self.now += ROW * self.slow
+            took.append(ROW * self.slow)
+            store.append(
+                {
+                    "kind": "row",
+                    "asked": {"task": step, "row": number},
+                    "took": took[-1],
+                    "reason": "",
+                    "provenance": {},
+                }
+            )
+        return Ended(0, "")
+
+    @staticmethod
+    def name(argv: Sequence[str]) -> str:
+        words = " ".join(argv)
+        known = {"experiment=sync_cost": "barriers", "variant=catalog": "validation", "[baseline]": "ceiling"}
+        known |= {f"experiment={name} ": name for name in ROWS} | {"tool=ncu": "ncu"}
+        return "tests" if argv[0] == "pytest" else next(name for part, name in known.items() if part in words)
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch) -> Callable[..., tuple[int, Machine]]:
+    """call(*overrides, on=machine): one call of the command on a machine with a GPU; exit code and machine."""
+    monkeypatch.setattr(command, "choose_device", lambda name: GPU)
+    monkeypatch.setattr(command, "provenance", dict)
+
+    def call(*overrides: str, on: Machine | None = None) -> tuple[int, Machine]:
+        machine = on or Machine(tmp_path / "r.jsonl")
+        monkeypatch.setattr(budget, "clock", lambda: machine.now)
+        return command.main([f"results={machine.results}", *overrides], machine.execute), machine
+
+    return call
+
+
+def rows(machine: Machine) -> list[Any]:
+    return sorted(tuple(row["asked"].values()) for row in Store(machine.results).records() if row["kind"] == "row")
+
+
+def states(machine: Machine) -> list[tuple[str, str]]:
+    return [(row["name"], row["state"]) for row in Store(machine.results).records() if row["kind"] == "step"]
+
+
+def test_without_a_budget_every_step_is_done_once_in_order(call):
+    code, machine = call("report=false")
+    assert code == 0
+    assert [step for step, _ in machine.begun] == list(ROWS)
+    assert len(rows(machine)) == sum(ROWS.values())
+    assert call("report=false", on=machine)[0] == 0
+    assert len(machine.begun) == len(ROWS), "a second call has nothing to do"
+
+
+def test_a_call_ends_within_its_budget_and_says_what_is_left(call, capsys):
+    code, machine = call("budget_s=540")
+    assert code == 3
+    assert machine.now <= 540
+    out = capsys.readouterr().out
+    assert "factorial (about" in out.splitlines()[-2]
+    assert f"a copy of {machine.results}" in out.splitlines()[-1]
+
+
+def test_calls_cut_at_any_byte_and_resumed_elsewhere_give_the_rows_of_one_call(call, tmp_path, seed):
+    rng = random.Random(seed)
+    _, whole = call("report=false", on=Machine(tmp_path / "whole.jsonl"))
+    results = tmp_path / "cut.jsonl"
+    for number in range(9):
+        code, machine = call("budget_s=540", on=Machine(results))
+        assert machine.now <= 540, f"seed {seed}"
+        if number < 2:  # killed: the file ends anywhere in what this call wrote, and goes to another machine
+            kept = results.read_bytes()
+            results = tmp_path / f"cut{number}.jsonl"
+            results.write_bytes(kept[: rng.randrange(len(kept) // 2, len(kept))])
+        elif code == 0:
+            break
+    assert code == 0
+    assert rows(machine) == rows(whole), f"seed {seed}"
+    assert {name for name, state in states(machine) if state == "done"} == set(ROWS)
+
+
+def test_three_calls_of_nine_minutes_hold_all_of_it(call, tmp_path):
+    codes = [call("budget_s=540", on=Machine(tmp_path / "r.jsonl"))[0] for _ in range(3)]
+    assert codes[-1] == 0, codes
+
+
+def test_nothing_begins_that_would_not_end(call, tmp_path):
+    """On a machine four times slower, after one call has shown that; there the tests take 480 s."""
+    results = tmp_path / "r.jsonl"
+    for _ in range(20):
+        machine = Machine(results, slow=4.0)
+        code, _ = call("budget_s=540", on=machine)
+        for step, left in machine.begun[:-1]:
+            assert step in ALONE or left >= (START + ROW) * 4, step
+        if code == 0:
+            break
+    assert code == 0
+    assert len(rows(machine)) == sum(ROWS.values())
+
+
+def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_last(call):
+    machine = Machine(Path())
+    _, machine = call("plan=true")
+    machine.fail = {"rivals": 2, "ceiling": -11}
+    code, _ = call("report=false", on=machine)
+    assert code == 1
+    assert [step for step, _ in machine.begun] == list(ROWS)
+    assert [name for name, state in states(machine) if state == "failed"] == ["ceiling", "rivals"]
+    kept = [row["report"] for row in Store(machine.results).records() if row.get("state") == "failed"]
+    assert kept == ["it failed\n"] * 2
+    machine.fail = {}
+    assert call("report=false", on=machine)[0] == 0
+    assert [step for step, _ in machine.begun[len(ROWS) :]] == ["ceiling", "rivals"]
+
+
+def test_other_code_other_seed_or_another_gpu_is_asked_anew(call, monkeypatch):
+    _, machine = call("report=false", "only=[energy]")
+    call("report=false", "only=[energy]", "seed=2", on=machine)
+    monkeypatch.setattr(command, "choose_device", lambda name: DeviceChoice("cuda", "Another GPU"))
+    call("report=false", "only=[energy]", on=machine)
+    monkeypatch.setattr("experiments.evidence.plan.code_sha", lambda: "other")
+    call("report=false", "only=[energy]", on=machine)
+    assert len(machine.begun) == 4
+
+
+def test_the_fastest_by_the_records_are_profiled_and_followed_over_the_positions(call, tmp_path):
+    from made_records import timed
+
+    machine = Machine(tmp_path / "r.jsonl")
+    store = Store(machine.results)
+    for name, us in (("vec128", 400), ("baseline", 700), ("fused_head", 500), ("graph", 600), ("vec128 + graph", 1)):
+        row = timed(name, [name])
+        row["latencies"][0]["seconds"] = {"median": us / 1e6}
+        filled = {"verdict": None, "generation": None, "reason": "", "key": "0" * 16, "seed": 1}
+        filled |= {"weights": {"sha": "", "source": ""}}
+        store.append({key: value for key, value in (row | filled).items() if key not in ("id", "time")})
+    seen = []
+    keep = machine.execute
+    machine.execute = lambda argv, seconds: seen.append(" ".join(argv)) or keep(argv, seconds)  # type: ignore[method-assign]
+    call("report=false", "only=[positions,ncu]", on=machine)
+    assert "options.stacks=[vec128,fused_head,graph]" in seen[0]
+    assert "variant=vec128 " in seen[1]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("only=[foo]", "only=foo names no step; known here: tests, ceiling,"),
+        ("budget_s=-1", "budget_s=-1 is not a positive number"),
+        ("cuda.steps=[1]", "cuda.steps is no list of steps"),
+        ("cuda.steps=[{name: a, run: experiments, args: [], seconds: x}]", "seconds=x is not a positive number"),
+        ("results=/dev/null/r.jsonl", "/dev/null/r.jsonl"),
+    ],
+)
+def test_a_mistake_is_refused_in_one_line(call, override, message, capsys):
+    code, machine = call(override)
+    error = capsys.readouterr().err
+    assert (code, machine.begun, error.count("\n")) == (2, [], 1)
+    assert message in error
