@@ -15,11 +15,11 @@ from experiments.evidence import __main__ as command
 from experiments.evidence.execute import Ended
 
 pytestmark = pytest.mark.host
-TICK = 9.0  # virtual seconds from one reading of the clock to the next: a row takes three or more
+TICK = 12.0  # virtual seconds from one reading of the clock to the next: a row takes three or more
 STEPS = {  # small forms of steps of each kind: a sweep, rows made in the experiment's process, predictions
     "validation": ["stack=[fused_head]", "resume=true"],
     "barriers": ["experiment=sync_cost", "options.host_blocks=2"],
-    "quality": ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"],
+    "quality": ["experiment=quality", "options.variants=[baseline,fused_head]", "options.tokens=3"],
     "factorial": ["experiment=factorial", "options.variants=[vec128,fused_head]", "options.position=1"],
     "sass": ["experiment=sass", "options.variants=[fused_head]", "archs=[sm_90]"],
 }
@@ -65,10 +65,12 @@ def test_cut_twice_and_resumed_it_gives_the_tables_of_one_undisturbed_run(call, 
 
     rng, results = random.Random(seed), tmp_path / "r.jsonl"
     for cut in range(2):  # killed within the call: the file ends in the middle of a row, and goes to another machine
-        assert call(results, "budget_s=540") == 3, f"seed {seed}"
+        code = call(results, "budget_s=540")
+        assert code == 3 or cut, f"seed {seed}"
         content = results.read_bytes()
         results = tmp_path / f"copy{cut}.jsonl"
         results.write_bytes(content[: rng.randrange(len(content) // 2, len(content))])
-    calls = next(number for number in range(20) if call(results, "budget_s=540") == 0)
-    assert tables(results) == whole, f"seed {seed}, {calls} calls"
+    while call(results, "budget_s=540") == 3:
+        assert len(call.spent) < 20, f"seed {seed}"
+    assert tables(results) == whole, f"seed {seed}"
     assert max(call.spent[1:]) < 600, "a call that has a budget ends with it"
