@@ -267,3 +267,20 @@ def test_reference_steps_are_kept_for_the_same_start_and_no_other(seed, monkeypa
     before = len(computed)
     reference.step(1, 5, cache, stored)
     assert len(computed) == before + 1 + RUNS  # the oldest was dropped
+
+
+def test_reference_steps_on_disk_are_those_of_another_process_with_the_same_weights(seed, tmp_path, monkeypatch):
+    layout, weights = Layout(MODEL), random_weights(MODEL, seed)
+    random = torch.Generator().manual_seed(seed)
+    cache = torch.randn(layout.cache.shape, generator=random).bfloat16()
+    stored = torch.randn(cache[:, :, :, 0].shape, generator=random).bfloat16()
+    taps, allowed = ReferenceSteps(MODEL, layout, weights, "cpu", tmp_path, "a").step(1, 5, cache, stored)
+    monkeypatch.setattr(Reference, "step", lambda *_: pytest.fail("computed"))
+    found, same = ReferenceSteps(MODEL, layout, weights, "cpu", tmp_path, "a").step(1, 5, cache, stored)
+    assert list(found.values) == list(taps.values), "in the order of computation"
+    assert all(torch.equal(found[tap], taps[tap]) and found[tap].dtype == taps[tap].dtype for tap in taps.values)
+    assert (same, found.token) == (allowed, taps.token)
+    assert torch.equal(found.stored, taps.stored)
+    for model, sha in ((dataclasses.replace(MODEL, rope_theta=1e4), "a"), (MODEL, "b")):
+        with pytest.raises(pytest.fail.Exception, match="computed"):
+            ReferenceSteps(model, layout, weights, "cpu", tmp_path, sha).step(1, 5, cache, stored)

@@ -26,6 +26,7 @@ KINDS = {
     ".exe": "kernels",
     ".cubin": "cubins",
     ".sass": "listings",
+    ".taps": "references",
 }
 UNFINISHED = "unfinished"
 FILE = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{64})(\.\w+)(\.[-0-9]+\.part)?")

@@ -21,7 +21,8 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 
-CHUNK = 1 << 16  # matrix elements converted to float64 at a time: 512 KB, which stay in the L2 cache of a core
+# Matrix elements converted to float64 at a time: 512 KB, which stay in the L2 cache of a core; on a GPU 512 MB.
+CHUNK = {"cpu": 1 << 16, "cuda": 1 << 26}
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,20 @@ class Reference:
 
     weights: flat bf16, [layout.weights_size], never written. dtype: float64 for the reference values; float32 for the
     runs whose error sets the tolerances. pieces: each matrix product is the sum of this many partial sums over columns,
-    so that float32 runs of one step differ in their order of summation. A few rows of weights are converted to `dtype`
-    at a time, so a step needs little memory beyond the weights. Raises LabError for weights of another dtype or size.
+    so that float32 runs of one step differ in their order of summation. device: where torch computes: the formulas and
+    the rounding are the same, only the order within a sum is another; taps are on the CPU. A few rows of weights are
+    converted to `dtype` at a time, so a step needs little memory beyond the weights. Raises LabError for weights of
+    another dtype or size.
     """
 
     def __init__(
-        self, model: Model, layout: Layout, weights: Tensor, dtype: torch.dtype = torch.float64, pieces: int = 1
+        self,
+        model: Model,
+        layout: Layout,
+        weights: Tensor,
+        dtype: torch.dtype = torch.float64,
+        pieces: int = 1,
+        device: str = "cpu",
     ) -> None:
         if weights.dtype != torch.bfloat16 or weights.shape != (layout.weights_size,):
             raise LabError(
@@ -108,7 +117,8 @@ class Reference:
                 f"torch.bfloat16 ({layout.weights_size},)",
                 "pack the checkpoint with the layout of this model",
             )
-        self.model, self.layout, self.weights, self.dtype, self.pieces = model, layout, weights, dtype, pieces
+        self.model, self.layout, self.dtype, self.pieces = model, layout, dtype, pieces
+        self.weights, self.device = weights.to(device), device
 
     @one_thread()
     def step(self, token: int, position: int, cache: Tensor, stored: Tensor | None = None) -> Taps:
@@ -130,7 +140,7 @@ class Reference:
         tap: dict[tuple[str, int | None], Tensor] = {}
         entries = []
         x = tap["embed", None] = self._matrix("embed")[token].to(self.dtype)
-        rope = tap["rope", None] = rope_table(m, position, self.dtype)
+        rope = tap["rope", None] = rope_table(m, position, self.dtype).to(self.device)
 
         for layer in range(m.layers):
             normed = tap["input_norm", layer] = rms_norm(x, self._vector("input_norm", layer), m.rms_eps)
@@ -141,9 +151,10 @@ class Reference:
             key = rotate(rms_norm(key, self._vector("k_norm", layer), m.rms_eps), rope)
             tap["qk_norm_rope", layer] = query.flatten()
             tap["key", layer], tap["value", layer] = key, value
-            entries.append(torch.stack((key, value)).to(cache.dtype) if stored is None else stored[layer])
+            own = torch.stack((key, value)).to(cache.dtype) if stored is None else stored[layer].to(self.device)
+            entries.append(own)
 
-            history = cache[layer, :, :, :position]
+            history = cache[layer, :, :, :position].to(self.device)
             keys, values = torch.cat((history, entries[layer].unsqueeze(2)), dim=2).to(self.dtype)
             attention = tap["attention", layer] = attend(query, keys, values).flatten()
             x = tap["o_proj", layer] = x + self._multiply("o", attention, layer)
@@ -157,7 +168,8 @@ class Reference:
         logits = tap["lm_head", None] = self._multiply("lm_head", normed)
         for stage, _ in set(self.layout.taps()) - tap.keys():
             raise LabError(f"stage {stage} leaves a tap and has no reference", f"set tap[{stage!r}, ...] in {__name__}")
-        return Taps(tap, torch.stack(entries), int(logits.argmax()))
+        found = {name: value.cpu() for name, value in tap.items()}
+        return Taps(found, torch.stack(entries).cpu(), int(logits.cpu().argmax()))  # a GPU's argmax may take any tie
 
     def greedy(self, prompt: Sequence[int], max_tokens: int) -> list[int]:
         """The `max_tokens` ids that greedy decoding appends to `prompt`.
@@ -198,4 +210,4 @@ class Reference:
             columns = rows.to(self.dtype).split(parts[0].shape[0], dim=1)
             return torch.stack([column @ part for column, part in zip(columns, parts, strict=True)]).sum(0)
 
-        return torch.cat([product(rows) for rows in matrix.split(ceil(CHUNK / matrix.shape[1]))])
+        return torch.cat([product(rows) for rows in matrix.split(ceil(CHUNK[self.device] / matrix.shape[1]))])

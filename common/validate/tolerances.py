@@ -9,11 +9,15 @@ can cause that error in any element.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cache
 from math import isfinite
+from pathlib import Path
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
 
+from common.cache.files import cached
 from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -68,13 +72,28 @@ class ReferenceSteps:
 
     The KEPT most recently used steps stay in memory. All kernels of a sweep decode the same scenarios, and most store
     the same entries bit for bit, so they share steps; at full size a reference step takes far longer than the kernel.
+
+    device: where torch computes them. folder: where they are kept for other processes, by all that decides them; the
+    weights are named there by `weights_sha`. None: only in memory.
     """
 
-    def __init__(self, model: Model, layout: Layout, weights: Tensor) -> None:
-        self.weights = weights
+    def __init__(
+        self,
+        model: Model,
+        layout: Layout,
+        weights: Tensor,
+        device: str = "cpu",
+        folder: Path | None = None,
+        weights_sha: str = "",
+    ) -> None:
+        self.weights, self._folder = weights, folder
+        self._about = f"{model} {weights_sha} {device} {_code()}".encode()
+        there = weights.to(device)
+        if device == "cuda":
+            torch.set_float32_matmul_precision("highest")  # some images allow TF32: its products are no fp32
         self._references = [
-            Reference(model, layout, weights),
-            *(Reference(model, layout, weights, torch.float32, 1 + i) for i in range(RUNS)),
+            Reference(model, layout, there, device=device),
+            *(Reference(model, layout, there, torch.float32, 1 + i, device) for i in range(RUNS)),
         ]
         self._recent: OrderedDict[bytes, tuple[Taps, dict[Tap, float]]] = OrderedDict()
 
@@ -84,11 +103,46 @@ class ReferenceSteps:
         if name in self._recent:
             self._recent.move_to_end(name)
             return self._recent[name]
-        reference, *runs = (each.step(token, position, cache, stored) for each in self._references)
-        self._recent[name] = reference, tolerances(reference, runs)
+
+        def compute() -> tuple[Taps, dict[Tap, float]]:
+            reference, *runs = (each.step(token, position, cache, stored) for each in self._references)
+            return reference, tolerances(reference, runs)
+
+        if self._folder:
+            sha = hashlib.sha256(self._about + name).hexdigest()
+            self._recent[name] = unpacked(cached(self._folder / f"{sha}.taps", lambda: packed(*compute())))
+        else:
+            self._recent[name] = compute()
         if len(self._recent) > KEPT:
             self._recent.popitem(last=False)
         return self._recent[name]
+
+
+def packed(taps: Taps, allowed: dict[Tap, float]) -> bytes:
+    """A step as a file: safetensors, numbered in the order of computation."""
+    tensors = {f"{at:04} {stage} {layer}": taps[stage, layer] for at, (stage, layer) in enumerate(taps.values)}
+    tensors["stored"] = taps.stored
+    tensors["token"] = torch.tensor(taps.token)
+    tensors["allowed"] = torch.tensor([allowed[tap] for tap in taps.values], dtype=torch.float64)
+    return save({name: tensor.clone() for name, tensor in tensors.items()})  # no two may share memory
+
+
+def unpacked(content: bytes) -> tuple[Taps, dict[Tap, float]]:
+    """The inverse of `packed`."""
+    tensors = load(content)
+    stored, token, allowed = (tensors.pop(name) for name in ("stored", "token", "allowed"))
+    values: dict[Tap, Tensor] = {}
+    for name in sorted(tensors):
+        _, stage, layer = name.split()
+        values[stage, None if layer == "None" else int(layer)] = tensors[name]
+    return Taps(values, stored, int(token)), dict(zip(values, allowed.tolist(), strict=True))
+
+
+@cache
+def _code() -> str:
+    """Digest of the sources that compute a step: a file of others is never taken."""
+    sources = (Path(__file__), Path(__file__).with_name("reference.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def _digest(token: int, position: int, history: Tensor, stored: Tensor) -> bytes:

@@ -5,6 +5,8 @@ from typing import Any
 
 from common.display.shown import Shown
 
+PASSED = "PASSED"
+
 
 @dataclass(frozen=True)
 class Mismatch:
@@ -57,7 +59,7 @@ class Verdict(Shown):
 
     @property
     def status(self) -> str:
-        return "PASSED" if self.passed else "MISMATCH"
+        return PASSED if self.passed else "MISMATCH"
 
     def columns(self) -> dict[str, Any]:
         found = {"mismatch": str(self.mismatch)} if self.mismatch else {}

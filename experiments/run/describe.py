@@ -27,6 +27,7 @@ class Findings:
     """What the steps have found of one stack so far.
 
     status     empty until validation or an error decides it; `reason` says in one line why it is not PASSED
+    proof      id of the record that has validated the same kernel, where this one did not
     report     of a compiler or of a stuck launch, many lines
     blocks     of the grid; counts: of one step at position 1; resources: by arch
     latencies  one for each position; generation: of many tokens from position 0 on
@@ -36,6 +37,7 @@ class Findings:
     reason: str = ""
     report: str = ""
     source_sha: str = ""
+    proof: str = ""
     blocks: int | None = None
     verdict: "Verdict | None" = None
     counts: "Counts | None" = None
@@ -79,6 +81,12 @@ def identity(row: Mapping[str, Any]) -> str:
     A stack has an effect against each of its parents, and a time at each position; none stands for another.
     """
     return json.dumps([row["key"], row["parent"], row.get("asked")], sort_keys=True)
+
+
+def proof_of(row: Mapping[str, Any]) -> str:
+    """Everything that decides the verdict of a run's validation against the reference: nothing of how it is timed."""
+    settings = {name: value for name, value in (row.get("asked") or {}).items() if name not in ("timing", "archs")}
+    return json.dumps([row["key"], row["seed"], settings], sort_keys=True)
 
 
 def asked(config: RunConfig) -> dict[str, Any]:

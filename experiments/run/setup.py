@@ -91,10 +91,18 @@ class Setup:
 
     @cached_property
     def expected(self) -> "ReferenceSteps":
-        """The reference's steps, computed once for all stacks of this process."""
-        from common.validate.tolerances import ReferenceSteps
+        """The reference's steps, computed once for all stacks; of a large model also for other processes, on disk."""
+        from common.validate.tolerances import LARGE, ReferenceSteps
 
-        return ReferenceSteps(self.model, self.layout, self.packed.flat)
+        folder, packed = self.config.cache / "references" if self.model.matrix_weights > LARGE else None, self.packed
+        return ReferenceSteps(self.model, self.layout, packed.flat, self.reference_device, folder, packed.sha)
+
+    @property
+    def reference_device(self) -> str:
+        """Where torch computes the reference: on the GPU if torch can use it, where a step takes far less time."""
+        import torch
+
+        return "cuda" if self.config.device.name == "cuda" and torch.cuda.is_available() else "cpu"
 
     @cached_property
     def predictor(self) -> "Predictor":

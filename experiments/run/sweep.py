@@ -15,13 +15,15 @@ from common.model.shapes import Model
 from common.record.json_values import to_json
 from common.stacks.stack import Stack
 from common.validate.tolerances import LARGE
-from experiments.run.describe import Findings, about, asked, identity, key_of
+from common.validate.verdict import PASSED
+from experiments.run.describe import Findings, about, asked, identity, key_of, proof_of
 from experiments.run.pool import Pool
 from experiments.run.setup import Setup
 from experiments.run.worker import first_request
 from experiments.show.progress import Progress
 from experiments.show.row import finished, row_of
 
+UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
 STEPS = 4  # of each stack in the progress bar
 SLOW = "{} stacks under ThreadSanitizer: each is compiled again, and runs many times slower; all of them take minutes"
 Record = dict[str, Any]
@@ -58,7 +60,12 @@ class Sweep:
         for index in known:
             self.show.note(f"{stacks[index].name}: already recorded as {known[index]['id']}")
             self.show.skip(STEPS)
+        proved = self._proved(store) if self.config.resume else {}
         left = [index for index in range(len(stacks)) if index not in known]
+        for index in [index for index in left if proved.get(index, {}).get("status", PASSED) != PASSED]:
+            left.remove(index)
+            self._keep(index, proved[index]["device"], _same_failure(proved[index]))
+            self.show.skip(STEPS)
         begun, since = dict.fromkeys(left, 0), dict.fromkeys(left, 0.0)
 
         def fits(job: int) -> bool:
@@ -78,7 +85,7 @@ class Sweep:
 
         done: set[int] = set()
         try:
-            jobs = [{"stack": to_json(stacks[index])} for index in left]
+            jobs = [{"stack": to_json(stacks[index]), "proof": _proof(proved.get(index))} for index in left]
             for job, device, found in self.pool.run(jobs, notify, fits):
                 done.add(left[job])
                 self.show.skip(STEPS - begun[left[job]])
@@ -123,21 +130,51 @@ class Sweep:
         """
         rows = {identity(row): row for row in store if row.get("kind") == "run" and row["status"] != "INTERRUPTED"}
         device = self.pool.describe()
-        wanted = {index: self._identity(stack, device) for index, stack in enumerate(self.config.stacks)}
+        wanted = {index: self._record_before(stack, device) for index, stack in enumerate(self.config.stacks)}
         return {
-            index: rows[name] | {"variant": self.config.stacks[index].name}
-            for index, name in wanted.items()
-            if name in rows
+            index: rows[identity(row)] | {"variant": self.config.stacks[index].name}
+            for index, row in wanted.items()
+            if row and identity(row) in rows
         }
 
-    def _identity(self, stack: Stack, device: Mapping[str, Any]) -> str:
-        """The identity of the record that `stack` is about to get; "" for one that has no text, which its row tells."""
+    def _proved(self, store: Sequence[Record]) -> dict[int, Record]:
+        """On a GPU, of every stack to time the newest record that validated the same text with the same inputs.
+
+        It is not validated again: GPU time is for what is not known. What timed launches leave is checked in any case.
+        """
+        if self.config.device.name != "cuda" or not self.config.timing:
+            return {}
+        rows = {
+            proof_of(row): row
+            for row in store
+            if row.get("kind") == "run" and row["status"] not in UNDECIDED
+        }
+        device = self.pool.describe()
+        wanted = {index: self._record_before(stack, device) for index, stack in enumerate(self.config.stacks)}
+        return {index: rows[proof_of(row)] for index, row in wanted.items() if row and proof_of(row) in rows}
+
+    def _record_before(self, stack: Stack, device: Mapping[str, Any]) -> Record | None:
+        """What the record of `stack` is going to be told by; None for one that has no text, which its row says."""
         setup = self.setup
         try:
             name = key_of(setup.source(stack).sha, stack, setup.model, setup.packed, device)
         except LabError:
-            return ""
-        return identity(to_json({"key": name, "parent": stack.parent, "asked": asked(self.config)}))
+            return None
+        row = {"key": name, "parent": stack.parent, "asked": asked(self.config), "seed": self.config.seed}
+        return to_json(row)
+
+
+def _proof(row: Record | None) -> Record | None:
+    """What a worker is told of a stack that has passed."""
+    return row and {"id": row["id"], "verdict": row["verdict"], "blocks": row["blocks"]}
+
+
+def _same_failure(row: Record) -> Record:
+    """The findings of a stack that is known to fail: it would fail again, and a hang costs minutes."""
+    found = Findings(
+        row["status"], f"{row['reason']} (found in {row['id']})", row["report"], row["source_sha"], row["id"]
+    )
+    return found.as_record() | {"verdict": row["verdict"], "blocks": row["blocks"], "took": 0.0}
 
 
 @contextmanager

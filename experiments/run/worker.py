@@ -26,6 +26,7 @@ from common.config.run_config import RunConfig
 from common.errors import CompileError, Crashed, LabError, OutOfMemory
 from common.record.json_values import from_json, to_json
 from common.stacks.stack import Stack
+from common.validate.verdict import PASSED, Verdict
 from experiments.run.setup import Setup
 from experiments.show.progress import Progress
 
@@ -91,7 +92,7 @@ def main() -> None:
     while True:
         request = requests.get()
         with setup.exclusive_gpu():
-            found = _run(setup, from_json(Stack, request["stack"]), request["seconds"])
+            found = _run(setup, from_json(Stack, request["stack"]), request["seconds"], request.get("proof"))
         events.send({"spent" if found["status"] in SPENT else "done": to_json(found)})
 
 
@@ -121,14 +122,18 @@ def _open(config: RunConfig, sha: str, events: _Events) -> Setup:
     return setup
 
 
-def _run(setup: Setup, stack: Stack, seconds: float) -> dict[str, Any]:
+def _run(setup: Setup, stack: Stack, seconds: float, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Compile, inspect, validate and measure one stack; every exception becomes its status.
 
     seconds: until the parent kills this process. A launch on the host device times out before that, with a report.
+    proof: of a stack that is known to pass, from the record of its validation.
     """
     from experiments.run.steps import LabStack
 
     deadline, job = time.monotonic() + seconds, LabStack(setup, stack)
+    if proof:
+        job.found.verdict, job.found.blocks = from_json(Verdict, proof["verdict"]), proof["blocks"]
+        job.found.status, job.found.proof = PASSED, proof["id"]
     try:
         for step in _steps(job):
             if setup.config.host:
@@ -153,7 +158,7 @@ def _steps(job: "LabStack") -> "Iterator[Callable[[], object]]":
     yield job.compile
     yield lambda: _inspect(job)
     yield job.validate
-    if config.timing and config.device.name == "cuda" and job.found.status == "PASSED":
+    if config.timing and config.device.name == "cuda" and job.found.status == PASSED:
         yield job.measure
 
 

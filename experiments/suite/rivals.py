@@ -67,7 +67,10 @@ def reference(work: Workload) -> list[int]:
     """Ids that the float64 reference appends to the prompt."""
     from common.validate.reference import Reference
 
-    return Reference(work.lab.model, work.lab.layout, work.lab.packed.flat).greedy(work.prompt, work.tokens)
+    lab = work.lab
+    return Reference(lab.model, lab.layout, lab.packed.flat, device=lab.reference_device).greedy(
+        work.prompt, work.tokens
+    )
 
 
 def ours(session: Any, work: Workload) -> Generated:

@@ -1,4 +1,4 @@
-"""A dry run of the evidence on the host device, under a virtual clock: cut twice and resumed, the tables are the same."""
+"""A dry run of the evidence on the host device by a virtual clock: cut twice and resumed, the tables are the same."""
 
 import random
 from collections.abc import Sequence

@@ -1,0 +1,101 @@
+"""Sweep without worker processes: what it sends them, what it leaves for later, and what it need not do again."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_records import WORST
+
+from common.config import budget
+from common.config.budget import Budget
+from common.config.device_choice import DeviceChoice
+from common.errors import Unfinished
+from common.record.json_values import from_json
+from common.stacks.stack import Stack
+from experiments.run.describe import Findings
+from experiments.run.setup import Setup
+from experiments.run.sweep import Sweep
+from experiments.show.progress import Quiet
+
+GPU = {"device": "cuda", "gpu": "A GPU", "compiler": "NVRTC 13"}
+VERDICT = {"mismatch": None, "worst": WORST, "steps": 7, "seed": 5}
+
+
+class Workers:
+    """In place of the pool: every job takes ten virtual seconds and passes. `sent`: the jobs that began."""
+
+    setup: Setup
+
+    def __init__(self) -> None:
+        self.now, self.sent, self.running, self.status = 0.0, list[dict[str, Any]](), list[int](), "PASSED"
+
+    def describe(self) -> dict[str, str]:
+        return GPU
+
+    def run(self, jobs, notify: Callable[..., None], fits: Callable[[int], bool]) -> Iterator[tuple[int, Any, Any]]:
+        for number, job in enumerate(jobs):
+            if fits(number):
+                self.sent.append(job)
+                self.now += 10
+                sha = self.setup.source(from_json(Stack, job["stack"])).sha
+                found = Findings(self.status, source_sha=sha, blocks=4).as_record() | {"verdict": VERDICT}
+                yield number, GPU, found | {"reason": "" if self.status == "PASSED" else "stage down"}
+
+
+@pytest.fixture
+def sweep(configured, host_cache: Path, tmp_path: Path, seed, monkeypatch):
+    """sweep(workers, *overrides, **changes of the configuration): the sweep, when it has run, of three stacks."""
+    common = ["model=tiny", f"seed={seed}", "resume=true", f"results={tmp_path}/r.jsonl", f"cache={host_cache}"]
+    monkeypatch.setattr("experiments.run.describe.provenance", lambda gpu: {})
+
+    def run(workers: Workers, *overrides: str, **changes: Any) -> Sweep:
+        config = configured("variant=all", *common, *overrides)
+        wanted = [stack for stack in config.stacks if stack.name in ("baseline", "vec128", "smem_cache")]
+        cuda = {"device": DeviceChoice("cuda", "A GPU"), "host": None, "stacks": tuple(wanted)}
+        monkeypatch.setattr(budget, "clock", lambda: workers.now)
+        workers.setup = Setup(replace(config, **(cuda | changes)), Quiet())
+        made = Sweep(workers.setup, workers, {})  # type: ignore[arg-type]
+        made.run()
+        return made
+
+    return run
+
+
+def test_what_was_validated_is_only_timed(sweep):
+    validated = sweep(Workers(), "timing=none").records
+    workers = Workers()
+    timed = sweep(workers, "timing=quick").records
+    assert [job["proof"] for job in workers.sent] == [
+        {"id": validated[index]["id"], "verdict": VERDICT, "blocks": 4} for index in range(3)
+    ]
+    assert len({row["id"] for row in (*validated.values(), *timed.values())}) == 6
+    workers = Workers()
+    sweep(workers, "timing=quick", "validate.seeds=2")
+    assert [job["proof"] for job in workers.sent] == [None] * 3, "more was asked of the validation"
+
+
+def test_what_failed_validation_is_not_run_again_to_be_timed(sweep):
+    workers = Workers()
+    workers.status = "MISMATCH"
+    validated = sweep(workers, "timing=none").records
+    workers = Workers()
+    timed = sweep(workers, "timing=quick").records
+    assert workers.sent == []
+    for index in range(3):
+        assert (timed[index]["status"], timed[index]["proof"]) == ("MISMATCH", validated[index]["id"])
+        assert timed[index]["reason"] == f"stage down (found in {validated[index]['id']})"
+
+
+def test_a_row_that_would_exceed_the_budget_is_not_begun(sweep):
+    """25 s hold two rows of ten; the first is guessed to take 5."""
+    workers = Workers()
+    with pytest.raises(Unfinished, match=r"1 of 3 stacks are left, at about 10 s each: vec128; .*resume=true"):
+        sweep(workers, "timing=none", budget=Budget(25.0, 5.0))
+    assert len(workers.sent) == 2
+    workers = Workers()
+    with pytest.raises(Unfinished, match="1 of 3"):
+        sweep(workers, "timing=none", budget=Budget(9.0, 5.0))
+    assert workers.sent == [], "the records say what a row takes"
+    assert len(sweep(Workers(), "timing=none", budget=Budget(11.0, 5.0)).records) == 3
