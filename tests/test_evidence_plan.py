@@ -9,10 +9,15 @@ import pytest
 
 from common.config import budget
 from common.config.budget import Budget
+from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
+from common.config.resolve import resolve
+from common.record.json_values import to_json
 from common.record.store import Store
 from experiments.evidence import __main__ as command
 from experiments.evidence.execute import Ended
+from experiments.run.describe import asked
+from profiles import target
 
 GPU = DeviceChoice("cuda", "A GPU")
 ROWS = {"tests": 0, "ceiling": 1, "barriers": 12, "validation": 18, "ablation": 21, "roofline": 2, "positions": 3}
@@ -186,6 +191,44 @@ def test_the_fastest_by_the_records_are_profiled_and_followed_over_the_positions
     call("report=false", "only=[positions,ncu]", on=machine)
     assert "options.stacks=[vec128,fused_head,graph]" in seen[0]
     assert "variant=vec128 " in seen[1]
+
+
+@pytest.mark.parametrize("device", ["cuda", "host"])
+def test_every_step_is_a_command_that_is_accepted(device, call, tmp_path, monkeypatch):
+    """Composed and checked as the step's process does it, but for the GPU that is not here."""
+    monkeypatch.setattr(command, "choose_device", lambda name: GPU if device == "cuda" else DeviceChoice("host", ""))
+    composed_ = []
+
+    class Recorded(Machine):
+        def execute(self, argv: Sequence[str], seconds: float) -> Ended:
+            if argv[0] != "pytest":
+                here = [word.replace("device=cuda", "device=host") for word in argv[1:]]
+                config = composed({"experiments": "config"}.get(argv[0], argv[0]), here)
+                (resolve if argv[0] == "experiments" else target.request)(config)
+                composed_.append(argv[0])
+            return Ended(0, "")
+
+    assert call("report=false", "budget_s=5400", on=Recorded(tmp_path / "r.jsonl"))[0] == 0
+    assert len(composed_) >= 12
+
+
+def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
+    """Letter for letter, or a later step would measure again what an earlier one has."""
+    asked_ = {}
+
+    class Recorded(Machine):
+        def execute(self, argv: Sequence[str], seconds: float) -> Ended:
+            if argv[0] == "experiments":
+                here = resolve(composed("config", [word.replace("device=cuda", "device=host") for word in argv[1:]]))
+                asked_[self.name(argv)] = (to_json(asked(here)), here.model)
+            return Ended(0, "")
+
+    call("report=false", on=Recorded(tmp_path / "r.jsonl"))
+    same = [asked_[name] for name in ("ceiling", "ablation", "roofline", "ratios", "factorial", "energy")]
+    assert all(each == same[0] for each in same)
+    untimed, model = asked_["validation"]
+    assert untimed == same[0][0] | {"timing": None}
+    assert model == same[0][1]
 
 
 @pytest.mark.parametrize(

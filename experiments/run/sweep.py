@@ -144,11 +144,7 @@ class Sweep:
         """
         if self.config.device.name != "cuda" or not self.config.timing:
             return {}
-        rows = {
-            proof_of(row): row
-            for row in store
-            if row.get("kind") == "run" and row["status"] not in UNDECIDED
-        }
+        rows = {proof_of(row): row for row in store if row.get("kind") == "run" and row["status"] not in UNDECIDED}
         device = self.pool.describe()
         wanted = {index: self._record_before(stack, device) for index, stack in enumerate(self.config.stacks)}
         return {index: rows[proof_of(row)] for index, row in wanted.items() if row and proof_of(row) in rows}
