@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from experiments.prediction.published import GAINS
 from experiments.report import charts
@@ -41,7 +42,7 @@ def ablation(evidence: Evidence) -> Figure | None:
         effects = [(line["low %"], line["effect %"], line["high %"]) for line in lines]
         return _effects([evidence.plain(line["variant"]) for line in lines], effects, [row])
     timed = [(name, run) for name in evidence.names for run in evidence.timed(name)]
-    pairs = [
+    pairs: list[tuple[str, Record, Any]] = [
         (f"{name} ({run['device'].get('gpu')})", run, found[0].get("comparison"))
         for name, run in timed
         if (found := plausible(run))

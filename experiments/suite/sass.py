@@ -50,7 +50,7 @@ def ask(experiment: Experiment) -> ResultTable:
     if not archs:
         raise LabError("archs=[] leaves nothing to read", "name one, such as archs=[sm_90]")
     made: dict[str, dict[str, Resources]] = {}  # by the sha of the text: parents occur many times
-    rows = []
+    rows: list[dict[str, Any]] = []
     for stack in experiment.stacks(experiment.options.texts("variants")):
         rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack, made)) or []
     notes = (*NOTES, f"Compiled by NVRTC {version()}.")
