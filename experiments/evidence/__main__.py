@@ -107,7 +107,7 @@ def table(plan: Plan) -> str:
     """A line for each step: its state, the seconds it has taken, and those that it should still take."""
     lines = [("step", "state", "seconds", "rows", "still about")]
     for step in plan.steps:
-        calls, state = plan.calls(step), plan.state(step)
+        calls, state = [row for row in plan.calls(step) if row["asked"] == plan.asked(step)], plan.state(step)
         took, rows = sum(row["seconds"] for row in calls), sum(row["rows"] for row in calls)
         still = "-" if state == DONE else f"{plan.estimate(step):.0f}"
         lines.append((step.name, state or "to do", f"{took:.0f}", str(rows), still))
