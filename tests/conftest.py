@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sampled import SAMPLE
 
 from common.config.cli import composed
 from common.config.resolve import resolve
@@ -42,6 +43,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+def pytest_report_header() -> str:
+    return f"cases: LAB_SAMPLE={SAMPLE}"
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -5,10 +5,12 @@ of lanes, warps and blocks.
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
 from composed import STACKS, VARIANTS, Composed
+from sampled import sampled
 
 from common.devices.host import HostDevice
 from common.errors import CompileError
@@ -16,7 +18,7 @@ from common.validate.check import compare_bits, validate
 from common.validate.scenarios import Scenario, scenarios
 
 pytestmark = pytest.mark.host
-SCHEDULES = {"tiny": 10, "odd": 3}
+SCHEDULES = {"tiny": 5, "odd": 2}
 RATIOS = ("0:8", "1:7", "2:6", "4:4", "7:1")
 MATRICES = (["o"], ["gate", "down"], ["up"], [])
 CORNERS = [
@@ -81,7 +83,7 @@ def test_reference_and_parent(open_session, synthetic, model, composed, seed):
     proved(open_session, composed, model, synthetic(model, seed), seed, quick)
 
 
-@pytest.mark.parametrize("composed", CORNERS, ids=str)
+@pytest.mark.parametrize("composed", sampled(CORNERS, 20), ids=str)
 def test_knobs(open_session, synthetic, tiny, compiled, composed, seed):
     proved(open_session, composed, tiny, synthetic(tiny, seed), seed, quick=True)
 
@@ -102,8 +104,7 @@ def test_named_stacks_on_any_grid(open_session, synthetic, tiny, composed, block
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("threads", [32, 96, 512])
-@pytest.mark.parametrize("composed", VARIANTS, ids=str)
+@pytest.mark.parametrize(("composed", "threads"), sampled(product(VARIANTS, (32, 96, 512)), 15), ids=str)
 def test_variants_in_any_block(open_session, synthetic, tiny, composed, threads, seed):
     weights = synthetic(tiny, seed)
     warps = threads // 32
