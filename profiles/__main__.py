@@ -54,6 +54,7 @@ def _timeline(config: RunConfig, wanted: Request) -> tuple[Path, "DataFrame", st
         stack = require_passed(Setup(config, show, trace=True), config.stacks[0])
         show.begin("trace")
         with closing(stack.session()) as session:
+            session.layout.check_room(0, wanted.tokens)  # not used here, but more than a cache holds is a mistake
             for _ in ("warm up", "trace"):
                 rewind(session, wanted.position, 1)
                 session.run(1)
