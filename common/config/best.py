@@ -1,5 +1,7 @@
-"""`variant=best`: the fastest stack in the committed records of this GPU."""
+"""`variant=best`: the stack that a search found for this GPU, else the fastest in its committed records."""
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ from common.config.device_choice import find_gpu
 from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import Catalog, NamedStack
-from common.stacks.stack import check_stack
+from common.stacks.stack import check_stack, choose_stacks
 
 # Only latencies of one model at one position are comparable. Published figures use this model and position.
 MODEL, POSITION = "qwen3_0_6b", 1
@@ -15,15 +17,19 @@ STABLE = (None, "FASTER", "SAME", "SLOWER")  # verdicts whose confidence interva
 
 
 def fastest_stack(catalog: Catalog, threads: int) -> NamedStack | None:
-    """The fastest recorded stack of this GPU that can still be composed; None without a GPU or a record of it.
+    """The tuned stack of this GPU, else its fastest recorded one that can still be composed; None without either.
 
     threads: per block; only records of this block size count, because knobs such as a ratio of warps depend on it.
     """
     try:
-        records = measured_on(find_gpu(), catalog.root / "experiments" / "results", threads)
+        gpu = find_gpu()
+        for stack in catalog.stacks.values():
+            if stack.tuned == tuned_for(gpu, MODEL, POSITION, threads):
+                return stack
+        records = measured_on(gpu, catalog.root / "experiments" / "results", threads)
     except LabError:
         return None
-    for record in records:
+    for record in (record for record in records if _as_asked(record, catalog)):
         try:
             names, parent = (check_stack(record[key], catalog) for key in ("stack", "parent"))
             knobs = [(knob, record["knobs"][one]) for one in names for knob in catalog.variants[one].knobs]
@@ -34,10 +40,30 @@ def fastest_stack(catalog: Catalog, threads: int) -> NamedStack | None:
     return None
 
 
+def tuned_for(gpu: str, model: str, position: int, threads: int) -> dict[str, Any]:
+    """What a search says of the stack that it found: `tuned` of its yaml."""
+    return {"gpu": gpu, "model": model, "position": position, "threads": threads}
+
+
+def _as_asked(record: Mapping[str, Any], catalog: Catalog) -> bool:
+    """Whether a record is of the stack that its name stands for, beside that one's own parent.
+
+    A leave-one-out, such as `megaqwen - vec128`, is the same kernel beside another parent, under a name of its own.
+    """
+    name, stack, parent = record["variant"], tuple(record["stack"]), tuple(record["parent"])
+    known = name in catalog.variants or name in catalog.stacks
+    try:
+        (own,) = choose_stacks(catalog, name, None if known else stack, {}, record["threads"])
+    except LabError:
+        return False
+    return (own.name, own.variants, own.parent) == (name, stack, parent)
+
+
 def measured_on(gpu: str, results: Path, threads: int) -> list[dict[str, Any]]:
     """Records in `results`/*.jsonl that passed validation on `gpu` and have a stable latency, fastest first.
 
-    gpu: the name that CUDA reports. threads: per block. Raises LabError for a file that cannot be read.
+    gpu: the name that CUDA reports. threads: per block. Only those of one size of the KV cache, with which most stacks
+    were timed: other sizes give other latencies. Raises LabError for a file that cannot be read.
     """
     timed = []
     for record in (record for path in sorted(results.glob("*.jsonl")) for record in Store(path).records()):
@@ -50,4 +76,14 @@ def measured_on(gpu: str, results: Path, threads: int) -> list[dict[str, Any]]:
                 for latency in record.get("latencies") or ()
                 if latency["position"] == POSITION and latency["verdict"] in STABLE
             ]
-    return [record for _, record in sorted(timed, key=lambda pair: pair[0])]
+    same = _most_compared([record for _, record in timed])
+    return [record for _, record in sorted(timed, key=lambda pair: pair[0]) if record["model"] == same]
+
+
+def _most_compared(records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The shape, with its cache, of which most stacks have a record; of several the last."""
+    stacks: dict[str, set[str]] = {}
+    for record in records:
+        stacks.setdefault(json.dumps(record["model"]), set()).add(json.dumps(record["stack"]))
+    most = max(map(len, stacks.values()), default=0)
+    return next((json.loads(shape) for shape in reversed(stacks) if len(stacks[shape]) == most), None)

@@ -21,6 +21,7 @@ from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.work import Work, read_work
 
 BASELINE = "baseline"
+TUNED = "tuned_"  # begins the name of a named stack that a search has written
 SELECTS = ("every", "catalog", "best")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
 LAUNCHES = ("cooperative", "plain", "graph", "launches")
@@ -69,7 +70,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class NamedStack:
-    """A list of variants with a name, innermost first, and the values of their knobs that differ from the defaults."""
+    """A list of variants with a name, innermost first, and the values of their knobs that differ from the defaults.
+
+    tuned  what a search found it to be the fastest for: gpu, model, position and threads; {}: none did
+    """
 
     name: str
     idea: str
@@ -77,14 +81,15 @@ class NamedStack:
     parent: tuple[str, ...]
     knobs: Mapping[str, Any]
     published: str
+    tuned: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Selection:
     """A name for stacks that are chosen when a run starts.
 
-    selects  every: all variants; catalog: all variants and named stacks; best: the fastest stack on this GPU according
-             to the records, `default` without one
+    selects  every: all variants; catalog: all variants and named stacks; best: what a search found for this GPU, else
+             the fastest on it according to the records, else `default`
     """
 
     name: str
@@ -226,6 +231,7 @@ class _Entry:
             parent=self.names("parent"),
             knobs=self.take("knobs", dict, {}),
             published=self.take("published", str, ""),
+            tuned=self.take("tuned", dict, {}),
         )
         self.finish((*stack.variants, *stack.parent), known)
         return stack

@@ -126,11 +126,12 @@ class LabStack:
             raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
         return predictor.predict(self.stack.variants, self.stack.knobs, predictor.gpu(gpu), position)
 
-    def measure(self) -> tuple[Measurement, ...]:
+    def measure(self, beat: float | None = None) -> tuple[Measurement, ...]:
         """Time the stack beside its parent on the GPU, if it passes validation.
 
-        Returns one measurement for each position, and last that of a whole generation. Raises LabError without a GPU,
-        with timing=none, and for a stack that did not pass.
+        beat: seconds of a step; the measurement of a stack that surely needs more is STOPPED.
+        Returns one measurement for each position, and last that of a whole generation, unless it was stopped. Raises
+        LabError without a GPU, with timing=none, and for a stack that did not pass.
         """
         config = self.setup.config
         if config.device.name != "cuda":
@@ -149,9 +150,9 @@ class LabStack:
             closing(self.parent.session()) as base,
         ):
             candidates = Candidate(self.stack.variants, child), Candidate(self.stack.parent, base)
-            latencies, generation = time_pair(*candidates, config.timing, config.seed, self.setup.show.detail)
+            latencies, generation = time_pair(*candidates, config.timing, config.seed, self.setup.show.detail, beat)
         self.found.latencies, self.found.generation = tuple(latencies), generation
-        return (*latencies, generation)
+        return (*latencies, generation) if generation else tuple(latencies)
 
     def record(self) -> str:
         """Append what has been found to the store, as a run does; returns the record's id. Raises LabError."""

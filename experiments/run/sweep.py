@@ -4,7 +4,8 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.config import budget
@@ -21,7 +22,7 @@ from experiments.run.pool import Pool
 from experiments.run.setup import Setup
 from experiments.run.worker import first_request
 from experiments.show.progress import Progress
-from experiments.show.row import finished, row_of
+from experiments.show.row import STOPPED, finished, row_of
 
 UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
 STEPS = 4  # of each stack in the progress bar
@@ -46,9 +47,16 @@ class Sweep:
     def show(self) -> Progress:
         return self.setup.show
 
-    def run(self) -> None:
+    def of(self, stacks: Sequence[Stack]) -> "Sweep":
+        """A sweep over other stacks, by the same workers."""
+        setup = copy(self.setup)
+        setup.config = replace(self.config, stacks=tuple(stacks))
+        return Sweep(setup, self.pool, {})
+
+    def run(self, beat: float | None = None) -> None:
         """Compile, validate, measure and record every stack. On an interrupt, running stacks are recorded as such.
 
+        beat: seconds of a step; a stack that surely needs more is not measured to the end.
         Raises Unfinished, when all others are done, where the budget did not hold some.
         """
         stacks, store = self.config.stacks, self.setup.store.records()
@@ -85,7 +93,9 @@ class Sweep:
 
         done: set[int] = set()
         try:
-            jobs = [{"stack": to_json(stacks[index]), "proof": _proof(proved.get(index))} for index in left]
+            jobs = [
+                {"stack": to_json(stacks[index]), "proof": _proof(proved.get(index)), "beat": beat} for index in left
+            ]
             for job, device, found in self.pool.run(jobs, notify, fits):
                 done.add(left[job])
                 self.show.skip(STEPS - begun[left[job]])
@@ -124,11 +134,12 @@ class Sweep:
         self.show.note(finished(row_of(self.records[index])))
 
     def _known(self, store: Sequence[Record]) -> dict[int, Record]:
-        """The newest record of every stack that the store has already; interrupted ones do not count.
+        """The newest record of every stack that the store has already; interrupted and stopped ones do not count.
 
         A record may have been made under another name of the same stack, and is shown under the one of this run.
         """
-        rows = {identity(row): row for row in store if row.get("kind") == "run" and row["status"] != "INTERRUPTED"}
+        ended = (row for row in store if row.get("kind") == "run" and row["status"] != "INTERRUPTED")
+        rows = {identity(row): row for row in ended if not _stopped(row)}
         device = self.pool.describe()
         wanted = {index: self._record_before(stack, device) for index, stack in enumerate(self.config.stacks)}
         return {
@@ -163,6 +174,11 @@ class Sweep:
 def _proof(row: Record | None) -> Record | None:
     """What a worker is told of a stack that has passed."""
     return row and {"id": row["id"], "verdict": row["verdict"], "blocks": row["blocks"]}
+
+
+def _stopped(row: Record) -> bool:
+    """Whether a measurement was given up, as that of a stack which was too slow for a search."""
+    return any(timed["verdict"] == STOPPED for timed in row.get("latencies") or ())
 
 
 def _same_failure(row: Record) -> Record:

@@ -92,7 +92,8 @@ def main() -> None:
     while True:
         request = requests.get()
         with setup.exclusive_gpu():
-            found = _run(setup, from_json(Stack, request["stack"]), request["seconds"], request.get("proof"))
+            stack, more = from_json(Stack, request["stack"]), (request.get("proof"), request.get("beat"))
+            found = _run(setup, stack, request["seconds"], *more)
         events.send({"spent" if found["status"] in SPENT else "done": to_json(found)})
 
 
@@ -122,11 +123,13 @@ def _open(config: RunConfig, sha: str, events: _Events) -> Setup:
     return setup
 
 
-def _run(setup: Setup, stack: Stack, seconds: float, proof: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _run(
+    setup: Setup, stack: Stack, seconds: float, proof: Mapping[str, Any] | None = None, beat: float | None = None
+) -> dict[str, Any]:
     """Compile, inspect, validate and measure one stack; every exception becomes its status.
 
     seconds: until the parent kills this process. A launch on the host device times out before that, with a report.
-    proof: of a stack that is known to pass, from the record of its validation.
+    proof: of a stack that is known to pass, from the record of its validation. beat: see `LabStack.measure`.
     """
     from experiments.run.steps import LabStack
 
@@ -135,7 +138,7 @@ def _run(setup: Setup, stack: Stack, seconds: float, proof: Mapping[str, Any] | 
         job.found.verdict, job.found.blocks = from_json(Verdict, proof["verdict"]), proof["blocks"]
         job.found.status, job.found.proof = PASSED, proof["id"]
     try:
-        for step in _steps(job):
+        for step in _steps(job, beat):
             if setup.config.host:
                 left = deadline - time.monotonic()
                 setup.device.timeout = max(0.1, min(setup.config.host.timeout_s, left))  # type: ignore[attr-defined]
@@ -152,14 +155,14 @@ def _run(setup: Setup, stack: Stack, seconds: float, proof: Mapping[str, Any] | 
     return job.found.as_record()
 
 
-def _steps(job: "LabStack") -> "Iterator[Callable[[], object]]":
+def _steps(job: "LabStack", beat: float | None) -> "Iterator[Callable[[], object]]":
     """The steps, each after the previous one is done. Only a stack that passed is measured, and only on a GPU."""
     config = job.setup.config
     yield job.compile
     yield lambda: _inspect(job)
     yield job.validate
     if config.timing and config.device.name == "cuda" and job.found.status == PASSED:
-        yield job.measure
+        yield lambda: job.measure(beat)
 
 
 def _inspect(job: "LabStack") -> None:

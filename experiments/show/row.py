@@ -11,6 +11,7 @@ from common.stacks.stack import Stack, knob_values, knob_words
 Record = Mapping[str, Any]
 SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # what tells equal labels apart
 IMPLAUSIBLE = "IMPLAUSIBLE"
+STOPPED = "STOPPED"  # verdict of a measurement that ended early, as that of a stack too slow to win a search
 NOT_MODELLED = "not modelled"  # of an effect: no term of the prediction differs between a stack and its parent
 
 

@@ -12,8 +12,18 @@ from common.devices.nvml import Gpu, disturbances
 from common.devices.nvtx import annotate, title
 from common.display.shown import Shown
 from common.model.shapes import Model
+from experiments.show.row import STOPPED
 from experiments.timing.bandwidth import Ceiling
-from experiments.timing.statistics import Comparison, Estimate, compare, estimate, implausible, min_samples
+from experiments.timing.statistics import (
+    VERDICT_CONFIDENCE,
+    Comparison,
+    Estimate,
+    compare,
+    estimate,
+    implausible,
+    median_interval,
+    min_samples,
+)
 
 REPEATS = 3  # runs of queued steps in one round; their median is the round's sample
 GROWTH = 1.25  # factor between the numbers of rounds at which the intervals are computed
@@ -62,7 +72,8 @@ class Measurement(Shown):
     bandwidth   bytes_per_step / median, in bytes per second
     of_ceiling  bandwidth / best read-only bandwidth
     comparison  with the parent; None without one
-    verdict     FASTER, SAME, SLOWER, UNSTABLE, IMPLAUSIBLE; None: the interval is narrow enough, and there is no parent
+    verdict     FASTER, SAME, SLOWER, UNSTABLE, IMPLAUSIBLE, STOPPED; None: the interval is narrow enough, and there is
+                no parent
     readings    the GPU's clocks, power, temperature and throttling after each round; () without NVML
     marks       disturbances found in the readings: throttling, other processes, clocks that changed
     """
@@ -97,6 +108,7 @@ def measure(
     ceiling: Ceiling,
     gpu: Gpu | None = None,
     on_round: Callable[[int, int], None] = lambda done, most: None,
+    beat: float | None = None,
 ) -> list[Measurement]:
     """Measure all kernels at `position`, interleaved; one measurement each, in their order.
 
@@ -104,6 +116,8 @@ def measure(
     Every kernel runs once per round, and the order is reversed every round, so a temporary slowdown of the GPU affects
     all of them. Rounds continue until the half width of every interval is at most `timing.interval` percent of its
     median and no comparison is UNSTABLE, or until `timing.max_rounds`.
+    beat: seconds that the last kernel has to beat. It is STOPPED once its median is longer, by a bound that holds with
+    VERDICT_CONFIDENCE.
     """
     steps = min(steps, model.positions - position)
     for kernel in kernels:
@@ -133,7 +147,8 @@ def measure(
         pairs = {child: compare(samples[parent], samples[child]) for child, parent in parents.items()}
         narrow = [one.half_width * 100 <= timing.interval for one in seconds]
         decided = all(pair.verdict != "UNSTABLE" for pair in pairs.values())
-        if done >= timing.max_rounds or (all(narrow) and decided):
+        stopped = beat is not None and median_interval(samples[-1], VERDICT_CONFIDENCE)[0] > beat
+        if stopped or done >= timing.max_rounds or (all(narrow) and decided):
             break
         next_check = min(timing.max_rounds, math.ceil(done * GROWTH))
 
@@ -145,6 +160,8 @@ def measure(
     def verdict(i: int) -> str | None:
         if implausible(bytes_per_step, seconds[i].median, ceiling.best, ceiling.last_level_cache):
             return "IMPLAUSIBLE"
+        if stopped and i == indexes[-1]:
+            return STOPPED
         if not narrow[i]:
             return "UNSTABLE"
         return pairs[i].verdict if i in pairs else None

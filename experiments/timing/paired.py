@@ -12,6 +12,7 @@ from common.devices.protocol import Session
 from common.errors import Crashed
 from common.model.layout import Layout
 from common.validate.snapshot import Snapshot, bit_differences
+from experiments.show.row import STOPPED
 from experiments.timing.bandwidth import Ceiling, read_ceiling
 from experiments.timing.measure import Measurement, TimedKernel, TimedSession, measure
 
@@ -25,17 +26,23 @@ class Candidate:
 
 
 def time_pair(
-    child: Candidate, parent: Candidate, timing: Timing, seed: int, on_detail: Callable[[str], None]
-) -> tuple[list[Measurement], Measurement]:
+    child: Candidate,
+    parent: Candidate,
+    timing: Timing,
+    seed: int,
+    on_detail: Callable[[str], None],
+    beat: float | None = None,
+) -> tuple[list[Measurement], Measurement | None]:
     """Measure `child` and `parent`, interleaved; a stack that is its own parent (the baseline) is measured alone.
 
     Returns the child's latency at every position of `timing`, and over a generation of `timing.tokens` tokens from
-    position 0. Raises Crashed when timed launches leave other outputs than untimed ones.
+    position 0; no generation where a latency is STOPPED, being longer than `beat`. Raises Crashed when timed launches
+    leave other outputs than untimed ones.
     """
     layout = child.session.layout
     alone = child.stack == parent.stack
 
-    def run(position: int, steps: int) -> Measurement:
+    def run(position: int, steps: int, beat: float | None = None) -> Measurement:
         steps = min(steps, layout.model.positions - position)
         kernels = [] if alone else [_prepare(parent, None, position, steps, seed)]
         kernels.append(_prepare(child, None if alone else parent.stack, position, steps, seed))
@@ -43,9 +50,11 @@ def time_pair(
         def on_round(done: int, most: int) -> None:
             on_detail(f"position {position}, round {done} of at most {most}")
 
-        return measure(kernels, layout.model, position, steps, timing, _ceiling(), Gpu.current(), on_round)[-1]
+        return measure(kernels, layout.model, position, steps, timing, _ceiling(), Gpu.current(), on_round, beat)[-1]
 
-    return [run(position, timing.steps) for position in timing.at(layout.model)], run(0, timing.tokens)
+    latencies = [run(position, timing.steps, beat) for position in timing.at(layout.model)]
+    stopped = any(latency.verdict == STOPPED for latency in latencies)
+    return latencies, None if stopped else run(0, timing.tokens)
 
 
 def _prepare(candidate: Candidate, parent: tuple[str, ...] | None, position: int, steps: int, seed: int) -> TimedKernel:

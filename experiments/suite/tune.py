@@ -1,0 +1,270 @@
+"""Tune: the fastest stack and values of knobs that a search finds, and which of them matter."""
+
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from common.config import budget
+from common.config.best import tuned_for
+from common.config.section import absolute
+from common.errors import LabError, Unfinished
+from common.record.json_values import to_json
+from common.record.provenance import provenance
+from common.stacks.catalog import TUNED, read_catalog
+from common.stacks.stack import Stack, knob_words, title
+from experiments.experiment import TIME, Experiment
+from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.show.row import STOPPED
+from experiments.tuning.search import Outcome, Search
+from experiments.tuning.space import Candidate, Point, Space, order
+from experiments.tuning.strategies import importances, strategy
+
+TRIAL = "trial"  # kind of the record of one candidate
+AHEAD = 4  # candidates that are compiled while another one is on the GPU
+SHOWN = 10  # of the fastest candidates
+FAILED = Outcome(None, state="failed")
+QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"
+NOTES = (
+    "A row of kind `stack` is one of the fastest candidates. A `state` says why a time is none to choose by: "
+    "stopped early as too slow, or unstable. A row of kind `importance` is a choice, and its share in the variance of "
+    "all times (fANOVA); the name of a knob has its variant before it.",
+)
+
+
+def ask(experiment: Experiment) -> ResultTable:
+    """Rows of two kinds: the fastest candidates, and the importance of each choice."""
+    space = space_of(experiment)
+    search = Search(
+        space,
+        strategy(experiment.options.text("strategy"), space, experiment.config.seed),
+        random.Random(experiment.config.seed),
+        starts(space) if experiment.options.text("strategy") == "tpe" else [],
+    )
+    most = experiment.options.whole("trials", low=1)
+    search.know(known(experiment))
+    notes = list(NOTES)
+    with measuring(experiment, search) if experiment.on_gpu else predicting(experiment) as attempt:
+        try:
+            for candidate in search.candidates(most):
+                search.tell(candidate, tried(experiment, candidate, attempt))
+        except Unfinished as error:
+            notes.append(f"The budget ended it: {error.cause}.")
+    notes.append(f"{len(search.found)} of the {space.size:,} candidates of the space were tried.")
+    rows = [*_fastest(search), *_important(experiment, search, notes)]
+    if search.best and experiment.on_gpu:
+        notes.append(f"Written: {write(experiment, search.best[0])}; variant=best takes it on this GPU.")
+    basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
+    return ResultTable("tune", QUESTION, pd.DataFrame(rows), basis, notes, missing, keys=2)
+
+
+def space_of(experiment: Experiment) -> Space:
+    """What the options leave to search. Raises LabError where they leave nothing."""
+    catalog, given = read_catalog(), experiment.options.given("stack")
+    if given:
+        stack = experiment.stack(experiment.options.text("stack"))
+        variants, taken = stack.variants, [stack]
+    else:
+        variants = order(catalog, experiment.options.texts("variants") or tuple(catalog.variants))
+        taken = [experiment.stack(name) for name in variants]
+    experiment.check_knobs(taken)
+    space = Space(catalog, variants, experiment.config.threads, given, experiment.config.knobs)
+    if not space.parameters:
+        raise LabError("experiment=tune has nothing to search", "give options.variants=[a,b], or a stack with knobs")
+    return space
+
+
+def starts(space: Space) -> list[Point]:
+    """Candidates to try first: the baseline, and every named stack of this space, with the usual knobs."""
+    named = [stack.variants for stack in space.catalog.stacks.values() if set(stack.variants) <= set(space.variants)]
+    return [space.usual(variants) for variants in ((), *named)]
+
+
+def composed(experiment: Experiment, candidate: Candidate) -> Stack:
+    """Its stack, compared with nothing: a search compares candidates. Raises LabError."""
+    names = list(candidate.variants) or ["baseline"]
+    knobs = {name: value for name, value in experiment.config.knobs.items() if _takes(candidate, name)}
+    (stack,) = experiment.lab.choose(names, candidate.values | knobs)
+    return replace(stack, parent=stack.variants)
+
+
+def tried(experiment: Experiment, candidate: Candidate, attempt: Callable[[Stack], Outcome]) -> Outcome:
+    """The outcome of a candidate, kept as a record. Raises Unfinished where the budget does not hold another one."""
+    label, began, failures = _label(candidate), budget.clock(), len(experiment.left_out)
+    outcome = experiment.attempt(label, lambda: attempt(composed(experiment, candidate))) or FAILED
+    experiment.store.append(
+        {
+            "kind": TRIAL,
+            "asked": _asked(experiment),
+            "stack": candidate.variants,
+            "knobs": candidate.values,
+            "source_sha": _source_sha(experiment, candidate),
+            "found": asdict(outcome),
+            "reason": "".join(experiment.left_out[failures:]),
+            "took": budget.clock() - began,
+            "provenance": provenance(),
+        }
+    )
+    return outcome
+
+
+def known(experiment: Experiment) -> dict[Candidate, Outcome]:
+    """The candidates that the store has from a search like this one, of kernels that are the same today."""
+    if not experiment.config.resume:
+        return {}
+    asked, found = _asked(experiment), {}
+    for row in experiment.store.records():
+        if row.get("kind") == TRIAL and row["asked"] == asked:
+            knobs = ((name, tuple(value) if isinstance(value, list) else value) for name, value in row["knobs"].items())
+            candidate = Candidate(tuple(row["stack"]), tuple(knobs))
+            with suppress(LabError, KeyError):  # of a variant that is gone
+                if row["source_sha"] == _source_sha(experiment, candidate):
+                    found[candidate] = Outcome(**row["found"])
+    return found
+
+
+@contextmanager
+def predicting(experiment: Experiment) -> Iterator[Callable[[Stack], Outcome]]:
+    """What predicts a stack for the GPU of the options."""
+    gpu, position = experiment.predictor.gpu(experiment.options.text("gpu")), _position(experiment)
+
+    def attempt(stack: Stack) -> Outcome:
+        return Outcome(experiment.predictor.predict(stack.variants, stack.knobs, gpu, position).seconds)
+
+    yield attempt
+
+
+@contextmanager
+def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stack], Outcome]]:
+    """What validates and times a stack, in a worker process; texts of candidates that wait are compiled meanwhile."""
+    from experiments.run.sweep import open_sweep
+
+    if experiment.config.timing is None:
+        raise LabError("experiment=tune measures, and timing=none forbids it", "leave timing=none out")
+    config = replace(experiment.config, timing=replace(experiment.config.timing, positions=(_position(experiment),)))
+    with open_sweep(config, experiment.show) as sweep, ThreadPoolExecutor(os.cpu_count()) as compilers:
+
+        def attempt(stack: Stack) -> Outcome:
+            one = sweep.of([stack])
+            one.run(beat=search.best[1].high if search.best else None)
+            return outcome_of(one.records[0])
+
+        def prepare(candidate: Candidate) -> None:
+            compilers.submit(compile_ahead, experiment, candidate)
+
+        search.ahead, search.prepare = AHEAD, prepare
+        yield attempt
+        compilers.shutdown(wait=False, cancel_futures=True)
+
+
+def compile_ahead(experiment: Experiment, candidate: Candidate) -> None:
+    """Leave the kernel of a candidate in CuPy's cache. An error is no one's here: the worker finds it again."""
+    with suppress(Exception):
+        experiment.lab.device.compile(experiment.lab.source(composed(experiment, candidate)))
+
+
+def outcome_of(record: Mapping[str, Any]) -> Outcome:
+    """What a run's record says of a candidate. Raises LabError for one that did not pass."""
+    if record["status"] != "PASSED":
+        raise LabError(f"{record['status']}: {record['reason']}", "see its record")
+    (timed,) = record["latencies"]
+    seconds, verdict = timed["seconds"], timed["verdict"]
+    if verdict == "IMPLAUSIBLE":
+        raise LabError("IMPLAUSIBLE: faster than the memory allows", "see its record")
+    state = {STOPPED: "stopped", "UNSTABLE": "unstable"}.get(verdict, "")
+    return Outcome(seconds["median"], seconds["low"], seconds["high"], state, record["id"])
+
+
+def write(experiment: Experiment, candidate: Candidate) -> Path:
+    """Write the candidate as a named stack that `variant=best` takes; returns the file."""
+    from common.config.device_choice import find_gpu
+
+    gpu, model, threads = find_gpu(), experiment.model.name, experiment.config.threads
+    name = TUNED + re.sub(r"\W+", "_", f"{gpu} {model} {threads}".lower())
+    stack = composed(experiment, candidate)
+    fields = {
+        "name": name,
+        "idea": f"the fastest that a search found for {model} on {gpu}",
+        "stack": list(stack.variants),
+        "knobs": candidate.values | {k: v for k, v in experiment.config.knobs.items() if _takes(candidate, k)},
+        "tuned": tuned_for(gpu, model, _position(experiment), threads),
+    }
+    text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
+    path = absolute(experiment.options.text("folder")) / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"# Written by experiment=tune.\n# Run   python -m experiments variant={name}\n{text}")
+    return path
+
+
+def _asked(experiment: Experiment) -> dict[str, Any]:
+    """What decides a candidate's outcome beside its kernel, and the strategy: each finds by itself."""
+    config, on_gpu = experiment.config, experiment.on_gpu
+    return to_json(
+        {
+            "device": config.device if on_gpu else "predicted",
+            "gpu": None if on_gpu else experiment.options.text("gpu"),
+            "model": experiment.model,
+            "weights": experiment.lab.packed.sha if on_gpu else None,
+            "blocks": config.blocks,
+            "threads": config.threads,
+            "timing": config.timing if on_gpu else None,
+            "position": _position(experiment),
+            "strategy": experiment.options.text("strategy"),
+        }
+    )
+
+
+def _source_sha(experiment: Experiment, candidate: Candidate) -> str | None:
+    try:
+        return experiment.lab.source(composed(experiment, candidate)).sha
+    except LabError:  # a stack that cannot be composed is a failure of its own
+        return None
+
+
+def _position(experiment: Experiment) -> int:
+    return experiment.options.whole("position", low=0, high=experiment.model.positions - 1)
+
+
+def _takes(candidate: Candidate, knob: str) -> bool:
+    return bool(set(read_catalog().takers(knob)) & set(candidate.variants))
+
+
+def _label(candidate: Candidate) -> str:
+    return " ".join([title(candidate.variants), *knob_words(candidate.values)])
+
+
+def _fastest(search: Search) -> list[dict[str, Any]]:
+    timed = [(candidate, outcome) for candidate, outcome in search.found.items() if outcome.seconds]
+    timed.sort(key=lambda pair: (not pair[1].final, pair[1].seconds))
+    return [
+        {
+            "kind": "stack",
+            "what": _label(candidate),
+            "us a token": 1e6 * (outcome.seconds or nan),
+            "low us": outcome.low and 1e6 * outcome.low,
+            "high us": outcome.high and 1e6 * outcome.high,
+            "state": outcome.state,
+        }
+        for candidate, outcome in timed[:SHOWN]
+    ]
+
+
+def _important(experiment: Experiment, search: Search, notes: list[str]) -> list[dict[str, Any]]:
+    points = ((search.space.point(candidate), outcome.seconds) for candidate, outcome in search.found.items())
+    try:
+        found = importances(search.space, [(point, seconds) for point, seconds in points if point and seconds])
+    except LabError as error:
+        notes.append(f"No importances: {error}")
+        return []
+    if not found:
+        notes.append("No importances: too few candidates have a time, or all have the same.")
+    return [{"kind": "importance", "what": name, "share %": 100 * share} for name, share in found.items()]

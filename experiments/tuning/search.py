@@ -1,0 +1,129 @@
+"""Search: candidates asked some ahead, tried one by one, and told; what records know is not tried again."""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from experiments.tuning.space import Candidate, Point, Space
+from experiments.tuning.strategies import Asked, Strategy
+
+TURNS = 3  # one of them is for the strategy, the others are for steps beside the fastest
+REPEATS = 20  # known candidates in a row, after which a new one is drawn
+DRAWS = 500  # of points, after which all candidates of the space are looked through
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a candidate took. seconds: None where it has no time; stopped: its measurement, early, as too slow.
+
+    low, high: bounds of the seconds; state: in a word for the table; record: the id of its run, where it has one.
+    """
+
+    seconds: float | None
+    low: float | None = None
+    high: float | None = None
+    state: str = ""
+    record: str = ""
+
+    @property
+    def final(self) -> bool:
+        """Whether the time is exact enough to win."""
+        return self.seconds is not None and not self.state
+
+
+@dataclass
+class Search:
+    """One search. found: every candidate that was tried, in this order, and what it took.
+
+    starts: points that are tried before the strategy is asked.
+    local: two of three candidates are beside the fastest so far: a model of the whole space finds the region of the
+    optimum, and steps of one choice the optimum.
+    ahead: so many more candidates are asked than the one that is tried. prepare: called with each when it is asked.
+    """
+
+    space: Space
+    strategy: Strategy
+    generator: random.Random
+    starts: list[Point]
+    local: bool = False
+    ahead: int = 0
+    prepare: Callable[[Candidate], None] = lambda candidate: None
+    found: dict[Candidate, Outcome] = field(default_factory=dict)
+    _turn: int = 0
+    _waiting: dict[Candidate, list[Asked]] = field(default_factory=dict)
+
+    def know(self, found: Mapping[Candidate, Outcome]) -> None:
+        """Take over what records have; candidates of another space are left out."""
+        for candidate, outcome in found.items():
+            point = self.space.point(candidate)
+            if point is not None:
+                self.found[candidate] = outcome
+                self.strategy.known(point, outcome.seconds)
+
+    def candidates(self, most: int) -> Iterator[Candidate]:
+        """What to try, until `most` are found or none is left; each must be told before the next is taken."""
+        queue: deque[Candidate] = deque()
+        while True:
+            while len(queue) <= self.ahead and len(self.found) + len(queue) < most:
+                new = self._new()
+                if new is None:
+                    break
+                self.prepare(new)
+                queue.append(new)
+            if not queue:
+                return
+            yield queue.popleft()
+
+    def tell(self, candidate: Candidate, outcome: Outcome) -> None:
+        """The outcome of a candidate that was taken."""
+        self.found[candidate] = outcome
+        for asked in self._waiting.pop(candidate):
+            asked.tell(outcome.seconds)
+
+    @property
+    def best(self) -> tuple[Candidate, Outcome] | None:
+        """The fastest with an exact time."""
+        final = [(candidate, outcome) for candidate, outcome in self.found.items() if outcome.final]
+        return min(final, key=lambda pair: pair[1].seconds or 0.0, default=None)
+
+    def _new(self) -> Candidate | None:
+        """A candidate that is neither known nor waiting."""
+        while self.starts:
+            if new := self._take(self.strategy.choose(self.starts.pop(0))):
+                return new
+        self._turn += 1
+        if self.local and self._turn % TURNS and (new := self._near()):
+            return new
+        for _ in range(REPEATS):
+            if new := self._take(self.strategy.ask()):
+                return new
+        for _ in range(DRAWS):
+            point = self.space.any(self.generator)
+            candidate = self.space.candidate(point)
+            if candidate not in self.found and candidate not in self._waiting:
+                return self._take(self.strategy.choose(point))
+        left = (one for one in self.space if one not in self.found and one not in self._waiting)
+        last = next(left, None)
+        return last and self._choose(last)
+
+    def _near(self) -> Candidate | None:
+        """A new candidate beside the fastest."""
+        near = self.space.near(self.best[0]) if self.best else []
+        left = [one for one in near if one not in self.found and one not in self._waiting]
+        return self._choose(self.generator.choice(left)) if left else None
+
+    def _choose(self, candidate: Candidate) -> Candidate | None:
+        point = self.space.point(candidate)
+        assert point is not None  # of this space
+        return self._take(self.strategy.choose(point))
+
+    def _take(self, asked: Asked) -> Candidate | None:
+        """The candidate of `asked`, if it is new; else it is told what is known, now or when that is tried."""
+        candidate = self.space.candidate(asked.point)
+        if candidate in self.found:
+            asked.tell(self.found[candidate].seconds)
+            return None
+        new = candidate not in self._waiting
+        self._waiting.setdefault(candidate, []).append(asked)
+        return candidate if new else None

@@ -1,0 +1,201 @@
+"""Space of a search: which variants a stack may have, which values their knobs, and the candidates that are legal."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, combinations, product
+from math import prod
+from typing import Any
+
+from common.errors import LabError
+from common.stacks.catalog import BASELINE, Catalog
+from common.stacks.knobs import WARP, Knob
+from common.stacks.stack import check_stack
+
+FEW = 8  # whole numbers that are all tried; of a longer range only the powers of two
+
+Point = Mapping[str, int]  # parameter -> index of its value
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One choice: a variant in or out of the stack, or the value of one of its knobs. ordered: near ones are alike."""
+
+    variant: str
+    knob: str | None
+    values: tuple[Any, ...]
+    usual: int
+    ordered: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.variant}.{self.knob}" if self.knob else self.variant
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A stack with the values of its knobs: variants innermost first, ((knob, value), ...)."""
+
+    variants: tuple[str, ...]
+    knobs: tuple[tuple[str, Any], ...]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """{knob: value}, as a command line or a named stack gives them."""
+        return {knob: list(value) if isinstance(value, tuple) else value for knob, value in self.knobs}
+
+
+@dataclass(frozen=True)
+class Space:
+    """All legal candidates.
+
+    variants  those that a stack may have, in its order; those that one needs come before it
+    fixed     whether every stack has all of them
+    given     knobs that are not searched, with their values
+    """
+
+    catalog: Catalog
+    variants: tuple[str, ...]
+    threads: int
+    fixed: bool
+    given: Mapping[str, Any]
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        found = []
+        for name in self.variants:
+            if not self.fixed:
+                found.append(Parameter(name, None, (False, True), 0, True))
+            found += [
+                self._of_knob(name, knob) for knob in self.catalog.variants[name].knobs if knob.name not in self.given
+            ]
+        return tuple(one for one in found if len(one.values) > 1)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of candidates."""
+        of = {name: prod(len(one.values) for one in self._knobs(name)) for name in self.variants}
+        return sum(prod(of[name] for name in subset) for subset in self._subsets())
+
+    def candidate(self, point: Point) -> Candidate:
+        """The candidate of a point. A variant that another one before it excludes, or that lacks one, is left out."""
+        chosen: list[str] = []
+        for name in self.variants:
+            wanted = self.fixed or point[name]
+            if wanted and self._legal((*chosen, name)):
+                chosen.append(name)
+        values = [(one.knob, one.values[point[one.name]]) for name in chosen for one in self._knobs(name)]
+        return Candidate(tuple(chosen), tuple((knob, value) for knob, value in values if knob))
+
+    def point(self, candidate: Candidate) -> Point | None:
+        """The point of a candidate, with the usual value of each knob that it lacks; None for one of another space."""
+        values, point = dict(candidate.knobs), {}
+        for one in self.parameters:
+            inside = one.variant in candidate.variants
+            value = (values.get(one.knob) if inside else one.values[one.usual]) if one.knob else inside
+            if value not in one.values:
+                return None
+            point[one.name] = one.values.index(value)
+        return point if self.candidate(point) == candidate else None
+
+    def usual(self, variants: Sequence[str]) -> Point:
+        """The point of a stack with the usual values of all knobs."""
+        return {one.name: one.usual if one.knob else int(one.variant in variants) for one in self.parameters}
+
+    def near(self, candidate: Candidate) -> list[Candidate]:
+        """Candidates that differ in one choice: one variant more or less, or a knob's next value, or any if unordered.
+
+        A variant that is added takes the place of those that it does not go with, and brings those that it needs.
+        """
+        point, found = self.point(candidate), []
+        assert point is not None  # of this space
+        for one in self.parameters:
+            if one.knob is None:
+                found.append(self._toggled(point, candidate, one.variant))
+            elif one.variant in candidate.variants:
+                at, last = point[one.name], len(one.values)
+                others = (at - 1, at + 1) if one.ordered else range(last)
+                found += [{**point, one.name: other} for other in others if 0 <= other < last]
+        return [new for new in map(self.candidate, found) if new != candidate]
+
+    def _toggled(self, point: Point, candidate: Candidate, variant: str) -> Point:
+        if variant in candidate.variants:
+            return {**point, variant: 0}
+        known = self.catalog.variants
+        rivals = [other for other in candidate.variants if self._exclude(other, variant)]
+        return {**point, **dict.fromkeys(rivals, 0), **dict.fromkeys((*known[variant].requires, variant), 1)}
+
+    def _exclude(self, one: str, other: str) -> bool:
+        known = self.catalog.variants
+        return other in known[one].excludes or one in known[other].excludes
+
+    def any(self, generator: random.Random) -> Point:
+        """A point drawn evenly for each parameter."""
+        return {one.name: generator.randrange(len(one.values)) for one in self.parameters}
+
+    def __iter__(self) -> Iterator[Candidate]:
+        for subset in self._subsets():
+            knobs = [one for name in subset for one in self._knobs(name)]
+            for values in product(*(one.values for one in knobs)):
+                chosen = zip(knobs, values, strict=True)
+                yield Candidate(subset, tuple((one.knob, value) for one, value in chosen if one.knob))
+
+    def _knobs(self, variant: str) -> list[Parameter]:
+        return [one for one in self.parameters if one.knob and one.variant == variant]
+
+    def _subsets(self) -> Iterator[tuple[str, ...]]:
+        if self.fixed:
+            return iter([self.variants])
+        lengths = range(len(self.variants) + 1)
+        return filter(self._legal, chain.from_iterable(combinations(self.variants, length) for length in lengths))
+
+    def _legal(self, variants: tuple[str, ...]) -> bool:
+        try:
+            check_stack(variants, self.catalog)
+        except LabError:
+            return False
+        return True
+
+    def _of_knob(self, variant: str, knob: Knob) -> Parameter:
+        values = _values(knob, self.threads)
+        usual = tuple(knob.default) if isinstance(knob.default, list) else knob.default
+        ordered = knob.kind in ("int", "ratio") or all(isinstance(value, int) for value in values)
+        return Parameter(variant, knob.name, values, values.index(usual) if usual in values else 0, ordered)
+
+
+def _values(knob: Knob, threads: int) -> tuple[Any, ...]:
+    """The values of a knob that are tried, smallest first."""
+    if knob.kind == "ratio":
+        warps = threads // WARP
+        return tuple(f"{producers}:{warps - producers}" for producers in range(warps))
+    if knob.kind == "choice":
+        return knob.choices
+    if knob.kind == "list":
+        lengths = range(len(knob.choices) + 1)
+        return tuple(chain.from_iterable(combinations(knob.choices, length) for length in lengths))
+    low, high = knob.minimum, knob.maximum
+    if low is None or high is None:  # no bound to search within
+        return (knob.default,)
+    if high - low < FEW:
+        return tuple(range(low, high + 1))
+    powers = (2**exponent for exponent in range(high.bit_length()))
+    return tuple(sorted({low, high, knob.default, *(power for power in powers if low <= power)}))
+
+
+def order(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
+    """`names` without the baseline, each after those that it needs. Raises LabError for a name that is not known."""
+    for name in names:
+        check_stack((*catalog.variants[name].requires, name) if name in catalog.variants else (name,), catalog)
+    placed: list[str] = []
+
+    def place(name: str) -> None:
+        for needed in catalog.variants[name].requires:
+            if needed in names:
+                place(needed)
+        if name not in placed and name != BASELINE:
+            placed.append(name)
+
+    for name in names:
+        place(name)
+    return tuple(placed)
