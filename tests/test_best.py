@@ -1,5 +1,6 @@
 """`variant=best`: the fastest stack on this GPU by the committed records, else the documented default."""
 
+import re
 from functools import partial
 
 import pytest
@@ -18,11 +19,12 @@ BEST = "name: best\nselects: best\ndefault: both\n"
 
 def row(stack, seconds, verdict="FASTER"):
     """A record of a run in the form of experiments/run/steps.py; `seconds` at position 1."""
-    knobs = {"warp_split": {"producers": 3, "consumers": 5}, "lazy": {}}
+    fetched = {"how": "ldg", "matrices_o": 1, "matrices_gate": 0, "matrices_down": 1, "bytes": 128}
+    knobs = {"warp_split": {"producers": 3, "consumers": 5}, "lazy": {}, "prefetch": fetched}
     latency = {"position": 1, "seconds": {"median": seconds}, "verdict": verdict}
     far = {"position": 16384, "seconds": {"median": 1e-9}, "verdict": "FASTER"}
     return RUN | {
-        "variant": "+".join(stack),
+        "variant": "+".join(stack) or "baseline",
         "stack": stack,
         "knobs": {name: knobs[name] for name in stack if name in knobs},
         "model": RUN["model"] | {"name": "qwen3_0_6b"},
@@ -106,3 +108,44 @@ def test_the_shipped_default_can_be_composed(monkeypatch):
     (stack,) = choose_stacks(read_catalog(), "best", None, {}, 256)
     assert stack.name == read_catalog().selections["best"].default
     assert len(stack.variants) > 1
+
+
+def test_a_leave_one_out_is_not_a_stack_of_its_own(best):
+    """`both - lazy` of an ablation is the kernel of `both` beside another parent: not what variant=best stands for."""
+    other = row(["warp_split", "prefetch"], 1e-3) | {"variant": "both - prefetch", "parent": ["warp_split"]}
+    assert best([row(["lazy"], 2e-3), other]).name == "lazy"
+
+
+def test_a_stack_beside_another_parent_than_its_own_is_not_taken(best):
+    assert best([row(["lazy"], 2e-3), row(["warp_split"], 1e-3) | {"parent": ["lazy"]}]).name == "lazy"
+
+
+def test_latencies_of_another_cache_are_not_compared(best):
+    """Of the two sizes, the one with which more stacks were timed."""
+    long = row(["lazy"], 1e-3)
+    long |= {"model": long["model"] | {"positions": 16448}}
+    assert best([long, row(["warp_split"], 2e-3), row([], 3e-3)]).name == "warp_split"
+
+
+FOUND = """name: tuned_here
+idea: what a search found
+stack: [warp_split]
+knobs: {ratio: "1:7"}
+tuned: {gpu: GPU of this test, model: qwen3_0_6b, position: 1, threads: 256}
+"""
+
+
+def test_what_a_search_found_for_this_gpu_goes_before_records(best, tmp_path):
+    add(tmp_path, FOUND, header="")
+    stack = best([row(["lazy"], 1e-3)])
+    assert (stack.name, stack.variants) == ("tuned_here", ("warp_split",))
+    assert stack.knobs["warp_split"] == {"producers": 1, "consumers": 7}
+
+
+@pytest.mark.parametrize(
+    "other", ["gpu: another", "model: tiny", "position: 200", "threads: 512"], ids=lambda other: other.split(":")[0]
+)
+def test_what_a_search_found_for_something_else_is_not_taken(best, tmp_path, other):
+    field = other.split(":")[0]
+    add(tmp_path, re.sub(rf"{field}: [^,}}]+(?=[,}}][^{{]*$)", other, FOUND), header="")
+    assert best([row(["lazy"], 1e-3)]).name == "lazy"

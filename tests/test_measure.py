@@ -182,3 +182,23 @@ def test_a_kernel_against_itself_is_faster_or_slower_in_at_most_2_of_50(seed):
     for attempt in range(50):
         verdicts.append(measure_pair(Machine(seed + attempt, noise=0.003))[1].verdict)
     assert sum(verdict in ("FASTER", "SLOWER") for verdict in verdicts) <= 2, (verdicts, seed)
+
+
+def test_a_kernel_that_is_surely_too_slow_is_stopped_and_one_that_may_win_is_not(seed):
+    """Noise of 1 % needs more rounds than the first check has; 10 % more than what is to be beaten needs no more."""
+    for seconds, stopped in ((1.1e-3, True), (0.9e-3, False), (1e-3, False)):
+        machine = Machine(seed, noise=0.01)
+        alone = TimedKernel(("vec128",), machine.kernel("vec128", seconds), None, lambda: None)
+        timing = dataclasses.replace(TIMING, interval=0.001)
+        (found,) = measure([alone], MODEL, 10, 8, timing, CEILING, beat=1.02e-3)
+        assert (found.verdict == "STOPPED") == stopped
+        assert len(found.samples) == (TIMING.rounds if stopped else TIMING.max_rounds)
+
+
+def test_what_stopped_early_leaves_the_buffers_checked():
+    def wrong() -> None:
+        raise LabError("the outputs are wrong", "look")
+
+    kernel = TimedKernel(("vec128",), Machine(0).kernel("vec128", 2e-3), None, wrong)
+    with pytest.raises(LabError, match="the outputs are wrong"):
+        measure([kernel], MODEL, 10, 8, TIMING, CEILING, beat=1e-3)

@@ -27,7 +27,7 @@ from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
 from experiments.show.row import STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Point, Space, order
-from experiments.tuning.strategies import importances, strategy
+from experiments.tuning.strategies import PLAIN, importances, strategy
 
 TRIAL = "trial"  # kind of the record of one candidate
 AHEAD = 4  # candidates that are compiled while another one is on the GPU
@@ -44,12 +44,10 @@ NOTES = (
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of two kinds: the fastest candidates, and the importance of each choice."""
     space = space_of(experiment)
-    search = Search(
-        space,
-        strategy(experiment.options.text("strategy"), space, experiment.config.seed),
-        random.Random(experiment.config.seed),
-        starts(space) if experiment.options.text("strategy") == "tpe" else [],
-    )
+    name, seed = experiment.options.text("strategy"), experiment.config.seed
+    guided = name != PLAIN
+    first = starts(space) if guided else []
+    search = Search(space, strategy(name, space, seed), random.Random(seed), first, guided)
     most = experiment.options.whole("trials", low=1)
     search.know(known(experiment))
     notes = list(NOTES)

@@ -110,8 +110,9 @@ class Search:
     def _near(self) -> Candidate | None:
         """A new candidate beside the fastest."""
         near = self.space.near(self.best[0]) if self.best else []
-        left = [one for one in near if one not in self.found and one not in self._waiting]
-        return self._choose(self.generator.choice(left)) if left else None
+        new = [[one for one in of if one not in self.found and one not in self._waiting] for of in near]
+        left = [of for of in new if of]  # by choice: a knob of many values is not tried more often than one of few
+        return self._choose(self.generator.choice(self.generator.choice(left))) if left else None
 
     def _choose(self, candidate: Candidate) -> Candidate | None:
         point = self.space.point(candidate)

@@ -103,12 +103,16 @@ class Space:
         """The point of a stack with the usual values of all knobs."""
         return {one.name: one.usual if one.knob else int(one.variant in variants) for one in self.parameters}
 
-    def near(self, candidate: Candidate) -> list[Candidate]:
-        """Candidates that differ in one choice: one variant more or less, or a knob's next value, or any if unordered.
+    def near(self, candidate: Candidate) -> list[list[Candidate]]:
+        """Of each choice the candidates that differ in it: a variant more or less, another value of a knob.
 
-        A variant that is added takes the place of those that it does not go with, and brings those that it needs.
+        Of an ordered knob the values next to its own.
+
+        A variant that is added takes the place of those that it does not go with, and brings those that it needs. It
+        comes with every value of one of its knobs: with the usual one it may not pay.
         """
-        point, found = self.point(candidate), []
+        point = self.point(candidate)
+        found: list[list[Point]] = []
         assert point is not None  # of this space
         for one in self.parameters:
             if one.knob is None:
@@ -116,15 +120,16 @@ class Space:
             elif one.variant in candidate.variants:
                 at, last = point[one.name], len(one.values)
                 others = (at - 1, at + 1) if one.ordered else range(last)
-                found += [{**point, one.name: other} for other in others if 0 <= other < last]
-        return [new for new in map(self.candidate, found) if new != candidate]
+                found.append([{**point, one.name: other} for other in others if 0 <= other < last])
+        return [[new for new in map(self.candidate, points) if new != candidate] for points in found]
 
-    def _toggled(self, point: Point, candidate: Candidate, variant: str) -> Point:
+    def _toggled(self, point: Point, candidate: Candidate, variant: str) -> list[Point]:
         if variant in candidate.variants:
-            return {**point, variant: 0}
+            return [{**point, variant: 0}]
         known = self.catalog.variants
         rivals = [other for other in candidate.variants if self._exclude(other, variant)]
-        return {**point, **dict.fromkeys(rivals, 0), **dict.fromkeys((*known[variant].requires, variant), 1)}
+        added = {**point, **dict.fromkeys(rivals, 0), **dict.fromkeys((*known[variant].requires, variant), 1)}
+        return [added, *({**added, one.name: at} for one in self._knobs(variant) for at in range(len(one.values)))]
 
     def _exclude(self, one: str, other: str) -> bool:
         known = self.catalog.variants

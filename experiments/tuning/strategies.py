@@ -9,7 +9,8 @@ from common.errors import LabError
 from common.errors.suggest import unknown
 from experiments.tuning.space import Parameter, Point, Space
 
-NAMES = ("tpe", "random")
+PLAIN = "random"  # the baseline that every other strategy has to beat
+NAMES = ("tpe", PLAIN)
 LEAST = 4  # candidates with a time, below which importances mean nothing
 
 
@@ -77,7 +78,8 @@ class Tpe:
         return self.ask()
 
     def _trial(self, point: Point, seconds: float | None) -> Any:
-        state = self._optuna.trial.TrialState.PRUNED if seconds is None else None
+        states = self._optuna.trial.TrialState
+        state = states.PRUNED if seconds is None else states.COMPLETE
         return self._optuna.trial.create_trial(
             params=dict(point), distributions=self._distributions, value=seconds, state=state
         )

@@ -15,6 +15,7 @@ from experiments.suite import energy, names, sync_cost
 pytestmark = pytest.mark.cuda
 WITHOUT_A_DEVICE = ("counts", "predict", "sass")  # their figures are the same with a GPU
 HEAD = "fused_head rows_per_warp=4"  # a row names the knobs of its stack
+ELSEWHERE = ("tune",)  # test_tune_on_gpu.py
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
 OPTIONS = {
     "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
@@ -61,7 +62,7 @@ def ask(gpu, common, store, capsys, monkeypatch) -> Callable[[str], list[dict[st
 
 
 def test_each_experiment_that_needs_a_device_is_here():
-    tasks = {name for name in names() if name not in WITHOUT_A_DEVICE}
+    tasks = {name for name in names() if name not in (*WITHOUT_A_DEVICE, *ELSEWHERE)}
     assert tasks == set(OPTIONS)
 
 

@@ -35,6 +35,7 @@ QUICK = {
     "roofline": [],
     "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
     "sync_cost": ["options.host_blocks=3"],
+    "tune": ["options.variants=[vec128]", "options.trials=4"],
 }
 
 

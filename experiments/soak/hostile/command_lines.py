@@ -111,6 +111,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "rivals": {"rivals": ("[nope]",), "tokens": ("0", "1", "x"), "prompt_ids": ("[-1]", "[]", "[99999999]")},
     "quality": {"ids": ("[1]", "[-1]", "[99999999]"), "tokens": ("1", "x"), "variants": ("[nope]",)},
     "sync_cost": {"host_blocks": ("0", "x", "100000")},
+    "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "strategy": ("nope",), "trials": ("0", "x")},
     "nope": {"position": ("1",)},
 }
 FLAGS = (("--no-such-flag",), ("--cfg",), ("--cfg", "nope"), ("--config-name",), ("-x",), ("variant",), ("=3",), ("+",))

@@ -1,0 +1,61 @@
+"""experiment=tune on a GPU: every candidate is validated, a wrong one never wins, and records stand for the GPU."""
+
+import pytest
+import yaml
+
+from common.record.store import Store
+from common.stacks.catalog import TUNED
+from experiments.__main__ import main
+
+pytestmark = pytest.mark.cuda
+SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1"]
+SEARCHED = ["options.variants=[fused_head,redundant_rmsnorm,vec128]", "rows_per_warp=4", "l1=default"]  # 8 candidates
+
+
+@pytest.fixture
+def tune(gpu, host_cache, tmp_path, seed, capsys):
+    """tune(*overrides): the newest table, and all records."""
+    store = tmp_path / "records.jsonl"
+    where = [f"cache={host_cache}", f"results={store}", f"seed={seed}", f"options.folder={tmp_path}", "archs=[]"]
+    where += ["blocks=3"] if gpu == "standin" else []
+
+    def tune_(*overrides: str):
+        quick = ["device=cuda", "model=tiny", "validate.quick=true", "timeout_s=120", *SHORT]
+        assert main(["experiment=tune", *quick, *where, *SEARCHED, *overrides]) == 0, capsys.readouterr().err
+        records = Store(store).records()
+        return [row for row in records if row["kind"] == "tune"][-1], records
+
+    return tune_
+
+
+def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path, monkeypatch):
+    """By the stand-in's costs each barrier less is a gain, so the optimum has both variants that save some.
+
+    vec128 is wrong there, and would be among the fastest.
+    """
+    if gpu == "standin":
+        monkeypatch.setenv("STANDIN_FAULT", "wrong variants/vec128.cu")
+    cut, records = tune("options.trials=3")
+    tried = [row for row in records if row["kind"] == "trial"]
+    assert len(tried) == 3
+    found, records = tune()
+    trials = [row for row in records if row["kind"] == "trial"]
+    assert trials[:3] == tried  # what the first call has tried is taken from its records
+    assert len({tuple(row["stack"]) for row in trials}) == len(trials) == 8
+    assert cut["basis"] == found["basis"] == "measured"
+    runs = {row["id"]: row for row in records if row["kind"] == "run"}
+    for row in trials:
+        if row["found"]["seconds"]:
+            assert runs[row["found"]["record"]]["status"] == "PASSED"
+    (written,) = tmp_path.glob(f"{TUNED}*.yaml")
+    stack = yaml.safe_load(written.read_text())
+    assert stack["tuned"]["threads"] == 256
+    if gpu == "standin":
+        wrong = [row for row in trials if "vec128" in row["stack"]]
+        assert all(row["found"]["seconds"] is None and "MISMATCH" in row["reason"] for row in wrong)
+        assert (len(wrong), stack["stack"]) == (4, ["fused_head", "redundant_rmsnorm"])
+        first = found["table"][0]
+        assert (first["kind"], first["what"]) == ("stack", "fused_head + redundant_rmsnorm")
+        at = [row["stack"] for row in trials].index(stack["stack"])
+        later = [row["found"] for row in trials[at + 1 :] if row["found"]["seconds"]]
+        assert {found["state"] for found in later} <= {"stopped"}  # a bound says that they are slower
