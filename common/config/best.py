@@ -23,7 +23,7 @@ def fastest_stack(catalog: Catalog, threads: int) -> NamedStack | None:
     """
     try:
         gpu = find_gpu()
-        for stack in catalog.stacks.values():
+        for stack in catalog.tuned.values():
             if stack.tuned == tuned_for(gpu, MODEL, POSITION, threads):
                 return stack
         records = measured_on(gpu, catalog.root / "experiments" / "results", threads)
@@ -51,7 +51,7 @@ def _as_asked(record: Mapping[str, Any], catalog: Catalog) -> bool:
     A leave-one-out, such as `megaqwen - vec128`, is the same kernel beside another parent, under a name of its own.
     """
     name, stack, parent = record["variant"], tuple(record["stack"]), tuple(record["parent"])
-    known = name in catalog.variants or name in catalog.stacks
+    known = name in {*catalog.variants, *catalog.stacks, *catalog.tuned}
     try:
         (own,) = choose_stacks(catalog, name, None if known else stack, {}, record["threads"])
     except LabError:

@@ -34,7 +34,7 @@ def _options(root: Path, group: str) -> list[str]:
     """The name of each option, and the idea of a variant or else the first sentence of the yaml's comment."""
     catalog = read_catalog(root)
     ideas = {name: variant.idea for name, variant in catalog.variants.items()}
-    ideas |= {name: stack.idea for name, stack in catalog.stacks.items()}
+    ideas |= {name: stack.idea for name, stack in {**catalog.stacks, **catalog.tuned}.items()}
     files = sorted((root / "conf" / group).glob("*.yaml"))
     about = {file.stem: ideas.get(file.stem) or _comment(file) for file in files}
     width = max(map(len, about), default=0)

@@ -103,6 +103,7 @@ class Catalog:
 
     broken  the error of each variant or stack that cannot be used; the others can
     keys    the keys at the top level of a run's configuration, apart from knobs
+    tuned   named stacks that a search wrote, each for one GPU and block size: no selection of all stacks has them
     """
 
     root: Path
@@ -111,6 +112,7 @@ class Catalog:
     selections: Mapping[str, Selection]
     broken: Mapping[str, LabError]
     keys: frozenset[str]
+    tuned: Mapping[str, NamedStack] = field(default_factory=dict)
 
     @property
     def knobs(self) -> frozenset[str]:
@@ -134,6 +136,7 @@ def read_catalog(root: Path = ROOT) -> Catalog:
     keys = _config_keys(root)
     found: dict[str, Variant] = {}
     stacks: dict[str, NamedStack] = {}
+    tuned: dict[str, NamedStack] = {}
     selections: dict[str, Selection] = {}
     broken: dict[str, LabError] = {}
     for name in sorted(names, key=lambda name: (name != BASELINE, name)):
@@ -142,14 +145,15 @@ def read_catalog(root: Path = ROOT) -> Catalog:
             if entry.source.exists():
                 found[name] = entry.variant(names, keys)
             elif "stack" in entry.fields:
-                stacks[name] = entry.stack(names)
+                stack = entry.stack(names)
+                (tuned if stack.tuned else stacks)[name] = stack
             elif "selects" in entry.fields:
                 selections[name] = entry.selection(names)
             else:
                 raise entry.wrong(f"has neither variants/{name}.cu nor a `stack`", "add the source or the list")
         except LabError as error:
             broken[name] = error
-    return Catalog(root, found, stacks, selections, broken, keys)
+    return Catalog(root, found, stacks, selections, broken, keys, tuned)
 
 
 def _config_keys(root: Path) -> frozenset[str]:

@@ -125,9 +125,9 @@ _Choice = tuple[str, tuple[str, ...], tuple[str, ...], Mapping[str, Any]]  # nam
 
 
 def _of_name(catalog: Catalog, name: str) -> _Choice:
-    if name in catalog.stacks:
-        return _of_named(catalog, catalog.stacks[name])
-    _check_known(name, catalog, *catalog.stacks, *catalog.selections)
+    if named := catalog.stacks.get(name) or catalog.tuned.get(name):
+        return _of_named(catalog, named)
+    _check_known(name, catalog, *catalog.stacks, *catalog.tuned, *catalog.selections)
     parent = catalog.variants[name].parent
     return name, check_stack((*parent, name), catalog), parent, {}
 

@@ -41,6 +41,7 @@ DIGESTS = {
         ("what", "MB", "share %", "GB/s", "% of", "us at peak"),
         lambda line, table: line["kind"] != "stage" or (line.get("share %") or 0) >= 1,
     ),
+    "tune": Digest(("what", "us a token", "state", "share %")),
     "sync_cost": Digest(("operation", "us", "barriers counted", "atomics"), _in_largest_grid),
 }
 
