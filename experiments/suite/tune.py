@@ -24,7 +24,7 @@ from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import TIME, Experiment
 from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import STOPPED
+from experiments.show.row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Point, Space, order
 from experiments.tuning.strategies import PLAIN, importances, strategy
@@ -32,7 +32,7 @@ from experiments.tuning.strategies import PLAIN, importances, strategy
 TRIAL = "trial"  # kind of the record of one candidate
 AHEAD = 4  # candidates that are compiled while another one is on the GPU
 SHOWN = 10  # of the fastest candidates
-FAILED = Outcome(None, state="failed")
+FAILED = Outcome(None, state="not tried")
 QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"
 NOTES = (
     "A row of kind `stack` is one of the fastest candidates. A `state` says why a time is none to choose by: "
@@ -96,9 +96,16 @@ def composed(experiment: Experiment, candidate: Candidate) -> Stack:
 
 
 def tried(experiment: Experiment, candidate: Candidate, attempt: Callable[[Stack], Outcome]) -> Outcome:
-    """The outcome of a candidate, kept as a record. Raises Unfinished where the budget does not hold another one."""
-    label, began, failures = _label(candidate), budget.clock(), len(experiment.left_out)
-    outcome = experiment.attempt(label, lambda: attempt(composed(experiment, candidate))) or FAILED
+    """The outcome of a candidate, kept as a record unless it could not be tried: another time it may be.
+
+    Raises Unfinished where the budget does not hold another one.
+    """
+    label, began = _label(candidate), budget.clock()
+    outcome = experiment.attempt(label, lambda: attempt(composed(experiment, candidate)))
+    if outcome is None:
+        return FAILED
+    if outcome.seconds is None:
+        experiment.left_out.append(f"Left out: {label}, {outcome.state}: {outcome.reason}")
     experiment.store.append(
         {
             "kind": TRIAL,
@@ -107,7 +114,6 @@ def tried(experiment: Experiment, candidate: Candidate, attempt: Callable[[Stack
             "knobs": candidate.values,
             "source_sha": _source_sha(experiment, candidate),
             "found": asdict(outcome),
-            "reason": "".join(experiment.left_out[failures:]),
             "took": budget.clock() - began,
             "provenance": provenance(),
         }
@@ -171,13 +177,13 @@ def compile_ahead(experiment: Experiment, candidate: Candidate) -> None:
 
 
 def outcome_of(record: Mapping[str, Any]) -> Outcome:
-    """What a run's record says of a candidate. Raises LabError for one that did not pass."""
+    """What a run's record says of a candidate."""
     if record["status"] != "PASSED":
-        raise LabError(f"{record['status']}: {record['reason']}", "see its record")
+        return Outcome(None, state=record["status"], record=record["id"], reason=record["reason"])
     (timed,) = record["latencies"]
     seconds, verdict = timed["seconds"], timed["verdict"]
-    if verdict == "IMPLAUSIBLE":
-        raise LabError("IMPLAUSIBLE: faster than the memory allows", "see its record")
+    if verdict == IMPLAUSIBLE:
+        return Outcome(None, state=verdict, record=record["id"], reason="faster than the memory allows")
     state = {STOPPED: "stopped", "UNSTABLE": "unstable"}.get(verdict, "")
     return Outcome(seconds["median"], seconds["low"], seconds["high"], state, record["id"])
 

@@ -15,9 +15,11 @@ DRAWS = 500  # of points, after which all candidates of the space are looked thr
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a candidate took. seconds: None where it has no time; stopped: its measurement, early, as too slow.
+    """What a candidate took.
 
-    low, high: bounds of the seconds; state: in a word for the table; record: the id of its run, where it has one.
+    seconds    None where it has no time; low, high: their bounds
+    state      why they cannot win, in a word: stopped early as too slow, unstable, or what failed; "": they can
+    record     id of the run; reason: why it has no time
     """
 
     seconds: float | None
@@ -25,6 +27,7 @@ class Outcome:
     high: float | None = None
     state: str = ""
     record: str = ""
+    reason: str = ""
 
     @property
     def final(self) -> bool:

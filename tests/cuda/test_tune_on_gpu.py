@@ -52,7 +52,7 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
     assert stack["tuned"]["threads"] == 256
     if gpu == "standin":
         wrong = [row for row in trials if "vec128" in row["stack"]]
-        assert all(row["found"]["seconds"] is None and "MISMATCH" in row["reason"] for row in wrong)
+        assert all(row["found"]["seconds"] is None and row["found"]["state"] == "MISMATCH" for row in wrong)
         assert (len(wrong), stack["stack"]) == (4, ["fused_head", "redundant_rmsnorm"])
         first = found["table"][0]
         assert (first["kind"], first["what"]) == ("stack", "fused_head + redundant_rmsnorm")
