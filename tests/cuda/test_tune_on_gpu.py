@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from common.devices.cuda import CudaDevice
 from common.record.store import Store
 from common.stacks.catalog import TUNED
 from experiments.__main__ import main
@@ -35,6 +36,14 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
     """
     if gpu == "standin":
         monkeypatch.setenv("STANDIN_FAULT", "wrong variants/vec128.cu")
+    compiled, compile_ = [], CudaDevice.compile
+
+    def noted(device, source):
+        program = compile_(device, source)
+        compiled.append(source.sha)
+        return program
+
+    monkeypatch.setattr(CudaDevice, "compile", noted)  # of this process; those that validate have their own
     cut, records = tune("options.trials=3")
     tried = [row for row in records if row["kind"] == "trial"]
     assert len(tried) == 3
@@ -42,6 +51,7 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
     trials = [row for row in records if row["kind"] == "trial"]
     assert trials[:3] == tried  # what the first call has tried is taken from its records
     assert len({tuple(row["stack"]) for row in trials}) == len(trials) == 8
+    assert set(compiled) & {row["source_sha"] for row in trials}  # ahead of the worker
     assert cut["basis"] == found["basis"] == "measured"
     runs = {row["id"]: row for row in records if row["kind"] == "run"}
     for row in trials:
