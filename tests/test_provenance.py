@@ -16,6 +16,7 @@ import pytest
 from common.devices.nvml import Gpu
 from common.errors import LabError
 from common.record import provenance
+from common.record.code import code_sha
 
 
 def commit(folder: Path) -> str:
@@ -151,3 +152,16 @@ def test_facts_and_readings_in_their_units(monkeypatch):
         "other_processes": 2,
         "throttled": ["power cap", "hardware thermal"],
     }
+
+
+def test_a_stack_that_a_search_wrote_makes_no_other_answer_old(tmp_path):
+    """Otherwise writing it would make every row of the evidence be made again."""
+    folder = tmp_path / "conf" / "variant"
+    folder.mkdir(parents=True)
+    (folder / "vec128.yaml").write_text("name: vec128\n")
+    digest = code_sha.__wrapped__
+    before = digest(tmp_path)
+    (folder / "tuned_a_gpu.yaml").write_text("name: tuned_a_gpu\n")
+    assert digest(tmp_path) == before
+    (folder / "vec128.yaml").write_text("name: vec128\nlaunch: plain\n")
+    assert digest(tmp_path) != before
