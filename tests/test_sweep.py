@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_records import WORST
+from made_records import WORST, timed
 
 from common.config import budget
 from common.config.budget import Budget
@@ -30,6 +30,7 @@ class Workers:
 
     def __init__(self) -> None:
         self.now, self.sent, self.running, self.status = 0.0, list[dict[str, Any]](), list[int](), "PASSED"
+        self.verdict: str | None = None  # on a time, where there is one
 
     def describe(self) -> dict[str, str]:
         return GPU
@@ -41,6 +42,9 @@ class Workers:
                 self.now += 10
                 sha = self.setup.source(from_json(Stack, job["stack"])).sha
                 found = Findings(self.status, source_sha=sha, blocks=4).as_record() | {"verdict": VERDICT}
+                if self.verdict:
+                    (timed_,) = timed("any", [])["latencies"]
+                    found["latencies"] = [timed_ | {"verdict": self.verdict}]
                 yield number, GPU, found | {"reason": "" if self.status == "PASSED" else "stage down"}
 
 
@@ -74,6 +78,28 @@ def test_what_was_validated_is_only_timed(sweep):
     workers = Workers()
     sweep(workers, "timing=quick", "validate.seeds=2")
     assert [job["proof"] for job in workers.sent] == [None] * 3, "more was asked of the validation"
+
+
+@pytest.mark.parametrize(("verdict", "again"), [("STOPPED", 3), ("UNSTABLE", 0)])
+def test_a_time_that_a_search_gave_up_is_taken_again_where_one_is_asked(sweep, verdict, again):
+    first, second = Workers(), Workers()
+    first.verdict = second.verdict = verdict
+    sweep(first)
+    sweep(second)
+    assert len(second.sent) == again
+    assert all(job["proof"] for job in second.sent)  # it was validated
+
+
+def test_a_search_gives_its_workers_other_stacks_and_the_time_to_beat(sweep):
+    workers = Workers()
+    made = sweep(workers, stacks=())
+    (one,) = (stack for stack in sweep(Workers()).config.stacks if stack.name == "vec128")
+    other = made.of([one])
+    workers.setup = other.setup
+    other.config.results.unlink()
+    other.run(beat=1e-3)
+    assert [(job["stack"]["name"], job["beat"]) for job in workers.sent] == [("vec128", 1e-3)]
+    assert (list(other.records), made.records) == ([0], {})
 
 
 def test_what_failed_validation_is_not_run_again_to_be_timed(sweep):
