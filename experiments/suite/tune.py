@@ -37,7 +37,8 @@ QUESTION = "which stack and which values of knobs are the fastest, and which of 
 NOTES = (
     "A row of kind `stack` is one of the fastest candidates. A `state` says why a time is none to choose by: "
     "stopped early as too slow, or unstable. A row of kind `importance` is a choice, and its share in the variance of "
-    "all times (fANOVA); the name of a knob has its variant before it.",
+    "all times (fANOVA); the name of a knob has its variant before it. A knob counts as "
+    "at its default where its variant is out, so a part of the variant's share can stand at its knobs.",
 )
 
 
