@@ -5,8 +5,10 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+from pandas import DataFrame
 from rich.console import Console
 
 from common import ROOT
@@ -14,6 +16,7 @@ from common.cache.files import cached
 from experiments import __main__ as experiments
 from experiments import generate
 from experiments.show.progress import progress
+from experiments.show.result_table import COUNTED, ResultTable, show_result
 from experiments.show.row import ArchResources, Forecast, Row, Timed
 from experiments.show.table import COUNTS_ONLY, show_json, show_tables
 
@@ -148,6 +151,14 @@ def test_tables_fit_the_terminal_and_keep_all_columns(width, cuda):
         assert name in text
     timing = ("1001.0", "1200.0", "±1.00", "953", "71.2", "FASTER")
     assert all((word in words) == cuda for word in timing)
+
+
+def test_a_list_in_brackets_is_shown_in_every_table():
+    name, stream = "l2_prefetch matrices=[o,gate]", io.StringIO()
+    console = Console(file=stream, width=100)
+    show_tables([replace(rows(False)[0], variant=name)], "tiny", "host", console)
+    show_result(ResultTable("counts", "?", DataFrame({"variant": [name], "loads": [1]}), COUNTED), console)
+    assert stream.getvalue().count("matrices=[o,gate]") >= 3  # two tables of the run, and that of the experiment
 
 
 @pytest.mark.parametrize("width", [100, 160])

@@ -96,6 +96,7 @@ def show_result(result: ResultTable, console: "Console | None" = None) -> None:
 def _tables(result: ResultTable, width: int) -> "Iterator[Table]":
     """As few tables as `width` allows; each begins with the columns that name the row."""
     from rich.table import Table
+    from rich.text import Text
 
     shown = {str(name): [cell(_plain(value)) for value in values] for name, values in result.table.items()}
     widths = {name: _width(name, values) + 3 for name, values in shown.items()}
@@ -110,7 +111,7 @@ def _tables(result: ResultTable, width: int) -> "Iterator[Table]":
         for name in part:
             table.add_column(name, justify="left" if _wordy(result.table[name]) else "right")
         for row in zip(*(shown[name] for name in part), strict=True):
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         yield table
 
 

@@ -136,7 +136,9 @@ def _table(rows: Sequence[Row], columns: Sequence[_Column]) -> Table:
         # Only the stack may be broken into lines: it is the one cell that can be longer than a terminal is wide.
         table.add_column(column.head, justify=column.justify, no_wrap=column.head != "stack")  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*(column.cell(row) for column in columns))
+        cells = (column.cell(row) for column in columns)
+        # A str would be read as markup, and lose the list of `matrices=[o,gate]`.
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return table
 
 
