@@ -95,7 +95,7 @@ def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
     except LabError as error:
         return {"system": name, "state": f"not run: {error.cause}"}
     except Exception as error:
-        return {"system": name, "state": f"failed: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"}
+        return {"system": name, "state": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
 
 
 def _row(name: str, ran: Generated, truth: list[int]) -> dict[str, Any]:
