@@ -1,15 +1,17 @@
 """Experiments on measurements, with fake GPU records: each variant takes 100 us off 1,200."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from common.errors import LabError
+from common.config.section import Section
+from common.errors import LabError, Refused
 from experiments.experiment import Experiment
 from experiments.show.progress import Progress
 from experiments.show.result_table import MEASURED
-from experiments.suite import answer, find
+from experiments.suite import answer, find, roofline
 
 
 class Measured(Experiment):
@@ -161,6 +163,63 @@ def test_factorial_divides_the_saving_of_two_variants(measured):
 def test_factorial_refuses_variants_that_exclude_each_other(measured):
     with pytest.raises(LabError, match="exclude each other"):
         measured("factorial", "options.variants=[cp_async,warp_split]")
+
+
+def test_factorial_takes_each_variant_once(measured):
+    with pytest.raises(LabError, match="names a variant twice; name each once"):
+        measured("factorial", "options.variants=[vec128,vec128]")
+
+
+def test_a_variant_that_another_needs_is_left_out_of_no_stack(measured):
+    """productive_spin waits at the barrier that atomic_barrier brings: alone it is no subset, and no stack's rest."""
+    rows = measured("factorial", "options.variants=[atomic_barrier,productive_spin]")
+    subsets = [row["variants"] for row in rows if row["kind"] == "subset"]
+    assert subsets == ["baseline", "atomic_barrier", "atomic_barrier + productive_spin"]
+    rows = measured("ablation", "options.variants=[baseline]", "options.best=productive_spin")
+    without = {row["variant"]: row["parent"] for row in rows if " - " in row["variant"]}
+    assert without == {"productive_spin - productive_spin": "atomic_barrier"}
+
+
+def test_a_variant_without_a_time_has_no_place_on_the_roofline(configured, tmp_path: Path):
+    options = "options.variants=[vec128,fused_head]"
+    config = configured("experiment=roofline", options, f"results={tmp_path}/r.jsonl")
+    experiment = Faulty(config, Progress((tmp_path / "progress").open("w")))
+    (row,) = roofline._variants(experiment, 1)
+    assert row["what"] == "fused_head"
+    size = experiment.model.bytes_per_token(1)
+    assert (row["us"], row["GB/s"]) == (pytest.approx(1100), pytest.approx(size / 1.1e-3 / 1e9))
+    assert row["GFLOP/s"] == pytest.approx(row["FLOP/byte"] * row["GB/s"])
+
+
+def test_a_grid_that_is_refused_is_a_row_that_says_why():
+    """One SM has room for one block of each operation."""
+
+    def session(program, layout, weights, blocks: int) -> SimpleNamespace:
+        if blocks > 1:
+            raise Refused(f"a grid of {blocks} blocks cannot be co-resident", "use blocks=1")
+        counts = {"grid_barriers": 225, "atomics": 450}
+        steps = {"reset": lambda ids, position: None, "run": lambda steps: None, "close": lambda: None}
+        return SimpleNamespace(counts=lambda: SimpleNamespace(total=counts.get), **steps)
+
+    experiment = SimpleNamespace(
+        on_gpu=False,
+        check_knobs=lambda stacks: None,
+        lab=SimpleNamespace(device=SimpleNamespace(compile=lambda source: source, session=session)),
+        options=Section({"host_blocks": 2}),
+        config=SimpleNamespace(threads=256),
+        show=SimpleNamespace(begin=lambda name: None),
+        row=lambda name, work, source: work(),
+    )
+    table = find("sync_cost")(experiment).table.to_dict("records")
+    assert [row["blocks"] for row in table] == [1] * 5 + [2] * 5
+    assert {row["barriers counted"] for row in table[:5]} == {225}
+    assert {row["why not"] for row in table[5:]} == {"a grid of 2 blocks cannot be co-resident"}
+
+
+@pytest.mark.parametrize("task", ["ablations", "__init__"])
+def test_a_task_that_is_no_experiment_is_refused(task):
+    with pytest.raises(LabError, match=rf"unknown task '{task}'.* known: ablation, counts"):
+        find(task)
 
 
 def test_timing_cannot_be_left_out(measured):

@@ -73,6 +73,17 @@ def test_measurement_against_numbers_worked_by_hand():
     assert (child.position, child.steps) == (10, 8)
 
 
+def test_columns_are_in_the_units_of_their_names():
+    parent, child = measure_pair(Machine(0), child=0.5e-3)
+    shown = child.columns()
+    assert (shown["position"], shown["tokens"], shown["us a token"], shown["+- %"]) == (10, 8, 500, 0)
+    assert shown["GB/s"] == shown["% of read ceiling"] * 10  # of a ceiling of 1000 GB/s
+    assert shown["against parent"] == "FASTER"
+    assert "marks" not in shown
+    marked = dataclasses.replace(parent, marks=("throttled (power cap) in 1 of 2 rounds", "1 other process(es)"))
+    assert marked.columns()["marks"] == "throttled (power cap) in 1 of 2 rounds, 1 other process(es)"
+
+
 def test_kernels_are_interleaved_and_the_order_is_reversed_every_round():
     machine = Machine(0)
     measure_pair(machine)

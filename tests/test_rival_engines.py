@@ -141,7 +141,7 @@ def test_an_engine_that_is_not_installed_says_so(engine, work, monkeypatch):
 def test_llama_cpp_without_its_weights_says_how_to_get_them(work, monkeypatch):
     monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace(Llama=Llama))
     for gguf in (None, f"{work.gguf}.gone"):
-        with pytest.raises(LabError, match="only GGUF files; convert the checkpoint and give options.gguf=FILE"):
+        with pytest.raises(LabError, match=r"only GGUF files; convert the checkpoint and give options.gguf=FILE"):
             ENGINES["llama.cpp"](Workload(work.lab, PROMPT, TOKENS, gguf))
 
 

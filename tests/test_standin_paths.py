@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 import torch
+from composed import Composed
 from standin import installed
 
 from common.compile.source import build
@@ -75,6 +76,55 @@ def test_a_kernel_for_each_stage_leaves_the_same_bits(session, tiny, seed):
         assert list(bit_differences(Snapshot.of(staged), Snapshot.of(whole), frozenset(), "staged")) == []
         first, second = staged.time(1, 2)
         assert first == second > whole.time(1, 1)[0]  # two microseconds for each of its launches
+
+
+def test_a_graph_is_captured_once_and_leaves_the_same_bits(session, tiny, seed):
+    graph = Composed(("graph",)).source(tiny)
+    assert graph.launch == "graph"
+    with closing(session(build([], tiny))) as whole, closing(session(graph)) as captured:
+        for each in (whole, captured):
+            each.reset([seed % tiny.vocab], 0)
+            each.run(2)
+        first = captured._graph
+        captured.run()
+        assert captured._graph is first
+        whole.run()
+        assert list(bit_differences(Snapshot.of(captured), Snapshot.of(whole), frozenset(), "captured")) == []
+
+
+def test_a_trap_is_a_crash_that_names_the_kernel_and_is_final(fault, session, tiny):
+    fault("trap@2 variants/vec128.cu")
+    trapped = session(Composed(("vec128",)).source(tiny))
+    trapped.reset([1], 0)
+    trapped.run()
+    # A CUDA error is sticky: found by a wait of the runtime first, and then by the driver at every launch.
+    for error in ("cudaErrorLaunchFailure", "CUDA_ERROR_LAUNCH_FAILED"):
+        with pytest.raises(Crashed, match=rf"vec128 failed on the GPU: {error}: .*; run it with device=host"):
+            trapped.run()
+
+
+def test_the_gpu_is_described_by_its_driver(gpu):
+    from standin_gpu.device import NAME
+
+    found = gpu.describe()
+    assert (found["device"], found["gpu"], found["arch"], found["multiprocessors"]) == (
+        "cuda",
+        NAME.decode(),
+        "sm_90",
+        8,
+    )
+    assert found["compiler"].startswith("NVRTC 1")
+    assert found["bus_id"] == gpu._device.pci_bus_id
+
+
+def test_a_gpu_that_is_lost_cannot_be_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("STANDIN_LOST", str(tmp_path / "lost"))
+    (tmp_path / "lost").touch()
+    with installed():
+        from common.devices.cuda import CudaDevice
+
+        with pytest.raises(LabError, match=r"the GPU cannot be used: cudaErrorNoDevice.*; check nvidia-smi, or use"):
+            CudaDevice()
 
 
 def test_more_blocks_than_are_resident_are_refused_with_the_numbers(gpu, tiny, host_cache):
