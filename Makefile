@@ -15,7 +15,7 @@ PY = .venv/bin/python
 PIP = $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
 STAMP = .venv/made-for-cuda$(CUDA)-torch-$(TORCH)
 
-.PHONY: help run test soak evidence bench lint format lock wheelhouse clean
+.PHONY: help run test coverage soak evidence bench lint format lock wheelhouse clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -27,6 +27,18 @@ run: $(STAMP) ## every variant: compile, validate, measure, record, report (ARGS
 
 test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
 	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# What is counted: pyproject.toml. What is left without a GPU, and why: docs/why-trust-it.md. These tests are enough for it.
+COVERING = $(addprefix tests/cuda/test_,bandwidth.py experiments_on_gpu.py giving_up.py tune_on_gpu.py) \
+	$(addprefix tests/host/test_,experiment_rows.py experiments_host.py results.py waiting.py) \
+	$(addprefix tests/test_,cuda_device.py engines.py energy.py experiments.py experiments_measured.py hold.py measure.py \
+		nothing_to_show.py provenance.py quality_ids.py rival_engines.py standin_paths.py statistics.py tune.py tuning.py)
+coverage: export COVERAGE_FILE = $(CURDIR)/.coverage
+coverage: $(STAMP) ## lines of the CUDA path that no test executes (ARGS="-k name")
+	@$(PY) -m coverage erase
+	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 $(PY) -m coverage run \
+		-m pytest -n auto --dist loadfile --no-loadscope-reorder $(COVERING) $(ARGS)
+	@$(PY) -m coverage combine -q && $(PY) -m coverage report
 
 soak: $(STAMP) ## all mutants, then hundreds of kills, validations and hostile inputs, recorded (ARGS="kills=20 inputs=100")
 	@$(PY) -m experiments.mutants
@@ -74,7 +86,7 @@ wheelhouse: $(NEEDED) ## wheels for an offline GPU machine (Python 3.12, Linux x
 	@ls wheelhouse
 
 clean: ## remove .venv and files of tools; records stay
-	@rm -rf .venv wheelhouse build *.egg-info .pytest_cache .ruff_cache
+	@rm -rf .venv wheelhouse build *.egg-info .pytest_cache .ruff_cache .coverage .coverage.*
 
 # The CPU build of torch: by pip if its settings offer it, else by uv from PyTorch's index, else the build of pip's index.
 $(STAMP): pyproject.toml constraints.txt

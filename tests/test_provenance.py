@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.devices.nvml import Gpu
+from common.devices.nvml import Gpu, disturbances
 from common.errors import LabError
 from common.record import provenance
 from common.record.code import code_sha
@@ -166,3 +166,13 @@ def test_a_stack_that_a_search_wrote_makes_no_other_answer_old(tmp_path):
     assert digest(tmp_path) == before
     (folder / "vec128.yaml").write_text("name: vec128\nlaunch: plain\n")
     assert digest(tmp_path) != before
+
+
+def test_disturbances_of_a_measurement_are_listed():
+    calm = {"sm_mhz": 1980, "memory_mhz": 2619, "other_processes": 0, "throttled": []}
+    assert disturbances([]) == ()
+    assert disturbances([calm] * 3) == ()
+    assert disturbances([calm, calm | {"throttled": ["power cap"]}]) == ("throttled (power cap) in 1 of 2 rounds",)
+    assert disturbances([calm, calm | {"other_processes": 2}]) == ("2 other process(es) on the GPU",)
+    assert disturbances([calm, calm | {"sm_mhz": 1410}]) == ("SM clock between 1410 and 1980 MHz",)
+    assert disturbances([calm | {"sm_mhz": None, "memory_mhz": None, "other_processes": None}]) == ()

@@ -1,4 +1,4 @@
-"""Store of records in whole runs: two at once, a full disk, an unwritable folder, disturbed measurements."""
+"""Store of records in whole runs: two at once, a full disk and an unwritable folder."""
 
 import resource
 import warnings
@@ -7,7 +7,6 @@ import pytest
 from faulty_root import make_root, results, rows, start
 from permissions import without_root_rights
 
-from common.devices.nvml import disturbances
 from experiments.__main__ import main
 
 host = pytest.mark.host
@@ -51,13 +50,3 @@ def test_a_read_only_folder_is_reported_before_any_work(tmp_path, capsys):
     assert code == 2
     assert line.startswith(f"error: {locked}/records.jsonl cannot be written: Permission denied; ")
     assert not list(locked.iterdir())
-
-
-def test_disturbances_of_a_measurement_are_listed():
-    calm = {"sm_mhz": 1980, "memory_mhz": 2619, "other_processes": 0, "throttled": []}
-    assert disturbances([]) == ()
-    assert disturbances([calm] * 3) == ()
-    assert disturbances([calm, calm | {"throttled": ["power cap"]}]) == ("throttled (power cap) in 1 of 2 rounds",)
-    assert disturbances([calm, calm | {"other_processes": 2}]) == ("2 other process(es) on the GPU",)
-    assert disturbances([calm, calm | {"sm_mhz": 1410}]) == ("SM clock between 1410 and 1980 MHz",)
-    assert disturbances([calm | {"sm_mhz": None, "memory_mhz": None, "other_processes": None}]) == ()

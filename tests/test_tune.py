@@ -1,0 +1,94 @@
+"""experiment=tune where a candidate, the budget or the importances fail, without a kernel that runs."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from common.errors import CompileError, LabError, Unfinished
+from experiments.experiment import Experiment
+from experiments.show.progress import Progress
+from experiments.suite import tune
+from experiments.tuning.search import Outcome
+from experiments.tuning.space import Candidate
+
+
+@pytest.fixture
+def experiment(configured, tmp_path: Path, host_cache):
+    """experiment(*overrides): of a small space, whose figures are predicted."""
+
+    def experiment_(*overrides: str) -> Experiment:
+        where = [f"results={tmp_path}/r.jsonl", f"cache={host_cache}", "model=tiny"]
+        config = configured("experiment=tune", "options.variants=[redundant_rmsnorm]", *where, *overrides)
+        return Experiment(config, Progress((tmp_path / "progress").open("w")))
+
+    return experiment_
+
+
+def record(status: str = "PASSED", verdict: str | None = None) -> dict:
+    timed = {"seconds": {"median": 2e-3, "low": 1e-3, "high": 3e-3}, "verdict": verdict}
+    return {"id": "abc", "status": status, "reason": "at down", "latencies": [timed] if status == "PASSED" else []}
+
+
+def test_what_a_record_says_of_a_candidate():
+    assert tune.outcome_of(record()) == Outcome(2e-3, 1e-3, 3e-3, "", "abc")
+    assert tune.outcome_of(record(verdict="STOPPED")).state == "stopped"
+    assert tune.outcome_of(record(verdict="UNSTABLE")).state == "unstable"
+    wrong, impossible = tune.outcome_of(record("MISMATCH")), tune.outcome_of(record(verdict="IMPLAUSIBLE"))
+    assert (wrong.seconds, wrong.state, wrong.reason) == (None, "MISMATCH", "at down")
+    assert (impossible.seconds, impossible.state) == (None, "IMPLAUSIBLE")
+
+
+def test_a_stack_without_knobs_leaves_nothing_to_search(experiment):
+    assert tune.space_of(experiment("options.stack=vec128")).parameters
+    with pytest.raises(LabError, match=r"has nothing to search; give options.variants"):
+        tune.space_of(experiment("options.stack=redundant_rmsnorm"))
+
+
+def test_a_search_that_may_not_measure_is_refused():
+    untimed = SimpleNamespace(config=SimpleNamespace(timing=None))
+    with pytest.raises(LabError, match="timing=none forbids it"), tune.measuring(untimed, None):
+        pass
+
+
+def test_a_candidate_that_could_not_be_tried_leaves_no_record_and_one_without_a_time_does(experiment):
+    search, candidate = experiment(), Candidate(("redundant_rmsnorm",), ())
+
+    def fails(stack) -> Outcome:
+        raise CompileError("no such type", "see the log", "log")
+
+    assert tune.tried(search, candidate, fails) == tune.FAILED
+    assert search.store.records() == []
+    wrong = Outcome(None, state="MISMATCH", record="abc", reason="at down")
+    assert tune.tried(search, candidate, lambda stack: wrong) == wrong
+    assert "no such type" in search.left_out[0]
+    assert search.left_out[1].endswith("redundant_rmsnorm, MISMATCH: at down")
+    assert tune.known(search) == {candidate: wrong}
+    assert tune.known(experiment("resume=false")) == {}
+
+
+def test_a_candidate_that_cannot_be_composed_has_no_kernel(experiment):
+    sound, excluding = Candidate(("redundant_rmsnorm",), ()), Candidate(("cp_async", "warp_split"), ())
+    assert tune._source_sha(experiment(), sound) is not None
+    assert tune._source_sha(experiment(), excluding) is None
+
+
+def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, monkeypatch):
+    def spent(*given: object) -> Outcome:
+        raise Unfinished("the rows from vec128 on are left", "the same command goes on there")
+
+    monkeypatch.setattr(tune, "tried", spent)
+    result = tune.ask(experiment("options.strategy=random"))
+    assert "The budget ended it: the rows from vec128 on are left." in result.notes
+    assert result.table.empty
+
+
+def test_importances_that_cannot_be_computed_cost_the_table_nothing_else(experiment, monkeypatch):
+    def absent(*given: object) -> dict[str, float]:
+        raise LabError("scikit-learn does not import", "pip install scikit-learn")
+
+    monkeypatch.setattr(tune, "importances", absent)
+    monkeypatch.setattr(tune, "tried", lambda *given: Outcome(1e-3, 1e-3, 1e-3))
+    result = tune.ask(experiment("options.strategy=random"))
+    assert set(result.table["kind"]) == {"stack"}
+    assert "No importances: scikit-learn does not import; pip install scikit-learn" in result.notes
