@@ -32,7 +32,7 @@ test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
 COVERING = $(addprefix tests/cuda/test_,bandwidth.py experiments_on_gpu.py giving_up.py tune_on_gpu.py) \
 	$(addprefix tests/host/test_,experiment_rows.py experiments_host.py results.py waiting.py) \
 	$(addprefix tests/test_,cuda_device.py engines.py energy.py experiments.py experiments_measured.py hold.py measure.py \
-		nothing_to_show.py provenance.py quality_ids.py rival_engines.py standin_paths.py statistics.py tune.py tuning.py)
+		nothing_to_show.py provenance.py quality_ids.py ranges.py rival_engines.py standin_paths.py statistics.py tune.py tuning.py)
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage
 coverage: $(STAMP) ## lines of the CUDA path that no test executes (ARGS="-k name")
 	@$(PY) -m coverage erase
