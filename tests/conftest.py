@@ -45,15 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
-def pytest_report_header() -> str:
-    return f"cases: LAB_SAMPLE={SAMPLE}"
-
-
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = (yield).get_result()
-    if report.failed and SEED in item.stash:
-        report.sections.append(("seed", f"repeat with LAB_SEED={item.stash[SEED]}"))
+    if report.failed:
+        seed = f" LAB_SEED={item.stash[SEED]}" if SEED in item.stash else ""
+        report.sections.append(("seed", f"repeat with LAB_SAMPLE={SAMPLE}{seed}"))
 
 
 @pytest.fixture(scope="session")
