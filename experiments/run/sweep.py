@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,7 +60,8 @@ class Sweep:
         Raises Unfinished, when all others are done, where the budget did not hold some.
         """
         stacks, store = self.config.stacks, self.setup.store.records()
-        known = self._known(store) if self.config.resume else {}
+        before = self._records_before() if self.config.resume else {}
+        known = self._known(store, before) if before else {}
         self.took = [row["took"] for row in store if row.get("took") and self._alike(row)]
         self.records |= known
         if self.config.sanitize and len(stacks) > len(known):
@@ -68,7 +69,7 @@ class Sweep:
         for index in known:
             self.show.note(f"{stacks[index].name}: already recorded as {known[index]['id']}")
             self.show.skip(STEPS)
-        proved = self._proved(store) if self.config.resume else {}
+        proved = self._proved(store, before) if before else {}
         left = [index for index in range(len(stacks)) if index not in known]
         for index in [index for index in left if proved.get(index, {}).get("status", PASSED) != PASSED]:
             left.remove(index)
@@ -133,22 +134,20 @@ class Sweep:
         self.records[index] = to_json(record) | {"id": self.setup.store.append(record)}
         self.show.note(finished(row_of(self.records[index])))
 
-    def _known(self, store: Sequence[Record]) -> dict[int, Record]:
+    def _known(self, store: Sequence[Record], before: Mapping[int, Record]) -> dict[int, Record]:
         """The newest record of every stack that the store has already; interrupted and stopped ones do not count.
 
         A record may have been made under another name of the same stack, and is shown under the one of this run.
         """
         ended = (row for row in store if row.get("kind") == "run" and row["status"] != "INTERRUPTED")
         rows = {identity(row): row for row in ended if not _stopped(row)}
-        device = self.pool.describe()
-        wanted = {index: self._record_before(stack, device) for index, stack in enumerate(self.config.stacks)}
         return {
             index: rows[identity(row)] | {"variant": self.config.stacks[index].name}
-            for index, row in wanted.items()
-            if row and identity(row) in rows
+            for index, row in before.items()
+            if identity(row) in rows
         }
 
-    def _proved(self, store: Sequence[Record]) -> dict[int, Record]:
+    def _proved(self, store: Sequence[Record], before: Mapping[int, Record]) -> dict[int, Record]:
         """On a GPU, of every stack to time the newest record that validated the same text with the same inputs.
 
         It is not validated again: GPU time is for what is not known. What timed launches leave is checked in any case.
@@ -156,19 +155,17 @@ class Sweep:
         if self.config.device.name != "cuda" or not self.config.timing:
             return {}
         rows = {proof_of(row): row for row in store if row.get("kind") == "run" and row["status"] not in UNDECIDED}
-        device = self.pool.describe()
-        wanted = {index: self._record_before(stack, device) for index, stack in enumerate(self.config.stacks)}
-        return {index: rows[proof_of(row)] for index, row in wanted.items() if row and proof_of(row) in rows}
+        return {index: rows[proof_of(row)] for index, row in before.items() if proof_of(row) in rows}
 
-    def _record_before(self, stack: Stack, device: Mapping[str, Any]) -> Record | None:
-        """What the record of `stack` is going to be told by; None for one that has no text, which its row says."""
-        setup = self.setup
-        try:
-            name = key_of(setup.source(stack).sha, stack, setup.model, setup.packed, device)
-        except LabError:
-            return None
-        row = {"key": name, "parent": stack.parent, "asked": asked(self.config), "seed": self.config.seed}
-        return to_json(row)
+    def _records_before(self) -> dict[int, Record]:
+        """What the record of each stack is going to be told by; one that has no text is left out: its row says so."""
+        setup, config, device, found = self.setup, self.config, self.pool.describe(), {}
+        for index, stack in enumerate(config.stacks):
+            with suppress(LabError):
+                name = key_of(setup.source(stack).sha, stack, setup.model, setup.packed, device)
+                row = {"key": name, "parent": stack.parent, "asked": asked(config), "seed": config.seed}
+                found[index] = to_json(row)
+        return found
 
 
 def _proof(row: Record | None) -> Record | None:
