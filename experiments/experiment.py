@@ -74,7 +74,7 @@ class Experiment:
     def stack(self, name: str, knobs: Mapping[str, Any] | None = None) -> Stack:
         """The variant or named stack `name`, with those knobs of the command line that it has, and with `knobs`."""
         usual = self.lab.choose(name, {})[0]
-        return self.lab.choose(name, self._taken(usual.variants) | dict(knobs or {}))[0]
+        return self.lab.choose(name, self.taken(usual.variants) | dict(knobs or {}))[0]
 
     def stacks(self, names: Sequence[str], *more: Stack) -> list[Stack]:
         """`stack` of each of `names`, else of all variants and named stacks; then `more`.
@@ -88,7 +88,7 @@ class Experiment:
 
     def check_knobs(self, stacks: Sequence[Stack]) -> None:
         """Raise LabError for a knob of the command line that none of `stacks` has."""
-        taken = self._taken([name for stack in stacks for name in stack.variants])
+        taken = self.taken([name for stack in stacks for name in stack.variants])
         for knob in self.config.knobs:
             if knob not in taken:
                 asked = ", ".join(stack.name for stack in stacks) or "it"
@@ -98,11 +98,11 @@ class Experiment:
 
     def composed(self, names: Sequence[str], parent: Sequence[str], like: Stack | None = None) -> Stack:
         """The stack of `names` compared with `parent`; knobs as in `like`, else of the command line or the defaults."""
-        (stack,) = self.lab.choose(list(names) or ["baseline"], self._taken(names))
+        (stack,) = self.lab.choose(list(names) or ["baseline"], self.taken(names))
         knobs = dict(stack.knobs) | {name: like.knobs[name] for name in stack.knobs if like and name in like.knobs}
         return replace(stack, parent=check_stack(parent, read_catalog()), knobs=knobs)
 
-    def _taken(self, variants: Sequence[str]) -> dict[str, Any]:
+    def taken(self, variants: Sequence[str]) -> dict[str, Any]:
         """The knobs of the command line that one of `variants` has."""
         known = read_catalog().variants
         own = {knob.name for name in variants if name in known for knob in known[name].knobs}

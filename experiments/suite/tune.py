@@ -90,9 +90,7 @@ def starts(space: Space) -> list[Point]:
 
 def composed(experiment: Experiment, candidate: Candidate) -> Stack:
     """Its stack, compared with nothing: a search compares candidates. Raises LabError."""
-    names = list(candidate.variants) or ["baseline"]
-    knobs = {name: value for name, value in experiment.config.knobs.items() if _takes(candidate, name)}
-    (stack,) = experiment.lab.choose(names, candidate.values | knobs)
+    (stack,) = experiment.lab.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
     return replace(stack, parent=stack.variants)
 
 
@@ -200,7 +198,7 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
         "name": name,
         "idea": f"the fastest that a search found for {model} on {gpu}",
         "stack": list(stack.variants),
-        "knobs": candidate.values | {k: v for k, v in experiment.config.knobs.items() if _takes(candidate, k)},
+        "knobs": _knobs(experiment, candidate),
         "tuned": tuned_for(gpu, model, _position(experiment), threads),
     }
     text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
@@ -239,8 +237,9 @@ def _position(experiment: Experiment) -> int:
     return experiment.options.whole("position", low=0, high=experiment.model.positions - 1)
 
 
-def _takes(candidate: Candidate, knob: str) -> bool:
-    return bool(set(read_catalog().takers(knob)) & set(candidate.variants))
+def _knobs(experiment: Experiment, candidate: Candidate) -> dict[str, Any]:
+    """Its knobs, and those of the command line that it has."""
+    return candidate.values | experiment.taken(candidate.variants)
 
 
 def _label(candidate: Candidate) -> str:

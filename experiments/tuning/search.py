@@ -91,7 +91,7 @@ class Search:
         return min(final, key=lambda pair: pair[1].seconds or 0.0, default=None)
 
     def _new(self) -> Candidate | None:
-        """A candidate that is neither known nor waiting."""
+        """A candidate to try; None where all are known or waiting."""
         while self.starts:
             if new := self._take(self.strategy.choose(self.starts.pop(0))):
                 return new
@@ -104,18 +104,20 @@ class Search:
         for _ in range(DRAWS):
             point = self.space.any(self.generator)
             candidate = self.space.candidate(point)
-            if candidate not in self.found and candidate not in self._waiting:
+            if self._is_new(candidate):
                 return self._take(self.strategy.choose(point))
-        left = (one for one in self.space if one not in self.found and one not in self._waiting)
-        last = next(left, None)
+        last = next(filter(self._is_new, self.space), None)
         return last and self._choose(last)
 
     def _near(self) -> Candidate | None:
         """A new candidate beside the fastest."""
         near = self.space.near(self.best[0]) if self.best else []
-        new = [[one for one in of if one not in self.found and one not in self._waiting] for of in near]
+        new = [[one for one in of if self._is_new(one)] for of in near]
         left = [of for of in new if of]  # by choice: a knob of many values is not tried more often than one of few
         return self._choose(self.generator.choice(self.generator.choice(left))) if left else None
+
+    def _is_new(self, candidate: Candidate) -> bool:
+        return candidate not in self.found and candidate not in self._waiting
 
     def _choose(self, candidate: Candidate) -> Candidate | None:
         point = self.space.point(candidate)
