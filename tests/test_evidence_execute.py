@@ -7,6 +7,8 @@ import sys
 import time
 from math import inf
 
+from processes import alive, children
+
 from common import ROOT
 from experiments.evidence import execute as module
 from experiments.evidence.execute import execute
@@ -33,21 +35,12 @@ def test_a_step_ends_with_a_killed_command():
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert parent.stderr is not None
     assert parent.stderr.readline() == "begun\n"
-    with open(f"/proc/{parent.pid}/task/{parent.pid}/children") as file:
-        (child,) = map(int, file.read().split())
+    (child,) = children(parent.pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     for _ in range(200):
-        if not _alive(child):
+        if not alive(child):
             return
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
     raise AssertionError(child)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

@@ -41,10 +41,6 @@ class Facts:
         """Of a thread, for the shape that is counted."""
         return _found(self.evidence.built(name)[0], f"resources of {name}")["resources"][arch]["registers"]
 
-    def spills(self, name: str, arch: str) -> int:
-        """Bytes spilled."""
-        return _found(self.evidence.built(name)[0], f"resources of {name}")["resources"][arch]["spill_bytes"]
-
     def count(self, name: str, field: str) -> int:
         """One field of the counts of a token, or a sum of `totals`."""
         return totals(_found(self.evidence.counted(name)[0], f"counts of {name}")["counts"]).get(field, 0)

@@ -196,9 +196,7 @@ def _timing(position: int) -> list[_Column]:
     return [
         _Column(f"us a token\nat {position}", cell(_latency)),
         _Column("GB/s", cell(lambda timed: f"{timed.gb_per_s:.0f}")),
-        _Column(
-            "% of read\nceiling", cell(lambda timed: _or_dash(timed.percent_of_ceiling, lambda share: f"{share:.1f}"))
-        ),
+        _Column("% of read\nceiling", cell(_of_ceiling)),
         _Column("against\nparent", cell(lambda timed: _verdict(timed.verdict)), "left"),
     ]
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from faulty_root import by_variant, json_lines, make_root, results, rows, start
+from processes import alive, children
 
 from common import ROOT
 from common.errors import LabError
@@ -80,29 +81,16 @@ def test_workers_die_with_their_parent(tmp_path, host_cache):
     process = start(root, host_cache, "variant=never_ends")
     workers = []
     while not workers:
-        workers = _children(process.pid)
+        workers = children(process.pid)
         time.sleep(0.05)
     time.sleep(1)
     process.kill()
     process.communicate()
     for _ in range(200):
-        if not any(map(_alive, workers)):
+        if not any(map(alive, workers)):
             return
         time.sleep(0.1)
     raise AssertionError(workers)
-
-
-def _children(pid: int) -> list[int]:
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_a_worker_that_cannot_start_is_reported_in_one_line(tmp_path):
