@@ -1,14 +1,17 @@
 """Host device: compiles the CUDA text as C++ and executes it on the CPU, with more checks than a GPU has.
 
-See runtime/runtime.hpp for the execution model. Each buffer lies between two canaries, which are NaN in bf16 and in
-fp32, so that a read outside the buffer is seen in the result. Memory that no kernel has written is NaN too.
+See runtime/runtime.hpp for the execution model. Each buffer lies between inaccessible pages (host_memory.py), and the
+weights are read-only: an access outside, or a write into the weights, ends the launch as Crashed with file, line and
+stage. Memory that no kernel has written is NaN.
 """
 
 import ctypes
 import os
 import platform
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +22,19 @@ from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import FIELDS, Counts
 from common.devices.host_compiler import Compiler
+from common.devices.host_lines import with_lines
+from common.devices.host_memory import GuardedBuffer
 from common.errors import Crashed, Hung, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
-UNITS = ("block.cpp", "calls.cpp", "grid.cpp")  # source files in common/devices/runtime
-GUARD_BYTES = 4096  # canary on each side of a buffer
-CANARY = 0xFFA5 - 0x10000  # as int16: 0xFFA5 is a NaN in bf16, and 0xFFA5FFA5 one in fp32
+UNITS = ("block.cpp", "calls.cpp", "faults.cpp", "grid.cpp", "memory.cpp")  # source files in common/devices/runtime
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
-DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED = 1, 2, 3, 4  # `Status` of runtime/runtime.hpp
+DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = 1, 2, 3, 4, 5  # `Status` of runtime/runtime.hpp
 
 LaunchArguments = tuple[int, int, int]  # steps, stage, layer
+_LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
+_STILL_RUNNING: list["HostSession"] = []  # timed out: their threads still use the library and the buffers
 
 
 class _Launch(ctypes.Structure):
@@ -37,6 +42,7 @@ class _Launch(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state", "waits")),
+        ("bytes", ctypes.c_size_t * 5),  # of these buffers
         *((name, ctypes.c_int) for name in ("steps", "stage", "layer", "blocks")),
         ("workers", ctypes.c_int),
         ("seed", ctypes.c_uint64),
@@ -45,24 +51,6 @@ class _Launch(ctypes.Structure):
         ("report", ctypes.c_char_p),
         ("report_size", ctypes.c_size_t),
     ]
-
-
-class GuardedBuffer:
-    """A tensor of `size` elements between two canaries of GUARD_BYTES."""
-
-    def __init__(self, size: int, dtype: torch.dtype) -> None:
-        pad, words = GUARD_BYTES // 2, size * dtype.itemsize // 2
-        self._raw = self._allocate(pad + words + pad)
-        self._ends = (self._raw[:pad], self._raw[-pad:])
-        for end in self._ends:
-            end.fill_(CANARY)
-        self.tensor = self._raw[pad : pad + words].view(dtype)
-
-    def _allocate(self, words: int) -> torch.Tensor:
-        return torch.empty(words, dtype=torch.int16)
-
-    def intact(self) -> bool:
-        return all(bool((end == CANARY).all()) for end in self._ends)
 
 
 @dataclass(frozen=True)
@@ -117,8 +105,9 @@ class HostDevice:
         if not 1 <= blocks <= MAX_BLOCKS:
             raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
         if self._weights is None or self._weights[0] is not weights:
-            guarded = self.buffer(layout.weights_size, torch.bfloat16)
+            guarded = self.buffer(layout.weights_size, torch.bfloat16, _at_end(self.seed))
             guarded.tensor.copy_(weights)
+            guarded.freeze()
             self._weights = (weights, guarded)
         workers = self.workers or (1 if layout.model.matrix_weights < 10_000_000 else os.cpu_count() or 1)
         return self._open(program, layout, self._weights[1], blocks, workers, self.seed, self.timeout)
@@ -142,7 +131,7 @@ class HostSession:
     ) -> None:
         self.layout, self.blocks = layout, blocks
         self._source, self._workers, self._seed, self._timeout = program.source, workers, seed, timeout
-        buffer = type(weights)
+        buffer = partial(type(weights), at_end=_at_end(seed))
         self._buffers = {
             "weights": weights,
             "cache": buffer(layout.cache.size, torch.bfloat16),
@@ -201,13 +190,14 @@ class HostSession:
 
     def close(self) -> None:
         if self._timed_out:
-            return  # threads of the launch that timed out may still execute this library's code
+            return
         handle = self._library._handle
         del self._library
         ctypes.CDLL(None).dlclose(ctypes.c_void_p(handle))
 
     def _load(self, binary: Path) -> None:
-        self._library, self._timed_out = ctypes.CDLL(str(binary)), False
+        self._binary, self._timed_out = binary, False
+        self._library = ctypes.CDLL(str(binary))
 
     def _run_launches(self, launch_arguments: Sequence[LaunchArguments]) -> None:
         """Run the launches one after another, with their counts summed, and check the canaries.
@@ -228,6 +218,7 @@ class HostSession:
             report = ctypes.create_string_buffer(1 << 16)
             launch = _Launch(
                 *(buffer.tensor.data_ptr() for buffer in self._buffers.values()),
+                (ctypes.c_size_t * 5)(*(buffer.bytes for buffer in self._buffers.values())),
                 steps,
                 stage,
                 layer,
@@ -240,12 +231,16 @@ class HostSession:
                 len(report),
             )
             self._seed += 1
-            status = self._library.lab_launch(ctypes.byref(launch))
-            self._timed_out = status == TIMED_OUT
+            with _LAUNCHING:
+                status = self._library.lab_launch(ctypes.byref(launch))
+            if status == TIMED_OUT:
+                self._timed_out = True
+                _STILL_RUNNING.append(self)
             self._raise_for_status(status, report.value.decode(errors="replace"))
 
     def _raise_for_status(self, status: int, report: str) -> None:
         """Raise the error for a `Status` of runtime/runtime.hpp; return if the launch finished."""
+        report = with_lines(report, self._binary)
         first = report.partition("\n")[0]
         if status == DEADLOCKED:
             raise Hung(f"deadlock, no block can continue: {first}", "make all threads reach the same barriers", report)
@@ -260,3 +255,10 @@ class HostSession:
             raise Crashed(f"the kernel trapped: {report}", "correct the access or the condition at that line")
         if status == CORRUPTED:
             raise Crashed(report, "look for an index outside the struct Shared")
+        if status == FAULTED:
+            raise Crashed(f"the kernel faulted: {report}", "correct the address at that line")
+
+
+def _at_end(seed: int) -> bool:
+    """Which end of a buffer touches its inaccessible pages: with an even seed the last byte."""
+    return seed % 2 == 0

@@ -5,13 +5,11 @@ child process (runtime/runner.cpp) on shared buffers and reads ThreadSanitizer's
 order that barriers define, not the times of the accesses: a missing barrier is found under nearly every schedule.
 """
 
-import mmap
 import os
 import platform
 import re
 import shutil
 import subprocess
-import weakref
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -20,16 +18,8 @@ from typing import Any, cast
 import torch
 
 from common.compile.source import Source
-from common.devices.host import (
-    CORRUPTED,
-    GUARD_BYTES,
-    UNITS,
-    GuardedBuffer,
-    HostDevice,
-    HostProgram,
-    HostSession,
-    LaunchArguments,
-)
+from common.devices.host import CORRUPTED, UNITS, HostDevice, HostProgram, HostSession, LaunchArguments
+from common.devices.host_memory import GUARD_BYTES, GuardedBuffer, SharedBuffer
 from common.devices.tsan_report import data_races, fault
 from common.errors import CompileError, Crashed, LabError, Race, Refused
 from common.model.layout import Layout
@@ -40,16 +30,6 @@ OPTIONS = "exitcode=66 report_thread_leaks=0 detect_deadlocks=0 print_summary=0"
 BLOCKS = 5  # default grid: the time of a step grows with the square of the number of threads
 MAX_THREADS = 7000  # of a grid; the ThreadSanitizer of gcc aborts at 8128
 GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
-
-
-class SharedBuffer(GuardedBuffer):
-    """A guarded tensor in memory that a child process can map; `descriptor` is its file descriptor."""
-
-    def _allocate(self, words: int) -> torch.Tensor:
-        self.descriptor = os.memfd_create("buffer")
-        weakref.finalize(self, os.close, self.descriptor)
-        os.ftruncate(self.descriptor, 2 * words)
-        return torch.frombuffer(mmap.mmap(self.descriptor, 2 * words), dtype=torch.int16)
 
 
 class SanitizedDevice(HostDevice):
@@ -107,16 +87,17 @@ class SanitizedSession(HostSession):
             f"{steps} {stage} {layer} {seed}\n"
             for (steps, stage, layer), seed in zip(launch_arguments, seeds, strict=True)
         )
-        shared = [cast(SharedBuffer, buffer).descriptor for buffer in (*self._buffers.values(), self._counts)]
+        shared = [cast(SharedBuffer, buffer) for buffer in (*self._buffers.values(), self._counts)]
+        named = [f"{buffer.descriptor}:{buffer.start}:{buffer.bytes}" for buffer in shared]
         settings = (GUARD_BYTES, self.blocks, self._workers, self._timeout)
         try:
             done = subprocess.run(
-                [*_fixed_addresses(), str(self._binary), *map(str, (*shared, *settings))],
+                [*_fixed_addresses(), str(self._binary), *map(str, (*named, *settings))],
                 input=lines,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                pass_fds=shared,
+                pass_fds=[buffer.descriptor for buffer in shared],
                 env=os.environ | {"TSAN_OPTIONS": OPTIONS},
                 timeout=len(launch_arguments) * self._timeout + GRACE,
             )

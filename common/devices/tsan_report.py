@@ -66,7 +66,7 @@ def fault(text: str) -> str:
     """The signal that ended the process and its place: `SEGV at variants/x.cu:12`; "" if the output has none."""
     signal = re.search(r"ERROR: ThreadSanitizer: (\w+)", text)
     frames = map(_FRAME.match, text.splitlines())
-    place = next((f" at {_name(match[2], match[3])}" for match in frames if match and _in_text(match[2])), "")
+    place = next((f" at {_name(match[2], match[3])}" for match in frames if match and in_text(match[2])), "")
     return signal[1] + place if signal else ""
 
 
@@ -82,7 +82,7 @@ def _access(part: str, names: dict[str, str]) -> Access:
     assert access is not None  # data_races found the part by this pattern
     kind, thread = access.groups()
     frames = [match.groups() for match in map(_FRAME.match, lines) if match]
-    places = [_name(file, line) for _, file, line in frames if _in_text(file)]
+    places = [_name(file, line) for _, file, line in frames if in_text(file)]
     variant = next((place for place in places if place.startswith("variants/")), "")
     stage = next((match[1] for function, _, _ in frames if (match := _STAGE.search(function))), None)
     return Access(
@@ -98,6 +98,6 @@ def _name(file: str, line: str) -> str:
     return f"{file.removeprefix('./')}:{line}"
 
 
-def _in_text(file: str) -> bool:
+def in_text(file: str) -> bool:
     """Whether a frame is in the flattened text outside port.cuh: such files are relative and not .cpp or .hpp."""
     return not file.startswith(("/", "..", "<")) and not file.endswith((".cpp", ".hpp")) and file != _PORT

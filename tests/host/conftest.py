@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from bare_kernel import bare_kernel
 
 from common.compile.source import Source, build
 from common.devices.host import HostDevice, HostSession
@@ -62,3 +63,31 @@ def same_in_any_order(open_session: Open) -> Callable[[Source, torch.Tensor, Sce
 @pytest.fixture
 def baseline(tiny: Model) -> Source:
     return build([], tiny)
+
+
+@pytest.fixture
+def launch(host_cache: Path, tiny: Model) -> Iterator[Callable[..., HostSession]]:
+    """launch(body, ...): runs the body once as a kernel, with `token` as its token; returns the session."""
+    opened: list[HostSession] = []
+
+    def run(
+        body: str,
+        shared: str = "",
+        blocks: int = 3,
+        threads: int = 64,
+        seed: int = 0,
+        timeout: float = 30,
+        token: int = 1,
+    ) -> HostSession:
+        device = HostDevice(host_cache, seed=seed, timeout=timeout)
+        layout = Layout(tiny)
+        weights = torch.arange(layout.weights_size, dtype=torch.float32).remainder(97).bfloat16()
+        session = device.session(device.compile(bare_kernel(tiny, body, shared, threads)), layout, weights, blocks)
+        opened.append(session)
+        session.reset([token], 0)
+        session.run()
+        return session
+
+    yield run
+    for session in opened:
+        session.close()

@@ -3,7 +3,6 @@
 #include "switch.hpp"
 
 #include <algorithm>
-#include <sys/mman.h>
 
 namespace host {
 
@@ -15,25 +14,9 @@ namespace {
 constexpr const char *stage_names[] = {LAB_STAGE_NAMES};
 constexpr int stages = sizeof stage_names / sizeof *stage_names;
 
-// Stacks are reused by the next launch: mapping new ones takes longer than a small kernel.
-std::mutex stacks_mutex;
-std::vector<std::pair<size_t, char *>> spare_stacks;
-
-char *take_stacks(size_t bytes) {
-  const std::lock_guard<std::mutex> lock(stacks_mutex);
-  for (auto it = spare_stacks.begin(); it != spare_stacks.end(); ++it)
-    if (it->first == bytes) {
-      char *stacks = it->second;
-      spare_stacks.erase(it);
-      return stacks;
-    }
-  void *stacks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return stacks == MAP_FAILED ? nullptr : static_cast<char *>(stacks);
-}
-
 void fiber_start() {
   tsan::acquire(block);
-  lab_entry.body(block->grid().launch(), block->shared());
+  lab_entry.body(block->grid().launch(), block->memory().shared);
   block->end();
 }
 
@@ -41,33 +24,34 @@ void fiber_start() {
 
 Block::Block(Grid &grid, int index)
     : grid_(grid), index_(index), random_(static_cast<uint32_t>(grid.launch().seed * 1000003 + index)),
-      fibers_(lab_entry.threads), warps_(lab_entry.threads / 32), counts_(stages),
-      shared_(lab_entry.shared_bytes + 2 * guard_bytes, poison), stacks_(take_stacks(stack_bytes * lab_entry.threads)) {
-  std::fill_n(shared_.begin(), guard_bytes, canary);
-  std::fill_n(shared_.end() - guard_bytes, guard_bytes, canary);
+      fibers_(lab_entry.threads), warps_(lab_entry.threads / 32), counts_(stages), memory_(take_memory()) {
+  const Launch &l = grid.launch();
   for (int t = 0; t < lab_entry.threads; ++t) {
     Fiber &fiber = fibers_[t];
     fiber.index = t;
     fiber.block = index;
     fiber.blocks = grid.launch().blocks;
     fiber.counts = &counts_[0];
-    fiber.shared = static_cast<const char *>(shared());
-    fiber.shared_bytes = lab_entry.shared_bytes;
+    fiber.weights = {reinterpret_cast<const char *>(l.weights), l.bytes[0]};
+    fiber.cache = {reinterpret_cast<const char *>(l.cache), l.bytes[1]};
+    fiber.scratch = {reinterpret_cast<const char *>(l.scratch), l.bytes[2]};
+    fiber.shared = {memory_.shared, lab_entry.shared_bytes};
     fiber.wait = Wait::block; // so that the first `wake` in `run` makes it ready
     const std::string name = "block " + std::to_string(index) + " thread " + std::to_string(t);
     fiber.tsan = tsan::take(name.c_str());
-    if (stacks_ != nullptr) fiber.stack_pointer = fresh_stack(stacks_ + stack_bytes * t, stack_bytes, fiber_start);
+    if (memory_.stacks != nullptr)
+      fiber.stack_pointer = fresh_stack(memory_.stacks + stack_bytes * t, stack_bytes, fiber_start);
   }
 }
 
 Block::~Block() {
   for (const Fiber &fiber : fibers_) tsan::put_back(fiber.tsan);
-  const std::lock_guard<std::mutex> lock(stacks_mutex);
-  if (stacks_ != nullptr) spare_stacks.emplace_back(stack_bytes * fibers_.size(), stacks_);
+  put_back(memory_);
 }
 
 void Block::run() {
-  if (stacks_ == nullptr) return grid_.fail(trapped, "out of memory for the stacks of the block's threads");
+  if (memory_.stacks == nullptr) return grid_.fail(trapped, "out of memory for the stacks of the block's threads");
+  const SignalStack signal_stack;
   block = this;
   scheduler_tsan_ = tsan::current_fiber();
   tsan::release(this); // acquired in fiber_start: the fibers read this OS thread's thread-local variables
@@ -242,10 +226,15 @@ void Block::abandon() {
   lab_switch(&unused, scheduler_);
 }
 
-bool Block::shared_intact() const {
-  const auto whole = [](unsigned char byte) { return byte == canary; };
-  return std::all_of(shared_.begin(), shared_.begin() + guard_bytes, whole) &&
-         std::all_of(shared_.end() - guard_bytes, shared_.end(), whole);
+bool Block::owns_stack(const void *address) const {
+  return holds({memory_.stacks, stack_bytes * fibers_.size() - sizeof(void *) + 1}, address);
+}
+
+void *Block::stack_top() const { return memory_.stacks + stack_bytes * (running_->index + 1); }
+
+std::string Block::who() const {
+  return "by thread " + std::to_string(running_->index) + " of block " + std::to_string(index_) + ", stage " +
+         stage_names[running_->stage] + ", layer " + std::to_string(running_->layer);
 }
 
 // Appends one line for each group of fibers that wait for the same thing at the same source line.

@@ -31,8 +31,8 @@ void progressed() { reschedule(&Grid::progressed); }
 void observed() { reschedule(&Grid::yield); }
 void trap(const char *why, Site site) {
   const tsan::AsScheduler as(block->scheduler());
-  std::string report = std::string(why) + " at " + site.file + ":" + std::to_string(site.line) + " by thread " +
-                       std::to_string(current->index) + " of\n";
+  std::string report =
+      std::string(why) + " at " + site.file + ":" + std::to_string(site.line) + " " + block->who() + "\n";
   block->running().site = site;
   block->describe(report);
   block->grid().fail(trapped, report);

@@ -97,7 +97,7 @@ void Grid::body(int b) {
   }
   if (!failed()) blocks_[b]->run();
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!failed() && !blocks_[b]->shared_intact())
+  if (!failed() && !intact(blocks_[b]->memory()))
     fail_locked(corrupted, "block " + std::to_string(b) + " wrote outside its shared memory\n");
   states_[b] = State::ended;
   ++ended_;
@@ -135,7 +135,11 @@ Status Grid::run() {
 // Runs the kernel once and returns a Status. On timed_out the grid is leaked, because its threads still use it.
 extern "C" int lab_launch(const host::Launch *launch) {
   auto grid = std::make_unique<host::Grid>(*launch);
+  host::catch_faults();
   const host::Status status = grid->run();
-  if (status == host::timed_out) grid.release();
+  if (status == host::timed_out)
+    grid.release(); // its threads may still fault
+  else
+    host::leave_faults();
   return status;
 }

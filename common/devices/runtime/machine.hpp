@@ -26,12 +26,17 @@ struct Counts {
   uint64_t loaded[4][widths];             // bytes, by Data or `from_shared`, and by width of the load
 };
 
+// A buffer that the kernel may access.
+struct Range {
+  const char *start;
+  size_t bytes;
+};
+
 // The part of a CUDA thread that the inline functions use; Fiber in runtime.hpp has the rest.
 struct Thread {
   Counts *counts; // of the current stage
   int index, block, blocks;
-  const char *shared; // the block's shared memory: loads from it are counted apart
-  size_t shared_bytes;
+  Range weights, cache, scratch, shared;
 };
 extern thread_local Thread *current;
 
@@ -40,6 +45,7 @@ struct Launch {
   uint16_t *weights, *cache;
   float *scratch;
   uint32_t *state, *waits;
+  size_t bytes[5];     // of these five buffers
   int steps;           // tokens to decode in this launch
   int stage, layer;    // to execute, for a kernel with one launch per stage
   int blocks, workers; // workers: blocks that may run at the same time
@@ -81,9 +87,13 @@ template <int Bytes> constexpr int width_index = Bytes == 2 ? 0 : Bytes == 4 ? 1
 
 inline LAB_UNSEEN void count(uint64_t Counts::*what, uint64_t amount = 1) { current->counts->*what += amount; }
 
+inline bool holds(const Range &range, const void *address) {
+  return static_cast<size_t>(static_cast<const char *>(address) - range.start) < range.bytes;
+}
+
 template <int Bytes> inline LAB_UNSEEN void count_load(int kind, const void *from) {
   const Thread &self = *current;
-  const bool shared = static_cast<size_t>(static_cast<const char *>(from) - self.shared) < self.shared_bytes;
+  const bool shared = holds(self.shared, from);
   self.counts->loaded[shared ? from_shared : kind][width_index<Bytes>] += Bytes;
 }
 

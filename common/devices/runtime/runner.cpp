@@ -1,8 +1,9 @@
 // Main program of a sanitized kernel, because a library with ThreadSanitizer cannot be loaded into Python. It maps its
 // buffers from inherited file descriptors, executes the requested launches, and exits with the status of the last one.
 //
-//   runner WEIGHTS CACHE SCRATCH STATE WAITS COUNTS GUARD BLOCKS WORKERS TIMEOUT    (descriptors, then bytes, blocks,
-//   seconds)
+//   runner WEIGHTS CACHE SCRATCH STATE WAITS COUNTS GUARD BLOCKS WORKERS TIMEOUT
+//
+// A buffer is DESCRIPTOR:START:BYTES. GUARD is in bytes and TIMEOUT in seconds.
 //
 // Standard input has one launch per line: steps, stage, layer, seed. The report of the runtime goes to standard output,
 // the reports of ThreadSanitizer to standard error.
@@ -20,12 +21,17 @@ namespace {
 
 constexpr int max_races = 16; // one missing barrier causes hundreds, and each takes time to symbolize
 
-char *map(const char *descriptor) {
+// Maps one buffer, with inaccessible pages around it as in common/devices/host_memory.py.
+char *map(const char *buffer, size_t guard, int access, size_t &bytes) {
+  int fd;
+  size_t start;
   struct stat file;
-  const int fd = atoi(descriptor);
-  if (fstat(fd, &file) != 0) return nullptr;
-  void *at = mmap(nullptr, static_cast<size_t>(file.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  return at == MAP_FAILED ? nullptr : static_cast<char *>(at);
+  if (sscanf(buffer, "%d:%zu:%zu", &fd, &start, &bytes) != 3 || fstat(fd, &file) != 0) return nullptr;
+  const auto size = static_cast<size_t>(file.st_size);
+  void *mapped = mmap(nullptr, size, PROT_NONE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char *at = static_cast<char *>(mapped);
+  return mprotect(at + guard, size - 2 * guard, access) == 0 ? at + start : nullptr;
 }
 
 } // namespace
@@ -37,18 +43,22 @@ extern "C" void __tsan_on_report(void *) {
 }
 
 int main(int, char **argument) {
-  char *buffers[6];
-  for (int i = 0; i < 6; ++i)
-    if ((buffers[i] = map(argument[1 + i])) == nullptr) return perror("cannot map a buffer"), 127;
-  const long guard = atol(argument[7]);
   static char report[1 << 16];
   host::Launch launch{};
-  launch.weights = reinterpret_cast<uint16_t *>(buffers[0] + guard);
-  launch.cache = reinterpret_cast<uint16_t *>(buffers[1] + guard);
-  launch.scratch = reinterpret_cast<float *>(buffers[2] + guard);
-  launch.state = reinterpret_cast<uint32_t *>(buffers[3] + guard);
-  launch.waits = reinterpret_cast<uint32_t *>(buffers[4] + guard);
-  launch.counts = reinterpret_cast<host::Counts *>(buffers[5] + guard);
+  char *buffers[6];
+  const auto guard = static_cast<size_t>(atol(argument[7]));
+  for (int i = 0; i < 6; ++i) {
+    size_t bytes;
+    buffers[i] = map(argument[1 + i], guard, i == 0 ? PROT_READ : PROT_READ | PROT_WRITE, bytes);
+    if (buffers[i] == nullptr) return perror("cannot map a buffer"), 127;
+    if (i < 5) launch.bytes[i] = bytes;
+  }
+  launch.weights = reinterpret_cast<uint16_t *>(buffers[0]);
+  launch.cache = reinterpret_cast<uint16_t *>(buffers[1]);
+  launch.scratch = reinterpret_cast<float *>(buffers[2]);
+  launch.state = reinterpret_cast<uint32_t *>(buffers[3]);
+  launch.waits = reinterpret_cast<uint32_t *>(buffers[4]);
+  launch.counts = reinterpret_cast<host::Counts *>(buffers[5]);
   launch.blocks = atoi(argument[8]);
   launch.workers = atoi(argument[9]);
   launch.timeout = atof(argument[10]);

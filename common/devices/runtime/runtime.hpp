@@ -24,13 +24,12 @@ namespace host {
 
 constexpr size_t stack_bytes = (64 << 10) + 576; // not a power of two, else all stack tops would share cache sets
 constexpr int named_barriers = 16;
-constexpr size_t guard_bytes = 256;    // canary on each side of shared memory
 constexpr uint64_t never = UINT64_MAX; // as a progress value: the block has no spinning fiber
-constexpr unsigned char canary = 0xa5, poison = 0xff;
+constexpr unsigned char poison = 0xff;
 
 enum class Wait : uint8_t { ready, warp, block, named, spin, ended }; // what a fiber waits for
 // Result of a launch; common/devices/host.py has the same values.
-enum Status { finished = 0, deadlocked = 1, timed_out = 2, trapped = 3, corrupted = 4 };
+enum Status { finished = 0, deadlocked = 1, timed_out = 2, trapped = 3, corrupted = 4, faulted = 5 };
 
 // One cp.async in flight.
 struct Copy {
@@ -65,6 +64,27 @@ struct NamedBarrier {
   SyncPoint sync;
 };
 
+// The stacks of a block's fibers, lowest thread first, and its shared memory with a canary before it; null if the
+// system has no memory.
+struct BlockMemory {
+  char *stacks, *canary, *shared;
+};
+BlockMemory take_memory();
+void put_back(const BlockMemory &memory);
+bool intact(const BlockMemory &memory);
+
+// While a launch runs, faults of its kernel become its Status. Each of its threads needs a SignalStack.
+void catch_faults();
+void leave_faults();
+class SignalStack {
+public:
+  SignalStack();
+  ~SignalStack();
+
+private:
+  char bytes_[64 << 10];
+};
+
 class Grid;
 
 // One block: its fibers and their scheduler.
@@ -86,8 +106,11 @@ public:
   Grid &grid() { return grid_; }
   void *scheduler() { return scheduler_tsan_; }
   Counts *counts(int stage) { return &counts_[stage]; }
-  bool shared_intact() const;
-  void *shared() { return shared_.data() + guard_bytes; }
+  const BlockMemory &memory() const { return memory_; }
+  bool runs() const { return running_ != nullptr; }
+  bool owns_stack(const void *address) const; // whether it lies on a fiber's stack
+  void *stack_top() const;                    // of the running fiber
+  std::string who() const;                    // thread, block, stage and layer of the running fiber
 
 private:
   void wait(Wait kind, Site site);
@@ -104,8 +127,7 @@ private:
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
   std::vector<Counts> counts_;
-  std::vector<unsigned char> shared_;
-  char *stacks_;
+  BlockMemory memory_;
   void *scheduler_ = nullptr, *scheduler_tsan_ = nullptr;
   Fiber *running_ = nullptr;
   int spinning_ = 0;

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 from standin_gpu.compiling import cache_folder
+from standin_gpu.machine import MACHINE
 
 from common.devices.counters import FIELDS, Counts
 from common.devices.host import DEADLOCKED, TIMED_OUT, UNITS, _Launch
@@ -50,6 +51,7 @@ class LabKernels:
         self._seed += 1
         launch = _Launch(
             *addresses,
+            (ctypes.c_size_t * 5)(*map(_bytes_from, addresses)),
             1 if one_stage else last,
             stage,
             last if one_stage else 0,
@@ -84,6 +86,12 @@ class LabKernels:
     @staticmethod
     def _words(address: int, at: int, count: int) -> np.ndarray:
         return np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address + 4 * at))
+
+
+def _bytes_from(address: int) -> int:
+    """Bytes of the buffer from this address on."""
+    buffer = MACHINE.buffer_at(address)
+    return buffer.bytes.ctypes.data + buffer.size - address if buffer else 0
 
 
 @cache

@@ -1,0 +1,62 @@
+// Memory of a block: the stacks of its fibers, and its shared memory, which ends where inaccessible pages begin.
+#include "runtime.hpp"
+
+#include <algorithm>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace host {
+
+namespace {
+
+constexpr size_t guard = 64 << 10;
+constexpr uint16_t canary = 0xffa5; // a NaN, as in common/devices/host_memory.py
+
+// Reused by the next launch: mapping new memory takes longer than a small kernel.
+std::mutex spare_mutex;
+std::vector<BlockMemory> spare;
+
+size_t whole_pages(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+BlockMemory map_memory() {
+  const size_t stacks = whole_pages(stack_bytes * lab_entry.threads), shared = whole_pages(lab_entry.shared_bytes);
+  const size_t all = guard + stacks + guard + shared + guard;
+  void *at = mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return {};
+  char *first = static_cast<char *>(at) + guard, *second = first + stacks + guard;
+  if (mprotect(first, stacks, PROT_READ | PROT_WRITE) == 0 && mprotect(second, shared, PROT_READ | PROT_WRITE) == 0)
+    return {first, second, second + shared - lab_entry.shared_bytes};
+  munmap(at, all);
+  return {};
+}
+
+uint16_t *words(char *at) { return reinterpret_cast<uint16_t *>(at); }
+
+} // namespace
+
+BlockMemory take_memory() {
+  std::unique_lock<std::mutex> lock(spare_mutex);
+  BlockMemory memory{};
+  if (!spare.empty()) memory = spare.back(), spare.pop_back();
+  lock.unlock();
+  if (memory.stacks == nullptr) memory = map_memory();
+  if (memory.stacks == nullptr) return memory;
+  std::fill(words(memory.canary), words(memory.shared), canary);
+  std::fill_n(memory.shared, lab_entry.shared_bytes, static_cast<char>(poison));
+  return memory;
+}
+
+void put_back(const BlockMemory &memory) {
+  if (memory.stacks == nullptr) return;
+  const std::lock_guard<std::mutex> lock(spare_mutex);
+  spare.push_back(memory);
+}
+
+bool intact(const BlockMemory &memory) {
+  return std::all_of(words(memory.canary), words(memory.shared), [](uint16_t word) { return word == canary; });
+}
+
+} // namespace host
