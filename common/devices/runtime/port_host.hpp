@@ -33,8 +33,8 @@ inline unsigned as_bits(float value) {
 }
 inline void sincos_turns(double turns, double *sine, double *cosine) {
   constexpr double radians = 6.283185307179586476925;
-  *sine = std::sin(turns * radians);
-  *cosine = std::cos(turns * radians);
+  *sine = sin(turns * radians);
+  *cosine = cos(turns * radians);
 }
 
 template <Data Kind, int Bytes> inline Packet<Bytes> load(const void *from, host::Site site = host::here()) {
