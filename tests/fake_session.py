@@ -32,7 +32,7 @@ class FakeSession:
         self._weights = weights.float().numpy()
         self._launches = 0
 
-    def reset(self, ids, position, cache=None, forced=0) -> None:
+    def reset(self, ids, position, cache=None, forced=0, barriers=0) -> None:
         layout = self.layout
         self._scratch = torch.full((layout.scratch_size,), torch.nan)
         self._cache = torch.full(layout.cache.shape, torch.nan, dtype=torch.bfloat16)

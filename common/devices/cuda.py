@@ -159,12 +159,22 @@ class CudaSession:
         self._hold: Hold | None = None
         self._start = self._position = 0
 
-    def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
+    def reset(
+        self,
+        ids: Sequence[int],
+        position: int,
+        cache: torch.Tensor | None = None,
+        forced: int = 0,
+        barriers: int = 0,
+    ) -> None:
         self._waits.zero_()
         history = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
-        entries, state = history.view(torch.int16).flatten().numpy(), self.layout.initial_state(ids, position, forced)
+        entries, state = (
+            history.view(torch.int16).flatten().numpy(),
+            self.layout.initial_state(ids, position, forced, barriers),
+        )
         with self._stream:  # all on one stream: it does not wait for copies on the default one
             self._cache.set(entries, stream=self._stream)
             self._scratch.fill(float("nan"))

@@ -144,14 +144,21 @@ class HostSession:
         self._position = 0
         self._load(program.binary)
 
-    def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
+    def reset(
+        self,
+        ids: Sequence[int],
+        position: int,
+        cache: torch.Tensor | None = None,
+        forced: int = 0,
+        barriers: int = 0,
+    ) -> None:
         history = self._buffers["cache"].tensor.view(self.layout.cache.shape)
         history.fill_(torch.nan)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
         self._buffers["scratch"].tensor.fill_(torch.nan)
         self._buffers["waits"].tensor.zero_()
-        self._buffers["state"].tensor.copy_(self.layout.initial_state(ids, position, forced))
+        self._buffers["state"].tensor.copy_(self.layout.initial_state(ids, position, forced, barriers))
         self._position = position
 
     def run(self, steps: int = 1) -> None:

@@ -16,12 +16,21 @@ class Session(Protocol):
     blocks: int
     layout: Layout
 
-    def reset(self, ids: Sequence[int], position: int, cache: torch.Tensor | None = None, forced: int = 0) -> None:
+    def reset(
+        self,
+        ids: Sequence[int],
+        position: int,
+        cache: torch.Tensor | None = None,
+        forced: int = 0,
+        barriers: int = 0,
+    ) -> None:
         """Set all buffers so that the next step decodes `position`.
 
         ids: token ids of positions 0..len-1, at least position + 1 of them; all later ids become -1. forced: how many
         of them are a prompt, which argmax must not overwrite; at least position + 1 count as prompt. cache: bf16, the
         layout's cache shape; entries below `position` are copied. The rest of the cache and all of scratch become NaN.
+        barriers: grid barriers that have been passed before, an even number; the words of the barriers are as they are
+        then.
         """
 
     def run(self, steps: int = 1) -> None:

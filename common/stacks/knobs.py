@@ -54,6 +54,27 @@ class Knob:
             return [choice for choice in self.choices if constants[f"{self.name}_{choice}"]]
         return constants[self.name]
 
+    def fitted(self, value: Any, threads: int) -> Any:
+        """`value` for a block of `threads` threads: a ratio has as many warps then, shared in about the same way."""
+        if self.kind != "ratio":
+            return value
+        producers, consumers = map(int, str(value).split(":"))
+        warps = threads // WARP
+        share = min(max(round(warps * producers / (producers + consumers)), 1), warps - 1) if producers else 0
+        return f"{share}:{warps - share}"
+
+    def ends(self, threads: int) -> tuple[Any, Any]:
+        """The two ends of what the knob takes in a block of `threads` threads; of lists the empty one and the whole."""
+        if self.kind == "int":
+            low, high = (self.default if end is None else end for end in (self.minimum, self.maximum))
+            return low, high
+        if self.kind == "choice":
+            return self.choices[0], self.choices[-1]
+        if self.kind == "list":
+            return (), self.choices
+        warps = threads // WARP
+        return (f"{min(1, warps - 1)}:{max(1, warps - 1)}", f"{warps - 1}:1")
+
     def describe(self) -> str:
         """What the knob takes, in a few words: `1..16`, `prefetch | ldg`, `P:C`, `any of [o,gate]`."""
         choices = [str(choice) for choice in self.choices]

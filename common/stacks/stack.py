@@ -31,6 +31,12 @@ class Stack:
         return title(self.variants)
 
 
+def equals_parent(stack: Stack, catalog: Catalog) -> bool:
+    """Whether every variant that `stack` adds to its parent must leave its results as they are, bit for bit."""
+    added = [catalog.variants[name] for name in stack.variants if name not in stack.parent]
+    return bool(added) and all(variant.bit_equal for variant in added)
+
+
 def title(variants: Sequence[str]) -> str:
     """The name of a stack in tables and errors."""
     return " + ".join(variants) or BASELINE

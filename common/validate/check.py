@@ -28,12 +28,13 @@ def validate(
     untapped: frozenset[str] = frozenset(),
     reference: ReferenceSteps | None = None,
     on_step: Callable[[int, str], None] = lambda done, scenario: None,
+    parent: "Session | None" = None,
 ) -> Verdict:
     """Run every scenario and stop at the first mismatch.
 
     A scenario is decoded three times. First step by step, without a reset between steps; after each step every tap is
     compared with the float64 reference. Then step by step again, which must give the same bits. Then with all steps
-    queued in one call, which must give the same bits too.
+    queued in one call, which must give the same bits too. With a `parent` its steps must also give them.
 
     weights: flat bf16, [layout.weights_size], the weights of the session. seed: the seed of the scenarios, for the
     report. untapped: stages whose result this kernel never writes to scratch. reference: steps of the same weights,
@@ -41,7 +42,9 @@ def validate(
     on_step: called after each comparison with the number of compared steps and the scenario's name.
     Raises Refused when a tolerance is too wide to detect an error, which the weights cause.
     """
-    checker = _KernelChecker(session, reference or ReferenceSteps(model, session.layout, weights), untapped, on_step)
+    checker = _KernelChecker(
+        session, reference or ReferenceSteps(model, session.layout, weights), untapped, on_step, parent
+    )
     for scenario in scenarios:
         mismatch = next(checker.mismatches(scenario), None)
         if mismatch:
@@ -76,8 +79,9 @@ class _KernelChecker:
         reference: ReferenceSteps,
         untapped: frozenset[str],
         on_step: Callable[[int, str], None],
+        parent: "Session | None",
     ) -> None:
-        self.on_step = on_step
+        self.on_step, self.parent = on_step, parent
         self.session, self.layout, self.untapped, self.reference = session, session.layout, untapped, reference
         self.worst, self.steps = Worst("embed", None, 0.0, 0.0), 0
 
@@ -107,6 +111,12 @@ class _KernelChecker:
             session.run(scenario.steps)
             note = "differs when its steps are queued"
             yield from bit_differences(Snapshot.of(session), first_run[-1], self.untapped, note)
+        if self.parent:
+            _reset(self.parent, scenario)
+            for step, got in enumerate(first_run):
+                self.parent.run(1)
+                note = f"differs from its parent, step {step}"
+                yield from bit_differences(got, Snapshot.of(self.parent), self.untapped, note)
 
     def _check_step(
         self, seen: Snapshot, ids: list[int], step: int, scenario: Scenario, cache: Tensor
@@ -182,7 +192,7 @@ def rounding_error(got: Tensor, want: Tensor) -> Tensor:
 
 
 def _reset(session: "Session", scenario: Scenario) -> None:
-    session.reset(scenario.ids, scenario.position, scenario.history, forced=len(scenario.ids))
+    session.reset(scenario.ids, scenario.position, scenario.history, len(scenario.ids), scenario.barriers)
 
 
 def _check_reset(scratch: Tensor, cache: Tensor, scenario: Scenario) -> Iterator[Mismatch]:

@@ -19,8 +19,9 @@ from common.model.layout import Layout
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.reference import Reference
-from common.validate.scenarios import Scenario, adversarial_weights, scenarios
+from common.validate.scenarios import Scenario, scenarios
 from common.validate.snapshot import Snapshot
+from common.validate.values import weights_of
 from experiments.mutants.mutation import MODEL, Mutant, source_of
 
 # Grids to validate on: number of blocks, and whether with the short list of scenarios. A mutant survives when it passes
@@ -76,7 +77,7 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
     torch.set_num_threads(1)
     source, layout = source_of(mutant), Layout(MODEL)
     plain = load("synthetic", MODEL, None, cache / "weights", seed)[2].flat
-    weights = (plain, adversarial_weights(plain, layout, seed))
+    weights = (plain, weights_of("ties", plain, layout, seed))
     device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
     program = device.compile(source)
     token, logits = _weak(device, program, layout, plain, seed)

@@ -1,0 +1,92 @@
+"""Proof of a stack on a trial: its kernel is built for the trial's model and threads, and validated there."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from common.compile.source import Source, build
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.model.weights import load
+from common.stacks.catalog import Catalog
+from common.stacks.stack import Stack, equals_parent
+from common.validate.check import validate
+from common.validate.scenarios import drawn
+from common.validate.tolerances import ReferenceSteps
+from common.validate.trials import GIVEN, HIGH, Trial
+from common.validate.values import weights_of
+from common.validate.verdict import Verdict
+
+if TYPE_CHECKING:
+    from common.devices.protocol import Device, Session
+
+
+def prove(
+    device: "Device",
+    catalog: Catalog,
+    stack: Stack,
+    trial: Trial,
+    cache: Path,
+    seed: int,
+    edit: Callable[[str], str] = lambda text: text,
+    on_step: Callable[[int, str], None] = lambda done, scenario: None,
+) -> Verdict:
+    """Validate `stack` on `trial`, and compare it with its parent bit for bit where it must be equal.
+
+    cache: folder of packed weights and of the reference's steps. seed: of weights, inputs and, on the host device, the
+    order of threads. edit: changes the kernel's flattened text, but not its parent's. on_step: as of `validate`.
+    Raises CompileError, Hung, Crashed and Refused.
+    """
+    layout, weights, reference = _expected(trial.model, trial.weights, cache, seed)
+    starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
+    with ExitStack() as opened:
+
+        def open_session(variants: tuple[str, ...], edit: Callable[[str], str]) -> "Session":
+            source = text_of(catalog, replace(stack, variants=variants), trial)
+            program = device.compile(replace(source, text=edit(source.text)))
+            return opened.enter_context(closing(device.session(program, layout, weights, trial.blocks)))
+
+        session = open_session(stack.variants, edit)
+        parent = open_session(stack.parent, lambda text: text) if equals_parent(stack, catalog) else None
+        verdict = validate(
+            session, weights, trial.model, starts, seed, reference=reference, parent=parent, on_step=on_step
+        )
+    if verdict.mismatch:
+        note = f"{verdict.mismatch.note}, trial: {trial.name}"
+        return replace(verdict, mismatch=replace(verdict.mismatch, note=note))
+    return verdict
+
+
+def text_of(catalog: Catalog, stack: Stack, trial: Trial) -> Source:
+    """The flattened text of `stack` for the model, the block size and the values of knobs of `trial`."""
+    names = {*stack.variants, *stack.parent}
+    knobs = {name: _constants(catalog, name, stack.knobs.get(name, {}), trial) for name in names}
+    return build([catalog.variants[name] for name in stack.variants], trial.model, trial.threads, knobs)
+
+
+def _constants(catalog: Catalog, name: str, known: Mapping[str, Any], trial: Trial) -> dict[str, int | str]:
+    """The constants of one variant's knobs; `known` are those of the stack, which has another block size."""
+    found: dict[str, int | str] = {}
+    for knob in catalog.variants[name].knobs:
+        if trial.knobs == GIVEN:
+            value = knob.fitted(knob.value(known), trial.threads)
+        else:
+            value = knob.ends(trial.threads)[trial.knobs == HIGH]
+        found |= knob.constants(value, trial.threads)
+    return found
+
+
+@lru_cache(maxsize=16)
+def _expected(model: Model, kind: str, cache: Path, seed: int) -> tuple[Layout, Tensor, ReferenceSteps]:
+    """Layout, weights and reference of a model, shared by all stacks; the reference's steps also between processes."""
+    packed = load("synthetic", model, None, cache / "weights", seed)[2]
+    layout = Layout(model)
+    weights = weights_of(kind, packed.flat, layout, seed)
+    sha = f"{packed.sha} {kind} {seed}"
+    return layout, weights, ReferenceSteps(model, layout, weights, "cpu", cache / "references", sha)

@@ -1,0 +1,93 @@
+"""Trials: shapes, settings and starts under which every loop of a kernel takes a second and a partial last turn.
+
+A model that a user chooses need not have a row longer than one tile, a second chunk of positions, or a grid beyond 32
+blocks. What is not exercised is not proved, so every stack is tried on these as well: a few in a plain validation, all
+in a full one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from common.model.shapes import Model
+from common.validate.scenarios import Start
+from common.validate.values import ORDINARY
+
+GIVEN, LOW, HIGH = "given", "low", "high"  # the values of a stack's knobs: its own, or the ends of their ranges
+
+# Grid barriers passed before. The epoch's sign changes after 2^31 of them, and it is 0 again after 2^32.
+AGES = (120, 2**15 - 16, 2**31 - 6, 2**32 - 6)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One kernel to build, and what to run on it.
+
+    covers  what it exercises that other models do not, for the report of a validation that left it out
+    knobs   GIVEN, LOW or HIGH
+    plain   whether a plain validation takes it
+    """
+
+    name: str
+    covers: str
+    model: Model
+    threads: int
+    blocks: int
+    starts: tuple[Start, ...]
+    weights: str = ORDINARY
+    knobs: str = GIVEN
+    plain: bool = False
+
+
+#                hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions, theta, eps, tied
+WIDE = Model("wide", 1064, 520, 2, 4, 2, 136, 509, 320, 5e5, 1e-6, False)
+GRID = Model("one layer", 136, 200, 1, 6, 2, 24, 509, 48, 5e5, 1e-6, False)  # many blocks make its steps slow
+HEADS = Model("large heads", 72, 104, 2, 3, 1, 264, 251, 1100, 1e6, 1e-5, True)
+LONG = Model("long", 64, 72, 1, 2, 1, 32, 251, 4200, 1e6, 1e-6, True)
+WORDS = Model("many words", 16, 24, 1, 2, 1, 8, 66_048, 16, 1e4, 1e-6, True)
+SQUARE = Model("square", 128, 128, 2, 4, 4, 32, 128, 128, 1e6, 1e-6, False)
+LEAST = Model("least", 8, 8, 1, 1, 1, 8, 2, 1, 1e4, 1e-6, False)
+
+TRIALS = (
+    Trial(
+        "wide",
+        "rows of several tiles, heads wider than a warp, several chunks of positions",
+        WIDE,
+        96,
+        5,
+        (Start(319), Start(127, steps=2)),
+        plain=True,
+    ),
+    Trial(
+        "many blocks",
+        "a grid of 40 blocks, a prompt of 12 ids, 14 tokens in a row, barriers beyond 2^32",
+        GRID,
+        32,
+        40,
+        (Start(0, steps=14, given=12, barriers=AGES[3]),),
+        plain=True,
+    ),
+    Trial("wide, knobs low", "the low ends of knobs on wide rows", WIDE, 32, 3, (Start(63, 2), Start(128)), knobs=LOW),
+    Trial(
+        "wide, knobs high", "the high ends of knobs on wide rows", WIDE, 64, 40, (Start(64), Start(318, 2)), knobs=HIGH
+    ),
+    Trial("large heads", "heads of 264, position 1024", HEADS, 64, 33, (Start(1), Start(1023, 2))),
+    Trial("long", "positions beyond 4096", LONG, 64, 33, (Start(1024), Start(4095, 2), Start(4199)), knobs=LOW),
+    Trial("many words", "a vocabulary beyond 2^16", WORDS, 32, 8, (Start(0, 2),), weights="last words"),
+    Trial("square", "sizes that are all equal", SQUARE, 128, 8, (Start(126, 2),)),
+    Trial("least", "one layer, one head, one position", LEAST, 64, 33, (Start(),)),
+    Trial("65 blocks", "65 blocks, 40 tokens in a row", GRID, 32, 65, (Start(7, 40, barriers=AGES[2]),), knobs=HIGH),
+    Trial("132 blocks", "132 blocks", GRID, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
+    Trial("264 blocks", "264 blocks", GRID, 32, 264, (Start(30, 2, barriers=AGES[0]),), knobs=LOW),
+    Trial("300 blocks", "300 blocks", GRID, 32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
+)
+
+
+def chosen(full: bool) -> tuple[Trial, ...]:
+    """The trials of a full validation, else those of a plain one."""
+    return tuple(trial for trial in TRIALS if full or trial.plain)
+
+
+def not_exercised(done: Iterable[Trial]) -> tuple[str, ...]:
+    """What a validation that took only `done` has not exercised."""
+    known = tuple(done)
+    return tuple(trial.covers for trial in TRIALS if trial not in known)
