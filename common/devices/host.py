@@ -263,7 +263,7 @@ class HostSession:
         if status == CORRUPTED:
             raise Crashed(report, "look for an index outside the struct Shared")
         if status == FAULTED:
-            raise Crashed(f"the kernel faulted: {report}", "correct the address at that line")
+            raise Crashed(f"the kernel faulted: {report}", "correct that line")
 
 
 def _at_end(seed: int) -> bool:

@@ -7,13 +7,23 @@ from pathlib import Path
 from common.devices.tsan_report import in_text
 
 UNKNOWN = "a line that the debug information does not name"
-_ADDRESS = re.compile(r"\{code ([0-9a-f]+)\}")  # as runtime/faults.cpp writes the address of an instruction
+_CODE = re.compile(r"\{(code|called from) ([0-9a-f]+)\}")  # as code_name in runtime/faults.cpp writes an instruction
 _PLACE = re.compile(r"^(?:\./)*(\S+?):(\d+)")
 
 
 def with_lines(report: str, binary: Path) -> str:
-    """The report with every code address replaced by `file:line` of the kernel's text."""
-    return _ADDRESS.sub(lambda found: places(binary, found[1])[0], report)
+    """The report with source lines in place of addresses.
+
+    {code 1a2b} becomes `file:line`, and both it and {called from 1a2b} name the variant that called that line, if any.
+    """
+
+    def line(found: re.Match[str]) -> str:
+        place, *outer = places(binary, found[2])
+        variant = next((each for each in outer if each.startswith("variants/")), "")
+        via = f" called at {variant}" if variant and not place.startswith("variants/") else ""
+        return place + via if found[1] == "code" else via
+
+    return _CODE.sub(line, report)
 
 
 def places(binary: Path, address: str) -> list[str]:

@@ -26,6 +26,22 @@ FAULTS = {
     "*out = (&s.unused)[1];": r"a read outside the shared buffer, 0 bytes after its end",
     "(&s.unused)[2] = c.token;": r"a write outside the shared buffer, 4 bytes after its end",
     "*out = *reinterpret_cast<volatile float *>(size_t(c.token) << 40);": r"a read of .*, far from every buffer",
+    "out[1] = port::load_weights<16>(reinterpret_cast<const bf16 *>(out)).word[0];": (
+        "load_weights of the scratch buffer at byte 0"
+    ),
+    "*out = port::load_weight(c.weights - 1);": "load_weight outside the weights buffer, 2 bytes before its start",
+    "port::touch_weights(c.cache);": "touch_weights of the cache buffer at byte 0",
+    "port::prefetch_l2(out + END);": "prefetch_l2 outside the scratch buffer, 0 bytes after its end",
+    "port::store_kv(c.cache - 1, 0);": "store_kv outside the cache buffer, 2 bytes before its start",
+    "out[1] = port::load<Data::kv, 8>(out).word[0];": "a load of the scratch buffer at byte 0",
+    "out[1] = load_floats<4>(out - 4).value[0];": "a load outside the scratch buffer, 16 bytes before its start",
+    "*out = port::load_activation(reinterpret_cast<float *>(c.state));": (
+        "load_activation of the state buffer at byte 0"
+    ),
+    "port::store_activation(reinterpret_cast<float *>(c.cache), 1);": "store_activation of the cache buffer at byte 0",
+    "port::store_packet<4>(const_cast<bf16 *>(c.weights), {});": "store_packet of the weights buffer at byte 0",
+    "port::copy_async<4>(out, c.weights);": "copy_async to an address of the scratch buffer at byte 0",
+    "port::copy_async<4>(&s.unused, c.state);": "copy_async of the state buffer at byte 0",
     "*out = 7 / (c.token - c.token * port::blocks() / 3);": r"a division by zero",
 }
 
@@ -40,7 +56,8 @@ def body(lines: list[str]) -> str:
 @pytest.mark.parametrize("line", FAULTS)
 def test_fault_is_reported_at_its_line(launch, line):
     at = 2 + list(FAULTS).index(line)
-    where = rf"at test:{at} by thread 40 of block 1, stage o_proj, layer 1"
+    place = r"common/kernel/reduce.cuh:\d+" if "load_floats" in line else f"test:{at}"
+    where = rf"at {place} by thread 40 of block 1, stage o_proj, layer 1"
     with pytest.raises(Crashed, match=rf"faulted: {FAULTS[line]}.* {where}"):
         launch(body(list(FAULTS)), token=at)
 

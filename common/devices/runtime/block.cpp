@@ -32,9 +32,9 @@ Block::Block(Grid &grid, int index)
     fiber.block = index;
     fiber.blocks = grid.launch().blocks;
     fiber.counts = &counts_[0];
-    fiber.weights = {reinterpret_cast<const char *>(l.weights), l.bytes[0]};
-    fiber.cache = {reinterpret_cast<const char *>(l.cache), l.bytes[1]};
-    fiber.scratch = {reinterpret_cast<const char *>(l.scratch), l.bytes[2]};
+    fiber.data[0] = {reinterpret_cast<const char *>(l.weights), l.bytes[0]};
+    fiber.data[1] = {reinterpret_cast<const char *>(l.cache), l.bytes[1]};
+    fiber.data[2] = {reinterpret_cast<const char *>(l.scratch), l.bytes[2]};
     fiber.shared = {memory_.shared, lab_entry.shared_bytes};
     fiber.wait = Wait::block; // so that the first `wake` in `run` makes it ready
     const std::string name = "block " + std::to_string(index) + " thread " + std::to_string(t);

@@ -40,12 +40,25 @@ void trap(const char *why, Site site) {
   __builtin_unreachable();
 }
 
+void refuse(const char *access, const void *address, Site site) {
+  const tsan::AsScheduler as(block->scheduler());
+  const std::string where = describe_address(access, reinterpret_cast<uintptr_t>(address));
+  block->running().site = site;
+  const std::string caller = code_name("called from", reinterpret_cast<uintptr_t>(__builtin_return_address(0)) - 1);
+  block->grid().fail(faulted,
+                     where + " at " + site.file + ":" + std::to_string(site.line) + caller + " " + block->who() + "\n");
+  block->abandon();
+  __builtin_unreachable();
+}
+
 // A deferred copy (cp.async): its target is NaN from the issue on and receives the source's bytes only at the wait.
 // ThreadSanitizer sees two writes by the issuing lane, because on a GPU the bytes may arrive at any time in between.
 void copy_async(void *to, const void *from, size_t bytes, Site site) {
   const tsan::CallerFrame frame(__builtin_return_address(0));
   check_aligned(to, bytes, site);
   check_aligned(from, bytes, site);
+  check_buffer("copy_async to an address", to, of_shared, site);
+  check_buffer("copy_async", from, of_weights | of_cache | of_scratch, site);
   Fiber &fiber = block->running();
   fiber.counts->copied_async += bytes;
   const auto *first = static_cast<const char *>(to), *last = first + bytes;

@@ -42,44 +42,21 @@ uintptr_t offset_here(uintptr_t code) {
 
 // The instruction, or the call that led to it if it is in a function of the C library, such as memcpy: then the first
 // return address into this library on the stack.
-uintptr_t code_offset() {
-  if (const uintptr_t offset = offset_here(fault.code)) return offset;
+uintptr_t faulting_code() {
+  if (offset_here(fault.code) != 0) return fault.code;
   for (int i = 0; block->owns_stack(fault.top + i) && i < 64; ++i)
-    if (const uintptr_t offset = offset_here(fault.top[i])) return offset - 1;
+    if (offset_here(fault.top[i]) != 0) return fault.top[i] - 1;
   return 0;
 }
 
-std::string place() {
+std::string what() {
   if (fault.signal == SIGFPE) return "a division by zero";
   if (fault.signal == SIGILL) return "an instruction that does not exist";
-  const std::string access = fault.access;
-  if (fault.at == 0) return access + " of the null address, or of one that cannot exist";
-  const Launch &l = block->grid().launch();
-  const BlockMemory &own = block->memory();
-  const struct {
-    const char *name;
-    const void *start;
-    size_t bytes;
-  } buffers[] = {{"weights", l.weights, l.bytes[0]}, {"cache", l.cache, l.bytes[1]},
-                 {"scratch", l.scratch, l.bytes[2]}, {"state", l.state, l.bytes[3]},
-                 {"waits", l.waits, l.bytes[4]},     {"shared", own.shared, lab_entry.shared_bytes}};
-  std::string found = access + " of the address 0x" + hex(fault.at) + ", far from every buffer";
-  ptrdiff_t nearest = near_bytes;
-  for (const auto &buffer : buffers) {
-    const ptrdiff_t from = fault.at - reinterpret_cast<uintptr_t>(buffer.start), bytes = buffer.bytes;
-    if (from >= 0 && from < bytes) return access + " of the " + buffer.name + " buffer at byte " + std::to_string(from);
-    const ptrdiff_t distance = from < 0 ? -from : from - bytes;
-    if (distance > nearest) continue;
-    nearest = distance;
-    found = access + " outside the " + buffer.name + " buffer, " + std::to_string(distance) + " bytes " +
-            (from < 0 ? "before its start" : "after its end");
-  }
-  return found;
+  return describe_address(fault.access, fault.at);
 }
 
 [[noreturn]] void report_fault() {
-  const uintptr_t offset = code_offset();
-  block->grid().fail(faulted, place() + " at {code " + hex(offset) + "} " + block->who() + "\n");
+  block->grid().fail(faulted, what() + " at " + code_name("code", faulting_code()) + " " + block->who() + "\n");
   block->abandon();
   __builtin_unreachable();
 }
@@ -115,6 +92,35 @@ void on_fault(int number, siginfo_t *info, void *context) {
 }
 
 } // namespace
+
+std::string describe_address(const std::string &access, uintptr_t address) {
+  if (address == 0) return access + " of the null address, or of one that cannot exist";
+  const Launch &l = block->grid().launch();
+  const BlockMemory &own = block->memory();
+  const struct {
+    const char *name;
+    const void *start;
+    size_t bytes;
+  } buffers[] = {{"weights", l.weights, l.bytes[0]}, {"cache", l.cache, l.bytes[1]},
+                 {"scratch", l.scratch, l.bytes[2]}, {"state", l.state, l.bytes[3]},
+                 {"waits", l.waits, l.bytes[4]},     {"shared", own.shared, lab_entry.shared_bytes}};
+  std::string found = access + " of the address 0x" + hex(address) + ", far from every buffer";
+  ptrdiff_t nearest = near_bytes;
+  for (const auto &buffer : buffers) {
+    const ptrdiff_t from = address - reinterpret_cast<uintptr_t>(buffer.start), bytes = buffer.bytes;
+    if (from >= 0 && from < bytes) return access + " of the " + buffer.name + " buffer at byte " + std::to_string(from);
+    const ptrdiff_t distance = from < 0 ? -from : from - bytes;
+    if (distance > nearest) continue;
+    nearest = distance;
+    found = access + " outside the " + buffer.name + " buffer, " + std::to_string(distance) + " bytes " +
+            (from < 0 ? "before its start" : "after its end");
+  }
+  return found;
+}
+
+std::string code_name(const char *word, uintptr_t code) {
+  return std::string("{") + word + " " + hex(offset_here(code)) + "}";
+}
 
 void catch_faults() {
   if (sanitized) return; // the sanitizer reports the line itself

@@ -40,7 +40,8 @@ struct Range {
 struct Thread {
   Counts *counts; // of the current stage
   int index, block, blocks;
-  Range weights, cache, scratch, shared;
+  Range data[3]; // weights, cache and scratch: by Data
+  Range shared;
 };
 extern thread_local Thread *current;
 
@@ -83,6 +84,7 @@ void spin_pause(Site site); // call in every iteration of a spin loop: lets othe
 void progressed();          // call after every atomic write: spinning fibers may poll again
 void observed();            // call after an atomic load: lets blocks that spin poll first (ThreadSanitizer only)
 [[noreturn]] void trap(const char *why, Site site);
+[[noreturn, gnu::cold]] void refuse(const char *access, const void *address, Site site); // it must not go there
 void copy_async(void *to, const void *from, size_t bytes, Site site);
 void copy_commit();
 void copy_wait(int newest);
@@ -95,9 +97,21 @@ inline bool holds(const Range &range, const void *address) {
   return static_cast<size_t>(static_cast<const char *>(address) - range.start) < range.bytes;
 }
 
-template <int Bytes> inline LAB_UNSEEN void count_load(int kind, const void *from) {
+constexpr unsigned of_weights = 1, of_cache = 2, of_scratch = 4, of_shared = 8; // buffers, by bit
+
+// An access that is not to one of the buffers `allowed` ends the launch. Aligned accesses end where they begin.
+inline LAB_UNSEEN void check_buffer(const char *access, const void *address, unsigned allowed, Site site) {
+  const Thread &self = *current;
+  for (int kind = 0; kind < 3; ++kind)
+    if ((allowed >> kind & 1) && holds(self.data[kind], address)) return;
+  if ((allowed & of_shared) && holds(self.shared, address)) return;
+  refuse(access, address, site);
+}
+
+template <int Bytes> inline LAB_UNSEEN void count_load(const char *access, int kind, const void *from, Site site) {
   const Thread &self = *current;
   const bool shared = holds(self.shared, from);
+  if (!shared && !holds(self.data[kind], from)) refuse(access, from, site);
   self.counts->loaded[shared ? from_shared : kind][width_index<Bytes>] += Bytes;
 }
 

@@ -39,41 +39,47 @@ inline void sincos_turns(double turns, double *sine, double *cosine) {
 
 template <Data Kind, int Bytes> inline Packet<Bytes> load(const void *from, host::Site site = host::here()) {
   host::check_aligned(from, Bytes, site);
-  host::count_load<Bytes>(static_cast<int>(Kind), from);
+  host::count_load<Bytes>("a load", static_cast<int>(Kind), from, site);
   Packet<Bytes> packet;
   memcpy(packet.word, from, Bytes);
   return packet;
 }
 template <int Bytes, L1 = L1::allocate>
 inline Packet<Bytes> load_weights(const bf16 *from, host::Site site = host::here()) {
+  host::check_buffer("load_weights", from, host::of_weights, site); // ld.global.nc: of what no thread writes
   return load<Data::weights, Bytes>(from, site);
 }
 template <int Bytes> inline void store_packet(void *to, const Packet<Bytes> &packet, host::Site site = host::here()) {
   host::check_aligned(to, Bytes, site);
+  host::check_buffer("store_packet", to, host::of_cache | host::of_scratch | host::of_shared, site);
   memcpy(to, packet.word, Bytes);
 }
-inline float load_weight(const bf16 *from) {
-  host::count_load<2>(static_cast<int>(Data::weights), from);
+inline float load_weight(const bf16 *from, host::Site site = host::here()) {
+  host::check_buffer("load_weight", from, host::of_weights, site);
+  host::count_load<2>("load_weight", static_cast<int>(Data::weights), from, site);
   return as_float(static_cast<unsigned>(*from) << 16);
 }
-inline float load_activation(const float *from) {
-  host::count_load<4>(static_cast<int>(Data::activations), from);
+inline float load_activation(const float *from, host::Site site = host::here()) {
+  host::count_load<4>("load_activation", static_cast<int>(Data::activations), from, site);
   return *from;
 }
-inline void store_activation(float *to, float value) {
+inline void store_activation(float *to, float value, host::Site site = host::here()) {
+  host::check_buffer("store_activation", to, host::of_scratch | host::of_shared, site);
   host::count(&host::Counts::stored_activations, 4);
   *to = value;
 }
-inline void store_kv(bf16 *to, bf16 value) {
+inline void store_kv(bf16 *to, bf16 value, host::Site site = host::here()) {
+  host::check_buffer("store_kv", to, host::of_cache, site);
   host::count(&host::Counts::stored_kv, 2);
   *to = value;
 }
 
-inline void prefetch_l2(const void *) { host::count(&host::Counts::prefetched, host::line_bytes); }
-
-inline void touch_weights(const void *address) {
-  static_cast<void>(
-      *static_cast<const volatile unsigned *>(address)); // an address outside the buffer faults, as on a GPU
+inline void prefetch_l2(const void *address, host::Site site = host::here()) {
+  host::check_buffer("prefetch_l2", address, host::of_weights, site);
+  host::count(&host::Counts::prefetched, host::line_bytes);
+}
+inline void touch_weights(const void *address, host::Site site = host::here()) {
+  host::check_buffer("touch_weights", address, host::of_weights, site);
   host::count(&host::Counts::prefetched, host::line_bytes);
 }
 

@@ -73,6 +73,14 @@ BlockMemory take_memory();
 void put_back(const BlockMemory &memory);
 bool intact(const BlockMemory &memory);
 
+// "a read outside the cache buffer, 2 bytes after its end": `access` and how the address lies to the nearest buffer of
+// the running block.
+std::string describe_address(const std::string &access, uintptr_t address);
+
+// "{word 1a2b}" with the offset of an instruction in this library, or "{word 0}" if it is in another one;
+// common/devices/host_lines.py puts its source line there.
+std::string code_name(const char *word, uintptr_t code);
+
 // While a launch runs, faults of its kernel become its Status. Each of its threads needs a SignalStack.
 void catch_faults();
 void leave_faults();
