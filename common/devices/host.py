@@ -22,15 +22,22 @@ from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import FIELDS, Counts
 from common.devices.host_compiler import Compiler
-from common.devices.host_lines import with_lines
+from common.devices.host_lines import separate_places, with_lines
 from common.devices.host_memory import GuardedBuffer
 from common.errors import Crashed, Hung, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
-UNITS = ("block.cpp", "calls.cpp", "faults.cpp", "grid.cpp", "memory.cpp")  # source files in common/devices/runtime
+UNITS = (
+    "block.cpp",
+    "calls.cpp",
+    "faults.cpp",
+    "grid.cpp",
+    "meetings.cpp",
+    "memory.cpp",
+)  # source files in common/devices/runtime
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
-DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = 1, 2, 3, 4, 5  # `Status` of runtime/runtime.hpp
+FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = range(6)  # `Status` of runtime/runtime.hpp
 
 LaunchArguments = tuple[int, int, int]  # steps, stage, layer
 _LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
@@ -247,6 +254,10 @@ class HostSession:
 
     def _raise_for_status(self, status: int, report: str) -> None:
         """Raise the error for a `Status` of runtime/runtime.hpp; return if the launch finished."""
+        if status == FINISHED:
+            if found := separate_places(report, self._binary):
+                raise Crashed(f"the kernel faulted: {found}", "let all of them reach the same one")
+            return
         report = with_lines(report, self._binary)
         first = report.partition("\n")[0]
         if status == DEADLOCKED:

@@ -14,6 +14,8 @@ from common.model.stages import STAGES
 
 RUNTIME = Path(__file__).resolve().parent / "runtime"
 FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-pthread", "-march=native", "-ffp-contract=off", "-fno-math-errno")
+# Each call of a barrier keeps a return address of its own: its place.
+PLACES = ("-fno-optimize-sibling-calls", "-fno-crossjumping", "-fno-tree-tail-merge")
 WARNINGS = ("-Wall", "-Werror")
 
 
@@ -43,7 +45,7 @@ class Compiler:
 
     def _object(self, text: str, unit: str, *flags: str) -> Path:
         names = ", ".join(f'"{stage}"' for stage in STAGES)
-        options = [*FLAGS, *flags, f"-DLAB_STAGE_NAMES={names}"]
+        options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}"]
         if platform.machine() == "x86_64":
             options.append("-mtls-dialect=gnu2")  # TLS descriptors: fast thread-local variables in a loaded library
         headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]

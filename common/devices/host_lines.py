@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from common.devices.tsan_report import in_text
 
 UNKNOWN = "a line that the debug information does not name"
 _CODE = re.compile(r"\{(code|called from) ([0-9a-f]+)\}")  # as code_name in runtime/faults.cpp writes an instruction
+_SUSPICION = re.compile(r"^(.*): \{code ([0-9a-f]+)\} \{code ([0-9a-f]+)\}$", re.M)
 _PLACE = re.compile(r"^(?:\./)*(\S+?):(\d+)")
 
 
@@ -26,6 +28,23 @@ def with_lines(report: str, binary: Path) -> str:
     return _CODE.sub(line, report)
 
 
+def separate_places(report: str, binary: Path) -> str:
+    """What a finished launch reports of threads that met at different places; "" if each two are one in the source.
+
+    report: lines `who: {code 1} {code 2}`. The compiler may copy a line, so only the chain of calls tells.
+    """
+    for who, *codes in _SUSPICION.findall(report):
+        first, second = (places(binary, code) for code in codes)
+        if first != second:
+            common = 0  # outer calls of both
+            while first[-1 - common :] == second[-1 - common :]:
+                common += 1
+            own = (" called at ".join(each[: len(each) - common]) or each[0] for each in (first, second))
+            return f"{who} meet at different places: {' and '.join(own)}"
+    return ""
+
+
+@cache
 def places(binary: Path, address: str) -> list[str]:
     """`file:line` of the inlined calls that hold an instruction, innermost first, outside port.cuh; never empty."""
     try:

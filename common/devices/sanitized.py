@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 
 from common.compile.source import Source
-from common.devices.host import CORRUPTED, UNITS, HostDevice, HostProgram, HostSession, LaunchArguments
+from common.devices.host import FAULTED, UNITS, HostDevice, HostProgram, HostSession, LaunchArguments
 from common.devices.host_memory import GUARD_BYTES, GuardedBuffer, SharedBuffer
 from common.devices.tsan_report import data_races, fault
 from common.errors import CompileError, Crashed, LabError, Race, Refused
@@ -44,7 +44,7 @@ class SanitizedDevice(HostDevice):
         runtime = [build.runtime(unit, ANNOTATE) for unit in (*UNITS, "runner.cpp")]
         objects = [build.kernel(source.text, INSTRUMENT, ANNOTATE, *self._flags), *runtime]
         try:
-            return HostProgram(source, build.link(objects, ".exe", INSTRUMENT))
+            return HostProgram(source, build.link(objects, ".exe", "-pie", INSTRUMENT))
         except CompileError as error:
             raise LabError(
                 "g++ cannot link with ThreadSanitizer",
@@ -119,7 +119,7 @@ class SanitizedSession(HostSession):
                 f"ThreadSanitizer cannot start here: {fatal[1]}",
                 "allow `setarch -R` here, or set vm.mmap_rnd_bits=28, or leave out sanitize=",
             )
-        if not 0 <= done.returncode <= CORRUPTED:
+        if not 0 <= done.returncode <= FAULTED:
             why = fault(done.stderr) or f"exit status {done.returncode} {done.stderr.strip()[-200:]}"
             raise Crashed(f"the kernel's process ended: {why}", "look for an index far outside a buffer")
         self._raise_for_status(done.returncode, done.stdout)

@@ -133,11 +133,13 @@ void Block::wait(Wait kind, Site site) {
   lab_switch(&self.stack_pointer, to->stack_pointer);
 }
 
-void Block::barrier(Site site) {
+void Block::barrier(const Meeting &here) {
   void *sync = sync_.current();
   tsan::release(sync);
+  if (arrived_ == 0) barrier_ = here;
+  meet(barrier_, here, "threads of a block");
   if (++arrived_ < lab_entry.threads) {
-    wait(Wait::block, site);
+    wait(Wait::block, here.site);
   } else {
     arrived_ = 0;
     ++sync_.generation;
@@ -147,14 +149,16 @@ void Block::barrier(Site site) {
     running_ = nullptr; // so that `wake` may schedule any fiber next, not always the last to arrive
     wake(Wait::block);
     running_ = &self;
-    wait(Wait::ready, site);
+    wait(Wait::ready, here.site);
   }
   tsan::acquire(sync);
 }
 
-void Block::named_barrier(int id, int threads, bool wait_for_it, Site site) {
-  if (id < 0 || id >= named_barriers || threads % 32 != 0)
-    trap("a named barrier needs an id of 0 to 15 and whole warps", site);
+void Block::named_barrier(int id, int threads, bool wait_for_it, const Meeting &here) {
+  const Site site = here.site;
+  if (id < 1 || id >= named_barriers || threads % 32 != 0) // 0 is that of __syncthreads
+    trap("a named barrier needs an id of 1 to 15 and whole warps", site);
+  meet_named(here);
   NamedBarrier &barrier = named_[id];
   if (barrier.arrived > 0 && barrier.expected != threads)
     trap("threads disagree about how many arrive at a named barrier", site);
@@ -174,14 +178,16 @@ void Block::named_barrier(int id, int threads, bool wait_for_it, Site site) {
   if (wait_for_it) tsan::acquire(sync);
 }
 
-uint32_t Block::exchange(uint32_t value, int mask, Site site) {
+uint32_t Block::exchange(uint32_t value, const Meeting &here) {
   Fiber &self = *running_;
   const int w = self.index / 32, lane = self.index % 32, parity = self.parity;
   Warp &warp = warps_[w];
   self.parity ^= 1;
   warp.value[parity][lane] = value;
+  if (warp.arrived == 0) warp.exchange = here;
+  meet(warp.exchange, here, "lanes of a warp");
   if (++warp.arrived < 32) {
-    wait(Wait::warp, site);
+    wait(Wait::warp, here.site);
   } else {
     ++self.counts->shuffles;
     warp.arrived = 0;
@@ -189,13 +195,13 @@ uint32_t Block::exchange(uint32_t value, int mask, Site site) {
     warp.ready = ~(1u << (lane ^ warp.order));
     ready_warps_ |= 1u << (w ^ warp_order_);
   }
-  return warp.value[parity][lane ^ mask];
+  return warp.value[parity][here.mask == no_mask ? lane : lane ^ here.mask];
 }
 
-void Block::warp_barrier(Site site) {
+void Block::warp_barrier(const Meeting &here) {
   uint64_t *sync = &warps_[running_->index / 32].sync[running_->parity];
   tsan::release(sync);
-  exchange(0, 0, site);
+  exchange(0, here);
   tsan::acquire(sync);
 }
 

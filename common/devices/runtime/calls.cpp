@@ -22,10 +22,18 @@ void mark(int stage, int layer) {
   fiber.layer = layer;
   fiber.counts = block->counts(stage);
 }
-void block_barrier(Site site) { block->barrier(site); }
-void named_barrier(int id, int threads, bool wait, Site site) { block->named_barrier(id, threads, wait, site); }
-void warp_barrier(Site site) { block->warp_barrier(site); }
-uint32_t exchange(uint32_t value, int mask, Site site) { return block->exchange(value, mask, site); }
+#define HERE(mask)                                                                                                     \
+  Meeting { site, mask, reinterpret_cast<uintptr_t>(__builtin_return_address(0)) }
+void block_barrier(Site site) { block->barrier(HERE(no_mask)); }
+void named_barrier(int id, int threads, bool wait, Site site) {
+  block->named_barrier(id, threads, wait, HERE(no_mask));
+}
+void warp_barrier(Site site) { block->warp_barrier(HERE(no_mask)); }
+uint32_t exchange(uint32_t value, int mask, Site site) {
+  if (mask < 0 || mask > 31) trap("a shuffle needs a mask of 0 to 31", site);
+  return block->exchange(value, HERE(mask));
+}
+#undef HERE
 void spin_pause(Site site) { block->spin(site); }
 void progressed() { reschedule(&Grid::progressed); }
 void observed() { reschedule(&Grid::yield); }

@@ -2,6 +2,7 @@
 #include "runtime.hpp"
 
 #include <chrono>
+#include <set>
 #include <thread>
 
 namespace host {
@@ -78,9 +79,7 @@ void Grid::yield(int block) {
 
 void Grid::fail_locked(Status status, const std::string &report) {
   if (failed()) return;
-  const size_t length = std::min(report.size(), launch_.report_size - 1);
-  memcpy(launch_.report, report.data(), length);
-  launch_.report[length] = '\0';
+  write_report(report);
   status_ = status;
   for (int b = 0; b < launch_.blocks; ++b) scheduled_[b].notify_one();
 }
@@ -107,6 +106,24 @@ void Grid::body(int b) {
   if (ended_ == launch_.blocks) all_ended_.notify_one();
 }
 
+// The report of a launch that finished: a line for each two places that may be one in the source.
+void Grid::report_suspicions() {
+  std::set<std::string> lines;
+  for (const auto &block : blocks_)
+    for (const Suspicion &each : block->suspicions())
+      lines.insert(std::string(each.who) + ": " + code_name("code", each.first - 1) + " " +
+                   code_name("code", each.second - 1) + "\n");
+  std::string report;
+  for (const std::string &line : lines) report += line;
+  write_report(report);
+}
+
+void Grid::write_report(const std::string &report) {
+  const size_t length = std::min(report.size(), launch_.report_size - 1);
+  memcpy(launch_.report, report.data(), length);
+  launch_.report[length] = '\0';
+}
+
 Status Grid::run() {
   std::vector<std::thread> threads;
   for (int b = 0; b < launch_.blocks; ++b) threads.emplace_back([this, b] { body(b); });
@@ -127,6 +144,7 @@ Status Grid::run() {
   }
   for (auto &thread : threads) thread.join();
   for (auto &block : blocks_) block->join();
+  if (!failed()) report_suspicions();
   return static_cast<Status>(status_.load());
 }
 

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -31,6 +32,21 @@ enum class Wait : uint8_t { ready, warp, block, named, spin, ended }; // what a 
 // Result of a launch; common/devices/host.py has the same values.
 enum Status { finished = 0, deadlocked = 1, timed_out = 2, trapped = 3, corrupted = 4, faulted = 5 };
 
+// The place of a shuffle or barrier, which lanes of a warp or threads of a block must reach together. Two copies of one
+// source line that the compiler made differ in `code` only; so do two calls of one inlined function.
+struct Meeting {
+  Site site;
+  int mask; // of a shuffle; `no_mask` for a barrier
+  uintptr_t code;
+};
+constexpr int no_mask = -1;
+
+// Two places that differ in `code` only: common/devices/host_lines.py finds out whether they are one in the source.
+struct Suspicion {
+  const char *who;
+  uintptr_t first, second;
+};
+
 // One cp.async in flight.
 struct Copy {
   void *to;
@@ -46,15 +62,19 @@ struct Fiber : Thread {
   Site site;      // where it waits
   int stage, layer;
   int barrier;                // id of the named barrier it waits at
+  uint64_t named;             // named barriers that it has reached
   void *tsan;                 // its TSan fiber
   std::vector<Copy> copies;   // in flight, oldest first
   std::vector<size_t> groups; // number of copies in each committed group, oldest first
 };
 
 struct Warp {
-  uint32_t ready;        // lanes that can run, by slot
-  uint32_t order;        // slot = lane ^ order
-  int arrived;           // lanes at the current exchange
+  uint32_t ready;                            // lanes that can run, by slot
+  uint32_t order;                            // slot = lane ^ order
+  int arrived;                               // lanes at the current exchange
+  Meeting exchange;                          // of the first of them
+  std::deque<std::pair<Meeting, int>> named; // named barriers that some lanes have reached, and how many
+  uint64_t passed;                           // named barriers that all lanes have reached
   uint32_t value[2][32]; // of two exchanges in turn: all lanes read one before any lane reaches the next but one
   uint64_t sync[2];      // objects for ThreadSanitizer, of the exchanges that are barriers
 };
@@ -100,11 +120,11 @@ class Block {
 public:
   Block(Grid &grid, int index);
   ~Block();
-  void run();                                                    // on the block's own OS thread
-  void barrier(Site site);                                       // __syncthreads
-  void named_barrier(int id, int threads, bool wait, Site site); // bar.sync and bar.arrive
-  uint32_t exchange(uint32_t value, int mask, Site site);        // __shfl_xor_sync: in CUDA it orders no memory
-  void warp_barrier(Site site);                                  // __syncwarp: orders memory within the warp
+  void run();                                                              // on the block's own OS thread
+  void barrier(const Meeting &here);                                       // __syncthreads
+  void named_barrier(int id, int threads, bool wait, const Meeting &here); // bar.sync and bar.arrive
+  uint32_t exchange(uint32_t value, const Meeting &here); // __shfl_xor_sync: in CUDA it orders no memory
+  void warp_barrier(const Meeting &here);                 // __syncwarp: orders memory within the warp
   void spin(Site site);
   void end();     // of the running fiber
   void join();    // orders the fibers' accesses before those of the calling thread, for ThreadSanitizer
@@ -118,16 +138,24 @@ public:
   bool runs() const { return running_ != nullptr; }
   bool owns_stack(const void *address) const; // whether it lies on a fiber's stack
   void *stack_top() const;                    // of the running fiber
-  std::string who() const;                    // thread, block, stage and layer of the running fiber
+  const std::vector<Suspicion> &suspicions() const { return suspicions_; }
+  std::string who() const; // thread, block, stage and layer of the running fiber
 
 private:
   void wait(Wait kind, Site site);
   void wake(Wait kind, int id = 0);
+  void meet(const Meeting &first, const Meeting &here, const char *who) {
+    if (first.code != here.code || first.mask != here.mask) differ(first, here, who);
+  }
+  void meet_named(const Meeting &here);
+  void differ(const Meeting &first, const Meeting &here, const char *who);
   Fiber *next();
   void resume(Fiber &fiber);
 
   Grid &grid_;
   int index_, arrived_ = 0, ended_ = 0;
+  Meeting barrier_{}; // of the first thread at the current block barrier
+  std::vector<Suspicion> suspicions_;
   SyncPoint sync_;
   NamedBarrier named_[named_barriers];
   uint32_t ready_warps_ = 0, warp_order_ = 0; // slot = warp ^ order
@@ -160,6 +188,8 @@ private:
   void dispatch();
   void sleep(int block, std::unique_lock<std::mutex> &lock);
   void fail_locked(Status status, const std::string &report);
+  void report_suspicions();
+  void write_report(const std::string &report);
 
   const Launch launch_;
   std::mutex mutex_;
