@@ -1,5 +1,7 @@
 """What the kernel says of a process: its children, and whether it is still running."""
 
+HANGS_S = 800  # seconds after which a process that a test waits for is hung; an idle machine needs a fiftieth
+
 
 def children(pid: int) -> list[int]:
     with open(f"/proc/{pid}/task/{pid}/children") as file:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from permissions import without_root_rights
+from processes import HANGS_S
 
 from common import ROOT
 from common.cache import folder
@@ -125,7 +126,7 @@ def test_processes_that_remove_each_others_weights(tmp_path, tiny):
     argv = [sys.executable, "-c", RACE, str(tmp_path), "40"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = [subprocess.Popen(argv, cwd=ROOT, **pipes) for _ in "ab"]
-    said = [process.communicate(timeout=200) for process in running]
+    said = [process.communicate(timeout=HANGS_S) for process in running]
     assert [err for _, err in said] == ["", ""]
     own = [load("synthetic", tiny, None, tmp_path / "own", n)[2].flat for n in range(3)]
     sums = {f"{n} {flat.double().abs().sum().item()}" for n, flat in enumerate(own)}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from checkpoints import MODEL, save, tensors
 from faulty_root import make_root, start
+from processes import HANGS_S
 
 from common.cache.files import cached
 from common.compile.source import build
@@ -112,7 +113,7 @@ def test_a_run_reports_what_its_worker_made_again(tmp_path, host_cache, seed):
     root, kernels = make_root(tmp_path / "lab"), tmp_path / "cache" / "kernels"
     for damaged in (False, True):
         process = start(root, host_cache, "variant=baseline", f"cache={kernels.parent}", "model=tiny")
-        _, err = process.communicate(timeout=200)
+        _, err = process.communicate(timeout=HANGS_S)
         assert process.returncode == 0, err
         (library,) = kernels.glob("*.so")
         assert err.count(f"note: {library} is not as it was written") == err.count("note: ") == damaged, err

@@ -13,7 +13,7 @@ from common import ROOT
 from experiments.evidence import execute as module
 from experiments.evidence.execute import execute
 
-SLEEPS = ["timeit", "-n1", "-r1", "import time; print('begun', flush=True); time.sleep(100)"]
+SLEEPS = ["timeit", "-n1", "-r1", "import time; print('begun', flush=True); time.sleep(1000)"]
 PARENT = f"from experiments.evidence.execute import execute; execute({SLEEPS}, float('inf'))"
 
 
@@ -38,7 +38,7 @@ def test_a_step_ends_with_a_killed_command():
     (child,) = children(parent.pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    for _ in range(200):
+    for _ in range(4000):
         if not alive(child):
             return
         time.sleep(0.05)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from processes import HANGS_S
 
 from common import ROOT
 
@@ -36,7 +37,7 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=HANGS_S,
         )
 
     (folder / "probe.in").write_text("iniconfig\n")
@@ -85,7 +86,9 @@ def checkout(tmp_path: Path) -> Path:
 def test_a_gpu_machine_without_a_network_is_given_every_dependency_that_it_lacks(checkout: Path):
     """Each is in the list for pip or among those that such a machine has, and the page tells to install that list."""
     file = "wheelhouse/requirements.txt"
-    subprocess.run([shutil.which("make"), file, "STAMP=", f"PY={sys.executable}"], cwd=checkout, check=True, timeout=60)
+    subprocess.run(
+        [shutil.which("make"), file, "STAMP=", f"PY={sys.executable}"], cwd=checkout, check=True, timeout=HANGS_S
+    )
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     present = re.search(r"(?m)^PRESENT = (.*)", (ROOT / "Makefile").read_text())[1].split()
     needed = (checkout / file).read_text().splitlines()
@@ -103,7 +106,7 @@ def refused(checkout: Path, *arguments: str, path: str = os.environ["PATH"]) -> 
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
     done = subprocess.run(
         [shutil.which("make"), "run", *arguments],
-        cwd=checkout, env=environment | {"PATH": path}, capture_output=True, text=True, timeout=60,
+        cwd=checkout, env=environment | {"PATH": path}, capture_output=True, text=True, timeout=HANGS_S,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert set(checkout.iterdir()) == before

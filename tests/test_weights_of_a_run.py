@@ -5,6 +5,7 @@ import os
 import pytest
 from checkpoints import save, tensors
 from faulty_root import json_lines, make_root, rows, start
+from processes import HANGS_S
 
 from common.errors import LabError
 from common.record.store import Store
@@ -21,7 +22,7 @@ def test_a_run_from_another_folder_uses_the_callers_files(tmp_path, host_cache, 
     save(root / "ckpt").write_bytes(b"broken")
     options = ["weights=ckpt", "variant=baseline", "results=r.jsonl", "cache=c"]
     process = start(root, host_cache, *options, cwd=here)
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 0, err
     (row,) = Store(here / "r.jsonl").records()
     assert row["status"] == "PASSED"
@@ -43,7 +44,7 @@ def test_a_run_refuses_weights_that_cannot_be_validated(tmp_path, host_cache, se
     huge = {name: tensor * 1e30 for name, tensor in tensors(seed).items()}
     save(tmp_path / "huge", huge, max_position_embeddings=64)
     process = start(root, host_cache, "variant=baseline", "json=true", f"weights={tmp_path / 'huge'}")
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 1, err
     (row,) = rows(root)
     assert (row["status"], json_lines(out)[0]["verdict"]) == ("REFUSED", "REFUSED")

@@ -5,10 +5,11 @@ import os
 import resource
 import signal
 import time
+from math import ceil
 
 import pytest
 from faulty_root import by_variant, json_lines, make_root, results, rows, start
-from processes import alive, children
+from processes import HANGS_S, alive, children
 
 from common import ROOT
 from common.errors import LabError
@@ -21,7 +22,7 @@ SOUND = {"baseline": "PASSED", "atomic_barrier": "PASSED"}
 def test_abort_segfault_and_deadlock_do_not_affect_other_stacks(tmp_path, host_cache):
     root = make_root(tmp_path / "lab", "aborts", "segfaults", "deadlocks")
     process = start(root, host_cache, "json=true")
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 1, err
     wanted = SOUND | {"aborts": "CRASHED", "segfaults": "CRASHED", "deadlocks": "HUNG"}
     found = by_variant(root)
@@ -40,10 +41,12 @@ def test_abort_segfault_and_deadlock_do_not_affect_other_stacks(tmp_path, host_c
 
 def test_an_endless_kernel_is_hung_and_its_place_is_reported(tmp_path, host_cache):
     root = make_root(tmp_path / "lab", "never_ends")
-    start(root, host_cache, "variant=never_ends", "device.timeout_s=1").communicate(timeout=200)  # compiles it
+    began = time.monotonic()
+    start(root, host_cache, "variant=never_ends", "device.timeout_s=1").communicate(timeout=HANGS_S)  # compiles it
     results(root).unlink()
-    process = start(root, host_cache, "variant=never_ends", "timeout_s=6")
-    out, err = process.communicate(timeout=200)
+    enough = ceil(time.monotonic() - began)  # for this machine to come as far as the kernel
+    process = start(root, host_cache, "variant=never_ends", f"timeout_s={enough}")
+    out, err = process.communicate(timeout=HANGS_S)
     (row,) = rows(root)
     assert (row["status"], process.returncode) == ("HUNG", 1), err
     assert "embed" in row["report"]
@@ -54,7 +57,7 @@ def test_a_kernel_that_exhausts_memory_is_oom(tmp_path, host_cache):
     root = make_root(tmp_path / "lab", "eats_memory")
     limit = (8 << 30,) * 2
     process = start(root, host_cache, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=HANGS_S)
     found = by_variant(root)
     assert {name: row["status"] for name, row in found.items()} == SOUND | {"eats_memory": "OOM"}, err
 
@@ -67,7 +70,7 @@ def test_an_interrupted_run_keeps_finished_records(tmp_path, host_cache, ends):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(ends)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 130
     found = by_variant(root)
     assert {name: row["status"] for name, row in found.items()} == SOUND | {"never_ends": "INTERRUPTED"}
@@ -86,11 +89,8 @@ def test_workers_die_with_their_parent(tmp_path, host_cache):
     time.sleep(1)
     process.kill()
     process.communicate()
-    for _ in range(200):
-        if not any(map(alive, workers)):
-            return
+    while any(map(alive, workers)):
         time.sleep(0.1)
-    raise AssertionError(workers)
 
 
 def test_a_worker_that_cannot_start_is_reported_in_one_line(tmp_path):

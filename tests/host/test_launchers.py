@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import yaml
+from processes import HANGS_S
 
 from common import ROOT
 from common.record.store import Store
@@ -17,7 +18,7 @@ def sweep(host_cache, tmp_path):
     def run(flag: str, *argv: str) -> subprocess.CompletedProcess[str]:
         folders = [f"results={tmp_path}/records.jsonl", f"cache={host_cache}", f"hydra.sweep.dir={tmp_path}/jobs"]
         command = [sys.executable, "-m", "experiments", flag, *SWEEP, *folders, *argv]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S)
 
     return run
 

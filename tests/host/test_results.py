@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from faulty_root import make_root, rows, start
+from processes import HANGS_S
 
 from common.errors import Unfinished
 from common.record.store import Store
@@ -108,11 +109,11 @@ def test_an_experiment_says_where_its_table_is_kept(lab, tmp_path, capfd, seed):
 
 def test_a_kernel_that_hangs_is_told_with_the_command_that_shows_its_report(tmp_path, host_cache):
     root = make_root(tmp_path / "lab", "deadlocks")
-    out, _ = start(root, host_cache, "variant=deadlocks").communicate(timeout=200)
+    out, _ = start(root, host_cache, "variant=deadlocks").communicate(timeout=HANGS_S)
     (row,) = rows(root)
     line = next(line for line in out.splitlines() if line.startswith("deadlocks: HUNG "))
     words = shlex.split(line.partition("; python -m ")[2])
-    shown = subprocess.run([sys.executable, "-m", *words], cwd=root, capture_output=True, text=True, timeout=100)
+    shown = subprocess.run([sys.executable, "-m", *words], cwd=root, capture_output=True, text=True, timeout=HANGS_S)
     assert shown.returncode == 0, shown.stderr
     assert "common/kernel/barrier.cuh" in row["report"]  # where blocks wait
     assert all(f"  {text}\n" in shown.stdout for text in row["report"].splitlines())

@@ -2,6 +2,7 @@
 
 import pytest
 from faulty_root import make_root, results, rows, start
+from processes import HANGS_S
 
 from experiments.soak.kills import kills
 
@@ -10,7 +11,7 @@ pytestmark = pytest.mark.host
 
 def run(root, cache, *argv):
     process = start(root, cache, *argv)
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=HANGS_S)
     return process.returncode, out, err
 
 

@@ -6,6 +6,7 @@ import warnings
 import pytest
 from faulty_root import make_root, results, rows, start
 from permissions import without_root_rights
+from processes import HANGS_S
 
 from experiments.__main__ import main
 
@@ -17,7 +18,7 @@ def test_two_sweeps_at_once_share_one_store(tmp_path, host_cache):
     root = make_root(tmp_path / "lab")
     both = [start(root, host_cache, f"seed={seed}") for seed in (1, 2)]
     for process in both:
-        _, err = process.communicate(timeout=200)
+        _, err = process.communicate(timeout=HANGS_S)
         assert process.returncode == 0, err
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -29,11 +30,11 @@ def test_two_sweeps_at_once_share_one_store(tmp_path, host_cache):
 @host
 def test_a_disk_that_fills_up_ends_the_run_with_one_line_and_whole_rows(tmp_path, host_cache):
     root = make_root(tmp_path / "lab")
-    start(root, host_cache, "seed=1").communicate(timeout=200)
+    start(root, host_cache, "seed=1").communicate(timeout=HANGS_S)
     before = results(root).read_bytes()
     limit = (len(before) + 100,) * 2  # limit of the file size: the present rows fit, and another one does not
     process = start(root, host_cache, "seed=1", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 2, err
     assert "Traceback" not in err
     assert [line for line in err.splitlines() if "error" in line] == [err.splitlines()[-1]]

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 import torch
+from processes import HANGS_S
 
 from common.compile.source import KERNEL, flatten
 from common.devices.barrier_report import raise_if_barrier_timed_out
@@ -66,7 +67,7 @@ def test_others_get_as_long_to_report_as_the_first_block_waited(tmp_path):
     main = "int main() { Context c{state, waits}; grid_barrier(c, Stage::embed, 0); }\n"
     (tmp_path / "wait.cpp").write_text(text.replace(LIMIT, "constexpr unsigned spin_limit = 1u << 16;") + "\n" + main)
     subprocess.run(["g++", "-std=c++17", "-o", tmp_path / "wait", tmp_path / "wait.cpp"], check=True)
-    reported, trapped = map(int, subprocess.check_output([tmp_path / "wait"], timeout=60).split())
+    reported, trapped = map(int, subprocess.check_output([tmp_path / "wait"], timeout=HANGS_S).split())
     assert 0 < 0.99 * reported < trapped - reported
 
 
