@@ -7,6 +7,7 @@ and everything is fp32. If it passes, the reference and the tolerances suit a re
 import numpy as np
 import torch
 
+from common.devices.unwritten import NOT_WRITTEN, fill
 from common.model.layout import Layout
 from common.model.shapes import Model
 
@@ -32,10 +33,12 @@ class FakeSession:
         self._weights = weights.float().numpy()
         self._launches = 0
 
-    def reset(self, ids, position, cache=None, forced=0, barriers=0) -> None:
+    def reset(self, ids, position, cache=None, forced=0, barriers=0, unwritten=NOT_WRITTEN) -> None:
         layout = self.layout
-        self._scratch = torch.full((layout.scratch_size,), torch.nan)
-        self._cache = torch.full(layout.cache.shape, torch.nan, dtype=torch.bfloat16)
+        self._scratch = torch.empty(layout.scratch_size)
+        self._cache = torch.empty(layout.cache.shape, dtype=torch.bfloat16)
+        fill(self._scratch, unwritten)
+        fill(self._cache, unwritten)
         if cache is not None:
             self._cache[:, :, :, :position] = cache[:, :, :, :position]
         self._state = torch.zeros(layout.state_size, dtype=torch.int32)
@@ -155,6 +158,8 @@ class FakeSession:
                 self._cache[i, 0, 0, 0, 3] = 7
             if self._wrong("later position touched", i) and position + 1 < m.positions:
                 self._cache[i, 1, 0, position + 1, 0] = 7
+            if self._wrong("NaN stored a position later", i) and position + 1 < m.positions:
+                self._cache[i, 1, 0, position + 1, 0] = torch.nan
             branch = dot(self._weight("o", i), attention)
             x = self._leave("o_proj", i, branch if self._wrong("o_proj residual", i) else x + branch)
             normed = self._leave("post_norm", i, self._norm(x, self._weight("post_norm", i)))
@@ -167,9 +172,20 @@ class FakeSession:
 
         if self.fault == "nondeterministic" and self._launches % 2:
             x[0] = np.nextafter(x[0], np.float32(np.inf))
+        own = self._scratch[self.layout.global_scratch["workspace"].offset :]
+        if self.fault == "unwritten memory read":  # by a maximum that skips NaN
+            x[0] = own[0] if own[0] > x[0] else x[0]
+        if self.fault == "result of an earlier launch used":  # below every tolerance
+            x[0] = np.nextafter(x[0], np.float32(np.inf)) if own[0] == 1 else x[0]
+            own[0] = 1
         logits = dot(
             self._weight("lm_head"), self._leave("final_norm", None, self._norm(x, self._weight("final_norm")))
         )
+        if self.fault == "NaN between two taps":
+            end = self.layout.tap("final_norm").offset + m.hidden
+            self._scratch[end : end + 1] = torch.nan
+        if self.fault == "state between two words":
+            self._state[self.layout.state["token"].offset + 1] = 0x7FC00000
         if self._wrong("logit NaN"):
             logits[-1] = np.nan
         self._leave("lm_head", None, logits)

@@ -90,6 +90,9 @@ FAULTS = [
     ("token off by one", 0, "argmax", None),
     ("history touched", 1, "cache", None),
     ("later position touched", 0, "cache", None),
+    ("NaN stored a position later", 0, "cache", None),
+    ("NaN between two taps", 0, "scratch", None),
+    ("state between two words", 0, "state", None),
     ("position stands still", 0, "state", None),
     ("prompt overwritten", 0, "state", None),
     ("older id overwritten", 0, "state", None),
@@ -134,6 +137,13 @@ def test_different_repeated_runs_and_steps_that_need_the_host_are_found(seed):
     assert found.note.startswith("differs when its steps are queued")
     # The taps are those of the last step: where its token is the stale one by chance, what it attends to still differs.
     assert found.stage in ("embed", "attention")
+
+
+@pytest.mark.parametrize("fault", ["unwritten memory read", "result of an earlier launch used"])
+def test_what_a_launch_may_not_read_is_found_by_other_contents(seed, fault):
+    found = verdict(seed, fault).mismatch
+    assert found.stage == "final_norm"
+    assert found.note.startswith("differs between runs")
 
 
 def test_an_untapped_stage_is_only_skipped_on_request(seed):

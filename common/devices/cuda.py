@@ -12,6 +12,7 @@ from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.hold import Hold
+from common.devices.unwritten import NOT_WRITTEN, fill
 from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
@@ -166,9 +167,13 @@ class CudaSession:
         cache: torch.Tensor | None = None,
         forced: int = 0,
         barriers: int = 0,
+        unwritten: float = NOT_WRITTEN,
     ) -> None:
         self._waits.zero_()
-        history = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
+        history = torch.empty(self.layout.cache.shape, dtype=torch.bfloat16)
+        scratch = torch.empty(self.layout.scratch_size)
+        fill(history, unwritten)
+        fill(scratch, unwritten)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
         entries, state = (
@@ -177,7 +182,7 @@ class CudaSession:
         )
         with self._stream:  # all on one stream: it does not wait for copies on the default one
             self._cache.set(entries, stream=self._stream)
-            self._scratch.fill(float("nan"))
+            self._scratch.set(scratch.numpy(), stream=self._stream)
             self._state.set(state.numpy(), stream=self._stream)
         self._stream.synchronize()
         self._start = self._position = position

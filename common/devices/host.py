@@ -24,6 +24,7 @@ from common.devices.counters import FIELDS, Counts
 from common.devices.host_compiler import Compiler
 from common.devices.host_lines import separate_places, with_lines
 from common.devices.host_memory import GuardedBuffer
+from common.devices.unwritten import NOT_WRITTEN, fill
 from common.errors import Crashed, Hung, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
@@ -158,12 +159,13 @@ class HostSession:
         cache: torch.Tensor | None = None,
         forced: int = 0,
         barriers: int = 0,
+        unwritten: float = NOT_WRITTEN,
     ) -> None:
         history = self._buffers["cache"].tensor.view(self.layout.cache.shape)
-        history.fill_(torch.nan)
+        fill(history, unwritten)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
-        self._buffers["scratch"].tensor.fill_(torch.nan)
+        fill(self._buffers["scratch"].tensor, unwritten)
         self._buffers["waits"].tensor.zero_()
         self._buffers["state"].tensor.copy_(self.layout.initial_state(ids, position, forced, barriers))
         self._position = position
@@ -221,6 +223,11 @@ class HostSession:
         self._counts.tensor.zero_()
         self._ran = True
         self._launch_all(launch_arguments)
+        if self._buffers["waits"].tensor.any():
+            raise Crashed(
+                "the kernel wrote into the words of blocks that wait, and none gave up",
+                "look for an index far outside a buffer",
+            )
         for name, buffer in self._buffers.items():
             if not buffer.intact():
                 raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")

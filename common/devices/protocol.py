@@ -7,6 +7,7 @@ import torch
 
 from common.compile.source import Source
 from common.devices.counters import Counts
+from common.devices.unwritten import NOT_WRITTEN
 from common.model.layout import Layout
 
 
@@ -23,12 +24,14 @@ class Session(Protocol):
         cache: torch.Tensor | None = None,
         forced: int = 0,
         barriers: int = 0,
+        unwritten: float = NOT_WRITTEN,
     ) -> None:
         """Set all buffers so that the next step decodes `position`.
 
         ids: token ids of positions 0..len-1, at least position + 1 of them; all later ids become -1. forced: how many
         of them are a prompt, which argmax must not overwrite; at least position + 1 count as prompt. cache: bf16, the
-        layout's cache shape; entries below `position` are copied. The rest of the cache and all of scratch become NaN.
+        layout's cache shape; entries below `position` are copied. The rest of the cache and all of scratch become
+        `unwritten`, which is by default the NaNs of common.devices.unwritten.
         barriers: grid barriers that have been passed before, an even number; the words of the barriers are as they are
         then.
         """

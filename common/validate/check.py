@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
 from common.validate.reference import Taps
 from common.validate.scenarios import Scenario
-from common.validate.snapshot import Snapshot, bit_differences, tensor_difference
+from common.validate.snapshot import Snapshot, bit_differences, padding, tensor_difference
 from common.validate.tolerances import ReferenceSteps, Tap, check_tolerance
 from common.validate.verdict import Mismatch, Verdict, Worst
 
@@ -33,8 +35,10 @@ def validate(
     """Run every scenario and stop at the first mismatch.
 
     A scenario is decoded three times. First step by step, without a reset between steps; after each step every tap is
-    compared with the float64 reference. Then step by step again, which must give the same bits. Then with all steps
-    queued in one call, which must give the same bits too. With a `parent` its steps must also give them.
+    compared with the float64 reference. Then step by step again, each from a reset that leaves a number where the first
+    run had NaN: that must give the same bits, for no launch may read what nothing has written, or what an earlier one
+    left outside cache and state. Then with all steps queued in one call, which must give the same bits too. With a
+    `parent` its steps must also give them.
 
     weights: flat bf16, [layout.weights_size], the weights of the session. seed: the seed of the scenarios, for the
     report. untapped: stages whose result this kernel never writes to scratch. reference: steps of the same weights,
@@ -83,29 +87,35 @@ class _KernelChecker:
     ) -> None:
         self.on_step, self.parent = on_step, parent
         self.session, self.layout, self.untapped, self.reference = session, session.layout, untapped, reference
+        self.padding = padding(session.layout)
         self.worst, self.steps = Worst("embed", None, 0.0, 0.0), 0
 
     def mismatches(self, scenario: Scenario) -> Iterator[Mismatch]:
         """Decode one scenario three times and yield what is wrong, in the order of execution."""
         session = self.session
         _reset(session, scenario)
+        start = Snapshot.of(session)
         cache = session.cache()
-        yield from _check_reset(session.scratch(), cache, scenario)
+        yield from _check_reset(start.scratch, cache, scenario)
 
         ids = [*scenario.ids, *[-1] * (self.layout.model.positions + 1 - len(scenario.ids))]
         first_run = []
         for step in range(scenario.steps):
             session.run(1)
             seen = Snapshot.of(session)
-            for mismatch in self._check_step(seen, ids, step, scenario, cache):
+            found = chain(self._check_step(seen, ids, step, scenario, cache), self._check_padding(seen, start))
+            for mismatch in found:
                 yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, f"step {step}"))))
             first_run.append(seen if step + 1 == scenario.steps else replace(seen, cache=None))
 
-        _reset(session, scenario)
+        last = first_run[-1]
         for step, want in enumerate(first_run):
+            position = scenario.position + step
+            given = last.words("ids")[: max(len(scenario.ids), position + 1)].tolist()
+            session.reset(given, position, last.cache, len(scenario.ids), scenario.barriers, NUMBER)
             session.run(1)
             note = f"differs between runs, step {step}"
-            yield from bit_differences(Snapshot.of(session), want, self.untapped, note)
+            yield from bit_differences(Snapshot.of(session), want, self.untapped, note, position + 1)
         if scenario.steps > 1:
             _reset(session, scenario)
             session.run(scenario.steps)
@@ -153,6 +163,13 @@ class _KernelChecker:
             ids[position + 1] = token
         for name, words in (("position", [position + 1]), ("prompt_length", [given]), ("ids", ids)):
             yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
+
+    def _check_padding(self, seen: Snapshot, start: Snapshot) -> Iterator[Mismatch]:
+        """Yield what changed between the slots of scratch and of the state."""
+        note = "between two slots, where nothing may be written"
+        for name, between in zip(("scratch", "state"), self.padding, strict=True):
+            got, want = (getattr(each, name).where(between, 0) for each in (seen, start))
+            yield from tensor_difference(name, None, got, want, note)
 
     def _check_tap(self, tap: Tap, got: Tensor, want: Tensor, error: Tensor, allowed: float) -> Iterator[Mismatch]:
         """Yield the first element whose error exceeds `allowed`. got, want, error: float64 of the tap's shape."""

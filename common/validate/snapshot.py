@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from common.model.layout import Layout
+from common.model.stages import STAGES
 from common.validate.verdict import Mismatch
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ class Snapshot:
         return self.state[slot.offset : slot.offset + slot.size]
 
 
+def padding(layout: Layout) -> tuple[Tensor, Tensor]:
+    """What lies between the slots: bool masks over scratch and over the state words."""
+    scratch, state = torch.ones(layout.scratch_size, dtype=torch.bool), torch.ones(layout.state_size, dtype=torch.bool)
+    others = [slot for name, slot in layout.global_scratch.items() if name not in STAGES]
+    for slot in (*(layout.tap(*tap) for tap in layout.taps()), *others):
+        scratch[slot.offset : slot.offset + slot.size] = False
+    for slot in layout.state.values():
+        state[slot.offset : slot.offset + slot.size] = False
+    return scratch, state
+
+
 def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, note: str) -> Iterator[Mismatch]:
     """Yield the first element whose bits differ, if any: NaN equals the same NaN, and -0 differs from 0.
 
@@ -53,12 +65,18 @@ def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, 
         yield Mismatch(stage, layer, index, float(got[index]), float(want[index]), 0.0, note)
 
 
-def bit_differences(got: Snapshot, want: Snapshot, untapped: frozenset[str], note: str) -> Iterator[Mismatch]:
-    """Yield the first differing bit of each part: taps in stage order, the cache if both have it, the state words."""
+def bit_differences(
+    got: Snapshot, want: Snapshot, untapped: frozenset[str], note: str, positions: int | None = None
+) -> Iterator[Mismatch]:
+    """Yield the first differing bit of each part: taps in stage order, the cache if both have it, the state words.
+
+    positions: how many of the cache are compared; None for all.
+    """
     for tap in got.layout.taps():
         if tap[0] not in untapped:
             yield from tensor_difference(*tap, got.tap(*tap), want.tap(*tap), note)
     if got.cache is not None and want.cache is not None:
-        yield from tensor_difference("cache", None, got.cache, want.cache, note)
+        first, second = (each[:, :, :, :positions] for each in (got.cache, want.cache))
+        yield from tensor_difference("cache", None, first, second, note)
     for name in ("position", "token", "ids"):
         yield from tensor_difference("state", None, got.words(name), want.words(name), f"{name}: {note}")
