@@ -75,13 +75,11 @@ def test_a_reset_copies_on_the_stream_that_runs_the_kernel_and_waits_for_it(tiny
             asked.append(("wait", self))
 
     def array(name: str) -> SimpleNamespace:
-        return SimpleNamespace(
-            set=lambda values, stream=None: asked.append((name, stream)), fill=lambda value: asked.append((name, None))
-        )
+        return SimpleNamespace(set=lambda values, stream=None: asked.append((name, stream)))
 
     session = CudaSession.__new__(CudaSession)
     session.layout, session._waits, session._stream = Layout(tiny), torch.zeros(1), Stream()
     session._cache, session._scratch, session._state = array("cache"), array("scratch"), array("state")
     session.reset([1, 2], 1)
     stream = session._stream
-    assert asked == [("cache", stream), ("scratch", None), ("state", stream), ("wait", stream)]
+    assert asked == [("cache", stream), ("scratch", stream), ("state", stream), ("wait", stream)]

@@ -13,8 +13,8 @@ class Mismatch:
     """The first wrong element.
 
     stage: the stage whose tap is wrong. Also `rope`, `key` and `value`: further results of embed and qk_norm_rope;
-    `cache`: a position that must not change; `scratch`: between two taps; `state`: token ids, token, position, or between
-    them; `reset`: a buffer after a reset.
+    `cache`: a position that must not change; `scratch`: between two taps; `state`: token ids, token, position, or
+    between them; `reset`: a buffer after a reset.
     index: of the element, in the tap's shape. tolerance: the error allowed; 0 where the value must be exact.
     note: the broken rule if it is no tolerance, and the step and scenario.
     """
