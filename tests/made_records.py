@@ -72,7 +72,7 @@ def shown_run(variant="warp_split", producers=2, **more) -> dict:
         "generation": None,
         "key": "0123456789abcdef",
         "asked": {
-            "validation": {"seeds": 1, "quick": None},
+            "validation": {"seeds": 1, "quick": None, "trials": "none"},
             "timing": None,
             "blocks": None,
             "archs": [],

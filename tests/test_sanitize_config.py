@@ -21,9 +21,9 @@ def configure(capsys):
 
 def test_the_command_line_takes_it(configure):
     config = configure("device=host", "sanitize=thread")
-    assert (config.sanitize, config.validation.quick) == ("thread", True)
+    assert (config.sanitize, config.validation.trials) == ("thread", "none")
     config = configure("device=host")
-    assert (config.sanitize, config.validation.quick) == (None, None)
+    assert (config.sanitize, config.validation.trials) == (None, "plain")
 
 
 def test_the_command_line_refuses_what_cannot_be(configure, monkeypatch):

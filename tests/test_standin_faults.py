@@ -28,7 +28,7 @@ def run(tmp_path, host_cache) -> Callable[..., tuple[subprocess.CompletedProcess
 
     def run_(faults: str, *arguments: str) -> tuple[subprocess.CompletedProcess, dict[str, Mapping[str, Any]]]:
         store = tmp_path / "records.jsonl"
-        fixed = ["device=cuda", "model=tiny", "archs=[]", "validate.quick=true", "blocks=3", "seed=1", *SHORT]
+        fixed = ["device=cuda", "model=tiny", "archs=[]", "validate=quick", "blocks=3", "seed=1", *SHORT]
         where = [f"cache={host_cache}", f"results={store}", f"timeout_s={LIMIT_S}"]
         variables = {"STANDIN_FAULT": faults, "STANDIN_LOST": str(tmp_path / "lost"), "LAB_CACHE": str(host_cache)}
         done = subprocess.run(

@@ -49,7 +49,7 @@ def lab(gpu, tmp_path, host_cache):
     return Lab(
         *(f"{key}={value}" for key, value in SHORT.items()),
         "timing.positions=[1]",
-        "validate.quick=true",
+        "validate=quick",
         results=str(tmp_path / "records.jsonl"),
         **keys,
     )

@@ -35,6 +35,7 @@ MAX_THREADS = 1024  # CUDA's limit of one block
 SEEDS = 2**31
 SYNTHETIC = "synthetic"
 SANITIZERS = ("thread",)
+AMOUNTS = ("none", "plain", "all")  # of trials
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny"}
 
 
@@ -87,7 +88,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         seed=_seed(top),
         blocks=top.whole("blocks", 1, MAX_BLOCKS) if top.given("blocks") else None,
         threads=threads,
-        validation=_validation(top.section("validate"), quick=True if top.given("sanitize") else None),
+        validation=_validation(top.section("validate"), bool(top.given("sanitize"))),
         timing=_timing(top.section("timing")),
         results=top.location("results"),
         cache=top.location("cache"),
@@ -205,10 +206,14 @@ def _timing(section: Section) -> Timing | None:
     return timing
 
 
-def _validation(section: Section, quick: bool | None) -> Validation:
-    """quick: its value where the section has none."""
-    section.only({field.name for field in fields(Validation)})
-    return Validation(section.whole("seeds", low=1), section.flag("quick") if section.given("quick") else quick)
+def _validation(section: Section, sanitized: bool) -> Validation:
+    """Under ThreadSanitizer a plain validation takes no trials: it is many times slower."""
+    section.only({"name", *(field.name for field in fields(Validation))})
+    if (trials := section.text("trials")) not in AMOUNTS:
+        raise unknown("validate.trials", trials, AMOUNTS)
+    quick = section.flag("quick") if section.given("quick") else None
+    trials = "none" if sanitized and trials == "plain" else trials
+    return Validation(section.whole("seeds", low=1), quick, trials)
 
 
 def _weights(top: Section) -> str:

@@ -32,10 +32,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Validation:
-    """Amount of validation; conf/config.yaml explains each field. quick: None means by size of the model."""
+    """Amount of validation; conf/validate/plain.yaml explains each field. quick: None means by size of the model."""
 
     seeds: int
     quick: bool | None
+    trials: str
 
 
 @dataclass(frozen=True)

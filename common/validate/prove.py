@@ -1,7 +1,7 @@
 """Proof of a stack on a trial: its kernel is built for the trial's model and threads, and validated there."""
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from common.compile.source import Source, build
+from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
@@ -41,11 +42,11 @@ def prove(
 
     cache: folder of packed weights and of the reference's steps. seed: of weights, inputs and, on the host device, the
     order of threads. edit: changes the kernel's flattened text, but not its parent's. on_step: as of `validate`.
-    Raises CompileError, Hung, Crashed and Refused.
+    Raises CompileError, Hung, Crashed and Refused, each with the trial's name.
     """
     layout, weights, reference = _expected(trial.model, trial.weights, cache, seed)
     starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
-    with ExitStack() as opened:
+    with _named(trial), ExitStack() as opened:
 
         def open_session(variants: tuple[str, ...], edit: Callable[[str], str]) -> "Session":
             source = text_of(catalog, replace(stack, variants=variants), trial)
@@ -61,6 +62,16 @@ def prove(
         note = f"{verdict.mismatch.note}, trial: {trial.name}"
         return replace(verdict, mismatch=replace(verdict.mismatch, note=note))
     return verdict
+
+
+@contextmanager
+def _named(trial: Trial) -> Iterator[None]:
+    try:
+        yield
+    except LabError as error:
+        error.cause = f"{error.cause} (trial: {trial.name})"
+        error.args = (f"{error.cause}; {error.remedy}",)
+        raise
 
 
 def text_of(catalog: Catalog, stack: Stack, trial: Trial) -> Source:

@@ -82,9 +82,9 @@ TRIALS = (
 )
 
 
-def chosen(full: bool) -> tuple[Trial, ...]:
-    """The trials of a full validation, else those of a plain one."""
-    return tuple(trial for trial in TRIALS if full or trial.plain)
+def chosen(amount: str) -> tuple[Trial, ...]:
+    """The trials of `validate.trials`: all of them, those of a plain validation, or none."""
+    return tuple(trial for trial in TRIALS if amount == "all" or (amount == "plain" and trial.plain))
 
 
 def not_exercised(done: Iterable[Trial]) -> tuple[str, ...]:

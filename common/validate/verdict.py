@@ -47,12 +47,16 @@ class Worst:
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Shown):
-    """Result of one validation. seed: of the scenarios, to repeat it. steps: compared with the reference."""
+    """Result of one validation. seed: of the scenarios, to repeat it. steps: compared with the reference.
+
+    not_exercised: what no step of it has done, so that the verdict says nothing about it.
+    """
 
     mismatch: Mismatch | None
     worst: Worst
     steps: int
     seed: int
+    not_exercised: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:

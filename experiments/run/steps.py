@@ -1,7 +1,7 @@
 """The steps of one stack, one method each: compile, inspect, validate, count, predict, measure, record."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -14,11 +14,13 @@ from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
 from common.errors import CompileError, Crashed, Hung, LabError, OutOfMemory, Refused
 from common.record.json_values import to_json
-from common.stacks.stack import Stack
+from common.stacks.stack import Stack, equals_parent
 from common.stacks.stack import title as title_of
-from common.validate.check import compare_bits, validate
+from common.validate.check import validate
+from common.validate.prove import prove
 from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.tolerances import LARGE
+from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
 from experiments.prediction.model import Prediction
 from experiments.run.describe import Findings, about
@@ -203,26 +205,47 @@ class LabStack:
         """The verdict of the first seed that finds a mismatch, else of the last one."""
         setup, config, weights = self.setup, self.setup.config.validation, self.setup.packed.flat
         quick = setup.model.matrix_weights > LARGE if config.quick is None else config.quick
+        alone = not equals_parent(self.stack, setup.catalog)
         for number in range(config.seeds):
-            seed = setup.config.seed + number
-            on_step = partial(self._show_step, f"seed {number + 1} of {config.seeds}", steps_in_all(setup.model, quick))
+            seed, of = setup.config.seed + number, f"seed {number + 1} of {config.seeds}"
+            on_step = partial(self._show_step, f"{of}, step {{}} of {steps_in_all(setup.model, quick)}: {{}}")
             starts = scenarios(setup.model, seed, weights, quick)
-            verdict = validate(session, weights, setup.model, starts, seed, reference=setup.expected, on_step=on_step)
-            if verdict.passed and self._must_equal_parent():
-                with closing(self.parent.session()) as parent:
-                    mismatch = compare_bits(session, parent, scenarios(setup.model, seed, weights, quick))
-                verdict = replace(verdict, mismatch=mismatch)
+            with nullcontext() if alone else closing(self.parent.session()) as parent:
+                verdict = validate(
+                    session,
+                    weights,
+                    setup.model,
+                    starts,
+                    seed,
+                    reference=setup.expected,
+                    on_step=on_step,
+                    parent=parent,
+                )
+            verdict = self._tried(verdict, f"{of}, ")
             if not verdict.passed:
                 break
         return verdict
 
-    def _show_step(self, seed: str, total: int, done: int, scenario: str) -> None:
-        self.setup.show.detail(f"{seed}, step {done} of {total}: {scenario}")
+    def _tried(self, verdict: Verdict, of: str) -> Verdict:
+        """`verdict`, or that of the first trial which finds a mismatch, with what all of them have not exercised."""
+        setup, done = self.setup, list[Trial]()
+        for trial in chosen(setup.config.validation.trials) if verdict.passed else ():
+            on_step = partial(self._show_step, f"{of}trial {trial.name}, step {{}}: {{}}")
+            cache, catalog = setup.config.cache, setup.catalog
+            try:
+                found = prove(setup.device, catalog, self.stack, trial, cache, verdict.seed, on_step=on_step)
+            except Refused:
+                if setup.config.host and not setup.config.sanitize:
+                    raise
+                continue  # a grid that this GPU, or ThreadSanitizer, cannot hold
+            done.append(trial)
+            verdict = replace(verdict, mismatch=found.mismatch, steps=verdict.steps + found.steps)
+            if found.mismatch:
+                break
+        return replace(verdict, not_exercised=not_exercised(done))
 
-    def _must_equal_parent(self) -> bool:
-        known = self.setup.catalog.variants
-        added = [known[name] for name in self.stack.variants if name not in self.stack.parent]
-        return bool(added) and all(variant.bit_equal for variant in added)
+    def _show_step(self, text: str, done: int, scenario: str) -> None:
+        self.setup.show.detail(text.format(done, scenario))
 
 
 def _count(session: Session) -> Counts | None:

@@ -104,6 +104,7 @@ def _verdict(row: Record) -> Iterator[tuple[str, str]]:
         worst = row["verdict"]["worst"]
         layer = "" if worst["layer"] is None else f" layer {worst['layer']}"
         yield "validated", f"{row['verdict']['steps']} steps, inputs of seed {row['verdict']['seed']}"
+        yield "not exercised", "; ".join(row["verdict"].get("not_exercised", ())) or "-"
         yield "max error", f"{error(row_of(row))} allowed, at {worst['stage']}{layer}"
 
 

@@ -86,6 +86,7 @@ class Row:
     device, gpu       `host` or `cuda`, and the GPU's name; compiler: of the kernel
     seed, threads, blocks   of weights and inputs; of a block; of the grid, None where it was never chosen
     source_sha        sha256 of the flattened CUDA text
+    not_exercised     what the validation did not do, so that its verdict says nothing about it
     """
 
     variant: str
@@ -118,6 +119,7 @@ class Row:
     blocks: int | None = None
     source_sha: str | None = None
     results: str | None = None
+    not_exercised: tuple[str, ...] = ()
 
     @property
     def times(self) -> tuple[Timed, ...]:
@@ -166,6 +168,7 @@ def row_of(record: Record) -> Row:
         device=device.get("device"),
         gpu=device.get("gpu"),
         compiler=device.get("compiler"),
+        not_exercised=tuple((record["verdict"] or {}).get("not_exercised", ())),
         **{name: record.get(name) for name in ("seed", "threads", "blocks", "source_sha")},
     )
 

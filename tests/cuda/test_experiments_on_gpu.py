@@ -40,7 +40,7 @@ def common(gpu, host_cache, store) -> list[str]:
     seed = os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31)
     blocks = ["blocks=3"] if gpu == "standin" else []  # its time grows with them
     where = [f"cache={host_cache}", f"results={store}", f"seed={seed}", "archs=[]"]
-    return ["device=cuda", "model=tiny", "validate.quick=true", "timeout_s=120", *SHORT, *where, *blocks]
+    return ["device=cuda", "model=tiny", "validate=quick", "timeout_s=120", *SHORT, *where, *blocks]
 
 
 @pytest.fixture

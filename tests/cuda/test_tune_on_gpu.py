@@ -21,7 +21,7 @@ def tune(gpu, host_cache, tmp_path, seed, capsys):
     where += ["blocks=3"] if gpu == "standin" else []
 
     def tune_(*overrides: str):
-        quick = ["device=cuda", "model=tiny", "validate.quick=true", "timeout_s=120", *SHORT]
+        quick = ["device=cuda", "model=tiny", "validate=quick", "timeout_s=120", *SHORT]
         assert main(["experiment=tune", *quick, *where, *SEARCHED, *overrides]) == 0, capsys.readouterr().err
         records = Store(store).records()
         return [row for row in records if row["kind"] == "tune"][-1], records

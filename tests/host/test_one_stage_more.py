@@ -14,7 +14,7 @@ from common.record.store import Store
 pytestmark = pytest.mark.host
 DEFINITION, REFERENCE = "common/model/stages.py", "common/validate/reference.py"
 STEP = "common/kernel/decode.cuh"
-TINY = ("model=tiny", "validate.quick=true")
+TINY = ("model=tiny", "validate=quick")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from experiments.show import __main__ as show
 from experiments.show.progress import Progress
 
 pytestmark = pytest.mark.host
-TINY = ["device=host", "model=tiny", "timing=none", "archs=[]", "validate.quick=true"]
+TINY = ["device=host", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
 
 
 @pytest.fixture
