@@ -71,7 +71,7 @@ template <class Base> struct {mixin} : Base {{
 
 def command(root: Path, cache: Path, *argv: str) -> list[str]:
     """The host device, no inspection, results below `root`."""
-    fixed = ["device=host", "timing=none", "archs=[]", f"cache={cache}", f"results={results(root)}"]
+    fixed = ["device=host", "timing=none", "archs=[]", "validate=quick", f"cache={cache}", f"results={results(root)}"]
     return [sys.executable, "-m", "experiments", *fixed, *argv]
 
 

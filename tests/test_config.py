@@ -242,7 +242,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["timing.positions=[64]", "model=tiny"], "model.positions=65"),
         (["timing.positions=[]"], "empty"),
         (["validate.seeds=0"], "validate.seeds=0"),
-        (["validate=3"], "validate=3"),
+        (["validate=3"], "string or a list"),
         (["json=yes"], "true nor false"),
         (["weights="], "weights="),
         (["results="], "results="),

@@ -183,7 +183,14 @@ def test_wrong_values_are_refused_in_one_line(argv, message, capfd):
 
 @pytest.mark.host
 def test_a_timeline_refuses_more_tokens_than_the_cache_holds(host_cache, tmp_path, capfd):
-    fixed = ["device=host", "model=tiny", "variant=baseline", f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]
+    fixed = [
+        "device=host",
+        "model=tiny",
+        "variant=baseline",
+        "validate=quick",
+        f"cache={host_cache}",
+        f"results={tmp_path}/r.jsonl",
+    ]
     assert main([*fixed, "tool=timeline", "tokens=65"]) == 2
     (error,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("error: "))
     assert "65" in error

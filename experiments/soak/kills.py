@@ -31,7 +31,7 @@ class Killed:
 
 def sweep(folder: Path, results: Path, *argv: str) -> list[str]:
     """The command of a resumable sweep on the host device, with its cache in `folder`."""
-    fixed = ["device=host", "timing=none", "archs=[]", "model=tiny", "resume=true"]
+    fixed = ["device=host", "timing=none", "archs=[]", "validate=quick", "model=tiny", "resume=true"]
     return [sys.executable, "-m", "experiments", *fixed, f"cache={folder / 'cache'}", f"results={results}", *argv]
 
 

@@ -36,7 +36,14 @@ def open_lab(tmp_path, host_cache, seed):
     """open_lab(*overrides, **keys): the tiny model on the host device, with a store of its own."""
 
     def open_(*overrides: str, **keys: object) -> Lab:
-        default = {"model": "tiny", "device": "host", "seed": seed, "cache": host_cache, "archs": []}
+        default = {
+            "model": "tiny",
+            "device": "host",
+            "seed": seed,
+            "cache": host_cache,
+            "archs": [],
+            "validate": "quick",
+        }
         return Lab(*overrides, **default | {"results": tmp_path / "records.jsonl"} | keys)
 
     return open_
@@ -62,7 +69,7 @@ def test_the_example_of_the_manual(tmp_path, host_cache, monkeypatch, capsys):
 
 
 def test_its_record_is_the_one_of_the_command_line(open_lab, tmp_path, host_cache, seed, capsys):
-    keys = ("model=tiny", "device=host", f"seed={seed}", f"cache={host_cache}", "archs=[sm_90]")
+    keys = ("model=tiny", "device=host", f"seed={seed}", f"cache={host_cache}", "archs=[sm_90]", "validate=quick")
     assert command.main([*keys, "variant=warp_split", "ratio=3:5", f"results={tmp_path}/cli.jsonl"]) == 0
     lab = open_lab(archs=["sm_90"])
     stack = lab.stack("warp_split", ratio="3:5")
