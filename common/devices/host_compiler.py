@@ -43,11 +43,23 @@ class Compiler:
         shared = ("-shared",) if suffix == ".so" else ()
         return _compiled(target, [*shared, "-pthread", *flags, *map(str, objects)])
 
+    def covered(self, text: str, folder: Path, objects: list[Path], *flags: str) -> Path:
+        """A shared library of a kernel's text and of `objects` in `folder`, with gcov's notes and later its data.
+
+        Not cached: the library names the file of its data by its full path.
+        """
+        target = folder / "kernel.so"
+        if not target.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "kernel.cpp").write_text(text)
+            options = [*_options(*WARNINGS, *flags), f"-I{RUNTIME}", "--coverage"]
+            _run([_gxx(), *options, "-c", "kernel.cpp", "-o", "kernel.o"], str(folder))
+            shared = ["-shared", "-pthread", "--coverage", "kernel.o", *map(str, objects)]
+            _run([_gxx(), *shared, "-o", target.name], str(folder))
+        return target
+
     def _object(self, text: str, unit: str, *flags: str) -> Path:
-        names = ", ".join(f'"{stage}"' for stage in STAGES)
-        options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}"]
-        if platform.machine() == "x86_64":
-            options.append("-mtls-dialect=gnu2")  # TLS descriptors: fast thread-local variables in a loaded library
+        options = _options(*flags)
         headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
         target = self.cache / f"{_sha(unit, text, *headers, *options, self.version(), _cpu())}.o"
         with tempfile.TemporaryDirectory() as folder:
@@ -57,6 +69,15 @@ class Compiler:
                 f"-fdebug-prefix-map={folder}=.",
             ]  # debug information then has relative file names, as the text
             return _compiled(target, [*options, *paths, "-c", unit], folder)
+
+
+def _options(*flags: str) -> list[str]:
+    """What every source file is compiled with, and `flags`."""
+    names = ", ".join(f'"{stage}"' for stage in STAGES)
+    options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}"]
+    if platform.machine() == "x86_64":
+        options.append("-mtls-dialect=gnu2")  # TLS descriptors: fast thread-local variables in a loaded library
+    return options
 
 
 def _compiled(target: Path, arguments: list[str], folder: str = ".") -> Path:

@@ -80,11 +80,14 @@ class Setup:
         """The device that the configuration chose."""
         config = self.config
         if config.host:
+            from common.devices.covered import CoveredDevice
             from common.devices.host import HostDevice
             from common.devices.sanitized import SanitizedDevice
 
-            chosen = SanitizedDevice if config.sanitize else HostDevice
-            return chosen(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
+            cache, settings = config.cache / "kernels", (config.seed, config.host.workers, config.host.timeout_s)
+            if config.coverage:
+                return CoveredDevice(cache, config.coverage, *settings)
+            return (SanitizedDevice if config.sanitize else HostDevice)(cache, *settings)
         from common.devices.cuda import CudaDevice
 
         return CudaDevice()

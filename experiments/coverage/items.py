@@ -1,0 +1,97 @@
+"""What a validation may execute of the CUDA text, item by item, over all programs that it built."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from common import ROOT
+from common.devices.covered import Covered
+from common.devices.loops import CLASSES
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import knob_values, knob_words
+from experiments.coverage.statements import statements
+
+FOLDERS = ("variants/", "common/kernel/")
+LINE, ABSENT = "line", "in no kernel"
+KINDS = ("lines", "branches", "loop classes")
+FEW = 4  # values of a whole-number knob that make instances; one with more is a size
+
+
+@dataclass(frozen=True, order=True)
+class Item:
+    """One thing that is executed or not.
+
+    what      `line`; `branch 2 of 2`; a class of a loop's turns; `in no kernel` for a statement without any code
+    instance  which template instance: width of the loads, and the knobs that shape the code of this file
+    """
+
+    file: str
+    line: int
+    what: str
+    instance: str
+
+    @property
+    def kind(self) -> str:
+        if self.what in (LINE, ABSENT):
+            return KINDS[0]
+        return KINDS[2] if self.what in CLASSES.values() else KINDS[1]
+
+    @property
+    def text(self) -> str:
+        """The source text of its line."""
+        return _lines(self.file)[self.line - 1].strip()
+
+
+def items(programs: Iterable[Covered]) -> dict[Item, int]:
+    """How often each item was executed, over all programs. A statement of which no program has code is ABSENT."""
+    found: dict[Item, int] = {}
+    for program in programs:
+        for item, count in _of(program):
+            found[item] = found.get(item, 0) + count
+    present = {(item.file, item.line) for item in found}
+    shared = {str(path.relative_to(ROOT)) for path in (ROOT / FOLDERS[1]).glob("*.cuh")}
+    for file in sorted(shared | {item.file for item in found}):
+        for span in statements("\n".join(_lines(file))):
+            if not any((file, line) in present for line in span):
+                found[Item(file, span.start, ABSENT, "")] = 0
+    return found
+
+
+def _of(program: Covered) -> Iterator[tuple[Item, int]]:
+    done, instances = program.executed, {}
+    for file in {file for file, _ in done.lines if file.startswith(FOLDERS)}:
+        instances[file] = _instance(file, program)
+    for (file, line), count in done.lines.items():
+        if file in instances:
+            yield Item(file, line, LINE, instances[file]), count
+    for (file, line, of, number), count in done.branches.items():
+        if file in instances:
+            yield Item(file, line, f"branch {number + 1} of {of}", instances[file]), count
+    known = {name for name, _ in done.turns}
+    for loop in program.loops:
+        for name in loop.classes if loop.name in known else ():
+            yield Item(loop.file, loop.line, CLASSES[name], instances[loop.file]), done.turns[loop.name, name]
+
+
+def _instance(file: str, program: Covered) -> str:
+    """`16-byte loads stages=4 tile=1`: what tells the instances of the templates of `file` apart."""
+    catalog, name = read_catalog(), Path(file).stem
+    words = [f"{program.load_bytes}-byte loads"] if program.load_bytes else []
+    if file.startswith(FOLDERS[0]) and name in catalog.variants:
+        given = knob_values(catalog, [name], program.knobs).get(name, {})
+        for knob in catalog.variants[name].knobs:
+            few = knob.kind == "int" and knob.maximum is not None and knob.maximum - (knob.minimum or 0) < FEW
+            if few or knob.kind == "choice":
+                words += knob_words({knob.name: given[knob.name]})
+    return " ".join(words)
+
+
+@cache
+def _lines(file: str) -> tuple[str, ...]:
+    return tuple((ROOT / file).read_text().splitlines())
+
+
+def holes(found: Mapping[Item, int]) -> list[Item]:
+    """What was never executed, in the order of the files."""
+    return sorted(item for item, count in found.items() if not count)
