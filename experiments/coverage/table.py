@@ -11,8 +11,8 @@ QUESTION = "what a validation executes of the CUDA text"
 ALL = "all"
 NOTE = (
     "Counted by gcov on the host device, each instance of a template apart: by the width of loads, and by the knobs "
-    "that shape the code of its file. The classes of a loop are executions with 0, 1, 2 and more turns, and, where threads "
-    "share a loop, with a last turn that only some of them take."
+    "that shape the code of its file. The classes of a loop are executions with 0, 1, 2 and more turns, and, where "
+    "threads share a loop, with a last turn that only some of them take."
 )
 
 

@@ -1,0 +1,167 @@
+"""The table of coverage, its reasons and its tracefile, from data made by hand; where `coverage=true` is refused."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from common import ROOT
+from common.config.cli import composed
+from common.config.resolve import resolve
+from common.devices.covered import Covered
+from common.devices.gcov import Executed
+from common.devices.loops import Loop
+from common.errors import LabError
+from experiments.coverage.items import ABSENT, FOLDERS, LINE, Item, holes, items
+from experiments.coverage.reasons import FILE, Reason, read_reasons, unexplained
+from experiments.coverage.statements import statements
+from experiments.coverage.table import table, tracefile
+
+WARP_SPLIT, CP_ASYNC = "variants/warp_split.cu", "variants/cp_async.cu"
+
+
+def made(file: str, load_bytes: str = "", knobs=None, lines=(), branches=(), loops=(), turns=()) -> Covered:
+    executed = Executed(*(defaultdict(int, pairs) for pairs in (lines, branches, turns)))
+    return Covered((Path(file).stem,), knobs or {}, load_bytes, tuple(loops), executed)
+
+
+def number(file: str, text: str) -> int:
+    """Of the only line of `file` that has `text`."""
+    (found,) = (at for at, line in enumerate((ROOT / file).read_text().splitlines(), 1) if text in line)
+    return found
+
+
+def test_statements_are_what_leaves_code():
+    text = """// for (;;) { never; }
+struct A {
+  static constexpr int n = 3;
+  const float *x;
+  static int f(int a) {
+    constexpr int two = 2; using B = int;
+    static_assert(two == 2, "a; b { c");
+    float sums[3];
+    if constexpr (two == 2)
+      return a +
+             two;
+    else
+      g(a);
+    UNROLL
+    for (int i = 0; i < a; ++i) sums[i] = 0;
+    const auto h = [&](int i) {
+      return A{{i}, 0};
+    };
+    ++a;
+  }
+};
+#define DO(x) \\
+  g(x);
+#ifdef __CUDACC__
+int cuda() { return 1; }
+#else
+int host() { return 2; }
+#endif
+"""
+    want = [(24, 24), (10, 11), (13, 13), (15, 15), (16, 16), (17, 17), (19, 19), (27, 27)]
+    assert [(lines.start, lines.stop - 1) for lines in statements(text)] == want
+
+
+def test_every_statement_of_a_function_without_instance_is_a_hole():
+    found = items([made(WARP_SPLIT, lines={(WARP_SPLIT, 31): 5})])
+    absent = {item.line for item in holes(found) if (item.file, item.what) == (WARP_SPLIT, ABSENT)}
+    assert number(WARP_SPLIT, "Base::matvec(c, job, emit);") in absent
+    assert number(WARP_SPLIT, "const int consumer = warp() - producers;") in absent
+    assert number(WARP_SPLIT, "static constexpr int slots = 2") not in absent
+    assert all(item.what == ABSENT for item in holes(found))  # line 31 itself was executed
+
+
+def test_instances_are_told_apart_by_width_and_by_knobs_that_are_no_sizes():
+    few = made(CP_ASYNC, "16", {"cp_async": {"stages": 4, "tile": 1}}, lines={(CP_ASYNC, 21): 0})
+    more = made(CP_ASYNC, "", {"cp_async": {"stages": 2, "tile": 1}}, lines={(CP_ASYNC, 21): 7})
+    size = made("variants/split_kv.cu", "", {"split_kv": {"chunk": 64}}, lines={("variants/split_kv.cu", 20): 1})
+    found = {item: count for item, count in items([few, more, more, size]).items() if item.what == LINE}
+    assert found == {
+        Item(CP_ASYNC, 21, LINE, "16-byte loads stages=4 tile=1"): 0,
+        Item(CP_ASYNC, 21, LINE, "stages=2 tile=1"): 14,
+        Item("variants/split_kv.cu", 20, LINE, ""): 1,
+    }
+
+
+def test_the_table_counts_lines_branches_and_classes_and_lists_what_is_missing():
+    at = number(WARP_SPLIT, "if (walk.row(item, consumer) >= job.rows) continue;")
+    loop = Loop("loop_x", WARP_SPLIT, at - 1, strided=True)
+    other = Loop("loop_of_no_instance", WARP_SPLIT, at, strided=True)
+    program = made(
+        WARP_SPLIT,
+        lines={(WARP_SPLIT, at): 9, (WARP_SPLIT, at - 1): 9, ("constants", 1): 1},
+        branches={(WARP_SPLIT, at, 2, 0): 0, (WARP_SPLIT, at, 2, 1): 9},
+        loops=[loop, other],
+        turns={("loop_x", "one"): 2, ("loop_x", "partial"): 0},
+    )
+    found = items([program])
+    missing = [item for item in holes(found) if item.what != ABSENT]
+    assert {item.what for item in missing} == {
+        "0 turns",
+        "2 turns",
+        "more turns",
+        "partial last turn",
+        "branch 1 of 2",
+    }
+    why = Reason(WARP_SPLIT, missing[-1].text, ("branch 1 of 2",), "because")
+    rows = table(found, [why]).table.set_index("file")
+    row = rows.loc[WARP_SPLIT]
+    assert (row["branches"], row["branches %"], row["loop classes"], row["loop classes %"]) == (2, 50, 5, 20)
+    assert row["never"] - row["no reason"] == 1
+    notes = table(found, [why]).notes
+    assert f"never: {WARP_SPLIT}:{at}: {missing[-1].text}: branch 1 of 2: because" in notes
+    assert any("no reason given" in note and "0 turns" in note for note in notes)
+
+
+def test_a_reason_explains_its_own_line_and_nothing_else():
+    hole = Item(WARP_SPLIT, number(WARP_SPLIT, "if (lane() == 0) emit"), "branch 1 of 2", "")
+    text = "if (lane() == 0) emit(walk.row(item, consumer), sums);"
+    assert unexplained([hole], [Reason(WARP_SPLIT, text, ("branch 1 of 2",), "x")]) == []
+    assert unexplained([hole], [Reason(WARP_SPLIT, text, (), "x")]) == []
+    assert unexplained([hole], [Reason(WARP_SPLIT, text, ("branch 2 of 2",), "x")]) == [hole]
+    assert unexplained([hole], [Reason(CP_ASYNC, text, (), "x")]) == [hole]
+    assert unexplained([hole], [Reason(WARP_SPLIT, text[:-1], (), "x")]) == [hole]
+
+
+def test_every_reason_is_of_a_line_that_exists():
+    for reason in read_reasons(FILE):
+        assert reason.file.startswith(FOLDERS)
+        lines = [line.strip() for line in (ROOT / reason.file).read_text().splitlines()]
+        assert reason.line in lines, f"{reason.file} has no line {reason.line!r}"
+
+
+@pytest.mark.parametrize("entry", ["reason: x", "line: x", "{line: x, reason: y, never: [line], when: z}"])
+def test_a_reason_that_is_not_complete_is_refused(tmp_path: Path, entry: str):
+    file = tmp_path / "reasons.yaml"
+    file.write_text(f"variants/x.cu:\n  - {entry if entry.startswith('{') else '{' + entry + '}'}\n")
+    with pytest.raises(LabError, match="give line or lines, never and reason"):
+        read_reasons(file)
+
+
+def test_the_tracefile_is_what_lcov_reads():
+    found = {
+        Item(CP_ASYNC, 21, LINE, "tile=1"): 3,
+        Item(CP_ASYNC, 21, LINE, "tile=2"): 4,
+        Item(CP_ASYNC, 21, "branch 1 of 2", ""): 0,
+        Item(CP_ASYNC, 21, "2 turns", ""): 5,
+        Item(CP_ASYNC, 24, ABSENT, ""): 0,
+    }
+    assert list(tracefile(found)) == [
+        f"SF:{CP_ASYNC}",
+        "DA:21,7",
+        "BRDA:21,0,0,5",
+        "BRDA:21,0,1,0",
+        "DA:24,0",
+        "end_of_record",
+    ]
+
+
+def test_coverage_is_of_the_host_device_and_a_build_of_its_own(tmp_path: Path):
+    config = resolve(composed("config", ["device=host", "coverage=true", f"results={tmp_path}/r.jsonl"]))
+    assert config.coverage == tmp_path / "coverage"
+    assert resolve(composed("config", ["device=host"])).coverage is None
+    with pytest.raises(LabError, match="coverage=true and sanitize= are two builds"):
+        resolve(composed("config", ["device=host", "coverage=true", "sanitize=thread"]))
