@@ -7,6 +7,7 @@ to the data there, by gcov's own library. common/devices/gcov.py reads both.
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ class Covered:
     """One program and what its sessions have executed.
 
     stack, knobs   as in its Source
-    load_bytes     of one wide load, where a variant of the stack says so; "" for the baseline's
+    load_bytes     of one wide load; "" where the text does not say
     loops          of its text
     """
 
@@ -63,11 +64,11 @@ class CoveredDevice(HostDevice):
         folder = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}-{os.getpid()}"
         runtime = [self._compiler.runtime(unit) for unit in (*UNITS, "counters.cpp")]
         binary = self._compiler.covered(text, folder, runtime, *INSTRUMENT, *self._flags)
-        wide = [work["load_bytes"] for work in source.work.values() if "load_bytes" in work]
+        widths = re.findall(r"\bload_bytes = (\d+);", text)
         about = {
             "stack": source.stack,
             "knobs": source.knobs,
-            "load_bytes": next(iter(wide[-1].values())) if wide else "",
+            "load_bytes": widths[-1] if widths else "",  # of the outermost variant that sets it
             "loops": [asdict(loop) for loop in loops],
         }
         (folder / ABOUT).write_text(json.dumps(about))

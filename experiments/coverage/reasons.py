@@ -14,26 +14,33 @@ FILE = Path(__file__).with_name("reasons.yaml")
 
 @dataclass(frozen=True)
 class Reason:
-    """Why the items `never` of every line with this text are not executed. () stands for all items of the line."""
+    """Why the items `never` of every line with this text are not executed. () stands for all items of the line.
+
+    of: the instances it is about, by a part of their name; "" for all of them.
+    """
 
     file: str
     line: str
     never: tuple[str, ...]
     reason: str
+    of: str = ""
 
     def explains(self, item: Item) -> bool:
-        return item.file == self.file and item.text == self.line and (not self.never or item.what in self.never)
+        here = item.file == self.file and item.text == self.line and self.of in item.instance
+        return here and (not self.never or item.what in self.never)
 
 
 def read_reasons(file: Path = FILE) -> tuple[Reason, ...]:
     """All reasons of `file`. Raises LabError for an entry that is not complete."""
     found = []
-    for name, entries in (yaml.safe_load(file.read_text()) or {}).items():
+    for name, entries in yaml.safe_load(file.read_text()).items():
         for entry in entries:
-            lines = [entry["line"]] if "line" in entry else entry.get("lines", [])
-            if not lines or not entry.get("reason") or entry.keys() - {"line", "lines", "never", "reason"}:
-                raise LabError(f"{file.name}: {name}: {entry}", "give line or lines, never and reason")
-            found += [Reason(name, line, tuple(entry.get("never", ())), entry["reason"]) for line in lines]
+            if entry.keys() - {"of"} not in ({"lines", "never", "reason"}, {"lines", "reason"}):
+                raise LabError(
+                    f"{file.name}: {name}: {entry}", "give lines, reason, and never and of where it needs them"
+                )
+            about = tuple(entry.get("never", ())), entry["reason"], entry.get("of", "")
+            found += [Reason(name, line, *about) for line in entry["lines"]]
     return tuple(found)
 
 

@@ -38,7 +38,7 @@ def cover(config: RunConfig) -> int:
     file = config.coverage / TRACEFILE
     file.write_text("\n".join([*tracefile(found), ""]))
     about = {"seed": config.seed, "stacks": [stack.name for stack in config.stacks], "validation": config.validation}
-    kept = record_result(result, store, about | {"model": config.model, "threads": config.threads})
+    kept = record_result(result, store, about | {"knobs": config.knobs, "threads": config.threads})
     print_result(result, config.json)
     if not config.json:
         print(f"For a browser: genhtml {file}")

@@ -41,7 +41,7 @@ def _row(
         some = [item for item in items if item.kind == kind]
         done = sum(found[item] > 0 for item in some)
         row[kind] = len(some)
-        row[f"{kind} %"] = 100 * done / len(some) if some else 100.0
+        row[f"{kind} %"] = 1000 * done // len(some) / 10 if some else 100.0  # rounded down: 100 % is all
     known = set(items)
     row["never"] = sum(not found[item] for item in items)
     row["no reason"] = sum(item in known for item in left)

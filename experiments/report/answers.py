@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import LabError
+from experiments.coverage.items import KINDS
+from experiments.coverage.table import ALL
 from experiments.report.evidence import Evidence, Record, model_of
 from experiments.report.table import Table, Text
 
@@ -88,7 +90,7 @@ def _rounded(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentence(name: str, evidence: Evidence) -> Text:
-    """What came of the mutants, of the soak, or of all records, in one sentence. Raises LabError for another name."""
+    """What came of mutants, soak or coverage, or of all records, in one sentence. Raises LabError for another name."""
     if name not in SENTENCES:
         raise LabError(f"no sentence on {name}", f"known: {', '.join(SENTENCES)}")
     if name == "records":
@@ -117,6 +119,17 @@ def _soak(row: Record) -> str:
     return f"The last soak: {', '.join(tried)}; {told} ([by promise]({PAGE}#experiment-soak))."
 
 
+def _coverage(row: Record) -> str:
+    total = next(line for line in row["table"] if line["file"] == ALL)
+    shares = ", ".join(f"{total[f'{kind} %']:g} % of {total[kind]:,} {kind}" for kind in KINDS)
+    left = total["no reason"]
+    told = f"**{left} others have no reason**" if left else "everything else has its reason"
+    return (
+        f"Of the CUDA text, the validation of {len(row['stacks'])} stacks executes {shares}, each instance of a template "
+        f"counted apart; {told} ([by file]({PAGE}#experiment-coverage))."
+    )
+
+
 def _records(evidence: Evidence) -> str:
     if not evidence.records:
         return "There are no records yet."
@@ -129,7 +142,7 @@ def _records(evidence: Evidence) -> str:
     )
 
 
-SENTENCES: dict[str, Any] = {"mutants": _mutants, "soak": _soak, "records": _records}
+SENTENCES: dict[str, Any] = {"mutants": _mutants, "soak": _soak, "coverage": _coverage, "records": _records}
 
 
 def _missing(name: str) -> Table:
