@@ -125,7 +125,7 @@ def _coverage(row: Record) -> str:
     left = total["no reason"]
     told = f"**{left} others have no reason**" if left else "everything else has its reason"
     return (
-        f"Of the CUDA text, the validation of {len(row['stacks'])} stacks executes {shares}, each instance of a template "
+        f"Of the CUDA text, the validation of {len(row['stacks'])} stacks executes {shares}, each template instance "
         f"counted apart; {told} ([by file]({PAGE}#experiment-coverage))."
     )
 
