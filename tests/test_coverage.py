@@ -4,6 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from made_records import evidence, result
 
 from common import ROOT
 from common.config.cli import composed
@@ -16,6 +17,7 @@ from experiments.coverage.items import ABSENT, FOLDERS, LINE, Item, holes, items
 from experiments.coverage.reasons import FILE, Reason, read_reasons, unexplained
 from experiments.coverage.statements import statements
 from experiments.coverage.table import table, tracefile
+from experiments.report import blocks
 
 WARP_SPLIT, CP_ASYNC = "variants/warp_split.cu", "variants/cp_async.cu"
 
@@ -36,6 +38,7 @@ def test_statements_are_what_leaves_code():
 struct A {
   static constexpr int n = 3;
   const float *x;
+  static constexpr bool g(int a) { return a > 2; }
   static int f(int a) {
     constexpr int two = 2; using B = int;
     static_assert(two == 2, "a; b { c");
@@ -61,7 +64,7 @@ int cuda() { return 1; }
 int host() { return 2; }
 #endif
 """
-    want = [(24, 24), (10, 11), (13, 13), (15, 15), (16, 16), (17, 17), (19, 19), (27, 27)]
+    want = [(25, 25), (11, 12), (14, 14), (16, 16), (17, 17), (18, 18), (20, 20), (28, 28)]
     assert [(lines.start, lines.stop - 1) for lines in statements(text)] == want
 
 
@@ -76,13 +79,16 @@ def test_every_statement_of_a_function_without_instance_is_a_hole():
 
 def test_instances_are_told_apart_by_width_and_by_knobs_that_are_no_sizes():
     few = made(CP_ASYNC, "16", {"cp_async": {"stages": 4, "tile": 1}}, lines={(CP_ASYNC, 21): 0})
-    more = made(CP_ASYNC, "", {"cp_async": {"stages": 2, "tile": 1}}, lines={(CP_ASYNC, 21): 7})
-    size = made("variants/split_kv.cu", "", {"split_kv": {"chunk": 64}}, lines={("variants/split_kv.cu", 20): 1})
+    more = made(CP_ASYNC, "8", {"cp_async": {"stages": 2, "tile": 1}}, lines={(CP_ASYNC, 21): 7})
+    size = made("variants/split_kv.cu", "8", {"split_kv": {"chunk": 64}}, lines={("variants/split_kv.cu", 20): 1})
     found = {item: count for item, count in items([few, more, more, size]).items() if item.what == LINE}
     assert found == {
-        Item(CP_ASYNC, 21, LINE, "16-byte loads stages=4 tile=1"): 0,
-        Item(CP_ASYNC, 21, LINE, "stages=2 tile=1"): 14,
-        Item("variants/split_kv.cu", 20, LINE, ""): 1,
+        Item(CP_ASYNC, 21, LINE, "16-byte loads"): 0,
+        Item(CP_ASYNC, 21, LINE, "8-byte loads"): 14,
+        Item(CP_ASYNC, 21, LINE, "stages=4"): 0,
+        Item(CP_ASYNC, 21, LINE, "stages=2"): 14,
+        Item(CP_ASYNC, 21, LINE, "tile=1"): 14,
+        Item("variants/split_kv.cu", 20, LINE, "8-byte loads"): 1,
     }
 
 
@@ -92,6 +98,7 @@ def test_the_table_counts_lines_branches_and_classes_and_lists_what_is_missing()
     other = Loop("loop_of_no_instance", WARP_SPLIT, at, strided=True)
     program = made(
         WARP_SPLIT,
+        "8",
         lines={(WARP_SPLIT, at): 9, (WARP_SPLIT, at - 1): 9, ("constants", 1): 1},
         branches={(WARP_SPLIT, at, 2, 0): 0, (WARP_SPLIT, at, 2, 1): 9},
         loops=[loop, other],
@@ -112,7 +119,7 @@ def test_the_table_counts_lines_branches_and_classes_and_lists_what_is_missing()
     assert (row["branches"], row["branches %"], row["loop classes"], row["loop classes %"]) == (2, 50, 5, 20)
     assert row["never"] - row["no reason"] == 1
     notes = table(found, [why]).notes
-    assert f"never: {WARP_SPLIT}:{at}: {missing[-1].text}: branch 1 of 2: because" in notes
+    assert f"never: {WARP_SPLIT}:{at}: {missing[-1].text}: branch 1 of 2 [8-byte loads]: because" in notes
     assert any("no reason given" in note and "0 turns" in note for note in notes)
 
 
@@ -133,11 +140,11 @@ def test_every_reason_is_of_a_line_that_exists():
         assert reason.line in lines, f"{reason.file} has no line {reason.line!r}"
 
 
-@pytest.mark.parametrize("entry", ["reason: x", "line: x", "{line: x, reason: y, never: [line], when: z}"])
+@pytest.mark.parametrize("entry", ["reason: x", "lines: [x]", "lines: [x], reason: y, never: [line], when: z"])
 def test_a_reason_that_is_not_complete_is_refused(tmp_path: Path, entry: str):
     file = tmp_path / "reasons.yaml"
-    file.write_text(f"variants/x.cu:\n  - {entry if entry.startswith('{') else '{' + entry + '}'}\n")
-    with pytest.raises(LabError, match="give line or lines, never and reason"):
+    file.write_text(f"variants/x.cu:\n  - {{{entry}}}\n")
+    with pytest.raises(LabError, match="give lines, reason, and never"):
         read_reasons(file)
 
 
@@ -157,6 +164,16 @@ def test_the_tracefile_is_what_lcov_reads():
         "DA:24,0",
         "end_of_record",
     ]
+
+
+@pytest.mark.parametrize(("left", "told"), [(0, "everything else has its reason"), (3, "**3 others have no reason**")])
+def test_the_sentence_says_what_has_no_reason(left: int, told: str):
+    shares = {"lines": 1200, "lines %": 100.0, "branches": 300, "branches %": 98.6, "loop classes": 9}
+    row = {"file": "all", **shares, "loop classes %": 50.0, "never": 8, "no reason": left}
+    known = evidence(result("coverage", "counted", [row]) | {"stacks": ["a", "b"]})
+    text = blocks.make("sentence:coverage", known).markdown()
+    assert "2 stacks executes 100 % of 1,200 lines, 98.6 % of 300 branches, 50 % of 9 loop classes" in text
+    assert told in text
 
 
 def test_coverage_is_of_the_host_device_and_a_build_of_its_own(tmp_path: Path):

@@ -151,13 +151,6 @@ def test_sentences_add_up():
         "9 kills; **2 went wrong**"
         in blocks.make("sentence:soak", evidence(result("soak", "counted", tried))).markdown()
     )
-    shares = {"lines": 1200, "lines %": 100.0, "branches": 300, "branches %": 98.6, "loop classes": 9}
-    rows = [{"file": "all", **shares, "loop classes %": 50.0, "never": 8, "no reason": left} for left in (0, 3)]
-    for row, told in zip(rows, ("everything else has its reason", "**3 others have no reason**"), strict=True):
-        known = result("coverage", "counted", [row]) | {"stacks": ["a", "b"]}
-        text = blocks.make("sentence:coverage", evidence(known)).markdown()
-        assert "2 stacks executes 100 % of 1,200 lines, 98.6 % of 300 branches, 50 % of 9 loop classes" in text
-        assert told in text
 
 
 def test_measured_gpu_time_is_shown_with_its_interval():

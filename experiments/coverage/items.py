@@ -23,7 +23,7 @@ class Item:
     """One thing that is executed or not.
 
     what      `line`; `branch 2 of 2`; a class of a loop's turns; `in no kernel` for a statement without any code
-    instance  which template instance: width of the loads, and the knobs that shape the code of this file
+    instance  which instances of a template: those with one width of loads, or with one value of a knob of this file
     """
 
     file: str
@@ -59,32 +59,31 @@ def items(programs: Iterable[Covered]) -> dict[Item, int]:
 
 
 def _of(program: Covered) -> Iterator[tuple[Item, int]]:
-    done, instances = program.executed, {}
-    for file in {file for file, _ in done.lines if file.startswith(FOLDERS)}:
-        instances[file] = _instance(file, program)
-    for (file, line), count in done.lines.items():
-        if file in instances:
-            yield Item(file, line, LINE, instances[file]), count
-    for (file, line, of, number), count in done.branches.items():
-        if file in instances:
-            yield Item(file, line, f"branch {number + 1} of {of}", instances[file]), count
+    done = program.executed
+    instances = {file: _instances(file, program) for file, _ in done.lines if file.startswith(FOLDERS)}
     known = {name for name, _ in done.turns}
-    for loop in program.loops:
-        for name in loop.classes if loop.name in known else ():
-            yield Item(loop.file, loop.line, CLASSES[name], instances[loop.file]), done.turns[loop.name, name]
+    loops = [(loop, name) for loop in program.loops if loop.name in known for name in loop.classes]
+    counted = [
+        *((file, line, LINE, count) for (file, line), count in done.lines.items()),
+        *((file, line, f"branch {at + 1} of {of}", count) for (file, line, of, at), count in done.branches.items()),
+        *((loop.file, loop.line, CLASSES[name], done.turns[loop.name, name]) for loop, name in loops),
+    ]
+    for file, line, what, count in counted:
+        for instance in instances.get(file, ()):
+            yield Item(file, line, what, instance), count
 
 
-def _instance(file: str, program: Covered) -> str:
-    """`16-byte loads stages=4 tile=1`: what tells the instances of the templates of `file` apart."""
+def _instances(file: str, program: Covered) -> list[str]:
+    """`16-byte loads`, `stages=4`, `tile=1`: what this program is an instance of; a knob that is a size makes none."""
     catalog, name = read_catalog(), Path(file).stem
-    words = [f"{program.load_bytes}-byte loads"] if program.load_bytes else []
+    found = [f"{program.load_bytes}-byte loads"]
     if file.startswith(FOLDERS[0]) and name in catalog.variants:
         given = knob_values(catalog, [name], program.knobs).get(name, {})
         for knob in catalog.variants[name].knobs:
             few = knob.kind == "int" and knob.maximum is not None and knob.maximum - (knob.minimum or 0) < FEW
             if few or knob.kind == "choice":
-                words += knob_words({knob.name: given[knob.name]})
-    return " ".join(words)
+                found += knob_words({knob.name: given[knob.name]})
+    return found
 
 
 @cache

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 _BLANK = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.MULTILINE | re.DOTALL)
 _CUDA = re.compile(r"^#ifdef __CUDACC__$.*?^#else$", re.MULTILINE | re.DOTALL)
+_CONSTANT = re.compile(r"(?<!if )\bconstexpr\b")  # a function that the compiler evaluates
 _SCOPE = re.compile(r"\b(struct|class|enum|union|namespace)\b")
 _BODY = re.compile(r"(\)|\belse|\bconst|\bdo)\s*$")
 # What leaves no code, and what stands before a statement.
@@ -33,7 +34,8 @@ def statements(text: str) -> Iterator[range]:
             if scopes[-1] == "body" and (span := _code(text, begin, at)):
                 yield span
             if mark == "{":
-                scopes.append("body" if _BODY.search(text[:at]) else "scope")
+                code = _BODY.search(text[:at]) and not _CONSTANT.search(text[begin:at])
+                scopes.append("body" if code else "scope")
             elif mark == "}":
                 scopes.pop()
             begin = at + 1

@@ -14,6 +14,8 @@ from common.devices.loops import CLASSES, count_turns
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
+from common.record.store import Store
+from experiments.coverage.run import cover
 
 pytestmark = pytest.mark.host
 THREADS = 64
@@ -128,3 +130,17 @@ def test_a_machine_without_gcov_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LabError, match="coverage needs gcov, which is not installed; install it"):
         gcov.tool()
+
+
+def test_a_command_leaves_a_table_a_record_and_a_file_for_a_browser(configured, host_cache, tmp_path, capsys):
+    given = ["variant=redundant_rmsnorm", "model=tiny", "coverage=true", "validate.quick=true"]
+    config = configured(*given, f"cache={host_cache}", f"results={tmp_path}/records.jsonl")
+    assert cover(config) == 0
+    (record,) = Store(config.results).records()  # of the table only: the kernel is not the one that a run validates
+    assert (record["kind"], record["stacks"]) == ("coverage", ["redundant_rmsnorm"])
+    rows = {row["file"]: row for row in record["table"]}
+    assert rows["variants/redundant_rmsnorm.cu"]["lines %"] == 100
+    assert 0 < rows["all"]["loop classes %"] < 100  # no loop of a tiny model takes a second turn
+    assert "SF:variants/redundant_rmsnorm.cu" in (tmp_path / "coverage" / "coverage.info").read_text()
+    assert [path.name for path in (tmp_path / "coverage").iterdir()] == ["coverage.info"]
+    assert "common/kernel/norm.cuh" in capsys.readouterr().out
