@@ -150,6 +150,7 @@ class _KernelChecker:
             if stage in ("key", "value"):
                 got = stored[layer, int(stage == "value")].double()
                 yield from self._check_tap(tap, got, want, rounding_error(got, want), allowed[tap])
+                yield from self._check_ties(tap, got, want)
             elif stage not in self.untapped:
                 got = seen.tap(*tap).double()
                 yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
@@ -182,6 +183,16 @@ class _KernelChecker:
         if ratio > self.worst.ratio:
             self.worst = Worst(*tap, largest, ratio)
 
+    def _check_ties(self, tap: Tap, got: Tensor, want: Tensor) -> Iterator[Mismatch]:
+        """Yield the first entry that is half way between two bf16 numbers and was not rounded to the even one.
+
+        Exactly half way in float64 is only what was made so: then fp32 is exact, too.
+        """
+        wrong = half_way(want) & (got != want.bfloat16().double())
+        if wrong.any():
+            index = tuple(wrong.nonzero()[0].tolist())
+            yield Mismatch(*tap, index, float(got[index]), float(want[index]), 0.0, "half way, rounds to even")
+
     def _check_token(self, token: int, seen: Snapshot, reference: Taps, allowed: float) -> Iterator[Mismatch]:
         """Argmax is exact: the token must be the lowest id of the kernel's own largest logit.
 
@@ -206,6 +217,13 @@ def rounding_error(got: Tensor, want: Tensor) -> Tensor:
     short = got.bfloat16()
     low, high = ((got + torch.nextafter(short, torch.full_like(short, end)).double()) / 2 for end in (-inf, inf))
     return torch.where(got.isfinite(), torch.maximum(low - want, want - high).clamp(min=0), torch.nan)
+
+
+def half_way(value: Tensor) -> Tensor:
+    """Where `value` (float64) is exactly half way between two neighboring bf16 numbers."""
+    near = value.bfloat16()
+    beyond = torch.where(value > near.double(), torch.inf, -torch.inf).bfloat16()
+    return (value != near.double()) & (value == (near.double() + torch.nextafter(near, beyond).double()) / 2)
 
 
 def _reset(session: "Session", scenario: Scenario) -> None:

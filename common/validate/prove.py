@@ -44,7 +44,7 @@ def prove(
     order of threads. edit: changes the kernel's flattened text, but not its parent's. on_step: as of `validate`.
     Raises CompileError, Hung, Crashed and Refused, each with the trial's name.
     """
-    layout, weights, reference = _expected(trial.model, trial.weights, cache, seed)
+    layout, weights, reference = expected(trial.model, trial.weights, cache, seed)
     starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
     with _named(trial), ExitStack() as opened:
 
@@ -94,7 +94,7 @@ def _constants(catalog: Catalog, name: str, known: Mapping[str, Any], trial: Tri
 
 
 @lru_cache(maxsize=16)
-def _expected(model: Model, kind: str, cache: Path, seed: int) -> tuple[Layout, Tensor, ReferenceSteps]:
+def expected(model: Model, kind: str, cache: Path, seed: int) -> tuple[Layout, Tensor, ReferenceSteps]:
     """Layout, weights and reference of a model, shared by all stacks; the reference's steps also between processes."""
     packed = load("synthetic", model, None, cache / "weights", seed)[2]
     layout = Layout(model)

@@ -40,7 +40,8 @@ class Trial:
 
 #                hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions, theta, eps, tied
 WIDE = Model("wide", 1064, 520, 2, 4, 2, 136, 509, 320, 5e5, 1e-6, False)
-GRID = Model("one layer", 136, 200, 1, 6, 2, 24, 509, 48, 5e5, 1e-6, False)  # many blocks make its steps slow
+# One layer, since many blocks make a step slow. With this eps a norm can be exact, and can be decided by it.
+GRID = Model("one layer", 160, 200, 1, 6, 2, 24, 509, 48, 5e5, 2.0**-5, False)
 HEADS = Model("large heads", 72, 104, 2, 3, 1, 264, 251, 1100, 1e6, 1e-5, True)
 LONG = Model("long", 64, 72, 1, 2, 1, 32, 251, 4200, 1e6, 1e-6, True)
 WORDS = Model("many words", 16, 24, 1, 2, 1, 8, 66_048, 16, 1e4, 1e-6, True)
@@ -65,6 +66,18 @@ TRIALS = (
         40,
         (Start(0, steps=14, given=12, barriers=AGES[3]),),
         plain=True,
+    ),
+    *(
+        Trial(kind, kind, GRID, 32, 5, (start, Start(0)), weights=kind, plain=True)
+        for kind, start in (
+            ("negative logits", Start(3)),
+            ("low scores", Start(40, history="opposite keys")),
+            ("large gates", Start(17, history="one side")),
+            ("small inputs", Start(9, history="nothing")),
+            ("half way", Start(31)),
+            ("twins", Start(20, steps=6)),
+            ("ties", Start(33, history="equal scores")),
+        )
     ),
     Trial("wide, knobs low", "the low ends of knobs on wide rows", WIDE, 32, 3, (Start(63, 2), Start(128)), knobs=LOW),
     Trial(

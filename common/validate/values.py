@@ -1,6 +1,7 @@
 """Values that decide: histories and weights under which a wrong kernel differs from a right one."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,10 +11,11 @@ from common.model.layout import Layout
 LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than its neighbors
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds, whose exp overflows fp32 unless the maximum is subtracted
 SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls from about 1 to some hundred times eps
+CHANNEL = 60.0  # of a constant channel: a few times the size of all others together
+KEY = 64.0  # element of an opposite key: its score is about -1000
 
-History = Callable[
-    [Tensor, torch.Generator], None
-]  # changes a random history: [layers, 2, kv_heads, entries, head_dim]
+# Changes a random history in place: [layers, 2, kv_heads, entries, head_dim].
+History = Callable[[Tensor, torch.Generator], Any]
 Weights = Callable[[Tensor, Layout, torch.Generator], None]  # changes flat weights
 
 
@@ -24,6 +26,11 @@ def weights_of(kind: str, weights: Tensor, layout: Layout, seed: int) -> Tensor:
     changed = weights.clone()
     WEIGHTS[kind](changed, layout, torch.Generator().manual_seed(seed))
     return changed
+
+
+def slowest(head_dim: int) -> int:
+    """The first element of the pair that rotates least."""
+    return head_dim // 2 - 1
 
 
 def tensor(weights: Tensor, layout: Layout, name: str, layer: int | None = None) -> Tensor:
@@ -67,14 +74,103 @@ def _last_words(weights: Tensor, layout: Layout, random: torch.Generator) -> Non
     tensor(weights, layout, "lm_head")[-512:] *= 16
 
 
+def _opposite(history: Tensor, random: torch.Generator) -> None:
+    """Keys that are opposite to the queries of the weights "low scores", each by a little more or less."""
+    keys, pair = history[:, 0], slowest(history.shape[-1])
+    keys.zero_()
+    size = -KEY * (1 + 0.01 * torch.randn(keys[..., pair].shape, generator=random))
+    keys[..., pair] = size.to(keys.dtype)
+
+
+def _constant_channel(weights: Tensor, layout: Layout) -> None:
+    """The first channel of the residual stream is CHANNEL for every token, after every layer."""
+    tensor(weights, layout, "embed")[:, 0] = CHANNEL
+    for layer in range(layout.model.layers):
+        tensor(weights, layout, "o", layer)[0] = 0
+        tensor(weights, layout, "down", layer)[0] = 0
+
+
+def _negative_logits(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
+    """Every word dislikes the constant channel."""
+    _constant_channel(weights, layout)
+    tensor(weights, layout, "lm_head")[:, 0] = -1
+
+
+def _low_scores(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
+    """Every query is one pair's first element, that of the slowest rotation, and every key is its opposite."""
+    _constant_channel(weights, layout)
+    model = layout.model
+    for layer in range(model.layers):
+        heads = tensor(weights, layout, "qkv", layer).view(-1, model.head_dim, model.hidden)
+        heads[: model.heads + model.kv_heads] = 0
+        heads[: model.heads, slowest(model.head_dim), 0] = 1
+        heads[model.heads : model.heads + model.kv_heads, slowest(model.head_dim), 0] = -1
+        for name in ("q_norm", "k_norm"):
+            tensor(weights, layout, name, layer).mul_(8)
+
+
+def _large_gates(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
+    """Gates beyond 88 on both sides, where the exponential overflows fp32 and where it vanishes."""
+    for layer in range(layout.model.layers):
+        tensor(weights, layout, "gate", layer).mul_(64)
+
+
+def _small_inputs(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
+    """A residual stream so small that eps decides in the norms of a model with a large one."""
+    tensor(weights, layout, "embed").mul_(2.0**-4)
+    for layer in range(layout.model.layers):
+        for name in ("o", "down"):
+            tensor(weights, layout, name, layer).mul_(2.0**-6)
+
+
+def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
+    """Values exactly half way between two bf16 numbers, in a model with eps = 2^-5.
+
+    The residual stream is -1, 0 and 1 with a mean square of 1 - 2^-5, so that its norm is exact. A value is the sum of
+    two channels, one of them times 2^-8 or 3 * 2^-8: where their signs agree it is half way, and the even neighbor is
+    once below and once above it.
+    """
+    model = layout.model
+    embed = tensor(weights, layout, "embed")
+    signs = torch.randint(2, embed.shape, generator=random) * 2.0 - 1
+    zeros = torch.rand(embed.shape, generator=random).argsort(1) < model.hidden // 32
+    embed.copy_(signs.masked_fill(zeros, 0))
+    for layer in range(model.layers):
+        tensor(weights, layout, "input_norm", layer).fill_(1)
+        for name in ("o", "down"):
+            tensor(weights, layout, name, layer).zero_()
+        rows = tensor(weights, layout, "qkv", layer)[model.query + model.kv :]
+        rows.zero_()
+        for row, each in enumerate(rows):
+            whole, part = torch.randperm(model.hidden, generator=random)[:2].tolist()
+            each[whole], each[part] = 1, (1 + 2 * (row % 2)) * 2.0**-8
+
+
+def _twins(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
+    """Each row of the LM head twice, but for the last bit of one small weight: the two best logits nearly tie."""
+    rows = tensor(weights, layout, "lm_head")
+    order, half = torch.randperm(len(rows), generator=random), len(rows) // 2
+    rows[order[half : 2 * half]] = rows[order[:half]]
+    rows[order[:half], 0], rows[order[half : 2 * half], 0] = 2.0**-14, 2.0**-14 * (1 + 2.0**-7)
+
+
 ORDINARY = "ordinary"
 HISTORIES: Mapping[str, History] = {
     ORDINARY: lambda history, random: None,
     "large keys and values": _large,
     "equal scores": _equal,
+    "opposite keys": _opposite,
+    "nothing": lambda history, random: history.zero_(),
+    "one side": lambda history, random: history.add_(4),
 }
 WEIGHTS: Mapping[str, Weights] = {
     ORDINARY: lambda weights, layout, random: None,
     "ties": _ties,
     "last words": _last_words,
+    "negative logits": _negative_logits,
+    "low scores": _low_scores,
+    "large gates": _large_gates,
+    "small inputs": _small_inputs,
+    "half way": _half_way,
+    "twins": _twins,
 }

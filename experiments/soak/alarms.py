@@ -1,39 +1,73 @@
-"""False alarms: correct variants, validated many times with fresh weights, inputs and schedules."""
+"""False alarms: random stacks of correct variants on random trials, each with fresh weights, inputs and schedules."""
 
 import random
-import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from common.compile.source import build
-from common.config.resolve import model_named
 from common.devices.host import HostDevice
-from common.errors import Refused
-from common.model.layout import Layout
-from common.model.weights import load
-from common.stacks.catalog import read_catalog
-from common.stacks.stack import choose_stacks
-from common.validate.check import validate
-from common.validate.scenarios import scenarios
+from common.errors import LabError
+from common.stacks.catalog import BASELINE, Catalog, read_catalog
+from common.stacks.knobs import WARP, Knob
+from common.stacks.stack import Stack, choose_stacks, knob_values
+from common.validate.prove import prove
+from common.validate.trials import GIVEN, TRIALS, Trial
+
+WARPS = (1, 2, 3, 4, 8)  # of a block
+MOST = 4096  # threads of a grid: a step of a larger one takes seconds on the host device
 
 
 def false_alarms(count: int, folder: Path, seed: int) -> list[str]:
-    """Validate `count` times, each with fresh weights, inputs and schedules; one line for each that does not pass."""
+    """Validate `count` times; one line for each stack that does not pass, with its knobs, trial and seed."""
     rng, catalog = random.Random(seed), read_catalog()
-    model = model_named("tiny")
-    stacks = choose_stacks(catalog, "all", None, {}, 256)
     alarms = []
-    for number in range(count):
-        stack, fresh = stacks[number % len(stacks)], rng.randrange(2**31)
-        source = build([catalog.variants[name] for name in stack.variants], model, 256, stack.knobs)
-        device = HostDevice(folder / "kernels", fresh)
-        with tempfile.TemporaryDirectory(dir=folder) as weights:
-            flat = load("synthetic", model, None, Path(weights), fresh)[2].flat
-        session = device.session(device.compile(source), Layout(model), flat)
+    for _ in range(count):
+        fresh, trial = rng.randrange(2**31), _trial(rng)
+        stack = random_stack(rng, catalog, trial.threads)
         try:
-            verdict = validate(session, flat, model, scenarios(model, fresh, flat, quick=True), fresh)
-            if not verdict.passed:
-                alarms.append(f"{stack.name}: {verdict}")
-        except Refused as error:
-            alarms.append(f"{stack.name}: REFUSED {error}; seed {fresh}")
-        session.close()
+            verdict = prove(HostDevice(folder / "kernels", fresh), catalog, stack, trial, folder, fresh)
+            found = "" if verdict.passed else str(verdict)
+        except LabError as error:
+            found = f"{type(error).__name__} {error}; seed {fresh}"
+        if found:
+            knobs = knob_values(catalog, stack.variants, stack.knobs)
+            place = f"{trial.blocks} blocks of {trial.threads} threads"
+            alarms.append(f"{stack.name} {knobs} on {trial.name}, {place}: {found}")
     return alarms
+
+
+def random_stack(rng: random.Random, catalog: Catalog, threads: int) -> Stack:
+    """Some variants that may stand in one stack, in any order, with random values of their knobs."""
+    names: list[str] = []
+    for name in rng.sample([name for name in catalog.variants if name != BASELINE], rng.randint(0, 6)):
+        added = [one for one in (*catalog.variants[name].requires, name) if one not in names]
+        excluded = {other for one in (*names, *added) for other in catalog.variants[one].excludes}
+        if excluded.isdisjoint((*names, *added)):
+            names += added
+    rng.shuffle(names)
+    values: Mapping[str, Any] = {
+        knob.name: _value(rng, knob, threads) for name in names for knob in catalog.variants[name].knobs
+    }
+    stack = choose_stacks(catalog, "", names, values, threads)[0]
+    return replace(stack, parent=tuple(name for name in stack.variants if not catalog.variants[name].bit_equal))
+
+
+def _trial(rng: random.Random) -> Trial:
+    """One of the trials with another block size, on a grid that the host device runs quickly."""
+    trial, threads = rng.choice(TRIALS), WARP * rng.choice(WARPS)
+    blocks = rng.randint(1, MOST // threads)
+    return replace(trial, threads=threads, blocks=min(blocks, trial.blocks), knobs=GIVEN)
+
+
+def _value(rng: random.Random, knob: Knob, threads: int) -> Any:
+    """A random value of a knob; of a number any of its orders of magnitude."""
+    if knob.kind == "ratio":
+        consumers = rng.randint(1, threads // WARP)
+        return f"{threads // WARP - consumers}:{consumers}"
+    if knob.kind == "choice":
+        return rng.choice(knob.choices)
+    if knob.kind == "list":
+        return rng.sample(knob.choices, rng.randint(0, len(knob.choices)))
+    low, high = knob.ends(threads)
+    return min(high, round(low * (high / low) ** rng.random())) if low > 0 else rng.randint(low, high)

@@ -1,0 +1,155 @@
+"""Values that decide: each kind has its property in the reference's own taps, and every tolerance is smaller than the
+effect of the nearest wrong formula."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from common.model.layout import Layout
+from common.validate import reference as formulas
+from common.validate.check import half_way
+from common.validate.prove import expected
+from common.validate.reference import Reference, Taps
+from common.validate.scenarios import drawn
+from common.validate.trials import TRIALS, Trial
+from common.validate.values import tensor
+
+BY_NAME = {trial.name: trial for trial in TRIALS}
+
+
+def steps(trial: Trial, cache, seed):
+    """(taps, history, weights, layout) of the first step of each start."""
+    layout, weights, _ = expected(trial.model, trial.weights, cache, seed)
+    reference = Reference(trial.model, layout, weights)
+    for start in drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed)):
+        entries = start.history
+        if entries is None:
+            entries = torch.full(layout.cache.shape, torch.nan, dtype=torch.bfloat16)
+        yield reference.step(start.ids[start.position], start.position, entries), entries, start.position, weights
+
+
+def test_all_logits_are_negative(host_cache, seed):
+    for taps, *_ in steps(BY_NAME["negative logits"], host_cache, seed):
+        assert taps["lm_head", None].max() < -1
+
+
+def test_all_scores_are_far_below_zero(host_cache, seed):
+    trial = BY_NAME["low scores"]
+    m = trial.model
+    for taps, history, position, _ in steps(trial, host_cache, seed):
+        keys = torch.cat((history[0, 0, :, :position], taps.stored[0, 0].unsqueeze(1)), dim=1).double()
+        query = taps["qk_norm_rope", 0].view(m.kv_heads, -1, m.head_dim)
+        assert (query @ keys.transpose(1, 2) / m.head_dim**0.5).max() < -104, "exp is 0 in fp32 below"
+
+
+def test_gates_are_beyond_88_on_both_sides(host_cache, seed):
+    trial = BY_NAME["large gates"]
+    layout = Layout(trial.model)
+    for taps, _, _, weights in steps(trial, host_cache, seed):
+        gate = tensor(weights, layout, "gate", 0).double() @ taps["post_norm", 0]
+        assert (gate > 88.8).sum() >= 3
+        assert (gate < -88.8).sum() >= 3
+
+
+def test_eps_is_larger_than_what_is_normalized(host_cache, seed):
+    trial = BY_NAME["small inputs"]
+    for taps, *_ in steps(trial, host_cache, seed):
+        for stage, layer in (("embed", None), ("o_proj", 0), ("down", 0)):
+            assert taps[stage, layer].square().mean() < trial.model.rms_eps
+
+
+def test_values_are_half_way_and_both_neighbors_are_even_somewhere(host_cache, seed):
+    for taps, *_ in steps(BY_NAME["half way"], host_cache, seed):
+        value = taps["value", 0]
+        ties = value[half_way(value)]
+        down = (ties.bfloat16().double().abs() < ties.abs()).sum()
+        assert down >= 3
+        assert len(ties) - down >= 3
+
+
+def test_half_way_by_hand():
+    value = torch.tensor(
+        [1, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 1 - 2**-9, 1 + 2**-8 + 2**-40, 0, torch.nan]
+    ).double()
+    value[5] = 1 + 2**-8 + 2**-40
+    assert half_way(value).tolist() == [False, True, True, True, True, False, False, False]
+
+
+def test_the_two_best_logits_of_twins_differ_in_their_last_bits(host_cache, seed):
+    for taps, *_ in steps(BY_NAME["twins"], host_cache, seed):
+        best, second = taps["lm_head", None].topk(2).values
+        assert 0 < best - second < 16 * 2.0**-24 * 4 * best.abs()
+
+
+def test_ties_are_exact(host_cache, seed):
+    for taps, *_ in steps(BY_NAME["ties"], host_cache, seed):
+        best, second = taps["lm_head", None].topk(2).values
+        assert best == second
+
+
+def test_the_token_is_beyond_two_to_the_sixteenth(host_cache, seed):
+    for taps, *_ in steps(BY_NAME["many words"], host_cache, seed):
+        assert taps.token >= 2**16
+
+
+def silu_by(exp):
+    return lambda x: x / (1 + exp(-x))
+
+
+def rounded(x, bits):
+    """x with so many bits of mantissa."""
+    mantissa, exponent = torch.frexp(x)
+    return torch.ldexp(torch.round(mantissa * 2.0**bits) / 2.0**bits, exponent)
+
+
+def angles_in_fp32(model, position, dtype):
+    exponents = torch.arange(0, model.head_dim, 2, dtype=torch.float32) / model.head_dim
+    angles = position * torch.tensor(model.rope_theta, dtype=torch.float32) ** -exponents
+    return torch.stack((angles.cos(), angles.sin())).to(dtype)
+
+
+def without_eps_in_the_mean(x, weight, eps):
+    return x / (x.square().mean(-1, keepdim=True).sqrt() + eps) * weight
+
+
+# what, the trial on which it must show, and the function of the reference in its place, or the field of the model
+WRONG = [
+    ("eps a hundredth larger", "small inputs", {"rms_eps": 1.01 * 2.0**-5}),
+    ("eps 1e-6", "small inputs", {"rms_eps": 1e-6}),
+    ("eps outside the root", "small inputs", {"rms_norm": without_eps_in_the_mean}),
+    ("eps 1e-5 in place of 1e-6", "square", {"rms_eps": 1e-5}),
+    ("theta a thousandth larger", "long", {"rope_theta": 1.001e6}),
+    ("angles in fp32", "long", {"rope_table": angles_in_fp32}),
+    ("silu by the tanh of a GPU", "wide", {"silu": lambda x: x * (0.5 + 0.5 * rounded((x / 2).tanh(), 11))}),
+    ("silu by an exponential of fp16", "square", {"silu": silu_by(lambda x: rounded(x.exp(), 11))}),
+    ("GELU", "square", {"silu": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))}),
+    (
+        "rsqrt of 16 bits",
+        "wide",
+        {"rms_norm": lambda x, w, eps: x * rounded((x.square().mean(-1, keepdim=True) + eps).rsqrt(), 16) * w},
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "name", "changes"), WRONG, ids=[what for what, *_ in WRONG])
+def test_every_tolerance_is_smaller_than_the_effect_of_a_wrong_formula(
+    what, name, changes, host_cache, seed, monkeypatch
+):
+    trial = BY_NAME[name]
+    layout, weights, reference = expected(trial.model, trial.weights, host_cache, seed)
+    start = next(iter(drawn(trial.starts[:1], layout, weights, torch.Generator().manual_seed(seed))))
+    at = (start.ids[start.position], start.position, start.history)
+    stored = Reference(trial.model, layout, weights).step(*at).stored
+    right, allowed = reference.step(*at, stored)
+    model = replace(trial.model, **{field: value for field, value in changes.items() if not callable(value)})
+    for name, function in changes.items():
+        if callable(function):
+            monkeypatch.setattr(formulas, name, function)
+    wrong = Reference(model, layout, weights).step(*at, stored)
+    assert seen(right, wrong, allowed), what
+
+
+def seen(right: Taps, wrong: Taps, allowed) -> list[tuple[str, int | None]]:
+    return [tap for tap, want in right.values.items() if float((wrong[tap] - want).abs().max()) > allowed[tap]]
