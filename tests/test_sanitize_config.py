@@ -1,4 +1,4 @@
-"""`sanitize=thread` on the command line: its meaning, and where it is refused."""
+"""`sanitize=` on the command line: its meaning, and where it is refused."""
 
 import pytest
 
@@ -22,13 +22,17 @@ def configure(capsys):
 def test_the_command_line_takes_it(configure):
     config = configure("device=host", "sanitize=thread")
     assert (config.sanitize, config.validation.trials) == ("thread", "none")
+    assert [configure("device=host", f"sanitize={name}").sanitize for name in ("address", "undefined")] == [
+        "address",
+        "undefined",
+    ]
     config = configure("device=host")
     assert (config.sanitize, config.validation.trials) == (None, "plain")
 
 
 def test_the_command_line_refuses_what_cannot_be(configure, monkeypatch):
     assert configure("device=host", "sanitize=threads") == (
-        "error: unknown sanitize 'threads'; did you mean 'thread'? known: thread"
+        "error: unknown sanitize 'threads'; did you mean 'thread'? known: address, thread, undefined"
     )
     monkeypatch.setattr("common.config.resolve.choose_device", lambda name: DeviceChoice("cuda", "a test"))
     assert configure("device=cuda", "sanitize=thread") == (

@@ -34,7 +34,7 @@ from common.stacks.stack import choose_stacks
 MAX_THREADS = 1024  # CUDA's limit of one block
 SEEDS = 2**31
 SYNTHETIC = "synthetic"
-SANITIZERS = ("thread",)
+SANITIZERS = ("thread", "address", "undefined")
 AMOUNTS = ("none", "plain", "all")  # of trials
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny"}
 

@@ -54,7 +54,7 @@ class RunConfig:
     stacks     the stacks to run, in this order
     knobs      values of knobs as they were given: `stacks` have them, and an experiment gives them to its own stacks
     host       None on cuda
-    sanitize   "thread" for ThreadSanitizer on the host device, or None
+    sanitize   "thread", "address" or "undefined": a sanitizer of g++ on the host device; or None
     coverage   folder for what gcov counts while the stacks are validated on the host device, or None
     model      None: the shape is read from the checkpoint that `weights` names
     positions  size of the KV cache; None: the model's own

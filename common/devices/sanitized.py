@@ -1,8 +1,10 @@
-"""Host device under ThreadSanitizer: reports each pair of source lines whose accesses no barrier orders.
+"""Host device with a sanitizer: each call of `run` is a process of its own, whose output says what is wrong and where.
 
-A library with ThreadSanitizer cannot be loaded into a running Python. So each call of `run` starts the kernel as a
-child process (runtime/runner.cpp) on shared buffers and reads ThreadSanitizer's output. The detection compares the
-order that barriers define, not the times of the accesses: a missing barrier is found under nearly every schedule.
+A library with ThreadSanitizer or AddressSanitizer cannot be loaded into a running Python. So the kernel is started as a
+child process (runtime/runner.cpp) on shared buffers. ThreadSanitizer reports each pair of source lines whose accesses
+no barrier orders; it compares the order that barriers define, not the times of the accesses, so a missing barrier is
+found under nearly every schedule. AddressSanitizer finds what lies outside a variable on the stack or beside a buffer,
+UndefinedBehaviorSanitizer an index outside its array, a shift that is too far, or a signed overflow.
 """
 
 import os
@@ -20,44 +22,48 @@ import torch
 from common.compile.source import Source
 from common.devices.host import FAULTED, UNITS, HostDevice, HostProgram, HostSession, LaunchArguments
 from common.devices.host_memory import GUARD_BYTES, GuardedBuffer, SharedBuffer
+from common.devices.sanitizers import SANITIZERS, Sanitizer, finding
 from common.devices.tsan_report import data_races, fault
 from common.errors import CompileError, Crashed, LabError, Race, Refused
 from common.model.layout import Layout
 
-INSTRUMENT = "-fsanitize=thread"
-ANNOTATE = "-DLAB_TSAN"  # for the runtime, which is annotated and not instrumented: runtime/sanitizer.hpp
-OPTIONS = "exitcode=66 report_thread_leaks=0 detect_deadlocks=0 print_summary=0"
-BLOCKS = 5  # default grid: the time of a step grows with the square of the number of threads
+BLOCKS = 5  # default grid of ThreadSanitizer: the time of a step grows with the square of the number of threads
 MAX_THREADS = 7000  # of a grid; the ThreadSanitizer of gcc aborts at 8128
 GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
 
 
 class SanitizedDevice(HostDevice):
-    """The host device with ThreadSanitizer: `run` of its sessions raises Race."""
+    """The host device with the sanitizer of that name: `run` of its sessions raises Race, or Crashed for the others."""
 
-    name = "host+tsan"
     buffer = SharedBuffer
 
+    def __init__(self, *arguments: Any, sanitizer: str = "thread", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._sanitizer = SANITIZERS[sanitizer]
+        self.name = f"host+{self._sanitizer.suffix}"
+
     def compile(self, source: Source) -> HostProgram:
-        """As HostDevice.compile. Raises LabError if the library of ThreadSanitizer is not installed."""
-        build = self._compiler
-        runtime = [build.runtime(unit, ANNOTATE) for unit in (*UNITS, "runner.cpp")]
-        objects = [build.kernel(source.text, INSTRUMENT, ANNOTATE, *self._flags), *runtime]
+        """As HostDevice.compile. Raises LabError if the library of the sanitizer is not installed."""
+        build, sanitizer = self._compiler, self._sanitizer
+        runtime = [build.runtime(unit, sanitizer.annotate) for unit in (*UNITS, "runner.cpp")]
+        objects = [build.kernel(source.text, *sanitizer.instrument, sanitizer.annotate, *self._flags), *runtime]
         try:
-            return HostProgram(source, build.link(objects, ".exe", "-pie", INSTRUMENT))
+            return HostProgram(source, build.link(objects, ".exe", "-pie", *sanitizer.instrument))
         except CompileError as error:
             raise LabError(
-                "g++ cannot link with ThreadSanitizer",
-                "install its library (Debian: apt install libtsan2), or leave out sanitize=",
+                f"g++ cannot link with {sanitizer.title}",
+                f"install its library (Debian: apt install {sanitizer.library}), or leave out sanitize=",
             ) from error
 
     def session(
         self, program: HostProgram, layout: Layout, weights: torch.Tensor, blocks: int | None = None
     ) -> HostSession:
         """As HostDevice.session. Raises Refused for more threads than ThreadSanitizer can follow."""
-        blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
+        thread = self._sanitizer.suffix == "tsan"
+        if blocks is None and thread:
+            blocks = BLOCKS * program.source.blocks_per_sm
         session = super().session(program, layout, weights, blocks)
-        if session.blocks * program.source.threads > MAX_THREADS:
+        if thread and session.blocks * program.source.threads > MAX_THREADS:
             raise Refused(
                 f"ThreadSanitizer cannot follow {session.blocks} blocks of {program.source.threads} threads",
                 f"choose a grid of at most {MAX_THREADS} threads with blocks= and threads=",
@@ -68,11 +74,15 @@ class SanitizedDevice(HostDevice):
         self, program: HostProgram, layout: Layout, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
     ) -> "SanitizedSession":
         """One block at a time, `workers` is ignored: `Grid::dispatch` in runtime/grid.cpp says why."""
-        return SanitizedSession(program, layout, weights, blocks, 1, *settings)
+        session = SanitizedSession(program, layout, weights, blocks, 1, *settings)
+        session.sanitizer = self._sanitizer
+        return session
 
 
 class SanitizedSession(HostSession):
-    """One kernel under ThreadSanitizer. After a Race the buffers hold what the kernel wrote."""
+    """One kernel with `sanitizer`. After a finding the buffers hold what the kernel wrote."""
+
+    sanitizer: Sanitizer
 
     def close(self) -> None:
         self._buffers = {}
@@ -98,7 +108,7 @@ class SanitizedSession(HostSession):
                 text=True,
                 errors="replace",
                 pass_fds=[buffer.descriptor for buffer in shared],
-                env=os.environ | {"TSAN_OPTIONS": OPTIONS},
+                env=os.environ | {self.sanitizer.variable: self.sanitizer.options},
                 timeout=len(launch_arguments) * self._timeout + GRACE,
             )
         except subprocess.TimeoutExpired:
@@ -107,6 +117,8 @@ class SanitizedSession(HostSession):
 
     def _read(self, done: subprocess.CompletedProcess[str]) -> None:
         """Raise Race, Hung or Crashed from the child's output and exit status; return if it finished."""
+        if found := finding(done.stderr):
+            raise Crashed(f"{self.sanitizer.title}: {found}", "correct that line")
         if races := data_races(done.stderr):
             more = f", and {len(races) - 1} more" if len(races) > 1 else ""
             raise Race(

@@ -65,9 +65,14 @@ def data_races(text: str) -> list[DataRace]:
 def fault(text: str) -> str:
     """The signal that ended the process and its place: `SEGV at variants/x.cu:12`; "" if the output has none."""
     signal = re.search(r"ERROR: ThreadSanitizer: (\w+)", text)
-    frames = map(_FRAME.match, text.splitlines())
-    place = next((f" at {_name(match[2], match[3])}" for match in frames if match and in_text(match[2])), "")
+    place = next((f" at {place}" for place in frames(text)), "")
     return signal[1] + place if signal else ""
+
+
+def frames(text: str) -> list[str]:
+    """`file:line` of the frames in the flattened text outside port.cuh, as they come."""
+    found = filter(None, map(_FRAME.match, text.splitlines()))
+    return [_name(match[2], match[3]) for match in found if in_text(match[2])]
 
 
 def _after_title(part: str) -> str:

@@ -87,7 +87,9 @@ class Setup:
             cache, settings = config.cache / "kernels", (config.seed, config.host.workers, config.host.timeout_s)
             if config.coverage:
                 return CoveredDevice(cache, config.coverage, *settings)
-            return (SanitizedDevice if config.sanitize else HostDevice)(cache, *settings)
+            if config.sanitize:
+                return SanitizedDevice(cache, *settings, sanitizer=config.sanitize)
+            return HostDevice(cache, *settings)
         from common.devices.cuda import CudaDevice
 
         return CudaDevice()

@@ -15,6 +15,7 @@ constexpr const char *stage_names[] = {LAB_STAGE_NAMES};
 constexpr int stages = sizeof stage_names / sizeof *stage_names;
 
 void fiber_start() {
+  asan::arrive(nullptr);
   tsan::acquire(block);
   lab_entry.body(block->grid().launch(), block->memory().shared);
   block->end();
@@ -54,6 +55,7 @@ void Block::run() {
   const SignalStack signal_stack;
   block = this;
   scheduler_tsan_ = tsan::current_fiber();
+  scheduler_stack_ = asan::own_stack();
   tsan::release(this); // acquired in fiber_start: the fibers read this OS thread's thread-local variables
   wake(Wait::block);
   uint64_t polled = grid_.progress();
@@ -112,11 +114,20 @@ Fiber *Block::next() {
   return &fibers_[w * 32 + (slot ^ warp.order)];
 }
 
+// Leaves one context for another: a fiber, or the scheduler for null. Returns when somebody comes back.
+void Block::change(Fiber *from, Fiber *to) {
+  tsan::switch_to(to == nullptr ? scheduler_tsan_ : to->tsan);
+  void *kept = nullptr;
+  asan::leave(&kept,
+              to == nullptr ? scheduler_stack_ : asan::Stack{memory_.stacks + stack_bytes * to->index, stack_bytes});
+  lab_switch(from == nullptr ? &scheduler_ : &from->stack_pointer, to == nullptr ? scheduler_ : to->stack_pointer);
+  asan::arrive(kept);
+}
+
 void Block::resume(Fiber &fiber) {
   running_ = &fiber;
   current = &fiber;
-  tsan::switch_to(fiber.tsan);
-  lab_switch(&scheduler_, fiber.stack_pointer);
+  change(nullptr, &fiber);
   running_ = nullptr;
 }
 
@@ -126,11 +137,11 @@ void Block::wait(Wait kind, Site site) {
   self.site = site;
   Fiber *to = next();
   if (to == &self) return;
-  tsan::switch_to(to == nullptr ? scheduler_tsan_ : to->tsan);
-  if (to == nullptr) return lab_switch(&self.stack_pointer, scheduler_);
-  running_ = to;
-  current = to;
-  lab_switch(&self.stack_pointer, to->stack_pointer);
+  if (to != nullptr) {
+    running_ = to;
+    current = to;
+  }
+  change(&self, to);
 }
 
 void Block::barrier(const Meeting &here) {
@@ -226,11 +237,7 @@ void Block::join() {
   tsan::acquire(this);
 }
 
-void Block::abandon() {
-  void *unused;
-  tsan::switch_to(scheduler_tsan_);
-  lab_switch(&unused, scheduler_);
-}
+void Block::abandon() { change(running_, nullptr); }
 
 bool Block::owns_stack(const void *address) const {
   return holds({memory_.stacks, stack_bytes * fibers_.size() - sizeof(void *) + 1}, address);

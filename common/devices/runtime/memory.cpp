@@ -45,6 +45,7 @@ BlockMemory take_memory() {
   if (memory.stacks == nullptr) memory = map_memory();
   if (memory.stacks == nullptr) return memory;
   std::fill(words(memory.canary), words(memory.shared), canary);
+  asan::forbid(memory.canary, memory.shared - memory.canary);
   std::fill_n(memory.shared, lab_entry.shared_bytes, static_cast<char>(poison));
   return memory;
 }

@@ -151,6 +151,7 @@ private:
   void differ(const Meeting &first, const Meeting &here, const char *who);
   Fiber *next();
   void resume(Fiber &fiber);
+  void change(Fiber *from, Fiber *to);
 
   Grid &grid_;
   int index_, arrived_ = 0, ended_ = 0;
@@ -165,6 +166,7 @@ private:
   std::vector<Counts> counts_;
   BlockMemory memory_;
   void *scheduler_ = nullptr, *scheduler_tsan_ = nullptr;
+  asan::Stack scheduler_stack_{};
   Fiber *running_ = nullptr;
   int spinning_ = 0;
 };

@@ -1,12 +1,24 @@
-// Annotations for ThreadSanitizer in the build that has it (LAB_TSAN); empty functions in any other build.
+// Annotations for ThreadSanitizer and AddressSanitizer in the builds that have them (LAB_TSAN, LAB_ASAN); empty
+// functions in any other build.
+//
+// AddressSanitizer must know on which stack the code runs, and which memory the kernel may not touch.
 //
 // Each lane is a TSan fiber, and a switch between fibers orders nothing. What orders memory in CUDA is annotated: a
 // lane calls `release` when it arrives at a barrier and `acquire` when it leaves. TSan sees the kernel's atomics by
 // itself. Only the kernel's text is instrumented. TSan still sees the runtime's mutexes, which would order the lanes
 // that lock them; so a lane locks one only as the block's OS thread (AsScheduler).
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#if defined(LAB_ASAN) || defined(LAB_UBSAN)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef LAB_ASAN
+#include <pthread.h>
+#include <sanitizer/asan_interface.h>
+#endif
 
 #ifdef LAB_TSAN
 #include <sanitizer/tsan_interface.h>
@@ -80,4 +92,33 @@ private:
 };
 
 } // namespace tsan
+
+namespace asan {
+
+struct Stack {
+  const void *bottom;
+  size_t bytes;
+};
+
+#ifdef LAB_ASAN
+inline Stack own_stack() {
+  pthread_attr_t attributes;
+  void *bottom;
+  size_t bytes;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &bottom, &bytes);
+  pthread_attr_destroy(&attributes);
+  return {bottom, bytes};
+}
+inline void leave(void **kept, const Stack &to) { __sanitizer_start_switch_fiber(kept, to.bottom, to.bytes); }
+inline void arrive(void *kept) { __sanitizer_finish_switch_fiber(kept, nullptr, nullptr); }
+inline void forbid(const void *from, size_t bytes) { __asan_poison_memory_region(from, bytes); }
+#else
+inline Stack own_stack() { return {}; }
+inline void leave(void **, const Stack &) {}
+inline void arrive(void *) {}
+inline void forbid(const void *, size_t) {}
+#endif
+
+} // namespace asan
 } // namespace host
