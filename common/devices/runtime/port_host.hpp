@@ -83,20 +83,23 @@ inline void touch_weights(const void *address, host::Site site = host::here()) {
   host::count(&host::Counts::prefetched, host::line_bytes);
 }
 
-inline void block_barrier(host::Site site = host::here()) { host::block_barrier(site); }
-inline void named_sync(int id, int threads, host::Site site = host::here()) {
+// Inlined, so that the return address of the runtime's function tells the place.
+#define PLACED [[gnu::always_inline]] inline
+PLACED void block_barrier(host::Site site = host::here()) { host::block_barrier(site); }
+PLACED void named_sync(int id, int threads, host::Site site = host::here()) {
   host::named_barrier(id, threads, true, site);
 }
-inline void named_arrive(int id, int threads, host::Site site = host::here()) {
+PLACED void named_arrive(int id, int threads, host::Site site = host::here()) {
   host::named_barrier(id, threads, false, site);
 }
-inline void warp_barrier(host::Site site = host::here()) { host::warp_barrier(site); }
-inline float shuffle_xor(float value, int mask, host::Site site = host::here()) {
+PLACED void warp_barrier(host::Site site = host::here()) { host::warp_barrier(site); }
+PLACED float shuffle_xor(float value, int mask, host::Site site = host::here()) {
   return as_float(host::exchange(as_bits(value), mask, site));
 }
-inline int shuffle_xor(int value, int mask, host::Site site = host::here()) {
+PLACED int shuffle_xor(int value, int mask, host::Site site = host::here()) {
   return static_cast<int>(host::exchange(static_cast<uint32_t>(value), mask, site));
 }
+#undef PLACED
 
 inline unsigned add_acq_rel(unsigned *word, unsigned value) {
   host::count(&host::Counts::atomics);

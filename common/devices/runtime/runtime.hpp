@@ -145,7 +145,8 @@ private:
   void wait(Wait kind, Site site);
   void wake(Wait kind, int id = 0);
   void meet(const Meeting &first, const Meeting &here, const char *who) {
-    if (first.code != here.code || first.mask != here.mask) differ(first, here, who);
+    if (first.code != here.code || first.mask != here.mask || first.site.line != here.site.line)
+      differ(first, here, who);
   }
   void meet_named(const Meeting &here);
   void differ(const Meeting &first, const Meeting &here, const char *who);
