@@ -14,7 +14,9 @@ from common.errors import LabError
 
 
 class CudaError(Exception):
-    pass
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
 
 
 @pytest.fixture
@@ -54,7 +56,12 @@ def test_auto_takes_a_working_gpu(machine, tmp_path):
 
 @pytest.mark.parametrize(
     ("count", "message"),
-    [(0, "no GPU"), (CudaError("cudaErrorInsufficientDriver: too old"), "too old")],
+    [
+        (0, "no GPU"),
+        (CudaError(100, "cudaErrorNoDevice: none"), "the driver reports no GPU: cudaErrorNoDevice"),
+        (CudaError(35, "cudaErrorInsufficientDriver: too old"), "too old"),
+        (CudaError(802, "cudaErrorSystemNotReady: not yet"), "the GPU cannot be used: cudaErrorSystemNotReady"),
+    ],
 )
 def test_without_a_gpu_auto_takes_the_host_and_cuda_gives_the_reason(machine, count, message):
     machine(count)

@@ -10,6 +10,7 @@ from composed import Composed
 from standin import installed
 
 from common.compile.source import build
+from common.config.device_choice import find_gpu
 from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import Layout
 from common.model.weights import load
@@ -101,6 +102,8 @@ def test_a_trap_is_a_crash_that_names_the_kernel_and_is_final(fault, session, ti
     for error in ("cudaErrorLaunchFailure", "CUDA_ERROR_LAUNCH_FAILED"):
         with pytest.raises(Crashed, match=rf"vec128 failed on the GPU: {error}: .*; run it with device=host"):
             trapped.run()
+    with pytest.raises(LabError, match=r"the GPU cannot be used: cudaErrorLaunchFailure.*; run it again in a new proc"):
+        find_gpu()
 
 
 def test_the_gpu_is_described_by_its_driver(gpu):

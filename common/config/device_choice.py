@@ -7,6 +7,7 @@ from common.errors import LabError
 
 DEVICES = ("auto", "cuda", "host")
 USE_HOST = "or use device=host"
+TOO_OLD, ABSENT = 35, 100  # cudaError_t: the driver is older than the runtime; there is no GPU that may be used
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,7 @@ class DeviceChoice:
 
 
 def choose_device(name: str) -> DeviceChoice:
-    """The device for `name` (auto, cuda or host) on this machine.
-
-    Raises LabError for cuda without a usable GPU; the cause is no driver, a driver too old, no GPU, or no CuPy.
-    """
+    """The device for `name` (auto, cuda or host) on this machine. Raises LabError for cuda without a usable GPU."""
     if name == "host":
         return DeviceChoice("host", "requested")
     try:
@@ -43,10 +41,15 @@ def find_gpu() -> str:
     except ImportError as error:
         raise LabError(f"CuPy does not import: {error}", f"pip install -e '.[cuda13]', {USE_HOST}") from None
     try:
-        count = runtime.getDeviceCount()
+        if runtime.getDeviceCount():
+            return runtime.getDeviceProperties(0)["name"].decode()
+        why = ""
     except runtime.CUDARuntimeError as error:
-        remedy = "update the driver, or install for an older one with make CUDA=12,"
-        raise LabError(f"the CUDA runtime does not start: {error}", f"{remedy} {USE_HOST}") from None
-    if count == 0:
-        raise LabError("the driver reports no GPU", f"check nvidia-smi and CUDA_VISIBLE_DEVICES, {USE_HOST}")
-    return runtime.getDeviceProperties(0)["name"].decode()
+        if error.status == TOO_OLD:
+            remedy = "update the driver, or install for an older one with make CUDA=12,"
+            raise LabError(f"the CUDA runtime does not start: {error}", f"{remedy} {USE_HOST}") from None
+        if error.status != ABSENT:  # such as that of a kernel that trapped: no call of this process works after it
+            remedy = "run it again in a new process, and check nvidia-smi where that fails, too,"
+            raise LabError(f"the GPU cannot be used: {error}", f"{remedy} {USE_HOST}") from None
+        why = f": {error}"
+    raise LabError(f"the driver reports no GPU{why}", f"check nvidia-smi and CUDA_VISIBLE_DEVICES, {USE_HOST}")
