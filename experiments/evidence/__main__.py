@@ -84,11 +84,16 @@ def evidence(wanted: Request, execute: Execute = execute) -> int:
     execute: runs one step.
     """
     stopped: set[str] = set()  # in this call: what made no progress is not begun again
+    begun = False  # whether this call has begun any
     while True:
         plan, seconds = wanted.steps(), wanted.deadline - budget.clock() - END
-        step = next((each for each in plan.left if each.name not in stopped and plan.least(each) <= seconds), None)
-        if step is None:
+        left = [each for each in plan.left if each.name not in stopped]
+        fitting = [each for each in left if plan.least(each) <= seconds]
+        if not fitting and not begun:  # that one was never begun and others were slow is no reason to do nothing
+            fitting = [each for each in left if not plan.calls(each) and each.least_s <= seconds]
+        if not fitting:
             break
+        begun, step = True, fitting[0]
         _say(f"{step.name}: about {plan.estimate(step):.0f} s" + (f" of {seconds:.0f} left" if seconds < inf else ""))
         if not _do(wanted, plan, step, seconds, execute):
             stopped.add(step.name)

@@ -68,13 +68,15 @@ class Plan:
 
     def least(self, step: Step) -> float:
         """Seconds that must be left to begin it: of its start and one row, or of all of it where it has no rows."""
-        if step.row_s is None:
-            stopped = [row["seconds"] for row in self._begun(step)]
-            return max([self._whole(step), *(RAN_OUT * seconds for seconds in stopped)])
+        in_vain = (RAN_OUT * row["seconds"] for row in self._begun(step) if not row["rows"])
+        return max(self._whole(step) if step.row_s is None else self._first_row(step), *in_vain, 0.0)
+
+    def _first_row(self, step: Step) -> float:
+        """Seconds of its start and one row."""
         for row in reversed(self.calls(step)):
-            if row["rows"]:
-                start = max(START, row["seconds"] - row["row_seconds"])  # rows may have run side by side
-                return start + row["row_seconds"] / row["rows"]
+            if row["rows"]:  # they may have run side by side; a step that was stopped has spent the rest within a row
+                start = 0.0 if row["code"] is None else row["seconds"] - row["row_seconds"]
+                return max(START, start) + row["row_seconds"] / row["rows"]
         return step.least_s * self._slower
 
     def _whole(self, step: Step) -> float:
