@@ -8,7 +8,9 @@ import pandas as pd
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from experiments.experiment import Experiment, microseconds
+from experiments.prediction.counting import Uncounted
 from experiments.prediction.model import stage_bytes
+from experiments.prediction.predictor import open_predictor
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 from experiments.show.row import label
 
@@ -21,6 +23,10 @@ CEILING = (
     "Decoding only reads, so the faster of the ways to read is its ceiling; a copy also writes, and its GB/s count "
     "both directions. The roof of arithmetic is multiprocessors x fp32 lanes x 2 x the highest clock, not measured."
 )
+NO_STAGES = (
+    "No bytes of the stages: no record has counts of the baseline for this model, and making them needs no GPU "
+    "(python -m experiments experiment=counts)."
+)
 FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor; 128 since 8.6 (CUDA programming guide, arithmetic throughput)
 
 
@@ -29,14 +35,20 @@ def ask(experiment: Experiment) -> ResultTable:
     position = experiment.options.whole("position", low=0)
     if not experiment.on_gpu:
         experiment.check_knobs(())  # the bytes are those of the baseline
-    stages = _stages(experiment, position)
     if experiment.on_gpu:
+        notes = [CEILING, INTENSITY]
+        try:
+            stages = _stages(experiment, position)
+        except Uncounted:
+            stages = []
+            notes.append(NO_STAGES)
         variants = _variants(experiment, position)  # first: with the probes, two processes share the GPU
         rows = [*_probes(), _arithmetic_roof(), *stages, *variants]
         best = max(row["GB/s"] for row in rows if row["kind"] == "probe" and row["what"].startswith("read"))
         for row in rows:
             row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
-        return ResultTable("roofline", QUESTION, pd.DataFrame(rows), MEASURED, (CEILING, INTENSITY), keys=2)
+        return ResultTable("roofline", QUESTION, pd.DataFrame(rows), MEASURED, notes, keys=2)
+    stages = _stages(experiment, position)
     gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
     for row in stages:
         row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
@@ -47,9 +59,12 @@ def ask(experiment: Experiment) -> ResultTable:
 
 
 def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
-    """Bytes of each stage of the baseline, over all layers."""
-    source = experiment.predictor.source((), {})
-    counts = experiment.predictor.counts(source, experiment.predictor.gpu(experiment.options.text("gpu")))
+    """Bytes of each stage of the baseline, over all layers. Raises Uncounted: GPU time is not for counting."""
+    config, predictor = experiment.config, experiment.predictor
+    if experiment.on_gpu:
+        predictor = open_predictor(experiment.model, config.threads, experiment.store, config.cache)
+    source = predictor.source((), {})
+    counts = predictor.counts(source, predictor.gpu(experiment.options.text("gpu")))
     sizes = {stage: stage_bytes(source, counts, stage, position) for stage in STAGES}
     total = sum(sizes.values())
     rows = [

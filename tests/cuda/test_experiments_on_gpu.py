@@ -97,8 +97,9 @@ def test_ratios(ask):
     assert row["tok/s at 1"] > 0
 
 
-def test_roofline_has_probes_and_variants_below_the_best_read(ask):
+def test_roofline_has_probes_and_variants_below_the_best_read_and_counts_nothing(ask, store):
     rows = ask("roofline")
+    assert "count" not in {row["kind"] for row in Store(store).records()}
     assert len([row for row in rows if row["kind"] == "probe"]) == 3
     (variant,) = (row for row in rows if row["kind"] == "variant")
     assert 0 < variant["% of best read"] < 100
