@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Sequence
-from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from common.config import budget
+from common.config.cli import INTERRUPTED
 from common.record.store import Store
 from experiments.__main__ import main as experiments
 from experiments.evidence import __main__ as command
@@ -25,12 +26,23 @@ STEPS = {  # small forms of steps of each kind: a sweep, rows made in the experi
 }
 
 
+class Clock:
+    """Virtual: each reading takes TICK. At `until`, the deadline of a step, it interrupts once, as `execute` does."""
+
+    now = 0.0
+    until = inf
+
+    def __call__(self) -> float:
+        self.now += TICK
+        if self.now > self.until:
+            self.until = inf
+            raise KeyboardInterrupt
+        return self.now
+
+
 @pytest.fixture
 def call(host_cache: Path, monkeypatch, seed):
-    """call(results, *overrides): one call of the command; each step runs in this process, by the virtual clock.
-
-    Nothing stops such a step at its deadline: test_evidence_plan and test_evidence_execute have the tests of that.
-    """
+    """call(results, *overrides): one call of the command; each step runs in this process, by the virtual clock."""
     steps = ",".join(
         f"{{name: {name}, run: experiments, args: [{','.join(map(repr, args))}], seconds: 90, least_s: 40, row_s: 27}}"
         for name, args in STEPS.items()
@@ -40,14 +52,18 @@ def call(host_cache: Path, monkeypatch, seed):
 
     def execute(argv: Sequence[str], seconds: float) -> Ended:
         assert argv[0] == "experiments"
-        return Ended(experiments(argv[1:]), "")
+        clock.until = clock.now + seconds
+        code = experiments(argv[1:])
+        return Ended(None if code == INTERRUPTED else code, "")
 
     def call(results: Path, *overrides: str) -> int:
-        ticks = count()
-        monkeypatch.setattr(budget, "clock", lambda: TICK * next(ticks))
+        clock.now, clock.until = 0.0, inf
         code = command.main([*fixed, f"results={results}", *overrides], execute)
-        call.spent.append(TICK * next(ticks))
+        call.spent.append(clock.now)
         return code
+
+    clock = Clock()
+    monkeypatch.setattr(budget, "clock", clock)
 
     call.spent = []
     return call
@@ -75,4 +91,5 @@ def test_cut_twice_and_resumed_it_gives_the_tables_of_one_undisturbed_run(call, 
         results.write_bytes(content[: rng.randrange(len(content) // 2, len(content))])
     while call(results, "budget_s=540") == 3:
         assert len(call.spent) < 20, f"seed {seed}"
+    assert max(call.spent[1:]) < 600, f"seed {seed}"
     assert tables(results) == whole, f"seed {seed}"
