@@ -1,7 +1,11 @@
 """Samples of the exports of nsys and the output of ncu, in their documented form."""
 
+import os
 import sqlite3
+import sys
 from pathlib import Path
+
+FAKE = Path(__file__).resolve().parent / "fake_nsight.py"
 
 # The tables and columns that nsys documents (SQLite export schema), cut to those with a meaning here.
 SCHEMA = """
@@ -60,3 +64,17 @@ some line of the run itself
 "0","4242","python3.12","somewhere","decode","1","7","(256, 1, 1)","(132, 1, 1)","0","9.0",\
 "Occupancy","","","","TheoreticalOccupancy","OPT","says, ""something"""
 '''
+
+
+def fake_tools(folder: Path) -> dict[str, str]:
+    """tests/fake_nsight.py as nsys and ncu, which start the program that they are given: variables that find it."""
+    samples = folder / "nsight"
+    samples.mkdir()
+    for name in ("nsys", "ncu"):
+        tool = folder / name
+        tool.write_text(f"#!{sys.executable}\n{FAKE.read_text()}")
+        tool.chmod(0o755)
+    (samples / "start").touch()
+    (samples / "details.csv").write_text(CSV)
+    write_export(samples / "report.sqlite")
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "FAKE_NSIGHT": str(samples)}

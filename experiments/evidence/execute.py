@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from threading import Thread
 
 from common import ROOT
+from common.config import budget
 
 TAIL = 30  # lines of output that are kept
 GRACE = 3.0  # seconds between SIGTERM, at which a sweep records what it has, and SIGKILL
+LOOK = 1.0  # seconds after which the clock is looked at again
 PR_SET_PDEATHSIG = 1
 
 
@@ -47,9 +49,11 @@ def execute(argv: Sequence[str], seconds: float) -> Ended:
     reader = Thread(target=_relay, args=(process, tail), daemon=True)
     reader.start()
     code: int | None = None
+    until = budget.clock() + seconds - GRACE
     try:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = process.wait(None if seconds == float("inf") else max(0.0, seconds - GRACE))
+        while code is None and (left := until - budget.clock()) > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(min(left, LOOK))
     finally:
         _stop(process)
         reader.join(GRACE)

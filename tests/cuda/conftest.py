@@ -1,19 +1,16 @@
 """Fixtures of tests of the CUDA path: on the GPU, and where there is none on the stand-in of tests/standin."""
 
-import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from nsight_samples import CSV, write_export
+from nsight_samples import fake_tools
 from standin import installed
 
 from common.config.device_choice import find_gpu
 from common.errors import LabError
 from common.model.shapes import Model
 
-FAKE_NSIGHT = Path(__file__).resolve().parent.parent / "fake_nsight.py"
 ABSENT = ("no NVIDIA driver", "the driver reports no GPU")  # causes with which find_gpu says that there is none
 QWEN = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
 
@@ -27,7 +24,7 @@ def gpu() -> Iterator[str]:
         if not error.cause.startswith(ABSENT):
             raise
     else:
-        yield "real"
+        yield "standin" if "standin_gpu" in sys.modules else "real"  # in this process from its start
         return
     with installed():
         yield "standin"
@@ -56,14 +53,5 @@ def profilers(gpu, tmp_path, monkeypatch) -> None:
     """On the stand-in: tests/fake_nsight.py as nsys and ncu, which start the program that they are given."""
     if gpu == "real":
         return
-    samples = tmp_path / "nsight"
-    samples.mkdir()
-    for name in ("nsys", "ncu"):
-        tool = tmp_path / name
-        tool.write_text(f"#!{sys.executable}\n{FAKE_NSIGHT.read_text()}")
-        tool.chmod(0o755)
-    (samples / "start").touch()
-    (samples / "details.csv").write_text(CSV)
-    write_export(samples / "report.sqlite")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_NSIGHT", str(samples))
+    for name, value in fake_tools(tmp_path).items():
+        monkeypatch.setenv(name, value)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from standin_gpu import cost, errors, faults
+from standin_gpu import clock, cost, errors, faults
 from standin_gpu.compiling import Needs, Parameter
 from standin_gpu.device import BLOCK_THREADS, MULTIPROCESSORS, OPTIN_SHARED, REGISTERS, STATIC_SHARED, resident_blocks
 from standin_gpu.errors import CUDADriverError
@@ -166,4 +166,6 @@ def _act(kernel: Kernel, found: Sequence[Argument], blocks: int, threads: int, s
         argument.buffer.intact() for argument in found if argument.buffer
     ):
         MACHINE.pending = errors.ILLEGAL_ADDRESS
-    return cost.decoded(counts, blocks)
+    seconds = cost.decoded(counts, blocks)
+    clock.passed((clock.LONGER - 1) * seconds)
+    return seconds

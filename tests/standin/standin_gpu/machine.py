@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
 import numpy as np
-from standin_gpu import cost, device, errors, faults
+from standin_gpu import clock, cost, device, errors, faults
 from standin_gpu.errors import CUDARuntimeError, Misuse
 from standin_gpu.streams import Order, Queue, Uses, Work, line
 
@@ -50,6 +50,7 @@ class Machine:
 
     def call(self, error: type[RuntimeError] = CUDARuntimeError, seconds: float = cost.CALL) -> None:
         """Every call of the API begins here. Raises the sticky error, as `error`."""
+        clock.gpu_reached(self.order.now)
         if not self.failed and not self.pending and faults.lost():
             self.failed = errors.NO_DEVICE
         if self.failed:
