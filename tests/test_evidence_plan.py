@@ -2,15 +2,12 @@
 
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
+from virtual_machine import ALONE, GPU, ROWS, START, YAML, Machine, row_seconds
 
-from common import ROOT
 from common.config import budget
-from common.config.budget import Budget
 from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
 from common.config.resolve import resolve
@@ -20,74 +17,6 @@ from experiments.evidence import __main__ as command
 from experiments.evidence.execute import Ended
 from experiments.run.describe import asked
 from profiles import target
-
-GPU = DeviceChoice("cuda", "A GPU")
-ROWS = {"tests": 0, "ceiling": 1, "barriers": 12, "validation": 16, "ablation": 19, "roofline": 2, "positions": 3}
-ROWS |= {"ratios": 5, "factorial": 16, "rivals": 4, "energy": 2, "quality": 17, "ncu": 0}
-START = 5.0  # virtual seconds of a process until its first row
-YAML = {step.name: step for step in OmegaConf.load(ROOT / "conf" / "evidence.yaml").cuda.steps}
-ALONE = [name for name, number in ROWS.items() if not number]
-
-
-def row_seconds(step: str) -> float:
-    """So many that the whole step takes as long as conf/evidence.yaml assumes."""
-    return (YAML[step].seconds - START) / ROWS[step]
-
-
-class Machine:
-    """A machine with a virtual clock. `begun`: (step, seconds that were left) in order; slow: how many times longer."""
-
-    def __init__(self, results: Path, slow: float = 1.0) -> None:
-        self.now, self.results, self.slow, self.begun = 0.0, results, slow, list[tuple[str, float]]()
-        self.fail: dict[str, int] = {}
-
-    def execute(self, argv: Sequence[str], seconds: float) -> Ended:
-        step = self.name(argv)
-        self.begun.append((step, seconds))
-        self.until = self.now + seconds
-        if step in self.fail:
-            return Ended(self.fail[step], "it failed\n")
-        try:
-            return self.alone(step) if step in ALONE else self.rows(step, argv)
-        except TimeoutError:
-            return Ended(None, "")
-
-    def work(self, seconds: float) -> None:
-        """Until then, or the step's deadline: there its process is stopped."""
-        self.now += min(seconds * self.slow, self.until - self.now)
-        if self.now == self.until:
-            raise TimeoutError
-
-    def alone(self, step: str) -> Ended:
-        self.work(YAML[step].seconds)
-        return Ended(0, "")
-
-    def rows(self, step: str, argv: Sequence[str]) -> Ended:
-        self.work(START)
-        given = dict(word.partition("=")[::2] for word in argv)
-        until = self.now + float(given["budget_s"]) if "budget_s" in given else None
-        limit, store = Budget(until, float(given["row_s"])), Store(self.results)
-        known = [row for row in store.records() if row["kind"] == "row" and row["asked"]["task"] == step]
-        took = [row["took"] for row in known]
-        for number in range(len(known), ROWS[step]):
-            if not limit.holds(took):
-                return Ended(3, "")
-            began = self.now
-            self.work(self.seconds_of(step, number))
-            took.append(self.now - began)
-            row = {"kind": "row", "asked": {"task": step, "row": number}, "took": took[-1]}
-            store.append(row | {"reason": "", "provenance": {}})
-        return Ended(0, "")
-
-    def seconds_of(self, step: str, row: int) -> float:
-        return row_seconds(step)
-
-    @staticmethod
-    def name(argv: Sequence[str]) -> str:
-        words = " ".join(argv)
-        known = {"experiment=sync_cost": "barriers", "variant=catalog": "validation", "[baseline]": "ceiling"}
-        known |= {f"experiment={name} ": name for name in ROWS} | {"tool=ncu": "ncu"}
-        return "tests" if argv[0] == "pytest" else next(name for part, name in known.items() if part in words)
 
 
 @pytest.fixture
@@ -231,18 +160,25 @@ def test_the_fastest_by_the_records_are_profiled_and_followed_over_the_positions
 
     machine = Machine(tmp_path / "r.jsonl")
     store = Store(machine.results)
-    for name, us in (("vec128", 400), ("baseline", 700), ("fused_head", 500), ("graph", 600), ("vec128 + graph", 1)):
+
+    def took(name: str, us: int) -> None:
         row = timed(name, [name])
         row["latencies"][0]["seconds"] = {"median": us / 1e6}
         filled = {"verdict": None, "generation": None, "reason": "", "key": "0" * 16, "seed": 1}
         filled |= {"weights": {"sha": "", "source": ""}}
         store.append({key: value for key, value in (row | filled).items() if key not in ("id", "time")})
+
+    for name, us in (("vec128", 400), ("baseline", 700), ("fused_head", 500), ("graph", 600), ("vec128 + graph", 1)):
+        took(name, us)
     seen = []
     keep = machine.execute
     machine.execute = lambda argv, seconds: seen.append(" ".join(argv)) or keep(argv, seconds)  # type: ignore[method-assign]
     call("report=false", "only=[positions,ncu]", on=machine)
     assert "options.stacks=[vec128,fused_head,graph]" in seen[0]
     assert "variant=vec128 " in seen[1]
+    took("baseline", 399)
+    assert call("report=false", "only=[positions,ncu]", on=machine)[0] == 0
+    assert len(seen) == 2, "done for those that were the fastest then"
 
 
 @pytest.mark.parametrize("device", ["cuda", "host"])

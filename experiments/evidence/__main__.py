@@ -21,7 +21,7 @@ from common.record.provenance import provenance
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.evidence.execute import GRACE, Ended, execute
-from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, fastest, read_steps
+from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, fastest, filled, read_steps
 from experiments.show.closing import near
 
 KEYS = ("budget_s", "results", "device", "seed", "only", "args", "plan", "report", "debug", "best", "cuda", "host")
@@ -46,15 +46,19 @@ class Request:
 
     def steps(self) -> Plan:
         """The plan by the records that there are now."""
-        catalog, records, top = read_catalog(), self.store.records(), self.top
-        best = fastest(records, self.gpu, (*catalog.variants, *catalog.stacks), 3) or top.texts("best")
-        here = top.section(self.device)
+        top, here = self.top, self.top.section(self.device)
         common = (*here.texts("args"), f"device={self.device}", f"seed={self.seed}", *self.args)
         steps = [
             step if step.run == "pytest" else replace(step, args=(*step.args, *common))
-            for step in read_steps(here, top.texts("only"), best)
+            for step in read_steps(here, top.texts("only"))
         ]
-        return Plan(steps, self.gpu, records)
+        return Plan(steps, self.gpu, self.store.records())
+
+    def best(self) -> Sequence[str]:
+        """The three fastest variants and named stacks by the records; those of the configuration without any."""
+        catalog = read_catalog()
+        named = (*catalog.variants, *catalog.stacks)
+        return fastest(self.store.records(), self.gpu, named, 3) or self.top.texts("best")
 
 
 def request(cfg: DictConfig) -> Request:
@@ -154,7 +158,7 @@ def _argv(wanted: Request, step: Step, seconds: float) -> list[str]:
     if step.run == "pytest":
         processes = ["-n", str(min(TESTERS, os.cpu_count() or 1))] if find_spec("xdist") else []
         return [step.run, *step.args, *processes]
-    argv = [step.run, *step.args, f"results={wanted.store.path}"]
+    argv = [step.run, *filled(step.args, wanted.best()), f"results={wanted.store.path}"]
     if step.run == "experiments" and step.row_s is not None:
         argv += [f"row_s={step.row_s:g}"] + (
             [f"budget_s={max(1.0, seconds - START - GRACE):.1f}"] if seconds < inf else []

@@ -109,10 +109,10 @@ class Plan:
         ]
 
 
-def read_steps(section: Section, only: Sequence[str], best: Sequence[str]) -> list[Step]:
+def read_steps(section: Section, only: Sequence[str]) -> list[Step]:
     """The steps of a section of conf/evidence.yaml, with its settings. Raises LabError for a mistake in it.
 
-    only: names of those that are wanted; () for all. best: what {best3} stands for, and its first {best}.
+    only: names of those that are wanted; () for all.
     """
     section.only({"args", "steps"})
     listed = section.values["steps"]
@@ -121,15 +121,15 @@ def read_steps(section: Section, only: Sequence[str], best: Sequence[str]) -> li
     steps = [Step.read(Section(each, f"{section.path}steps.{at}.")) for at, each in enumerate(listed)]
     for name in set(only) - {step.name for step in steps}:
         raise LabError(f"only={name} names no step", f"known here: {', '.join(step.name for step in steps)}")
-    names = {"{best3}": ",".join(best), "{best}": best[0]}
-    return [_filled(step, names) for step in steps if not only or step.name in only]
+    return [step for step in steps if not only or step.name in only]
 
 
-def _filled(step: Step, names: Mapping[str, str]) -> Step:
-    args = list(step.args)
-    for place, value in names.items():
-        args = [arg.replace(place, value) for arg in args]
-    return Step(step.name, step.run, tuple(args), step.seconds, step.least_s, step.row_s)
+def filled(args: Sequence[str], best: Sequence[str]) -> list[str]:
+    """The arguments with what {best3} stands for by now, and {best}, its first.
+
+    They are no part of what a step is asked: a time that changes a little would have it done again.
+    """
+    return [arg.replace("{best3}", ",".join(best)).replace("{best}", best[0]) for arg in args]
 
 
 def fastest(records: Iterable[Record], gpu: str, names: Iterable[str], count: int) -> list[str]:
