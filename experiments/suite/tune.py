@@ -30,7 +30,7 @@ from experiments.tuning.space import Candidate, Point, Space, order
 from experiments.tuning.strategies import PLAIN, importances, strategy
 
 TRIAL = "trial"  # kind of the record of one candidate
-AHEAD = 4  # candidates that are compiled while another one is on the GPU
+AHEAD = 1  # candidates that are compiled while another one is on the GPU; more of them would be chosen by knowing less
 SHOWN = 10  # of the fastest candidates
 FAILED = Outcome(None, state="not tried")
 QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"

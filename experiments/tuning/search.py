@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from experiments.tuning.space import Candidate, Point, Space
 from experiments.tuning.strategies import Asked, Strategy
 
-TURNS = 3  # one of them is for the strategy, the others are for steps beside the fastest
+TURNS = 6  # one of them is for the strategy, the others are for steps beside the fastest
 REPEATS = 20  # known candidates in a row, after which a new one is drawn
 DRAWS = 500  # of points, after which all candidates of the space are looked through
 
@@ -40,7 +40,7 @@ class Search:
     """One search. found: every candidate that was tried, in this order, and what it took.
 
     starts: points that are tried before the strategy is asked.
-    local: two of three candidates are beside the fastest so far: a model of the whole space finds the region of the
+    local: most candidates are beside the fastest so far: a model of the whole space finds the region of the
     optimum, and steps of one choice the optimum.
     ahead: so many more candidates are asked than the one that is tried. prepare: called with each when it is asked.
     """

@@ -2,11 +2,13 @@
 
 import pytest
 import yaml
+from virtual_seconds import virtual_seconds
 
 from common.devices.cuda import CudaDevice
 from common.record.store import Store
 from common.stacks.catalog import TUNED
 from experiments.__main__ import main
+from experiments.tuning.space import Candidate
 
 pytestmark = pytest.mark.cuda
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1"]
@@ -29,7 +31,7 @@ def tune(gpu, host_cache, tmp_path, seed, capsys):
     return tune_
 
 
-def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path, monkeypatch):
+def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path, host_cache, tiny, monkeypatch):
     """By the stand-in's costs each barrier less is a gain, so the optimum has both variants that save some.
 
     vec128 is wrong there, and would be among the fastest.
@@ -66,6 +68,8 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
         assert (len(wrong), stack["stack"]) == (4, ["fused_head", "redundant_rmsnorm"])
         first = found["table"][0]
         assert (first["kind"], first["what"]) == ("stack", "fused_head + redundant_rmsnorm")
+        by_counts = virtual_seconds(host_cache, tiny)(Candidate(tuple(stack["stack"]), (("rows_per_warp", 4),)))
+        assert first["us a token"] == pytest.approx(1e6 * by_counts, abs=1e-3)  # events tell 1 ns apart
         at = [row["stack"] for row in trials].index(stack["stack"])
         later = [row["found"] for row in trials[at + 1 :] if row["found"]["seconds"]]
         assert {found["state"] for found in later} <= {"stopped"}  # a bound says that they are slower

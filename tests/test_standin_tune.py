@@ -1,0 +1,38 @@
+"""The search of experiment=tune by the stand-in's times of real counts: the optimum, in a tenth of a real space.
+
+The times follow from counts, so the optimum is known without a search. `make test` compares three searches with a part
+of the other candidates, another one in each run; LAB_SAMPLE=all compares thirty with all of them.
+"""
+
+import random
+from pathlib import Path
+
+import pytest
+from sampled import ALL, SAMPLE, sampled
+from virtual_seconds import THREADS, virtual_seconds
+
+from common.model.shapes import Model
+from common.stacks.catalog import read_catalog
+from experiments.suite.tune import AHEAD
+from experiments.tuning.search import Outcome, Search
+from experiments.tuning.space import Space, order
+from experiments.tuning.strategies import strategy
+
+pytestmark = pytest.mark.host
+VARIANTS = ("fused_head", "head_split", "redundant_rmsnorm", "smem_cache", "vec128")
+EQUAL = 1.005  # factor of times that a measurement tells apart no more: `interval` of conf/timing/evidence.yaml
+SEARCHES, REACH = (30, 22) if SAMPLE == ALL else (3, 1)  # so many of them must reach the optimum
+
+
+def test_the_optimum_of_real_stacks_and_knobs_is_found_in_a_tenth_of_the_space(host_cache: Path, tiny: Model, seed):
+    catalog, seconds = read_catalog(), virtual_seconds(host_cache, tiny)
+    space = Space(catalog, order(catalog, VARIANTS), THREADS, fixed=False, given={})
+    assert space.size == 120
+    best, found = min(map(seconds, sampled(space, 8))), []
+    for number in range(SEARCHES):
+        guided = strategy("tpe", space, seed + number)
+        search = Search(space, guided, random.Random(seed + number), [space.usual(())], local=True, ahead=AHEAD)
+        for candidate in search.candidates(space.size // 10):
+            search.tell(candidate, Outcome(seconds(candidate)))
+        found.append(search.best[1].seconds)
+    assert sum(one <= EQUAL * best for one in found) >= REACH, f"seed {seed}: {best} of {found}"
