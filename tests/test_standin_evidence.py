@@ -52,7 +52,7 @@ def settings(host_cache: Path, seed) -> list[str]:
         fields = {**step, "args": f"[{','.join(map(repr, args))}]"}
         words = [f"{name}: {'null' if value is None else value}" for name, value in fields.items()]
         steps.append(f"{{{','.join(words)}}}")
-    args = ["model=tiny", "model.positions=512", "validate.quick=true", "blocks=3", f"cache={host_cache}"]
+    args = ["model=tiny", "model.positions=512", "validate=quick", "blocks=3", f"cache={host_cache}"]
     where = [f"cuda.steps=[{','.join(steps)}]", f"args={args}", f"only=[{','.join(NAMES)}]"]
     return ["device=cuda", "report=false", f"seed={seed}", *where]
 
