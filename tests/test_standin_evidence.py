@@ -22,7 +22,7 @@ from standin.standin_gpu import clock
 from common import ROOT
 from common.record.store import Store
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.timeout(7200 if SAMPLE == ALL else 900)]
 BUDGET = 540
 LAST = BUDGET + 6.0  # virtual second at which the clock stops: a call's budget begins when its Python has started
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
