@@ -79,7 +79,9 @@ def test_a_reset_copies_on_the_stream_that_runs_the_kernel_and_waits_for_it(tiny
 
     session = CudaSession.__new__(CudaSession)
     session.layout, session._waits, session._stream = Layout(tiny), torch.zeros(1), Stream()
-    session._cache, session._scratch, session._state = array("cache"), array("scratch"), array("state")
+    session._cache, session._scratch = array("cache"), array("scratch")
+    session._state, session._at_start = array("state"), (array("scratch at the start"), array("state at the start"))
     session.reset([1, 2], 1)
     stream = session._stream
-    assert asked == [("cache", stream), ("scratch", stream), ("state", stream), ("wait", stream)]
+    copies = [(name, stream) for name in ("cache", "scratch", "state", "scratch at the start", "state at the start")]
+    assert asked == [*copies, ("wait", stream)]

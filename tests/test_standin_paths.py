@@ -11,7 +11,7 @@ from standin import installed
 
 from common.compile.source import build
 from common.config.device_choice import find_gpu
-from common.errors import CompileError, Crashed, LabError, Refused
+from common.errors import CompileError, Crashed, LabError, Mismatched, Refused
 from common.model.layout import Layout
 from common.model.weights import load
 from common.validate.snapshot import Snapshot, bit_differences
@@ -148,12 +148,13 @@ def test_a_wrong_bit_is_a_mismatch(fault, lab):
     assert not verdict.passed
 
 
-def test_outputs_that_change_while_timing_are_a_crash(fault, lab):
+def test_outputs_that_change_while_timing_are_a_mismatch(fault, lab):
     fault("wrong@45 variants/vec128.cu")
     stack = lab.stack("vec128")
     assert stack.validate().passed
-    with pytest.raises(Crashed, match=r"after timing, embed \[0\] is .* \(timed launches differ from"):
+    with pytest.raises(Mismatched, match=r"wrong where it is timed, .* embed \[0\] is .* \(timed launches differ from"):
         stack.measure()
+    assert (stack.found.status, stack.found.latencies) == ("MISMATCH", ())
 
 
 def test_a_probe_that_reads_something_else_is_a_crash(fault, gpu):

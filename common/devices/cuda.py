@@ -17,6 +17,7 @@ from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
+PUT_BACK = 3  # launches that restore the buffers before a timed run
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
 
 
@@ -150,15 +151,17 @@ class CudaSession:
 
         self.layout, self.blocks = layout, blocks
         self._cupy, self._program, self._weights = cupy, program, weights
-        self._cache = cupy.empty(layout.cache.size, cupy.int16)
+        self._cache = cupy.empty(layout.cache.shape, cupy.int16)
         self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
         self._state = cupy.empty(layout.state_size, cupy.int32)
+        self._at_start = cupy.empty(layout.scratch_size, cupy.float32), cupy.empty(layout.state_size, cupy.int32)
         # Pinned host memory: readable after a trap, which makes device memory inaccessible.
         self._waits = torch.from_numpy(zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._graph: Any = None
         self._hold: Hold | None = None
         self._start = self._position = 0
+        self._rest: Any = None  # the entries that timed runs write, as they were before
 
     def reset(
         self,
@@ -176,15 +179,15 @@ class CudaSession:
         fill(scratch, unwritten)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
-        entries, state = (
-            history.view(torch.int16).flatten().numpy(),
-            self.layout.initial_state(ids, position, forced, barriers),
-        )
+        entries = history.view(torch.int16).numpy()
+        state = self.layout.initial_state(ids, position, forced, barriers)
         with self._stream:  # all on one stream: it does not wait for copies on the default one
             self._cache.set(entries, stream=self._stream)
-            self._scratch.set(scratch.numpy(), stream=self._stream)
-            self._state.set(state.numpy(), stream=self._stream)
+            for one, other in ((self._scratch, self._state), self._at_start):
+                one.set(scratch.numpy(), stream=self._stream)
+                other.set(state.numpy(), stream=self._stream)
         self._stream.synchronize()
+        self._entries, self._rest = entries, None
         self._start = self._position = position
 
     def run(self, steps: int = 1) -> None:
@@ -195,17 +198,23 @@ class CudaSession:
     def time(self, steps: int, repeats: int) -> list[float]:
         """Seconds per step of each of `repeats` runs of `steps` queued steps, measured by CUDA events.
 
-        Each run starts at the position given to `reset`: between runs only the position word is written, on the device.
-        All runs are queued before the first begins. Raises Hung, Crashed, and Refused where launches are synchronous.
+        Each run starts with the buffers as `reset` left them, so that no kernel can tell a timed run from a first one:
+        what a run has written is put back, on the device. All runs are queued before the first begins. Raises Hung,
+        Crashed, and Refused where launches are synchronous.
         """
         self.layout.check_room(self._start, steps)
-        at = self.layout.state["position"].offset
+        written = self._cache[..., self._start : self._start + steps, :]
+        if self._rest is None or self._rest.shape != written.shape:
+            before = self._entries[..., self._start : self._start + steps, :].copy()
+            self._rest = self._cupy.asarray(before, blocking=True)
+        rest = self._rest
 
         def put_back() -> None:
-            self._state[at : at + 1] = self._start
+            self._scratch[:], self._state[:] = self._at_start
+            written[:] = rest
 
         self._hold = self._hold or Hold(self._cupy)
-        run, launches = partial(self._queue, steps), self._launches(steps)
+        run, launches = partial(self._queue, steps), self._launches(steps) + PUT_BACK
         runs = self._hold.seconds(run, repeats, launches, self._finished, put_back)
         self._position = self._start + steps
         return [seconds / steps for seconds in runs]
@@ -223,7 +232,7 @@ class CudaSession:
         return None
 
     def close(self) -> None:
-        del self._cache, self._scratch, self._state
+        del self._cache, self._scratch, self._state, self._at_start, self._rest
 
     def _queue(self, steps: int) -> None:
         source = self._program.source

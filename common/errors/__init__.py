@@ -46,6 +46,10 @@ class OutOfMemory(LabError):
     """The GPU, or this machine, has less memory than the stack needs."""
 
 
+class Mismatched(LabError):
+    """A launch left wrong outputs."""
+
+
 class Race(Crashed):
     """Two threads accessed the same memory without ordering, at least one of them writing.
 

@@ -57,6 +57,26 @@ def validate(
     return Verdict(None, checker.worst, checker.steps, seed)
 
 
+def validate_queued(
+    session: "Session",
+    scenario: Scenario,
+    compared: Iterable[int],
+    reference: ReferenceSteps,
+    untapped: frozenset[str] = frozenset(),
+) -> tuple[Snapshot, Mismatch | None]:
+    """Decode a scenario with all its steps queued, as a timed run does; the buffers it leaves, and what is wrong there.
+
+    compared: steps to compare with the reference: the entries that each has stored and the token that it chose, and of
+    the scenario's last step every tap. What no step may touch is compared in any case.
+    """
+    _reset(session, scenario)
+    start = Snapshot.of(session)
+    session.run(scenario.steps)
+    seen = Snapshot.of(session)
+    checker = _KernelChecker(session, reference, untapped, lambda done, name: None, None)
+    return seen, next(checker.left_by_queued(scenario, start, seen, compared), None)
+
+
 def compare_bits(
     session: "Session", parent: "Session", scenarios: Iterable[Scenario], untapped: frozenset[str] = frozenset()
 ) -> Mismatch | None:
@@ -142,19 +162,7 @@ class _KernelChecker:
         reference, allowed = self.reference.step(ids[position], position, cache, stored)
         self.steps += 1
         self.on_step(self.steps, scenario.name)
-        for tap, want in reference.values.items():
-            stage, layer = tap
-            # In tap order: an earlier tap must report a wrong stored entry as the kernel's mismatch before the NaN or
-            # overflow that it causes in this tap of the reference can make the tolerance too wide.
-            check_tolerance(tap, allowed[tap], want, scenario.near_ties)
-            if stage in ("key", "value"):
-                got = stored[layer, int(stage == "value")].double()
-                yield from self._check_tap(tap, got, want, rounding_error(got, want), allowed[tap])
-                yield from self._check_ties(tap, got, want)
-            elif stage not in self.untapped:
-                got = seen.tap(*tap).double()
-                yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
-
+        yield from self._check_taps(seen, stored, reference, allowed, scenario)
         token = int(seen.words("token"))
         yield from self._check_token(token, seen, reference, allowed["lm_head", None])
 
@@ -171,6 +179,50 @@ class _KernelChecker:
         for name, between in zip(("scratch", "state"), self.padding, strict=True):
             got, want = (getattr(each, name).where(between, 0) for each in (seen, start))
             yield from tensor_difference(name, None, got, want, note)
+
+    def left_by_queued(
+        self, scenario: Scenario, start: Snapshot, seen: Snapshot, compared: Iterable[int]
+    ) -> Iterator[Mismatch]:
+        """Yield what is wrong in the buffers that all steps of a scenario, queued, have left. See `validate_queued`.
+
+        start: the buffers before; its cache is changed.
+        """
+        assert seen.cache is not None and start.cache is not None  # noqa: PT018  for the types
+        first, end, given = scenario.position, scenario.position + scenario.steps, len(scenario.ids)
+        ids, vocab = seen.words("ids").tolist(), self.layout.model.vocab
+        chosen = [token if 0 <= token < vocab else -1 for token in ids[given : end + 1]]
+        expected = [*scenario.ids, *chosen, *[-1] * (len(ids) - max(given, end + 1))]
+        state = {"position": [end], "prompt_length": [given], "ids": expected, "token": ids[end : end + 1]}
+        for name, words in state.items():
+            yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
+        start.cache[:, :, :, first:end] = seen.cache[:, :, :, first:end]
+        note = "a position that these steps must not touch"
+        yield from chain(
+            tensor_difference("cache", None, seen.cache, start.cache, note), self._check_padding(seen, start)
+        )
+        for position in sorted(first + step for step in compared):
+            stored, left = seen.cache[:, :, :, position].clone(), seen if position + 1 == end else None
+            reference, allowed = self.reference.step(ids[position], position, seen.cache, stored)
+            yield from self._check_taps(left, stored, reference, allowed, scenario)
+            if position + 1 >= given:
+                yield from self._check_token(ids[position + 1], left, reference, allowed["lm_head", None])
+
+    def _check_taps(
+        self, seen: Snapshot | None, stored: Tensor, reference: Taps, allowed: dict[Tap, float], scenario: Scenario
+    ) -> Iterator[Mismatch]:
+        """Compare the results of a step. seen: None where only the entries that it `stored` are left of it."""
+        for tap, want in reference.values.items():
+            stage, layer = tap
+            # In tap order: an earlier tap must report a wrong stored entry as the kernel's mismatch before the NaN or
+            # overflow that it causes in this tap of the reference can make the tolerance too wide.
+            check_tolerance(tap, allowed[tap], want, scenario.near_ties)
+            if stage in ("key", "value"):
+                got = stored[layer, int(stage == "value")].double()
+                yield from self._check_tap(tap, got, want, rounding_error(got, want), allowed[tap])
+                yield from self._check_ties(tap, got, want)
+            elif seen and stage not in self.untapped:
+                got = seen.tap(*tap).double()
+                yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
 
     def _check_tap(self, tap: Tap, got: Tensor, want: Tensor, error: Tensor, allowed: float) -> Iterator[Mismatch]:
         """Yield the first element whose error exceeds `allowed`. got, want, error: float64 of the tap's shape."""
@@ -193,13 +245,13 @@ class _KernelChecker:
             index = tuple(wrong.nonzero()[0].tolist())
             yield Mismatch(*tap, index, float(got[index]), float(want[index]), 0.0, "half way, rounds to even")
 
-    def _check_token(self, token: int, seen: Snapshot, reference: Taps, allowed: float) -> Iterator[Mismatch]:
+    def _check_token(self, token: int, seen: Snapshot | None, reference: Taps, allowed: float) -> Iterator[Mismatch]:
         """Argmax is exact: the token must be the lowest id of the kernel's own largest logit.
 
         Without the lm_head tap the kernel's logits are unknown: then any token passes whose reference logit is within
         twice the tolerance of the largest.
         """
-        if "lm_head" not in self.untapped:
+        if seen and "lm_head" not in self.untapped:
             want = int(seen.tap("lm_head").argmax())
             right = token == want
         else:

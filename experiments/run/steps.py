@@ -12,7 +12,7 @@ from common.compile.source import Source
 from common.devices.counters import Counts
 from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
-from common.errors import CompileError, Crashed, Hung, LabError, OutOfMemory, Refused
+from common.errors import CompileError, Crashed, Hung, LabError, Mismatched, OutOfMemory, Refused
 from common.record.json_values import to_json
 from common.stacks.stack import Stack, equals_parent
 from common.stacks.stack import title as title_of
@@ -34,6 +34,7 @@ STATUS: dict[type[LabError], str] = {
     Hung: "HUNG",
     OutOfMemory: "OOM",
     Crashed: "CRASHED",
+    Mismatched: "MISMATCH",
     Refused: "REFUSED",
 }
 UNDECIDED = "not validated"
@@ -133,7 +134,8 @@ class LabStack:
 
         beat: seconds of a step; the measurement of a stack that surely needs more is STOPPED.
         Returns one measurement for each position, and last that of a whole generation, unless it was stopped. Raises
-        LabError without a GPU, with timing=none, and for a stack that did not pass.
+        LabError without a GPU, with timing=none, for a stack that did not pass, and for one that is wrong where it is
+        timed.
         """
         config = self.setup.config
         if config.device.name != "cuda":
@@ -151,8 +153,9 @@ class LabStack:
             closing(self.session()) as child,
             closing(self.parent.session()) as base,
         ):
-            candidates = Candidate(self.stack.variants, child), Candidate(self.stack.parent, base)
-            latencies, generation = time_pair(*candidates, config.timing, config.seed, self.setup.show.detail, beat)
+            pair = Candidate(self.stack.variants, child), Candidate(self.stack.parent, base)
+            on_detail, expected = self.setup.show.detail, self.setup.expected
+            latencies, generation = time_pair(*pair, expected, config.timing, config.seed, on_detail, beat)
         self.found.latencies, self.found.generation = tuple(latencies), generation
         return (*latencies, generation) if generation else tuple(latencies)
 

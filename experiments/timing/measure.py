@@ -36,9 +36,9 @@ class TimedSession(Protocol):
     def time(self, steps: int, repeats: int) -> list[float]:
         """Seconds per step of `repeats` runs of `steps` steps each, by CUDA events.
 
-        Every run starts at the position given to the last `reset`. Only the position word is restored, in stream order
-        before the run's first event: the cache before that position and the tokens do not change. All runs are queued
-        without synchronization in between; the call returns when the last one is done. Raises Hung or Crashed.
+        Every run starts with the buffers as the last `reset` left them: what a run has written is put back, in stream
+        order before the next run's first event. All runs are queued without synchronization in between; the call
+        returns when the last one is done. Raises Hung or Crashed.
         """
 
 
@@ -49,8 +49,8 @@ class TimedKernel:
     stack   variants, innermost first
     parent  stack of the kernel to compare with: the first other kernel with this stack, which may equal `stack` (a
             comparison of a kernel with itself); None: no comparison
-    check   called after the last round, with the outputs of the last timed launch still in the buffers; raises
-            LabError when they are wrong
+    check   called after every round, with the outputs of its last run still in the buffers; raises LabError when they
+            are wrong
     """
 
     stack: tuple[str, ...]
@@ -138,6 +138,7 @@ def measure(
         for i in indexes if done % 2 else reversed(indexes):
             with annotate(title("measure", kernels[i].stack, f"position {position} round {done}")):
                 samples[i].append(float(np.median(kernels[i].session.time(steps, REPEATS))))
+            kernels[i].check()
         if gpu:
             readings.append(gpu.reading())
         on_round(done, timing.max_rounds)
@@ -151,9 +152,6 @@ def measure(
         if stopped or done >= timing.max_rounds or (all(narrow) and decided):
             break
         next_check = min(timing.max_rounds, math.ceil(done * GROWTH))
-
-    for kernel in kernels:
-        kernel.check()
 
     bytes_per_step = sum(model.bytes_per_token(position + step) for step in range(steps)) / steps
 

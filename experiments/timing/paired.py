@@ -3,15 +3,20 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from random import Random
 
 import torch
 
 from common.config.run_config import Timing
 from common.devices.nvml import Gpu
 from common.devices.protocol import Session
-from common.errors import Crashed
-from common.model.layout import Layout
+from common.errors import Mismatched
+from common.stacks.stack import title
+from common.validate.check import validate_queued
+from common.validate.scenarios import Scenario, Start, drawn
 from common.validate.snapshot import Snapshot, bit_differences
+from common.validate.tolerances import ReferenceSteps
+from common.validate.verdict import Mismatch
 from experiments.show.row import STOPPED
 from experiments.timing.bandwidth import Ceiling, read_ceiling
 from experiments.timing.measure import Measurement, TimedKernel, TimedSession, measure
@@ -28,6 +33,7 @@ class Candidate:
 def time_pair(
     child: Candidate,
     parent: Candidate,
+    expected: ReferenceSteps,
     timing: Timing,
     seed: int,
     on_detail: Callable[[str], None],
@@ -35,56 +41,78 @@ def time_pair(
 ) -> tuple[list[Measurement], Measurement | None]:
     """Measure `child` and `parent`, interleaved; a stack that is its own parent (the baseline) is measured alone.
 
-    Returns the child's latency at every position of `timing`, and over a generation of `timing.tokens` tokens from
-    position 0; no generation where a latency is STOPPED, being longer than `beat`. Raises Crashed when timed launches
-    leave other outputs than untimed ones.
+    expected: the reference's steps with the weights of both. Returns the child's latency at every position of `timing`,
+    and over a generation of `timing.tokens` tokens from position 0; no generation where a latency is STOPPED, being
+    longer than `beat`. Raises Mismatched for outputs that are wrong where they are timed, see `_Timed`.
     """
     layout = child.session.layout
     alone = child.stack == parent.stack
 
     def run(position: int, steps: int, beat: float | None = None) -> Measurement:
         steps = min(steps, layout.model.positions - position)
-        kernels = [] if alone else [_prepare(parent, None, position, steps, seed)]
-        kernels.append(_prepare(child, None if alone else parent.stack, position, steps, seed))
+        random = Random(f"{seed} {position} {steps}")
+        generator = torch.Generator().manual_seed(random.getrandbits(32))
+        starts = drawn([Start(position, steps)] * 2, layout, expected.weights, generator)
+        start, compared = next(starts), {0, random.randrange(steps), steps - 1}
+        timed = [_Timed(each, expected, start, compared) for each in ([child] if alone else [parent, child])]
+        *others, own = timed
+        kernels = [*(each.kernel(None) for each in others), own.kernel(None if alone else parent.stack)]
 
         def on_round(done: int, most: int) -> None:
             on_detail(f"position {position}, round {done} of at most {most}")
 
-        return measure(kernels, layout.model, position, steps, timing, _ceiling(), Gpu.current(), on_round, beat)[-1]
+        found = measure(kernels, layout.model, position, steps, timing, _ceiling(), Gpu.current(), on_round, beat)[-1]
+        other = next(starts)
+        for each in timed:
+            each.confirm(other)
+        return found
 
     latencies = [run(position, timing.steps, beat) for position in timing.at(layout.model)]
     stopped = any(latency.verdict == STOPPED for latency in latencies)
     return latencies, None if stopped else run(0, timing.tokens)
 
 
-def _prepare(candidate: Candidate, parent: tuple[str, ...] | None, position: int, steps: int, seed: int) -> TimedKernel:
-    """A kernel reset to `position`; its check compares the outputs of timed launches with those of an untimed run."""
-    session = candidate.session
-    assert isinstance(session, TimedSession)  # of a GPU; the host device is never timed
-    ids, history = _start(session.layout, position, seed)
-    session.reset(ids, position, history)
-    session.run(steps)
-    want = Snapshot.of(session)
-    session.reset(ids, position, history)
+class _Timed:
+    """One kernel where it is timed: the outputs of its timed runs are those that have been validated.
 
-    def check() -> None:
-        found = next(
-            bit_differences(Snapshot.of(session), want, frozenset(), "timed launches differ from untimed ones"), None
-        )
+    Before, a run of the same start and the same number of queued steps is validated in the same session, its first, its
+    last and one other step against the reference. Every timed run begins with the same buffers. After each round the
+    outputs of its last run are compared with the validated ones, bit for bit, and after the last round the whole cache
+    too. Then a run with ids and a history that the kernel has not seen before is validated.
+    """
+
+    def __init__(self, candidate: Candidate, expected: ReferenceSteps, start: Scenario, compared: set[int]) -> None:
+        self.candidate, self.expected, self.start, self.compared = candidate, expected, start, compared
+        self.want = self._validated(start)
+        candidate.session.reset(start.ids, start.position, start.history, len(start.ids))
+
+    def kernel(self, parent: tuple[str, ...] | None) -> TimedKernel:
+        session = self.candidate.session
+        assert isinstance(session, TimedSession)  # of a GPU; the host device is never timed
+        return TimedKernel(self.candidate.stack, session, parent, lambda: self._compare(whole=False))
+
+    def confirm(self, other: Scenario) -> None:
+        """Compare the outputs of the last timed run with the validated ones, and validate a run of another start."""
+        self._compare(whole=True)
+        self._validated(other)
+
+    def _validated(self, start: Scenario) -> Snapshot:
+        seen, found = validate_queued(self.candidate.session, start, self.compared, self.expected)
+        self._refuse(found, start.name)
+        return seen
+
+    def _compare(self, whole: bool) -> None:
+        session = self.candidate.session
+        seen = Snapshot(session.layout, session.scratch(), session.state(), session.cache() if whole else None)
+        note = "timed launches differ from validated ones"
+        self._refuse(next(bit_differences(seen, self.want, frozenset(), note), None), self.start.name)
+
+    def _refuse(self, found: Mismatch | None, where: str) -> None:
         if found:
-            raise Crashed(f"after timing, {found}", "look for state that one launch passes on to the next")
-
-    return TimedKernel(candidate.stack, session, parent, check)
-
-
-def _start(layout: Layout, position: int, seed: int) -> tuple[list[int], torch.Tensor | None]:
-    """Ids of the tokens at positions 0 to `position`; normal keys and values, bf16, the cache's shape up to there."""
-    random = torch.Generator().manual_seed(seed)
-    ids = torch.randint(layout.model.vocab, (position + 1,), generator=random).tolist()
-    layers, sides, heads, _, width = layout.cache.shape
-    if position == 0:
-        return ids, None
-    return ids, torch.randn(layers, sides, heads, position, width, generator=random).bfloat16()
+            raise Mismatched(
+                f"{title(self.candidate.stack)} is wrong where it is timed, {where}: {found}",
+                "look for what depends on the position, the number of steps, the values or earlier launches",
+            )
 
 
 @cache

@@ -124,7 +124,7 @@ def test_only_what_passed_is_timed_and_beside_its_parent(open_lab, monkeypatch):
     """A GPU's choice, with the host device in its place and a race that only says who runs in it."""
     raced = []
 
-    def time_pair(child, parent, timing, seed, on_detail, beat):
+    def time_pair(child, parent, expected, timing, seed, on_detail, beat):
         raced.append((child.stack, parent.stack))
         return ["at 1", "at 50"], "generation"
 

@@ -1,0 +1,73 @@
+"""Validation of queued steps, against a correct session and against the same session with one fault at a time."""
+
+import pytest
+import torch
+from fake_session import FakeSession
+from test_check import FAULTS, MODEL, random_weights
+
+from common.model.layout import Layout
+from common.validate.check import validate_queued
+from common.validate.scenarios import Scenario, Start, drawn
+from common.validate.tolerances import ReferenceSteps
+
+STEPS = 4
+# These need a prompt, large scores or equal logits, which a timed run does not have; or a look at the reset.
+ELSEWHERE = ("prompt overwritten", "softmax without maximum", "tie to the higher id", "scratch kept")
+
+
+class Late(FakeSession):
+    """Wrong at one position only, and so in one step of a queued run."""
+
+    def __init__(self, *arguments, position: int) -> None:
+        super().__init__(*arguments)
+        self.late, self.only = self.fault, position
+
+    def _step(self, queued: bool) -> None:
+        self.fault = self.late if int(self._words("position")) == self.only else ""
+        super()._step(queued)
+
+
+def start_at(position: int, weights: torch.Tensor, seed: int) -> Scenario:
+    return next(drawn([Start(position, STEPS)], Layout(MODEL), weights, torch.Generator().manual_seed(seed)))
+
+
+def check(session: FakeSession, weights: torch.Tensor, seed: int, compared: set[int], position: int = 5):
+    return validate_queued(
+        session, start_at(position, weights, seed), compared, ReferenceSteps(MODEL, session.layout, weights)
+    )
+
+
+def found_in_three(session: FakeSession, weights: torch.Tensor, seed: int, compared: set[int]):
+    """The first mismatch of three starts: of one, a wrong token can be the right one by chance."""
+    return next(filter(None, (check(session, weights, seed + at, compared)[1] for at in range(3))), None)
+
+
+@pytest.mark.parametrize("position", [0, 5, MODEL.positions - STEPS])
+def test_a_correct_session_passes_and_its_buffers_are_returned(position, seed):
+    weights = random_weights(MODEL, seed)
+    session = FakeSession(MODEL, weights)
+    seen, found = check(session, weights, seed, set(range(STEPS)), position)
+    assert found is None, found
+    assert int(seen.words("position")) == position + STEPS
+    assert torch.equal(seen.scratch.view(torch.int32), session.scratch().view(torch.int32))
+
+
+@pytest.mark.parametrize(("fault", "at", "stage"), [each[:3] for each in FAULTS if each[0] not in ELSEWHERE])
+def test_a_fault_is_found(fault, at, stage, seed):
+    weights = random_weights(MODEL, seed)
+    found = found_in_three(FakeSession(MODEL, weights, fault, at), weights, seed, {0, STEPS - 1})
+    assert found, f"{fault} passed"
+    # What a step leaves in the cache and in the state is compared first, and of early steps only that is left.
+    assert found.stage in (stage, "key", "value", "cache", "state", "argmax")
+
+
+def test_a_fault_of_queued_steps_is_found(seed):
+    weights = random_weights(MODEL, seed)
+    assert found_in_three(FakeSession(MODEL, weights, "queued token stale"), weights, seed, set(range(STEPS)))
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_fault_of_one_step_is_found_where_that_step_is_compared(step, seed):
+    weights = random_weights(MODEL, seed)
+    session = Late(MODEL, weights, "truncated entry", 1, position=5 + step)
+    assert check(session, weights, seed, {step})[1].stage == "key"
