@@ -11,7 +11,7 @@ CUDA = PORT[: PORT.index('#include "port_host.hpp"')]
 HOST = (KERNEL.parent / "devices" / "runtime" / "port_host.hpp").read_text()
 FUNCTION = re.compile(
     r"^(?:template <(?P<template>[^>]*)> ?\n?)?"
-    r"(?P<before>(?:\[\[noreturn\]\] )?(?:DEVICE|inline)) (?P<returns>[\w <>]+?[ *])(?P<name>\w+)"
+    r"(?P<before>(?:\[\[noreturn\]\] )?(?:DEVICE|PLACED|inline)) (?P<returns>[\w <>]+?[ *])(?P<name>\w+)"
     r"\((?P<takes>[^)]*(?:\(\))?[^)]*)\) \{",
     re.MULTILINE,
 )
