@@ -94,6 +94,11 @@ def tables(results: Path) -> dict[Any, Any]:
     return found
 
 
+def pop_barriers(found: dict[Any, Any]) -> list[float]:
+    """Microseconds of barriers, taken out: how often one asks again depends on the host's threads, by nanoseconds."""
+    return [line.pop("us") for key, lines in found.items() if key[0] == "sync_cost" for line in lines]
+
+
 def test_killed_twice_and_resumed_it_gives_the_tables_of_one_undisturbed_run(call, tmp_path, seed):
     code, took = call(tmp_path / "whole.jsonl")
     assert code == 0, (tmp_path / "out").read_text()
@@ -107,4 +112,6 @@ def test_killed_twice_and_resumed_it_gives_the_tables_of_one_undisturbed_run(cal
     while call(results, f"budget_s={BUDGET}", last=LAST)[0] == 3:
         calls += 1
         assert calls < 9, (tmp_path / "out").read_text()
-    assert tables(results) == whole
+    cut = tables(results)
+    assert pop_barriers(cut) == pytest.approx(pop_barriers(whole), abs=1e-3)
+    assert cut == whole
