@@ -6,7 +6,7 @@ in a full one.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.model.shapes import Model
 from common.validate.scenarios import Start
@@ -42,11 +42,12 @@ class Trial:
 WIDE = Model("wide", 1064, 520, 2, 4, 2, 136, 509, 320, 5e5, 1e-6, False)
 # One layer, since many blocks make a step slow. With this eps a norm can be exact, and can be decided by it.
 GRID = Model("one layer", 160, 200, 1, 6, 2, 24, 509, 48, 5e5, 2.0**-5, False)
-HEADS = Model("large heads", 72, 104, 2, 3, 1, 264, 251, 1100, 1e6, 1e-5, True)
-LONG = Model("long", 64, 72, 1, 2, 1, 32, 251, 4200, 1e6, 1e-6, True)
-WORDS = Model("many words", 16, 24, 1, 2, 1, 8, 66_048, 16, 1e4, 1e-6, True)
-SQUARE = Model("square", 128, 128, 2, 4, 4, 32, 128, 128, 1e6, 1e-6, False)
-LEAST = Model("least", 8, 8, 1, 1, 1, 8, 2, 1, 1e4, 1e-6, False)
+HEADS = Model("large heads", 72, 104, 2, 3, 3, 264, 101, 1100, 1e6, 1e-5, True)
+LONG = Model("long", 64, 72, 1, 2, 1, 64, 251, 4200, 1e6, 1e-6, True)
+WORDS = Model("many words", 16, 4104, 1, 2, 1, 8, 66_048, 16, 1e4, 1e-6, True)
+SQUARE = Model("square", 128, 128, 3, 4, 4, 32, 128, 128, 1e6, 1e-6, False)
+LEAST = Model("least", 8, 8, 1, 1, 1, 520, 2, 1, 1e4, 1e-6, False)
+SHORT, MIDDLE = (replace(GRID, name=f"heads of {size}", head_dim=size) for size in (16, 72))
 
 TRIALS = (
     Trial(
@@ -79,18 +80,26 @@ TRIALS = (
             ("ties", Start(33, history="equal scores")),
         )
     ),
-    Trial("wide, knobs low", "the low ends of knobs on wide rows", WIDE, 32, 3, (Start(63, 2), Start(128)), knobs=LOW),
     Trial(
-        "wide, knobs high", "the high ends of knobs on wide rows", WIDE, 64, 40, (Start(64), Start(318, 2)), knobs=HIGH
+        "wide, knobs low",
+        "the low ends of knobs on wide rows, one block of one warp",
+        WIDE,
+        32,
+        1,
+        (Start(63, 2), Start(128)),
+        knobs=LOW,
     ),
-    Trial("large heads", "heads of 264, position 1024", HEADS, 64, 33, (Start(1), Start(1023, 2))),
+    Trial(
+        "wide, knobs high", "the high ends of knobs on wide rows", WIDE, 64, 16, (Start(64), Start(318, 2)), knobs=HIGH
+    ),
+    Trial("large heads", "heads of 264, blocks of 7 warps, position 1024", HEADS, 224, 2, (Start(1), Start(1023, 2))),
     Trial("long", "positions beyond 4096", LONG, 64, 33, (Start(1024), Start(4095, 2), Start(4199)), knobs=LOW),
-    Trial("many words", "a vocabulary beyond 2^16", WORDS, 32, 8, (Start(0, 2),), weights="last words"),
-    Trial("square", "sizes that are all equal", SQUARE, 128, 8, (Start(126, 2),)),
-    Trial("least", "one layer, one head, one position", LEAST, 64, 33, (Start(),)),
+    Trial("many words", "a vocabulary beyond 2^16, rows of 4104", WORDS, 64, 8, (Start(0, 2),), weights="last words"),
+    Trial("square", "sizes that are all equal, three layers, one block", SQUARE, 160, 1, (Start(126, 2),), knobs=HIGH),
+    Trial("least", "one layer, one head of 520, one position", LEAST, 64, 33, (Start(),), knobs=LOW),
     Trial("65 blocks", "65 blocks, 40 tokens in a row", GRID, 32, 65, (Start(7, 40, barriers=AGES[2]),), knobs=HIGH),
-    Trial("132 blocks", "132 blocks", GRID, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
-    Trial("264 blocks", "264 blocks", GRID, 32, 264, (Start(30, 2, barriers=AGES[0]),), knobs=LOW),
+    Trial("132 blocks", "132 blocks, heads of 72", MIDDLE, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
+    Trial("264 blocks", "264 blocks, heads of 16", SHORT, 32, 264, (Start(30, 2, barriers=AGES[0]),), knobs=LOW),
     Trial("300 blocks", "300 blocks", GRID, 32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
 )
 

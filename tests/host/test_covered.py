@@ -133,7 +133,7 @@ def test_a_machine_without_gcov_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_command_leaves_a_table_a_record_and_a_file_for_a_browser(configured, host_cache, tmp_path, capsys):
-    given = ["variant=redundant_rmsnorm", "model=tiny", "coverage=true", "validate.quick=true"]
+    given = ["variant=redundant_rmsnorm", "model=tiny", "coverage=true", "validate=quick"]
     config = configured(*given, f"cache={host_cache}", f"results={tmp_path}/records.jsonl")
     assert cover(config) == 0
     (record,) = Store(config.results).records()  # of the table only: the kernel is not the one that a run validates

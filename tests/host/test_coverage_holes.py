@@ -1,0 +1,73 @@
+"""What the trials of a full validation execute of the CUDA text: all of it, but for what has a reason beside it.
+
+The starts of all trials are executed without the reference, which does not change what a kernel executes.
+"""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+from sampled import ALL, SAMPLE, sampled
+
+from common.devices.covered import Covered, CoveredDevice, covered
+from common.model.layout import Layout
+from common.model.weights import load
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import choose_stacks
+from common.validate.prove import text_of
+from common.validate.scenarios import drawn
+from common.validate.trials import TRIALS
+from common.validate.values import weights_of
+from experiments.coverage.items import ABSENT, holes, items
+from experiments.coverage.reasons import read_reasons, unexplained
+from experiments.coverage.table import listed
+
+pytestmark = pytest.mark.host
+CATALOG = read_catalog()
+NAMES = [*CATALOG.variants, *CATALOG.stacks]
+
+
+@pytest.fixture(scope="module")
+def programs(host_cache: Path, tmp_path_factory: pytest.TempPathFactory):
+    """programs(name): those of a stack, after all starts of all trials. Kept, for the test of all of them."""
+    seen: dict[str, list[Covered]] = {}
+
+    def run(name: str, seed: int) -> list[Covered]:
+        if name not in seen:
+            folder = tmp_path_factory.mktemp(name)
+            device = CoveredDevice(host_cache, folder, seed)
+            (stack,) = choose_stacks(CATALOG, name, None, {}, threads=256)
+            for trial in TRIALS:
+                layout = Layout(trial.model)
+                packed = load("synthetic", trial.model, None, host_cache / "weights", seed)[2].flat
+                weights = weights_of(trial.weights, packed, layout, seed)
+                starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
+                program = device.compile(text_of(CATALOG, stack, trial))
+                with closing(device.session(program, layout, weights, trial.blocks)) as session:
+                    for start in starts:
+                        session.reset(start.ids, start.position, start.history, len(start.ids), start.barriers)
+                        session.run(start.steps)
+            seen[name] = list(covered(folder))
+        return seen[name]
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["baseline", *sampled(NAMES[1:], 1)])
+def test_a_stack_leaves_nothing_out_without_a_reason(programs, name: str, seed: int):
+    """Of what it adds; of the shared text, what the baseline uses of it."""
+    found = items(programs(name, seed))
+    (stack,) = choose_stacks(CATALOG, name, None, {}, threads=256)
+    own = {f"variants/{variant}.cu" for variant in stack.variants}
+    missing = [item for item in holes(found) if item.what != ABSENT and (item.file in own or name == "baseline")]
+    assert {item.file for item in found} >= own - {"variants/graph.cu"}  # which has no code
+    assert list(listed(unexplained(missing, read_reasons()))) == []
+
+
+@pytest.mark.skipif(SAMPLE != ALL, reason="takes all stacks")
+def test_all_stacks_leave_nothing_out_without_a_reason_and_every_reason_is_needed(programs, seed: int):
+    missing = holes(items(program for name in NAMES for program in programs(name, seed)))
+    reasons = read_reasons()
+    assert list(listed(unexplained(missing, reasons))) == []
+    assert [reason for reason in reasons if not any(reason.explains(item) for item in missing)] == []
