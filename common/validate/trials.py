@@ -61,11 +61,11 @@ TRIALS = (
     ),
     Trial(
         "many blocks",
-        "a grid of 40 blocks, a prompt of 12 ids, 14 tokens in a row, barriers beyond 2^32",
+        "a grid of 33 blocks, a prompt of 9 ids, 10 tokens in a row, barriers beyond 2^32",
         GRID,
         32,
-        40,
-        (Start(0, steps=14, given=12, barriers=AGES[3]),),
+        33,
+        (Start(0, steps=10, given=9, barriers=AGES[3]),),
         plain=True,
     ),
     *(

@@ -14,7 +14,7 @@ from common.errors import LabError
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.stacks.catalog import BASELINE, read_catalog
-from common.stacks.stack import choose_stacks
+from common.stacks.stack import Stack, choose_stacks
 
 FOLDER = Path(__file__).resolve().parent / "faults"
 EXPECTATIONS = ("killed", "equivalent", "survives", "thread")
@@ -114,16 +114,24 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
 
 def source_of(mutant: Mutant, model: Model = MODEL) -> Source:
     """The flattened source with the mutant's edits. Raises LabError when the source lacks the text to edit."""
-    catalog = read_catalog()
+    catalog, stack = read_catalog(), stack_of(mutant)
+    source = build([catalog.variants[name] for name in stack.variants], model, mutant.threads, stack.knobs)
+    return replace(source, text=edited(source.text, mutant))
+
+
+def stack_of(mutant: Mutant) -> Stack:
+    """The mutant's stack, with knobs at which its variants do their own thing on small models."""
     warps = mutant.threads // 32
     given: dict[str, dict[str, Any]] = {"warp_split": {"ratio": f"1:{warps - 1}"}, "split_kv": {"chunk": 16}}
     knobs = {key: value for name in mutant.stack for key, value in given.get(name, {}).items()} | dict(mutant.knobs)
-    stack = choose_stacks(catalog, BASELINE, list(mutant.stack), knobs, mutant.threads)[0]
-    source = build([catalog.variants[name] for name in stack.variants], model, mutant.threads, stack.knobs)
-    text = source.text
+    return choose_stacks(read_catalog(), BASELINE, list(mutant.stack), knobs, mutant.threads)[0]
+
+
+def edited(text: str, mutant: Mutant) -> str:
+    """The flattened text with the mutant's edits. Raises LabError when it lacks what they replace."""
     for edit in mutant.edits:
         text = apply(text, edit, mutant.name)
-    return replace(source, text=text)
+    return text
 
 
 def apply(text: str, edit: Edit, name: str) -> str:
