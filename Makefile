@@ -40,8 +40,9 @@ coverage: $(STAMP) ## lines of the CUDA path that no test executes (ARGS="-k nam
 		-m pytest -n auto --dist loadfile --no-loadscope-reorder $(COVERING) $(ARGS)
 	@$(PY) -m coverage combine -q && $(PY) -m coverage report
 
-soak: $(STAMP) ## all mutants, coverage of all variants, then hundreds of kills, validations and hostile inputs (ARGS="kills=20 inputs=100")
+soak: $(STAMP) ## all mutants by hand, 600 by operator, coverage of all variants, then kills, validations, bad inputs (ARGS="kills=20")
 	@$(PY) -m experiments.mutants
+	@$(PY) -m experiments.mutants operators=true sample=600
 	@$(PY) -m experiments device=host coverage=true variant=catalog validate=full
 	@$(PY) -m experiments.soak $(ARGS)
 

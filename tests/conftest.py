@@ -27,6 +27,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 # Files are distributed in this order: those that take minutes start first.
 LONGEST = (
     "test_mutants.py",
+    "test_operators.py",
     "test_kernels.py",
     "test_standin_faults.py",
     "test_resume.py",

@@ -4,12 +4,17 @@ with one barrier, release or acquire removed.
 
 import dataclasses
 import re
+from pathlib import Path
 
 from composed import CATALOG, NAMED, VARIANTS, Composed
 
 from common.compile.source import KERNEL, Source, build, flatten
+from common.devices.sanitized import SanitizedDevice
+from common.errors import LabError
+from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.stages import LAYER_STAGES
+from common.model.weights import load
 
 TINY = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
 THREADS = 64  # two warps, for speed
@@ -157,3 +162,16 @@ BODIES = {  # its body, and the two lines of its race in "test", if it has one
     ),
     "a read and a write of the same launch, in order": ("out[port::block() * 64 + port::thread()] = 1;", None),
 }
+
+
+def has_thread_sanitizer(cache: Path) -> bool:
+    """Whether ThreadSanitizer works on this machine."""
+    layout, device = Layout(TINY), SanitizedDevice(cache / "kernels")
+    weights = load("synthetic", TINY, None, cache / "weights")[2].flat
+    try:
+        session = device.session(device.compile(build([], TINY, THREADS)), layout, weights, 1)
+        session.reset([1], 0)
+        session.run()
+    except LabError:
+        return False
+    return True

@@ -100,6 +100,10 @@ class HostDevice:
         """First line of `g++ --version`. Raises LabError when there is no g++."""
         return self._compiler.version()
 
+    def code(self, source: Source) -> bytes:
+        """The object file of the text alone: texts of the same meaning often have the same. Raises CompileError."""
+        return self._compiler.kernel(source.text, *self._flags).read_bytes()
+
     def compile(self, source: Source) -> HostProgram:
         """A program from the cache, compiled once per text, compiler and CPU. Raises CompileError."""
         objects = [self._compiler.kernel(source.text, *self._flags), *map(self._compiler.runtime, UNITS)]

@@ -63,12 +63,12 @@ def scenarios(model: Model, seed: int, weights: Tensor, quick: bool = False) -> 
     takes seconds.
     """
     random = torch.Generator().manual_seed(seed)
-    return drawn(_planned(model, random, quick), Layout(model), weights, random)
+    return drawn(planned(model, random, quick), Layout(model), weights, random)
 
 
 def steps_in_all(model: Model, quick: bool = False) -> int:
     """Steps of all `scenarios` together, without building one."""
-    return sum(start.steps for start in _planned(model, torch.Generator(), quick))
+    return sum(start.steps for start in planned(model, torch.Generator(), quick))
 
 
 def drawn(
@@ -89,8 +89,8 @@ def drawn(
         yield Scenario(start.name, start.position, tuple(ids), history, start.steps, near_ties, start.barriers)
 
 
-def _planned(model: Model, random: torch.Generator, quick: bool) -> list[Start]:
-    """The starts of `scenarios`, in this order."""
+def planned(model: Model, random: torch.Generator, quick: bool) -> list[Start]:
+    """The starts of `scenarios`, in this order. random: chooses some of their positions."""
 
     def below(limit: int) -> int:
         return int(torch.randint(max(limit, 1), (1,), generator=random))

@@ -1,9 +1,10 @@
 """Mutation test of the validator: `python -m experiments.mutants --help`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -13,17 +14,20 @@ from common.config.resolve import seed_of
 from common.config.section import Section
 from common.errors import LabError
 from common.record.store import Store
-from experiments.mutants.mutation import read_mutants, sample
-from experiments.mutants.runner import check_all, summary
+from experiments.mutants import score
+from experiments.mutants.generated import drawn, generate
+from experiments.mutants.mutation import Mutant, read_mutants, sample
+from experiments.mutants.runner import check_all, judge_all, summary
 from experiments.show.closing import closing
 from experiments.show.progress import progress
-from experiments.show.result_table import print_result, record_result
+from experiments.show.result_table import ResultTable, print_result, record_result
 
 
 @dataclass(frozen=True)
 class Request:
     """Mutants whose class or name contains `only`, or a sample of them; the rest as in conf/mutants.yaml."""
 
+    operators: bool
     only: str
     sample: int | None
     processes: int
@@ -39,6 +43,7 @@ def request(cfg: DictConfig) -> Request:
     section.only({*(field.name for field in fields(Request)), "cache_limit_gb", "debug"})
     keep_below(section.location("cache"), 1e9 * section.number("cache_limit_gb"))
     return Request(
+        operators=section.flag("operators"),
         only=section.text("only") if section.given("only") else "",
         sample=section.whole("sample", low=1) if section.given("sample") else None,
         processes=section.whole("processes", low=1),
@@ -52,23 +57,37 @@ def request(cfg: DictConfig) -> Request:
 def run(cfg: DictConfig) -> int:
     """Check the mutants, append the table to the store and print it. Returns 0 when all end as expected, else 1."""
     wanted = request(cfg)
-    mutants = [m for m in read_mutants() if wanted.only in f"{m.kind}: {m.name}"]
+    every = tuple(generate()) if wanted.operators else read_mutants()
+    mutants = [m for m in every if wanted.only in f"{m.kind}: {m.name}"]
     if not mutants:
-        remedy = "see experiments/mutants/faults, or leave out only="
+        remedy = "see experiments/mutants, or leave out only="
         raise LabError(f"no mutant has {wanted.only!r} in its class or name", remedy)
+    of = len(mutants)
     if wanted.sample:
-        mutants = sample(mutants, wanted.sample, wanted.seed)
+        mutants = (drawn if wanted.operators else sample)(mutants, wanted.sample, wanted.seed)
     store = Store(wanted.results)
     store.check()
     with progress(len(mutants)) as bar:
-        found = check_all(mutants, wanted.seed, wanted.cache, wanted.processes, lambda one: bar.begin(one.title))
-    result = summary(found)
-    about = {"seed": wanted.seed, "details": [one.as_record() for one in found]}
-    kept = record_result(result, store, about)
+        check = _by_operator if wanted.operators else _by_hand
+        result, details, well = check(mutants, of, wanted, lambda title: bar.begin(title))
+    kept = record_result(result, store, {"seed": wanted.seed, "details": details})
     print_result(result, wanted.json)
     if not wanted.json:
         print(closing([kept], wanted.results))
-    return int(any(not one.as_expected for one in found))
+    return int(not well)
+
+
+Checked = tuple[ResultTable, list[dict[str, Any]], bool]  # the table, its details, and whether all is as expected
+
+
+def _by_hand(mutants: Sequence[Mutant], of: int, wanted: Request, begin: Callable[[str], None]) -> Checked:
+    found = check_all(mutants, wanted.seed, wanted.cache, wanted.processes, lambda one: begin(one.title))
+    return summary(found), [one.as_record() for one in found], all(one.as_expected for one in found)
+
+
+def _by_operator(mutants: Sequence[Mutant], of: int, wanted: Request, begin: Callable[[str], None]) -> Checked:
+    found = judge_all(mutants, wanted.seed, wanted.cache, wanted.processes, lambda one: begin(one.title))
+    return score.summary(found, of), [one.as_record() for one in found], score.Score(found).reached
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,18 +1,16 @@
-"""Runner of the mutation test: every mutant in its own process, and the table of results."""
+"""Runner of mutants in processes of their own, and the table of those that are written by hand."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.errors import LabError
 from experiments.mutants.mutation import Mutant
+from experiments.mutants.processes import check_each
 from experiments.show.result_table import COUNTED, ResultTable
 
 if TYPE_CHECKING:
     from experiments.mutants.checks import MutantResult
+    from experiments.mutants.judge import Judged
 
 QUESTION = "how many faults in kernels the validator finds, and how many weaker checks would find"
 NOTES = (
@@ -57,44 +55,25 @@ def check_all(
     done: "Callable[[MutantResult], None]" = lambda _: None,
 ) -> "list[MutantResult]":
     """Check each mutant in its own process, `processes` at a time; `done` is called with each result as it ends."""
-    from experiments.mutants.checks import MutantResult
+    from experiments.mutants.checks import MutantResult, check_mutant
 
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["experiments.mutants.checks"])
+    def lost(mutant: Mutant, how: str) -> "MutantResult":
+        return MutantResult(mutant, how, 1, True, True)
 
-    def one(mutant: Mutant) -> "MutantResult":
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_child, args=(theirs, mutant, seed, cache))
-        process.start()
-        theirs.close()
-        try:
-            found = ours.recv()
-        except EOFError:
-            process.join()
-            code = process.exitcode
-            if code is None or code >= 0:  # not by a signal: an error in the lab, with its traceback on stderr
-                raise
-            return MutantResult(mutant, f"crashed: its process ended with {code}", 1, True, True)
-        process.join()
-        if isinstance(found, LabError):
-            raise LabError(f"mutant {mutant.name}: {found.cause}", found.remedy)
-        return found
-
-    with ThreadPoolExecutor(processes) as pool:
-        futures = [pool.submit(one, mutant) for mutant in mutants]
-        try:
-            for future in as_completed(futures):
-                done(future.result())
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return [future.result() for future in futures]
+    return check_each(check_mutant, lost, mutants, seed, cache, processes, done)
 
 
-def _child(answer: Connection, mutant: Mutant, seed: int, cache: Path) -> None:
-    from experiments.mutants.checks import check_mutant
+def judge_all(
+    mutants: Sequence[Mutant],
+    seed: int,
+    cache: Path,
+    processes: int,
+    done: "Callable[[Judged], None]" = lambda _: None,
+) -> "list[Judged]":
+    """The fate of each mutant that an operator made; arguments as of check_all."""
+    from experiments.mutants.judge import FULL, Judged, judge
 
-    try:
-        answer.send(check_mutant(mutant, seed, cache))
-    except LabError as error:
-        answer.send(LabError(error.cause, error.remedy))
+    def lost(mutant: Mutant, how: str) -> "Judged":
+        return Judged(mutant, FULL, how)  # by which trial is not known
+
+    return check_each(judge, lost, mutants, seed, cache, processes, done)

@@ -12,6 +12,11 @@ from experiments.report.table import Table, Text
 
 NOTHING = "no record yet"
 PAGE = "experiments/results/report.html"
+COMMANDS = {  # of what is no experiment
+    "mutants": "python -m experiments.mutants",
+    "operators": "python -m experiments.mutants operators=true",
+    "soak": "make soak",
+}
 BASIS = {"measured": "Measured on a GPU", "counted": "Counted, not timed", "predicted": "Predicted, not measured"}
 
 
@@ -146,5 +151,6 @@ SENTENCES: dict[str, Any] = {"mutants": _mutants, "soak": _soak, "coverage": _co
 
 
 def _missing(name: str) -> Table:
-    found = f"{NOTHING}: python -m experiments experiment={name} results=experiments/results/GPU.jsonl"
+    command = COMMANDS.get(name, f"python -m experiments experiment={name} results=experiments/results/GPU.jsonl")
+    found = f"{NOTHING}: {command}"
     return Table(["experiment", "found"], [{"experiment": name, "found": found}])

@@ -10,21 +10,18 @@ import random
 from pathlib import Path
 
 import pytest
+from racy import has_thread_sanitizer
 
 from common import ROOT
-from common.compile.source import build
-from common.devices.sanitized import SanitizedDevice
 from common.errors import LabError
-from common.model.layout import Layout
-from common.model.weights import load
 from common.stacks.catalog import variants
 from experiments.mutants.checks import MutantResult
-from experiments.mutants.mutation import MODEL, Edit, apply, read_mutants, sample, source_of
+from experiments.mutants.mutation import Edit, apply, read_mutants, sample, source_of
 from experiments.mutants.runner import check_all, summary
 
 pytestmark = pytest.mark.host
 MUTANTS = read_mutants()
-SAMPLE = 32  # mutants checked in a test run; the classes are fewer
+SAMPLE = 24  # mutants checked in a test run; the classes are fewer
 ALWAYS = {"barriers", "cp.async", "indexing", "mathematics"}  # areas where every fault must be found
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
 WITHOUT_MUTANT = {"graph"}  # one line, which has nothing to edit
@@ -101,19 +98,6 @@ def found(host_cache) -> tuple[list[MutantResult], int]:
     seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
     mutants = MUTANTS if has_thread_sanitizer(host_cache) else [m for m in MUTANTS if m.expect != "thread"]
     return check_all(sample(mutants, SAMPLE, seed), seed, host_cache, processes=os.cpu_count() or 1), seed
-
-
-def has_thread_sanitizer(cache: Path) -> bool:
-    """Whether ThreadSanitizer works on this machine."""
-    layout, device = Layout(MODEL), SanitizedDevice(cache / "kernels")
-    weights = load("synthetic", MODEL, None, cache / "weights")[2].flat
-    try:
-        session = device.session(device.compile(build([], MODEL, 64)), layout, weights, 1)
-        session.reset([1], 0)
-        session.run()
-    except LabError:
-        return False
-    return True
 
 
 @pytest.mark.timeout(1800)  # with `found`; on an idle machine it takes a tenth of that

@@ -38,6 +38,7 @@ inline void sincos_turns(double turns, double *sine, double *cosine) {
 }
 
 template <Data Kind, int Bytes> inline Packet<Bytes> load(const void *from, host::Site site = host::here()) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
   host::check_aligned(from, Bytes, site);
   host::count_load<Bytes>("a load", static_cast<int>(Kind), from, site);
   Packet<Bytes> packet;

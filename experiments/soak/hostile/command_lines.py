@@ -64,7 +64,12 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
     ),
     "experiments.mutants": (
         ("only=epoch", "processes=1"),
-        {"only": ("no such mutant anywhere", "[]"), "processes": ("0", "-1", "x", "null"), "seed": ("-1", "x")},
+        {
+            "operators": ("2", "x"),
+            "only": ("no such mutant anywhere", "[]"),
+            "processes": ("0", "-1", "x", "null"),
+            "seed": ("-1", "x"),
+        },
     ),
     "experiments.soak": (
         ("kills=1", "validations=1", "inputs=1"),

@@ -1,0 +1,102 @@
+"""Mutants that operators make of every source: each place of each operator, on a stack that executes it."""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from common import ROOT
+from experiments.mutants.mutation import Edit, Mutant
+from experiments.mutants.operators import OPERATORS, code
+
+AREA = "operators"
+LIST = Path(__file__).with_name("equivalent.yaml")
+# Of these, the stacks whose compiled code a change affects are checked when it is in a text that every kernel shares:
+# between them they execute all of it, with both widths of loads.
+SHARED_BY: tuple[tuple[str, ...], ...] = ((), ("vec128",), ("atomic_barrier",), ("redundant_rmsnorm",))
+STACKS = {"productive_spin": ("atomic_barrier", "productive_spin")}
+UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
+
+
+@dataclass(frozen=True)
+class Known:
+    """Mutants that are no faults, and the reason.
+
+    file, line, operator: regular expressions: of the whole path, in the mutant's line, of the operator's whole name.
+    changes: `old -> new` of each, as in the mutant's name; empty for all.
+    """
+
+    file: str
+    line: str
+    reason: str
+    operator: str = ".*"
+    changes: Sequence[str] = ()
+
+    def has(self, mutant: Mutant) -> bool:
+        edit = mutant.edits[0]
+        return bool(
+            re.fullmatch(self.file, edit.file)
+            and re.search(self.line, edit.old.split("\n")[0])
+            and re.fullmatch(self.operator, mutant.kind)
+            and (not self.changes or mutant.name.partition(": ")[2] in self.changes)
+        )
+
+
+@cache
+def known(kind: str) -> tuple[Known, ...]:
+    """Entries of equivalent.yaml: `places`, of which no mutants are made, or `mutants`."""
+    return tuple(Known(**each) for each in yaml.safe_load(LIST.read_text())[kind])
+
+
+def equivalent(mutant: Mutant) -> str:
+    """Why the mutant is no fault; '' if that is not known."""
+    return next((each.reason for each in known("mutants") if each.has(mutant)), "")
+
+
+def generate() -> Iterator[Mutant]:
+    """All mutants, file by file, no text twice. Their stack is the first of `stacks`."""
+    files = [*sorted((ROOT / "common" / "kernel").glob("*.cuh")), *sorted((ROOT / "variants").glob("*.cu"))]
+    for path in files:
+        name = str(path.relative_to(ROOT))
+        if name not in UNUSED:
+            made = mutants_of(name, path.read_text())
+            yield from (mutant for mutant in made if not any(place.has(mutant) for place in known("places")))
+
+
+def drawn(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:
+    """`size` of the mutants, each as likely as any other; all of them if there are fewer."""
+    return random.Random(seed).sample(mutants, min(size, len(mutants)))
+
+
+def stacks(file: str) -> Sequence[tuple[str, ...]]:
+    """The stacks on which changes of `file` are checked; for a variant the one that it adds its own idea to."""
+    variant = Path(file).stem
+    if file.startswith("common/") or variant == "baseline":
+        return SHARED_BY
+    return (STACKS.get(variant, (variant,)),)
+
+
+def mutants_of(file: str, text: str) -> Iterator[Mutant]:
+    """The mutants of one text."""
+    visible, seen = code(text), {text}
+    for operator in OPERATORS:
+        for start, end, new in operator.edits(visible):
+            mutated = text[:start] + new + text[end:]
+            if mutated not in seen:
+                seen.add(mutated)
+                yield _mutant(file, text, operator.name, start, end, new)
+
+
+def _mutant(file: str, text: str, operator: str, start: int, end: int, new: str) -> Mutant:
+    """The edit of whole lines, so that its text is found by what it says and not by its position."""
+    first, last = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    old = text[first : last + 1]
+    changed = old[: start - first] + new + old[end - first :]
+    edit = Edit(file, old, changed, text.count(old, 0, first) + 1, text.count(old))
+    place = f"{file}:{text.count(chr(10), 0, start) + 1}:{start - first + 1}"
+    title = f"{place}: {' '.join(text[start:end].split())} -> {' '.join(new.split()) or 'nothing'}"
+    return Mutant(title, operator, AREA, stacks(file)[0], (edit,))

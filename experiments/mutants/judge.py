@@ -1,0 +1,107 @@
+"""What becomes of a mutant that an operator made: no code of its own, found by a validation, or not found.
+
+A mutant whose compiled code is that of the original on a trial is not run there: it cannot differ ("trivial compiler
+equivalence", Papadakis et al. 2015).
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import torch
+
+from common.config.resolve import model_named
+from common.devices.host import BLOCKS, HostDevice
+from common.devices.sanitized import SanitizedDevice
+from common.errors import CompileError, Crashed, Hung
+from common.stacks.catalog import BASELINE, read_catalog
+from common.stacks.stack import choose_stacks
+from common.validate.prove import prove, text_of
+from common.validate.scenarios import Start, planned
+from common.validate.trials import GRID, LOW, Trial, chosen
+from experiments.mutants.generated import stacks
+from experiments.mutants.mutation import Mutant, apply
+
+FLAGS = ("-O1", "-g0", "-w")  # equal code is an equal file only without debug information
+TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
+# Under ThreadSanitizer, whose time grows with the square of the threads. It finds a race under any schedule.
+RACES = Trial("races", "every pair of accesses", GRID, 64, 3, (Start(17, steps=2),), knobs=LOW)
+
+
+NOT_COMPILED, SAME_CODE, SURVIVED = "not compiled", "same code", "survived"
+PLAIN, FULL, THREAD = "plain", "full", "thread"  # found by a plain validation, by a full one, by ThreadSanitizer
+
+
+@dataclass(frozen=True)
+class Judged:
+    """fate: one of those above. how: what found it."""
+
+    mutant: Mutant
+    fate: str
+    how: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.mutant.kind}: {self.mutant.name}"
+
+    def as_record(self) -> dict[str, str]:
+        """The fields that a record keeps."""
+        return {"operator": self.mutant.kind, "name": self.mutant.name, "fate": self.fate, "how": self.how}
+
+
+def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
+    """Prove the stacks whose code the mutant changes on one trial after another, until one finds it.
+
+    The full validation's long trials come after ThreadSanitizer.
+    """
+    torch.set_num_threads(1)
+    every = [_Stack(names, mutant, seed, cache) for names in stacks(mutant.edits[0].file)]
+    try:
+        affected = [each for each in every if each.changed(chosen("plain")[0])] or every[:1]
+    except CompileError as error:
+        return Judged(mutant, NOT_COMPILED, error.cause)
+    plain = (*chosen("plain"), _of_a_run(seed))
+    rest = tuple(trial for trial in chosen("all") if not trial.plain)
+    for fate, trials in ((PLAIN, plain), (THREAD, (RACES,)), (FULL, rest)):
+        for each, trial in product(affected, trials):
+            if how := each.found(trial):
+                return Judged(mutant, fate, f"{trial.name}: {how}")
+    return Judged(mutant, SURVIVED if any(each.differs for each in affected) else SAME_CODE)
+
+
+class _Stack:
+    """One stack with the mutant's edit. differs: whether its code was another one than the original's on some trial."""
+
+    def __init__(self, names: tuple[str, ...], mutant: Mutant, seed: int, cache: Path) -> None:
+        self._catalog = read_catalog()
+        self._stack = choose_stacks(self._catalog, BASELINE, list(names), {}, 256)[0]
+        self._edit = partial(apply, edit=mutant.edits[0], name=mutant.name)
+        self._seed, self._cache = seed, cache
+        self._host = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
+        self._sanitized = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
+        self.differs = False
+
+    def changed(self, trial: Trial) -> bool:
+        """Whether the compiled code differs from that of the original. Raises CompileError."""
+        source = text_of(self._catalog, self._stack, trial)
+        return self._host.code(source) != self._host.code(replace(source, text=self._edit(source.text)))
+
+    def found(self, trial: Trial) -> str:
+        """What shows on `trial` that the kernel is wrong; '' if nothing does."""
+        device = self._sanitized if trial is RACES else self._host
+        try:
+            if not self.changed(trial):
+                return ""
+            self.differs = True
+            verdict = prove(device, self._catalog, self._stack, trial, self._cache, self._seed, self._edit)
+        except (CompileError, Hung, Crashed) as error:
+            return error.cause
+        return str(verdict.mismatch or "")
+
+
+def _of_a_run(seed: int) -> Trial:
+    """What a run checks beside trials: the model that it takes without a GPU, on its default grid."""
+    model = model_named("tiny")
+    starts = planned(model, torch.Generator().manual_seed(seed), quick=False)
+    return Trial("tiny", "a user's model", model, 256, BLOCKS, tuple(starts), plain=True)

@@ -1,0 +1,79 @@
+"""Score of the mutants that operators make: how many of those that are faults a plain and a full validation find."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from experiments.mutants.generated import equivalent
+from experiments.show.result_table import COUNTED, ResultTable
+
+if TYPE_CHECKING:
+    from experiments.mutants.judge import Judged
+
+QUESTION = "how many small systematic changes of the device code the validation finds"
+GOALS = {"plain": 0.85, "full": 0.97}  # shares of the faults that a validation must find
+NOTES = (
+    "drawn: a random part of all mutants. not compiled, same code: no mutants, since a compiler refuses them or makes "
+    "the same code of them. equivalent: experiments/mutants/equivalent.yaml has the reason why no result can "
+    "differ. plain: found by what a plain run checks; full: by all trials or ThreadSanitizer. Lines that change only "
+    "the time a kernel takes are not mutated; the same file lists them.",
+)
+
+
+class Score:
+    """Counts of some mutants' results."""
+
+    def __init__(self, found: "Sequence[Judged]") -> None:
+        self.drawn = len(found)
+        fates = Counter(one.fate for one in found)
+        self.not_compiled, self.same_code, self.plain = (fates[fate] for fate in ("not compiled", "same code", "plain"))
+        self.full = self.plain + fates["full"] + fates["thread"]
+        survived = [one for one in found if one.fate == "survived"]
+        self.equivalent = [one for one in survived if equivalent(one.mutant)]
+        self.survivors = [one for one in survived if not equivalent(one.mutant)]
+
+    @property
+    def faults(self) -> int:
+        return self.full + len(self.survivors)
+
+    def share(self, kind: str) -> float:
+        """The found share of the faults: by a `plain` or a `full` validation."""
+        return (self.plain if kind == "plain" else self.full) / self.faults if self.faults else 1.0
+
+    @property
+    def reached(self) -> bool:
+        return all(self.share(kind) >= goal for kind, goal in GOALS.items())
+
+    def row(self, name: str) -> dict[str, str | int | float]:
+        return {
+            "operator": name,
+            "drawn": self.drawn,
+            "not compiled": self.not_compiled,
+            "same code": self.same_code,
+            "equivalent": len(self.equivalent),
+            "faults": self.faults,
+            "plain": self.plain,
+            "full": self.full,
+            "survived": len(self.survivors),
+            "plain %": round(100 * self.share("plain"), 1),
+            "full %": round(100 * self.share("full"), 1),
+        }
+
+
+def summary(found: "Sequence[Judged]", of: int) -> ResultTable:
+    """A row for each operator, and their sum; notes name what a plain validation misses, and every survivor.
+
+    of: the number of mutants from which `found` were drawn.
+    """
+    import pandas as pd
+
+    kinds = sorted({one.mutant.kind for one in found})
+    rows = [Score([one for one in found if one.mutant.kind == kind]).row(kind) for kind in kinds]
+    total = Score(found)
+    notes = [*NOTES, f"{len(found)} of {of} mutants were drawn."]
+    notes += [f"survived: {one.title}" for one in total.survivors]
+    notes += [
+        f"found by a full validation only: {one.title}: {one.how}" for one in found if one.fate in ("full", "thread")
+    ]
+    notes += [f"equivalent: {one.title}: {equivalent(one.mutant)}" for one in total.equivalent]
+    return ResultTable("operators", QUESTION, pd.DataFrame([*rows, total.row("all")]), COUNTED, notes)

@@ -1,0 +1,130 @@
+"""Mutation operators: what they change, and that the validation finds it. `make soak` judges a larger part."""
+
+import os
+import random
+import re
+from dataclasses import replace
+
+import pytest
+from racy import has_thread_sanitizer
+
+from common import ROOT
+from experiments.mutants.generated import drawn, equivalent, generate, known, mutants_of
+from experiments.mutants.judge import Judged
+from experiments.mutants.mutation import source_of
+from experiments.mutants.operators import OPERATORS, code
+from experiments.mutants.runner import judge_all
+from experiments.mutants.score import Score, summary
+
+SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
+MUTANTS = tuple(generate())
+SAMPLE = 24  # mutants judged in a test run
+FOUND = 0.7  # share of the faults among them: of 18, so few by chance only if far fewer than 97 % were found at large
+# For each operator a line and all that it makes of it.
+EXAMPLES = {
+    "stride doubled": ("for (int i = 0; i < n; i += 32) f(i);", {"for (int i = 0; i < n; i += 2 * (32)) f(i);"}),
+    "boundary moved": (
+        "if (i < n && j >= 2) f<int>();",
+        {"if (i <= n && j >= 2) f<int>();", "if (i < n && j > 2) f<int>();"},
+    ),
+    "bound off by one": ("g = i < n;", {"g = i < -1 + n;"}),
+    "equality inverted": ("g = i == n;", {"g = i != n;"}),
+    "index off by one": ("a[i] = f([&] { return 1; });", {"a[1 + i] = f([&] { return 1; });"}),
+    "constant changed": ("i = 7u;", {"i = 8u;", "i = 6u;"}),
+    "float constant doubled": ("x = 0.5f;", {"x = (2 * 0.5f);"}),
+    "mask narrowed": ("i &= 0xf0u;", {"i &= (0xf0u >> 1);", "i &= (0xf0u << 1);"}),
+    "synchronization dropped": ("f(); port::block_barrier();", {"f(); ;"}),
+    "operands swapped": ("i = f(a) - b[2] * c;", {"i = b[2] - f(a) * c;"}),
+    "arguments swapped": ("f(c, i, j);", {"f(c, j, i);"}),
+    "branch forced": ("if (a(b)) f();", {"if (true) f();", "if (false) f();"}),
+    "loop skipped": ("for (int i = 0; i < n; ++i) f(i);", {"for (int i = 0; false; ++i) f(i);"}),
+    "initial value changed": ("const int i = n, j = m;", {"const int i = 1 + n, j = m;"}),
+    "arithmetic replaced": ("const float *p = a + b;", {"const float *p = a - b;"}),
+    "sign dropped": ("x = -y;", {"x = y;"}),
+    "name replaced": ("x = fmaxf(y, z);", {"x = fminf(y, z);"}),
+    "statement deleted": ("if (a) f(b); int x = 3;", {"if (a) ; int x = 3;"}),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_operator_makes_these_mutants_of_a_line(name):
+    line, wanted = EXAMPLES[name]
+    (operator,) = (operator for operator in OPERATORS if operator.name == name)
+    text = f"{{\n{line}\n}}\n"
+    made = {text[:start] + new + text[end:] for start, end, new in operator.edits(code(text))}
+    assert made == {f"{{\n{other}\n}}\n" for other in wanted}
+
+
+@pytest.mark.parametrize(
+    ("line", "orders"),
+    [
+        ("x = port::add_acq_rel(word, 1);", ["RELAXED", "ACQUIRE", "RELEASE"]),
+        ("x = port::load_acquire(word + n(c));", ["RELAXED", "volatile"]),
+        ("port::store_release(word, x + 1);", ["RELAXED", r"\*\(word\) = x \+ 1"]),
+        ("port::block_barrier();", ["warp_barrier"]),
+        ("Self::template barrier<S>(c, layer);", ["block_barrier"]),
+    ],
+)
+def test_a_memory_order_or_a_scope_is_weakened(line, orders):
+    made = [edit.edits[0].new for edit in mutants_of("x.cu", f"{line}\n") if "weakened" in edit.kind]
+    assert len(made) == len(orders)
+    assert all(re.search(order, text) for order, text in zip(orders, made, strict=True))
+
+
+def test_nothing_is_made_of_what_is_no_device_code():
+    text = (
+        '// a < b\n#define X(i) \\\n  a + i\n#include "a - b"\nstatic_assert(1 < 2, "a");\n'
+        "#ifdef __CUDACC__\nint a = 1 + 2;\n#else\n#endif\ntemplate <int N = 3> struct A;\nUNROLL\n"
+    )
+    assert not list(mutants_of("x.cu", text))
+
+
+def test_every_operator_has_mutants_and_none_is_made_twice():
+    assert {mutant.kind for mutant in MUTANTS} == {operator.name for operator in OPERATORS}
+    assert len(MUTANTS) > 2000
+    assert len({(mutant.edits, mutant.stack) for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_an_edit_changes_its_lines_of_the_flattened_text_only(seed):
+    for mutant in drawn(MUTANTS, 100, seed):
+        before, after = (source_of(each).text.split("\n") for each in (replace(mutant, edits=()), mutant))
+        changed = {old for old, new in zip(before, after, strict=True) if old != new}
+        assert changed, mutant.name
+        assert changed <= set(mutant.edits[0].old.split("\n")), mutant.name
+
+
+def test_every_entry_of_the_list_of_equivalents_is_of_some_mutant():
+    every = [m for path in SOURCES for m in mutants_of(str(path.relative_to(ROOT)), path.read_text())]
+    unused = [entry for kind in ("places", "mutants") for entry in known(kind) if not any(map(entry.has, every))]
+    assert not unused
+
+
+@pytest.mark.host
+@pytest.mark.timeout(1800)  # an idle machine needs a minute
+def test_the_validation_finds_them(host_cache):
+    if not has_thread_sanitizer(host_cache):
+        pytest.skip("ThreadSanitizer does not work here")
+    seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
+    mutants = drawn([mutant for mutant in MUTANTS if not equivalent(mutant)], SAMPLE, seed)
+    found = judge_all(mutants, seed, host_cache, processes=os.cpu_count() or 1)
+    score = Score(found)
+    assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
+    *rows, total = summary(found, len(MUTANTS)).table.to_dict("records")
+    assert total["drawn"] == len(found)
+    for column in ("drawn", "not compiled", "same code", "equivalent", "faults", "plain", "full", "survived"):
+        assert sum(row[column] for row in rows) == total[column]
+
+
+FATES = {"not compiled": 1, "same code": 2, "plain": 5, "full": 3, "thread": 1, "survived": 1}
+
+
+def test_the_score_is_that_of_the_faults():
+    """Ten mutants that differ from the kernel, of which nine are found; four without a difference of their own."""
+    fault = next(mutant for mutant in MUTANTS if not equivalent(mutant))
+    found = [Judged(fault, fate) for fate, count in FATES.items() for _ in range(count)]
+    harmless = next(mutant for mutant in MUTANTS if equivalent(mutant))
+    score = Score([*found, Judged(harmless, "survived")])
+    assert (score.faults, score.share("plain"), score.share("full")) == (10, 0.5, 0.9)
+    assert not score.reached
+    table = summary(found, 100)
+    assert [note for note in table.notes if note.startswith("survived")] == [f"survived: {found[-1].title}"]
