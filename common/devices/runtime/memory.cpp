@@ -33,7 +33,14 @@ BlockMemory map_memory() {
   return {};
 }
 
-uint16_t *words(char *at) { return reinterpret_cast<uint16_t *>(at); }
+// The canary's words: from the start of the pages to the shared memory, which may start at an odd address.
+struct Words {
+  uint16_t *first, *last;
+};
+Words canary_words(const BlockMemory &memory) {
+  auto *first = reinterpret_cast<uint16_t *>(memory.canary);
+  return {first, first + (memory.shared - memory.canary) / 2};
+}
 
 } // namespace
 
@@ -44,7 +51,8 @@ BlockMemory take_memory() {
   lock.unlock();
   if (memory.stacks == nullptr) memory = map_memory();
   if (memory.stacks == nullptr) return memory;
-  std::fill(words(memory.canary), words(memory.shared), canary);
+  const Words words = canary_words(memory);
+  std::fill(words.first, words.last, canary);
   asan::forbid(memory.canary, memory.shared - memory.canary);
   std::fill_n(memory.shared, lab_entry.shared_bytes, static_cast<char>(poison));
   return memory;
@@ -57,7 +65,8 @@ void put_back(const BlockMemory &memory) {
 }
 
 bool intact(const BlockMemory &memory) {
-  return std::all_of(words(memory.canary), words(memory.shared), [](uint16_t word) { return word == canary; });
+  const Words words = canary_words(memory);
+  return std::all_of(words.first, words.last, [](uint16_t word) { return word == canary; });
 }
 
 } // namespace host
