@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from common.errors import CompileError, Crashed, Hung
 
@@ -162,3 +163,19 @@ def test_order_is_a_function_of_the_seed(launch, seed):
 def test_warning_is_an_error(launch):
     with pytest.raises(CompileError, match="unused variable"):
         launch("int never = 0;")
+
+
+def test_rounding_to_bf16_is_to_nearest_even_and_keeps_nan(launch):
+    """Torch's rounding of 4,096 bit patterns, the first of which are ties, infinities and NaNs."""
+    special = [0x3F808000, 0x3F818000, 0x3F807FFF, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF]
+    cases = "".join(f"case {number}: bits = {bits:#x}u; break; " for number, bits in enumerate(special))
+    session = launch(
+        "if (port::block() != 0) return; for (int i = port::thread(); i < 4096; i += block_threads) {"
+        f"unsigned bits = i * 2654435761u; switch (i) {{ {cases} default: break; }}"
+        "out[i] = port::as_float(unsigned(to_bf16(port::as_float(bits))) << 16); }"
+    )
+    patterns = np.arange(4096, dtype=np.uint32) * np.uint32(2654435761)
+    patterns[: len(special)] = special
+    want = torch.from_numpy(patterns.view(np.float32)).bfloat16().float()
+    assert want[:4].tolist() == [1.0, 1.015625, 1.0, float("inf")]
+    torch.testing.assert_close(session.scratch()[:4096], want, rtol=0, atol=0, equal_nan=True)
