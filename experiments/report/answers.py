@@ -13,6 +13,7 @@ from experiments.report.table import Table, Text
 NOTHING = "no record yet"
 PAGE = "experiments/results/report.html"
 COMMANDS = {  # of what is no experiment
+    "coverage": "python -m experiments device=host coverage=true variant=catalog validate=full",
     "mutants": "python -m experiments.mutants",
     "operators": "python -m experiments.mutants operators=true",
     "soak": "make soak",
@@ -38,6 +39,7 @@ def _is_first_of_its_kind(line: Mapping[str, Any], table: Sequence[Mapping[str, 
 
 
 DIGESTS = {
+    "coverage": Digest([""]),  # all of it but the notes, which give every reason
     "factorial": Digest(("variants", "us", "share %"), lambda line, table: line["kind"] == "share"),
     "positions": Digest(
         ("position", "baseline us", "split_kv"), lambda line, table: line["position"] not in (10, 50, 200, 4096)
