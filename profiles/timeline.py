@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from common.devices.protocol import Session
 
-UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, with which the sessions fill scratch
+UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, which `read` puts where no block has written
 ORDINAL = (
     "The blocks of the host device run one at a time, so a timestamp is only an ordinal: it shows the order of the "
     "blocks in this schedule. It does not show how long a block works or waits, or what share of the step that is; "
@@ -44,8 +44,17 @@ class Timeline:
 
 def read(session: "Session", title: str, device: str) -> Timeline:
     """The timeline of the last step of a session whose layout has a trace."""
-    slot = session.layout.tap("trace")
-    stamps = session.scratch()[slot.offset : slot.offset + slot.size]
+    import torch
+
+    from common.devices.unwritten import fill
+
+    slot, scratch = session.layout.tap("trace"), session.scratch()
+    untouched = torch.empty_like(scratch)
+    fill(untouched)
+    words = scratch.view(torch.int32)
+    written = (words != untouched.view(torch.int32)).view(-1, 2).any(dim=1).repeat_interleave(2)
+    stamps = torch.where(written, words, torch.tensor(torch.nan).view(torch.int32)).view(torch.float32)
+    stamps = stamps[slot.offset : slot.offset + slot.size]
     return timeline(stamps, session.layout.model.layers, title, "ns" if device == "cuda" else "ordinal")
 
 

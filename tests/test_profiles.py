@@ -207,7 +207,7 @@ def test_help_explains_each_key(capfd):
     keys += [inner for section in ("nsys", "ncu") for inner in own[section]]
     for key in keys:
         assert re.search(rf"^ +{key}:.* # \w", out, re.MULTILINE), f"{key} has no comment"
-    groups = ("model", "device", "variant")
+    groups = ("model", "device", "variant", "validate")
     for key in set(runs) - {*groups, "timing"}:  # a profile is not a timing
         assert re.search(rf"^ *{key}:", out, re.MULTILINE), key
     for group in groups:

@@ -54,9 +54,16 @@ class Full:
             session = self.session(composed)
             verdict = validate(session, self.weights, self.model, [self.start], self.seed)
             assert verdict.passed, verdict
-            self.roots[known] = Snapshot.of(session)
-            session.close()
+            self.roots[known] = self.step(session)
         return self.roots[known]
+
+    def step(self, session: HostSession) -> Snapshot:
+        """The outputs of one step from the start; closes the session."""
+        session.reset(self.start.ids, self.start.position, self.start.history, forced=len(self.start.ids))
+        session.run(1)
+        seen = Snapshot.of(session)
+        session.close()
+        return seen
 
 
 def start(model: Model, seed: int) -> Scenario:
@@ -81,11 +88,8 @@ def test_one_step_of_qwen3(full, composed):
     want = full.root(composed.root)
     if composed == composed.root:
         return
-    session, scenario = full.session(composed), full.start
-    session.reset(scenario.ids, scenario.position, scenario.history, forced=len(scenario.ids))
-    session.run(1)
-    different = next(bit_differences(Snapshot.of(session), want, frozenset(), "differs from its parent"), None)
-    session.close()
+    seen = full.step(full.session(composed))
+    different = next(bit_differences(seen, want, frozenset(), "differs from its parent"), None)
     assert different is None, f"{composed}: {different}; seed {full.seed}"
 
 

@@ -63,7 +63,7 @@ FAULTS = [
     ("small inputs", "baseline", "/ model::hidden + model::rms_eps", "/ model::hidden + 1e-6f"),
     ("half way", "baseline", "+ 0x7fffu + ((bits >> 16) & 1u)", "+ 0x8000u"),
     ("half way", "baseline", "+ 0x7fffu + ((bits >> 16) & 1u)", "+ 0x7fffu"),
-    ("twins", "fused_head", "Packed(ordered) << 32", "Packed(ordered & ~15u) << 32"),
+    ("twins", "fused_head", "Packed(ordered) << 32", "Packed(ordered & ~0xfffu) << 32"),
     ("ties", "baseline", "b.value == a.value && b.index < a.index", "b.value == a.value && b.index > a.index"),
     ("many blocks", "atomic_barrier", "port::load_acquire(epoch) != now;", "port::load_acquire(epoch) > now;"),
     ("many blocks", "baseline", "c.state[state_at::prompt_length]", "(c.state[state_at::prompt_length] & 7u)"),
