@@ -1,6 +1,6 @@
 """Validation of a kernel: every stage of every step against the float64 reference, and all memory it must not touch."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import inf
@@ -170,8 +170,7 @@ class _KernelChecker:
         yield from tensor_difference("cache", None, seen.cache, cache, "a position that this step must not touch")
         if position + 1 >= given:
             ids[position + 1] = token
-        for name, words in (("position", [position + 1]), ("prompt_length", [given]), ("ids", ids)):
-            yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
+        yield from _check_state(seen, {"position": [position + 1], "prompt_length": [given], "ids": ids})
 
     def _check_padding(self, seen: Snapshot, start: Snapshot) -> Iterator[Mismatch]:
         """Yield what changed between the slots of scratch and of the state."""
@@ -193,8 +192,7 @@ class _KernelChecker:
         chosen = [token if 0 <= token < vocab else -1 for token in ids[given : end + 1]]
         expected = [*scenario.ids, *chosen, *[-1] * (len(ids) - max(given, end + 1))]
         state = {"position": [end], "prompt_length": [given], "ids": expected, "token": ids[end : end + 1]}
-        for name, words in state.items():
-            yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
+        yield from _check_state(seen, state)
         start.cache[:, :, :, first:end] = seen.cache[:, :, :, first:end]
         note = "a position that these steps must not touch"
         yield from chain(
@@ -276,6 +274,12 @@ def half_way(value: Tensor) -> Tensor:
     near = value.bfloat16()
     beyond = torch.where(value > near.double(), torch.inf, -torch.inf).bfloat16()
     return (value != near.double()) & (value == (near.double() + torch.nextafter(near, beyond).double()) / 2)
+
+
+def _check_state(seen: Snapshot, want: Mapping[str, Sequence[int]]) -> Iterator[Mismatch]:
+    """Yield the first wrong word of each part of the state that `want` names, in its order."""
+    for name, words in want.items():
+        yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
 
 
 def _reset(session: "Session", scenario: Scenario) -> None:
