@@ -147,11 +147,16 @@ def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
 
 
 def _twins(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Each row of the LM head twice, but for the last bit of one small weight: the two best logits nearly tie."""
+    """Each row of the LM head three times, the second with a larger last bit of one small weight: of the three best
+    logits, which nearly tie, neither the first nor the last is the largest. Rows that are left over are zero.
+    """
+    _constant_channel(weights, layout)
     rows = tensor(weights, layout, "lm_head")
-    order, half = torch.randperm(len(rows), generator=random), len(rows) // 2
-    rows[order[half : 2 * half]] = rows[order[:half]]
-    rows[order[:half], 0], rows[order[half : 2 * half], 0] = 2.0**-14, 2.0**-14 * (1 + 2.0**-7)
+    order, third = torch.randperm(len(rows), generator=random), len(rows) // 3
+    triples = order[: 3 * third].view(third, 3).sort(1).values
+    rows[triples] = rows[triples[:, :1]]
+    rows[order[3 * third :]] = 0
+    rows[triples, 0] = 2.0**-16 * torch.tensor([1, 1 + 2.0**-7, 1], dtype=rows.dtype)
 
 
 ORDINARY = "ordinary"
