@@ -1,0 +1,175 @@
+"""Engine of generation: one stack, one session, one KV cache, and the answers that it decodes."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from common.config.resolve import check_ids
+from common.errors import LabError
+from common.model.shapes import Model
+from common.stacks.stack import Stack
+from experiments.generation.request import Piece, Request, Stats
+from experiments.generation.text import Answer
+from experiments.generation.tokenizer import chat_text, has_tokenizer, load_tokenizer, stop_ids
+from experiments.run.setup import Setup
+from experiments.run.steps import LabStack
+
+BURST = 0.03  # seconds of queued steps between two looks at their tokens: text flows, and the looks cost little
+
+
+def never() -> bool:
+    """The answer of one whom nobody cancels."""
+    return False
+
+
+class Engine:
+    """Decodes requests one after another with one stack. What a prompt has in common with the KV cache is kept.
+
+    stop_ids: end-of-sequence ids of the checkpoint. Close it after use. Raises LabError for weights that do not load,
+    and for a stack that does not compile.
+    """
+
+    def __init__(self, setup: Setup, stack: Stack) -> None:
+        self.setup, self.model = setup, setup.model
+        folder = setup.packed.folder
+        self.tokenizer: Any | None = load_tokenizer(folder) if has_tokenizer(folder) else None
+        self.stop_ids = stop_ids(folder)
+        self._known: list[int] = []  # ids by position; all but the last one have entries in the KV cache
+        self._stats: Stats | None = None
+        self.stack = LabStack(setup, stack).compile()
+        self.session = self.stack.session()
+
+    @property
+    def name(self) -> str:
+        """Of the stack."""
+        return self.stack.name
+
+    @property
+    def positions(self) -> int:
+        """Of the KV cache."""
+        return self.model.positions
+
+    def use(self, variant: str, knobs: Mapping[str, Any] | None = None) -> None:
+        """Decode with another stack from now on, over the same KV cache. Raises LabError; the stack then stays."""
+        stacks = self.setup.choose(variant, knobs or {})
+        if len(stacks) > 1:
+            names = ", ".join(stack.name for stack in stacks)
+            raise LabError(f"{variant} stands for {len(stacks)} stacks", f"name one of them: {names}")
+        stack = LabStack(self.setup, stacks[0]).compile()
+        session = stack.session()
+        session.reset([0], 0)
+        if self._known:
+            session.reset(self._known, len(self._known) - 1, self.session.cache())
+        self.session.close()
+        self.stack, self.session = stack, session
+
+    def stream(self, request: Request, cancelled: Callable[[], bool] = never) -> Iterator[Piece]:
+        """The answer to `request`, piece by piece; the last one has a `finish`.
+
+        cancelled: asked between pieces. Raises LabError, at once, for an empty prompt, ids out of range, and a prompt
+        that with max_tokens does not fit the KV cache.
+        """
+        check_request(request, self.model)
+        return self._stream(request, cancelled)
+
+    def stats(self) -> Stats:
+        """Of the last answer that has come to its end. Raises LabError before the first."""
+        if self._stats is None:
+            raise LabError("nothing has been generated yet", "ask first")
+        return self._stats
+
+    def chat_ids(self, messages: Sequence[Mapping[str, str]], thinking: bool) -> tuple[int, ...]:
+        """A conversation as a prompt, by the checkpoint's own chat template. Raises LabError if it has none.
+
+        Where its text begins with that of the ids in the KV cache, those ids are taken, so that nothing is read twice:
+        a tokenizer may split an answer differently from how it was generated.
+        """
+        tokenizer = self.tokenizer or load_tokenizer(self.setup.packed.folder)
+        text = chat_text(tokenizer, messages, thinking)
+        known = tokenizer.decode(self._known, clean_up_tokenization_spaces=False)
+        kept = self._known if known and text.startswith(known) else []
+        rest = text[len(known) :] if kept else text
+        return (*kept, *tokenizer.encode(rest, add_special_tokens=False))
+
+    def forget(self) -> None:
+        """Keep nothing of what has been generated."""
+        self._known = []
+
+    def close(self) -> None:
+        """Free the buffers."""
+        self.session.close()
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _stream(self, request: Request, cancelled: Callable[[], bool]) -> Iterator[Piece]:
+        start = time.perf_counter()
+        prompt = request.ids
+        kept = common_start(self._known[:-1], prompt[:-1])
+        self._read(prompt, kept)
+        text, burst, tokens, first = Answer(self.tokenizer, request.stop_ids, request.stop_strings), 1, 0, 0.0
+        finish: str | None = None
+        while not finish:
+            began = time.perf_counter()
+            ids = self._decode(min(burst, request.max_tokens - tokens))
+            now = time.perf_counter()
+            burst = max(1, int(BURST * len(ids) / (now - began)))
+            first = first or now - start
+            ids, shown = text.add(ids)
+            tokens += len(ids)
+            self._known += ids
+            if text.stopped:
+                finish = "stop"
+            elif tokens == request.max_tokens:
+                finish = "length"
+            elif cancelled():
+                finish = "cancelled"
+            if finish:
+                shown += text.rest()
+                seconds = time.perf_counter() - start
+                rate = (tokens - 1) / (seconds - first) if tokens > 1 else 0.0
+                self._stats = Stats(len(prompt), kept, tokens, first, seconds, rate)
+            yield Piece(tuple(ids), shown, finish)
+
+    def _read(self, prompt: Sequence[int], kept: int) -> None:
+        """Bring the prompt into the KV cache, but for its last id, which the first step decodes."""
+        cache = self.session.cache() if kept else None
+        self._known = list(prompt[:kept])
+        self.session.reset(prompt, kept, cache, forced=len(prompt))
+        if len(prompt) - 1 > kept:
+            self.session.run(len(prompt) - 1 - kept)
+        self._known = list(prompt)
+
+    def _decode(self, steps: int) -> list[int]:
+        """The next `steps` ids."""
+        self.session.run(steps)
+        at = self.session.layout.state["ids"].offset + len(self._known)
+        return self.session.state()[at : at + steps].tolist()
+
+
+def check_request(request: Request, model: Model) -> None:
+    """Raise LabError unless the prompt has ids, all of them in the vocabulary, and the answer fits the KV cache.
+
+    The last token is chosen but not decoded, so it needs no place.
+    """
+    prompt, needed = len(request.ids), len(request.ids) + request.max_tokens - 1
+    if not prompt:
+        raise LabError("the prompt has no token", "give at least one")
+    check_ids(request.ids, model, "prompt_ids")
+    if request.sampling.temperature:
+        raise LabError("the engine decodes greedily", "leave out temperature")
+    if request.max_tokens < 1:
+        raise LabError(f"max_tokens={request.max_tokens} is not a whole number of at least 1", "give max_tokens=N")
+    if needed > model.positions:
+        raise LabError(
+            f"a prompt of {prompt} and max_tokens={request.max_tokens} need {needed} positions of {model.positions}",
+            f"lower max_tokens, or give model.positions={needed}",
+        )
+
+
+def common_start(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -1,0 +1,100 @@
+"""The engine of generation on the host device, against one session that decodes everything by itself."""
+
+import random
+
+import pytest
+
+from common.compile.source import build
+from common.errors import LabError
+from common.model.weights import load
+from experiments.generation.engine import Engine
+from experiments.generation.request import Request
+from experiments.run.setup import Setup
+from experiments.show.progress import Quiet
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture
+def engine(configured, host_cache, seed):
+    config = configured("variant=baseline", "model=tiny", f"seed={seed}", f"cache={host_cache}")
+    setup = Setup(config, Quiet())
+    with Engine(setup, config.stacks[0]) as opened:
+        yield opened
+
+
+@pytest.fixture
+def alone(engine, open_session, host_cache, seed):
+    """alone(prompt, tokens): the ids by steps of a kernel that begins at position 0."""
+
+    def decode(prompt, tokens):
+        session = open_session(build([], engine.model), load("synthetic", engine.model, None, host_cache, seed)[2].flat)
+        session.reset(prompt, 0, forced=len(prompt))
+        session.run(len(prompt) + tokens - 1)
+        at = session.layout.state["ids"].offset + len(prompt)
+        return session.state()[at : at + tokens].tolist()
+
+    return decode
+
+
+def answer(engine, prompt, tokens, **more):
+    pieces = list(engine.stream(Request(tuple(prompt), tokens, **more)))
+    assert [piece.finish is None for piece in pieces] == [True] * (len(pieces) - 1) + [False]
+    return [token for piece in pieces for token in piece.ids], pieces[-1].finish
+
+
+def test_turns_over_one_cache_are_as_if_everything_were_read_anew(engine, alone, seed):
+    first = random.Random(seed).choices(range(engine.model.vocab), k=7)
+    told, finish = answer(engine, first, 9)
+    assert (told, finish) == (alone(first, 9), "length")
+    assert engine.stats().kept_tokens == 0
+
+    second = [*first, *told, 5, 6]
+    assert answer(engine, second, 4)[0] == alone(second, 4)
+    assert engine.stats().kept_tokens == len(first) + len(told) - 1
+    assert (engine.stats().prompt_tokens, engine.stats().tokens) == (len(second), 4)
+
+    engine.use("vec128")
+    assert engine.name == "vec128"
+    third = [*second[:9], 1, 2]  # another turn after an earlier part
+    assert answer(engine, third, 5)[0] == alone(third, 5)
+    assert engine.stats().kept_tokens == 9
+
+    engine.forget()
+    assert answer(engine, third, 5)[0] == alone(third, 5)
+    assert engine.stats().kept_tokens == 0
+
+
+def test_an_answer_ends_at_its_stop_id_or_when_it_is_cancelled(engine, alone):
+    want = alone([3], 12)
+    stop = want[5]
+    first = want.index(stop) + 1
+    assert answer(engine, [3], 12, stop_ids=frozenset({stop})) == (want[:first], "stop")
+    told = 0
+    for piece in engine.stream(Request((3,), 12), lambda: True):
+        told += len(piece.ids)
+    assert (piece.finish, told) == ("cancelled", 1)
+    assert answer(engine, [3], 12) == (want, "length")  # and what it has cancelled does no harm
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request((), 3), "the prompt has no token"),
+        (Request((1, 503), 3), r"token id 503 is not in 0\.\.502"),
+        (Request((1, 2, 3), 63), r"a prompt of 3 and max_tokens=63 need 65 positions of 64; .*model.positions=65"),
+        (Request((1,), 0), "max_tokens=0"),
+    ],
+)
+def test_wrong_requests_are_refused_before_anything_is_decoded(engine, request_, message):
+    with pytest.raises(LabError, match=message):
+        engine.stream(request_)
+    with pytest.raises(LabError, match="nothing has been generated"):
+        engine.stats()
+    with pytest.raises(LabError, match="synthetic weights have no tokenizer"):
+        engine.chat_ids([{"role": "user", "content": "hi"}], False)
+    with pytest.raises(LabError, match="did you mean 'baseline'"):
+        engine.use("basline")
+    with pytest.raises(LabError, match="name one of them"):
+        engine.use("all")
+    assert engine.name == "baseline"
