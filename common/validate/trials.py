@@ -55,7 +55,7 @@ TRIALS = (
         "rows of several tiles, heads wider than a warp, several chunks of positions",
         WIDE,
         96,
-        5,
+        3,
         (Start(319), Start(127, steps=2)),
         plain=True,
     ),
