@@ -28,7 +28,7 @@ def test_the_optimum_of_real_stacks_and_knobs_is_found_in_a_tenth_of_the_space(h
     catalog, seconds = read_catalog(), virtual_seconds(host_cache, tiny)
     space = Space(catalog, order(catalog, VARIANTS), THREADS, fixed=False, given={})
     assert space.size == 120
-    best, found = min(map(seconds, sampled(space, 8))), []
+    best, found = min(map(seconds, sampled(space, 4))), []
     for number in range(SEARCHES):
         guided = strategy("tpe", space, seed + number)
         search = Search(space, guided, random.Random(seed + number), [space.usual(())], local=True, ahead=AHEAD)

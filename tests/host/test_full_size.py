@@ -27,7 +27,7 @@ from common.validate.snapshot import Snapshot, bit_differences
 
 pytestmark = pytest.mark.host
 POSITION = 20
-DRAWN = 5  # stacks of a run
+DRAWN = 3  # stacks of a run
 CHUNK = 16  # so that split_kv has two chunks to merge
 COMPOSED = [Composed(c.names, {"chunk": CHUNK} if "split_kv" in c.names else c.given) for c in (*VARIANTS, *NAMED)]
 

@@ -33,7 +33,7 @@ from common.errors import Crashed, Hung, Race, Refused
 from common.model.layout import Layout
 
 pytestmark = pytest.mark.host
-GRID_DROPPED, BLOCK_DROPPED, WEAKENED = sampled(BARRIER_STAGES, 4), sampled(BLOCK_BARRIERS, 6), sampled(ORDERS, 4)
+GRID_DROPPED, BLOCK_DROPPED, WEAKENED = sampled(BARRIER_STAGES, 3), sampled(BLOCK_BARRIERS, 4), sampled(ORDERS, 3)
 SIDE = re.compile(
     r"(?P<kind>(?:atomic )?(?:read|write)) at (?P<place>\S+:\d+)(?: called at (?P<variant>\S+))?"
     r"(?: in (?P<stage>\w+))? by"

@@ -83,7 +83,7 @@ def test_reference_and_parent(open_session, synthetic, model, composed, seed):
     proved(open_session, composed, model, synthetic(model, seed), seed, quick)
 
 
-@pytest.mark.parametrize("composed", sampled(CORNERS, 20), ids=str)
+@pytest.mark.parametrize("composed", sampled(CORNERS, 10), ids=str)
 def test_knobs(open_session, synthetic, tiny, compiled, composed, seed):
     proved(open_session, composed, tiny, synthetic(tiny, seed), seed, quick=True)
 
@@ -104,7 +104,7 @@ def test_named_stacks_on_any_grid(open_session, synthetic, tiny, composed, block
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize(("composed", "threads"), sampled(product(VARIANTS, (32, 96, 512)), 15), ids=str)
+@pytest.mark.parametrize(("composed", "threads"), sampled(product(VARIANTS, (32, 96, 512)), 8), ids=str)
 def test_variants_in_any_block(open_session, synthetic, tiny, composed, threads, seed):
     weights = synthetic(tiny, seed)
     warps = threads // 32
