@@ -8,6 +8,7 @@ stage. Memory that no kernel has written is NaN.
 import ctypes
 import os
 import platform
+import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,8 +107,10 @@ class HostDevice:
 
     def compile(self, source: Source) -> HostProgram:
         """A program from the cache, compiled once per text, compiler and CPU. Raises CompileError."""
-        objects = [self._compiler.kernel(source.text, *self._flags), *map(self._compiler.runtime, UNITS)]
-        return HostProgram(source, self._compiler.link(objects, ".so"))
+        kernel = self._compiler.kernel(source.text, *self._flags)
+        order = random.sample(UNITS, len(UNITS))  # workers that start together find units that the others have made
+        runtime = {unit: self._compiler.runtime(unit) for unit in order}
+        return HostProgram(source, self._compiler.link([kernel, *(runtime[unit] for unit in UNITS)], ".so"))
 
     def session(
         self, program: HostProgram, layout: Layout, weights: torch.Tensor, blocks: int | None = None
