@@ -27,7 +27,12 @@ void Grid::dispatch() {
     // A block that polls a barrier's word late would also acquire what other blocks released on their way to the next
     // barrier, which hides races. So under ThreadSanitizer all blocks poll before any block continues.
     const std::vector<int> &candidates = sanitized && !polling.empty() ? polling : runnable;
-    const int b = candidates[random_() % candidates.size()];
+    int b = candidates[random_() % candidates.size()];
+    // One of four that polled long ago: those that are waiting at the next barrier already have polled since.
+    for (int draw = 1; draw < 4 && !sanitized; ++draw) {
+      const int other = candidates[random_() % candidates.size()];
+      if (polled_[other] < polled_[b]) b = other;
+    }
     if (states_[b] == State::idle) --idle_;
     states_[b] = State::running;
     ++running_;
