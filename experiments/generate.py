@@ -1,4 +1,4 @@
-"""Decode tokens greedily with one compiled stack: `python -m experiments.generate --help`."""
+"""Continue a prompt with one compiled stack: `python -m experiments.generate --help`."""
 
 import json
 import sys
@@ -12,10 +12,11 @@ from common.config.cli import run_task
 from common.config.resolve import refuse_runs_keys, resolve, split
 from common.config.run_config import RunConfig
 from common.errors import LabError
-from experiments.generation.request import Request
+from experiments.generation import options
+from experiments.generation.request import Request, Sampling
 from experiments.show.progress import progress
 
-KEYS = ("prompt", "prompt_ids", "max_tokens", "stop")  # beside those of a run; conf/generate.yaml explains them
+KEYS = ("prompt", "prompt_ids", *options.KEYS)  # beside those of a run; conf/generate.yaml explains them
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Wanted:
     ids: tuple[int, ...] | None
     max_tokens: int
     stop: bool
+    stop_strings: tuple[str, ...]
+    sampling: Sampling
 
 
 def request(cfg: DictConfig) -> tuple[RunConfig, Wanted]:
@@ -33,26 +36,24 @@ def request(cfg: DictConfig) -> tuple[RunConfig, Wanted]:
     asked, rest = split(cfg, KEYS)
     if asked.given("prompt") == asked.given("prompt_ids"):
         raise LabError("give a prompt, as text or as token ids", "prompt_ids=[1,2,3], or prompt='\"Once upon a time\"'")
-    wanted = Wanted(
-        asked.text("prompt") if asked.given("prompt") else None,
-        asked.wholes("prompt_ids", low=0) if asked.given("prompt_ids") else None,
-        asked.whole("max_tokens", low=1),
-        asked.flag("stop"),
-    )
+    prompt = asked.text("prompt") if asked.given("prompt") else None
+    ids = asked.wholes("prompt_ids", low=0) if asked.given("prompt_ids") else None
+    max_tokens, stop, stop_strings = asked.whole("max_tokens", low=1), asked.flag("stop"), asked.texts("stop_strings")
     config = resolve(rest)
     refuse_runs_keys(config, "a generation")
-    if len(config.stacks) > 1:
-        names = ", ".join(stack.name for stack in config.stacks)
-        raise LabError(f"a generation runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")
-    return config, wanted
+    options.check_one_stack(config, "a generation")
+    sampling = options.sampling_of(asked, config.seed)
+    return config, Wanted(prompt, ids, max_tokens, stop, stop_strings, sampling)
 
 
 def generate(cfg: DictConfig) -> int:
     """Decode what `cfg` asks for, print the text as it comes, and record it."""
     config, wanted = request(cfg)
     from experiments.generation.engine import Engine, check_request
+    from experiments.generation.speed import bandwidth, line
     from experiments.generation.tokenizer import load_tokenizer
     from experiments.run.setup import Setup
+    from experiments.timing.bandwidth import read_ceiling
 
     with progress(3) as show:
         lab = Setup(config, show)
@@ -61,7 +62,7 @@ def generate(cfg: DictConfig) -> int:
         prompt = list(wanted.ids or () if tokenizer is None else tokenizer.encode(wanted.prompt))
         if not prompt:
             raise LabError(f"the tokenizer makes no token of {wanted.prompt!r}", "give a longer prompt")
-        asked = Request(tuple(prompt), wanted.max_tokens)
+        asked = Request(tuple(prompt), wanted.max_tokens, wanted.sampling, stop_strings=wanted.stop_strings)
         check_request(asked, lab.model)
         engine = Engine(lab, config.stacks[0])
     with closing(engine):
@@ -72,21 +73,18 @@ def generate(cfg: DictConfig) -> int:
             if tokenizer is not None and not config.json:
                 print(piece.text, end="", flush=True)
         stats = engine.stats()
-        decoded = {"kind": "generate", "prompt_ids": prompt, "ids": ids, "seconds": stats.seconds}
-        blocks, stack = engine.session.blocks, engine.stack
-        record = stack.append({"source_sha": stack.source.sha, "blocks": blocks} | decoded | asdict(stats))
-    found = {
-        "ids": ids,
-        "prompt_ids": prompt,
-        "variant": stack.name,
-        "device": config.device.name,
-        "model": lab.model.name,
-        **asdict(stats),
-        "record": record,
-    }
-    if tokenizer is not None:
-        found["text"] = tokenizer.decode(ids)
-    print(json.dumps(found) if config.json else ids if tokenizer is None else "")
+        read = None if config.host else bandwidth(stats, lab.model, read_ceiling())
+        found = {"prompt_ids": prompt, "ids": ids, **asdict(stats), **(read or {})}
+        about = {"kind": "generate", "source_sha": engine.stack.source.sha, "blocks": engine.session.blocks}
+        record = engine.stack.append(about | {"sampling": asdict(wanted.sampling)} | found)
+    if config.json:
+        found |= {"variant": engine.name, "device": config.device.name, "model": lab.model.name, "record": record}
+        if tokenizer is not None:
+            found["text"] = tokenizer.decode(ids)
+        print(json.dumps(found))
+        return 0
+    print(ids if tokenizer is None else "", flush=True)
+    print(line(stats, read), file=sys.stderr)
     return 0
 
 

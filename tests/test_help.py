@@ -15,7 +15,7 @@ COMMANDS = {  # and the yaml whose keys their help lists
     "experiments.bench": ("bench",),
     "experiments.cache": ("cache", "base"),
     "experiments.evidence.__main__": ("evidence",),
-    "experiments.generate": ("generate", "config", "base"),
+    "experiments.generate": ("generate", "generation", "config", "base"),
     "experiments.mutants.__main__": ("mutants", "base"),
     "experiments.report.__main__": ("report",),
     "experiments.soak.__main__": ("soak",),

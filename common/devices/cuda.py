@@ -11,6 +11,7 @@ from common.compile.nvrtc import options
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
+from common.devices.cuda_program import CudaProgram
 from common.devices.hold import Hold
 from common.devices.unwritten import NOT_WRITTEN, fill
 from common.errors import CompileError, Crashed, LabError, Refused
@@ -18,6 +19,7 @@ from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
 PUT_BACK = 3  # launches that restore the buffers before a timed run
+BUFFERS = ("_cache", "_scratch", "_state", "_at_start", "_waits", "_stream")  # what sessions can share
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
 
 
@@ -62,7 +64,7 @@ class CudaDevice:
             "compiler": f"NVRTC {version()}",
         }
 
-    def compile(self, source: Source) -> "CudaProgram":
+    def compile(self, source: Source) -> CudaProgram:
         """Raises Refused for a GPU older than source.min_arch, and CompileError."""
         if source.min_arch > self.arch:
             raise Refused(
@@ -104,53 +106,42 @@ class CudaDevice:
         return needed
 
     def session(
-        self, program: "CudaProgram", layout: Layout, weights: torch.Tensor, blocks: int | None = None
+        self,
+        program: CudaProgram,
+        layout: Layout,
+        weights: torch.Tensor,
+        blocks: int | None = None,
+        beside: "CudaSession | None" = None,
     ) -> "CudaSession":
         """See common.devices.protocol.Device. The weights stay on the GPU until a session with others is opened."""
         if blocks is None:
             blocks = min(self.multiprocessors * program.source.blocks_per_sm, MAX_BLOCKS)
-        self._refuse_oversize(program, blocks)
+        per_sm = program.blocks_per_sm(self._cupy.cuda.driver)
+        program.refuse_oversize(blocks, per_sm, self.multiprocessors)
         if self._weights is None or self._weights[0] is not weights:
             self._weights = None  # free the old weights before the new ones are allocated
             # Blocking: the session's stream does not wait for copies on this one.
             self._weights = (weights, self._cupy.asarray(weights.view(torch.int16).numpy(), blocking=True))
-        return CudaSession(self._cupy, program, layout, self._weights[1], blocks)
-
-    def _refuse_oversize(self, program: "CudaProgram", blocks: int) -> None:
-        """Raise Refused for a grid that cannot be co-resident: a block that waits for an absent one never ends."""
-        threads, kernel, dynamic = program.source.threads, program.kernels[0], program.dynamic_shared
-        per_sm = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, dynamic)
-        largest = MAX_BLOCKS if program.source.by_stage else min(per_sm * self.multiprocessors, MAX_BLOCKS)
-        if not 1 <= blocks <= largest:
-            raise Refused(
-                f"a grid of {blocks} blocks of {threads} threads cannot be co-resident: {kernel.num_regs} registers a "
-                f"thread and {kernel.shared_size_bytes + dynamic} B of shared memory allow {per_sm} blocks on "
-                f"each of {self.multiprocessors} SMs",
-                f"use blocks={largest} or fewer" if largest else "use fewer threads",
-            )
-
-
-class CudaProgram:
-    """The loaded kernels, `decode` or one per stage, and their source. dynamic_shared: bytes for each launch."""
-
-    def __init__(self, source: Source, kernels: Sequence[Any], dynamic_shared: int) -> None:
-        self.source, self.kernels, self.dynamic_shared = source, kernels, dynamic_shared
-
-    def resources(self) -> dict[str, int]:
-        """Registers per thread, bytes of shared and of local memory, from the driver; the largest of all kernels."""
-        fields = {"registers": "num_regs", "shared": "shared_size_bytes", "local": "local_size_bytes"}
-        found = {name: max(getattr(kernel, field) for kernel in self.kernels) for name, field in fields.items()}
-        return found | {"shared": found["shared"] + self.dynamic_shared}
+        return CudaSession(self._cupy, program, layout, self._weights[1], blocks, beside)
 
 
 class CudaSession:
     """One kernel and its buffers on a GPU; see common.devices.protocol.Session for the methods."""
 
-    def __init__(self, cupy: Any, program: CudaProgram, layout: Layout, weights: Any, blocks: int) -> None:
+    def __init__(
+        self, cupy: Any, program: CudaProgram, layout: Layout, weights: Any, blocks: int, beside: "CudaSession | None"
+    ) -> None:
         from cupyx import zeros_pinned
 
         self.layout, self.blocks = layout, blocks
         self._cupy, self._program, self._weights = cupy, program, weights
+        self._graph: Any = None
+        self._hold: Hold | None = None
+        self._start = self._position = 0
+        self._rest: Any = None  # the entries that timed runs write, as they were before
+        if beside:
+            vars(self).update((name, getattr(beside, name)) for name in BUFFERS)
+            return
         self._cache = cupy.empty(layout.cache.shape, cupy.int16)
         self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
         self._state = cupy.empty(layout.state_size, cupy.int32)
@@ -158,10 +149,6 @@ class CudaSession:
         # Pinned host memory: readable after a trap, which makes device memory inaccessible.
         self._waits = torch.from_numpy(zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._graph: Any = None
-        self._hold: Hold | None = None
-        self._start = self._position = 0
-        self._rest: Any = None  # the entries that timed runs write, as they were before
 
     def reset(
         self,
@@ -172,28 +159,33 @@ class CudaSession:
         barriers: int = 0,
         unwritten: float = NOT_WRITTEN,
     ) -> None:
-        self._waits.zero_()
         history = torch.empty(self.layout.cache.shape, dtype=torch.bfloat16)
-        scratch = torch.empty(self.layout.scratch_size)
         fill(history, unwritten)
-        fill(scratch, unwritten)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
-        entries = history.view(torch.int16).numpy()
-        state = self.layout.initial_state(ids, position, forced, barriers)
+        self._entries = history.view(torch.int16).numpy()
+        self._cache.set(self._entries, stream=self._stream)
+        self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
+
+    def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
+        self._waits.zero_()
+        scratch = torch.empty(self.layout.scratch_size)
+        fill(scratch, unwritten)
         with self._stream:  # all on one stream: it does not wait for copies on the default one
-            self._cache.set(entries, stream=self._stream)
             for one, other in ((self._scratch, self._state), self._at_start):
                 one.set(scratch.numpy(), stream=self._stream)
                 other.set(state.numpy(), stream=self._stream)
         self._stream.synchronize()
-        self._entries, self._rest = entries, None
-        self._start = self._position = position
+        self._rest = None
+        self._start = self._position = int(state[self.layout.state["position"].offset])
 
-    def run(self, steps: int = 1) -> None:
+    def run(self, steps: int = 1, then: "CudaSession | None" = None) -> None:
         self.layout.check_room(self._position, steps)
         with self._finished():
-            self._queue(steps)
+            for one in [steps] if then is None else [1] * steps:
+                self._queue(one)
+                if then is not None:
+                    then._queue(1)
 
     def time(self, steps: int, repeats: int) -> list[float]:
         """Seconds per step of each of `repeats` runs of `steps` queued steps, measured by CUDA events.
@@ -227,6 +219,16 @@ class CudaSession:
 
     def state(self) -> torch.Tensor:
         return torch.from_numpy(self._state.get(stream=self._stream))
+
+    def entries(self, first: int, end: int) -> torch.Tensor:
+        with self._stream:
+            return torch.from_numpy(self._cache[..., first:end, :].get()).view(torch.bfloat16)
+
+    def store(self, first: int, entries: torch.Tensor) -> None:
+        words = entries.contiguous().view(torch.int16).numpy()
+        with self._stream:
+            self._cache[..., first : first + words.shape[-2], :] = self._cupy.asarray(words)
+        self._stream.synchronize()
 
     def counts(self) -> Counts | None:
         return None

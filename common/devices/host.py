@@ -23,6 +23,7 @@ from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import FIELDS, Counts
 from common.devices.host_compiler import Compiler
+from common.devices.host_launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED, TIMED_OUT, TRAPPED, Launch
 from common.devices.host_lines import separate_places, with_lines
 from common.devices.host_memory import GuardedBuffer
 from common.devices.unwritten import NOT_WRITTEN, fill
@@ -39,27 +40,9 @@ UNITS = (
     "memory.cpp",
 )  # source files in common/devices/runtime
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
-FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = range(6)  # `Status` of runtime/runtime.hpp
-
 LaunchArguments = tuple[int, int, int]  # steps, stage, layer
 _LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
 _STILL_RUNNING: list["HostSession"] = []  # timed out: their threads still use the library and the buffers
-
-
-class _Launch(ctypes.Structure):
-    """`host::Launch` of runtime/machine.hpp, field by field."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state", "waits")),
-        ("bytes", ctypes.c_size_t * 5),  # of these buffers
-        *((name, ctypes.c_int) for name in ("steps", "stage", "layer", "blocks")),
-        ("workers", ctypes.c_int),
-        ("seed", ctypes.c_uint64),
-        ("timeout", ctypes.c_double),
-        ("counts", ctypes.c_void_p),
-        ("report", ctypes.c_char_p),
-        ("report_size", ctypes.c_size_t),
-    ]
 
 
 @dataclass(frozen=True)
@@ -113,7 +96,12 @@ class HostDevice:
         return HostProgram(source, self._compiler.link([kernel, *(runtime[unit] for unit in UNITS)], ".so"))
 
     def session(
-        self, program: HostProgram, layout: Layout, weights: torch.Tensor, blocks: int | None = None
+        self,
+        program: HostProgram,
+        layout: Layout,
+        weights: torch.Tensor,
+        blocks: int | None = None,
+        beside: "HostSession | None" = None,
     ) -> "HostSession":
         """See common.devices.protocol.Device. The copy of the weights is shared by all sessions with these weights."""
         blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
@@ -125,7 +113,7 @@ class HostDevice:
             guarded.freeze()
             self._weights = (weights, guarded)
         workers = self.workers or (1 if layout.model.matrix_weights < 10_000_000 else os.cpu_count() or 1)
-        return self._open(program, layout, self._weights[1], blocks, workers, self.seed, self.timeout)
+        return self._open(program, layout, self._weights[1], blocks, workers, self.seed, self.timeout, beside)
 
     def _open(self, *arguments: Any) -> "HostSession":
         return HostSession(*arguments)
@@ -133,6 +121,8 @@ class HostDevice:
 
 class HostSession:
     """One kernel and its buffers on the host device; see common.devices.protocol.Session for the methods."""
+
+    _buffers: dict[str, GuardedBuffer]
 
     def __init__(
         self,
@@ -143,17 +133,22 @@ class HostSession:
         workers: int,
         seed: int,
         timeout: float,
+        beside: "HostSession | None" = None,
     ) -> None:
         self.layout, self.blocks = layout, blocks
         self._source, self._workers, self._seed, self._timeout = program.source, workers, seed, timeout
         buffer = partial(type(weights), at_end=_at_end(seed))
-        self._buffers = {
-            "weights": weights,
-            "cache": buffer(layout.cache.size, torch.bfloat16),
-            "scratch": buffer(layout.scratch_size, torch.float32),
-            "state": buffer(layout.state_size, torch.int32),
-            "waits": buffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
-        }
+        self._buffers = (
+            beside._buffers
+            if beside
+            else {
+                "weights": weights,
+                "cache": buffer(layout.cache.size, torch.bfloat16),
+                "scratch": buffer(layout.scratch_size, torch.float32),
+                "state": buffer(layout.state_size, torch.int32),
+                "waits": buffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
+            }
+        )
         self._counts = buffer(len(STAGES) * len(FIELDS), torch.int64)
         self._ran = False
         self._position = 0
@@ -172,12 +167,20 @@ class HostSession:
         fill(history, unwritten)
         if cache is not None:
             history[..., :position, :] = cache[..., :position, :]
+        self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
+
+    def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fill(self._buffers["scratch"].tensor, unwritten)
         self._buffers["waits"].tensor.zero_()
-        self._buffers["state"].tensor.copy_(self.layout.initial_state(ids, position, forced, barriers))
-        self._position = position
+        self._buffers["state"].tensor.copy_(state)
+        self._position = int(state[self.layout.state["position"].offset])
 
-    def run(self, steps: int = 1) -> None:
+    def run(self, steps: int = 1, then: "HostSession | None" = None) -> None:
+        if then is not None:
+            for _ in range(steps):
+                self.run()
+                then._run_launches([(1, 0, 0)])
+            return None
         self.layout.check_room(self._position, steps)
         self._position += steps
         if self._source.by_stage:
@@ -193,10 +196,6 @@ class HostSession:
         """Overwrite scratch: float32, [layout.scratch_size]."""
         self._buffers["scratch"].tensor.copy_(values)
 
-    def write_cache(self, values: torch.Tensor) -> None:
-        """Overwrite the cache: bf16, the layout's cache shape."""
-        self._buffers["cache"].tensor.view(self.layout.cache.shape).copy_(values)
-
     def scratch(self) -> torch.Tensor:
         return self._buffers["scratch"].tensor.clone()
 
@@ -205,6 +204,13 @@ class HostSession:
 
     def state(self) -> torch.Tensor:
         return self._buffers["state"].tensor.clone()
+
+    def entries(self, first: int, end: int) -> torch.Tensor:
+        return self._buffers["cache"].tensor.view(self.layout.cache.shape)[..., first:end, :].clone()
+
+    def store(self, first: int, entries: torch.Tensor) -> None:
+        end = first + entries.shape[-2]
+        self._buffers["cache"].tensor.view(self.layout.cache.shape)[..., first:end, :] = entries
 
     def counts(self) -> Counts | None:
         if not self._ran:
@@ -244,7 +250,7 @@ class HostSession:
             raise Crashed("an earlier launch of this session timed out and still runs", "start the run again")
         for steps, stage, layer in launch_arguments:
             report = ctypes.create_string_buffer(1 << 16)
-            launch = _Launch(
+            launch = Launch(
                 *(buffer.tensor.data_ptr() for buffer in self._buffers.values()),
                 (ctypes.c_size_t * 5)(*(buffer.bytes for buffer in self._buffers.values())),
                 steps,

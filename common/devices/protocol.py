@@ -36,9 +36,13 @@ class Session(Protocol):
         then.
         """
 
-    def run(self, steps: int = 1) -> None:
+    def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
+        """As `reset`, but the cache keeps its entries. state: the state words, as layout.initial_state makes them."""
+
+    def run(self, steps: int = 1, then: Any = None) -> None:
         """Decode `steps` tokens; the host does not access the buffers between them.
 
+        then: a session `beside` this one, whose kernel is launched once after each token.
         Raises Hung or Crashed; LabError if the cache has too few positions left.
         """
 
@@ -50,6 +54,12 @@ class Session(Protocol):
 
     def state(self) -> torch.Tensor:
         """A copy of the state words: int32, [layout.state_size], on the CPU."""
+
+    def entries(self, first: int, end: int) -> torch.Tensor:
+        """A copy of the cache's positions first..end-1: bfloat16, [layers, 2, kv_heads, end - first, head_dim]."""
+
+    def store(self, first: int, entries: torch.Tensor) -> None:
+        """Write such entries, from the CPU, into the cache from position `first` on."""
 
     def counts(self) -> Counts | None:
         """Counts of the last `run` per stage, summed over its steps; None before the first, and on a GPU."""
@@ -69,10 +79,13 @@ class Device(Protocol):
     def compile(self, source: Source) -> Any:
         """A program ready to launch. Raises CompileError."""
 
-    def session(self, program: Any, layout: Layout, weights: torch.Tensor, blocks: int | None = None) -> Session:
+    def session(
+        self, program: Any, layout: Layout, weights: torch.Tensor, blocks: int | None = None, beside: Any = None
+    ) -> Session:
         """Allocate the buffers of one kernel.
 
         program: from `compile`. weights: bf16, [layout.weights_size], as `common.model.weights` packs them. blocks: of
         the grid; None means source.blocks_per_sm on each SM, where the host device counts as 8 SMs (5 with
-        ThreadSanitizer). Raises Refused when the grid cannot be co-resident.
+        ThreadSanitizer). beside: a session with this layout and these weights; the new one shares its buffers, and they
+        run in turn. Raises Refused when the grid cannot be co-resident.
         """

@@ -20,7 +20,8 @@ from typing import Any, cast
 import torch
 
 from common.compile.source import Source
-from common.devices.host import FAULTED, UNITS, HostDevice, HostProgram, HostSession, LaunchArguments
+from common.devices.host import UNITS, HostDevice, HostProgram, HostSession, LaunchArguments
+from common.devices.host_launch import FAULTED
 from common.devices.host_memory import GUARD_BYTES, GuardedBuffer, SharedBuffer
 from common.devices.sanitizers import SANITIZERS, Sanitizer, finding
 from common.devices.tsan_report import data_races, fault
@@ -56,13 +57,18 @@ class SanitizedDevice(HostDevice):
             ) from error
 
     def session(
-        self, program: HostProgram, layout: Layout, weights: torch.Tensor, blocks: int | None = None
+        self,
+        program: HostProgram,
+        layout: Layout,
+        weights: torch.Tensor,
+        blocks: int | None = None,
+        beside: HostSession | None = None,
     ) -> HostSession:
         """As HostDevice.session. Raises Refused for more threads than ThreadSanitizer can follow."""
         thread = self._sanitizer.suffix == "tsan"
         if blocks is None and thread:
             blocks = BLOCKS * program.source.blocks_per_sm
-        session = super().session(program, layout, weights, blocks)
+        session = super().session(program, layout, weights, blocks, beside)
         if thread and session.blocks * program.source.threads > MAX_THREADS:
             raise Refused(
                 f"ThreadSanitizer cannot follow {session.blocks} blocks of {program.source.threads} threads",

@@ -62,12 +62,14 @@ class Layout:
              result there in every launch, so the kernel that is validated is the kernel that is timed.
              `rope` holds cos, then sin, of the position's head_dim/2 angles. `partial` holds one pair (value, index
              bits) per block for argmax. `workspace` is for variants that need room between stages. `trace` exists with
-             trace=True: 64-bit time stamps [stage][layer][block][moment] (trace.cuh).
-    state    position, prompt_length, token, the words of the grid barriers, and the token ids.
+             trace=True: 64-bit time stamps [stage][layer][block][moment] (trace.cuh). `seen` exists with sampling=True:
+             a mark for each id of the vocabulary.
+    state    position, prompt_length, token, the words of the grid barriers, and the token ids; with sampling=True last
+             what a sampler is asked for. Nothing that is there without `trace` or `sampling` has another place with it.
     waits    WAIT_WORDS 32-bit words per block. The host can read them after the kernel has trapped.
     """
 
-    def __init__(self, model: Model, trace: bool = False) -> None:
+    def __init__(self, model: Model, trace: bool = False, sampling: bool = False) -> None:
         m = self.model = model
         first, end = _pack({"embed": (m.vocab, m.hidden)})
         self.layer_weights, end_of_layer = _pack(
@@ -104,7 +106,8 @@ class Layout:
                 "partial": (MAX_BLOCKS, 2),
                 "workspace": (m.heads * -(-m.positions // MIN_CHUNK) * (m.head_dim + 2),),
             }
-            | ({"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)} if trace else {}),
+            | ({"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)} if trace else {})
+            | ({"seen": (m.vocab,)} if sampling else {}),
             end + m.layers * self.layer_scratch_stride,
         )
         self.global_scratch = first | tail
@@ -117,7 +120,7 @@ class Layout:
             "epoch": LINE,
             "head": LINE,  # of an LM head that chooses the token without a barrier: best (64 bits), blocks done
             "ids": m.positions + 1,  # ids[p] is the token at position p
-        }
+        } | ({"sampling": LINE} if sampling else {})
         self.state, end = {}, 0
         for name, count in words.items():
             self.state[name] = Slot(end, (count,))

@@ -2,19 +2,25 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from common.config.resolve import check_ids
+from common.devices.protocol import Session
 from common.errors import LabError
+from common.model.layout import Layout
 from common.model.shapes import Model
 from common.stacks.stack import Stack
-from experiments.generation.request import Piece, Request, Stats
+from experiments.generation.prefill import Prefill
+from experiments.generation.request import Piece, Request, Sampling, Stats, check_sampling
+from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
 from experiments.generation.tokenizer import chat_text, has_tokenizer, load_tokenizer, stop_ids
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 
 BURST = 0.03  # seconds of queued steps between two looks at their tokens: text flows, and the looks cost little
+NO_LOGITS = -1  # what the sampler leaves as a token where there are none
 
 
 def never() -> bool:
@@ -36,8 +42,10 @@ class Engine:
         self.stop_ids = stop_ids(folder)
         self._known: list[int] = []  # ids by position; all but the last one have entries in the KV cache
         self._stats: Stats | None = None
-        self.stack = LabStack(setup, stack).compile()
-        self.session = self.stack.session()
+        self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model, sampling=True)
+        self.session = self._open(self.stack.program, setup.config.blocks)
+        self.session.reset([0], 0)
+        self._requests = 0
 
     @property
     def name(self) -> str:
@@ -56,10 +64,7 @@ class Engine:
             names = ", ".join(stack.name for stack in stacks)
             raise LabError(f"{variant} stands for {len(stacks)} stacks", f"name one of them: {names}")
         stack = LabStack(self.setup, stacks[0]).compile()
-        session = stack.session()
-        session.reset([0], 0)
-        if self._known:
-            session.reset(self._known, len(self._known) - 1, self.session.cache())
+        session = self._open(stack.program, self.setup.config.blocks, self.session)
         self.session.close()
         self.stack, self.session = stack, session
 
@@ -97,7 +102,8 @@ class Engine:
 
     def close(self) -> None:
         """Free the buffers."""
-        self.session.close()
+        for session in (self.session, *([self._sampler] if "_sampler" in vars(self) else [])):
+            session.close()
 
     def __enter__(self) -> "Engine":
         return self
@@ -109,12 +115,12 @@ class Engine:
         start = time.perf_counter()
         prompt = request.ids
         kept = common_start(self._known[:-1], prompt[:-1])
-        self._read(prompt, kept)
+        self._read(prompt, kept, request.sampling)
         text, burst, tokens, first = Answer(self.tokenizer, request.stop_ids, request.stop_strings), 1, 0, 0.0
         finish: str | None = None
         while not finish:
             began = time.perf_counter()
-            ids = self._decode(min(burst, request.max_tokens - tokens))
+            ids = self._decode(min(burst, request.max_tokens - tokens), request.sampling)
             now = time.perf_counter()
             burst = max(1, int(BURST * len(ids) / (now - began)))
             first = first or now - start
@@ -134,20 +140,40 @@ class Engine:
                 self._stats = Stats(len(prompt), kept, tokens, first, seconds, rate)
             yield Piece(tuple(ids), shown, finish)
 
-    def _read(self, prompt: Sequence[int], kept: int) -> None:
+    def _open(self, program: Any, blocks: int | None, beside: Session | None = None) -> Session:
+        return self.setup.device.session(program, self._layout, self.setup.packed.flat, blocks, beside)
+
+    @cached_property
+    def _sampler(self) -> Session:
+        """The kernel that samples, over the same buffers."""
+        return self._open(self.setup.device.compile(source(self.model)), 1, self.session)
+
+    @cached_property
+    def _prefill(self) -> Prefill:
+        return Prefill(self.model, self._layout, self.setup.packed.flat, self.setup.reference_device)
+
+    def _read(self, prompt: Sequence[int], kept: int, sampling: Sampling) -> None:
         """Bring the prompt into the KV cache, but for its last id, which the first step decodes."""
-        cache = self.session.cache() if kept else None
-        self._known = list(prompt[:kept])
-        self.session.reset(prompt, kept, cache, forced=len(prompt))
-        if len(prompt) - 1 > kept:
-            self.session.run(len(prompt) - 1 - kept)
+        self._known, last = list(prompt[:kept]), len(prompt) - 1
+        if last > kept:
+            self.session.store(kept, self._prefill.entries(prompt[kept:last], self.session.entries(0, kept)))
+        state = self._layout.initial_state(prompt, last, forced=len(prompt))
+        self._requests += 1
+        write_settings(state, self._layout, sampling, self._requests)
+        self.session.resume(state)
         self._known = list(prompt)
 
-    def _decode(self, steps: int) -> list[int]:
-        """The next `steps` ids."""
-        self.session.run(steps)
-        at = self.session.layout.state["ids"].offset + len(self._known)
-        return self.session.state()[at : at + steps].tolist()
+    def _decode(self, steps: int, sampling: Sampling) -> list[int]:
+        """The next `steps` ids. Raises LabError if they should be sampled and the stack keeps no logits."""
+        self.session.run(steps, self._sampler if needed(sampling) else None)
+        at = self._layout.state["ids"].offset + len(self._known)
+        ids = self.session.state()[at : at + steps].tolist()
+        if NO_LOGITS in ids:
+            raise LabError(
+                f"{self.name} keeps no logits to sample from",
+                "give temperature=0 and repetition_penalty=1, or another variant",
+            )
+        return ids
 
 
 def check_request(request: Request, model: Model) -> None:
@@ -159,8 +185,7 @@ def check_request(request: Request, model: Model) -> None:
     if not prompt:
         raise LabError("the prompt has no token", "give at least one")
     check_ids(request.ids, model, "prompt_ids")
-    if request.sampling.temperature:
-        raise LabError("the engine decodes greedily", "leave out temperature")
+    check_sampling(request.sampling)
     if request.max_tokens < 1:
         raise LabError(f"max_tokens={request.max_tokens} is not a whole number of at least 1", "give max_tokens=N")
     if needed > model.positions:

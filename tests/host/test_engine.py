@@ -3,12 +3,13 @@
 import random
 
 import pytest
+from legal_entries import check_entries
 
 from common.compile.source import build
 from common.errors import LabError
-from common.model.weights import load
+from experiments.generation import engine as module
 from experiments.generation.engine import Engine
-from experiments.generation.request import Request
+from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
 from experiments.show.progress import Quiet
 
@@ -24,13 +25,16 @@ def engine(configured, host_cache, seed):
 
 
 @pytest.fixture
-def alone(engine, open_session, host_cache, seed):
-    """alone(prompt, tokens): the ids by steps of a kernel that begins at position 0."""
+def alone(engine, open_session):
+    """alone(prompt, tokens): the ids by a kernel that begins where the prompt ends, with the entries of the engine.
+
+    They are judged by themselves: two legal roundings of one entry may make two answers.
+    """
 
     def decode(prompt, tokens):
-        session = open_session(build([], engine.model), load("synthetic", engine.model, None, host_cache, seed)[2].flat)
-        session.reset(prompt, 0, forced=len(prompt))
-        session.run(len(prompt) + tokens - 1)
+        session = open_session(build([], engine.model), engine.setup.packed.flat)
+        session.reset(prompt, len(prompt) - 1, engine.session.cache(), forced=len(prompt))
+        session.run(tokens)
         at = session.layout.state["ids"].offset + len(prompt)
         return session.state()[at : at + tokens].tolist()
 
@@ -48,6 +52,7 @@ def test_turns_over_one_cache_are_as_if_everything_were_read_anew(engine, alone,
     told, finish = answer(engine, first, 9)
     assert (told, finish) == (alone(first, 9), "length")
     assert engine.stats().kept_tokens == 0
+    check_entries(engine, [*first, *told[:-1]])
 
     second = [*first, *told, 5, 6]
     assert answer(engine, second, 4)[0] == alone(second, 4)
@@ -56,17 +61,20 @@ def test_turns_over_one_cache_are_as_if_everything_were_read_anew(engine, alone,
 
     engine.use("vec128")
     assert engine.name == "vec128"
-    third = [*second[:9], 1, 2]  # another turn after an earlier part
-    assert answer(engine, third, 5)[0] == alone(third, 5)
+    third = [*second[:9], (second[9] + 1) % engine.model.vocab, 2]  # another turn after an earlier part
+    told = answer(engine, third, 5)[0]
+    assert told == alone(third, 5)
     assert engine.stats().kept_tokens == 9
+    check_entries(engine, [*third, *told[:-1]])
 
     engine.forget()
-    assert answer(engine, third, 5)[0] == alone(third, 5)
+    answer(engine, third, 5)
     assert engine.stats().kept_tokens == 0
 
 
 def test_an_answer_ends_at_its_stop_id_or_when_it_is_cancelled(engine, alone):
-    want = alone([3], 12)
+    want = answer(engine, [3], 12)[0]
+    assert want == alone([3], 12)
     stop = want[5]
     first = want.index(stop) + 1
     assert answer(engine, [3], 12, stop_ids=frozenset({stop})) == (want[:first], "stop")
@@ -98,3 +106,30 @@ def test_wrong_requests_are_refused_before_anything_is_decoded(engine, request_,
     with pytest.raises(LabError, match="name one of them"):
         engine.use("all")
     assert engine.name == "baseline"
+
+
+def test_a_stack_that_keeps_no_logits_is_refused_for_sampling_by_name(engine, monkeypatch):
+    run = type(engine.session).run
+
+    def without_logits(self, steps=1, then=None):
+        run(self, steps)
+        self.write_scratch(self.scratch().fill_(float("nan")))
+        if then:
+            then._run_launches([(1, 0, 0)])
+
+    monkeypatch.setattr(type(engine.session), "run", without_logits)
+    assert len(answer(engine, [1, 2], 3)[0]) == 3
+    with pytest.raises(LabError, match=r"baseline keeps no logits .*; give temperature=0 .*another variant"):
+        answer(engine, [1, 2], 3, sampling=Sampling(0.8))
+
+
+def test_sampled_answers_repeat_with_their_seed_whatever_the_bursts(engine, monkeypatch):
+    def ids(seed):
+        return answer(engine, [4, 5, 6], 24, sampling=Sampling(1.0, 50, 0.9, 1.1, seed))[0]
+
+    want = ids(7)
+    monkeypatch.setattr(module, "BURST", 1e-9)
+    assert ids(7) == want
+    monkeypatch.setattr(module, "BURST", 1e9)
+    assert ids(7) == want
+    assert ids(8) != want

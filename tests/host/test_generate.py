@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from trained import save_tokenizer, words
 
-from common.compile.source import build
-from common.model.weights import load
 from experiments.generate import main
+from experiments.generation.engine import Engine
+from experiments.generation.request import Request
+from experiments.run.setup import Setup
+from experiments.show.progress import Quiet
 
 pytestmark = pytest.mark.host
 TOKENS = 40
@@ -23,14 +26,17 @@ SHAPES = {  # hidden, heads, KV heads, head_dim, theta, tied
 
 @pytest.fixture(params=SHAPES.values(), ids=SHAPES)
 def checkpoint(request, tmp_path, seed):
-    """A randomly initialised Qwen3 whose weights are bf16 numbers, saved; also the model itself, in fp32, and a prompt.
+    """A randomly initialised Qwen3 whose weights are bf16 numbers, saved; also the model itself, in fp32.
+
+    Then a text, and the tokenizer, which is trained.
 
     Some random models repeat one token for ever, which would hide a stale token: the next one is taken then.
     """
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(seed)
-    prompt = torch.randint(331, (5,)).tolist()
+    tokenizer, text = save_tokenizer(tmp_path / "model", 331), words(seed, 4)
+    prompt = tokenizer.encode(text)
     hidden, heads, kv_heads, head_dim, theta, tied = request.param
     config = Qwen3Config(
         vocab_size=331,
@@ -54,7 +60,7 @@ def checkpoint(request, tmp_path, seed):
         ids = model.generate(torch.tensor([prompt]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=-1)
         following = set(ids[0, len(prompt) :].tolist())
     model.save_pretrained(tmp_path / "model")
-    return tmp_path / "model", model, prompt
+    return tmp_path / "model", model, text, tokenizer
 
 
 def greedy(model: torch.nn.Module, prompt: list[int], stored: torch.Tensor) -> tuple[list[int], list[float]]:
@@ -90,21 +96,28 @@ def greedy(model: torch.nn.Module, prompt: list[int], stored: torch.Tensor) -> t
     return ids[len(prompt) :], margins
 
 
-def test_ids_are_those_of_transformers(checkpoint, host_cache: Path, open_session, tmp_path, seed, capsys):
-    folder, model, prompt = checkpoint
-    where = [f"weights={folder}", f"cache={host_cache}", f"results={tmp_path}/records.jsonl"]
-    what = [f"prompt_ids={prompt}".replace(" ", ""), f"max_tokens={TOKENS}", "stop=false", "json=true"]
-    assert main([*where, *what, "variant=baseline", "device=host"]) == 0
+def test_ids_and_text_are_those_of_transformers(checkpoint, host_cache: Path, configured, tmp_path, seed, capsys):
+    folder, model, text, tokenizer = checkpoint
+    prompt = tokenizer.encode(text)
+    where = [f"weights={folder}", f"cache={host_cache}", f"results={tmp_path}/records.jsonl", "model.positions=128"]
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    what = [f'prompt="{quoted}"', f"max_tokens={TOKENS}", "stop=false"]
+    assert main([*where, *what, "variant=baseline", "device=host", "json=true"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["variant"], found["device"]) == ("baseline", "host")
+    assert (found["variant"], found["device"], found["prompt_ids"]) == ("baseline", "host", prompt)
     assert found["record"]
-    assert found["seconds"] > 0
+    assert found["seconds"] >= found["first_token_s"] > 0
+    assert found["text"] == tokenizer.decode(found["ids"])
+    assert main([*where, *what, "variant=baseline", "device=host"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == tokenizer.decode(found["ids"], skip_special_tokens=True) + "\n"
+    assert f"{TOKENS} tokens, " in printed.err
 
-    shapes, _, packed = load(str(folder), None, 128, host_cache)
-    session = open_session(build([], shapes), packed.flat)
-    session.reset(prompt, 0, forced=len(prompt))
-    session.run(len(prompt) + TOKENS - 1)
-    want, margins = greedy(model, prompt, session.cache())
+    config = configured("variant=baseline", *where)
+    with Engine(Setup(config, Quiet()), config.stacks[0]) as engine:
+        pieces = engine.stream(Request(tuple(prompt), TOKENS))
+        assert [token for piece in pieces for token in piece.ids] == found["ids"]
+        want, margins = greedy(model, prompt, engine.session.cache())
     clear = next((n for n, margin in enumerate(margins) if margin < TIE), TOKENS)
     assert clear >= 32, f"ties too early to compare 32 tokens: {margins}, seed {seed}"
     assert found["ids"][:clear] == want[:clear], seed

@@ -10,8 +10,9 @@ from standin_gpu.compiling import cache_folder
 from standin_gpu.machine import MACHINE
 
 from common.devices.counters import FIELDS, Counts
-from common.devices.host import DEADLOCKED, TIMED_OUT, UNITS, _Launch
+from common.devices.host import UNITS
 from common.devices.host_compiler import Compiler
+from common.devices.host_launch import DEADLOCKED, TIMED_OUT, Launch
 from common.model.layout import WAIT_WORDS
 from common.model.stages import STAGES
 
@@ -49,7 +50,7 @@ class LabKernels:
         counts = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
         report = ctypes.create_string_buffer(REPORT)
         self._seed += 1
-        launch = _Launch(
+        launch = Launch(
             *addresses,
             (ctypes.c_size_t * 5)(*map(_bytes_from, addresses)),
             1 if one_stage else last,

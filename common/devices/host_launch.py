@@ -1,0 +1,21 @@
+"""One launch on the host device as its runtime takes it, and how it ended."""
+
+import ctypes
+
+FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = range(6)  # `Status` of runtime/runtime.hpp
+
+
+class Launch(ctypes.Structure):
+    """`host::Launch` of runtime/machine.hpp, field by field."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state", "waits")),
+        ("bytes", ctypes.c_size_t * 5),  # of these buffers
+        *((name, ctypes.c_int) for name in ("steps", "stage", "layer", "blocks")),
+        ("workers", ctypes.c_int),
+        ("seed", ctypes.c_uint64),
+        ("timeout", ctypes.c_double),
+        ("counts", ctypes.c_void_p),
+        ("report", ctypes.c_char_p),
+        ("report_size", ctypes.c_size_t),
+    ]
