@@ -111,13 +111,17 @@ def by_line(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None)
     return lines
 
 
-def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None) -> str:
-    """nvdisasm's listing of one kernel, with the file and line of each run of instructions."""
+def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None, callers: bool = False) -> str:
+    """nvdisasm's listing of one kernel, with the file and line of each run of instructions.
+
+    callers: a line for each function that an instruction was inlined into, too.
+    """
+    lines = "-gi" if callers else "-g"
     if cache_dir is None:
-        text = _tool("nvdisasm", cubin, "-c", "-g")
+        text = _tool("nvdisasm", cubin, "-c", lines)
     else:
-        path = Path(cache_dir) / f"{hashlib.sha256(cubin).hexdigest()}.sass"
-        text = cached(path, lambda: _tool("nvdisasm", cubin, "-c", "-g").encode()).decode()
+        path = Path(cache_dir) / f"{hashlib.sha256(cubin).hexdigest()}{'.callers' if callers else ''}.sass"
+        text = cached(path, lambda: _tool("nvdisasm", cubin, "-c", lines).encode()).decode()
     _, *parts = SECTION.split(text)  # what precedes the first kernel, then name, listing, name, listing, ...
     listings = dict(zip(parts[::2], parts[1::2], strict=True))
     if kernel not in listings:
