@@ -174,12 +174,16 @@ WHERE = ("rtx3090", "qwen3_0_6b", 1)  # GPU, model and position of a forecast
 
 def test_a_prediction_is_labelled_as_such():
     stream = io.StringIO()
-    forecast = Forecast(("head_split",), 1890.4, -0.125, "", *WHERE)
+    forecast = Forecast(("head_split",), 1890.4, (1700.2, 2100.7), -0.125, (-0.2, -0.1), "", *WHERE)
     row = Row("vec128", ("vec128",), "PASSED", forecast=forecast)
     show_tables([row], "here", "host", Console(file=stream, width=200))
     head, cells = (stream.getvalue().splitlines()[at] for at in (1, 4))
     assert head.split("┃")[-2].split() == ["predicted", "us"]
-    assert [cell.strip() for cell in cells.split("│")[-3:]] == ["head_split", "1,890", "-12.5 %"]
+    assert [cell.strip() for cell in cells.split("│")[-3:]] == [
+        "head_split",
+        "1,890 [1,700, 2,101]",
+        "-12.5 % [-20.0, -10.0]",
+    ]
     assert "Predicted: a token of qwen3_0_6b at position 1" in stream.getvalue()
     assert "neither a bound nor a measurement" in stream.getvalue()
 
@@ -187,8 +191,18 @@ def test_a_prediction_is_labelled_as_such():
 def test_a_missing_prediction_has_a_reason():
     """No +0.0 % for an effect that is not modelled, and a reason for a stack without counts."""
     stream = io.StringIO()
-    blind = Row("cp_async", ("cp_async",), "PASSED", forecast=Forecast((), 1700.0, None, "not modelled", *WHERE))
-    fresh = Row("mine", ("mine",), "PASSED", forecast=Forecast((), None, None, "no counts yet: python -m this", *WHERE))
+    blind = Row(
+        "cp_async",
+        ("cp_async",),
+        "PASSED",
+        forecast=Forecast((), 1700.0, (1600.0, 1800.0), None, None, "not modelled", *WHERE),
+    )
+    fresh = Row(
+        "mine",
+        ("mine",),
+        "PASSED",
+        forecast=Forecast((), None, None, None, None, "no counts yet: python -m this", *WHERE),
+    )
     show_tables([blind, fresh], "here", "host", Console(file=stream, width=200))
     text = stream.getvalue()
     assert "0.0 %" not in text

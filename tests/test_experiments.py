@@ -23,12 +23,11 @@ from common.record.store import Store
 from common.stacks.catalog import variants
 from experiments.prediction import gpus
 from experiments.prediction.counting import key, table
-from experiments.prediction.model import grid_barriers, predict
-from experiments.prediction.published import error, errors
+from experiments.prediction.model import grid_barriers
+from experiments.prediction.published import errors
 from experiments.show.result_table import COUNTED, ResultTable, cell, record_result, table_rows
 from experiments.suite import find, names
 from experiments.suite.factorial import analysis, unseen
-from experiments.suite.predict import reading
 from experiments.suite.quality import compare
 from experiments.suite.roofline import flops
 from experiments.suite.sass import difference
@@ -37,26 +36,6 @@ from experiments.timing.effects import interaction, main_effect, shapley, subset
 
 # a saves 10, b saves 20, both together 40: 10 more than the sum
 TIMES = {frozenset(): 100.0, frozenset("a"): 90.0, frozenset("b"): 80.0, frozenset("ab"): 60.0}
-
-
-def gpu(**changes: float) -> gpus.GpuModel:
-    """1 TB/s, 1 us of latency, 2 us a barrier, 1 us a launch, unless given."""
-    values = {
-        "bandwidth_gbps": 2000,
-        "read_efficiency": 0.5,
-        "multiprocessors": 4,
-        "l2_bytes": 1 << 20,
-        "latency_ns": 1000,
-        "barrier_us": 2.0,
-        "node_us": 3.0,
-        "launch_us": 1.0,
-        "power_w": 100,
-    }
-    return gpus.GpuModel("hand", "Hand", **(values | changes))
-
-
-def counted(**stages: dict[str, int]) -> Counts:
-    return table(stages)
 
 
 def test_shapley_of_two_by_hand():
@@ -97,46 +76,9 @@ def test_factorial_shares_are_percent_of_the_total_saving():
     assert shares["b"]["share %"] == 62.5
 
 
-def test_prediction_bound_by_bandwidth(tiny: Model):
-    """qkv reads 2 MB in each of 2 layers at 1 TB/s: 2 us, and 1 us before the first byte arrives. Attention and the
-    5 norms, which read few bytes, wait for two dependent loads and for the first byte."""
-    counts = counted(qkv={"weights_64bit": 4_000_000, "grid_barriers": 2}, attention={"kv_64bit": 4096})
-    time = predict(build([], tiny), counts, gpu(), 1, blocks=1000)
-    few = (tiny.kv_bytes_per_position * 2 + 5 * 2 * tiny.hidden) / 1e12
-    assert time.reading == pytest.approx(4e-6 + few)
-    assert time.barriers == pytest.approx(4e-6)
-    assert time.launches == pytest.approx(1e-6)
-    assert time.waiting == pytest.approx(2 * 1e-6 + (2 + 5) * 3e-6 - few)
-    assert time.rate == pytest.approx(1 / time.seconds)
-
-
-def test_prediction_bound_by_latency(tiny: Model):
-    """1,024 loads a layer by one block of 256 threads, one under way in each: 4 rounds of 1 us, and 1 us to start."""
-    counts = counted(qkv={"weights_64bit": 2 * 8192})
-    stages = predict(build([], tiny), counts, gpu(), 1, blocks=1).stages
-    assert stages["qkv"] == pytest.approx(2 * 5e-6)
-    assert predict(build([], tiny), counts, gpu(), 1, blocks=4).stages["qkv"] == pytest.approx(2 * 2e-6)
-
-
-@pytest.mark.parametrize(("l2_bytes", "hidden"), [(1 << 20, 4000), (100, 100)])
-def test_prediction_hides_prefetched_bytes_up_to_the_size_of_l2(tiny: Model, l2_bytes: int, hidden: int):
-    counts = counted(attention={"prefetched": 2 * 4000, "kv_64bit": 4096}, o_proj={"weights_64bit": 2 * 8192})
-    time = predict(build([], tiny), counts, gpu(l2_bytes=l2_bytes), 1, blocks=4)
-    assert time.prefetched == pytest.approx(2 * hidden / 1e12)
-
-
-def test_prediction_of_a_graph_pays_nodes_and_no_barriers(tiny: Model):
-    """1 + 2 x 8 + 3 kernels."""
-    graph = variants()["graph"]
-    source = build([graph], tiny, knobs={"graph": {"how": "graph"}})
-    time = predict(source, counted(), gpu(), 1, blocks=4)
-    assert time.launches == pytest.approx(20 * 3e-6)
-    assert time.barriers == 0
-
-
 def test_split_kv_adds_a_barrier_per_layer_after_its_first_chunk(tiny: Model):
     source = build([variants()["split_kv"]], tiny, knobs={"split_kv": {"chunk": 16}})
-    counts = counted(qkv={"grid_barriers": 19})
+    counts = table({"qkv": {"grid_barriers": 19}})
     assert grid_barriers(source, counts, 15) == 19
     assert grid_barriers(source, counts, 16) == 19 + tiny.layers
 
@@ -192,24 +134,6 @@ def test_measured_constants_replace_assumed_ones():
 def test_unknown_gpu_is_refused():
     with pytest.raises(LabError, match="rtx3090"):
         gpus.read("rtx3091")
-
-
-def test_published_bandwidth_claim_is_off_by_ten():
-    """530 tok/s x 1.192 GB is 632 GB/s, 67 % of 936; 47 GB/s would be 5 %."""
-    shape = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
-    line = {
-        "gpu": "rtx3090",
-        "predicted us": 1000.0,
-        "published tok/s": 500.0,
-        "predicted tok/s": 1000.0,
-        "error %": 100.0,
-    }
-    line |= {"prefetched us": 10.0, "barriers us": 100.0}
-    places = [("baseline", 1), ("redundant_rmsnorm", 1), ("megaqwen", 1), ("megaqwen", 300)]
-    lines = pd.DataFrame([line | {"stack": stack, "position": position} for stack, position in places])
-    text = reading(SimpleNamespace(model=shape, predictor=SimpleNamespace(gpu=gpus.read)), lines)
-    assert "530 tokens a second x 1.192 GB is 632 GB/s, 67 % of the peak" in text
-    assert error(1000, 500) == 100
 
 
 def test_errors_of_a_prediction_are_listed_from_smallest_to_largest():

@@ -23,12 +23,38 @@ from common.model.stages import DEFINITIONS, STAGES
 Work = Mapping[str, Mapping[str, str]]  # quantity, then stage, then expression
 
 QUANTITIES = (
-    "load_bytes",  # of one wide load of weights
+    # Loads of weights. What is not declared is that of the loop that ptxas made: see common/compile/loops.py.
+    "load_bytes",  # of one wide load
     "loads_in_flight",  # of one thread, before it needs the first of them
-    "rows_in_flight",  # rows that a warp loads before it needs the first of them
+    "requests",  # that these are: 1, all are waited for together; more, the next is sent when one is used
+    "rows_together",  # that the blocks of an SM take at a time
     "loading_threads",  # of a block
+    "instructions_per_kb",  # of a warp for each KB of weights
+    "l1_bytes_per_kb",  # through L1 or shared memory for each KB of weights
+    # A ring in shared memory that one warp of a block fills. Without one, loads hold registers.
+    "ring_bytes",
+    "tile_bytes",  # of one copy
+    "window_bytes",  # under way at most
+    "ahead",  # 1: copies do not wait for the stage's input
+    # Attention.
+    "tasks",  # a task is some positions of one head
+    "attended",  # positions of a task; with a ring the cache comes through it, and there is no loop over positions
+    "turn_chain",  # instructions of a turn that each need the one before
+    # What waits for each other in a stage.
+    "memory_trips",  # loads from memory before the first weights are requested
+    "l2_trips",  # loads of what other blocks stored, before it
+    "input_trips",  # the same, beside the first weights
+    "chain",  # instructions that each need the one before, before the first weights
+    "row_chain",  # the same after a row's last product, until the row is stored and the warp loads the next one
+    # Blocks, and what is between two stages.
     "blocks_at_work",  # blocks that have something to do, where the grid is large enough
-    "extra_barriers",  # grid barriers per layer in addition to those counted at position 1
+    "grid_barriers",  # per layer, in place of those counted
+    "extra_barriers",  # per layer, in addition to those counted at position 1
+    "by_value",  # 1: an exchange of values that say that they have arrived follows the stage, and no barrier
+    "block_barriers",  # per layer, in place of those counted
+    "prefetched_bytes",  # into L2 by all blocks in the stage, in place of those counted
+    "prefetched",  # of the stage's matrices, how many an earlier stage may have prefetched
+    "prefetch_while_idle",  # 1: blocks without work in the stage prefetch; 0: all do, at the barrier after it
 )
 MATRICES, ALL = "matrices", "all"  # in place of a stage: those that multiply weight matrices; every stage
 DEFAULT = "default"

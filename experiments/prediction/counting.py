@@ -1,7 +1,8 @@
-"""Exact counts of one decode step: run on the host device once, then kept as a record.
+"""What a prediction needs of a kernel, found once and then kept as a record: exact counts, and loops of the SASS.
 
-Counts are the same on every machine. They depend on the code, the model, the knobs, the block size and the grid, and on
-nothing else, so a record of the same code replaces a run. Those of Qwen3-0.6B are committed; to make them again:
+Counts are of one decode step on the host device, the same on every machine. They depend on the code, the model, the
+knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Loops are read
+from the cubin of an arch. Those of Qwen3-0.6B are committed; to make them again:
 python -m experiments experiment=counts results=experiments/results/counts.jsonl
 """
 
@@ -9,12 +10,14 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common import ROOT
+from common.compile.loops import Loop, stage_loops
 from common.compile.source import Source
 from common.devices.counters import FIELDS, Counts
 from common.errors import LabError
@@ -23,7 +26,7 @@ from common.model.stages import STAGES
 from common.record.provenance import provenance
 from common.record.store import Store
 
-KIND = "count"
+KIND, LOOPS = "count", "loops"
 POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
 EVIDENCE = ROOT / "experiments" / "results"
 COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
@@ -34,15 +37,14 @@ class Uncounted(LabError):
 
 
 class KnownCounts:
-    """Counts from records, and from a run on the host device where there is no record.
+    """Counts and loops from records; where there is none, from a run on the host device and from a compilation.
 
-    store: new counts are appended to it; the committed ones are read, too. kernels: the folder of compiled kernels.
-    on_count: called with the name and the grid of a stack before it is counted; None: counting is not allowed.
+    store: what is new is appended to it; the committed records are read, too. cache: the folder of compiled kernels.
+    on_count: called with the name of a stack and its grid or arch before that; None: neither is allowed.
     """
 
-    def __init__(self, store: Store, kernels: Path, on_count: Callable[[str, int], None] | None) -> None:
-        self._store, self._kernels, self._on_count = store, kernels, on_count
-        self._known: dict[str, Counts] | None = None
+    def __init__(self, store: Store, cache: Path, on_count: Callable[[str, int | str], None] | None) -> None:
+        self._store, self._cache, self._on_count = store, cache, on_count
         self._weights: tuple[int, Any] | None = None
         self._device: Any = None
 
@@ -51,33 +53,63 @@ class KnownCounts:
 
         Raises Uncounted, and LabError where there is no g++.
         """
-        if self._known is None:
-            stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), self._store]
-            rows = [row for store in stores for row in store.records() if row.get("kind") == KIND]
-            self._known = {row["key"]: table(row["counts"]) for row in rows}
         name = key(source, blocks)
-        if name not in self._known:
-            if self._on_count is None:
-                raise Uncounted(f"{source.name} has no counts", "make them with experiment=counts")
-            self._on_count(source.name, blocks)
-            counts = self._known[name] = self._run(source, blocks)
-            self._store.append(
-                {
-                    "kind": KIND,
-                    "key": name,
-                    "variant": source.name,
-                    "stack": source.stack,
-                    "knobs": source.knobs,
-                    "model": source.model,
-                    "threads": source.threads,
-                    "blocks": blocks,
-                    "position": POSITION,
-                    "source_sha": source.sha,
-                    "counts": counts.as_dict(),
-                    "provenance": provenance(),
-                }
+        if name not in self._counts:
+            self._begin(source, blocks)
+            counts = self._counts[name] = self._run(source, blocks)
+            self._keep(KIND, name, source, {"blocks": blocks, "position": POSITION, "counts": counts.as_dict()})
+        return self._counts[name]
+
+    def loops(self, source: Source, arch: str) -> Mapping[str, Loop]:
+        """By stage, of `source` compiled for `arch`.
+
+        Raises Uncounted, and LabError for an arch that the source does not support or without NVRTC and nvdisasm.
+        """
+        if int(arch.removeprefix("sm_")) < source.min_arch:
+            raise LabError(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than one of {arch}")
+        name = key(source, arch)
+        if name not in self._loops:
+            self._begin(source, arch)
+            found = self._loops[name] = stage_loops(source, arch, self._cache / "cubins")
+            self._keep(
+                LOOPS, name, source, {"arch": arch, "loops": {stage: vars(loop) for stage, loop in found.items()}}
             )
-        return self._known[name]
+        return self._loops[name]
+
+    @cached_property
+    def _records(self) -> list[dict[str, Any]]:
+        stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), self._store]
+        return [row for store in stores for row in store.records() if row.get("kind") in (KIND, LOOPS)]
+
+    @cached_property
+    def _counts(self) -> dict[str, Counts]:
+        return {row["key"]: table(row["counts"]) for row in self._records if row["kind"] == KIND}
+
+    @cached_property
+    def _loops(self) -> dict[str, Mapping[str, Loop]]:
+        rows = (row for row in self._records if row["kind"] == LOOPS)
+        return {row["key"]: {stage: Loop(**loop) for stage, loop in row["loops"].items()} for row in rows}
+
+    def _begin(self, source: Source, where: int | str) -> None:
+        if self._on_count is None:
+            raise Uncounted(f"{source.name} has no counts", "make them with experiment=counts")
+        self._on_count(source.name, where)
+
+    def _keep(self, kind: str, name: str, source: Source, found: Mapping[str, Any]) -> None:
+        self._store.append(
+            {
+                "kind": kind,
+                "key": name,
+                "variant": source.name,
+                "stack": source.stack,
+                "knobs": source.knobs,
+                "model": source.model,
+                "threads": source.threads,
+                "source_sha": source.sha,
+                **found,
+                "provenance": provenance(),
+            }
+        )
 
     def _run(self, source: Source, blocks: int) -> Counts:
         import torch
@@ -87,7 +119,7 @@ class KnownCounts:
         layout = Layout(source.model)
         if self._weights is None or self._weights[0] != layout.weights_size:  # counts do not depend on their values
             self._weights = (layout.weights_size, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
-            self._device = HostDevice(self._kernels)
+            self._device = HostDevice(self._cache / "kernels")
         program = self._device.compile(source)
         with closing(self._device.session(program, layout, self._weights[1], blocks)) as session:
             session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
@@ -95,10 +127,13 @@ class KnownCounts:
             return session.counts()
 
 
-def key(source: Source, blocks: int) -> str:
-    """16 hex digits of what determines the counts: the code without comments (it has knobs and model), and the grid."""
+def key(source: Source, where: int | str) -> str:
+    """16 hex digits of what determines counts and loops: the code without comments, and the grid or the arch.
+
+    The code has the knobs and the model in it.
+    """
     code = COMMENT.sub("", source.text).split()
-    return hashlib.sha256(" ".join([*code, source.launch, str(blocks)]).encode()).hexdigest()[:16]
+    return hashlib.sha256(" ".join([*code, source.launch, str(where)]).encode()).hexdigest()[:16]
 
 
 def table(counts: Mapping[str, Mapping[str, int]]) -> Counts:

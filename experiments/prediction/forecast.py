@@ -37,10 +37,20 @@ def _forecast(predictor: Predictor, stack: Stack) -> Forecast:
         )
     except Uncounted:
         command = counting(stack, predictor.threads)
-        return Forecast(stack.parent, None, None, f"no counts of {MODEL} yet: {command}", GPU, MODEL, POSITION)
+        note = f"no counts of {MODEL} yet: {command}"
+        return Forecast(stack.parent, None, None, None, None, note, GPU, MODEL, POSITION)
     effect = own.against(parent)
-    note = NOT_MODELLED if effect is None and stack.variants != stack.parent else ""
-    return Forecast(stack.parent, 1e6 * own.seconds, effect, note, GPU, MODEL, POSITION)
+    return Forecast(
+        parent=stack.parent,
+        microseconds=1e6 * own.seconds,
+        interval=(1e6 * own.low, 1e6 * own.high),
+        effect=effect.value if effect else None,
+        effect_interval=(effect.low, effect.high) if effect else None,
+        note=NOT_MODELLED if effect is None and stack.variants != stack.parent else "",
+        gpu=GPU,
+        model=MODEL,
+        position=POSITION,
+    )
 
 
 def counting(stack: Stack, threads: int) -> str:

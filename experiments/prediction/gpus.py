@@ -1,46 +1,99 @@
-"""GPUs for predictions: the constants of conf/gpu/*.yaml, replaced by measured ones where records have them."""
+"""GPUs for predictions: the constants of conf/gpu/*.yaml with their ranges, replaced by measured ones."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import OmegaConf
 
 from common import ROOT
 from common.config.section import Section
+from common.errors import LabError
 from common.errors.suggest import unknown
+
+DRAWS = 12  # of the constants, for the interval of a prediction
+SEED = 3
+WHOLE = ("multiprocessors", "l2_bytes")
+TEXTS = ("name", "arch")
+Ranged = tuple[float, tuple[float, float]]  # a value, and from where to where it may be
 
 
 @dataclass(frozen=True)
 class GpuModel:
     """Constants of a GPU that a prediction uses; the source of each is in its yaml.
 
-    key              the yaml's name; name: as it occurs in what the driver reports
+    key, arch        the yaml's name, and what ptxas calls it; name: as it occurs in what the driver reports
     bandwidth_gbps   peak of the memory in 10^9 bytes a second; read_efficiency: the share that reading alone reaches
-    latency_ns       of one load from memory
+    clock_ghz        of the SMs while they decode
+    latency_ns, l2_ns   of one load from memory, and of one that L2 has
     barrier_us, node_us, launch_us   of a grid barrier, a node of a CUDA graph, a kernel launch
+    exchange_ns      from a store to its use by all other SMs, where the value itself says that it has arrived
+    queue_share      of memory's queue that an exchange stands in
+    issue            instructions a clock that the warps of an SM issue while they multiply
+    chain_clocks     of one instruction in a chain in which each needs the one before, shuffles among them
+    block_barrier_clocks   of a block barrier
+    l1_bytes, port_bytes   a clock, out of L1 or shared memory, and from L2 into one SM
     power_w          the board's limit
+    ranges           {constant: (low, high)} of those that are not known for sure
     measured         which of the figures come from records of that GPU
     """
 
     key: str
     name: str
+    arch: str
     bandwidth_gbps: float
     read_efficiency: float
     multiprocessors: int
     l2_bytes: int
+    clock_ghz: float
     latency_ns: float
+    l2_ns: float
     barrier_us: float
     node_us: float
     launch_us: float
+    exchange_ns: float
+    queue_share: float
+    issue: float
+    chain_clocks: float
+    block_barrier_clocks: float
+    l1_bytes: float
+    port_bytes: float
     power_w: float
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     measured: tuple[str, ...] = ()
 
     @property
     def read_rate(self) -> float:
         """Bytes a second from memory to a kernel that only reads."""
         return 1e9 * self.bandwidth_gbps * self.read_efficiency
+
+    def draws(self, more: Mapping[str, Ranged] = {}) -> "list[tuple[GpuModel, dict[str, Any]]]":
+        """This GPU, and DRAWS others whose constants lie anywhere in their ranges; the same ones every time.
+
+        more: further constants with their ranges, of a kernel; each draw has a value of them.
+        A Latin hypercube: each constant takes a value from each of DRAWS equal parts of its range once.
+        """
+        drawn: list[tuple[GpuModel, dict[str, Any]]] = [(self, {name: value for name, (value, _) in more.items()})]
+        for draw in range(DRAWS):
+            own: dict[str, Any] = {name: _between(name, draw, ends) for name, ends in self.ranges.items()}
+            further = {name: _between(name, draw, ends) for name, (_, ends) in more.items()}
+            drawn.append((replace(self, **own), further))
+        return drawn
+
+
+def _between(name: str, draw: int, ends: tuple[float, float]) -> float:
+    low, high = ends
+    return low + float(_places(name)[draw]) * (high - low)
+
+
+@cache
+def _places(name: str) -> np.ndarray:
+    """DRAWS numbers in 0..1, one in each of as many equal parts, in an order that belongs to the name."""
+    random = np.random.default_rng([SEED, *name.encode()])
+    return (random.permutation(DRAWS) + random.uniform(size=DRAWS)) / DRAWS
 
 
 def names(root: Path = ROOT) -> list[str]:
@@ -56,20 +109,34 @@ def read(key: str, records: Iterable[Mapping[str, Any]] = (), root: Path = ROOT)
     if key not in names(root):
         raise unknown("gpu", key, names(root))
     section = Section.from_config(OmegaConf.load(root / "conf" / "gpu" / f"{key}.yaml"), f"gpu/{key}: ")
-    numbers = [field.name for field in fields(GpuModel) if field.name not in ("key", "name", "measured")]
-    section.only({"name", *numbers})
-    whole = ("multiprocessors", "l2_bytes")
-    values: dict[str, Any] = {
-        name: section.whole(name, low=1) if name in whole else section.number(name) for name in numbers
-    }
-    gpu = GpuModel(key=key, name=section.text("name"), **values)
+    numbers = [one.name for one in fields(GpuModel) if one.name not in ("key", "ranges", "measured", *TEXTS)]
+    section.only({*TEXTS, *numbers})
+    values: dict[str, Any] = {name: section.text(name) for name in TEXTS}
+    ranges: dict[str, tuple[float, float]] = {}
+    for name in numbers:
+        if name in WHOLE:
+            values[name] = section.whole(name, low=1)
+        elif isinstance(section.values.get(name), dict):
+            values[name], ranges[name] = ranged(section.section(name))
+        else:
+            values[name] = section.number(name)
+    gpu = GpuModel(key=key, ranges=ranges, **values)
     for record in records:
         gpu = _learn(gpu, record)
     return gpu
 
 
+def ranged(section: Section) -> Ranged:
+    """{value, low, high}. Raises LabError for a value outside."""
+    section.only({"value", "low", "high"})
+    value, low, high = (section.number(name) for name in ("value", "low", "high"))
+    if not low <= value <= high:
+        raise LabError(f"{section.path}value={value} is not in low..high, {low}..{high}", "widen the range")
+    return value, (low, high)
+
+
 def _learn(gpu: GpuModel, record: Mapping[str, Any]) -> GpuModel:
-    """`gpu` with the constants that `record` measured on it."""
+    """`gpu` with the constants that `record` measured on it, which have no range any more."""
     found = (record.get("provenance") or {}).get("gpu") or {}
     if record.get("basis") != "measured" or gpu.name not in (found.get("name") or ""):
         return gpu
@@ -81,4 +148,5 @@ def _learn(gpu: GpuModel, record: Mapping[str, Any]) -> GpuModel:
             meaning = {"cooperative barrier": "barrier_us", "graph node": "node_us", "queued launch": "launch_us"}
             if name := meaning.get(row["operation"]):
                 news[name] = row["us"]
-    return replace(gpu, measured=tuple(sorted({*gpu.measured, *news})), **news)
+    ranges = {name: ends for name, ends in gpu.ranges.items() if name not in news}
+    return replace(gpu, measured=tuple(sorted({*gpu.measured, *news})), ranges=ranges, **news)

@@ -1,111 +1,64 @@
-"""Estimate of a decode step's time on a GPU that is not at hand: a simple model over exact counts.
+"""Model of a decode step: from counts, SASS, a variant's yaml and a GPU's constants to the stages of a simulation.
 
-A stage s is read in one go between two barriers; its time is
-
-    t(s) = layers(s) * max(bytes(s) / read rate, rounds(s) * latency) + the latency before its first byte
-    rounds(s) = max(depth(s), loads(s) / (blocks at work * threads * loads a thread has under way))
-
-and a step takes the sum of all t(s), a barrier cost for each grid barrier, and its launches. What a kernel prefetches
-while the memory would idle, up to the size of L2, is taken off the stages that follow. Bytes, loads, barriers and
-prefetches are counted, not estimated.
-
-It is an estimate and no bound. Too fast: it leaves out arithmetic, shuffles, block barriers, L1 and L2 misses of
-activations, bank conflicts, a rate of memory that rises only slowly with the loads under way, refresh, clocks.
-Too slow: latency, the cost of a barrier and the loads a thread has under way are constants from datasheets, probes and
-the source, and compilers and memory systems may do better. `experiment=predict` and `experiment=ratios`
-print its error against each published rate.
+A stage of the kernel is a task of the busiest SM (experiments/prediction/simulation.py). Bytes, barriers and prefetches
+are counted on the host device; instructions for each KB of weights, bytes through L1 and loads under way are read from
+SASS; what waits for what in a stage is declared in the yaml of each variant (`work`); latencies and rates are those of
+conf/gpu/, with their ranges.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
+from typing import Any
 
-from common.compile.source import Source, launches
+from common.compile.loops import Loop
+from common.compile.source import Source
 from common.devices.counters import Counts
-from common.display.shown import Shown
-from common.model.stages import DEFINITIONS, LAYER, STAGES, WARP
+from common.errors import LabError
+from common.model.shapes import Model
+from common.model.stages import DEFINITIONS, FIRST, LAST, LAYER, STAGES, WARP
+from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.work import DEFAULT, SHAPES, evaluate, find
-from experiments.prediction.counting import POSITION
 from experiments.prediction.gpus import GpuModel
+from experiments.prediction.simulation import Memory, Task, Times, simulate
 
-DEPTH = 2  # dependent loads at least: a norm reads its vector, then the gains; attention reads a key, then a value
-LOAD_BYTES = 8  # of the baseline's wide loads
-
-
-@dataclass(frozen=True, repr=False)
-class Prediction(Shown):
-    """Seconds of one step, by what they go to.
-
-    reading   bytes at the read rate, after what prefetches took off; prefetched: what they took off
-    waiting   loads that too few threads had under way, and the latency before a stage's first byte
-    barriers, launches
-    stages    reading and waiting of each stage, all layers together
-    """
-
-    reading: float
-    waiting: float
-    barriers: float
-    launches: float
-    prefetched: float
-    stages: Mapping[str, float]
-
-    def against(self, parent: "Prediction") -> float | None:
-        """Change of the time against `parent`: -0.1 is 10 % less. None: NOT_MODELLED, no term differs between the two.
-
-        The model then does not know what the variant changes, or knows only what the reading hides. No
-        change would be a statement that it cannot make.
-        """
-        return None if self == parent else self.seconds / parent.seconds - 1
-
-    @property
-    def seconds(self) -> float:
-        return self.reading + self.waiting + self.barriers + self.launches
-
-    @property
-    def rate(self) -> float:
-        """Tokens a second."""
-        return 1 / self.seconds
-
-    def columns(self) -> dict[str, float]:
-        names = ("reading", "waiting", "barriers", "launches", "prefetched")
-        parts = {f"{name} us": 1e6 * getattr(self, name) for name in names}
-        return parts | {"predicted us": 1e6 * self.seconds, "predicted tok/s": self.rate}
+MATRICES_OF = {"gate_up": 2}  # of equal shape, multiplied row by row together; of other stages 1
 
 
-def predict(source: Source, counts: Counts, gpu: GpuModel, position: int, blocks: int) -> Prediction:
-    """One step of `source` at `position` on a grid of `blocks`; `counts` are those at position 1."""
-    model, reading, waiting, saved, credit = source.model, 0.0, 0.0, 0.0, 0.0
-    stages = {}
-    for stage in STAGES:
-        layers = model.layers if stage in LAYER else 1
-        size = stage_bytes(source, counts, stage, position) / layers
-        hidden = min(credit, size) if DEFINITIONS[stage].columns else 0.0
-        credit -= hidden
-        read = (size - hidden) / gpu.read_rate
-        wait = max(0.0, (_rounds(source, counts, stage, position, blocks) * gpu.latency_ns / 1e9) - read)
-        wait += gpu.latency_ns / 1e9 if size > hidden else 0.0
-        # Until the next stage begins, memory is free for what this stage prefetches, beside what it reads itself.
-        free = (wait if DEFINITIONS[stage].cached else 0.0) + (
-            gpu.barrier_us / 1e6 if counts.of(stage, "grid_barriers") else 0
-        )
-        credit += min(counts.of(stage, "prefetched") / layers, gpu.read_rate * free, gpu.l2_bytes)
-        reading, waiting = reading + layers * read, waiting + layers * wait
-        saved += layers * hidden / gpu.read_rate
-        stages[stage] = layers * (read + wait)
-    return Prediction(
-        reading=reading,
-        waiting=waiting,
-        barriers=grid_barriers(source, counts, position) * gpu.barrier_us / 1e6,
-        launches=_launching(source, gpu),
-        prefetched=saved,
-        stages=stages,
+@dataclass(frozen=True)
+class Kernel:
+    """What is known of a kernel: its source, counts of one step at position 1 on a grid of `counted_on`, its loops."""
+
+    source: Source
+    counts: Counts
+    counted_on: int
+    loops: Mapping[str, Loop]
+    declared: dict[tuple[str, str, int, float], int] = field(default_factory=dict, repr=False)  # quantities, once each
+
+
+def step_times(kernel: Kernel, gpu: GpuModel, position: int) -> Times:
+    """ns of one step of `kernel` at `position`, without its launch."""
+    stages = [Stage(kernel, gpu, position, stage).task() for stage in STAGES]
+    first, layer, last = stages[: len(FIRST)], stages[len(FIRST) : -len(LAST)], stages[-len(LAST) :]
+    steps = 2 if any(task.ahead for task in stages) else 1  # a loader that runs ahead has begun in the step before
+    return simulate(first, layer, last, kernel.source.model.layers, memory_of(gpu), steps)
+
+
+def memory_of(gpu: GpuModel) -> Memory:
+    return Memory(
+        rate=gpu.read_rate / 1e9,
+        latency=gpu.latency_ns,
+        l2_latency=gpu.l2_ns,
+        l2_bytes=gpu.l2_bytes,
+        port=gpu.port_bytes * gpu.clock_ghz,
+        queue_share=gpu.queue_share,
     )
 
 
 def grid_barriers(source: Source, counts: Counts, position: int) -> int:
     """Of one step at `position`: those counted, and those that variants add at later positions."""
     extra = (
-        (source.model.layers if stage in LAYER else 1) * _quantity(source, "extra_barriers", stage, position, 0)
+        (source.model.layers if stage in LAYER else 1) * quantity(source, "extra_barriers", stage, position, 0)
         for stage in STAGES
     )
     return counts.total("grid_barriers") + sum(extra)
@@ -113,52 +66,194 @@ def grid_barriers(source: Source, counts: Counts, position: int) -> int:
 
 def stage_bytes(source: Source, counts: Counts, stage: str, position: int) -> float:
     """Bytes that a stage must get out of memory over all layers, each once however many blocks read them."""
-    weights = counts.of(stage, "copied_async") + sum(counts.bytes_by_width("weights", stage).values())
-    if DEFINITIONS[stage].norm:  # however many blocks normalize, the gains come from memory once
-        return 2 * source.model.hidden * (source.model.layers if stage in LAYER else 1)
-    if DEFINITIONS[stage].cached:
-        return weights + source.model.kv_bytes_per_position * (position + 1)
-    return weights
-
-
-def _rounds(source: Source, counts: Counts, stage: str, position: int, blocks: int) -> int:
-    """Loads of one layer that follow each other in the busiest thread. Each block that normalizes does it alone."""
     of, layers = DEFINITIONS[stage], source.model.layers if stage in LAYER else 1
-    if of.norm:
-        return DEPTH
-    width = _quantity(source, "load_bytes", stage, position, LOAD_BYTES)
-    loads = sum(size / (bits / 8) for bits, size in counts.bytes_by_width("weights", stage).items())
-    loads += counts.of(stage, "copied_async") / width
-    cached = sum(size / (bits / 8) for bits, size in counts.bytes_by_width("kv", stage).items())
-    loads += cached * (position + 1) / (POSITION + 1)
-    if not loads:
-        return 0
-    busy = of.blocks(source.model, source.threads) if of.blocks else blocks
-    busy = min(blocks, _quantity(source, "blocks_at_work", stage, position, busy))
-    threads = busy * _quantity(source, "loading_threads", stage, position, source.threads)
-    flying = 1  # one of the cache; of weights, those of the rows that a warp reads at once
-    if of.columns:
-        rows = _quantity(source, "rows_in_flight", stage, position, 1)
-        flying = rows * ceil(2 * of.columns(source.model) / (WARP * width))
-    flying = _quantity(source, "loads_in_flight", stage, position, flying)
-    return max(DEPTH if of.cached else 0, ceil(loads / layers / (threads * flying) - 1e-9))
+    if of.norm:  # however many blocks normalize, the gains come from memory once
+        return 2 * source.model.hidden * layers
+    weights = counts.of(stage, "copied_async") + sum(counts.bytes_by_width("weights", stage).values())
+    return weights + (source.model.kv_bytes_per_position * (position + 1) if of.cached else 0)
 
 
-def _quantity(source: Source, name: str, stage: str, position: int, default: int) -> int:
-    """`default`, as the variants of the stack change it one after another; see `common.stacks.work`."""
+def quantity(source: Source, name: str, stage: str, position: int, default: int) -> int:
+    """`default`, as the baseline and the variants of the stack change it in turn; see `common.stacks.work`."""
     shape = {field: getattr(source.model, field) for field in SHAPES}
-    for variant, work in source.work.items():
+    works = {BASELINE: read_catalog().variants[BASELINE].work, **source.work}
+    for variant, work in works.items():
         expression = find(work.get(name, {}), stage)
         if expression is not None:
             known = {"threads": source.threads, "position": position, DEFAULT: default}
-            default = evaluate(expression, {**shape, **source.knobs[variant], **known})
+            default = evaluate(expression, {**shape, **source.knobs.get(variant, {}), **known})
     return default
 
 
-def _launching(source: Source, gpu: GpuModel) -> float:
-    """Seconds of launches of one step; those of a queue overlap on a GPU, so this is an upper bound for one kernel."""
-    if source.launch == "graph":
-        return len(launches(source)) * gpu.node_us / 1e6
-    if source.launch == "launches":
-        return len(launches(source)) * gpu.launch_us / 1e6
-    return gpu.launch_us / 1e6 / source.tokens_per_launch
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a kernel on a GPU; all times in ns, all bytes and barriers of one layer."""
+
+    kernel: Kernel
+    gpu: GpuModel
+    position: int
+    name: str
+
+    def declared(self, name: str, default: float) -> int:
+        """The quantity `name` of the stage."""
+        key = (name, self.name, self.position, default)
+        if key not in self.kernel.declared:
+            self.kernel.declared[key] = quantity(self.kernel.source, name, self.name, self.position, round(default))
+        return self.kernel.declared[key]
+
+    @property
+    def model(self) -> Model:
+        return self.kernel.source.model
+
+    @property
+    def layers(self) -> int:
+        return self.model.layers if self.name in LAYER else 1
+
+    def counted(self, field: str) -> float:
+        return self.kernel.counts.of(self.name, field) / self.layers
+
+    @property
+    def loop(self) -> Loop:
+        """Its loop over weights or the cache. Raises LabError where the SASS has none that is recognized."""
+        if self.name not in self.kernel.loops:
+            cause = f"no loop in the SASS of {self.kernel.source.name} loads what {self.name} needs"
+            raise LabError(cause, "it cannot be predicted; see common/compile/loops.py for what is recognized")
+        return self.kernel.loops[self.name]
+
+    @property
+    def resident(self) -> int:
+        """Blocks on an SM."""
+        return self.kernel.source.blocks_per_sm
+
+    @property
+    def at_work(self) -> int:
+        """Blocks that have something to do on a grid that is large enough."""
+        of = DEFINITIONS[self.name].blocks
+        busy = of(self.model, self.kernel.source.threads) if of else self.gpu.multiprocessors * self.resident
+        return self.declared("blocks_at_work", busy)
+
+    @property
+    def workers(self) -> int:
+        """SMs that have work."""
+        return max(1, min(self.gpu.multiprocessors, self.at_work))
+
+    def task(self) -> Task:
+        """The stage as a task of the busiest SM."""
+        of, ring = DEFINITIONS[self.name], self.declared("ring_bytes", 0)
+        read = self._weights() if of.columns else self._cache() if of.cached and ring else {}
+        chain = self.declared("chain", 0) * self._chained()
+        attention = self._attention() if of.cached and not ring else 0.0
+        return Task(
+            self.name,
+            before=self._trips("memory_trips", "l2_trips") + chain + self._block_barriers() + attention,
+            prefetch=self.declared("prefetched_bytes", self.counted("prefetched")),
+            early=bool(self.declared("prefetch_while_idle", 0)),
+            exchange=self._exchange(),
+            **read,
+        )
+
+    def _weights(self) -> dict[str, Any]:
+        """The matrix of the stage, and what multiplies it."""
+        counts, source = self.kernel.counts, self.kernel.source
+        read = counts.of(self.name, "copied_async") + sum(counts.bytes_by_width("weights", self.name).values())
+        if not read:
+            return {}
+        total = read / self.layers
+        tap = DEFINITIONS[self.name].tap
+        rows = tap(self.model)[0] if tap else 1
+        row = total / rows
+        together = self.declared("rows_together", self.resident * source.threads // WARP)
+        size = min(rows, ceil(rows / (self.workers * together)) * together) * row
+        loop = self.loop
+        width = self.declared("load_bytes", loop.width)
+        conflicts = max(1, width // 8)  # lanes read fp32 vectors in steps of twice what they load of weights
+        tail = self.declared("row_chain", 0) * self._chained()
+        loads = self._ring() if self.declared("ring_bytes", 0) else self._registers(loop, width, row, tail)
+        return loads | {
+            "size": size,
+            "total": max(total, size),
+            "rate": self._rate(loop.instructions, loop.through_l1 * conflicts),
+            "head": self._trips("input_trips"),
+            "tail": tail,
+            "fetched": total * min(1.0, self.declared("prefetched", 0) / MATRICES_OF.get(self.name, 1)),
+        }
+
+    def _registers(self, loop: Loop, width: int, row: float, tail: float) -> dict[str, Any]:
+        """Loads that hold registers: each warp waits for those that it has under way, then sends the next."""
+        warps = self.resident * self.declared("loading_threads", self.kernel.source.threads) // WARP
+        flight, requests = WARP * width * self.declared("loads_in_flight", loop.loads), self.declared("requests", 1)
+        tile = flight / requests
+        return {"tile": tile, "place": flight * warps, "lag": 0.0 if requests > 1 else tail * min(1.0, tile / row)}
+
+    def _attention(self) -> float:
+        """Turns of the loop over positions in the busiest block; no faster than memory gives the cache."""
+        loop = self.loop
+        width = self.declared("load_bytes", loop.width)
+        warps = self.kernel.source.threads // WARP
+        turn = warps * positions_of_a_warp(self.model.head_dim, width)
+        attended = self.declared("attended", self.position + 1)
+        tasks = ceil(self.declared("tasks", self.model.heads) / self.workers)
+        turns = tasks * ceil(attended / turn)
+        took = turns * (loop.phases * self.gpu.latency_ns + self.declared("turn_chain", 0) * self._chained())
+        port = self.workers * self.gpu.port_bytes * self.gpu.clock_ghz
+        return max(took, self._cached_bytes() / min(port, self.gpu.read_rate / 1e9))
+
+    def _cached_bytes(self) -> float:
+        return self.model.kv_bytes_per_position / self.model.layers * (self.position + 1)
+
+    def _cache(self) -> dict[str, Any]:
+        """Keys and values that come through the ring."""
+        total = self._cached_bytes()
+        return self._ring() | {"size": total / self.workers, "total": total, "rate": self._rate(0.0, 0.0)}
+
+    def _ring(self) -> dict[str, Any]:
+        ring = self.declared("ring_bytes", 0)
+        return {
+            "tile": self.declared("tile_bytes", ring),
+            "place": ring,
+            "window": self.declared("window_bytes", ring),
+            "ahead": bool(self.declared("ahead", 0)),
+        }
+
+    def _rate(self, instructions: float, through_l1: float) -> float:
+        """Bytes a ns that the SM multiplies; the arguments are of a KB."""
+        gpu = self.gpu
+        issuing = self.declared("instructions_per_kb", instructions) / gpu.issue
+        reading = self.declared("l1_bytes_per_kb", through_l1) / gpu.l1_bytes
+        return 1024 / max(issuing, reading) * gpu.clock_ghz
+
+    def _exchange(self) -> float:
+        """From the last block's publication to the next stage, without what waits in memory's queue."""
+        gpu, source = self.gpu, self.kernel.source
+        if source.by_stage:
+            last = self.name == STAGES[-1]
+            return 0.0 if last else 1000 * (gpu.node_us if source.launch == "graph" else gpu.launch_us)
+        if self.declared("by_value", 0):
+            return gpu.exchange_ns
+        counted = self.declared("grid_barriers", self.counted("grid_barriers")) + self.declared("extra_barriers", 0)
+        return counted * (1000 * gpu.barrier_us + gpu.l2_ns)  # its release waits for what the block has stored
+
+    def _block_barriers(self) -> float:
+        """Of the stage itself: a grid barrier has two in each block, which its own time includes."""
+        grid = self.kernel.counted_on
+        own = self.counted("block_barriers") - 2 * grid * self.counted("grid_barriers")
+        each = self.declared("block_barriers", ceil(max(0.0, own) / min(grid, self.at_work)))
+        return each * self.gpu.block_barrier_clocks / self.gpu.clock_ghz
+
+    def _trips(self, *names: str) -> float:
+        """Loads that wait for each other."""
+        latency = {"memory_trips": self.gpu.latency_ns}
+        return sum(self.declared(name, 0) * latency.get(name, self.gpu.l2_ns) for name in names)
+
+    def _chained(self) -> float:
+        """ns of an instruction in a chain."""
+        return self.gpu.chain_clocks / self.gpu.clock_ghz
+
+
+def positions_of_a_warp(head_dim: int, load_bytes: int) -> int:
+    """Positions that a warp attends to at once: as many groups of lanes as it takes to load one, in common/kernel."""
+    packets = head_dim * 2 // load_bytes
+    group = 1
+    while group < min(packets, WARP):
+        group *= 2
+    return WARP // group

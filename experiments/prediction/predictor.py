@@ -1,7 +1,7 @@
 """Predictor for one model: counts, known or made, and the time that follows from them on a GPU."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.prediction import gpus
 from experiments.prediction.counting import EVIDENCE, KnownCounts
-from experiments.prediction.model import Prediction, predict
+from experiments.prediction.model import Kernel
+from experiments.prediction.prediction import Prediction, predict
 
 GRID = 82  # blocks: one for each multiprocessor of the RTX 3090, for which most figures are published
 SHORT = 64  # positions of a cache whose size no count depends on
@@ -31,6 +32,7 @@ class Predictor:
     threads: int
     known_counts: KnownCounts
     store: Store
+    _made: dict[Any, Prediction] = field(default_factory=dict, repr=False)
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
@@ -50,9 +52,22 @@ class Predictor:
     def predict(
         self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int
     ) -> Prediction:
-        """Time of a step of `variants` at `position` on `gpu`, one block on each SM unless a knob says otherwise."""
+        """Time of a step of `variants` at `position` on `gpu`, one block on each SM unless a knob says otherwise.
+
+        Raises Uncounted where it needs counts or loops that no record has, and may not make them.
+        """
+        values = tuple((name, *sorted(knobs.get(name, {}).items())) for name in variants)
+        key = (values, gpu.key, gpu.measured, position)
+        if key not in self._made:
+            self._made[key] = predict(self.kernel(variants, knobs, gpu), gpu, position)
+        return self._made[key]
+
+    def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel) -> Kernel:
+        """What is known of `variants` on the grid of `gpu`."""
         source = self.source(variants, knobs)
-        return predict(source, self.counts(source, gpu), gpu, position, gpu.multiprocessors * source.blocks_per_sm)
+        counts, loops = self.counts(source, gpu), self.known_counts.loops(source, gpu.arch)
+        blocks = gpu.multiprocessors if counts.total("prefetched") else GRID
+        return Kernel(source, counts, blocks * source.blocks_per_sm, loops)
 
     def counts(self, source: Source, gpu: gpus.GpuModel) -> Counts:
         """Counts of `source` for a prediction on `gpu`.
@@ -67,4 +82,4 @@ class Predictor:
 
 def open_predictor(model: Model, threads: int, store: Store, cache: Path, on_count: Any = None) -> Predictor:
     """A predictor whose compiled kernels lie in `cache`; on_count as in KnownCounts, None: counting is not allowed."""
-    return Predictor(model, threads, KnownCounts(store, cache / "kernels", on_count), store)
+    return Predictor(model, threads, KnownCounts(store, cache, on_count), store)

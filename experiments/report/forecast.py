@@ -13,18 +13,33 @@ OPEN = "open: needs a GPU"
 class Predicted:
     """What `experiment=ablation` predicts of one stack.
 
-    effect: percent against the parent; None for a stack that is its own parent, or where it is not modelled.
+    interval: of the microseconds; None in records that have none. effect, effect_interval: percent against the parent;
+    None for a stack that is its own parent, or where it is not modelled.
     """
 
     gpu: str
     microseconds: float
     effect: float | None
     modelled: bool
+    interval: tuple[float, float] | None = None
+    effect_interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         if not self.modelled:
             return NOT_MODELLED
-        return f"predicted {self.microseconds:,.0f} us" if self.effect is None else f"predicted {self.effect:+.1f} %"
+        return f"predicted {self.time} us" if self.effect is None else f"predicted {self.change}"
+
+    @property
+    def time(self) -> str:
+        """`1,766 [1,640, 1,980]`, in microseconds."""
+        low_high = self.interval and f" [{self.interval[0]:,.0f}, {self.interval[1]:,.0f}]"
+        return f"{self.microseconds:,.0f}{low_high or ''}"
+
+    @property
+    def change(self) -> str:
+        """`-3.2 % [-3.5, -2.9]`; the effect is not None."""
+        low_high = self.effect_interval and f" [{self.effect_interval[0]:+.1f}, {self.effect_interval[1]:+.1f}]"
+        return f"{self.effect:+.1f} %{low_high or ''}"
 
 
 def predicted(name: str, evidence: Evidence) -> Predicted | None:
@@ -37,7 +52,15 @@ def predicted(name: str, evidence: Evidence) -> Predicted | None:
     if not line or not column:
         return None
     modelled = line.get("model") != NOT_MODELLED
-    return Predicted(column.partition(", ")[2], line[column], line.get("predicted effect %"), modelled)
+    times, changes = ((line.get(f"low {unit}"), line.get(f"high {unit}")) for unit in ("us", "%"))
+    return Predicted(
+        gpu=column.partition(", ")[2],
+        microseconds=line[column],
+        effect=line.get("predicted effect %"),
+        modelled=modelled,
+        interval=None if None in times else times,
+        effect_interval=None if None in changes else changes,
+    )
 
 
 def time_of(name: str, evidence: Evidence) -> str:
@@ -55,6 +78,8 @@ def about_predictions(evidence: Evidence) -> list[str]:
     rows = [(evidence.result(name), column) for name, column in known]
     off = [line.get(column) for row, column in rows if row and row["basis"] == "predicted" for line in row["table"]]
     about = f"Predicted, not measured: a token of {model_of(row)} on {found.gpu}, from counts."
+    if found.interval:
+        about += " In brackets: from the least to the most that the ranges of the constants in conf/gpu/ allow."
     return [" ".join([about, "The model is an estimate and no bound.", *errors(off)])]
 
 

@@ -54,8 +54,8 @@ def against_parent(name: str, evidence: Evidence) -> Table:
     timed, forecast = evidence.timed(name), predicted(name, evidence)
     notes += [f"Published: {evidence.entry(name).published}."] if evidence.entry(name).published else []
     if forecast:
-        told = f"{cell(forecast.microseconds)} us on {forecast.gpu}"
-        against = "" if str(forecast).endswith("us") else f", against the parent {forecast}"
+        told = f"{forecast.time} us on {forecast.gpu}"
+        against = "" if forecast.modelled and forecast.effect is None else f", against the parent {forecast}"
         notes.append(f"Predicted, not measured: {told}{against.replace('predicted ', '')}.")
     notes += [f"GPU time: {effect(each)}." for each in timed] or [f"GPU time: {OPEN}."]
     return Table(columns, lines, notes, [each["id"] for each in (row, base, built, built_base, *timed) if each])
@@ -141,8 +141,7 @@ def _measured(row: Mapping[str, Any] | None) -> str:
 def _forecast(found: Predicted | None) -> str:
     if not found or not found.modelled:
         return str(found or "-")
-    effect_ = "" if found.effect is None else f" ({found.effect:+.1f} %)"
-    return f"{found.microseconds:,.0f}{effect_}"
+    return found.time if found.effect is None else f"{found.microseconds:,.0f} ({found.change})"
 
 
 def change(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> str:

@@ -22,7 +22,7 @@ from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.tolerances import LARGE
 from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
-from experiments.prediction.model import Prediction
+from experiments.prediction.prediction import Prediction
 from experiments.run.describe import Findings, about
 from experiments.run.setup import Setup
 from experiments.show.row import Row, row_of

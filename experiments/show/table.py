@@ -26,8 +26,9 @@ PLAIN_WIDTH = 100  # columns where the output is no terminal
 KEY_WIDTH = 24  # columns from which the name of a row is broken into lines
 COUNTS_ONLY = "Counts and facts, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
 PREDICTED = (
-    "Predicted: a token of {} at position {} on {}, from exact counts of it: an estimate, neither a bound nor a "
-    f"measurement; experiment=predict prints its error. {NOT_MODELLED}: the model sees no difference."
+    "Predicted: a token of {} at position {} on {}, from exact counts and SASS: neither a bound nor a measurement; "
+    "in brackets, what the unknown constants of the GPU allow. experiment=predict prints its error. "
+    f"{NOT_MODELLED}: the model sees no difference."
 )
 
 
@@ -172,7 +173,7 @@ def _predicted(rows: Sequence[Row]) -> list[_Column]:
     gpu = next(row.forecast.gpu for row in rows if row.forecast)
     return [
         _Column("parent", lambda row: title(row.forecast.parent) if row.forecast else "-", "left"),
-        _Column(f"predicted us\n{gpu}", lambda row: _or_dash(row.forecast and row.forecast.microseconds, _whole)),
+        _Column(f"predicted us\n{gpu}", lambda row: _microseconds(row.forecast)),
         _Column("against\nparent", lambda row: _effect(row.forecast)),
     ]
 
@@ -229,14 +230,19 @@ def _or_dash(value: Any, show: Callable[[Any], str]) -> str:
     return "-" if value is None else show(value)
 
 
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
+def _microseconds(forecast: Forecast | None) -> str:
+    """`1,766 [1,640, 1,980]`: the prediction and its interval."""
+    if forecast is None or forecast.microseconds is None:
+        return "-"
+    low, high = forecast.interval or (forecast.microseconds, forecast.microseconds)
+    return f"{forecast.microseconds:,.0f} [{low:,.0f}, {high:,.0f}]"
 
 
 def _effect(forecast: Forecast | None) -> str:
     if forecast is None or forecast.effect is None:
         return forecast.note if forecast and forecast.microseconds and forecast.note else "-"
-    return f"{100 * forecast.effect:+.1f} %"
+    low, high = forecast.effect_interval or (forecast.effect, forecast.effect)
+    return f"{100 * forecast.effect:+.1f} % [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def _bytes(count: int) -> str:

@@ -12,6 +12,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction import gpus
+from experiments.prediction.forecast import GPU
 from experiments.prediction.predictor import GRID
 from experiments.show.result_table import COUNTED, ResultTable
 from experiments.show.row import label_of
@@ -36,6 +37,11 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
     source = predictor.source(stack.variants, stack.knobs)
     for gpu in gpus.names():
         predictor.counts(source, predictor.gpu(gpu))
+    for each in (
+        parent,
+        source,
+    ):  # what a run without a GPU predicts with; other archs are compiled when they are asked for
+        predictor.known_counts.loops(each, predictor.gpu(GPU).arch)
     return predictor.known_counts.count(source, GRID * source.blocks_per_sm)
 
 

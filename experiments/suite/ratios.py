@@ -41,8 +41,8 @@ def ask(experiment: Experiment) -> ResultTable:
     if not experiment.on_gpu:
         notes.append(
             f"Predicted for {gpu.name}: fewer loading threads have fewer loads in flight. {NOT_MODELLED}: that "
-            "consumers wait for their tiles and multiply with fewer warps. So ratios with enough loads in flight get "
-            "the same rate. Where the rate is below the published one, the model is too slow."
+            "consumers multiply with fewer warps. The published loaders are not this lab's: they prefetch into L2, and "
+            "the other warps load as before."
         )
     return ResultTable("ratios", QUESTION, pd.DataFrame(rows), basis, notes, missing)
 

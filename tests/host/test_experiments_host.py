@@ -80,13 +80,16 @@ def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
 
 
 def test_ablation_of_a_variant_that_adds_one_line(run):
-    """All of tiny fits one round of loads either way: 128-bit loads change nothing that is modelled."""
+    """Of tiny, a step that waits for latencies only: fewer instructions a KB cannot make a difference that counts."""
     table = {row["variant"]: row for row in run("ablation", *QUICK["ablation"])["table"]}
     assert set(table) == {"vec128 l1=default", "vec128 - vec128"}
     row = table["vec128 l1=default"]
     assert row["grid barriers"] == 8 * 2 + 3
     assert row["published"] == "+3.5 % on RTX 3090"
-    assert (row["predicted effect %"], row["model"]) == (None, "not modelled")
+    effect = row["predicted effect %"]
+    assert (effect is None) == (row["model"] == "not modelled")
+    assert abs(effect or 0) < 2
+    assert row["low us"] <= row["predicted us, RTX 3090"] <= row["high us"]
 
 
 def test_sass_of_vec128_has_wide_loads_and_no_narrow_ones(run, tmp_path: Path):
@@ -153,7 +156,7 @@ def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, 
     knobs = {"vec128": {"l1": "default"}, "split_kv": {"chunk": 16}, "baseline": {}}[name]
     source, position = build([variants()[name]], tiny, knobs={name: knobs}), 40
     layout = Layout(tiny)
-    known_counts = KnownCounts(Store(tmp_path / "r.jsonl"), host_cache / "kernels", lambda *_: None)
+    known_counts = KnownCounts(Store(tmp_path / "r.jsonl"), host_cache, lambda *_: None)
     first = known_counts.count(source, 6)
     device = HostDevice(host_cache / "kernels")
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
@@ -171,7 +174,7 @@ def test_counts_are_stored_and_used_again(tiny: Model, host_cache: Path, tmp_pat
     store = Store(tmp_path / "r.jsonl")
     source = build([], tiny)
     for _ in range(2):
-        known_counts = KnownCounts(store, host_cache / "kernels", lambda *what: counted.append(what))
+        known_counts = KnownCounts(store, host_cache, lambda *what: counted.append(what))
         assert known_counts.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
     assert counted == [("baseline", 5)]
     assert len(store.records()) == 1
