@@ -94,7 +94,7 @@ def unreached(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
         if row["in range"] == "no"
     ]
-    return [f"No constants in their ranges give: {'; '.join(names)}."] if names else []
+    return [f"Outside all draws of the constants: {'; '.join(names)}."] if names else []
 
 
 def claims(experiment: Experiment) -> list[str]:
@@ -112,7 +112,7 @@ def claims(experiment: Experiment) -> list[str]:
         told = f"{name} {percent:+g} % (predicted {low:+.1f} to {high:+.1f} %)"
         (reached if low - FREE <= percent <= high + FREE else missed).append(told)
     found = [("Published gains in tokens a second that the model reaches", reached)]
-    found += [("Published gains that no constants in their ranges give", missed)]
+    found += [("Published gains outside all draws of the constants", missed)]
     return [f"{words}: {'; '.join(told)}." for words, told in found if told]
 
 
