@@ -199,9 +199,12 @@ def test_an_interval_is_that_of_the_constants_that_are_not_known(megaqwen):
     assert draws[0] == gpu
     assert draws == [one for one, _ in gpus.read("rtx3090").draws()], "the same ones every time"
     for name, (low, high) in gpu.ranges.items():
-        values = sorted(getattr(one, name) for one in draws[1:])
+        values = sorted(getattr(one, name) for one in draws[3:])
         width = (high - low) / gpus.DRAWS
         assert all(low + i * width <= value <= low + (i + 1) * width for i, value in enumerate(values)), name
+        assert {getattr(one, name) for one in draws[1:3]} == {low, high}, name
+    time = predict(megaqwen, gpu, 1)
+    assert (time.low, time.high) == time.draws[1:3], "all at their fast ends, all at their slow ends"
     known = replace(gpu, ranges={})
     assert len(set(predict(megaqwen, known, 1).draws)) == 1
     assert predict(megaqwen, gpu, 1).seconds == predict(megaqwen, known, 1).seconds

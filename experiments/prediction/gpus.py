@@ -1,8 +1,8 @@
 """GPUs for predictions: the constants of conf/gpu/*.yaml with their ranges, replaced by measured ones."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from common.config.section import Section
 from common.errors import LabError
 from common.errors.suggest import unknown
 
-DRAWS = 12  # of the constants, for the interval of a prediction
+DRAWS = 12  # of the constants, for the interval of a prediction, beside their ends
+RATES = ("read_efficiency", "clock_ghz", "issue", "bytes_per_clock")  # more is faster; of all other ranges less is
 SEED = 3
 WHOLE = ("multiprocessors", "l2_bytes")
 TEXTS = ("name", "arch")
@@ -71,20 +72,29 @@ class GpuModel:
         return 1e9 * self.bandwidth_gbps * self.read_efficiency
 
     def draws(self, more: Mapping[str, Ranged] = {}) -> "list[tuple[GpuModel, dict[str, Any]]]":
-        """This GPU, and DRAWS others whose constants lie anywhere in their ranges; the same ones every time.
+        """This GPU; it with all constants at the fast and at the slow ends of their ranges; DRAWS others between.
 
-        more: further constants with their ranges, of a kernel; each draw has a value of them.
-        A Latin hypercube: each constant takes a value from each of DRAWS equal parts of its range once.
+        more: further constants with their ranges, of a kernel; each draw has a value of them. The same ones every time:
+        a Latin hypercube, in which each constant takes a value from each of DRAWS equal parts of its range once.
         """
         drawn: list[tuple[GpuModel, dict[str, Any]]] = [(self, {name: value for name, (value, _) in more.items()})]
-        for draw in range(DRAWS):
-            own: dict[str, Any] = {name: _between(name, draw, ends) for name, ends in self.ranges.items()}
-            further = {name: _between(name, draw, ends) for name, (_, ends) in more.items()}
-            drawn.append((replace(self, **own), further))
+        places: list[Callable[[str, tuple[float, float]], float]] = [_fast, _slow]
+        places += [partial(_between, draw=draw) for draw in range(DRAWS)]
+        for place in places:
+            own: dict[str, Any] = {name: place(name, ends) for name, ends in self.ranges.items()}
+            drawn.append((replace(self, **own), {name: place(name, ends) for name, (_, ends) in more.items()}))
         return drawn
 
 
-def _between(name: str, draw: int, ends: tuple[float, float]) -> float:
+def _fast(name: str, ends: tuple[float, float]) -> float:
+    return ends[name in RATES]
+
+
+def _slow(name: str, ends: tuple[float, float]) -> float:
+    return ends[name not in RATES]
+
+
+def _between(name: str, ends: tuple[float, float], draw: int) -> float:
     low, high = ends
     return low + float(_places(name)[draw]) * (high - low)
 

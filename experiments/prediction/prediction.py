@@ -24,7 +24,7 @@ class Effect:
 class Prediction(Shown):
     """Seconds of one step.
 
-    draws      with the constants of the GPU, then with each draw of them from their ranges
+    draws      with the constants of the GPU, then with each of `GpuModel.draws`
     exchanges  barriers, nodes and exchanges by value; chains: loads and instructions that wait for each other; loads:
                the wait for bytes beyond them, and their multiplication; launches
     busy       share of the time in which memory works

@@ -32,6 +32,7 @@ class Predictor:
     threads: int
     known_counts: KnownCounts
     store: Store
+    _gpus: dict[str, gpus.GpuModel] = field(default_factory=dict, repr=False)
     _made: dict[Any, Prediction] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -47,7 +48,9 @@ class Predictor:
 
     def gpu(self, key: str) -> gpus.GpuModel:
         """The GPU of conf/gpu/<key>.yaml, with what records measured on it. Raises LabError for an unknown key."""
-        return gpus.read(key, self.records)
+        if key not in self._gpus:
+            self._gpus[key] = gpus.read(key, self.records)
+        return self._gpus[key]
 
     def predict(
         self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int

@@ -16,6 +16,7 @@ Times are in ns, sizes in bytes. Nothing is drawn by chance: equal inputs give e
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 
 SAMPLE = 32  # tiles of a long stage over which the time of one is taken
@@ -71,7 +72,7 @@ class Task:
     exchange: float = 0.0
     read: float = 0.0
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         return max(1, round(self.size / self.tile)) if self.size else 0
 

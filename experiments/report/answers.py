@@ -44,6 +44,10 @@ DIGESTS = {
     "positions": Digest(
         ("position", "baseline us", "split_kv"), lambda line, table: line["position"] not in (10, 50, 200, 4096)
     ),
+    "predict": Digest(
+        ("gpu", "position", "predicted us", "low us", "high us", "published us", "error %", "in range", "system"),
+        lambda line, table: line["published us"] is not None,
+    ),
     "quality": Digest(("variant", "mean KL", "max KL", "top-1"), _is_first_of_its_kind),
     "ratios": Digest(("producers:consumers", "average tok/s", "published average", "off published %")),
     "roofline": Digest(

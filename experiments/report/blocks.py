@@ -14,6 +14,7 @@ BEGIN = re.compile(r"^<!-- generated:([^\s>]+) -->$", re.MULTILINE)
 END = "<!-- /generated -->"
 ALONE: dict[str, Callable[[Evidence], Block]] = {
     "variants": overview.gallery,
+    "planned": overview.planned,
     "published": overview.published,
     "records": overview.origins,
 }
@@ -29,7 +30,7 @@ OF: dict[str, Callable[[str, Evidence], Block]] = {
 def make(name: str, evidence: Evidence) -> Block:
     """The contents of the block `name`. Raises LabError for a name that is not known.
 
-    variants, published, records; changes:VARIANT,...; code:FILE:REGEX+LINES; experiment:NAME, digest:NAME and
+    variants, published, planned, records; changes:VARIANT,...; code:FILE:REGEX+LINES; experiment:NAME, digest:NAME and
     sentence:NAME of an experiment, in full, as a short table and as one sentence.
     """
     kind, _, argument = name.partition(":")

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from experiments.prediction.published import GAINS
-from experiments.report import charts
+from experiments.report import charts, forecast
 from experiments.report.evidence import Evidence, Record, plausible, totals
 from experiments.report.forecast import predicted
 from experiments.show.row import NOT_MODELLED
@@ -29,7 +29,7 @@ class Figure:
 
 def all_figures(evidence: Evidence) -> list[Figure]:
     """All figures that there are records for."""
-    made = (figure(evidence) for figure in (ablation, counts, positions, roofline, ratios, prediction))
+    made = (figure(evidence) for figure in (ablation, counts, positions, roofline, ratios, prediction, planned))
     return [figure for figure in made if figure]
 
 
@@ -188,6 +188,18 @@ def prediction(evidence: Evidence) -> Figure | None:
         unit="tokens a second",
     )
     return _figure("prediction", "Predicted and published rates", row, draw, 1.3 * len(lines)) if lines else None
+
+
+def planned(evidence: Evidence) -> Figure | None:
+    """The steps of conf/design/ on the first GPU that they are meant for."""
+    row, found = evidence.result("predict"), forecast.planned(evidence)
+    if not row or not found:
+        return None
+    gpu, times = next(iter(found.items()))
+    spans = [(line["low us"], line["predicted us"], line["high us"]) for line in times.values()]
+    unit = f"us a token at position 1, {gpu}, each step on top of those above it"
+    draw = partial(charts.intervals, labels=list(times), effects=spans, unit=unit)
+    return _figure("planned", "Prediction of a design, of which nothing is compiled", row, draw, len(times))
 
 
 def _figure(name: str, caption: str, row: Record, draw: Callable[..., None], rows: float) -> Figure:

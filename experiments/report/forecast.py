@@ -1,7 +1,10 @@
 """Time in the report's tables: measured on a GPU where a record has it, else predicted and called so."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from experiments.prediction import designs
 from experiments.prediction.published import errors
 from experiments.report.evidence import Evidence, Record, model_of, plausible
 from experiments.show.row import IMPLAUSIBLE, NOT_MODELLED
@@ -32,14 +35,18 @@ class Predicted:
     @property
     def time(self) -> str:
         """`1,766 [1,640, 1,980]`, in microseconds."""
-        low_high = self.interval and f" [{self.interval[0]:,.0f}, {self.interval[1]:,.0f}]"
-        return f"{self.microseconds:,.0f}{low_high or ''}"
+        return interval(self.microseconds, *self.interval) if self.interval else f"{self.microseconds:,.0f}"
 
     @property
     def change(self) -> str:
         """`-3.2 % [-3.5, -2.9]`; the effect is not None."""
         low_high = self.effect_interval and f" [{self.effect_interval[0]:+.1f}, {self.effect_interval[1]:+.1f}]"
         return f"{self.effect:+.1f} %{low_high or ''}"
+
+
+def interval(value: float, low: float, high: float) -> str:
+    """`1,766 [1,640, 1,980]`."""
+    return f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"
 
 
 def predicted(name: str, evidence: Evidence) -> Predicted | None:
@@ -61,6 +68,19 @@ def predicted(name: str, evidence: Evidence) -> Predicted | None:
         interval=None if None in times else times,
         effect_interval=None if None in changes else changes,
     )
+
+
+def planned(evidence: Evidence) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """By GPU and step: the lines of `experiment=predict` on the steps of conf/design/, each after the stack's own."""
+    row = evidence.result("predict")
+    lines = {(line["gpu"], line["stack"]): line for line in row["table"] if line["position"] == 1} if row else {}
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for ladder in designs.ladders():
+        names = [ladder.stack, *(f"+ {step}" for step in ladder.steps)]
+        for gpu in ladder.gpus:
+            if all((gpu, name) in lines for name in names):
+                found[gpu] = {name: lines[gpu, name] for name in names}
+    return found
 
 
 def time_of(name: str, evidence: Evidence) -> str:

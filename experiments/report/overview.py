@@ -3,6 +3,7 @@
 from common.model.shapes import Model
 from experiments.prediction import gpus
 from experiments.prediction.published import FIGURES, error
+from experiments.report import forecast
 from experiments.report.evidence import Evidence, Record, model_of, totals
 from experiments.report.forecast import about_predictions, time_of
 from experiments.report.table import Table
@@ -97,6 +98,25 @@ def published(evidence: Evidence) -> Table:
         "predicted is not measured."
     )
     return Table(list(lines[0]), lines, [note], [row["id"] for row in (counted, predict) if row])
+
+
+def planned(evidence: Evidence) -> Table:
+    """The steps of conf/design/ from a stack of this lab on: microseconds with their intervals, and the rate."""
+    found = forecast.planned(evidence)
+    lines: list[dict[str, str]] = []
+    for step in next(iter(found.values()), {}):
+        line = {"step": step}
+        for gpu, times in found.items():
+            us, low, high = (times[step][f"{name} us"] for name in ("predicted", "low", "high"))
+            line |= {f"us, {gpu}": forecast.interval(us, low, high), f"tok/s, {gpu}": f"{1e6 / us:,.0f}"}
+        lines.append(line)
+    note = (
+        "Predicted, not measured, position 1; each step on top of those above it. Steps with a + are a design: nothing "
+        "of them is counted or compiled, and what they change is declared in conf/design/."
+    )
+    columns = list(lines[0]) if lines else ["step"]
+    row = evidence.result("predict")
+    return Table(columns, lines, [note] if lines else [NOTHING], [row["id"]] if lines and row else [])
 
 
 def origins(evidence: Evidence) -> Table:

@@ -21,7 +21,7 @@ class Forecast:
 
     microseconds  of one token; None: its counts are not known
     effect        its change against the parent, -0.1 is 10 % less; None where there is none
-    interval, effect_interval   from the lowest to the highest of all draws of the GPU's constants
+    interval, effect_interval   from the least to the most that the ranges of the GPU's constants allow
     note          why one of them is None; empty for a stack that is its own parent
     gpu, model, position   what it is predicted for, by the names of conf/gpu and conf/model
     """

@@ -20,7 +20,8 @@ MODEL = (
     "Model: loads, multiplication and exchanges of the busiest SM as events, experiments/prediction/simulation.py. "
     "Bytes, barriers and prefetches are counted; instructions and loads under way are read from SASS; what waits for "
     "what is declared in conf/variant/; latencies and rates are those of conf/gpu/. low and high: the shortest and the "
-    "longest time with constants drawn from their ranges there. An estimate that can be too fast or too slow, no bound."
+    "longest time that their ranges there allow: all at their fast ends, all at their slow ends, and draws between. An "
+    "estimate that can be too fast or too slow, no bound."
 )
 DECLARED = "of other kernels and of steps that are planned: as conf/design/ declares them, nothing counted or compiled"
 FREE = 1.0  # percent of a claim that a prediction of the same sign may miss without being named
@@ -68,6 +69,7 @@ def line(gpu: GpuModel, stack: str, position: int, time: Prediction, rate: float
         "stack": stack,
         "position": position,
         **time.columns(),
+        "published us": rate and 1e6 / rate,
         "published tok/s": rate,
         "error %": rate and error(time.rate, rate),
         "in range": None if rate is None else "yes" if time.low <= 1 / rate <= time.high else "no",
@@ -88,13 +90,13 @@ def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]
 
 
 def unreached(rows: list[dict[str, Any]]) -> list[str]:
-    """A sentence that names the published rates that no draw of the constants comes to."""
+    """A sentence that names the published rates that the model gives with no constants in their ranges."""
     names = [
         f"{row['system']} at {row['position']} ({row['published tok/s']:.0f} tok/s)"
         for row in rows
         if row["in range"] == "no"
     ]
-    return [f"Outside all draws of the constants: {'; '.join(names)}."] if names else []
+    return [f"Published rates that no constants in their ranges give: {'; '.join(names)}."] if names else []
 
 
 def claims(experiment: Experiment) -> list[str]:
@@ -112,7 +114,7 @@ def claims(experiment: Experiment) -> list[str]:
         told = f"{name} {percent:+g} % (predicted {low:+.1f} to {high:+.1f} %)"
         (reached if low - FREE <= percent <= high + FREE else missed).append(told)
     found = [("Published gains in tokens a second that the model reaches", reached)]
-    found += [("Published gains outside all draws of the constants", missed)]
+    found += [("Published gains that no draw of the constants gives", missed)]
     return [f"{words}: {'; '.join(told)}." for words, told in found if told]
 
 
