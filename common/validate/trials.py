@@ -61,11 +61,20 @@ TRIALS = (
     ),
     Trial(
         "many blocks",
-        "a grid of 33 blocks, a prompt of 9 ids, 10 tokens in a row, barriers beyond 2^32",
+        "a grid of 33 blocks, barriers beyond 2^32",
         GRID,
         32,
         33,
-        (Start(0, steps=10, given=9, barriers=AGES[3]),),
+        (Start(0, steps=2, barriers=AGES[3]),),
+        plain=True,
+    ),
+    Trial(
+        "long prompt",
+        "a prompt of 9 ids, 10 tokens in a row",
+        GRID,
+        32,
+        3,
+        (Start(0, steps=10, given=9),),
         plain=True,
     ),
     *(
@@ -76,7 +85,7 @@ TRIALS = (
             ("large gates", Start(17, history="one side")),
             ("small inputs", Start(9, history="nothing")),
             ("half way", Start(31)),
-            ("twins", Start(20, steps=6)),
+            ("twins", Start(20)),
             ("ties", Start(33, history="equal scores")),
         )
     ),

@@ -66,7 +66,7 @@ FAULTS = [
     ("twins", "fused_head", "Packed(ordered) << 32", "Packed(ordered & ~0xfffu) << 32"),
     ("ties", "baseline", "b.value == a.value && b.index < a.index", "b.value == a.value && b.index > a.index"),
     ("many blocks", "atomic_barrier", "port::load_acquire(epoch) != now;", "port::load_acquire(epoch) > now;"),
-    ("many blocks", "baseline", "c.state[state_at::prompt_length]", "(c.state[state_at::prompt_length] & 7u)"),
+    ("long prompt", "baseline", "c.state[state_at::prompt_length]", "(c.state[state_at::prompt_length] & 7u)"),
 ]
 
 
