@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from common.errors import LabError
 from experiments.run.setup import Setup
 from experiments.show.progress import progress
 from profiles import folder, ncu, nsys, timeline
-from profiles.target import Request, request, require_passed, rewind
+from profiles.target import Request, request, require_passed
 from profiles.tool import find
 
 if TYPE_CHECKING:
@@ -47,20 +46,15 @@ def profile(cfg: DictConfig) -> int:
 
 
 def _timeline(config: RunConfig, wanted: Request) -> tuple[Path, "DataFrame", str]:
+    from experiments.run.timeline import trace
     from profiles.figure import draw
 
     where = folder.make(config, wanted)
     with progress(4) as show:
         stack = require_passed(Setup(config, show, trace=True), config.stacks[0])
         show.begin("trace")
-        with closing(stack.session()) as session:
-            session.layout.check_room(0, wanted.tokens)  # not used here, but more than a cache holds is a mistake
-            for _ in ("warm up", "trace"):
-                rewind(session, wanted.position, 1)
-                session.run(1)
-            device = config.device.name
-            title = f"{stack.name}, {session.layout.model.name}, position {wanted.position}, {device}"
-            found = timeline.read(session, title, device)
+        stack.setup.layout.check_room(0, wanted.tokens)  # not used here, but more than a cache holds is a mistake
+        found = trace(stack, wanted.position)
     with folder.writing(where):
         timeline.chrome_trace(found, where / "timeline.json")
         draw(found, where / "timeline.svg")

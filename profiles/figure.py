@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.model.stages import STAGES
-from profiles.timeline import Timeline
+from experiments.run.timeline import Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

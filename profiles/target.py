@@ -21,10 +21,10 @@ from common.errors import LabError
 from common.errors.suggest import unknown
 from common.stacks.stack import Stack
 from experiments.run.setup import Setup
+from experiments.run.timeline import rewind
 from experiments.show.progress import progress
 
 if TYPE_CHECKING:
-    from common.devices.protocol import Session
     from experiments.run.steps import LabStack
 
 TOOLS = ("timeline", "nsys", "ncu")
@@ -83,15 +83,6 @@ def require_passed(setup: Setup, stack: Stack) -> "LabStack":
             "profile a kernel that passes; see device=host",
         )
     return passed
-
-
-def rewind(session: "Session", position: int, tokens: int) -> None:
-    """Reset the session to `position` with a history of zeros: the values do not change the time of reading them."""
-    import torch
-
-    session.layout.check_room(position, tokens)
-    history = torch.zeros(session.layout.cache.shape, dtype=torch.bfloat16)
-    session.reset([0] * (position + 1), position, history)
 
 
 def run_target(cfg: DictConfig) -> int:

@@ -1,84 +1,15 @@
-"""Timeline of one step: when each block worked and waited, from timestamps that the kernel writes itself."""
+"""Tables and files of a timeline: per stage what its blocks did, what that means, and Chrome's trace format."""
 
 import json
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.model.layout import MAX_BLOCKS, MOMENTS
 from common.model.stages import STAGES
+from experiments.run.timeline import ORDINAL, Timeline
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from torch import Tensor
-
-    from common.devices.protocol import Session
-
-UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, which `read` puts where no block has written
-ORDINAL = (
-    "The blocks of the host device run one at a time, so a timestamp is only an ordinal: it shows the order of the "
-    "blocks in this schedule. It does not show how long a block works or waits, or what share of the step that is; "
-    "that needs device=cuda."
-)
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """Timeline of one step. `spans` has a row for each stage, layer and block that wrote timestamps.
-
-    begin, end  of the stage's work, by thread 0 of the block
-    passed      when the block passed the barrier after the stage; `end` if no barrier follows
-    unit        "ns" or "ordinal", counted from the first timestamp of the step
-    timed       whether the difference of two timestamps is a time; false on the host device
-    """
-
-    title: str
-    unit: str
-    spans: "DataFrame"
-
-    @property
-    def timed(self) -> bool:
-        return self.unit == "ns"
-
-
-def read(session: "Session", title: str, device: str) -> Timeline:
-    """The timeline of the last step of a session whose layout has a trace."""
-    import torch
-
-    from common.devices.unwritten import fill
-
-    slot, scratch = session.layout.tap("trace"), session.scratch()
-    untouched = torch.empty_like(scratch)
-    fill(untouched)
-    words = scratch.view(torch.int32)
-    written = (words != untouched.view(torch.int32)).view(-1, 2).any(dim=1).repeat_interleave(2)
-    stamps = torch.where(written, words, torch.tensor(torch.nan).view(torch.int32)).view(torch.float32)
-    stamps = stamps[slot.offset : slot.offset + slot.size]
-    return timeline(stamps, session.layout.model.layers, title, "ns" if device == "cuda" else "ordinal")
-
-
-def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
-    """stamps: the trace slot, fp32, [stage][layer][block][moment] of 64 bits each, NaN where nothing was written."""
-    import numpy
-    import pandas
-    import torch
-
-    table = stamps.clone().view(torch.int64).view(len(STAGES), layers, MAX_BLOCKS, MOMENTS).numpy()
-    stage, layer, block = (table[..., 1] != UNWRITTEN).nonzero()
-    begin, end, passed = table[stage, layer, block].T
-    start = begin.min() if len(begin) else 0
-    spans = pandas.DataFrame(
-        {
-            "stage": [STAGES[number] for number in stage],
-            "layer": layer,
-            "block": block,
-            "begin": begin - start,
-            "end": end - start,
-            "passed": numpy.where(passed == UNWRITTEN, end, passed) - start,
-        }
-    )
-    return Timeline(title, unit, spans.sort_values(["begin", "block"], ignore_index=True))
 
 
 def by_stage(found: Timeline) -> "DataFrame":

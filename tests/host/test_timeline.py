@@ -12,8 +12,9 @@ from common.devices.host import HostDevice
 from common.model.layout import MAX_BLOCKS, MOMENTS, Layout
 from common.model.stages import LAYER_STAGES, STAGES
 from common.stacks.catalog import variants
+from experiments.run.timeline import UNWRITTEN, read, timeline
 from profiles.figure import draw
-from profiles.timeline import UNWRITTEN, by_stage, chrome_trace, order, read, reading, timeline
+from profiles.timeline import by_stage, chrome_trace, order, reading
 
 BLOCKS = 5
 

@@ -1,0 +1,99 @@
+"""Timeline of one step: when each block worked and waited, from timestamps that the kernel writes itself."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from common.model.layout import MAX_BLOCKS, MOMENTS
+from common.model.stages import STAGES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from torch import Tensor
+
+    from common.devices.protocol import Session
+    from experiments.run.steps import LabStack
+
+UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, which `read` puts where no block has written
+ORDINAL = (
+    "The blocks of the host device run one at a time, so a timestamp is only an ordinal: it shows the order of the "
+    "blocks in this schedule. It does not show how long a block works or waits, or what share of the step that is; "
+    "that needs device=cuda."
+)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Timeline of one step. `spans` has a row for each stage, layer and block that wrote timestamps.
+
+    begin, end  of the stage's work, by thread 0 of the block
+    passed      when the block passed the barrier after the stage; `end` if no barrier follows
+    unit        "ns" or "ordinal", counted from the first timestamp of the step
+    timed       whether the difference of two timestamps is a time; false on the host device
+    """
+
+    title: str
+    unit: str
+    spans: "DataFrame"
+
+    @property
+    def timed(self) -> bool:
+        return self.unit == "ns"
+
+
+def read(session: "Session", title: str, device: str) -> Timeline:
+    """The timeline of the last step of a session whose layout has a trace."""
+    import torch
+
+    from common.devices.unwritten import fill
+
+    slot, scratch = session.layout.tap("trace"), session.scratch()
+    untouched = torch.empty_like(scratch)
+    fill(untouched)
+    words = scratch.view(torch.int32)
+    written = (words != untouched.view(torch.int32)).view(-1, 2).any(dim=1).repeat_interleave(2)
+    stamps = torch.where(written, words, torch.tensor(torch.nan).view(torch.int32)).view(torch.float32)
+    stamps = stamps[slot.offset : slot.offset + slot.size]
+    return timeline(stamps, session.layout.model.layers, title, "ns" if device == "cuda" else "ordinal")
+
+
+def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
+    """stamps: the trace slot, fp32, [stage][layer][block][moment] of 64 bits each, NaN where nothing was written."""
+    import numpy
+    import pandas
+    import torch
+
+    table = stamps.clone().view(torch.int64).view(len(STAGES), layers, MAX_BLOCKS, MOMENTS).numpy()
+    stage, layer, block = (table[..., 1] != UNWRITTEN).nonzero()
+    begin, end, passed = table[stage, layer, block].T
+    start = begin.min() if len(begin) else 0
+    spans = pandas.DataFrame(
+        {
+            "stage": [STAGES[number] for number in stage],
+            "layer": layer,
+            "block": block,
+            "begin": begin - start,
+            "end": end - start,
+            "passed": numpy.where(passed == UNWRITTEN, end, passed) - start,
+        }
+    )
+    return Timeline(title, unit, spans.sort_values(["begin", "block"], ignore_index=True))
+
+
+def rewind(session: "Session", position: int, tokens: int) -> None:
+    """Reset the session to `position` with a history of zeros: the values do not change the time of reading them."""
+    import torch
+
+    session.layout.check_room(position, tokens)
+    history = torch.zeros(session.layout.cache.shape, dtype=torch.bfloat16)
+    session.reset([0] * (position + 1), position, history)
+
+
+def trace(stack: "LabStack", position: int) -> Timeline:
+    """The timeline of one step at `position`, the second of two; the setup of `stack` must trace. Raises LabError."""
+    with closing(stack.session()) as session:
+        for _ in ("warm up", "trace"):
+            rewind(session, position, 1)
+            session.run(1)
+        device = stack.setup.config.device.name
+        return read(session, f"{stack.name}, {session.layout.model.name}, position {position}, {device}", device)
