@@ -102,7 +102,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@[ $(TORCH) = cuda ] || $(PIP) "$$(sed -n 's/^torch==.*/&+cpu/p' constraints.txt)" 2>/dev/null \
 		|| { $(PIP) uv && .venv/bin/uv pip install -q --python $(PY) -c constraints.txt --torch-backend=cpu torch; } 2>/dev/null \
 		|| echo "note: no CPU build of torch from pip's settings or PyTorch's index; taking the build of pip's index" >&2
-	@if command -v uv >/dev/null; then uv pip install -q --python $(PY) -c constraints.txt -e '.[cuda$(CUDA),hf,tune,dev]'; \
-		else $(PIP) -e '.[cuda$(CUDA),hf,tune,dev]'; fi
+	@if command -v uv >/dev/null; then uv pip install -q --python $(PY) -c constraints.txt -e '.[cuda$(CUDA),hf,serve,tune,dev]'; \
+		else $(PIP) -e '.[cuda$(CUDA),hf,serve,tune,dev]'; fi
 	@printf 'CUDA ?= $(CUDA)\nTORCH ?= $(TORCH)\n' >.venv/choices
 	@touch $@

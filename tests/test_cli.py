@@ -46,7 +46,7 @@ def test_help_shows_examples_groups_and_keys(module, capfd):
 def test_start_up_imports_nothing_heavy():
     heavy = ("torch", "cupy", "transformers", "pandas", "numpy", "matplotlib", "asyncio")
     code = (
-        "import sys; from experiments.__main__ import main; import experiments.generate; main(['--help']);"
+        "import sys, experiments.generate, experiments.serve; from experiments.__main__ import main; main(['--help']);"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -18,6 +18,7 @@ COMMANDS = {  # and the yaml whose keys their help lists
     "experiments.generate": ("generate", "generation", "config", "base"),
     "experiments.mutants.__main__": ("mutants", "base"),
     "experiments.report.__main__": ("report",),
+    "experiments.serve": ("serve", "config", "base"),
     "experiments.soak.__main__": ("soak",),
     "profiles.__main__": ("profiles", "config", "base"),
 }

@@ -48,7 +48,7 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
 
 def target(python: str, cuda: str, machine: str) -> Sequence[str]:
     """Arguments for what `make` installs on such a machine: wheels, and antlr4, which is published as source only."""
-    extras = [f"--extra={extra}" for extra in (cuda, "hf", "tune", "dev")]
+    extras = [f"--extra={extra}" for extra in (cuda, "hf", "serve", "tune", "dev")]
     wheels = ["--only-binary=:all:", "--no-binary=antlr4-python3-runtime"]
     return *extras, *wheels, f"--python-version={python}", f"--python-platform={machine}-manylinux_2_28"
 

@@ -62,6 +62,20 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "no_such_key": ("1",),
         },
     ),
+    "experiments.serve": (
+        ("variant=baseline", "model=tiny", "port=0"),
+        {
+            "bind": ("0.0.0.0", "null", "[]", "3"),
+            "port": ("-1", "65536", "http", "null", "!"),
+            "queue": ("-1", "1.5", "null", "!"),
+            "deadline_s": ("0", "-1", "null", "!"),
+            "cancel_s": ("0", "x"),
+            "body_kb": ("0", "null"),
+            "variant": ("all", "!", "../vec128"),
+            "experiment": ("ablation",),
+            "no_such_key": ("1",),
+        },
+    ),
     "experiments.mutants": (
         ("only=epoch", "processes=1"),
         {
@@ -135,6 +149,7 @@ def commands(rng: random.Random, fixed: Sequence[str]) -> Iterator[Case]:
     """One key of another command with a value that it cannot have."""
     takes = {
         "experiments.generate": fixed,
+        "experiments.serve": fixed,
         "experiments.mutants": [word for word in fixed if word.startswith(("cache=", "results="))],
         "profiles": fixed,
         "experiments.show": [word for word in fixed if word.startswith("results=")],

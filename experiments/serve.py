@@ -1,0 +1,47 @@
+"""Serve a stack over HTTP, as OpenAI's API and as a page: `python -m experiments.serve --help`."""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
+
+from omegaconf import DictConfig
+
+from common.config.cli import run_task
+from common.config.resolve import refuse_runs_keys, resolve, split
+from common.errors import LabError
+from common.record.json_values import to_json
+from common.stacks.catalog import read_catalog
+from experiments.serving.settings import KEYS, read_settings
+
+NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
+
+
+def serve(cfg: DictConfig) -> int:
+    """Serve the stack of `cfg` until a signal ends it."""
+    own, rest = split(cfg, KEYS)
+    settings = read_settings(own)
+    config = resolve(rest)
+    refuse_runs_keys(config, "a server")
+    if len(config.stacks) > 1:
+        names = ", ".join(stack.name for stack in config.stacks)
+        raise LabError(f"a server starts with one stack, not {len(config.stacks)}", f"choose one: variant={names}")
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
+    import asyncio
+
+    from experiments.serving.server import announce, run
+
+    (stack,) = config.stacks
+    first = {"config": to_json(config)}
+    asyncio.run(run(settings, first, stack, read_catalog(), partial(announce, settings, stack.name)))
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; `argv` without the program's name. Returns the exit code."""
+    return run_task(serve, "serve", sys.argv[1:] if argv is None else argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

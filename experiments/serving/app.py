@@ -1,0 +1,142 @@
+"""The HTTP application: routes of OpenAI's API, of the page, and for operators."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from sse_starlette import EventSourceResponse
+from starlette.types import Receive, Scope, Send
+
+from experiments.serving import errors
+from experiments.serving.limits import Limits
+from experiments.serving.metrics import Counted, Metrics
+from experiments.serving.offers import Offers
+from experiments.serving.page import FOLDER, HEADERS, NAMES
+from experiments.serving.queue import Job, Queue
+from experiments.serving.replies import Reply
+from experiments.serving.schema import ChatBody, CompletionBody, StripBody, job_of
+from experiments.serving.settings import Settings
+
+LEFT = 499  # for the metrics: nobody reads this answer
+T = TypeVar("T")
+
+
+class _Stream(EventSourceResponse):
+    """Server-sent events of a job, which is left however the stream ends."""
+
+    def __init__(self, reply: Reply, job: Job) -> None:
+        super().__init__(reply.stream(), sep="\n")
+        self._job = job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._job.leave()
+
+
+def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics) -> FastAPI:
+    """The application in front of `queue`."""
+    app = FastAPI(title="megakernel-lab", docs_url=None, redoc_url=None)  # both load scripts from elsewhere
+    errors.install(app)
+    app.add_middleware(Limits, settings=settings)
+    app.add_middleware(Counted, metrics=metrics)
+    metrics.observe(lambda: queue.waiting, lambda: queue.alive)
+
+    async def answer(request: Request, body: CompletionBody | ChatBody) -> Response:
+        job = queue.submit(job_of(body, offers.variant(body.model)))
+        reply, streaming = Reply(body, job, metrics), False
+        try:
+            await _unless_left(request, reply.begin())
+            if body.stream:
+                streaming = True
+                return _Stream(reply, job)
+            return JSONResponse(await _unless_left(request, reply.whole()))
+        except _LeftError:
+            return Response(status_code=LEFT)
+        finally:
+            if not streaming:
+                job.leave()
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        about = {"object": "model", "created": 0, "owned_by": "megakernel-lab"}
+        return {"object": "list", "data": [{"id": name, **about} for name in offers.ids]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        offers.variant(name)
+        return {"id": name, "object": "model", "created": 0, "owned_by": "megakernel-lab"}
+
+    @app.post("/v1/completions")
+    async def completions(request: Request, body: CompletionBody) -> Response:
+        return await answer(request, body)
+
+    @app.post("/v1/chat/completions")
+    async def chat(request: Request, body: ChatBody) -> Response:
+        return await answer(request, body)
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        status = "ok" if queue.alive else "starting"
+        return JSONResponse({"status": status}, 200 if queue.alive else 503)
+
+    @app.get("/metrics")
+    async def metrics_() -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/lab")
+    async def lab() -> dict[str, Any]:
+        """What the page needs to know."""
+        return {"model": offers.model, "started": offers.started, "variants": offers.describe(), **queue.about}
+
+    @app.post("/lab/strip")
+    async def strip(request: Request, body: StripBody) -> Response:
+        """Stages and blocks of one step, from timestamps that the kernel writes itself."""
+        wanted = {"variant": offers.variant(body.model), "knobs": body.knobs, "position": body.position}
+        job = queue.submit({"strip": True, **wanted})
+        try:
+            event = await _unless_left(request, anext(job.events()))
+            return JSONResponse(event["done"])
+        except _LeftError:
+            return Response(status_code=LEFT)
+        finally:
+            job.leave()
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(FOLDER / "page.html", headers=HEADERS)
+
+    @app.get("/{name}", include_in_schema=False)
+    async def file(name: str) -> FileResponse:
+        if name not in NAMES:
+            raise errors.ApiError(404, f"there is nothing at /{name}", "not_found")
+        return FileResponse(FOLDER / name, headers=HEADERS)
+
+    return app
+
+
+class _LeftError(Exception):
+    """The client closed its connection."""
+
+
+async def _unless_left(request: Request, work: Awaitable[T]) -> T:
+    """The result of `work`, which is cancelled when the client leaves: then raises _LeftError."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise _LeftError
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

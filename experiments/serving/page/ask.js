@@ -1,0 +1,33 @@
+// Requests to this server. A key, where it wants one, is kept for this tab only.
+const KEY = "lab-key";
+export const setKey = (key) => sessionStorage.setItem(KEY, key);
+
+// The answer to one request; an Error with OpenAI's message, and `status`, for any other than success.
+export async function call(path, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const key = sessionStorage.getItem(KEY);
+  if (key) headers.Authorization = `Bearer ${key}`;
+  const answer = await fetch(path, body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers, signal });
+  if (answer.ok) return answer;
+  const found = await answer.json().catch(() => ({}));
+  throw Object.assign(new Error(found.error?.message ?? `status ${answer.status}`), { status: answer.status });
+}
+
+// The objects of a stream of server-sent events, one after another.
+export async function* stream(path, body, signal) {
+  const answer = await call(path, { ...body, stream: true }, signal);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line.startsWith("data: ") || line === "data: [DONE]") continue;
+      const event = JSON.parse(line.slice(6));
+      if (event.error) throw new Error(event.error.message);
+      yield event;
+    }
+  }
+}

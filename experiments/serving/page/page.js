@@ -1,0 +1,208 @@
+// The chat: what is on the page is what is in `state`, which lives as long as the tab.
+import { call, setKey, stream } from "./ask.js";
+import { draw } from "./strip.js";
+
+const at = (id) => document.getElementById(id);
+const STATE = "lab-state";
+const empty = { turns: [], variant: null, knobs: {}, tokens: 64, thinking: false };
+const state = { ...empty, ...JSON.parse(sessionStorage.getItem(STATE) ?? "{}") };
+const save = () => sessionStorage.setItem(STATE, JSON.stringify(state));
+let lab, running;
+
+// What can be asked: a chat, or without a chat template a text, or without a tokenizer token ids.
+const HINTS = {
+  chat: "Message",
+  text: "Text to continue (this checkpoint has no chat template)",
+  ids: "Token ids, such as 1 2 3 (these weights have no tokenizer)",
+};
+const mode = () => (lab.chat ? "chat" : lab.tokenizer ? "text" : "ids");
+const model = () => (state.variant === lab.started ? lab.model : `${lab.model}:${state.variant}`);
+
+function say(error) {
+  at("error").hidden = !error;
+  at("error").textContent = error ?? "";
+}
+
+function make(name, properties, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function show(turn) {
+  const who = make("div", { className: "who" }), text = make("div", { className: "text", textContent: turn.text });
+  who.textContent = turn.role === "user" ? "you" : [turn.variant, turn.note].filter(Boolean).join(" · ");
+  const line = make("li", { className: turn.role }, who, text);
+  at("log").append(line);
+  at("log").scrollTop = at("log").scrollHeight;
+  return { line, who, text };
+}
+
+// The highest rate that the memory allows at a position, in tokens per second; undefined where it is not known.
+const ceiling = (position) => lab.ceiling && lab.ceiling / (lab.step_bytes + position * lab.position_bytes);
+
+function showRate(rate, position) {
+  const most = ceiling(position);
+  at("rate").textContent = rate ? rate.toFixed(1) : "-";
+  at("share").style.width = rate && most ? `${Math.min(100, (100 * rate) / most)}%` : "0";
+  const share = rate && most ? `: ${((100 * rate) / most).toFixed(0)} % of it` : "";
+  at("ceiling").textContent = most
+    ? `Ceiling ${most.toFixed(0)} tokens/s, by this GPU's read bandwidth at position ${position}${share}`
+    : `Ceiling ${lab.why}`;
+}
+
+function wanted(text) {
+  const common = { model: model(), knobs: state.knobs, max_tokens: state.tokens };
+  if (mode() === "ids") return { ...common, prompt: text.split(/[\s,]+/).filter(Boolean).map(Number), return_token_ids: true };
+  if (mode() === "text") return { ...common, prompt: text };
+  const messages = state.turns.filter((turn) => turn.text).map(({ role, text }) => ({ role, content: text }));
+  return { ...common, messages, chat_template_kwargs: { enable_thinking: state.thinking } };
+}
+
+async function ask(text) {
+  say();
+  state.turns.push({ role: "user", text });
+  show(state.turns.at(-1));
+  const body = { ...wanted(text), stream_options: { include_usage: true, continuous_usage_stats: true } };
+  const turn = { role: "assistant", text: "", variant: state.variant, note: "interrupted" };
+  state.turns.push(turn);
+  save();
+  const { line, who, text: place } = show(turn);
+  line.className += " busy";
+  at("log").setAttribute("aria-busy", "true");
+  running = new AbortController();
+  buttons();
+  let first, position = 0, one = {};
+  try {
+    for await (const chunk of stream(mode() === "chat" ? "/v1/chat/completions" : "/v1/completions", body, running.signal)) {
+      const choice = chunk.choices[0];
+      turn.text += choice?.delta?.content ?? choice?.text ?? "";
+      if (mode() === "ids") turn.text += (choice?.token_ids ?? []).map((id) => `${id} `).join("");
+      place.textContent = turn.text;
+      at("log").scrollTop = at("log").scrollHeight;
+      if (choice?.finish_reason) turn.note = choice.finish_reason === "length" ? "longest answer reached" : "";
+      if (chunk.usage?.completion_tokens) {
+        one = chunk.usage;
+        first ??= { time: performance.now(), tokens: one.completion_tokens };
+        position = one.total_tokens - 1;
+        const seconds = (performance.now() - first.time) / 1000;
+        if (seconds > 0.05) showRate((one.completion_tokens - first.tokens) / seconds, position);
+      }
+      if (chunk.timings) finish(chunk.timings, one, position, turn);
+      save();
+    }
+  } catch (error) {
+    turn.note = error.name === "AbortError" ? "stopped" : "failed";
+    if (error.name !== "AbortError") say(error.message);
+  }
+  running = undefined;
+  who.textContent = [turn.variant, turn.note].filter(Boolean).join(" · ");
+  line.classList.remove("busy");
+  at("log").removeAttribute("aria-busy");
+  save();
+  buttons();
+}
+
+function finish(timings, usage, position, turn) {
+  showRate(timings.tokens_per_s, position);
+  const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
+  at("last").textContent =
+    `Last answer: ${usage.completion_tokens} tokens after ${usage.prompt_tokens}, of which ${kept} were in the KV cache; ` +
+    `first token after ${timings.first_token_s.toFixed(2)} s`;
+  turn.note = [`${timings.tokens_per_s.toFixed(1)} tokens/s`, turn.note].filter(Boolean).join(" · ");
+}
+
+function buttons() {
+  at("send").disabled = at("clear").disabled = at("trace").disabled = Boolean(running);
+  at("stop").disabled = !running;
+}
+
+function showVariant() {
+  const chosen = lab.variants.find(({ name }) => name === state.variant);
+  at("idea").textContent = chosen.idea;
+  at("knobs").replaceChildren(...chosen.knobs.map((knob) => make("div", {}, ...field(knob))));
+}
+
+function field(knob) {
+  const id = `knob-${knob.name}`, value = String(state.knobs[knob.name] ?? knob.default);
+  const label = make("label", { htmlFor: id, textContent: `${knob.name}: ${knob.help}` });
+  const options = knob.choices.map((choice) => make("option", { value: choice, textContent: choice }));
+  const input = options.length ? make("select", { id, value }, ...options) : make("input", { id, value, title: knob.takes });
+  input.value = value;
+  const read = { int: Number, list: (text) => text.split(",").map((part) => part.trim()).filter(Boolean) }[knob.kind];
+  input.addEventListener("change", () => {
+    const original = knob.choices.find((choice) => String(choice) === input.value);
+    state.knobs[knob.name] = original ?? (read ? read(input.value) : input.value);
+    save();
+  });
+  return [label, input];
+}
+
+async function trace() {
+  say();
+  at("trace").disabled = true;
+  at("strip").textContent = "tracing; the first time, its kernel is compiled";
+  try {
+    draw(at("strip"), await (await call("/lab/strip", { model: model(), knobs: state.knobs })).json());
+  } catch (error) {
+    at("strip").textContent = "";
+    say(error.message);
+  }
+  buttons();
+}
+
+async function open() {
+  try {
+    lab = await (await call("/lab")).json();
+  } catch (error) {
+    at("unlock").hidden = error.status !== 401;
+    at("about").textContent = error.message;
+    return;
+  }
+  at("unlock").hidden = true;
+  at("about").textContent = `${lab.model} on ${lab.device}, ${lab.positions} positions`;
+  at("say-label").textContent = HINTS[mode()];
+  at("thinks").hidden = mode() !== "chat";
+  at("variant").replaceChildren(...lab.variants.map(({ name }) => make("option", { value: name, textContent: name })));
+  if (!lab.variants.some(({ name }) => name === state.variant)) Object.assign(state, { variant: lab.started, knobs: {} });
+  at("variant").value = state.variant;
+  at("tokens").value = state.tokens;
+  at("thinking").checked = state.thinking;
+  at("log").replaceChildren();
+  state.turns.forEach(show);
+  showVariant();
+  showRate(0, 0);
+  at("say").focus();
+}
+
+at("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = at("say").value.trim();
+  if (!text || running || !lab) return;
+  at("say").value = "";
+  ask(text);
+});
+at("say").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    at("ask").requestSubmit();
+  }
+});
+addEventListener("keydown", (event) => event.key === "Escape" && running?.abort());
+at("stop").addEventListener("click", () => running?.abort());
+at("clear").addEventListener("click", () => {
+  state.turns = [];
+  save();
+  at("log").replaceChildren();
+  at("say").focus();
+});
+at("variant").addEventListener("change", () => {
+  Object.assign(state, { variant: at("variant").value, knobs: {} });
+  save();
+  showVariant();
+});
+at("tokens").addEventListener("change", () => { state.tokens = Math.max(1, Number(at("tokens").value) || 64); save(); });
+at("thinking").addEventListener("change", () => { state.thinking = at("thinking").checked; save(); });
+at("trace").addEventListener("click", trace);
+at("unlock").addEventListener("submit", (event) => { event.preventDefault(); setKey(at("key").value); open(); });
+open();

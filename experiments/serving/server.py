@@ -1,0 +1,95 @@
+"""The running server: socket, queue and application, until a signal or `should_exit` ends it."""
+
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import uvicorn
+
+from common.errors import LabError
+from common.stacks.catalog import Catalog
+from common.stacks.stack import Stack
+from experiments.serving.app import make_app
+from experiments.serving.child import COMMAND, Event
+from experiments.serving.metrics import Metrics
+from experiments.serving.offers import Offers
+from experiments.serving.queue import Queue
+from experiments.serving.settings import Settings
+
+CLOSING_S = 5  # for answers that are on their way when the server ends
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's server. A signal ends `serve`, which then returns: uvicorn would raise the signal again."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in SIGNALS}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+async def run(
+    settings: Settings,
+    first: Event,
+    started: Stack,
+    catalog: Catalog,
+    on_ready: Callable[[Server, str], None],
+    command: Sequence[str] = COMMAND,
+) -> None:
+    """Serve until the end. first: the worker's first request. on_ready: called with the server and its address.
+
+    Raises LabError when the address cannot be taken or the worker does not start.
+    """
+    metrics = Metrics()
+    with _listen(settings) as listener:
+        async with Queue(first, settings, metrics, command) as queue:
+            offers = Offers(queue.about["model"], started, catalog)
+            app = make_app(queue, offers, settings, metrics)
+            config = uvicorn.Config(
+                app,
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=CLOSING_S,
+            )
+            server = Server(config)
+            on_ready(server, f"http://{_shown(settings.bind)}:{listener.getsockname()[1]}")
+            await server.serve([listener])
+
+
+def announce(settings: Settings, served: str, server: Server, address: str) -> None:
+    """Tell on stderr where the server listens, and a warning where others can listen in."""
+    print(f"serving {served} at {address} (page) and {address}/v1 (API); Ctrl-C ends", file=sys.stderr)
+    if not settings.loopback:
+        print(
+            f"warning: bind={settings.bind} lets other machines in, and requests, answers and the API key pass "
+            "unencrypted; put a proxy with TLS in front",
+            file=sys.stderr,
+        )
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """A listening socket. Raises LabError."""
+    try:
+        family, *_, address = socket.getaddrinfo(settings.bind, settings.port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=128)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        cause = f"bind={settings.bind} port={settings.port} cannot be taken: {reason}"
+        raise LabError(cause, "give another port=, or port=0 for a free one") from None
+
+
+def _shown(name: str) -> str:
+    return f"[{name}]" if ":" in name else name

@@ -1,0 +1,55 @@
+"""Settings of the server: where it listens, who may use it, and its limits."""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from common.config.section import Section
+from common.errors import LabError
+
+KEYS = ("bind", "port", "api_key", "queue", "deadline_s", "cancel_s", "body_kb")  # conf/serve.yaml explains them
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Settings:
+    """See conf/serve.yaml. api_key: None where everybody who can connect may use the server."""
+
+    bind: str
+    port: int
+    api_key: str | None
+    queue: int
+    deadline_s: float
+    cancel_s: float
+    body_kb: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return is_loopback(self.bind)
+
+
+def is_loopback(name: str) -> bool:
+    """Whether `name` is an address or a name of this machine alone."""
+    try:
+        return ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return name.lower() == "localhost"
+
+
+def read_settings(own: Section) -> Settings:
+    """The settings, checked. Raises LabError for a bad value, and for a server open to others without a key."""
+    settings = Settings(
+        own.text("bind"),
+        own.whole("port", 0, MAX_PORT),
+        own.text("api_key") if own.given("api_key") else None,
+        own.whole("queue", low=0),
+        own.number("deadline_s"),
+        own.number("cancel_s"),
+        own.whole("body_kb", low=1),
+    )
+    if not settings.loopback and not settings.api_key:
+        raise LabError(
+            f"bind={settings.bind} lets other machines in, and there is no API key",
+            "set LAB_API_KEY in the environment, or leave out bind=",
+        )
+    return settings

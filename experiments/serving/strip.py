@@ -1,0 +1,26 @@
+"""The strip of the page: what each block did in each stage of a step, summed over the layers."""
+
+from typing import Any
+
+from experiments.run.timeline import ORDINAL, Timeline
+
+TIMED = "Sums over all layers. Writing timestamps takes time of its own: compare shares."
+
+
+def strip(found: Timeline) -> dict[str, Any]:
+    """Stages in the order in which they begin; of each the blocks' work and wait, None for one that has no part.
+
+    Without times, work and wait are 0.
+    """
+    spans = found.spans
+    blocks = int(spans["block"].max()) + 1
+    stages = []
+    for stage, rows in sorted(spans.groupby("stage"), key=lambda group: group[1]["begin"].min()):
+        work: list[int | None] = [None] * blocks
+        wait: list[int | None] = [None] * blocks
+        for block, own in rows.groupby("block"):
+            work[block] = int((own["end"] - own["begin"]).sum()) if found.timed else 0
+            wait[block] = int((own["passed"] - own["end"]).sum()) if found.timed else 0
+        stages.append({"stage": stage, "work": work, "wait": wait})
+    reading = TIMED if found.timed else ORDINAL
+    return {"title": found.title, "unit": found.unit, "blocks": blocks, "stages": stages, "reading": reading}

@@ -1,0 +1,133 @@
+"""What a worker process does: it reads jobs as lines of JSON, runs them on one engine, and writes events.
+
+stdin   the first line is for the opener of the engine; then {"job": n, ...} of `schema.job_of`, and {"cancel": n}
+stdout  {"ready": about}, or {"error": [cause, remedy]}; of each job {"prompt": ids}, then pieces {"ids", "text",
+        "finish"}, and last {"done": stats}, {"refused": [cause, remedy]}, or {"failed": [cause, remedy]} when this
+        process must not be used again, and ends
+Everything else that is printed goes to stderr.
+"""
+
+import faulthandler
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from common.errors import Crashed, Hung, LabError, OutOfMemory
+from experiments.generation.request import Piece, Request, Sampling, Stats
+
+Event = Mapping[str, Any]
+Send = Callable[[Event], None]
+
+
+class Engine(Protocol):
+    """What a worker needs of `experiments.generation.engine.Engine`."""
+
+    tokenizer: Any
+    stop_ids: frozenset[int]
+
+    @property
+    def positions(self) -> int: ...
+    def stream(self, request: Request, cancelled: Callable[[], bool]) -> Iterator[Piece]: ...
+    def stats(self) -> Stats: ...
+    def chat_ids(self, messages: list[Mapping[str, str]], thinking: bool) -> tuple[int, ...]: ...
+
+
+class Opened(Protocol):
+    """An engine with one stack at a time. about: of the model and the device, for the page."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def about(self) -> Event: ...
+    def use(self, variant: str, knobs: Mapping[str, Any]) -> None: ...
+    def strip(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event: ...
+
+
+class Jobs:
+    """Jobs from stdin, read by a thread, and whether one was cancelled."""
+
+    def __init__(self) -> None:
+        self.lines: SimpleQueue[Any] = SimpleQueue()
+        self._cancelled = 0  # number of the last cancelled job
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def cancelled(self, number: int) -> bool:
+        return self._cancelled == number
+
+    def _read(self) -> None:
+        """When the server ends, this process and its compilers end at once."""
+        for line in sys.stdin:
+            message = json.loads(line)
+            if "cancel" in message:
+                self._cancelled = message["cancel"]
+            else:
+                self.lines.put(message)
+        os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def work(open_: Callable[[Event], Opened]) -> None:
+    """Open the engine and serve jobs until stdin ends, or until one has damaged this process."""
+    stream = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def send(event: Event) -> None:
+        print(json.dumps(event), file=stream, flush=True)
+
+    jobs = Jobs()
+    try:
+        opened = open_(jobs.lines.get())
+    except LabError as error:
+        return send({"error": [error.cause, error.remedy]})
+    send({"ready": opened.about})
+    while True:
+        job = jobs.lines.get()
+        try:
+            if "strip" in job:
+                send({"done": opened.strip(job["variant"], job["knobs"], job["position"])})
+                continue
+            opened.use(job["variant"], job["knobs"])
+            _answer(opened, job, partial(jobs.cancelled, job["job"]), send)
+        except (Hung, Crashed, OutOfMemory) as error:
+            return send({"failed": [error.cause, error.remedy]})
+        except LabError as error:
+            send({"refused": [error.cause, error.remedy]})
+        except Exception as error:
+            traceback.print_exc()
+            return send({"failed": [f"{type(error).__name__} in the worker", "its log has the traceback; ask again"]})
+
+
+def _answer(opened: Opened, job: Event, cancelled: Callable[[], bool], send: Send) -> None:
+    """Run one request and send its pieces. Raises LabError."""
+    engine = opened.engine
+    ids = _ids(engine, job)
+    room = max(1, engine.positions - len(ids) + 1)  # the last token is chosen but not decoded
+    sampling, stops = Sampling(**job["sampling"]), tuple(job["stop"])
+    pieces = engine.stream(Request(ids, job["max_tokens"] or room, sampling, engine.stop_ids, stops), cancelled)
+    for number, piece in enumerate(pieces):
+        if number == 0:  # until then the request may be refused
+            send({"prompt": ids})
+        send(asdict(piece))
+    send({"done": asdict(engine.stats())})
+
+
+def _ids(engine: Engine, job: Event) -> tuple[int, ...]:
+    """The prompt of a job as token ids. Raises LabError."""
+    if "messages" in job:
+        return engine.chat_ids(job["messages"], job["thinking"])
+    if isinstance(job["prompt"], str):
+        if engine.tokenizer is None:
+            raise LabError("there is no tokenizer for a text", "send the prompt as token ids: [1,2,3]")
+        return tuple(engine.tokenizer.encode(job["prompt"]))
+    return tuple(job["prompt"])

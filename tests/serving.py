@@ -1,0 +1,105 @@
+"""A server in a thread of the test, with the fake engine's worker process, and clients for it."""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from openai import OpenAI
+
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import Stack
+from experiments.serving.server import run
+from experiments.serving.settings import Settings
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_engine.py")))
+BASELINE = Stack("baseline", (), (), {})
+LIMITS = {"bind": "127.0.0.1", "port": 0, "api_key": None, "body_kb": 20}
+LIMITS |= {"queue": 4, "deadline_s": 20.0, "cancel_s": 1.0}
+
+
+class Running:
+    """A running server: its address, and clients that never retry."""
+
+    def __init__(self, address: str, key: str | None, loop: asyncio.AbstractEventLoop) -> None:
+        self.address, self.loop, self.key = address, loop, key
+        self.connect()
+
+    def connect(self) -> None:
+        """Make both clients."""
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        self.http = httpx.Client(base_url=self.address, headers=headers, timeout=30)
+        self.openai = OpenAI(base_url=f"{self.address}/v1", api_key=self.key or "none", max_retries=0, timeout=30)
+
+    def disconnect(self) -> None:
+        """Close both, with the connections that they keep."""
+        self.http.close()
+        self.openai.close()
+
+    def ids(self, prompt: list[int], count: int, **more: object) -> list[int]:
+        """The ids that follow `prompt`, by the official client."""
+        extra = {"return_token_ids": True}
+        found = self.openai.completions.create(
+            **{"model": "fake", "prompt": prompt, "max_tokens": count, "extra_body": extra, **more}
+        )
+        return found.choices[0].token_ids  # type: ignore[attr-defined]
+
+    def open(self) -> tuple[int, int]:
+        """Tasks of the server, and open files of this process, in which it runs, without those of these clients."""
+        self.disconnect()
+        time.sleep(0.3)  # until the server has noticed
+        found = len(asyncio.all_tasks(self.loop)), len(os.listdir("/proc/self/fd"))
+        self.connect()
+        return found
+
+    def settled(self, name: str, value: float) -> None:
+        """Wait until a metric has `value`."""
+        end = time.monotonic() + 20
+        while self.metric(name) != value:
+            assert time.monotonic() < end, f"{name} is {self.metric(name)}, not {value}"
+            time.sleep(0.02)
+
+    def metric(self, name: str) -> float:
+        """The sum of one metric over its labels."""
+        lines = self.http.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+
+@contextmanager
+def serving(first: dict | None = None, command: tuple[str, ...] = FAKE, **limits: object) -> Iterator[Running]:
+    """A server with `limits` in place of LIMITS; it has ended when the block ends. Raises what `run` raises."""
+    settings, told, ready = Settings(**{**LIMITS, **limits}), {}, threading.Event()
+
+    def on_ready(server: object, address: str) -> None:
+        told.update(server=server, address=address, loop=asyncio.get_running_loop())
+        ready.set()
+
+    def serve() -> None:
+        try:
+            asyncio.run(run(settings, first or {}, BASELINE, read_catalog(), on_ready, command))
+        except BaseException as error:
+            told["error"] = error
+        ready.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        ready.wait(60)
+        if "error" in told:
+            raise told["error"]
+        running = Running(told["address"], settings.api_key, told["loop"])
+        try:
+            yield running
+        finally:
+            running.disconnect()
+            told["server"].should_exit = True
+    finally:
+        thread.join(30)
+    assert not thread.is_alive(), "the server did not end"
+    if "error" in told:
+        raise told["error"]

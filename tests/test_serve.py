@@ -1,0 +1,245 @@
+"""The server with a fake engine in a real worker process: OpenAI's API, its errors, limits, and what goes wrong."""
+
+import json
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra `serve`")
+pytest.importorskip("openai", reason="needs the extra `dev`")
+
+import openai
+from fake_engine import BUG, CRASH, DEAF, HANG, POSITIONS, SLOW, following, text_of
+from serving import LIMITS, serving
+
+from common.errors import LabError
+from experiments.serve import main
+from experiments.serving import limits
+from experiments.serving.server import announce
+from experiments.serving.settings import Settings
+
+PROMPT = [3, 1, 4]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving() as running:
+        yield running
+
+
+def test_completions_by_the_official_client(server):
+    found = server.openai.completions.create(model="fake", prompt=PROMPT, max_tokens=9)
+    assert (found.object, found.model) == ("text_completion", "fake")
+    assert found.choices[0].text == text_of(following(PROMPT, 9))
+    assert found.choices[0].finish_reason == "length"
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.total_tokens) == (3, 9, 12)
+    by_text = server.openai.completions.create(model="fake", prompt="hi")
+    assert by_text.choices[0].text == text_of(following([ord("h"), ord("i")], 16)), "16 tokens, as OpenAI's default"
+
+
+def test_a_chat_is_streamed_with_its_usage(server):
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+    ]
+    asked = {"model": "fake", "messages": messages, "max_tokens": 7}
+    chunks = list(server.openai.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+    assert len({chunk.id for chunk in chunks}) == 1
+    whole = server.openai.chat.completions.create(**asked)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content == text_of(following([ord(one) for one in "be briefhi"], 7))
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-2:] == [None, "length"]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage == whole.usage
+    plain = list(server.openai.chat.completions.create(**asked, stream=True))
+    assert all(chunk.usage is None for chunk in plain)
+
+
+def test_without_a_limit_a_chat_ends_where_the_cache_is_full(server):
+    found = server.openai.chat.completions.create(model="fake", messages=[{"role": "user", "content": "abcd"}])
+    assert found.usage.completion_tokens == POSITIONS - 4 + 1
+    assert found.choices[0].finish_reason == "length"
+
+
+def test_a_model_id_chooses_the_variant_and_knobs_go_with_it(server):
+    names = [model.id for model in server.openai.models.list()]
+    assert names[:2] == ["fake", "fake:baseline"]
+    assert server.openai.models.retrieve("fake:vec128").id == "fake:vec128"
+    assert server.ids(PROMPT, 5, model="fake:vec128") == following(PROMPT, 5, shift=1)
+    assert server.ids(PROMPT, 5) == following(PROMPT, 5)
+    knobs = {"return_token_ids": True, "knobs": {"l1": "no_allocate"}}
+    assert server.ids(PROMPT, 5, model="fake:vec128", extra_body=knobs) == following(PROMPT, 5, shift=1)
+    with pytest.raises(openai.UnprocessableEntityError, match="takes no knob ratio"):
+        server.ids(PROMPT, 5, model="fake:vec128", extra_body={"knobs": {"ratio": "2:6"}})
+
+
+GOOD = {"model": "fake", "prompt": [1]}
+WRONG = {  # body of /v1/completions: status and `param` of the answer
+    "not JSON": ("{", 400, None),
+    "not an object": ([1], 422, None),
+    "no prompt": ({"model": "fake"}, 422, "prompt"),
+    "no model": ({"prompt": [1]}, 422, "model"),
+    "unknown model": (GOOD | {"model": "gpt-7"}, 404, "model"),
+    "unknown variant": (GOOD | {"model": "fake:vec129"}, 404, "model"),
+    "empty prompt": (GOOD | {"prompt": []}, 422, None),
+    "negative id": (GOOD | {"prompt": [-1]}, 422, "prompt"),
+    "id beyond the vocabulary": (GOOD | {"prompt": [500]}, 422, None),
+    "prompt without room": (GOOD | {"prompt": [1] * (POSITIONS + 1)}, 422, None),
+    "answer without room": (GOOD | {"max_tokens": POSITIONS + 1}, 422, None),
+    "no token": (GOOD | {"max_tokens": 0}, 422, "max_tokens"),
+    "two prompts": (GOOD | {"prompt": ["a", "b"]}, 422, "prompt"),
+    "two answers": (GOOD | {"n": 2}, 422, "n"),
+    "a field that nobody knows": (GOOD | {"magic": 1}, 422, "magic"),
+    "NaN": ('{"model": "fake", "prompt": [1], "temperature": NaN}', 422, "temperature"),
+    "half a character": ('{"model": "fake", "prompt": "\\ud800"}', 422, "prompt"),
+    "deep": ('{"model": ' + "[" * 9000, 400, None),
+    "stop strings of no length": (GOOD | {"stop": [""]}, 422, "stop"),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "param"), WRONG.values(), ids=WRONG)
+def test_a_wrong_body_is_answered_in_openais_error_json(server, body, status, param):
+    text = body if isinstance(body, str) else json.dumps(body)
+    answer = server.http.post("/v1/completions", content=text, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert "\n" not in error["message"]
+    assert server.ids(PROMPT, 2) == following(PROMPT, 2), "the server lives on"
+
+
+def test_wrong_paths_and_methods_are_answered_so_too(server):
+    for method, path, status in (("GET", "/v1/x", 404), ("GET", "/x.js", 404), ("GET", "/v1/completions", 405)):
+        answer = server.http.request(method, path)
+        assert (answer.status_code, set(answer.json()["error"])) == (status, {"message", "type", "param", "code"})
+
+
+def test_a_text_without_a_tokenizer_is_refused_with_the_remedy():
+    with serving({"mute": True}) as server:
+        with pytest.raises(openai.UnprocessableEntityError, match="send the prompt as token ids"):
+            server.openai.completions.create(model="fake", prompt="hi")
+        assert server.ids(PROMPT, 3) == following(PROMPT, 3)
+
+
+def test_a_body_that_is_too_long_or_too_slow_is_not_read(server, monkeypatch):
+    big = server.http.post("/v1/completions", json=GOOD | {"user": "x" * 1000 * LIMITS["body_kb"]})
+    chunked = server.http.post("/v1/completions", content=(b"x" * 1000 for _ in range(2 * LIMITS["body_kb"])))
+    assert (big.status_code, chunked.status_code) == (413, 413)
+    assert big.json()["error"]["code"] == "too_long"
+    monkeypatch.setattr(limits, "BODY_S", 0.1)
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as slow:
+        slow.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: 10\r\n\r\n{{".encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_who_may_ask():
+    with serving(api_key="secret") as server:
+        assert server.ids(PROMPT, 2) == following(PROMPT, 2)
+        wrong = openai.OpenAI(base_url=f"{server.address}/v1", api_key="guess", max_retries=0)
+        with pytest.raises(openai.AuthenticationError, match="API key is missing or wrong"):
+            wrong.models.list()
+        for path, status in (("/health", 200), ("/metrics", 401), ("/lab", 401), ("/", 200)):
+            assert server.http.get(path, headers={"Authorization": ""}).status_code == status, path
+        answer = server.http.get("/v1/models", headers={"Host": "evil.example:8000"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host")
+
+
+def test_one_at_a_time_and_a_bounded_queue():
+    with serving(queue=1) as server:
+        streams = [server.openai.completions.create(**GOOD | {"prompt": [1, SLOW], "max_tokens": 200}, stream=True)]
+        next(iter(streams[0]))
+        waiting: list[object] = []
+        second = threading.Thread(target=lambda: waiting.append(server.ids(PROMPT, 3)))
+        second.start()
+        server.settled("lab_queue_waiting", 1)
+        with pytest.raises(openai.RateLimitError) as full:
+            server.ids(PROMPT, 3)
+        assert int(full.value.response.headers["Retry-After"]) >= 1
+        assert not waiting, "only one request is on the device"
+        streams[0].close()  # the client leaves: its place is free before its 200 tokens are made
+        second.join(30)
+        assert waiting == [following(PROMPT, 3)]
+        assert server.metric("lab_left_total") == 1
+        assert server.metric("lab_worker_restarts_total") == 0
+
+
+def test_a_deadline_holds_in_the_queue_and_in_an_answer():
+    with serving(deadline_s=0.5) as server:
+        with pytest.raises(openai.InternalServerError, match=r"not finished within 0\.5 s") as late:
+            server.ids([1, SLOW], 200)
+        assert late.value.status_code == 504
+        stream = server.openai.completions.create(**GOOD | {"prompt": [1, SLOW], "max_tokens": 200}, stream=True)
+        with pytest.raises(openai.APIError, match=r"not finished within 0\.5 s"):
+            list(stream)
+        assert server.ids(PROMPT, 3) == following(PROMPT, 3)
+        assert server.metric("lab_worker_restarts_total") == 0, "the worker stopped by itself"
+
+
+@pytest.mark.parametrize("what", [CRASH, HANG, BUG])
+def test_a_worker_that_fails_costs_one_request(server, what):
+    before = server.metric("lab_worker_restarts_total")
+    with pytest.raises(openai.InternalServerError) as failed:
+        server.ids([1, what], 3)
+    assert failed.value.status_code == 503
+    assert failed.value.body["code"] == "worker_failed"
+    assert server.ids(PROMPT, 4) == following(PROMPT, 4)
+    assert server.metric("lab_worker_restarts_total") == before + 1
+    assert server.http.get("/health").status_code == 200
+
+
+def test_a_worker_that_is_killed_or_does_not_react_is_replaced():
+    others = children()
+    with serving(deadline_s=3.0, cancel_s=0.1) as server:
+        with pytest.raises(openai.InternalServerError, match="not finished"):
+            server.ids([1, DEAF], 250)
+        assert server.ids(PROMPT, 4) == following(PROMPT, 4)
+        (worker,) = children() - others
+        os.kill(worker, signal.SIGKILL)
+        server.settled("lab_worker_up", 0)
+        assert server.http.get("/health").status_code == 503
+        assert server.ids(PROMPT, 4) == following(PROMPT, 4)
+        assert worker not in children()
+    assert children() == others, "no worker outlives its server"
+
+
+def children() -> set[int]:
+    """Processes that any thread of this one has started."""
+    lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    return {int(one) for text in lists for one in text.split()}
+
+
+def test_a_server_that_cannot_start_says_why(capsys):
+    with pytest.raises(LabError, match="no such weights"), serving({"refuse": True}):
+        pass
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(LabError, match=f"port={port} cannot be taken"), serving(port=port):
+            pass
+    assert main(["bind=0.0.0.0", "api_key=null"]) == 2
+    assert main(["variant=all"]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert [line.split(";")[0] for line in errors] == [
+        "error: bind=0.0.0.0 lets other machines in, and there is no API key",
+        f"error: a server starts with one stack, not {errors[1].split('not ')[1].split(';')[0]}",
+    ]
+
+
+def test_the_missing_extra_is_named(capsys, monkeypatch):
+    monkeypatch.setattr("experiments.serve.find_spec", lambda name: None if name == "uvicorn" else name)
+    assert main([]) == 2
+    assert capsys.readouterr().err == "error: serving needs uvicorn; pip install -e '.[serve]'\n"
+
+
+def test_a_server_open_to_others_warns(capsys):
+    announce(Settings(**LIMITS), "baseline", None, "http://127.0.0.1:1")
+    assert "warning" not in capsys.readouterr().err
+    announce(Settings(**LIMITS | {"bind": "0.0.0.0", "api_key": "k"}), "baseline", None, "http://0.0.0.0:1")
+    assert "warning: bind=0.0.0.0 lets other machines in" in capsys.readouterr().err
