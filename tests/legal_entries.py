@@ -2,20 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 
+from torch import Tensor
+
 from common.model.layout import Layout
+from common.model.shapes import Model
 from common.validate.check import half_way, rounding_error
 from common.validate.tolerances import ReferenceSteps
-from experiments.generation.engine import Engine
 
 
-def check_entries(engine: Engine, ids: Sequence[int], positions: Iterable[int] | None = None) -> None:
-    """Assert that every entry in the engine's KV cache is a legal rounding, with `ids` from position 0 on."""
-    weights, cache = engine.setup.packed.flat, engine.session.cache()
-    steps = ReferenceSteps(engine.model, Layout(engine.model), weights)
+def check_entries(
+    model: Model, weights: Tensor, cache: Tensor, ids: Sequence[int], positions: Iterable[int] | None = None
+) -> None:
+    """Assert that every entry in a KV cache, or those of `positions`, is a legal rounding for `ids` from 0 on."""
+    steps = ReferenceSteps(model, Layout(model), weights)
     for position in positions or range(len(ids)):
         stored = cache[:, :, :, position].clone()
         reference, allowed = steps.step(ids[position], position, cache, stored)
-        for layer in range(engine.model.layers):
+        for layer in range(model.layers):
             for kind, tap in enumerate(("key", "value")):
                 got, want = stored[layer, kind].double(), reference[tap, layer]
                 assert (rounding_error(got, want) <= allowed[tap, layer]).all(), (position, layer, tap)

@@ -14,6 +14,7 @@ COMMANDS = {  # and the yaml whose keys their help lists
     "experiments.__main__": ("config", "base", "timing/default", "validate/plain"),
     "experiments.bench": ("bench",),
     "experiments.cache": ("cache", "base"),
+    "experiments.chat": ("chat", "generation", "config", "base"),
     "experiments.evidence.__main__": ("evidence",),
     "experiments.generate": ("generate", "generation", "config", "base"),
     "experiments.mutants.__main__": ("mutants", "base"),

@@ -40,3 +40,27 @@ def save_tokenizer(folder: Path, vocab: int, template: str | None = TEMPLATE) ->
 def words(seed: int, count: int) -> str:
     """Some words of the text."""
     return " ".join(random.Random(seed).choices(TEXT.split(), k=count))
+
+
+def save_checkpoint(folder: Path, seed: int, positions: int = 160, template: str | None = TEMPLATE) -> Any:
+    """A small random Qwen3 with bf16 weights and a trained tokenizer, which is returned."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=331,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        rope_theta=1e6,
+        tie_word_embeddings=True,
+        max_position_embeddings=positions,
+        initializer_range=0.3,
+        eos_token_id=SPECIAL.index("<|im_end|>"),
+    )
+    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return save_tokenizer(folder, 331, template)

@@ -57,6 +57,11 @@ class Engine:
         """Of the KV cache."""
         return self.model.positions
 
+    @property
+    def held(self) -> int:
+        """Ids of the last prompt and its answer, which take so many positions."""
+        return len(self._known)
+
     def use(self, variant: str, knobs: Mapping[str, Any] | None = None) -> None:
         """Decode with another stack from now on, over the same KV cache. Raises LabError; the stack then stays."""
         stacks = self.setup.choose(variant, knobs or {})

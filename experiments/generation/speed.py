@@ -1,7 +1,5 @@
 """Speed of an answer, in words and figures."""
 
-from typing import Any
-
 from common.model.shapes import Model
 from experiments.generation.request import Stats
 from experiments.timing.bandwidth import Ceiling
@@ -14,14 +12,12 @@ def bandwidth(stats: Stats, model: Model, ceiling: Ceiling) -> dict[str, float]:
     return {"gb_per_s": mean * stats.tokens_per_s / 1e9, "of_ceiling": mean * stats.tokens_per_s / ceiling.best}
 
 
-def line(stats: Stats, read: dict[str, Any] | None = None) -> str:
-    """`12 tokens, 40.1 tokens/s (24.94 ms a token), the first after 0.130 s; a prompt of 7, 0 of them kept`."""
+def line(stats: Stats, read: dict[str, float] | None = None) -> str:
+    """What an answer took, in one line. read: its `bandwidth`, on a GPU."""
     text = f"{stats.tokens} tokens"
     if stats.tokens_per_s:
         text += f", {stats.tokens_per_s:.1f} tokens/s ({1e3 / stats.tokens_per_s:.2f} ms a token)"
-    text += (
-        f", the first after {stats.first_token_s:.3f} s; prompt {stats.prompt_tokens}, {stats.kept_tokens} of it kept"
-    )
+    text += f", the first after {stats.first_token_s:.3f} s; prompt {stats.prompt_tokens}, {stats.kept_tokens} kept"
     if read and stats.tokens_per_s:
         text += f"; {read['gb_per_s']:.0f} GB/s, {100 * read['of_ceiling']:.0f} % of the read ceiling"
     return text

@@ -24,21 +24,21 @@ def has_tokenizer(folder: Path | None) -> bool:
     return folder is not None and any((folder / name).is_file() for name in FILES)
 
 
-def load_tokenizer(folder: Path | None) -> Any:
-    """The checkpoint's own tokenizer. Raises LabError if there is none."""
+def load_tokenizer(folder: Path | None, instead: str = "give prompt_ids=[1,2,3]") -> Any:
+    """The checkpoint's own tokenizer. Raises LabError if there is none. instead: what to do then."""
     if folder is None:
-        raise LabError("synthetic weights have no tokenizer", "give prompt_ids=[1,2,3]")
+        raise LabError("synthetic weights have no tokenizer", instead)
     try:
         from transformers import AutoTokenizer
     except ImportError:
-        raise LabError("text needs transformers", "pip install -e '.[hf]', or give prompt_ids=[1,2,3]") from None
+        raise LabError("text needs transformers", f"pip install -e '.[hf]', or {instead}") from None
     if not has_tokenizer(folder):
-        raise LabError(f"{folder} has no tokenizer", "give prompt_ids=[1,2,3]")
+        raise LabError(f"{folder} has no tokenizer", instead)
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
-        raise LabError(f"no tokenizer loads from {folder}: {first}", "give prompt_ids=[1,2,3]") from None
+        raise LabError(f"no tokenizer loads from {folder}: {first}", instead) from None
 
 
 def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking: bool) -> str:

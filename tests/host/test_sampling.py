@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sampled import sampled
 
 from common.devices.host import HostDevice
 from common.errors import LabError
@@ -78,7 +79,7 @@ def chosen(session) -> int:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"), [(0.7, 0, 1.0), (1.5, 9, 1.0), (1.0, 0, 0.7), (1.2, 30, 0.6)]
+    ("temperature", "top_k", "top_p"), sampled([(0.7, 0, 1.0), (1.5, 9, 1.0), (1.0, 0, 0.7), (1.2, 30, 0.6)], 2)
 )
 def test_draws_are_distributed_as_torchs(sampler, tiny, seed, temperature, top_k, top_p):
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper

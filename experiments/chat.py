@@ -1,0 +1,183 @@
+"""Talk to a checkpoint, decoded by one compiled stack: `python -m experiments.chat --help`."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from common.config.cli import run_task
+from common.config.resolve import refuse_runs_keys, resolve, split
+from common.config.section import absolute
+from common.errors import Crashed, Hung, LabError
+from common.errors.suggest import unknown
+from experiments.generation import options
+from experiments.show.progress import progress
+
+if TYPE_CHECKING:
+    from experiments.generation.conversation import Conversation
+
+KEYS = ("system", "thinking", *options.KEYS)  # beside those of a run; conf/chat.yaml explains them
+COMMANDS = {
+    "/variant NAME": "go on with another variant or named stack, over the same KV cache; knobs as ratio=2:6",
+    "/stats": "what the last answer took, and how full the context is",
+    "/reset": "begin anew",
+    "/save FILE": "write the conversation as JSON",
+    "/help": "this list",
+    "/quit": "leave, as Ctrl-D does",
+}
+
+
+def chat(cfg: DictConfig) -> int:
+    """Answer each line of stdin, until it ends."""
+    asked, rest = split(cfg, KEYS)
+    system = asked.text("system") if asked.given("system") else None
+    thinking, stop, strings = asked.flag("thinking"), asked.flag("stop"), asked.texts("stop_strings")
+    max_tokens = asked.whole("max_tokens", low=1)
+    config = resolve(rest)
+    refuse_runs_keys(config, "a chat")
+    options.check_one_stack(config, "a chat")
+    sampling = options.sampling_of(asked, config.seed)
+    from experiments.generation.conversation import Conversation
+    from experiments.generation.engine import Engine
+    from experiments.generation.tokenizer import chat_text, load_tokenizer
+    from experiments.run.setup import Setup
+
+    with progress(3) as show:
+        lab = Setup(config, show)
+        lab.check()
+        tokenizer = load_tokenizer(lab.packed.folder, "give weights=DIR, a checkpoint with a tokenizer")
+        chat_text(tokenizer, [{"role": "user", "content": "Hello"}], thinking)
+        engine = Engine(lab, config.stacks[0])
+    with engine:
+        stop_ids = engine.stop_ids if stop else frozenset()
+        talk = Conversation(engine, sampling, max_tokens, thinking, system, stop_ids, strings)
+        note(f"{lab.model.name} by {engine.name}, {engine.positions} positions; /help lists the commands")
+        for line in lines():
+            try:
+                if line == "/quit":
+                    break
+                if line.startswith("/"):
+                    command(talk, *line.split())
+                elif line:
+                    answer(talk, line)
+            except (Crashed, Hung):  # no kernel runs after it
+                raise
+            except LabError as error:
+                note(f"error: {error}")
+    return 0
+
+
+def lines() -> Iterator[str]:
+    """The lines of stdin, without blanks around them; on a terminal with a prompt, history and editing."""
+    ask: Callable[[], str] = input
+    if sys.stdin.isatty():
+        import readline  # noqa: F401  input() edits lines by it
+
+        def ask() -> str:
+            return input("> ")
+
+    while True:
+        try:
+            line = ask().strip()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            note("\nCtrl-D or /quit leaves the chat")
+            continue
+        yield line
+
+
+def answer(talk: "Conversation", text: str) -> None:
+    """Print the answer to `text` as it comes. Ctrl-C ends it."""
+    from experiments.generation.speed import line
+
+    finish = None
+    with interrupts() as interrupted:
+        for piece in talk.ask(text, interrupted):
+            print(piece.text, end="", flush=True)
+            finish = piece.finish
+    print(flush=True)
+    stats = talk.engine.stats()
+    if finish == "length" and stats.tokens == talk.room:
+        note("the context is full; /reset begins anew, and model.positions=N makes room for more")
+    elif finish == "length":
+        note(f"max_tokens={talk.max_tokens} reached")
+    note(line(stats))
+
+
+def command(talk: "Conversation", name: str, *arguments: str) -> None:
+    """Execute one of COMMANDS. Raises LabError for a mistake."""
+    from experiments.generation.speed import line
+
+    shapes = {text.partition(" ")[0]: text for text in COMMANDS}
+    if name not in shapes:
+        raise unknown("command", name, list(shapes))
+    if bool(arguments) != (" " in shapes[name]) or (name == "/save" and len(arguments) > 1):
+        raise LabError(f"{' '.join((name, *arguments))!r} is not {shapes[name]}", f"write {shapes[name]}")
+    engine = talk.engine
+    if name == "/variant":
+        engine.use(arguments[0], knobs(arguments[1:]))
+        note(f"{engine.name} answers now")
+    elif name == "/stats":
+        note(f"{engine.name}: {engine.held} of {engine.positions} positions of the context; {line(engine.stats())}")
+    elif name == "/reset":
+        talk.reset()
+        note("a new conversation")
+    elif name == "/save":
+        file = absolute(arguments[0])
+        try:
+            about = {"model": engine.model.name, "variant": engine.name, "messages": talk.messages}
+            file.write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise LabError(f"{file} cannot be written: {error.strerror}", "give another file") from error
+        note(f"saved to {file}")
+    else:
+        for text, about_it in COMMANDS.items():
+            note(f"{text:16}{about_it}")
+
+
+def knobs(given: Sequence[str]) -> dict[str, Any]:
+    """`ratio=2:6` as a knob and its value. Raises LabError for anything else."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise LabError(f"{text!r} is no knob", "write knob=value, such as ratio=2:6")
+        found[name] = int(value) if value.lstrip("-").isdigit() else value
+    return found
+
+
+def note(text: str) -> None:
+    """A line that is no part of an answer; on stderr, faint on a terminal."""
+    from rich.console import Console
+
+    Console(stderr=True).print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """Context in which the first Ctrl-C is only remembered: the function says whether it came."""
+    came = list[int]()
+
+    def remember(number: int, frame: object) -> None:
+        came.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield lambda: bool(came)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; `argv` without the program's name. Returns the exit code."""
+    return run_task(chat, "chat", sys.argv[1:] if argv is None else argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,144 @@
+"""Chat with a random checkpoint on the host device, by lines from a pipe."""
+
+import io
+import json
+import os
+import re
+import signal
+
+import pytest
+from trained import save_checkpoint, words
+
+from experiments import chat
+from experiments.generation.engine import Engine
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture
+def talk(tmp_path, host_cache, seed, monkeypatch, capsys):
+    """talk(lines, *overrides): the exit code, what was printed, and the notes."""
+
+    def talk_(lines, *overrides):
+        where = [f"weights={tmp_path}/model", f"cache={host_cache}", f"results={tmp_path}/r.jsonl", "device=host"]
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        code = chat.main([*where, "max_tokens=8", f"seed={seed}", *overrides])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return talk_
+
+
+def kept(notes: str) -> list[tuple[int, int]]:
+    """Of each answer, the tokens of its prompt, and those of them that were in the KV cache."""
+    return [(int(n), int(k)) for n, k in re.findall(r"^\d+ tokens.*; prompt (\d+), (\d+) kept$", notes, re.MULTILINE)]
+
+
+def test_turns_variants_and_commands_over_one_cache(talk, tmp_path, seed):
+    tokenizer = save_checkpoint(tmp_path / "model", seed)
+    first, second = words(seed, 2), words(seed + 1, 3)
+    saved = tmp_path / "talk.json"
+    commands = ["/stats", "", "/stat", "/variant nothing", "/save", f"/save {tmp_path}/no/such/folder", "/variant all"]
+    commands += ["/variant fused_head rows_per_warp", "/variant vec128 warps=2"]
+    script = [
+        *commands,
+        first,
+        "/variant fused_head rows_per_warp=2",
+        second,
+        f"/save {saved}",
+        "/stats",
+        "/reset",
+        first,
+        "/help",
+        "/quit",
+    ]
+    code, out, notes = talk([*script, "not asked"], "stop=false")
+    assert code == 0, notes
+    for part in ("nothing has been generated yet", "did you mean '/stats'", "unknown variant 'nothing'"):
+        assert part in notes
+    for part in ("write /save FILE", "cannot be written: No such file", "name one of them", "fused_head answers now"):
+        assert part in notes
+    for part in ("'rows_per_warp' is no knob; write knob=value", "unknown knob 'warps'"):
+        assert part in notes
+    assert "Traceback" not in notes
+
+    found = json.loads(saved.read_text(encoding="utf-8"))
+    assert found["variant"] == "fused_head"
+    assert [message["role"] for message in found["messages"]] == ["user", "assistant"] * 2
+    assert [message["content"] for message in found["messages"][::2]] == [first, second]
+    answers = [message["content"] for message in found["messages"][1::2]]
+    assert out == f"{answers[0]}\n{answers[1]}\n{answers[0]}\n"  # the third begins anew, with the first prompt
+
+    begin = tokenizer.apply_chat_template(
+        [{"role": "user", "content": first}], add_generation_prompt=True, tokenize=False, enable_thinking=True
+    )
+    sizes = kept(notes)
+    assert sizes[0] == sizes[-1] == (len(tokenizer.encode(begin)), 0)
+    if all("<|" not in text and "\ufffd" not in text for text in answers):
+        assert sizes[1][1] == sizes[0][0] + 8 - 1  # all but the last token, which has no entry yet
+
+
+def test_a_chat_answers_as_its_template_asks(talk, tmp_path, seed, monkeypatch):
+    tokenizer, asked = save_checkpoint(tmp_path / "model", seed), []
+    stream = Engine.stream
+    monkeypatch.setattr(Engine, "stream", lambda self, request, *more: asked.append(request) or stream(self, request))
+    assert talk(["a"], "thinking=false", "system=barrier", "temperature=0.8", "top_k=5", "stop_strings=[end]")[0] == 0
+    want = (
+        "<|im_start|>system\nbarrier<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        "<think>\n\n</think>\n\n"
+    )
+    assert tokenizer.decode(asked[0].ids) == want
+    assert (asked[0].sampling.temperature, asked[0].sampling.top_k, asked[0].sampling.seed) == (0.8, 5, seed)
+    assert (asked[0].stop_ids, asked[0].stop_strings, asked[0].max_tokens) == (frozenset({2}), ("end",), 8)
+
+
+def test_a_full_context_is_said(talk, tmp_path, seed):
+    save_checkpoint(tmp_path / "model", seed)
+    long = "z" * 115
+    code, out, notes = talk([long, long, "/reset", long], "max_tokens=1000", "stop=false")
+    assert code == 0
+    assert notes.count("the context is full; /reset begins anew") == 2
+    assert re.search(
+        r"error: the context is full: the conversation has \d+ tokens, the KV cache 160 positions; ", notes
+    )
+    first, _, last = out.partition("\n")
+    assert last in (f"{first}\n", first)
+
+
+def test_ctrl_c_ends_the_answer_and_keeps_the_chat(talk, tmp_path, seed, monkeypatch):
+    save_checkpoint(tmp_path / "model", seed)
+    decode, pieces = Engine._decode, []
+
+    def interrupted(self, steps, sampling):
+        pieces.append(steps)
+        if len(pieces) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return decode(self, 1, sampling)
+
+    monkeypatch.setattr(Engine, "_decode", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    code, _, notes = talk(["a", "b"], "stop=false")
+    assert code == 0
+    assert re.findall(r"^(\d+) tokens", notes, re.MULTILINE) == ["2", "8"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("template", "argv", "message"),
+    [
+        (None, [], "has no chat template; use experiments.generate"),
+        ("{{ raise_exception('never') }}", [], "the chat template refuses the messages: never"),
+        ("", ["weights=synthetic", "model=tiny"], "synthetic weights have no tokenizer; give weights=DIR"),
+        ("", ["temperature=-1"], "temperature=-1 is not a positive number or 0"),
+        ("", ["variant=all"], "a chat runs one stack"),
+        ("", ["experiment=ablation"], "experiment= has no effect on a chat"),
+        ("", ["thinking=maybe"], "thinking=maybe is neither true nor false"),
+    ],
+)
+def test_what_cannot_be_talked_to_is_refused(talk, tmp_path, template, argv, message):
+    if template != "":
+        save_checkpoint(tmp_path / "model", 1, template=template)
+    code, out, notes = talk(["a"], *argv)
+    assert (code, out) == (2, "")
+    assert message in notes
+    assert sum(line.startswith("error: ") for line in notes.splitlines()) == 1
