@@ -12,6 +12,7 @@ from common.config.resolve import refuse_runs_keys, resolve, split
 from common.errors import LabError
 from common.record.json_values import to_json
 from common.stacks.catalog import read_catalog
+from experiments.generation.options import check_one_stack
 from experiments.serving.settings import KEYS, read_settings
 
 NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
@@ -23,9 +24,7 @@ def serve(cfg: DictConfig) -> int:
     settings = read_settings(own)
     config = resolve(rest)
     refuse_runs_keys(config, "a server")
-    if len(config.stacks) > 1:
-        names = ", ".join(stack.name for stack in config.stacks)
-        raise LabError(f"a server starts with one stack, not {len(config.stacks)}", f"choose one: variant={names}")
+    check_one_stack(config, "a server")
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
     import asyncio

@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.model.stages import STAGES
-from experiments.run.timeline import ORDINAL, Timeline
+from experiments.run.timeline import Timeline
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+ORDINAL = (
+    "The blocks of the host device run one at a time, so a timestamp is only an ordinal: it shows the order of the "
+    "blocks in this schedule. It does not show how long a block works or waits, or what share of the step that is; "
+    "that needs device=cuda."
+)
 
 
 def by_stage(found: Timeline) -> "DataFrame":

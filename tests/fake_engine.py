@@ -80,6 +80,7 @@ class Opened:
             raise LabError("no such weights", "give others")
         self.about = {"model": "fake", "device": "host", "positions": POSITIONS, "tokenizer": True, "chat": True}
         self.about |= {"step_bytes": 1000, "position_bytes": 10, "ceiling": None, "why": "not known of a formula"}
+        self.about |= first.get("about", {})
         self.engine = FakeEngine(None if "mute" in first else Letters())
 
     def use(self, variant, knobs):
@@ -88,9 +89,11 @@ class Opened:
         self.engine.shift = 0 if variant == "baseline" else 1
 
     def strip(self, variant, knobs, position):
-        stages = [{"stage": name, "work": [0, 0, None], "wait": [0, 0, None]} for name in ("embed", "qkv", "attention")]
-        title = f"{variant}, fake, position {position}, host"
-        return {"title": title, "unit": "ordinal", "blocks": 3, "stages": stages, "reading": "These are not times."}
+        timed = self.about["ceiling"] is not None
+        work, wait = ([1000, 400, None], [0, 600, None]) if timed else ([0, 0, None], [0, 0, None])
+        stages = [{"stage": name, "work": work, "wait": wait} for name in ("embed", "qkv", "attention")]
+        about = {"title": f"{variant}, fake, position {position}", "unit": "ns" if timed else "ordinal", "blocks": 3}
+        return about | {"stages": stages, "reading": "These are times." if timed else "These are not times."}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from openai import OpenAI
 
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
-from experiments.serving.server import run
+from experiments.serving.server import Server, run
 from experiments.serving.settings import Settings
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_engine.py")))
@@ -26,9 +26,13 @@ LIMITS |= {"queue": 4, "deadline_s": 20.0, "cancel_s": 1.0}
 class Running:
     """A running server: its address, and clients that never retry."""
 
-    def __init__(self, address: str, key: str | None, loop: asyncio.AbstractEventLoop) -> None:
-        self.address, self.loop, self.key = address, loop, key
+    def __init__(self, server: Server, address: str, loop: asyncio.AbstractEventLoop, key: str | None) -> None:
+        self.server, self.address, self.loop, self.key = server, address, loop, key
         self.connect()
+
+    def end(self) -> None:
+        """What a signal does."""
+        self.server.should_exit = True
 
     def connect(self) -> None:
         """Make both clients."""
@@ -92,12 +96,12 @@ def serving(first: dict | None = None, command: tuple[str, ...] = FAKE, **limits
         ready.wait(60)
         if "error" in told:
             raise told["error"]
-        running = Running(told["address"], settings.api_key, told["loop"])
+        running = Running(told["server"], told["address"], told["loop"], settings.api_key)
         try:
             yield running
         finally:
             running.disconnect()
-            told["server"].should_exit = True
+            running.end()
     finally:
         thread.join(30)
     assert not thread.is_alive(), "the server did not end"

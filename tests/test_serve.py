@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import threading
@@ -13,14 +14,17 @@ pytest.importorskip("fastapi", reason="needs the extra `serve`")
 pytest.importorskip("openai", reason="needs the extra `dev`")
 
 import openai
+import pandas
 from fake_engine import BUG, CRASH, DEAF, HANG, POSITIONS, SLOW, following, text_of
 from serving import LIMITS, serving
 
 from common.errors import LabError
+from experiments.run.timeline import Timeline
 from experiments.serve import main
 from experiments.serving import limits
 from experiments.serving.server import announce
 from experiments.serving.settings import Settings
+from experiments.serving.strip import strip
 
 PROMPT = [3, 1, 4]
 
@@ -96,6 +100,8 @@ WRONG = {  # body of /v1/completions: status and `param` of the answer
     "two prompts": (GOOD | {"prompt": ["a", "b"]}, 422, "prompt"),
     "two answers": (GOOD | {"n": 2}, 422, "n"),
     "a field that nobody knows": (GOOD | {"magic": 1}, 422, "magic"),
+    "five stop strings": (GOOD | {"stop": list("abcde")}, 422, "stop"),
+    "biases": (GOOD | {"logit_bias": {"1": 100}}, 422, "logit_bias"),
     "NaN": ('{"model": "fake", "prompt": [1], "temperature": NaN}', 422, "temperature"),
     "half a character": ('{"model": "fake", "prompt": "\\ud800"}', 422, "prompt"),
     "deep": ('{"model": ' + "[" * 9000, 400, None),
@@ -113,6 +119,26 @@ def test_a_wrong_body_is_answered_in_openais_error_json(server, body, status, pa
     assert (error["type"], error["param"]) == ("invalid_request_error", param)
     assert "\n" not in error["message"]
     assert server.ids(PROMPT, 2) == following(PROMPT, 2), "the server lives on"
+
+
+JUNK = (None, True, -1, 0, 2**70, 1.5, 1e308, float("nan"), float("inf"), "", "x", "\ud800", [], [[]], {}, {"a": [1]})
+CHAT = {"messages": [{"role": "user", "content": "hi", "name": "me"}], "chat_template_kwargs": {}}
+
+
+def test_any_value_of_any_field_is_answered_or_refused(server, seed):
+    chance, restarts = random.Random(seed), server.metric("lab_worker_restarts_total")
+    for _ in range(100):
+        path, own = chance.choice((("/v1/completions", {"prompt": [1, 2]}), ("/v1/chat/completions", CHAT)))
+        body = {"model": "fake:vec128", "max_tokens": 2, "knobs": {"l1": "default"}, "stop": ["zz"], **own}
+        fields = (*body, "temperature", "top_p", "top_k", "seed", "stream", "stream_options", "n", "user", "logit_bias")
+        for name in chance.sample(fields, chance.randint(1, 2)):
+            inner = isinstance(body.get(name), dict) and body[name] and chance.random() < 0.5
+            junk = chance.choice(JUNK)
+            body[name] = dict.fromkeys(body[name], junk) if inner else junk
+        answer = server.http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+        assert answer.status_code in (200, 404, 422), (body, answer.text)
+        assert answer.status_code == 200 or set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert server.metric("lab_worker_restarts_total") == restarts
 
 
 def test_wrong_paths_and_methods_are_answered_so_too(server):
@@ -210,6 +236,16 @@ def test_a_worker_that_is_killed_or_does_not_react_is_replaced():
     assert children() == others, "no worker outlives its server"
 
 
+def test_the_end_of_the_server_is_said_to_those_who_wait():
+    with serving() as server:
+        asked = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}
+        stream = server.openai.completions.create(**asked, stream=True)
+        next(iter(stream))
+        server.end()
+        with pytest.raises(openai.APIError, match="the server ends"):
+            list(stream)
+
+
 def children() -> set[int]:
     """Processes that any thread of this one has started."""
     lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
@@ -228,8 +264,21 @@ def test_a_server_that_cannot_start_says_why(capsys):
     errors = capsys.readouterr().err.splitlines()
     assert [line.split(";")[0] for line in errors] == [
         "error: bind=0.0.0.0 lets other machines in, and there is no API key",
-        f"error: a server starts with one stack, not {errors[1].split('not ')[1].split(';')[0]}",
+        f"error: a server runs one stack, not {errors[1].split('not ')[1].split(';')[0]}",
     ]
+
+
+def test_a_strip_sums_layers_and_leaves_out_blocks_without_a_part():
+    rows = [("qkv", 0, 1, 5, 9, 10), ("qkv", 1, 1, 20, 21, 25), ("embed", 0, 0, 0, 2, 4), ("embed", 0, 1, 1, 2, 4)]
+    spans = pandas.DataFrame(rows, columns=["stage", "layer", "block", "begin", "end", "passed"])
+    found = strip(Timeline("a title", "ns", spans))
+    assert found["stages"] == [
+        {"stage": "embed", "work": [2, 1], "wait": [2, 2]},
+        {"stage": "qkv", "work": [None, 5], "wait": [None, 5]},
+    ]
+    assert (found["blocks"], found["unit"]) == (2, "ns")
+    ordinal = strip(Timeline("a title", "ordinal", spans))
+    assert ordinal["stages"][1] == {"stage": "qkv", "work": [None, 0], "wait": [None, 0]}, "no times"
 
 
 def test_the_missing_extra_is_named(capsys, monkeypatch):

@@ -37,6 +37,7 @@ def opened(browser: Browser, address: str, width: int) -> tuple[Page, list[str]]
     """The page, and the addresses of all it loads, with errors of its scripts among them."""
     page, loaded = browser.new_page(viewport={"width": width, "height": 900}), []
     page.set_default_timeout(PATIENCE_MS)
+    page.on("console", lambda message: loaded.append(message.text))
     page.on("request", lambda request: loaded.append(request.url))
     page.on("pageerror", lambda error: loaded.append(f"error: {error}"))
     page.goto(address)
@@ -75,6 +76,7 @@ def test_a_chat_by_keyboard_alone(browser, server: Running, width):
     expect(page.locator("#strip svg text")).to_have_text(["embed", "qkv", "attention"])
     expect(page.locator("#strip rect.work")).to_have_count(6)
     expect(page.locator("#strip")).to_contain_text("These are not times.")
+    expect(page.locator("#strip")).to_contain_text("vec128, fake, position 132")  # of the last token
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the screen"
     assert {re.sub(r"(?<=\d)/.*", "", url) for url in loaded} == {server.address}, "nothing comes from elsewhere"
     page.close()
@@ -127,4 +129,21 @@ def test_an_error_is_said_and_a_key_is_asked_for(browser):
         page.locator("#say").press("Enter")
         expect(page.locator("#error")).to_contain_text("need more than 256 positions")
         expect(page.locator("#log .user .text")).to_have_text("<b>hi</b>")
+        page.close()
+
+
+def test_where_the_ceiling_is_known_the_rate_stands_beside_it_and_a_strip_shows_times(browser):
+    with serving({"about": {"device": "cuda", "ceiling": 4e6, "why": ""}}) as server:
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(server.address)
+        expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 4000 tokens/s, by .* at position 0$"))
+        page.locator("#say").fill("hi")
+        page.locator("#say").press("Enter")
+        # 1000 bytes and 10 for each position: 4e6 / 1650 tokens/s, of which 1000 are 41 %
+        expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 2424 .* at position 65: 41 % of it$"))
+        page.locator("#trace").click()
+        widths = [float(one.get_attribute("width")) for one in page.locator("#strip .work, #strip .wait").all()[:3]]
+        assert widths == pytest.approx([widths[0], 0.4 * widths[0], 0.6 * widths[0]]), "work of two blocks, and a wait"
+        expect(page.locator("#strip title").nth(1)).to_have_text("embed, block 1: work 0.4 us, waiting 0.6 us")
         page.close()

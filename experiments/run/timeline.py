@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from experiments.run.steps import LabStack
 
 UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, which `read` puts where no block has written
-ORDINAL = (
-    "The blocks of the host device run one at a time, so a timestamp is only an ordinal: it shows the order of the "
-    "blocks in this schedule. It does not show how long a block works or waits, or what share of the step that is; "
-    "that needs device=cuda."
-)
 
 
 @dataclass(frozen=True)

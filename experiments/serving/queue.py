@@ -15,6 +15,7 @@ from experiments.serving.errors import busy, failed, late, refused
 from experiments.serving.metrics import Metrics
 from experiments.serving.settings import Settings
 
+ENDED = ("the server ends", "ask again when it is back")
 LAST = ("done", "refused", "failed")  # kinds of the event that ends a job
 
 
@@ -64,6 +65,7 @@ class Queue:
         self._numbers = itertools.count(1)
         self._wake = asyncio.Event()
         self._child: Child | None = None
+        self._ended = False
         self._seconds = 1.0  # that the last job ran
         self.about: dict[str, Any] = {}
 
@@ -76,10 +78,14 @@ class Queue:
         self._serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._serving
-        for job in (*self._waiting, *filter(None, [self._running])):
-            job.said.put_nowait({"failed": ["the server ends", "ask another one"]})
         if self._child:
             await self._child.close()
+
+    def end(self) -> None:
+        """Give up every job, and take no other: the server ends."""
+        self._ended = True
+        for job in (*self._waiting, *filter(None, [self._running])):
+            job.said.put_nowait({"failed": ENDED})
 
     @property
     def alive(self) -> bool:
@@ -95,7 +101,9 @@ class Queue:
         return self._running is None and not self._waiting
 
     def submit(self, request: Event) -> Job:
-        """Queue one request. Raises ApiError when as many wait as may."""
+        """Queue one request. Raises ApiError when as many wait as may, and at the end."""
+        if self._ended:
+            raise failed(*ENDED)
         if not self.idle and len(self._waiting) >= self._settings.queue:
             raise busy(len(self._waiting), math.ceil(max(1.0, self._seconds * (1 + len(self._waiting)))))
         job = Job(self, next(self._numbers), request, self._settings.deadline_s)

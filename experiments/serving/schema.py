@@ -45,14 +45,14 @@ class Body(BaseModel):
     top_k: int = Field(0, ge=0, lt=2**31)
     repetition_penalty: float = Field(1.0, gt=0, le=10)
     seed: int = Field(0, ge=0, lt=2**63)
-    stop: Annotated[list[Word] | None, BeforeValidator(_listed), Field(max_length=4)] = None
+    stop: Annotated[Annotated[list[Word], Field(max_length=4)] | None, BeforeValidator(_listed)] = None
     knobs: Knobs = {}
     return_token_ids: bool = False
     user: Text | None = None
     # Fields that clients send with the value that asks for nothing.
     n: Literal[1] | None = None
     logprobs: Literal[False] | None = None
-    logit_bias: dict[str, float] | None = Field(None, max_length=0)
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
     frequency_penalty: Literal[0] | None = None
     presence_penalty: Literal[0] | None = None
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
+from sse_starlette.sse import AppStatus
 
 from common.errors import LabError
 from common.stacks.catalog import Catalog
@@ -23,8 +24,22 @@ CLOSING_S = 5  # for answers that are on their way when the server ends
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+AppStatus.disable_automatic_graceful_drain()  # a stream ends with an error event, and is not cut off
+
+
 class Server(uvicorn.Server):
-    """Uvicorn's server. A signal ends `serve`, which then returns: uvicorn would raise the signal again."""
+    """Uvicorn's server. A signal ends `serve`, which then returns: uvicorn would raise the signal again.
+
+    on_end: called when it begins to end, to give up what is on its way.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_end = on_end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_end()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -64,7 +79,7 @@ async def run(
                 server_header=False,
                 timeout_graceful_shutdown=CLOSING_S,
             )
-            server = Server(config)
+            server = Server(config, queue.end)
             on_ready(server, f"http://{_shown(settings.bind)}:{listener.getsockname()[1]}")
             await server.serve([listener])
 

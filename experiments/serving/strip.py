@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from experiments.run.timeline import ORDINAL, Timeline
+from experiments.run.timeline import Timeline
 
-TIMED = "Sums over all layers. Writing timestamps takes time of its own: compare shares."
+READING = {
+    "ns": "Sums over all layers. Writing timestamps takes time of its own: compare shares.",
+    "ordinal": "The blocks of the host device run one at a time: how long each works and waits, device=cuda shows.",
+}
 
 
 def strip(found: Timeline) -> dict[str, Any]:
@@ -22,5 +25,5 @@ def strip(found: Timeline) -> dict[str, Any]:
             work[block] = int((own["end"] - own["begin"]).sum()) if found.timed else 0
             wait[block] = int((own["passed"] - own["end"]).sum()) if found.timed else 0
         stages.append({"stage": stage, "work": work, "wait": wait})
-    reading = TIMED if found.timed else ORDINAL
-    return {"title": found.title, "unit": found.unit, "blocks": blocks, "stages": stages, "reading": reading}
+    about = {"title": found.title, "unit": found.unit, "reading": READING[found.unit]}
+    return about | {"blocks": blocks, "stages": stages}

@@ -7,7 +7,7 @@ const STATE = "lab-state";
 const empty = { turns: [], variant: null, knobs: {}, tokens: 64, thinking: false };
 const state = { ...empty, ...JSON.parse(sessionStorage.getItem(STATE) ?? "{}") };
 const save = () => sessionStorage.setItem(STATE, JSON.stringify(state));
-let lab, running;
+let lab, running, position = 0; // position: of the last token
 
 // What can be asked: a chat, or without a chat template a text, or without a tokenizer token ids.
 const HINTS = {
@@ -41,7 +41,7 @@ function show(turn) {
 // The highest rate that the memory allows at a position, in tokens per second; undefined where it is not known.
 const ceiling = (position) => lab.ceiling && lab.ceiling / (lab.step_bytes + position * lab.position_bytes);
 
-function showRate(rate, position) {
+function showRate(rate) {
   const most = ceiling(position);
   at("rate").textContent = rate ? rate.toFixed(1) : "-";
   at("share").style.width = rate && most ? `${Math.min(100, (100 * rate) / most)}%` : "0";
@@ -72,7 +72,7 @@ async function ask(text) {
   at("log").setAttribute("aria-busy", "true");
   running = new AbortController();
   buttons();
-  let first, position = 0, one = {};
+  let first, one = {};
   try {
     for await (const chunk of stream(mode() === "chat" ? "/v1/chat/completions" : "/v1/completions", body, running.signal)) {
       const choice = chunk.choices[0];
@@ -86,9 +86,9 @@ async function ask(text) {
         first ??= { time: performance.now(), tokens: one.completion_tokens };
         position = one.total_tokens - 1;
         const seconds = (performance.now() - first.time) / 1000;
-        if (seconds > 0.05) showRate((one.completion_tokens - first.tokens) / seconds, position);
+        if (seconds > 0.05) showRate((one.completion_tokens - first.tokens) / seconds);
       }
-      if (chunk.timings) finish(chunk.timings, one, position, turn);
+      if (chunk.timings) finish(chunk.timings, one, turn);
       save();
     }
   } catch (error) {
@@ -103,8 +103,8 @@ async function ask(text) {
   buttons();
 }
 
-function finish(timings, usage, position, turn) {
-  showRate(timings.tokens_per_s, position);
+function finish(timings, usage, turn) {
+  showRate(timings.tokens_per_s);
   const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
   at("last").textContent =
     `Last answer: ${usage.completion_tokens} tokens after ${usage.prompt_tokens}, of which ${kept} were in the KV cache; ` +
@@ -143,7 +143,7 @@ async function trace() {
   at("trace").disabled = true;
   at("strip").textContent = "tracing; the first time, its kernel is compiled";
   try {
-    draw(at("strip"), await (await call("/lab/strip", { model: model(), knobs: state.knobs })).json());
+    draw(at("strip"), await (await call("/lab/strip", { model: model(), knobs: state.knobs, position })).json());
   } catch (error) {
     at("strip").textContent = "";
     say(error.message);
@@ -171,7 +171,7 @@ async function open() {
   at("log").replaceChildren();
   state.turns.forEach(show);
   showVariant();
-  showRate(0, 0);
+  showRate(0);
   at("say").focus();
 }
 
