@@ -1,6 +1,7 @@
 """Checkpoint files on disk: every fault is reported in one line, and leaves no packed file."""
 
 import contextlib
+import hashlib
 import itertools
 import json
 import random
@@ -189,17 +190,23 @@ def test_sharded_checkpoints(tmp_path: Path, cache: Path) -> None:
 
 def test_hub_ids_are_downloaded(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = pytest.importorskip("huggingface_hub")
-    downloaded = []
+    downloaded, every = [], ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
     def snapshot(repo: str, revision: str | None, allow_patterns: list[str]) -> str:
-        downloaded.append((repo, revision))
+        downloaded.append((repo, revision, allow_patterns))
         assert not any(re.search(r"\.(py|bin|pt|\*)$", pattern) for pattern in allow_patterns)
         return str(folder)
 
     monkeypatch.setattr(hub, "snapshot_download", snapshot)
     model, _, _ = load("Owner/Qwen3-Hand@refs/pr/1", None, None, cache)
     assert model == Model(**{**vars(MODEL), "name": "Qwen3-Hand"})
-    assert downloaded == [("Owner/Qwen3-Hand", "refs/pr/1")]
+    assert downloaded == [("Owner/Qwen3-Hand", "refs/pr/1", ["config.json"]), ("Owner/Qwen3-Hand", "refs/pr/1", every)]
+
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "llama"}))
+    with pytest.raises(LabError, match="model_type 'llama'"):
+        find("Owner/Other")
+    assert downloaded[-1] == ("Owner/Other", None, ["config.json"])  # and no weights
 
     def offline(*_: object, **__: object) -> str:
         raise ConnectionError("no route\nto host")
@@ -210,3 +217,16 @@ def test_hub_ids_are_downloaded(folder: Path, cache: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(LabError, match="pip install huggingface_hub"):
         find("Owner/Qwen3-Hand")
+
+
+def test_a_download_that_is_not_what_the_hub_names_is_refused(folder: Path, cache: Path) -> None:
+    file = folder / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    blob = folder / hashlib.sha256(content).hexdigest()
+    file.rename(blob)
+    file.symlink_to(blob)  # as in the hub's own cache
+    load(str(folder), None, None, cache)
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    with pytest.raises(LabError, match=f"is damaged: its sha256 is not {blob.name}; remove {blob} and start again"):
+        load(str(folder), None, None, cache)

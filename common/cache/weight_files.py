@@ -47,11 +47,11 @@ def content_sha(files: tuple[Path, ...], cache_dir: Path) -> str:
 
     Raises LabError when a hash cannot be remembered in `cache_dir`, OSError when a file cannot be read.
     """
-    shas = [_file_sha(file, cache_dir) for file in files]
+    shas = [file_sha(file, cache_dir) for file in files]
     return shas[0] if len(shas) == 1 else hashlib.sha256("".join(shas).encode()).hexdigest()
 
 
-def _file_sha(file: Path, cache_dir: Path) -> str:
+def file_sha(file: Path, cache_dir: Path) -> str:
     """sha256 of `file`, remembered in `cache_dir` until its size, times or inode change."""
     path = file.resolve()
     stat = path.stat()

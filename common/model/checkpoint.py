@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import LabError
-from common.model.hf_config import read_json, refuse_special
+from common.model.hf_config import read_json, read_model, refuse_special
 
 SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 DTYPES = ("BF16", "F16", "F32")  # as safetensors spells them
@@ -155,7 +155,11 @@ def _read_headers(files: list[Path]) -> dict[str, Entry]:
 
 
 def _download(spec: str) -> tuple[Path, str]:
-    """The folder of a hub id's snapshot, and the model's name. Raises LabError: no such path, no client, no answer."""
+    """The folder of a hub id's snapshot, and the model's name; another architecture is refused before its weights come.
+
+    The client shows its progress, and resumes a download that was cut off. Raises LabError: no such path, no client, no
+    answer, another architecture.
+    """
     hub_id = HUB_ID.fullmatch(spec)
     if hub_id is None or Path(hub_id["owner"]).is_dir():
         raise LabError(
@@ -168,15 +172,17 @@ def _download(spec: str) -> tuple[Path, str]:
         raise LabError(
             f"weights {spec!r}: no such path, and a hub id needs huggingface_hub", "pip install huggingface_hub"
         ) from error
-    try:
-        folder = snapshot_download(
-            f"{hub_id['owner']}/{hub_id['name']}",
-            revision=hub_id["revision"],
-            allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"],  # weights, config, tokenizer; no code
-        )
-    except Exception as error:  # the client, its HTTP library and the OS raise a dozen unrelated types
-        raise LabError(
-            f"weights {spec!r}: no such path, and the download from the hub failed ({type(error).__name__}: {error})",
-            "check the id and the network, or download it elsewhere and give the folder",
-        ) from error
-    return Path(folder), hub_id["name"]
+
+    def snapshot(*patterns: str) -> Path:
+        repository = f"{hub_id['owner']}/{hub_id['name']}"
+        try:
+            return Path(snapshot_download(repository, revision=hub_id["revision"], allow_patterns=list(patterns)))
+        except Exception as error:  # the client, its HTTP library and the OS raise a dozen unrelated types
+            raise LabError(
+                f"weights {spec!r}: no such path, and the download from the hub failed "
+                f"({type(error).__name__}: {error})",
+                "check the id and the network, or download it elsewhere and give the folder",
+            ) from error
+
+    read_model(snapshot(CONFIG) / CONFIG, hub_id["name"], None)
+    return snapshot("*.json", "*.safetensors", "*.txt", "*.jinja"), hub_id["name"]  # weights, tokenizer; no code

@@ -2,13 +2,14 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
 
-from common.cache.weight_files import BLOCK, content_sha, mapped
+from common.cache.weight_files import BLOCK, content_sha, file_sha, mapped
 from common.errors import LabError
 from common.model import synthetic
 from common.model.checkpoint import AGAIN, Checkpoint, find, open_safetensors
@@ -67,6 +68,7 @@ def load(
         _check_headers(checkpoint, layout)
         layout.check_memory()
         source, folder = str(checkpoint.folder if len(checkpoint.files) > 1 else checkpoint.files[0]), checkpoint.folder
+        _check_downloads(checkpoint, cache_dir)
         sha = content_sha(checkpoint.files, cache_dir)
         pieces = _read(checkpoint, layout)
     key = hashlib.sha256(f"packing {PACKING} {sha} {_shapes(layout)}".encode()).hexdigest()
@@ -117,6 +119,15 @@ def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
                 "omit the model, so that the shapes come from config.json; or give the checkpoint of that model",
             )
     return replace(wanted, positions=found.positions)
+
+
+def _check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
+    """Raise LabError for a file of the hub's cache that is not what the hub says: its link names it by its sha256."""
+    for file in checkpoint.files:
+        blob = file.resolve()
+        named = file.is_symlink() and re.fullmatch("[0-9a-f]{64}", blob.name)
+        if named and file_sha(blob, cache_dir) != blob.name:
+            raise LabError(f"{file} is damaged: its sha256 is not {blob.name}", f"remove {blob} and start again")
 
 
 def _check_headers(checkpoint: Checkpoint, layout: Layout) -> None:

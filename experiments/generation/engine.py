@@ -76,10 +76,12 @@ class Engine:
     def stream(self, request: Request, cancelled: Callable[[], bool] = never) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
 
-        cancelled: asked between pieces. Raises LabError, at once, for an empty prompt, ids out of range, and a prompt
-        that with max_tokens does not fit the KV cache.
+        cancelled: asked between pieces. Raises LabError, at once, for an empty prompt, ids out of range, a prompt that
+        with max_tokens does not fit the KV cache, and stop strings without a tokenizer.
         """
         check_request(request, self.model)
+        if request.stop_strings and not self.tokenizer:
+            raise LabError("stop strings need a tokenizer, which these weights have not", "leave stop_strings out")
         return self._stream(request, cancelled)
 
     def stats(self) -> Stats:

@@ -96,6 +96,8 @@ def test_an_answer_ends_at_its_stop_id_or_when_it_is_cancelled(engine, alone):
         (Request((1, 503), 3), r"token id 503 is not in 0\.\.502"),
         (Request((1, 2, 3), 63), r"a prompt of 3 and max_tokens=63 need 65 positions of 64; .*model.positions=65"),
         (Request((1,), 0), "max_tokens=0"),
+        (Request((1,), 1, Sampling(top_p=0.0)), "top_p=0.0"),
+        (Request((1,), 1, stop_strings=("a",)), "stop strings need a tokenizer"),
     ],
 )
 def test_wrong_requests_are_refused_before_anything_is_decoded(engine, request_, message):
