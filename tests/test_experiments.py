@@ -131,6 +131,29 @@ def test_measured_constants_replace_assumed_ones():
     assert gpus.read("h100", records) == gpus.read("h100")
 
 
+def test_an_exchange_and_a_latency_are_learned_from_measured_loads():
+    """132 SMs with 4 KB each and 924 GB/s wait 585 ns; with 192 KB and 4,500 GB/s 5,767 ns, 5,182 of them a queue."""
+    windows = [{"kind": "window", "KB under way": size, "GB/s": rate} for size, rate in ((48, 4400.0), (4, 924.0))]
+    loads = ((192, 2.7364, 4500.0), (0, 0.7, None), (48, 0.8, 4400.0))
+    exchanges = [
+        {"operation": "exchange by value", "blocks": 132, "KB under way": size, "us": us, "GB/s": rate}
+        for size, us, rate in loads
+    ]
+    about = {"basis": "measured", "provenance": {"gpu": {"name": "NVIDIA H200"}}}
+    records = [
+        {"kind": "roofline", "table": [{"kind": "stage", "what": "qkv"}, *windows], **about},
+        {"kind": "sync_cost", "table": [*exchanges, {"operation": "counted adds", "blocks": 132, "us": 9.0}], **about},
+    ]
+    found = gpus.read("h200", records)
+    assert found.latency_ns == pytest.approx(585.14, abs=0.01)
+    assert found.exchange_ns == 700
+    assert found.queue_share == pytest.approx((2736.4 - 700) / (5767.2 - 585.14), abs=1e-4)
+    assert found.measured == ("exchange_ns", "latency_ns", "queue_share")
+    assert not set(found.measured) & set(found.ranges), "what is measured has no range"
+    failed = [{**row, "us": None, "GB/s": None} for row in exchanges]
+    assert gpus.read("h200", [{"kind": "sync_cost", "table": failed, **about}]) == gpus.read("h200")
+
+
 def test_unknown_gpu_is_refused():
     with pytest.raises(LabError, match="rtx3090"):
         gpus.read("rtx3091")

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from common.compile import nvrtc, sass
+from common.compile.loops import _lines, _loops, under_way
 from common.errors import CompileError, LabError
 from experiments.timing.bandwidth import TEXT as BANDWIDTH
+from experiments.timing.exchange import BATCH
+from experiments.timing.exchange import TEXT as EXCHANGE
 
 KERNELS = r"""
 #line 1 "made/up.cu"
@@ -254,3 +257,17 @@ def test_the_bandwidth_probes_read_128_bits_at_a_time_or_in_bulk():
         assert (bulk.count("UBLKCP") > 0) == (arch != "sm_80"), arch
         assert (bulk.count("LDG"), bulk.spill_bytes) == (0, 0), arch
         assert sass.resources(cubin, arch, "copy_all").count("STG", "128") > 0, arch
+
+
+def test_exchanges_poll_without_fences_and_loads_are_under_way_together(tmp_path):
+    for arch, cubin in nvrtc.compile_all(EXCHANGE, ("sm_80", "sm_90")).items():
+        plain, bulk = (sass.resources(cubin, arch, f"exchange_{way}") for way in ("plain", "bulk"))
+        assert plain.count("LDG", "128") == plain.count("LDG") == BATCH + 1, "the loads, and the words that are polled"
+        assert (plain.count("MEMBAR"), plain.spill_bytes, bulk.spill_bytes) == (0, 0, 0), arch
+        assert (bulk.count("UBLKCP") > 0) == (arch != "sm_80"), arch
+        listing = sass.sass(cubin, "exchange_plain", tmp_path)
+        assert "LDG.E.128.STRONG.GPU" in listing
+        assert "ST.E.STRONG.GPU" in listing or "STG.E.STRONG.GPU" in listing
+        lines, labels = _lines(listing, "exchange")
+        most = max(under_way([(line, line.weights) for line in loop])[0] for loop in _loops((lines, labels)))
+        assert most == BATCH, f"{arch}: the first load is not used before the last is sent"

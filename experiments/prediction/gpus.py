@@ -158,5 +158,37 @@ def _learn(gpu: GpuModel, record: Mapping[str, Any]) -> GpuModel:
             meaning = {"cooperative barrier": "barrier_us", "graph node": "node_us", "queued launch": "launch_us"}
             if name := meaning.get(row["operation"]):
                 news[name] = row["us"]
+    news |= _of_exchanges(gpu, record) if record["kind"] == "sync_cost" else {}
+    news |= _of_windows(gpu, record) if record["kind"] == "roofline" else {}
     ranges = {name: ends for name, ends in gpu.ranges.items() if name not in news}
     return replace(gpu, measured=tuple(sorted({*gpu.measured, *news})), ranges=ranges, **news)
+
+
+def _of_exchanges(gpu: GpuModel, record: Mapping[str, Any]) -> dict[str, float]:
+    """What an exchange by value takes alone, and how much of memory's queue it stands in beside the most bytes.
+
+    What is under way on all SMs, by the rate of reading, is how long a byte waits: a latency, and the queue.
+    """
+    rows = [row for row in record["table"] if row["operation"] == "exchange by value" and row.get("us")]
+    rows.sort(key=lambda row: row["KB under way"])
+    if not rows or rows[0]["KB under way"]:
+        return {}
+    alone, beside = rows[0], rows[-1]
+    found = {"exchange_ns": 1000 * alone["us"]}
+    if beside.get("GB/s"):
+        queue = _waits(beside, gpu.multiprocessors) - gpu.latency_ns
+        if queue > 0:
+            found["queue_share"] = max(0.0, 1000 * (beside["us"] - alone["us"]) / queue)
+    return found
+
+
+def _of_windows(gpu: GpuModel, record: Mapping[str, Any]) -> dict[str, float]:
+    """The latency of a load beside the fewest others: with so little under way, memory has no queue."""
+    rows = [row for row in record["table"] if row.get("kind") == "window" and row.get("GB/s")]
+    least = min(rows, key=lambda row: row["KB under way"], default=None)
+    return {"latency_ns": _waits(least, gpu.multiprocessors)} if least else {}
+
+
+def _waits(row: Mapping[str, Any], multiprocessors: int) -> float:
+    """ns from the request of a byte until it is there, by Little's law."""
+    return 1024 * row["KB under way"] * multiprocessors / row["GB/s"]

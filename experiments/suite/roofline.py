@@ -1,6 +1,7 @@
 """Roofline: bandwidth of three access patterns, bytes of each stage, and the place of every variant below them."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,7 @@ from experiments.prediction.model import stage_bytes
 from experiments.prediction.predictor import open_predictor
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 from experiments.show.row import label
+from experiments.timing.exchange import Exchange
 
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
 INTENSITY = (
@@ -111,7 +113,16 @@ def _probes() -> list[dict[str, Any]]:
 
     memory = Memory()
     found = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
-    return [*found, _probe("copy, both directions", *memory.copy())]
+    return [*found, _probe("copy, both directions", *memory.copy()), *_windows()]
+
+
+def _windows() -> Iterator[dict[str, Any]]:
+    """Bandwidth of reading by what an SM has under way, one block on each."""
+    exchange = Exchange()
+    for load in exchange.loads:
+        found = exchange.read(load)
+        about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * found.slowest}
+        yield {"kind": "window", "what": f"read, {load.name}", "GB/s": found.rate / 1e9, **about}
 
 
 def _probe(what: str, size: int, seconds: float) -> dict[str, Any]:

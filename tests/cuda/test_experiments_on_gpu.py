@@ -97,10 +97,18 @@ def test_ratios(ask):
     assert row["tok/s at 1"] > 0
 
 
+def bulk(rows: list[dict[str, Any]]) -> list[int]:
+    """KB under way by bulk copies, where the GPU has them."""
+    return [12, 24, 48, 96, 192, 48, 48, 48] if len(rows) > 6 else []
+
+
 def test_roofline_has_probes_and_variants_below_the_best_read_and_counts_nothing(ask, store):
     rows = ask("roofline")
     assert "count" not in {row["kind"] for row in Store(store).records()}
     assert len([row for row in rows if row["kind"] == "probe"]) == 3
+    windows = [row for row in rows if row["kind"] == "window"]
+    assert [row["KB under way"] for row in windows] == [4, 8, 16, 32, 48, *bulk(windows)]
+    assert all(row["GB/s"] > 0 and row["slowest SM %"] <= 100 for row in windows)
     (variant,) = (row for row in rows if row["kind"] == "variant")
     assert 0 < variant["% of best read"] < 100
 
@@ -114,8 +122,11 @@ def test_energy_of_decoding_is_above_that_of_idling(ask):
 
 def test_sync_cost_of_every_operation_on_every_grid(ask, gpu):
     rows = ask("sync_cost")
-    assert len({row["operation"] for row in rows}) == 6
+    assert len({row["operation"] for row in rows}) == 8
     assert all(row["us"] > 0 for row in rows)
+    exchanges = [row for row in rows if row["operation"] == "exchange by value"]
+    assert [row["KB under way"] for row in exchanges] == [0, 4, 8, 16, 32, 48, *bulk(exchanges)]
+    assert all(0 < row["slowest SM %"] <= 100 for row in exchanges[1:])
     if gpu == "standin":
         assert {row["blocks"] for row in rows} == {1, 2, 4, 8}
 

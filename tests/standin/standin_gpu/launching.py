@@ -24,13 +24,14 @@ RESULTS = ("scratch", "result")  # the parameters in which a wrong launch leaves
 
 @dataclass(eq=False)
 class Kernel:
-    """A loaded kernel. dynamic_shared: what its block may use after cuFuncSetAttribute."""
+    """A loaded kernel. dynamic_shared: what its block may use, `allowed` by cuFuncSetAttribute."""
 
     name: str
     text: str
     needs: Needs
     block_shared: int = 0
     dynamic_shared: int = STATIC_SHARED
+    allowed: bool = False
     launches: int = 0
     fault: faults.Fault | None = field(init=False)
     lab: bool = field(init=False)
@@ -57,11 +58,16 @@ class Kernel:
             return 0
         return resident_blocks(self.needs.registers, threads, self.needs.shared + dynamic)
 
+    @property
+    def most_shared(self) -> int:
+        """Bytes of a block, static and dynamic; what cuFuncSetAttribute allows is dynamic."""
+        return max(STATIC_SHARED, self.dynamic_shared + self.needs.shared if self.allowed else 0)
+
     def allow_shared(self, size: int) -> None:
         """cuFuncSetAttribute of the dynamic shared memory."""
         if not 0 <= size <= OPTIN_SHARED - self.needs.shared:
             raise CUDADriverError(errors.INVALID_VALUE)
-        self.dynamic_shared = size
+        self.dynamic_shared, self.allowed = size, True
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def launch(
     kernel.launches += 1
     if kernel.broken("blocked"):
         faults.block_in_c()
-    if threads > BLOCK_THREADS or shared + kernel.needs.shared > max(kernel.dynamic_shared, STATIC_SHARED):
+    if threads > BLOCK_THREADS or shared + kernel.needs.shared > kernel.most_shared:
         raise CUDADriverError(errors.INVALID_VALUE)
     if threads > kernel.max_threads:
         raise CUDADriverError(errors.OUT_OF_RESOURCES)

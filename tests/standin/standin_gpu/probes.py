@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
-from standin_gpu import cost
+from standin_gpu import cost, device
 from standin_gpu.errors import Misuse
 
 
@@ -24,6 +24,43 @@ def copy_all(source: np.ndarray, target: np.ndarray, count: int, passes: int) ->
     return cost.probed(passes * 32 * count, 0.85)
 
 
+def exchange_plain(
+    mail: np.ndarray,
+    rounds: int,
+    data: np.ndarray,
+    count: int,
+    most: int,
+    loaders: int,
+    loaded: np.ndarray,
+    clocks: np.ndarray,
+) -> float:
+    """Exchanges beside four 16-byte loads of each of `loaders` threads."""
+    return _exchanged(mail, rounds, _whole(data, 4 * count, "exchange_plain"), 64 * loaders, most, loaded, clocks)
+
+
+def exchange_bulk(
+    mail: np.ndarray,
+    rounds: int,
+    data: np.ndarray,
+    count: int,
+    most: int,
+    slots: int,
+    tile: int,
+    loaded: np.ndarray,
+    clocks: np.ndarray,
+) -> float:
+    """Exchanges beside bulk copies of `tile` bytes."""
+    if slots > 32:
+        raise Misuse(f"exchange_bulk has 32 places for barriers, not {slots}")
+    return _exchanged(mail, rounds, _whole(data, tile * count // 4, "exchange_bulk"), tile, most, loaded, clocks)
+
+
+def counted_adds(counters: np.ndarray, rounds: int) -> float:
+    """Every block adds 1 to every counter; the arguments do not say how many blocks."""
+    counters += rounds * device.MULTIPROCESSORS
+    return cost.LAUNCH + rounds * counters.size * cost.ATOMIC
+
+
 def hold(nanoseconds: int) -> float:
     """Time passes."""
     return cost.LAUNCH + 1e-9 * nanoseconds
@@ -34,8 +71,26 @@ def empty() -> float:
     return cost.LAUNCH
 
 
-KERNELS = (read_all, read_bulk, copy_all, hold, empty)
+KERNELS = (read_all, read_bulk, copy_all, exchange_plain, exchange_bulk, counted_adds, hold, empty)
 PROBES: dict[str, Callable[..., float]] = {probe.__name__: probe for probe in KERNELS}
+
+
+def _exchanged(
+    mail: np.ndarray, rounds: int, data: np.ndarray, turn: int, most: int, loaded: np.ndarray, clocks: np.ndarray
+) -> float:
+    """Turns of `turn` bytes by each block, until the rounds or `most` turns are done; the last SM is the slowest."""
+    if data.size and not (data.min() == data.max() == 1):
+        raise Misuse("data whose sum counts it is all ones")
+    if rounds:
+        seconds = cost.LAUNCH + rounds * cost.GRID_BARRIER
+        most = min(most, int(seconds * cost.BANDWIDTH / loaded.size / turn)) if turn else 0
+    else:
+        seconds = cost.probed(most * turn * loaded.size, 0.9)
+    mail[:] = rounds
+    loaded += most * turn // 4
+    clocks += int(1e9 * seconds)
+    clocks[-1] += int(1e8 * seconds)
+    return seconds
 
 
 def _read(data: np.ndarray, size: int, passes: int, result: np.ndarray, name: str, share: float) -> float:
