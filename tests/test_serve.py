@@ -176,6 +176,8 @@ def test_who_may_ask():
             assert server.http.get(path, headers={"Authorization": ""}).status_code == status, path
         answer = server.http.get("/v1/models", headers={"Host": "evil.example:8000"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host")
+        for origin, status in (("https://evil.example", 403), ("null", 403), (server.address, 200)):
+            assert server.http.get("/v1/models", headers={"Origin": origin}).status_code == status, origin
 
 
 def test_one_at_a_time_and_a_bounded_queue():

@@ -40,11 +40,16 @@ class Limits:
         return await self._app(scope, replay, send)
 
     def _check_origin(self, headers: Headers) -> None:
-        """On loopback, a name of another machine in Host is a page of another site that had its name point here."""
-        host = headers.get("host", "")
+        """On loopback, where there may be no key, refuse what a page of another site sends by the user's browser.
+
+        Such a page tells its address in Origin; or it had its own name point here, which then stands in Host.
+        """
+        host, origin = headers.get("host", ""), headers.get("origin")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self._settings.loopback and not is_loopback(name):
             raise ApiError(403, f"Host {host!r} is not this machine", "host")
+        if self._settings.loopback and origin not in (None, f"http://{host}"):
+            raise ApiError(403, f"a page of {origin!r} may not ask this server", "origin")
 
     def _check_key(self, headers: Headers, path: str) -> None:
         key, given = self._settings.api_key, headers.get("authorization", "").removeprefix("Bearer ")
