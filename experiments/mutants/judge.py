@@ -26,7 +26,8 @@ from experiments.mutants.mutation import Mutant, apply
 FLAGS = ("-O1", "-g0", "-w")  # equal code is an equal file only without debug information
 TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 # Under ThreadSanitizer, whose time grows with the square of the threads. It finds a race under any schedule.
-RACES = Trial("races", "every pair of accesses", GRID, 64, 3, (Start(17, steps=2),), knobs=LOW)
+# Heads wider than a warp: lanes that take a second turn may store what another lane stores.
+RACES = Trial("races", "every pair of accesses", replace(GRID, head_dim=40), 64, 3, (Start(17, steps=2),), knobs=LOW)
 
 
 NOT_COMPILED, SAME_CODE, SURVIVED = "not compiled", "same code", "survived"
