@@ -257,6 +257,10 @@ def children() -> set[int]:
 def test_a_server_that_cannot_start_says_why(capsys):
     with pytest.raises(LabError, match="no such weights"), serving({"refuse": True}):
         pass
+    for command in (("sh", "-c", "echo not JSON; exec sleep 600"), ("sh", "-c", "exit 3"), ("/no/such/program",)):
+        why = r"(ended before it was ready: (SIGKILL|exit code 3))|no worker starts"
+        with pytest.raises(LabError, match=why), serving(command=command):
+            pass
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LabError, match=f"port={port} cannot be taken"), serving(port=port):

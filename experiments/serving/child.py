@@ -27,14 +27,13 @@ class Child:
     @classmethod
     async def start(cls, first: Event, command: Sequence[str] = COMMAND) -> "Child":
         """A worker that is ready; `first` is its first request. Raises LabError if it cannot become so."""
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=ROOT,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            limit=LINE,
-        )
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=ROOT, stdin=pipe, stdout=pipe, start_new_session=True, limit=LINE
+            )
+        except OSError as error:
+            raise LabError(f"no worker starts: {error}", "free memory, or end other processes") from None
         child = cls(process, {})
         try:
             child.send(first)
@@ -65,11 +64,12 @@ class Child:
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
 
     async def read(self) -> Event | None:
-        """The next event; None once the process has ended."""
+        """The next event; None once the process has ended, or says what is none and is ended for that."""
         assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        if line.endswith(b"\n"):
-            return json.loads(line)
+        with contextlib.suppress(ValueError):  # of JSON, or of a line that is too long
+            line = await self._process.stdout.readline()
+            if line.endswith(b"\n"):
+                return json.loads(line)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), ENDING_S)
         await self.close()  # compilers that it has started may still run

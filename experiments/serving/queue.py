@@ -130,12 +130,15 @@ class Queue:
 
     async def _start(self) -> Child:
         """The worker, started if there is none. Raises LabError."""
-        if not self._child or not self._child.alive:
-            if self._child:
-                self._metrics.restarts.inc()
-                await self._child.close()
-            self._child = await Child.start(self._first, self._command)
-            self.about = dict(self._child.about)
+        ended = self._child
+        if ended and ended.alive:
+            return ended
+        if ended:
+            await ended.close()
+        self._child = await Child.start(self._first, self._command)
+        if ended:
+            self._metrics.restarts.inc()
+        self.about = dict(self._child.about)
         return self._child
 
     async def _serve(self) -> None:
@@ -161,9 +164,9 @@ class Queue:
             child = await self._start()
         except LabError as error:
             return job.said.put_nowait({"failed": [error.cause, error.remedy]})
+        if job.left:  # while the worker started
+            return None
         child.send({"job": job.number, **job.request})
-        if job.left:
-            child.send({"cancel": job.number})
         while True:
             event = await child.read()
             if event is None:
