@@ -102,8 +102,9 @@ struct Sample {
   static DEVICE unsigned choose(const Context &c) {
     Shared &s = shared<Sample>(c);
     if (number(c, setting_at::penalty) != 1.0f) {
+      unsigned *marks = reinterpret_cast<unsigned *>(seen(c)); // two threads may have the same id
       for (int i = port::thread(); i < c.position; i += block_threads)
-        port::store_activation(seen(c) + int(c.state[state_at::ids + i]), number(c, setting_at::mark));
+        port::store_release(marks + c.state[state_at::ids + i], setting(c, setting_at::mark));
       port::block_barrier();
     }
     Word mine = 0;
