@@ -4,6 +4,7 @@ import random
 
 import pytest
 from legal_entries import check_entries
+from sampled import sampled
 
 from common.compile.source import build
 from common.errors import LabError
@@ -56,7 +57,7 @@ def test_turns_over_one_cache_are_as_if_everything_were_read_anew(engine, alone,
     told, finish = answer(engine, first, 9)
     assert (told, finish) == (alone(first, 9), "length")
     assert engine.stats().kept_tokens == 0
-    check_entries(*held(engine), [*first, *told[:-1]])
+    check_entries(*held(engine), [*first, *told[:-1]], sampled(range(15), 6))
 
     second = [*first, *told, 5, 6]
     assert answer(engine, second, 4)[0] == alone(second, 4)
@@ -69,7 +70,7 @@ def test_turns_over_one_cache_are_as_if_everything_were_read_anew(engine, alone,
     told = answer(engine, third, 5)[0]
     assert told == alone(third, 5)
     assert engine.stats().kept_tokens == 9
-    check_entries(*held(engine), [*third, *told[:-1]])
+    check_entries(*held(engine), [*third, *told[:-1]], sampled(range(15), 6))
 
     engine.forget()
     answer(engine, third, 5)

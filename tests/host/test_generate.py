@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sampled import sampled
 from trained import save_tokenizer, words
 
 from experiments.generate import main
@@ -24,7 +25,7 @@ SHAPES = {  # hidden, heads, KV heads, head_dim, theta, tied
 }
 
 
-@pytest.fixture(params=SHAPES.values(), ids=SHAPES)
+@pytest.fixture(params=sampled(SHAPES, 2))
 def checkpoint(request, tmp_path, seed):
     """A randomly initialised Qwen3 whose weights are bf16 numbers, saved; also the model itself, in fp32.
 
@@ -37,7 +38,7 @@ def checkpoint(request, tmp_path, seed):
     torch.manual_seed(seed)
     tokenizer, text = save_tokenizer(tmp_path / "model", 331), words(seed, 4)
     prompt = tokenizer.encode(text)
-    hidden, heads, kv_heads, head_dim, theta, tied = request.param
+    hidden, heads, kv_heads, head_dim, theta, tied = SHAPES[request.param]
     config = Qwen3Config(
         vocab_size=331,
         hidden_size=hidden,
@@ -110,7 +111,8 @@ def test_ids_and_text_are_those_of_transformers(checkpoint, host_cache: Path, co
     assert found["text"] == tokenizer.decode(found["ids"])
     assert main([*where, *what, "variant=baseline", "device=host"]) == 0
     printed = capsys.readouterr()
-    assert printed.out == tokenizer.decode(found["ids"], skip_special_tokens=True) + "\n"
+    plain = tokenizer.decode(found["ids"], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert printed.out == f"{plain}\n"
     assert f"{TOKENS} tokens, " in printed.err
 
     config = configured("variant=baseline", *where)
