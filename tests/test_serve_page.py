@@ -143,7 +143,7 @@ def test_where_the_ceiling_is_known_the_rate_stands_beside_it_and_a_strip_shows_
         # 1000 bytes and 10 for each position: 4e6 / 1650 tokens/s, of which 1000 are 41 %
         expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 2424 .* at position 65: 41 % of it$"))
         page.locator("#trace").click()
+        expect(page.locator("#strip title").nth(1)).to_have_text("embed, block 1: work 0.4 us, waiting 0.6 us")
         widths = [float(one.get_attribute("width")) for one in page.locator("#strip .work, #strip .wait").all()[:3]]
         assert widths == pytest.approx([widths[0], 0.4 * widths[0], 0.6 * widths[0]]), "work of two blocks, and a wait"
-        expect(page.locator("#strip title").nth(1)).to_have_text("embed, block 1: work 0.4 us, waiting 0.6 us")
         page.close()

@@ -75,6 +75,10 @@ class Child:
         await self.close()  # compilers that it has started may still run
         return None
 
+    async def wait(self) -> None:
+        """Until the process has ended."""
+        await self._process.wait()
+
     def kill(self) -> None:
         """SIGKILL the process and the compilers that it has started; once, since the number may be another's then."""
         if not self._killed:

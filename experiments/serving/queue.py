@@ -80,6 +80,7 @@ class Queue:
             await self._serving
         if self._child:
             await self._child.close()
+            await self._watching
 
     def end(self) -> None:
         """Give up every job, and take no other: the server ends."""
@@ -136,6 +137,7 @@ class Queue:
         if ended:
             await ended.close()
         self._child = await Child.start(self._first, self._command)
+        self._watching = asyncio.create_task(self._watch(self._child))
         if ended:
             self._metrics.restarts.inc()
         self.about = dict(self._child.about)
@@ -143,20 +145,25 @@ class Queue:
 
     async def _serve(self) -> None:
         while True:
-            while self._running is None:
-                if self._waiting:
-                    self._running = self._waiting.popleft()
-                else:
-                    self._wake.clear()
-                    await self._wake.wait()
-            job, begin = self._running, time.monotonic()
-            if not job.left:
-                await self._run(job)
-                self._seconds = time.monotonic() - begin
-            self._running = None
             if not self.alive:  # the next request need not wait for the start
                 with contextlib.suppress(LabError):
                     await self._start()
+            if self._running is None and self._waiting:
+                self._running = self._waiting.popleft()
+            if self._running is None:
+                self._wake.clear()
+                await self._wake.wait()
+            else:
+                begin = time.monotonic()
+                if not self._running.left:
+                    await self._run(self._running)
+                    self._seconds = time.monotonic() - begin
+                self._running = None
+
+    async def _watch(self, child: Child) -> None:
+        """Wake the queue when an idle worker ends."""
+        await child.wait()
+        self._wake.set()
 
     async def _run(self, job: Job) -> None:
         """Give one job to the worker and pass on what it says, until its last event."""

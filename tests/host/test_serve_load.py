@@ -112,7 +112,7 @@ def test_200_requests_of_which_a_third_misbehave(overrides, capsys, seed):
     kinds += [chance.choice(("whole", "streamed")) for _ in range(REQUESTS - len(kinds))]
     chance.shuffle(kinds)
     first = {"config": to_json(resolve(composed("config", overrides)))}
-    with serving(first, COMMAND, deadline_s=120.0, cancel_s=30.0) as server:
+    with serving(first, COMMAND) as server:
         ask = Client(server, wanted, chance).ask
         assert (ask("whole"), ask("streamed")) == ("answered", "answered")
         before = server.open()
