@@ -44,7 +44,7 @@ class Score:
     def reached(self) -> bool:
         return all(self.share(kind) >= goal for kind, goal in GOALS.items())
 
-    def row(self, name: str) -> dict[str, str | int | float]:
+    def row(self, name: str) -> dict[str, str | int | float | None]:
         return {
             "operator": name,
             "drawn": self.drawn,
@@ -55,9 +55,7 @@ class Score:
             "plain": self.plain,
             "full": self.full,
             "survived": len(self.survivors),
-            "plain %": round(100 * self.share("plain"), 1),
-            "full %": round(100 * self.share("full"), 1),
-        }
+        } | {f"{kind} %": round(100 * self.share(kind), 1) if self.faults else None for kind in GOALS}
 
 
 def summary(found: "Sequence[Judged]", of: int) -> ResultTable:
