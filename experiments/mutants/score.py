@@ -45,6 +45,7 @@ class Score:
         return all(self.share(kind) >= goal for kind, goal in GOALS.items())
 
     def row(self, name: str) -> dict[str, str | int | float | None]:
+        percent = {f"{kind} %": round(100 * self.share(kind), 1) if self.faults else None for kind in GOALS}
         return {
             "operator": name,
             "drawn": self.drawn,
@@ -55,7 +56,8 @@ class Score:
             "plain": self.plain,
             "full": self.full,
             "survived": len(self.survivors),
-        } | {f"{kind} %": round(100 * self.share(kind), 1) if self.faults else None for kind in GOALS}
+            **percent,
+        }
 
 
 def summary(found: "Sequence[Judged]", of: int) -> ResultTable:
