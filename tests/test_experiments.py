@@ -21,12 +21,14 @@ from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.record.store import Store
 from common.stacks.catalog import variants
+from experiments.experiment import Experiment
 from experiments.prediction import gpus
 from experiments.prediction.counting import key, table
 from experiments.prediction.model import grid_barriers
 from experiments.prediction.published import errors
+from experiments.show.progress import Quiet
 from experiments.show.result_table import COUNTED, ResultTable, cell, record_result, table_rows
-from experiments.suite import find, names
+from experiments.suite import factorial, find, names
 from experiments.suite.factorial import analysis, unseen
 from experiments.suite.quality import compare
 from experiments.suite.roofline import flops
@@ -171,6 +173,21 @@ def test_a_variant_without_a_modelled_effect_has_no_prediction():
     blind = TIMES | {frozenset("c"): 100.0, frozenset("ac"): 90.0}
     assert unseen("c", blind)
     assert not unseen("a", blind)
+
+
+def test_a_factorial_says_no_effect_of_a_variant_that_the_model_does_not_see(configured, tmp_path: Path, monkeypatch):
+    """vec128 changes no time; fused_head takes 300 us off 1,200."""
+    times = {(): 1200.0, ("vec128",): 1200.0, ("fused_head",): 900.0, ("vec128", "fused_head"): 900.0}
+    monkeypatch.setattr(factorial, "predicted", lambda experiment, stack, gpu, position: times[stack.variants])
+    options = ("options.variants=[vec128,fused_head]", "options.position=1")
+    config = configured("experiment=factorial", "model=tiny", *options, f"results={tmp_path}/r.jsonl")
+    found = factorial.ask(Experiment(config, Quiet()))
+    us = {(row["kind"], row["variants"]): row["us"] for row in found.table.to_dict("records")}
+    assert [time for (kind, _), time in us.items() if kind == "subset"] == list(times.values())
+    assert (us["effect", "fused_head"], us["share", "fused_head"]) == (-300, 300)
+    blind = [("effect", "vec128"), ("share", "vec128"), ("pair", "vec128 x fused_head")]
+    assert all(math.isnan(us[row]) for row in blind), us
+    assert [note for note in found.notes if "not modelled" in note] == ["vec128: not modelled at this position."]
 
 
 def test_flops_of_a_token_by_hand():

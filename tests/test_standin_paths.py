@@ -15,6 +15,7 @@ from common.errors import CompileError, Crashed, LabError, Mismatched, Refused
 from common.model.layout import Layout
 from common.model.weights import load
 from common.validate.snapshot import Snapshot, bit_differences
+from experiments.timing.exchange import NOTHING, Exchange
 
 pytestmark = pytest.mark.host
 SHORT = {"timing.rounds": 8, "timing.max_rounds": 8, "timing.steps": 1, "timing.warmup": 1, "timing.tokens": 1}
@@ -163,6 +164,20 @@ def test_a_probe_that_reads_something_else_is_a_crash(fault, gpu):
     fault("wrong read_all")
     with pytest.raises(Crashed, match="reading by 128-bit loads computed the xor"):
         read_ceiling(runs=1)
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        (lambda exchange: exchange.under(NOTHING), "exchange beside nothing: 1,001 in place of 1,000"),
+        (Exchange.adds, "counted adds: 8,001 in place of 8,000"),
+    ],
+    ids=["exchange", "adds"],
+)
+def test_an_exchange_that_leaves_something_else_is_a_crash(of, message, fault, gpu):
+    fault("wrong exchange_plain")
+    with pytest.raises(Crashed, match=f"^{message}; run it again; if the error repeats, test the GPU's memory"):
+        of(Exchange(1 << 20))
 
 
 def test_energy_without_power_is_one_line(gpu, configured, monkeypatch, tmp_path, host_cache):

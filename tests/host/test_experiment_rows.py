@@ -1,5 +1,6 @@
 """Rows of an experiment: one that fails costs itself only, a finished one is not made again, knobs reach them all."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,12 @@ from common.errors import CompileError, Crashed
 from common.record.store import Store
 from common.stacks.stack import Stack
 from experiments.__main__ import main
-from experiments.suite import counts, quality, rivals, sass
+from experiments.experiment import Experiment
+from experiments.prediction.gpus import GpuModel
+from experiments.prediction.prediction import Prediction
+from experiments.prediction.published import GAINS
+from experiments.show.progress import Quiet
+from experiments.suite import counts, predict, quality, rivals, sass
 
 pytestmark = pytest.mark.host
 QUALITY = ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"]
@@ -70,6 +76,21 @@ def test_a_text_that_does_not_compile_costs_its_row(module, name, run, monkeypat
     assert code == 0
     assert [row["variant"] for row in record["table"]] == ["smem_cache"]
     assert "no such type" in record["notes"][-1]
+
+
+def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monkeypatch):
+    """By this model every change halves the time: twice the tokens a second, which is published of l2_prefetch."""
+
+    def pair(experiment: Experiment, stack: Stack, gpu: GpuModel) -> list[Prediction]:
+        return [Prediction((seconds,), 0, 0, 0, 0, 0, {}) for seconds in (1e-3, 2e-3)]
+
+    monkeypatch.setattr(predict, "_pair", pair)
+    broken(predict, "_pair", monkeypatch, CompileError("no such type", "see the log", "log"))
+    experiment = Experiment(configured("experiment=predict", "model=tiny", f"results={tmp_path}/r.jsonl"), Quiet())
+    reached, missed = predict.claims(experiment)
+    assert reached.endswith(": l2_prefetch +100 % (predicted +100.0 to +100.0 %).")
+    assert re.findall(r"(\w+) \S+ % \(", missed) == [name for name in GAINS if name not in ("l2_prefetch", "vec128")]
+    assert experiment.left_out == ["Left out: vec128: no such type; see the log"]
 
 
 def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):

@@ -19,7 +19,7 @@ SCALARS |= {"size_t": "uint64", "unsigned long long": "uint64", "long long": "in
 ELEMENTS = {"float": ("f", 4), "bf16": ("iu", 2), "int": ("iu", 4), "unsigned": ("iu", 4)}
 ELEMENTS |= {"unsigned long long": ("iu", 8), "uint4": ("iu", 4)}
 ALIGNMENT = {"uint4": 16}
-RESULTS = ("scratch", "result")  # the parameters in which a wrong launch leaves a wrong bit
+RESULTS = ("scratch", "result", "mail", "counters")  # the parameters in which a wrong launch leaves a wrong bit
 
 
 @dataclass(eq=False)
