@@ -67,6 +67,7 @@ def test_a_stack_leaves_nothing_out_without_a_reason(programs, name: str, seed: 
     assert list(listed(unexplained(missing, read_reasons()))) == []
 
 
+@pytest.mark.timeout(3600)  # an idle machine needs ten minutes
 @pytest.mark.skipif(SAMPLE != ALL, reason="takes all stacks")
 def test_all_stacks_leave_nothing_out_without_a_reason_and_every_reason_is_needed(programs, seed: int):
     missing = holes(items(program for name in NAMES for program in programs(name, seed)))
