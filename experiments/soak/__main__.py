@@ -58,6 +58,9 @@ def soak(wanted: Request) -> int:
         killed = kills(wanted.kills, folder, wanted.seed)
         bar.begin(f"{wanted.validations} validations of correct variants")
         alarms = false_alarms(wanted.validations, folder, wanted.seed)
+        bar.note(f"{len(alarms)} of {wanted.validations} validations gave an alarm")
+        for alarm in alarms:
+            bar.note(alarm)
         bar.begin(f"{wanted.inputs} hostile inputs")
         accepted = hostile(wanted.inputs, folder / "hostile", wanted.seed)
     found = result(killed, wanted.validations, alarms, wanted.inputs, accepted)

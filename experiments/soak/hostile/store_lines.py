@@ -23,6 +23,7 @@ def store_lines(rng: random.Random, folder: Path) -> Iterator[tuple[Case, bool]]
     while True:
         name = rng.choice(sorted(DAMAGE))
         good, bad = rng.sample(rows, GOOD), dict(rng.choice(rows))
+        id_ = bad["id"]  # the damage may take it away
         content = DAMAGE[name](rng, bad)
         lines = [json.dumps(row).encode() for row in good]
         lines.insert(rng.randint(0, GOOD), content)
@@ -33,9 +34,9 @@ def store_lines(rng: random.Random, folder: Path) -> Iterator[tuple[Case, bool]]
             [
                 ("experiments.show", ()),
                 ("experiments.show", ("id=last",)),
-                ("experiments.show", (f"id={bad['id']}",)),
+                ("experiments.show", (f"id={id_}",)),
                 ("experiments.show", ("export=csv",)),
-                ("experiments", ("device=host", f"reproduce={bad['id']}")),
+                ("experiments", ("device=host", f"reproduce={id_}")),
             ]
         )
         yield Case(f"store line: {name}", (*argv, f"results={file}"), module), _is_record(content)
