@@ -25,6 +25,7 @@ from common.validate.verdict import Verdict
 from experiments.prediction.prediction import Prediction
 from experiments.run.describe import Findings, about
 from experiments.run.setup import Setup
+from experiments.run.timeline import Timeline, trace
 from experiments.show.row import Row, row_of
 from experiments.show.table import html
 from experiments.timing.measure import Measurement
@@ -158,6 +159,14 @@ class LabStack:
             latencies, generation = time_pair(*pair, expected, config.timing, config.seed, on_detail, beat)
         self.found.latencies, self.found.generation = tuple(latencies), generation
         return (*latencies, generation) if generation else tuple(latencies)
+
+    def timeline(self, position: int = 1) -> Timeline:
+        """When each block worked and waited in one step at `position`, from timestamps that the kernel writes itself.
+
+        It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError.
+        """
+        traced = Setup(self.setup.config, self.setup.show, trace=True)
+        return trace(LabStack(traced, self.stack), position)
 
     def record(self) -> str:
         """Append what has been found to the store, as a run does; returns the record's id. Raises LabError."""

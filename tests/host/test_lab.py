@@ -21,6 +21,7 @@ from common import ROOT
 from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
 from common.errors import CompileError
+from common.model.stages import LAYER_STAGES
 from common.validate.verdict import Verdict
 from experiments import Lab, LabError
 from experiments import __main__ as command
@@ -55,10 +56,10 @@ def test_the_example_of_the_docstring(tmp_path, host_cache, monkeypatch):
     assert doctest.testmod(experiments.lab).failed == 0
 
 
-def test_the_example_of_the_manual(tmp_path, host_cache, monkeypatch, capsys):
+def test_the_examples_of_the_manual(tmp_path, host_cache, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(host_cache))
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+    example = "".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL))
     exec(example, {})
     said = capsys.readouterr().out
     assert "Resources(arch: sm_90" in said
@@ -66,6 +67,7 @@ def test_the_example_of_the_manual(tmp_path, host_cache, monkeypatch, capsys):
     (refusal,) = re.findall(r"print\(error\)  # (.*)", example)
     assert refusal in said
     assert "warp_split  PASSED       tiny" in said
+    assert "length\nStats(prompt_tokens=3, kept_tokens=0, tokens=8, " in said
 
 
 def test_its_record_is_the_one_of_the_command_line(open_lab, tmp_path, host_cache, seed, capsys):
@@ -111,6 +113,19 @@ def test_a_kernel_that_differs_from_its_parent_in_a_bit_has_a_mismatch(open_lab,
     assert "differs from its parent" in verdict._repr_html_()
     assert stack.found.reason == f"{verdict.mismatch}; seed {verdict.seed}"
     assert "vec128 l1=default: MISMATCH" in stack._repr_html_()
+
+
+def test_a_timeline_is_of_a_kernel_of_its_own(open_lab):
+    stack = open_lab(blocks=3).stack("baseline")
+    own, found = stack.source.sha, stack.timeline(position=5)
+    once = ("embed", "final_norm", "lm_head", "argmax")
+    places = [(stage, layer) for stage in LAYER_STAGES for layer in range(LAYERS)] + [(stage, 0) for stage in once]
+    spans = found.spans[["stage", "layer", "block"]].itertuples(index=False, name=None)
+    assert sorted(spans) == sorted((*place, block) for place in places for block in range(3))
+    assert "position 5" in found.title
+    assert stack.found.source_sha == own, "records name the kernel that is validated"
+    with pytest.raises(LabError, match="do not fit a cache of 64 positions"):
+        stack.timeline(position=64)
 
 
 def test_what_the_compiler_refuses_raises_and_can_be_recorded(open_lab, monkeypatch):
