@@ -20,6 +20,7 @@ class Stage:
 
     tap      shape of the fp32 tensor that it leaves in scratch; None: it leaves none
     columns  of the weight matrices that it multiplies by a vector; None: it multiplies none
+    matrices of equal shape that it multiplies by the same vector, row by row together
     norm     whether it is an RMSNorm of the residual stream
     cached   whether it reads the KV cache
     blocks   blocks of so many threads that have work in the baseline, on a grid that is large enough; None: all
@@ -27,6 +28,7 @@ class Stage:
 
     tap: Callable[[Model], Shape] | None = None
     columns: Callable[[Model], int] | None = None
+    matrices: int = 1
     norm: bool = False
     cached: bool = False
     blocks: Callable[[Model, int], int] | None = None
@@ -54,7 +56,7 @@ LAYER: Mapping[str, Stage] = {
     "attention": Stage(lambda m: (m.query,), cached=True, blocks=_block_per_head),
     "o_proj": Stage(lambda m: (m.hidden,), columns=lambda m: m.query),  # with the residual added
     "post_norm": Stage(lambda m: (m.hidden,), norm=True),
-    "gate_up": Stage(lambda m: (m.intermediate,), columns=lambda m: m.hidden),  # silu(gate) * up
+    "gate_up": Stage(lambda m: (m.intermediate,), columns=lambda m: m.hidden, matrices=2),  # silu(gate) * up
     "down": Stage(lambda m: (m.hidden,), columns=lambda m: m.intermediate),  # with the residual added
 }
 LAST: Mapping[str, Stage] = {

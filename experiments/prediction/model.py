@@ -22,8 +22,6 @@ from common.stacks.work import DEFAULT, SHAPES, evaluate, find
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.simulation import Memory, Task, Times, simulate
 
-MATRICES_OF = {"gate_up": 2}  # of equal shape, multiplied row by row together; of other stages 1
-
 
 @dataclass(frozen=True)
 class Kernel:
@@ -175,7 +173,7 @@ class Stage:
             "rate": self._rate(loop.instructions, loop.through_l1 * conflicts),
             "head": self._trips("input_trips"),
             "tail": tail,
-            "fetched": total * min(1.0, self.declared("prefetched", 0) / MATRICES_OF.get(self.name, 1)),
+            "fetched": total * min(1.0, self.declared("prefetched", 0) / DEFINITIONS[self.name].matrices),
         }
 
     def _registers(self, loop: Loop, width: int, row: float, tail: float) -> dict[str, Any]:
