@@ -30,7 +30,7 @@ def validated(scratch, host_cache, *argv):
 
 
 def test_a_renamed_stage(scratch, host_cache, seed):
-    """Every file that names the stage is part of its definition, computation or reference, or describes a kernel's work."""
+    """A file that names the stage is part of its definition, computation or reference, or describes kernels."""
     old = re.compile(r"\bgate_up\b")
     # Faults of the validator's own test quote lines of the kernel, as tests do.
     files = [path for path in scratch.path.rglob("*.*") if path.is_file() and "faults" not in path.parts]
