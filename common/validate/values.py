@@ -12,6 +12,7 @@ LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than i
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds, whose exp overflows fp32 unless the maximum is subtracted
 SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls from about 1 to some hundred times eps
 CHANNEL = 60.0  # of a constant channel: a few times the size of all others together
+TWINS = 9  # four on both sides of the largest: a block of five blocks seldom has all of one side
 KEY = 64.0  # element of an opposite key: its score is about -1000
 
 # Changes a random history in place: [layers, 2, kv_heads, entries, head_dim].
@@ -147,16 +148,18 @@ def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
 
 
 def _twins(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Each row of the LM head three times, the second with a larger last bit of one small weight: of the three best
-    logits, which nearly tie, neither the first nor the last is the largest. Rows that are left over are zero.
+    """Each row of the LM head TWINS times, the middle one with a larger last bit of one small weight: of the best
+    logits, which nearly tie, neither the first nor the last is the largest, whichever block has them. Rows that are
+    left over are zero.
     """
     _constant_channel(weights, layout)
     rows = tensor(weights, layout, "lm_head")
-    order, third = torch.randperm(len(rows), generator=random), len(rows) // 3
-    triples = order[: 3 * third].view(third, 3).sort(1).values
-    rows[triples] = rows[triples[:, :1]]
-    rows[order[3 * third :]] = 0
-    rows[triples, 0] = 2.0**-16 * torch.tensor([1, 1 + 2.0**-7, 1], dtype=rows.dtype)
+    order, groups = torch.randperm(len(rows), generator=random), len(rows) // TWINS
+    twins = order[: TWINS * groups].view(groups, TWINS).sort(1).values
+    rows[twins] = rows[twins[:, :1]]
+    rows[order[TWINS * groups :]] = 0
+    rows[twins, 0] = 2.0**-16
+    rows[twins[:, TWINS // 2], 0] = 2.0**-16 * (1 + 2.0**-7)
 
 
 ORDINARY = "ordinary"
