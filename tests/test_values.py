@@ -86,6 +86,23 @@ def test_the_best_logits_of_twins_differ_in_their_last_bits(host_cache, seed):
         assert sorted(others)[TWINS // 2 - 1] < largest < sorted(others)[TWINS // 2]
 
 
+def test_steps_of_other_values_are_never_taken_from_the_cache(tmp_path, monkeypatch):
+    """As after an update of the lab that makes the values of a trial in another way."""
+
+    def logits(scale):
+        values = {"ties": lambda weights, layout, random: tensor(weights, layout, "lm_head").fill_(scale)}
+        monkeypatch.setattr("common.validate.values.WEIGHTS", values)
+        expected.cache_clear()
+        layout, _, reference = expected(BY_NAME["ties"].model, "ties", tmp_path, 0)
+        nothing = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
+        return reference.step(0, 0, nothing, nothing[:, :, :, 0])[0]["lm_head", None]
+
+    first, second = logits(1), logits(2)
+    expected.cache_clear()
+    assert first.abs().max() > 0
+    assert torch.equal(second, 2 * first)
+
+
 def test_ties_are_exact(host_cache, seed):
     for taps, *_ in steps(BY_NAME["ties"], host_cache, seed):
         best, second = taps["lm_head", None].topk(2).values
