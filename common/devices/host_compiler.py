@@ -8,6 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from common import ROOT
 from common.cache.files import intact, writing
 from common.errors import CompileError, LabError
 from common.model.stages import STAGES
@@ -122,5 +123,6 @@ def _run(command: list[str], folder: str = ".") -> subprocess.CompletedProcess[s
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+        first = first.replace(f"{ROOT}/", "")  # of the runtime; the kernels' lines name their files so
         raise CompileError(f"g++ failed: {first}", "add debug=true for the whole output of the compiler", done.stderr)
     return done

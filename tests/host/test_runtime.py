@@ -165,6 +165,12 @@ def test_warning_is_an_error(launch):
         launch("int never = 0;")
 
 
+def test_what_the_compiler_says_names_files_from_the_root_of_the_lab(launch):
+    """Records keep it: it names no folder of the machine."""
+    with pytest.raises(CompileError, match=r"failed: common/devices/runtime/\S+: error: .*32, 64 or 128 bits"):
+        launch("out[0] = port::load_weights<3>(nullptr).word[0];")
+
+
 def test_rounding_to_bf16_is_to_nearest_even_and_keeps_nan(launch):
     """Torch's rounding of 4,096 bit patterns, the first of which are ties, infinities and NaNs."""
     special = [0x3F808000, 0x3F818000, 0x3F807FFF, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF]
