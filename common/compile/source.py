@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from common import ROOT
 from common.errors import LabError
@@ -56,6 +57,17 @@ class Source:
     @property
     def name(self) -> str:
         return "+".join(self.stack) or "baseline"
+
+    def facts(self) -> dict[str, Any]:
+        """What a record says of the kernel."""
+        return {
+            "variant": self.name,
+            "stack": self.stack,
+            "knobs": self.knobs,
+            "model": self.model,
+            "threads": self.threads,
+            "source_sha": self.sha,
+        }
 
 
 def build(

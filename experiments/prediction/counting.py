@@ -96,20 +96,7 @@ class KnownCounts:
         self._on_count(source.name, where)
 
     def _keep(self, kind: str, name: str, source: Source, found: Mapping[str, Any]) -> None:
-        self._store.append(
-            {
-                "kind": kind,
-                "key": name,
-                "variant": source.name,
-                "stack": source.stack,
-                "knobs": source.knobs,
-                "model": source.model,
-                "threads": source.threads,
-                "source_sha": source.sha,
-                **found,
-                "provenance": provenance(),
-            }
-        )
+        self._store.append({"kind": kind, "key": name, **source.facts(), **found, "provenance": provenance()})
 
     def _run(self, source: Source, blocks: int) -> Counts:
         import torch

@@ -81,19 +81,7 @@ def _source(experiment: Experiment, variants: tuple[str, ...], stack: Stack) -> 
 
 
 def _keep(experiment: Experiment, source: Source, found: Mapping[str, Resources]) -> None:
-    experiment.store.append(
-        {
-            "kind": BUILD,
-            "variant": source.name,
-            "stack": source.stack,
-            "knobs": source.knobs,
-            "model": source.model,
-            "threads": source.threads,
-            "source_sha": source.sha,
-            "resources": found,
-            "provenance": provenance(),
-        }
-    )
+    experiment.store.append({"kind": BUILD, **source.facts(), "resources": found, "provenance": provenance()})
 
 
 def _row(stack: Stack, arch: str, found: Resources, parent: Resources | None) -> dict[str, Any]:
