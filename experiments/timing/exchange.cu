@@ -29,6 +29,17 @@ __device__ __forceinline__ void exchange(unsigned *mail, unsigned rounds) {
   }
 }
 
+// Whether this thread is a reader. Then the exchanges are over, and `done`, of the block's shared memory, says so to
+// its loading threads.
+__device__ __forceinline__ bool reads(unsigned *mail, unsigned rounds, unsigned &done) {
+  if (threadIdx.x == 0) done = 0;
+  __syncthreads();
+  if (threadIdx.x >= READERS) return false;
+  exchange(mail, rounds);
+  if (rounds && threadIdx.x == 0) *(volatile unsigned *)&done = 1;
+  return true;
+}
+
 // mail: WORDS zeros. count: 128-bit words of data, at least as many as threads that load. loaders: threads of a block
 // that load, BATCH words at once, after the READERS.
 // loaded, clocks: of each block, zeros at first; words of 4 bytes, and cycles of its loading threads.
@@ -36,14 +47,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     exchange_plain(unsigned *mail, unsigned rounds, const uint4 *data, size_t count, unsigned most, unsigned loaders,
                    unsigned long long *loaded, unsigned long long *clocks) {
   __shared__ unsigned done;
-  if (threadIdx.x == 0) done = 0;
-  __syncthreads();
+  if (reads(mail, rounds, done)) return;
   const long long start = clock64();
-  if (threadIdx.x < READERS) {
-    exchange(mail, rounds);
-    if (rounds && threadIdx.x == 0) *(volatile unsigned *)&done = 1;
-    return;
-  }
   const size_t stride = size_t(gridDim.x) * loaders;
   size_t at = size_t(blockIdx.x) * loaders + threadIdx.x - READERS;
   unsigned long long sum = 0;
@@ -75,14 +80,8 @@ extern "C" __global__ void __launch_bounds__(512)
   extern __shared__ __align__(128) unsigned char ring[];
   __shared__ alignas(8) unsigned long long arrived[SLOTS];
   __shared__ unsigned done;
-  if (threadIdx.x == 0) done = 0;
-  __syncthreads();
+  if (reads(mail, rounds, done)) return;
   const long long start = clock64();
-  if (threadIdx.x < READERS) {
-    exchange(mail, rounds);
-    if (rounds && threadIdx.x == 0) *(volatile unsigned *)&done = 1;
-    return;
-  }
   if (threadIdx.x > READERS) return;
   size_t next = blockIdx.x;
   const auto issue = [&](unsigned slot) {
