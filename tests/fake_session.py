@@ -194,7 +194,8 @@ class FakeSession:
     def _choose(self, logits: np.ndarray, position: int) -> None:
         known = np.where(np.isnan(logits), np.float32(-np.inf), logits)
         ties = np.flatnonzero(known == known.max())
-        token = int(ties[-1] if self._wrong("tie to the higher id") else ties[0]) + self._wrong("token off by one")
+        token = int(ties[-1] if self._wrong("tie to the higher id") else ties[0])
+        token = (token + self._wrong("token off by one")) % self.model.vocab
         self._words("token").fill_(token)
         self._words("position").add_(not self._wrong("position stands still"))
         if position + 1 >= int(self._words("prompt_length")) or self._wrong("prompt overwritten"):

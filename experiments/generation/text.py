@@ -27,7 +27,9 @@ class Detokenizer:
 
     def _give(self, text: str) -> str:
         new = text[len(self._text(self._shown)) :]
-        self._first, self._shown = self._shown, len(self._ids)
+        if new:  # the ids before have text of their own: what follows is decoded as in the middle of an answer
+            self._first = self._shown
+        self._shown = len(self._ids)
         return new
 
     def _text(self, end: int) -> str:
