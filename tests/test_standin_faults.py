@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from composed import Composed
+from sampled import sampled
 from standin import environment, installed
 
 from common import ROOT
@@ -20,6 +21,15 @@ pytestmark = pytest.mark.host
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
 PARENTS = ["", "redundant_rmsnorm"]
 LIMIT_S = 30  # of one stack, for machines that do much else; its kernels are compiled before
+SOON = {
+    "vec128": ("trap", "CRASHED", "cudaErrorLaunchFailure: unspecified launch failure"),
+    "fused_head": ("trap@45", "CRASHED", "cudaErrorLaunchFailure"),  # it is being timed then
+    "split_kv": ("oom", "OOM", "Out of memory allocating"),
+}
+NEVER = {
+    "head_split": ("hang", "HUNG", f"not finished after {LIMIT_S} s, at: validate head_split"),
+    "smem_cache": ("blocked", "HUNG", f"not finished after {LIMIT_S} s, at: validate smem_cache"),
+}
 
 
 @pytest.fixture
@@ -65,26 +75,21 @@ def compiled(host_cache, tiny, monkeypatch) -> Callable[..., None]:
 
 
 def test_each_fault_costs_the_row_of_its_stack(run, compiled):
-    names = ("vec128", "fused_head", "head_split", "smem_cache", "split_kv", "cp_async")
+    faults = dict((*sampled(SOON.items(), 2), *sampled(NEVER.items(), 1)))
+    names = (*faults, "cp_async")
     compiled(*PARENTS, *names)
-    faults = {
-        "vec128": ("trap", "CRASHED", "cudaErrorLaunchFailure: unspecified launch failure"),
-        "fused_head": ("trap@45", "CRASHED", "cudaErrorLaunchFailure"),  # it is being timed then
-        "head_split": ("hang", "HUNG", f"not finished after {LIMIT_S} s, at: validate head_split"),
-        "smem_cache": ("blocked", "HUNG", f"not finished after {LIMIT_S} s, at: validate smem_cache"),
-        "split_kv": ("oom", "OOM", "Out of memory allocating"),
-    }
     asked = "; ".join(f"{kind} variants/{name}.cu" for name, (kind, _, _) in faults.items())
     done, found = run(asked, "experiment=roofline", f"options.variants=[{','.join(names)}]")
     for name, (_, status, reason) in faults.items():
         assert found[name]["status"] == status, found[name]
         assert reason in found[name]["reason"]
         assert not found[name]["latencies"]
-    assert found["fused_head"]["verdict"]["mismatch"] is None
+    if "fused_head" in faults:
+        assert found["fused_head"]["verdict"]["mismatch"] is None
     assert (found["cp_async"]["status"], len(found["cp_async"]["latencies"])) == ("PASSED", 1)
     assert done.returncode == 0, done.stderr
     assert "cp_async" in done.stdout
-    assert "head_split" in done.stderr
+    assert all(name in done.stderr for name in faults)
 
 
 def test_one_failed_stack_of_a_run_is_exit_code_1(run, compiled):

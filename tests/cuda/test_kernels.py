@@ -25,7 +25,7 @@ from common.validate.tolerances import ReferenceSteps
 
 pytestmark = pytest.mark.cuda
 EVERY = [*VARIANTS, *STACKS]
-SMALL = sampled(product(EVERY, ("tiny", "odd")), 12)
+SMALL = sampled(product(EVERY, ("tiny", "odd")), 8)
 
 
 def weights_of(model: Model, seed: int, folder: Path) -> torch.Tensor:
@@ -83,8 +83,7 @@ def test_shared_memory_above_48_kb(tiny, host_cache, grid, seed):
     prove(greedy, tiny, weights_of(tiny, seed, host_cache), seed, True, grid, threads=512)
 
 
-@pytest.mark.parametrize("blocks", [1, 3, 8])
-@pytest.mark.parametrize("threads", [32, 96, 256, 1024])
+@pytest.mark.parametrize(("blocks", "threads"), sampled(product((1, 3, 8), (32, 96, 256, 1024)), 5))
 @in_child()
 def test_any_grid_and_block(tiny, host_cache, blocks, threads, seed):
     weights = weights_of(tiny, seed, host_cache)
