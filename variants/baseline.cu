@@ -14,29 +14,23 @@ template <class Derived> struct Baseline : Decode<Derived> {
   static constexpr L1 load_l1 = L1::allocate;
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
-    if constexpr (S != Stage::argmax) Self::template barrier<S>(c, layer);
+    if constexpr (S != Stage::argmax) Self::template exchange<S>(c, layer);
   }
+  // What lets other blocks read the result of stage S.
+  template <Stage S> static DEVICE void exchange(const Context &c, int layer) { Self::template barrier<S>(c, layer); }
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) { grid_barrier(c, S, layer); }
 
   // Called by all threads of a block but thread 0, while thread 0 waits at an epoch_barrier. It must not synchronize.
   template <Stage S> static DEVICE void while_waiting(const Context &, int) {}
 
+  static DEVICE void input_norm(const Context &c, int layer) { Self::template normalize<Stage::input_norm>(c, layer); }
+  static DEVICE void post_norm(const Context &c, int layer) { Self::template normalize<Stage::post_norm>(c, layer); }
+  static DEVICE void final_norm(const Context &c) { Self::template normalize<Stage::final_norm>(c, model::layers); }
+
   // Block 0 normalizes; the other blocks wait at the grid barrier after the stage.
-  static DEVICE void input_norm(const Context &c, int layer) {
-    rmsnorm_by_block_0<Stage::input_norm>(c, layer, residual(c, layer), layer_weights(c, weight_at::input_norm, layer));
-  }
-  static DEVICE void post_norm(const Context &c, int layer) {
-    rmsnorm_by_block_0<Stage::post_norm>(c, layer, tap<Stage::o_proj>(c, layer),
-                                         layer_weights(c, weight_at::post_norm, layer));
-  }
-  static DEVICE void final_norm(const Context &c) {
-    rmsnorm_by_block_0<Stage::final_norm>(c, 0, residual(c, model::layers), c.weights + weight_at::final_norm);
-  }
-  template <Stage S>
-  static DEVICE void rmsnorm_by_block_0(const Context &c, int layer, const float *x, const bf16 *gain) {
+  template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
     if (port::block() != 0) return;
-    float *out = tap<S>(c, layer);
-    rmsnorm<Self>(x, gain, shared<Self>(c).sums, [&](int i, float value) { port::store_activation(out + i, value); });
+    rmsnorm<Self, S>(c, layer, [&](int i, float value) { Self::template publish<S>(c, layer, i, value); });
   }
 
   // A warp per row.
@@ -52,9 +46,23 @@ template <class Derived> struct Baseline : Decode<Derived> {
     for (int head = port::block(); head < model::heads; head += port::blocks()) Self::attend_head(c, layer, head);
   }
   static DEVICE void attend_head(const Context &c, int layer, int head) {
-    float *out = tap<Stage::attention>(c, layer) + head * model::head_dim;
     attend_block<Self>(c, layer, head, 0, c.position + 1, shared<Self>(c).softmax,
-                       [&](int i, float, float sum, float value) { port::store_activation(out + i, value / sum); });
+                       [&](int i, float, float sum, float value) {
+                         Self::template publish<Stage::attention>(c, layer, head * model::head_dim + i, value / sum);
+                       });
     port::block_barrier(); // all threads have read the parts before the next head overwrites them
+  }
+
+  // Called by all threads of a block before it attends to positions of `head` up to `end` - 1.
+  static DEVICE void prepare(const Context &, int, int, int) {}
+
+  // A query head, normalized and rotated.
+  static DEVICE const float *query(const Context &c, int layer, int head) {
+    return tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
+  }
+
+  // A packet of the key or the value of one position, from element i on; `head` is that of position 0 in the cache.
+  template <Entry> static DEVICE auto entry(const Context &, const bf16 *head, int position, int i) {
+    return port::load<Data::kv, Self::load_bytes>(head + size_t(position) * model::head_dim + i);
   }
 };

@@ -2,7 +2,7 @@
 //             finish chooses the token
 // Hypothesis  two grid barriers and a stage of one block are saved; several rows per warp keep more loads in flight in
 //             the largest matrix (26 % of the weights of Qwen3-0.6B)
-// Overrides   final_norm, activations, lm_head, argmax, after
+// Overrides   normalize, activations, lm_head, argmax, after
 // Run         python -m experiments variant=fused_head rows_per_warp=4
 #include "common/kernel/decode.cuh"
 
@@ -15,9 +15,11 @@ template <class Base> struct FusedHead : Base {
     alignas(16) float final_normalized[model::hidden];
   };
 
-  static DEVICE void final_norm(const Context &c) {
-    rmsnorm_redundant<Self, Stage::final_norm>(c, 0, residual(c, model::layers), c.weights + weight_at::final_norm,
-                                               shared<Self>(c).final_normalized);
+  template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
+    if constexpr (S == Stage::final_norm)
+      rmsnorm_redundant<Self, S>(c, layer, shared<Self>(c).final_normalized);
+    else
+      Base::template normalize<S>(c, layer);
   }
 
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
@@ -28,8 +30,8 @@ template <class Base> struct FusedHead : Base {
   }
 
   static DEVICE void lm_head(const Context &c) {
-    const float *x = Self::template activations<Stage::final_norm>(c, 0);
-    const bf16 *matrix = c.weights + weight_at::lm_head;
+    const auto job = with_input<Self, Stage::lm_head>(c, 0);
+    const auto emit = Self::template emit<Stage::lm_head>(c, 0);
     Best best{negative_infinity(), 0};
     for (int row = (port::block() * block_warps + warp()) * rows; row < model::vocab;
          row += port::blocks() * block_warps * rows) {
@@ -37,13 +39,13 @@ template <class Base> struct FusedHead : Base {
       UNROLL
       for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; their sums are dropped below
         const int here = row + r < model::vocab ? row + r : model::vocab - 1;
-        sums[r] = dot_row<Self, model::hidden>(matrix + size_t(here) * model::hidden, x);
+        sums[r] = dot_row<Self, model::hidden>(job.row(0, here), job.x);
       }
       UNROLL
       for (int r = 0; r < rows; ++r) {
         if (lane() != 0 || row + r >= model::vocab) continue;
-        port::store_activation(tap<Stage::lm_head>(c, 0) + row + r, sums[r]);
-        best = better(best, {sums[r], row + r});
+        const float sum[] = {sums[r]};
+        best = better(best, {emit(row + r, sum), row + r});
       }
     }
     best = block_best(best, shared<Self>(c).best);
@@ -66,7 +68,7 @@ template <class Base> struct FusedHead : Base {
     port::max_relaxed(best, mine);
     if (port::add_acq_rel(head + 2, 1) != unsigned(port::blocks()) - 1) return;
     head[2] = 0;
-    publish(c, ~unsigned(port::exchange_relaxed(best, 0)));
+    Self::advance(c, ~unsigned(port::exchange_relaxed(best, 0)));
   }
 
   static DEVICE void argmax(const Context &) {}

@@ -25,11 +25,12 @@ template <class Base> struct HeadSplit : Base {
   }
   // Projects `count` neighbouring heads by this block alone.
   static DEVICE void rows(const Context &c, int layer, const float *x, int first, int count) {
-    const size_t row = size_t(first) * model::head_dim;
-    const MatVec<model::hidden> job{
-        {layer_weights(c, weight_at::qkv, layer) + row * model::hidden}, x, count * model::head_dim, 0, 1};
-    float *out = tap<Stage::qkv>(c, layer) + row;
-    Self::matvec(c, job, [&](int r, const float (&sum)[1]) { port::store_activation(out + r, sum[0]); });
+    const int row = first * model::head_dim;
+    auto job = Self::template job<Stage::qkv>(c, layer);
+    job.matrix[0] = job.row(0, row);
+    job.x = x, job.rows = count * model::head_dim, job.part = 0, job.parts = 1;
+    const auto emit = Self::template emit<Stage::qkv>(c, layer);
+    Self::matvec(c, job, [&](int r, const auto &sums) { emit(row + r, sums); });
   }
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {

@@ -1,7 +1,7 @@
 // Idea        every block normalizes the residual stream for itself, into its own shared memory
 // Hypothesis  4 KB read again by each block cost less than a grid barrier after a norm by one block; two barriers per
 //             layer are saved (56 of 227 at 28 layers)
-// Overrides   input_norm, post_norm, after, activations
+// Overrides   normalize, after, activations
 // Run         python -m experiments variant=redundant_rmsnorm
 #include "common/kernel/decode.cuh"
 
@@ -14,14 +14,11 @@ template <class Base> struct RedundantRmsnorm : Base {
 
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
 
-  static DEVICE void input_norm(const Context &c, int layer) {
-    rmsnorm_redundant<Self, Stage::input_norm>(
-        c, layer, residual(c, layer), layer_weights(c, weight_at::input_norm, layer), shared<Self>(c).normalized);
-  }
-  static DEVICE void post_norm(const Context &c, int layer) {
-    rmsnorm_redundant<Self, Stage::post_norm>(c, layer, tap<Stage::o_proj>(c, layer),
-                                              layer_weights(c, weight_at::post_norm, layer),
-                                              shared<Self>(c).normalized);
+  template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
+    if constexpr (here(S))
+      rmsnorm_redundant<Self, S>(c, layer, shared<Self>(c).normalized);
+    else
+      Base::template normalize<S>(c, layer);
   }
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {

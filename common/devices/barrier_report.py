@@ -1,6 +1,6 @@
 """Report of a grid barrier that timed out, read from the words that waiting blocks write before they trap.
 
-The kernel side is common/kernel/barrier.cuh: each wait of a block is limited to `spin_limit` polls.
+The kernel side is common/kernel/barrier.cuh, and mail.cuh for values: each wait is limited to `spin_limit` polls.
 """
 
 import torch
@@ -9,6 +9,7 @@ from common.errors import Hung
 from common.model.layout import WAIT_WORDS
 from common.model.stages import STAGES
 
+FOR_VALUES = 1 << 16  # in the first word: the block waited for values (mail.cuh)
 LISTED = 16  # block numbers in one line of the report
 
 
@@ -16,12 +17,16 @@ def raise_if_barrier_timed_out(waits: torch.Tensor, blocks: int) -> None:
     """Raise Hung if a block timed out; its report has a line for each barrier, and one for the blocks at none.
 
     waits: int32, [at least blocks * WAIT_WORDS]. Words of a block: stage + 1 (0: it did not time out), layer, and the
-    last values it read of the barrier's words `arrived` and `epoch`.
+    last values it read of the barrier's words `arrived` and `epoch`. Where it waited for values, FOR_VALUES is added to
+    the first word, and the third is the element that was missing.
     """
     block_words = waits[: blocks * WAIT_WORDS].view(blocks, WAIT_WORDS).tolist()
     places: dict[str, list[int]] = {}
     for block, (stage, layer, arrived, epoch) in enumerate(block_words):
-        if stage:
+        if stage & FOR_VALUES:
+            place = f"for element {arrived} of {STAGES[(stage ^ FOR_VALUES) - 1]}, layer {layer}"
+            places.setdefault(place, []).append(block)
+        elif stage:
             words = f"arrived {arrived & 0xFFFFFFFF:#010x}, epoch {epoch & 0xFFFFFFFF}"
             places.setdefault(f"after {STAGES[stage - 1]}, layer {layer} ({words})", []).append(block)
     if not places:
@@ -30,11 +35,12 @@ def raise_if_barrier_timed_out(waits: torch.Tensor, blocks: int) -> None:
     absent = [block for block, row in enumerate(block_words) if not row[0]]
     if absent:
         lines.append(f"{_blocks(absent)} waited at no grid barrier")
-    raise Hung(
-        f"a grid barrier timed out: {lines[0]}",
-        "make every block reach every grid barrier, the same number of times",
-        "\n".join(lines),
-    )
+    if lines[0].partition(" waited ")[2].startswith("for"):
+        cause, remedy = "values did not arrive", "make every block publish its part of every result, once a step"
+    else:
+        cause = "a grid barrier timed out"
+        remedy = "make every block reach every grid barrier, the same number of times"
+    raise Hung(f"{cause}: {lines[0]}", remedy, "\n".join(lines))
 
 
 def _blocks(blocks: list[int]) -> str:

@@ -13,7 +13,7 @@ from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.cuda_program import CudaProgram
 from common.devices.hold import Hold
-from common.devices.unwritten import NOT_WRITTEN, fill
+from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
@@ -170,7 +170,7 @@ class CudaSession:
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         self._waits.zero_()
         scratch = torch.empty(self.layout.scratch_size)
-        fill(scratch, unwritten)
+        fill_scratch(scratch, self.layout, unwritten)
         with self._stream:  # all on one stream: it does not wait for copies on the default one
             for one, other in ((self._scratch, self._state), self._at_start):
                 one.set(scratch.numpy(), stream=self._stream)

@@ -26,7 +26,7 @@ from common.devices.host_compiler import Compiler
 from common.devices.host_launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED, TIMED_OUT, TRAPPED, Launch
 from common.devices.host_lines import separate_places, with_lines
 from common.devices.host_memory import GuardedBuffer
-from common.devices.unwritten import NOT_WRITTEN, fill
+from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import Crashed, Hung, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
@@ -164,7 +164,7 @@ class HostSession:
         self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
-        fill(self._buffers["scratch"].tensor, unwritten)
+        fill_scratch(self._buffers["scratch"].tensor, self.layout, unwritten)
         self._buffers["waits"].tensor.zero_()
         self._buffers["state"].tensor.copy_(state)
         self._position = int(state[self.layout.state["position"].offset])

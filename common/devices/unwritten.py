@@ -8,6 +8,8 @@ from math import isnan, nan
 
 import torch
 
+from common.model.layout import NOT_SENT, Layout
+
 NOT_WRITTEN = nan
 NUMBER = 300.0  # instead of NaN, which a maximum skips: a kernel that reads such memory then leaves other bits
 _BF16 = [sign | payload for payload in range(0x7F81, 0x7FC0) for sign in (0, 0x8000)]
@@ -25,3 +27,10 @@ def fill(tensor: torch.Tensor, value: float = NOT_WRITTEN) -> None:
     whole = len(flat) // len(pattern) * len(pattern)
     flat[:whole].view(-1, len(pattern)).copy_(pattern.expand(whole // len(pattern), -1))
     flat[whole:] = pattern[: len(flat) - whole]
+
+
+def fill_scratch(scratch: torch.Tensor, layout: Layout, value: float = NOT_WRITTEN) -> None:
+    """Overwrite all of scratch, and the mail with the one word that says that nothing has arrived."""
+    fill(scratch, value)
+    mail = layout.global_scratch["mail"]
+    scratch[mail.offset : mail.offset + mail.size].view(torch.int32).fill_(NOT_SENT)

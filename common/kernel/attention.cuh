@@ -21,6 +21,9 @@ template <int N> struct Softmax {
   static DEVICE float rescale(float from, float to) { return from == negative_infinity() ? 0.0f : expf(from - to); }
 };
 
+// The two vectors that the cache holds for a position and a KV head.
+enum class Entry { key, value };
+
 // One block's softmax in shared memory: the part of each warp, before they are merged.
 struct SoftmaxParts {
   float max[block_warps], sum[block_warps], value[block_warps][model::head_dim];
@@ -40,8 +43,7 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
   for (int p = 0; p < Split::per_lane; ++p) {
     const int packet = member + p * Split::group;
     if (packet >= Split::packets) continue;
-    const float *from = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim + packet * width;
-    const auto q = load_floats<width>(from);
+    const auto q = load_floats<width>(Self::query(c, layer, head) + packet * width);
     UNROLL
     for (int j = 0; j < width; ++j) query[p * width + j] = q.value[j] * scale;
   }
@@ -55,7 +57,7 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = member + p * Split::group;
       if (!here || packet >= Split::packets) continue;
-      const auto k = port::load<Data::kv, Self::load_bytes>(key + size_t(position) * model::head_dim + packet * width);
+      const auto k = Self::template entry<Entry::key>(c, key, position, packet * width);
       UNROLL
       for (int j = 0; j < width; j += 2) {
         score = fmaf(bf16_low(k.word[j / 2]), query[p * width + j], score);
@@ -71,8 +73,7 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = member + p * Split::group;
       if (packet >= Split::packets) continue;
-      const auto v =
-          port::load<Data::kv, Self::load_bytes>(value + size_t(position) * model::head_dim + packet * width);
+      const auto v = Self::template entry<Entry::value>(c, value, position, packet * width);
       UNROLL
       for (int j = 0; j < width; j += 2) {
         float *out = soft.value + p * width + j;
@@ -101,6 +102,7 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
 template <class Self, class Out>
 DEVICE void attend_block(const Context &c, int layer, int head, int begin, int end, SoftmaxParts &parts, Out out) {
   using Split = HeadLanes<Self>;
+  Self::prepare(c, layer, head, end);
   const auto soft =
       attend<Self>(c, layer, head, begin + warp() * Split::positions, end, block_warps * Split::positions);
   if (lane() == 0) {

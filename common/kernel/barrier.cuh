@@ -5,28 +5,35 @@
 // Polls before a waiting block reports that it gives up: tens of seconds, where the longest stage takes milliseconds.
 constexpr unsigned spin_limit = 1u << 25;
 
-// Stores stage, layer and the barrier's words in this block's part of `waits`, which the host can read after the trap.
-// Called by the one waiting thread of a block.
-DEVICE void report_wait(const Context &c, Stage stage, int layer) {
+// Stores stage, layer and two more words in this block's part of `waits`, which the host can read after the trap.
+DEVICE void report_wait(const Context &c, unsigned stage, int layer, unsigned first, unsigned second) {
   unsigned *mine = c.waits + wait_words * port::block();
-  mine[0] = 1 + static_cast<unsigned>(stage);
+  mine[0] = stage;
   mine[1] = layer;
-  mine[2] = port::load_acquire(c.state + state_at::arrived);
-  mine[3] = port::load_acquire(c.state + state_at::epoch);
+  mine[2] = first;
+  mine[3] = second;
 }
 
 // Polls until `done()` is true. `done` must load with acquire order whatever the caller reads afterwards.
-// After `spin_limit` polls it reports and never returns: it polls as often again, and only then stops the kernel, so
-// that a block which began to wait as late as that still reports before the trap.
-template <class Done> DEVICE void spin_until(const Context &c, Stage stage, int layer, Done done) {
+// After `spin_limit` polls it calls `report()` and never returns: it polls as often again, and only then stops the
+// kernel, so that a block which began to wait as late as that still reports before the trap.
+template <class Done, class Report> DEVICE void spin_until(Done done, Report report) {
   // Unrolled, the pauses of one kernel would be thousands of instructions.
   ROLLED
   for (unsigned polls = 0;; ++polls) {
     if (done() && polls <= spin_limit) return;
-    if (polls == spin_limit) report_wait(c, stage, layer);
+    if (polls == spin_limit) report();
     if (polls == 2 * spin_limit) port::trap();
     port::spin_pause();
   }
+}
+
+// The same for the one thread of a block that waits at a barrier; the report has the barrier's words.
+template <class Done> DEVICE void wait_at_barrier(const Context &c, Stage stage, int layer, Done done) {
+  spin_until(done, [&] {
+    const unsigned arrived = port::load_acquire(c.state + state_at::arrived);
+    report_wait(c, 1 + static_cast<unsigned>(stage), layer, arrived, port::load_acquire(c.state + state_at::epoch));
+  });
 }
 
 // The grid barrier of a cooperative launch: no block leaves before every block has arrived. Called by all threads of
@@ -41,7 +48,7 @@ DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
     unsigned *arrived = c.state + state_at::arrived;
     const unsigned mine = port::block() == 0 ? 0x80000000u - (port::blocks() - 1) : 1u;
     const unsigned before = port::add_acq_rel(arrived, mine);
-    spin_until(c, stage, layer, [&] { return ((before ^ port::load_acquire(arrived)) & 0x80000000u) != 0; });
+    wait_at_barrier(c, stage, layer, [&] { return ((before ^ port::load_acquire(arrived)) & 0x80000000u) != 0; });
   }
   port::block_barrier(); // orders thread 0's acquire before the reads of all threads
 }
@@ -60,7 +67,7 @@ template <class Meanwhile> DEVICE void epoch_barrier(const Context &c, Stage sta
       *arrived = 0;
       port::store_release(epoch, now + 1);
     } else {
-      spin_until(c, stage, layer, [&] { return port::load_acquire(epoch) != now; });
+      wait_at_barrier(c, stage, layer, [&] { return port::load_acquire(epoch) != now; });
     }
   } else {
     meanwhile();

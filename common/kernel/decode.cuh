@@ -61,6 +61,53 @@ template <class Derived> struct Decode {
   // The result of stage S as the next stage reads it. Called by all threads of a block.
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) { return tap<S>(c, layer); }
 
+  // Element i of the result of stage S, where the stages that follow find it.
+  template <Stage S> static DEVICE void publish(const Context &c, int layer, int i, float value) {
+    port::store_activation(tap<S>(c, layer) + i, value);
+  }
+
+  // `N` elements of the result of stage S from element i on, in the registers of one thread.
+  template <Stage S, int N> static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
+    return load_floats<N>(tap<S>(c, layer) + i);
+  }
+
+  // The same of the residual stream that norm S normalizes: a function of i.
+  template <Stage S, int N> static DEVICE auto stream(const Context &c, int layer) {
+    const float *x = S == Stage::post_norm ? tap<Stage::o_proj>(c, layer) : residual(c, layer);
+    return [=](int i) { return load_floats<N>(x + i); };
+  }
+
+  // What stage S multiplies. The same matrices and rows in every block, whatever the token and the position are.
+  template <Stage S> static DEVICE auto job(const Context &c, int layer) {
+    if constexpr (S == Stage::qkv)
+      return MatVec<model::hidden>{{layer_weights(c, weight_at::qkv, layer)}, model::query + 2 * model::kv};
+    else if constexpr (S == Stage::o_proj)
+      return MatVec<model::query>{{layer_weights(c, weight_at::o, layer)}, model::hidden};
+    else if constexpr (S == Stage::gate_up)
+      return MatVec<model::hidden, 2>{
+          {layer_weights(c, weight_at::gate, layer), layer_weights(c, weight_at::up, layer)}, model::intermediate};
+    else if constexpr (S == Stage::down)
+      return MatVec<model::intermediate>{{layer_weights(c, weight_at::down, layer)}, model::hidden};
+    else
+      return MatVec<model::hidden>{{c.weights + weight_at::lm_head}, model::vocab};
+  }
+
+  // What a finished row of stage S does: a function of the row and of its sums, one for each matrix. It publishes the
+  // row's result and returns it. One thread calls it for a row, and the same one for that row of o_proj and of down, so
+  // it may read what it stored itself.
+  template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
+    const float *before = S == Stage::o_proj ? residual(c, layer)
+                          : S == Stage::down ? tap<Stage::o_proj>(c, layer)
+                                             : nullptr;
+    return [=, &c](int row, const auto &sums) {
+      float value = sums[0];
+      if constexpr (S == Stage::gate_up) value = sums[0] / (1.0f + expf(-sums[0])) * sums[1]; // SwiGLU: silu(gate) * up
+      if constexpr (S == Stage::o_proj || S == Stage::down) value = port::load_activation(before + row) + sums[0];
+      Self::template publish<S>(c, layer, row, value);
+      return value;
+    };
+  }
+
   static DEVICE void embed(const Context &c) {
     if (port::block() == 0) {
       const bf16 *row = c.weights + weight_at::embed + size_t(c.token) * model::hidden;
@@ -70,19 +117,17 @@ template <class Derived> struct Decode {
     if (port::block() == port::blocks() - 1) rope_angles(c);
   }
 
-  static DEVICE void qkv(const Context &c, int layer) {
-    const MatVec<model::hidden> job{{layer_weights(c, weight_at::qkv, layer)},
-                                    Self::template activations<Stage::input_norm>(c, layer),
-                                    model::query + 2 * model::kv};
-    float *out = tap<Stage::qkv>(c, layer);
-    Self::matvec(c, job, [&](int row, const float (&sum)[1]) { port::store_activation(out + row, sum[0]); });
-  }
+  static DEVICE void qkv(const Context &c, int layer) { multiply<Stage::qkv>(c, layer); }
 
   // A warp per head: query and key heads are normalized and rotated; value heads are only rounded into the cache.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     for (int head = port::block() * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
          head += port::blocks() * block_warps)
       Self::norm_rope_store(c, layer, head);
+  }
+
+  static DEVICE auto head_gain(const bf16 *gain) {
+    return [=](int i) { return port::load_weight(gain + i); };
   }
 
   // Heads 0 .. heads - 1 are queries, then come the keys, then the values: the order of the qkv rows. One warp calls
@@ -92,11 +137,11 @@ template <class Derived> struct Decode {
     const size_t row = size_t(c.position) * model::head_dim;
     if (head < model::heads) {
       float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
-      head_norm_rope(c, x, layer_weights(c, weight_at::q_norm, layer),
+      head_norm_rope(x, head_gain(layer_weights(c, weight_at::q_norm, layer)), rope(c),
                      [&](int i, float value) { port::store_activation(out + i, value); });
     } else if (head < model::heads + model::kv_heads) {
       bf16 *out = keys(c, layer, head - model::heads) + row;
-      head_norm_rope(c, x, layer_weights(c, weight_at::k_norm, layer),
+      head_norm_rope(x, head_gain(layer_weights(c, weight_at::k_norm, layer)), rope(c),
                      [&](int i, float value) { port::store_kv(out + i, to_bf16(value)); });
     } else {
       bf16 *out = values(c, layer, head - model::heads - model::kv_heads) + row;
@@ -104,48 +149,32 @@ template <class Derived> struct Decode {
     }
   }
 
-  static DEVICE void o_proj(const Context &c, int layer) {
-    const MatVec<model::query> job{
-        {layer_weights(c, weight_at::o, layer)}, Self::template activations<Stage::attention>(c, layer), model::hidden};
-    add_residual(c, job, residual(c, layer), tap<Stage::o_proj>(c, layer));
-  }
+  static DEVICE void o_proj(const Context &c, int layer) { multiply<Stage::o_proj>(c, layer); }
 
-  static DEVICE void gate_up(const Context &c, int layer) {
-    const MatVec<model::hidden, 2> job{
-        {layer_weights(c, weight_at::gate, layer), layer_weights(c, weight_at::up, layer)},
-        Self::template activations<Stage::post_norm>(c, layer),
-        model::intermediate};
-    float *out = tap<Stage::gate_up>(c, layer);
-    Self::matvec(c, job, [&](int row, const float (&sum)[2]) { // SwiGLU: silu(gate) * up
-      port::store_activation(out + row, sum[0] / (1.0f + expf(-sum[0])) * sum[1]);
-    });
-  }
+  static DEVICE void gate_up(const Context &c, int layer) { multiply<Stage::gate_up>(c, layer); }
 
-  static DEVICE void down(const Context &c, int layer) {
-    const MatVec<model::intermediate> job{{layer_weights(c, weight_at::down, layer)},
-                                          Self::template activations<Stage::gate_up>(c, layer),
-                                          model::hidden};
-    add_residual(c, job, tap<Stage::o_proj>(c, layer), tap<Stage::down>(c, layer));
-  }
+  static DEVICE void down(const Context &c, int layer) { multiply<Stage::down>(c, layer); }
 
-  static DEVICE void lm_head(const Context &c) { logits<Self>(c, Self::template activations<Stage::final_norm>(c, 0)); }
+  static DEVICE void lm_head(const Context &c) { logits<Self>(c); }
 
   static DEVICE void argmax(const Context &c) {
     if (port::block() == 0) choose<Self>(c);
   }
 
-  template <class Job>
-  static DEVICE void add_residual(const Context &c, const Job &job, const float *before, float *out) {
-    Self::matvec(c, job, [&](int row, const float (&sum)[1]) {
-      port::store_activation(out + row, port::load_activation(before + row) + sum[0]);
-    });
+  // Makes `token` the next input and ends the step. Called by one thread of the grid, when no other block reads the
+  // position or the token of this step any more.
+  static DEVICE void advance(const Context &c, unsigned token) { store_token(c, token); }
+
+  template <Stage S> static DEVICE void multiply(const Context &c, int layer) {
+    const auto job = with_input<Self, S>(c, layer);
+    Self::matvec(c, job, Self::template emit<S>(c, layer));
   }
 };
 
 // The context of the next step. The position and the token are those that the last step's argmax left in the state.
 DEVICE Context begin(const Buffers &b, void *shared) {
   const int position = b.state[state_at::position];
-  return {b, shared, position, int(b.state[state_at::ids + position])};
+  return {b, shared, position, int(b.state[state_at::ids + position]), b.state[state_at::turn]};
 }
 
 // The body of the kernel that decodes. `steps` is 1 unless a variant runs the loop over tokens on the device.

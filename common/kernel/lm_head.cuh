@@ -5,15 +5,13 @@
 // Where a block stores its best logit and the row's index for the argmax stage.
 DEVICE float *partial(const Context &c, int block) { return c.scratch + scratch_at::partial + 2 * block; }
 
-// The logits of all rows, into the tap, and the best of each block. `x` is the normalized residual stream. Called by
-// all threads of the grid; a grid barrier separates it from choose().
-template <class Self> DEVICE void logits(const Context &c, const float *x) {
-  const MatVec<model::hidden> job{{c.weights + weight_at::lm_head}, x, model::vocab};
+// The logits of all rows, and the best of each block. Called by all threads of the grid; a grid barrier separates it
+// from choose().
+template <class Self> DEVICE void logits(const Context &c) {
   Best best{negative_infinity(), 0};
-  Self::matvec(c, job, [&](int row, const float (&sum)[1]) {
-    port::store_activation(tap<Stage::lm_head>(c, 0) + row, sum[0]);
-    best = better(best, {sum[0], row});
-  });
+  const auto job = with_input<Self, Stage::lm_head>(c, 0);
+  const auto emit = Self::template emit<Stage::lm_head>(c, 0);
+  Self::matvec(c, job, [&](int row, const auto &sums) { best = better(best, {emit(row, sums), row}); });
   best = block_best(best, shared<Self>(c).best);
   if (port::thread() != 0) return;
   port::store_activation(partial(c, port::block()), best.value);
@@ -21,7 +19,7 @@ template <class Self> DEVICE void logits(const Context &c, const float *x) {
 }
 
 // Makes `token` the next input, unless the prompt gives the next id. Called by one thread of the grid.
-DEVICE void publish(const Context &c, unsigned token) {
+DEVICE void store_token(const Context &c, unsigned token) {
   const unsigned next = c.position + 1;
   c.state[state_at::token] = token;
   if (next >= c.state[state_at::prompt_length]) c.state[state_at::ids + next] = token;
@@ -36,5 +34,5 @@ template <class Self> DEVICE void choose(const Context &c) {
     best = better(best, {value, int(port::as_bits(port::load_activation(partial(c, b) + 1)))});
   }
   best = block_best(best, shared<Self>(c).best);
-  if (port::thread() == 0) publish(c, best.index);
+  if (port::thread() == 0) Self::advance(c, best.index);
 }

@@ -4,12 +4,12 @@
 
 // `Matrices` matrices of the same shape [rows][K], multiplied by one vector row by row; gate and up go together. The
 // rows are distributed round-robin over `parts` blocks, of which this one has the number `part`. By default these are
-// all blocks of the grid.
+// all blocks of the grid. A job is known before its vector is; `x` is set once the vector may be read.
 template <int Columns, int Matrices = 1> struct MatVec {
   static constexpr int K = Columns, matrices = Matrices;
   const bf16 *matrix[Matrices];
-  const float *x;
   int rows;
+  const float *x = nullptr;
   int part = port::block(), parts = port::blocks();
 
   // A comparison and not an index: an index known only at run time would put the pointers in local memory.
@@ -49,4 +49,20 @@ template <class Self, class Job, class Emit> DEVICE void matvec_by_warp(const Jo
     for (int m = 0; m < Job::matrices; ++m) sums[m] = dot_row<Self, Job::K>(job.row(m, row), job.x);
     if (lane() == 0) emit(row, sums);
   }
+}
+
+// The stage whose result stage `s` multiplies its matrices by.
+constexpr Stage input_of(Stage s) {
+  return s == Stage::qkv       ? Stage::input_norm
+         : s == Stage::o_proj  ? Stage::attention
+         : s == Stage::gate_up ? Stage::post_norm
+         : s == Stage::down    ? Stage::gate_up
+                               : Stage::final_norm;
+}
+
+// The job of stage S with its vector. Called by all threads of a block.
+template <class Self, Stage S> DEVICE auto with_input(const Context &c, int layer) {
+  auto job = Self::template job<S>(c, layer);
+  job.x = Self::template activations<input_of(S)>(c, layer);
+  return job;
 }

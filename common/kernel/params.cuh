@@ -21,6 +21,7 @@ struct Context : Buffers {
   void *shared;
   int position; // of the token this step decodes
   int token;
+  unsigned turn; // of this step; 0 unless a variant counts them
 };
 
 // The block's shared memory: the members that the stages need, and those that each variant of the stack adds.

@@ -133,6 +133,20 @@ DEVICE unsigned long long exchange_relaxed(unsigned long long *word, unsigned lo
   asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;" : "=l"(before) : "l"(word), "l"(value) : "memory");
   return before;
 }
+// Words that say by themselves that they have arrived. Relaxed at GPU scope: no other access is ordered by them.
+DEVICE void publish(float *to, unsigned bits) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(bits) : "memory");
+}
+DEVICE Packet<16> look(const float *from) {
+  Packet<16> p;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+               : "l"(from)
+               : "memory");
+  return p;
+}
+// Called after a look that found its words, and no other: the host device counts are the same under any schedule.
+DEVICE void count_looked(const float *) {}
 DEVICE void spin_pause() { __nanosleep(32); }
 [[noreturn]] DEVICE void trap() {
   __threadfence_system(); // the host reads `waits` after the kernel has stopped

@@ -4,6 +4,9 @@
 
 constexpr int rope_pairs = model::head_dim / 2;
 
+// cos of all pairs, then sin.
+DEVICE float *rope(const Context &c) { return c.scratch + scratch_at::rope; }
+
 // cos and sin of position * theta^(-2i / head_dim) for all pairs, by the threads of one block. They are the same in all
 // layers, so this runs once per token. It computes in double: at position 16,384 an fp32 angle is off by 1e-3.
 DEVICE void rope_angles(const Context &c) {
@@ -13,14 +16,15 @@ DEVICE void rope_angles(const Context &c) {
     turns -= rint(turns); // into [-1/2, 1/2], which needs no slow argument reduction
     double sine, cosine;
     port::sincos_turns(turns, &sine, &cosine);
-    port::store_activation(c.scratch + scratch_at::rope + i, float(cosine));
-    port::store_activation(c.scratch + scratch_at::rope + rope_pairs + i, float(sine));
+    port::store_activation(rope(c) + i, float(cosine));
+    port::store_activation(rope(c) + rope_pairs + i, float(sine));
   }
 }
 
-// RMSNorm and rotation of one head `x`, by one warp. `out(i, value)` receives each element in one of the lanes.
-template <class Out> DEVICE void head_norm_rope(const Context &c, const float *x, const bf16 *gain, Out out) {
-  const float *cosines = c.scratch + scratch_at::rope, *sines = cosines + rope_pairs;
+// RMSNorm and rotation of one head `x`, by one warp. `gain(i)` is the norm's weight of element i; `cosines` has cos,
+// then sin. `out(i, value)` receives each element in one of the lanes.
+template <class Gain, class Out> DEVICE void head_norm_rope(const float *x, Gain gain, const float *cosines, Out out) {
+  const float *sines = cosines + rope_pairs;
   float sum = 0;
   for (int i = lane(); i < model::head_dim; i += 32) {
     const float value = port::load_activation(x + i);
@@ -28,8 +32,8 @@ template <class Out> DEVICE void head_norm_rope(const Context &c, const float *x
   }
   const float scale = 1.0f / sqrtf(warp_sum(sum) / model::head_dim + model::rms_eps);
   for (int i = lane(); i < rope_pairs; i += 32) {
-    const float a = port::load_activation(x + i) * scale * port::load_weight(gain + i);
-    const float b = port::load_activation(x + i + rope_pairs) * scale * port::load_weight(gain + i + rope_pairs);
+    const float a = port::load_activation(x + i) * scale * gain(i);
+    const float b = port::load_activation(x + i + rope_pairs) * scale * gain(i + rope_pairs);
     const float cosine = port::load_activation(cosines + i), sine = port::load_activation(sines + i);
     out(i, fmaf(a, cosine, -(b * sine)));
     out(i + rope_pairs, fmaf(b, cosine, a * sine));

@@ -24,6 +24,7 @@ MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result per bl
 MIN_CHUNK = 16  # fewest positions that an attention which splits the cache may give to one block
 MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and after the barrier that follows it
 WAIT_WORDS = 4  # of a block that gave up waiting: stage + 1, layer, and the words it waited for
+NOT_SENT = -1  # every word of the mail after a reset: a NaN that no arithmetic of a GPU makes (mail.cuh)
 LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
 
 
@@ -61,11 +62,13 @@ class Layout:
     scratch  the tap of every stage and layer (`common.model.stages`), never reused within a step. A stage writes its
              result there in every launch, so the kernel that is validated is the kernel that is timed.
              `rope` holds cos, then sin, of the position's head_dim/2 angles. `partial` holds one pair (value, index
-             bits) per block for argmax. `workspace` is for variants that need room between stages. `trace` exists with
-             trace=True: 64-bit time stamps [stage][layer][block][moment] (trace.cuh). `seen` exists with sampling=True:
-             a mark for each id of the vocabulary.
-    state    position, prompt_length, token, the words of the grid barriers, and the token ids; with sampling=True last
-             what a sampler is asked for. Nothing that is there without `trace` or `sampling` has another place with it.
+             bits) per block for argmax. `workspace` is for variants that need room between stages. `mail` has the taps
+             of all layers twice more, one for even and one for odd turns, for variants whose words say by themselves
+             that they have arrived. `trace` exists with trace=True: 64-bit time stamps [stage][layer][block][moment]
+             (trace.cuh). `seen` exists with sampling=True: a mark for each id of the vocabulary.
+    state    position, prompt_length, token, the words of the grid barriers, the turn, and the token ids; with
+             sampling=True last what a sampler is asked for. Nothing that is there without `trace` or `sampling` has
+             another place with it.
     waits    WAIT_WORDS 32-bit words per block. The host can read them after the kernel has trapped.
     """
 
@@ -98,6 +101,7 @@ class Layout:
         self.cache = Slot(0, (m.layers, 2, m.kv_heads, m.positions, m.head_dim))
 
         first, end = _pack(taps(FIRST, m) | {"rope": (2, m.head_dim // 2)})
+        self.first_layer_tap = end
         self.layer_scratch, end_of_layer = _pack(taps(LAYER, m), end)
         self.layer_scratch_stride = end_of_layer - end
         tail, self.scratch_size = _pack(
@@ -105,6 +109,7 @@ class Layout:
             | {
                 "partial": (MAX_BLOCKS, 2),
                 "workspace": (m.heads * -(-m.positions // MIN_CHUNK) * (m.head_dim + 2),),
+                "mail": (2, m.layers * self.layer_scratch_stride),
             }
             | ({"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)} if trace else {})
             | ({"seen": (m.vocab,)} if sampling else {}),
@@ -119,6 +124,7 @@ class Layout:
             "arrived": LINE,
             "epoch": LINE,
             "head": LINE,  # of an LM head that chooses the token without a barrier: best (64 bits), blocks done
+            "turn": 1,  # steps since the reset, by kernels that need it; never put back with the position
             "ids": m.positions + 1,  # ids[p] is the token at position p
         } | ({"sampling": LINE} if sampling else {})
         self.state, end = {}, 0
@@ -219,7 +225,13 @@ class Layout:
                 "template <Stage> struct Tap;",
                 *(tap(name, slot, 0) for name, slot in self.global_scratch.items() if name in STAGES),
                 *(tap(name, slot, self.layer_scratch_stride) for name, slot in self.layer_scratch.items()),
-                block("scratch_at", others, workspace_size=others["workspace"].size),
+                block(
+                    "scratch_at",
+                    others,
+                    workspace_size=others["workspace"].size,
+                    layers=self.first_layer_tap,
+                    mail_size=others["mail"].shape[1],
+                ),
                 block("state_at", self.state),
                 f"constexpr int max_blocks = {MAX_BLOCKS}; constexpr int line_words = {LINE}; "
                 f"constexpr int wait_words = {WAIT_WORDS};",

@@ -72,7 +72,7 @@ def test_kernel_that_only_embeds(refused):
                 tap<Stage::down>(c, layer)[i] = x[i];
           tap<Stage::final_norm>(c, 0)[i] = x[i];
         }}
-        publish(c, c.token);"""
+        store_token(c, c.token);"""
     )
     assert (found.stage, found.layer) == ("input_norm", 0)
 
@@ -108,7 +108,7 @@ def test_kernel_that_replays_the_first_launch(refused):
             else entry = cache[head][i];
           }}
         if (first) token = c.state[state_at::token];
-        else publish(c, token);"""
+        else store_token(c, token);"""
     )
     assert found.stage in ("embed", "rope")
     assert "scenario: position 0" not in found.note
@@ -117,7 +117,7 @@ def test_kernel_that_replays_the_first_launch(refused):
 def test_stale_outputs(refused):
     """Every other step only advances the position: it leaves the results of the step before."""
     found = refused(
-        f"if (c.position % 2 == 0) return step(c); port::block_barrier(); {ONE} publish(c, c.state[state_at::token]);"
+        f"if (c.position % 2 == 0) return step(c); port::block_barrier(); {ONE} store_token(c, c.state[state_at::token]);"
     )
     assert found.stage in ("embed", "rope")
 
@@ -157,7 +157,7 @@ def test_second_best_token(refused):
         unsigned second = best == 0 ? 1 : 0;
         for (unsigned id = 0; id < model::vocab; ++id)
           if (id != best && logits[id] > logits[second]) second = id;
-        publish(c, second);"""
+        store_token(c, second);"""
     )
     assert found.stage == "argmax"
 

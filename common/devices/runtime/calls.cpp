@@ -36,6 +36,7 @@ uint32_t exchange(uint32_t value, int mask, Site site) {
 #undef HERE
 void spin_pause(Site site) { block->spin(site); }
 void progressed() { reschedule(&Grid::progressed); }
+void published() { reschedule(&Grid::published); }
 void observed() { reschedule(&Grid::yield); }
 void trap(const char *why, Site site) {
   const tsan::AsScheduler as(block->scheduler());

@@ -75,6 +75,18 @@ void Grid::progressed(int block) {
   }
 }
 
+void Grid::published(int block) {
+  ++progress_;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (random_() % 32 == 0) {
+    states_[block] = State::ready;
+    --running_;
+    sleep(block, lock);
+  } else if (running_ < launch_.workers) {
+    dispatch();
+  }
+}
+
 void Grid::yield(int block) {
   std::unique_lock<std::mutex> lock(mutex_);
   states_[block] = State::ready;

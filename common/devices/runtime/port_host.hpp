@@ -130,6 +130,24 @@ inline unsigned long long exchange_relaxed(unsigned long long *word, unsigned lo
   host::progressed();
   return before;
 }
+// Relaxed: ThreadSanitizer reports every other access that relies on the order of these.
+inline void publish(float *to, unsigned bits, host::Site site = host::here()) {
+  host::check_buffer("publish", to, host::of_scratch, site);
+  host::count(&host::Counts::stored_activations, 4);
+  __atomic_store_n(reinterpret_cast<unsigned *>(to), bits, __ATOMIC_RELAXED);
+  host::published();
+}
+inline Packet<16> look(const float *from, host::Site site = host::here()) {
+  host::check_aligned(from, 16, site);
+  host::check_buffer("look", from, host::of_scratch, site);
+  Packet<16> packet;
+  for (int i = 0; i < 4; ++i)
+    packet.word[i] = __atomic_load_n(reinterpret_cast<const unsigned *>(from) + i, __ATOMIC_RELAXED);
+  return packet;
+}
+inline void count_looked(const float *from, host::Site site = host::here()) {
+  host::count_load<16>("look", static_cast<int>(Data::activations), from, site);
+}
 inline void spin_pause(host::Site site = host::here()) { host::spin_pause(site); }
 [[noreturn]] inline void trap(host::Site site = host::here()) { host::trap("trap", site); }
 

@@ -181,6 +181,7 @@ public:
   uint64_t progress() const { return progress_.load(); }
   bool failed() const { return status_.load() != finished; }
   void progressed(int block);            // an atomic was written: blocks that spin may poll again
+  void published(int block);             // the same of a word that is one of many: the block mostly goes on
   void yield(int block);                 // let blocks that spin poll first
   bool idle(int block, uint64_t polled); // sleep until progress differs from `polled`; false when the launch failed
   void fail(Status status, const std::string &report);

@@ -1,0 +1,58 @@
+// Values that say by themselves that they have arrived: a word of the mail is `unwritten` until its value is there, and
+// is polled by every thread that needs it. A barrier takes two round trips to L2, and a third one for what it
+// announced; this takes one.
+//
+// The mail exists twice, for even and for odd turns, and a turn is one step of the kernel since the reset. Who
+// publishes a word makes the same word of the next turn unwritten, at a time when nobody reads it: the readers of the
+// turn before have passed the barriers between two steps, which also order the words made unwritten before the polls of
+// the next step.
+#pragma once
+#include "barrier.cuh"
+
+// What a word of the mail holds after a reset (NOT_SENT in layout.py).
+constexpr unsigned unwritten = 0xffffffffu;
+
+// In the first word of a block's report: it waited for values, not at a barrier.
+constexpr unsigned waited_for_values = 1u << 16;
+
+// The place in the mail of element 0 of the result of stage S; `turn` is that of the step that publishes it.
+template <Stage S> DEVICE float *mail(const Context &c, unsigned turn, int layer) {
+  return tap<S>(c, layer) + (scratch_at::mail - scratch_at::layers) + turn % 2 * scratch_at::mail_size;
+}
+
+// Publishes element i. A value that looks unwritten becomes another NaN.
+template <Stage S> DEVICE void send(const Context &c, int layer, int i, float value) {
+  const unsigned bits = port::as_bits(value);
+  port::publish(mail<S>(c, c.turn, layer) + i, bits == unwritten ? unwritten >> 1 : bits);
+  port::publish(mail<S>(c, c.turn + 1, layer) + i, unwritten);
+}
+
+// Waits for `Packets` times four neighbouring elements: those from element i on, `stride` elements apart, as far as
+// they are below `end`. Nothing else is ordered: no other access may rely on their arrival. Called by any number of
+// threads.
+template <Stage S, int Packets>
+DEVICE void arrive_by_value(const Context &c, int layer, int i, int stride, int end, Packet<16> (&to)[Packets]) {
+  const float *from = mail<S>(c, c.turn, layer);
+  int missing = i;
+  const auto arrived = [&] {
+    bool all = true;
+    UNROLL
+    for (int p = 0; p < Packets; ++p)
+      if (i + p * stride < end) to[p] = port::look(from + i + p * stride);
+    UNROLL
+    for (int p = 0; p < Packets; ++p) {
+      if (i + p * stride >= end) continue;
+      UNROLL
+      for (int j = 0; j < 4; ++j) {
+        if (to[p].word[j] != unwritten) continue;
+        all = false;
+        missing = i + p * stride + j;
+      }
+    }
+    return all;
+  };
+  spin_until(arrived, [&] { report_wait(c, waited_for_values | (1 + static_cast<unsigned>(S)), layer, missing, 0); });
+  UNROLL
+  for (int p = 0; p < Packets; ++p)
+    if (i + p * stride < end) port::count_looked(from + i + p * stride);
+}
