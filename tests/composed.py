@@ -56,6 +56,9 @@ STACKS = [
         "split_kv l2_prefetch",  # a barrier inside attention
         "vec128 productive_spin atomic_barrier split_kv",
         "multi_step fused_head",  # the token loop without the argmax stage
+        "joint_heads split_kv vec128",  # a query for every chunk, the token's entry in the last one
+        "by_value multi_step fused_head joint_heads redundant_rmsnorm warp_split l2_prefetch",
+        "vec128 atomic_barrier productive_spin folded_norm fused_head multi_step joint_heads by_value",
         "graph vec128",
         "smem_cache cp_async graph",
         "redundant_rmsnorm l2_prefetch vec128 smem_cache warp_split atomic_barrier productive_spin split_kv fused_head "

@@ -27,7 +27,7 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "block_sum": ((), "if (lane() == 0) partial[warp()] = value;"),
     "block_best": ((), "if (lane() == 0) partial[warp()] = best;"),
     "attend_block": ((), "= soft.value[p * Split::width + j];"),
-    "between two heads": ((), "port::store_activation(out + i, value / sum); });"),
+    "between two heads": ((), "(c, layer, head * model::head_dim + i, value / sum);"),
     "grid_barrier, before": ((), "grid_barrier(const Context &c, Stage stage, int layer) {"),
     "grid_barrier, after": ((), "0x80000000u) != 0; });"),
     "epoch_barrier, before": (("atomic_barrier",), "Meanwhile meanwhile) {"),
@@ -37,6 +37,9 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "head_split": (("head_split",), ""),
     "split_kv": (("split_kv",), ""),
     "fused_head": (("fused_head",), ""),
+    "joint_heads": (("joint_heads",), ""),
+    "folded_norm": (("folded_norm",), ""),
+    "by_value": (("joint_heads", "folded_norm", "by_value"), ""),
 }
 ADD = (
     "[&] {{ const unsigned before = __atomic_fetch_add({word}, {value}, {order}); "

@@ -40,6 +40,10 @@ def count(open_session, synthetic, tiny, seed):
         ("head_split", BARRIERS - 2 * LAYERS),
         ("fused_head", BARRIERS - 2),
         ("redundant_rmsnorm head_split fused_head", BARRIERS - 4 * LAYERS - 2),
+        ("joint_heads", BARRIERS - LAYERS),
+        ("joint_heads folded_norm", BARRIERS - 3 * LAYERS),
+        ("joint_heads folded_norm by_value", BARRIERS - 8 * LAYERS),  # those of the token stay
+        ("joint_heads by_value", BARRIERS - 6 * LAYERS),  # and those after a norm by one block
         ("graph", 0),
         *((names, BARRIERS) for names in ("l2_prefetch", "vec128", "smem_cache", "warp_split", "cp_async")),
         *((names, BARRIERS) for names in ("atomic_barrier", "atomic_barrier productive_spin", "multi_step")),

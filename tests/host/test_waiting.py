@@ -31,6 +31,41 @@ def test_kernel_that_times_out_reports_where(open_session, synthetic, tiny, stac
     assert "2 blocks (" in hung.value.report.splitlines()[1]
 
 
+AT_ONCE = """template <class Done, class Report> DEVICE void at_once(Done done, Report report) {
+  if (!done()) report(), port::trap();
+}
+"""
+
+
+@pytest.mark.host
+def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, seed):
+    """The first block that has to wait gives up at once, so what it misses is a result of the first layer."""
+    from composed import Composed
+
+    source = Composed(("joint_heads", "folded_norm", "by_value")).source(tiny)
+    assert source.text.count("spin_until(arrived,") == source.text.count("// Waits for `Packets`") == 1
+    text = source.text.replace("spin_until(arrived,", "at_once(arrived,").replace("// Waits for `P", AT_ONCE + "// `P")
+    session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
+    session.reset([1], 0)
+    with pytest.raises(Hung, match=r"values did not arrive: 1 block \([012]\) waited for element \d+ of qkv, layer 0"):
+        session.run()
+
+
+@pytest.mark.host
+def test_a_value_that_is_never_published_is_a_deadlock(open_session, synthetic, tiny, seed):
+    """Found exactly, without a limit of polls: every block waits, and no word was published since it polled."""
+    from composed import Composed
+
+    source = Composed(("joint_heads", "folded_norm", "by_value")).source(tiny)
+    old, new = "if constexpr (mailed(S)) send", "if (mailed(S) && (S != Stage::gate_up || i != 37)) send"
+    assert source.text.count(old) == 1
+    session = open_session(dataclasses.replace(source, text=source.text.replace(old, new)), synthetic(tiny, seed), 3)
+    session.reset([1], 0)
+    with pytest.raises(Hung, match="deadlock, no block can continue") as hung:
+        session.run()
+    assert "spinning at common/kernel/barrier.cuh" in hung.value.report
+
+
 # A machine of one thread whose clock counts what waiting costs: a load of the barrier's word, and a pause.
 CLOCK = r"""
 #include <cstdio>
@@ -92,6 +127,13 @@ def test_report_has_a_line_for_each_barrier():
         "1 block (3) waited after qkv, layer 1 (arrived 0x00000003, epoch 7)",
         "2 blocks (1, 4) waited at no grid barrier",
     ]
+
+
+def test_missing_values_are_named():
+    """By the block that waits, with the element, the stage and the layer."""
+    waits = words(3, b1=((1 + 7) | 1 << 16, 0, 37, 0))
+    with pytest.raises(Hung, match=r"values did not arrive: 1 block \(1\) waited for element 37 of gate_up, layer 0"):
+        raise_if_barrier_timed_out(waits, 3)
 
 
 def test_long_lists_are_cut():

@@ -117,7 +117,8 @@ def test_kernel_that_replays_the_first_launch(refused):
 def test_stale_outputs(refused):
     """Every other step only advances the position: it leaves the results of the step before."""
     found = refused(
-        f"if (c.position % 2 == 0) return step(c); port::block_barrier(); {ONE} store_token(c, c.state[state_at::token]);"
+        "if (c.position % 2 == 0) return step(c); port::block_barrier(); "
+        f"{ONE} store_token(c, c.state[state_at::token]);"
     )
     assert found.stage in ("embed", "rope")
 

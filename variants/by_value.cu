@@ -1,0 +1,82 @@
+// Idea        a value says by itself that it has arrived: its word is unwritten until then, and who needs it polls it
+// Hypothesis  a barrier is an arrival, a poll that sees the last arrival, and only then a load of what it announced; a
+//             value takes one round trip, no atomic, and no fence that waits for all of a block's stores
+// Overrides   exchange, publish, receive, stream, activations, advance
+// Run         python -m experiments variant=by_value
+#include "common/kernel/decode.cuh"
+#include "common/kernel/mail.cuh"
+
+template <class Base> struct ByValue : Base {
+  using Self = typename Base::Self;
+
+  // The stages whose results travel by value. After any other stage there is the exchange of the stack below; the
+  // barriers between two steps are the ones that the mail relies on.
+  static constexpr bool mailed(Stage s) {
+    return s == Stage::qkv || s == Stage::attention || s == Stage::o_proj || s == Stage::gate_up || s == Stage::down;
+  }
+  // Of these, the vectors that a matrix is multiplied by as they arrive.
+  static constexpr int longest = model::query > model::intermediate ? model::query : model::intermediate;
+
+  struct Shared : Base::Shared {
+    alignas(16) float arrived[longest];
+  };
+
+  template <Stage S> static DEVICE void exchange(const Context &c, int layer) {
+    if constexpr (!mailed(S)) Base::template exchange<S>(c, layer);
+  }
+
+  template <Stage S> static DEVICE void publish(const Context &c, int layer, int i, float value) {
+    Base::template publish<S>(c, layer, i, value);
+    if constexpr (mailed(S)) send<S>(c, layer, i, value);
+  }
+
+  template <Stage S, int N> static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
+    if constexpr (mailed(S)) {
+      Packet<16> packet[N / 4];
+      arrive_by_value<S>(c, layer, i, 4, i + N, packet);
+      Floats<N> f;
+      UNROLL
+      for (int j = 0; j < N; ++j) f.value[j] = port::as_float(packet[j / 4].word[j % 4]);
+      return f;
+    } else {
+      return Base::template receive<S, N>(c, layer, i);
+    }
+  }
+
+  // The embedding is read after a barrier, in the first layer.
+  template <Stage S, int N> static DEVICE auto stream(const Context &c, int layer) {
+    return [=, &c](int i) {
+      if constexpr (S == Stage::post_norm)
+        return Self::template receive<Stage::o_proj, N>(c, layer, i);
+      else
+        return layer == 0 ? load_floats<N>(residual(c, 0) + i)
+                          : Self::template receive<Stage::down, N>(c, layer - 1, i);
+    };
+  }
+
+  // All threads of the block poll their share at once, then the block has the vector. No thread still reads the vector
+  // before this one: a norm lies between, in which all threads of the block meet.
+  template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
+    if constexpr (!mailed(S)) {
+      return Base::template activations<S>(c, layer);
+    } else {
+      constexpr int size = Tap<S>::size, stride = 4 * block_threads, all = (size + stride - 1) / stride;
+      constexpr int packets = all < 4 ? all : 4; // under way at once
+      float *to = shared<Self>(c).arrived;
+      for (int first = 4 * port::thread(); first < size; first += packets * stride) {
+        Packet<16> packet[packets];
+        arrive_by_value<S>(c, layer, first, stride, size, packet);
+        UNROLL
+        for (int p = 0; p < packets; ++p)
+          if (first + p * stride < size) port::store_packet(to + first + p * stride, packet[p]);
+      }
+      port::block_barrier();
+      return to;
+    }
+  }
+
+  static DEVICE void advance(const Context &c, unsigned token) {
+    Base::advance(c, token);
+    c.state[state_at::turn] = c.turn + 1;
+  }
+};

@@ -1,0 +1,92 @@
+// Idea        q/k norm and RoPE in the blocks that attend, one block per query head; all blocks go on projecting
+// Hypothesis  one grid barrier per layer is saved (28 of 227 at 28 layers); a block makes its query head for itself,
+//             and the token's key and value, from 1.5 KB: the query heads of a KV head repeat what one could do
+// Overrides   qk_norm_rope, after, prepare, query, entry
+// Run         python -m experiments variant=joint_heads
+#include "common/kernel/decode.cuh"
+
+template <class Base> struct JointHeads : Base {
+  using Self = typename Base::Self;
+  static constexpr int group = model::heads / model::kv_heads; // query heads that share a KV head
+
+  // A head as qkv left it, the gains of its norm and the angles of its rotation.
+  struct Head {
+    float x[model::head_dim], gain[model::head_dim], angle[model::head_dim];
+  };
+  struct Shared : Base::Shared {
+    alignas(16) Head head[2]; // query, key
+    alignas(16) float query[model::head_dim];
+    alignas(16) bf16 key[model::head_dim], value[model::head_dim]; // of the token
+  };
+
+  static DEVICE void qk_norm_rope(const Context &, int) {} // its work is in `prepare`
+
+  template <Stage S> static DEVICE void after(const Context &c, int layer) {
+    if constexpr (S != Stage::qk_norm_rope) Base::template after<S>(c, layer);
+  }
+
+  // A warp each makes the query and, where the block attends to the token itself, its key and its value. Only one block
+  // of a query head does that, so it stores the tap of the head; of the query heads of a KV head only the first stores
+  // the token's entry in the cache. The other blocks read what they made.
+  static DEVICE void prepare(const Context &c, int layer, int head, int end) {
+    auto &s = shared<Self>(c);
+    const int kv_head = head / group;
+    const bool own = end == c.position + 1, stores = own && head % group == 0;
+    const size_t row = size_t(c.position) * model::head_dim;
+    for (int part = warp(); part < (own ? 3 : 1); part += block_warps) {
+      if (part == 0) {
+        float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
+        norm_rope(c, layer, head, layer_weights(c, weight_at::q_norm, layer), s.head[0], [&](int i, float value) {
+          s.query[i] = value;
+          if (own) port::store_activation(out + i, value);
+        });
+      } else if (part == 1) {
+        bf16 *out = keys(c, layer, kv_head) + row;
+        norm_rope(c, layer, model::heads + kv_head, layer_weights(c, weight_at::k_norm, layer), s.head[1],
+                  [&](int i, float value) {
+                    s.key[i] = to_bf16(value);
+                    if (stores) port::store_kv(out + i, to_bf16(value));
+                  });
+      } else {
+        bf16 *out = values(c, layer, kv_head) + row;
+        for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
+          const int first = (model::heads + model::kv_heads + kv_head) * model::head_dim;
+          const auto x = Self::template receive<Stage::qkv, 4>(c, layer, first + i);
+          UNROLL
+          for (int j = 0; j < 4; ++j) {
+            s.value[i + j] = to_bf16(x.value[j]);
+            if (stores) port::store_kv(out + i + j, to_bf16(x.value[j]));
+          }
+        }
+      }
+    }
+    port::block_barrier();
+  }
+
+  // One head by one warp. `head` counts in the order of the qkv rows. Gains and angles are asked for before the head,
+  // which may not have arrived.
+  template <class Out>
+  static DEVICE void norm_rope(const Context &c, int layer, int head, const bf16 *gain, Head &h, Out out) {
+    for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
+      const auto g = port::load_weights<8>(gain + i);
+      const auto angle = load_floats<4>(rope(c) + i);
+      const auto x = Self::template receive<Stage::qkv, 4>(c, layer, head * model::head_dim + i);
+      UNROLL
+      for (int j = 0; j < 4; ++j) {
+        h.x[i + j] = x.value[j];
+        h.gain[i + j] = j % 2 == 0 ? bf16_low(g.word[j / 2]) : bf16_high(g.word[j / 2]);
+        h.angle[i + j] = angle.value[j];
+      }
+    }
+    port::warp_barrier();
+    head_norm_rope(h.x, [&](int i) { return h.gain[i]; }, h.angle, out);
+  }
+
+  static DEVICE const float *query(const Context &c, int, int) { return shared<Self>(c).query; }
+
+  template <Entry E> static DEVICE auto entry(const Context &c, const bf16 *head, int position, int i) {
+    if (position != c.position) return Base::template entry<E>(c, head, position, i);
+    const auto &s = shared<Self>(c);
+    return port::load<Data::kv, Self::load_bytes>((E == Entry::key ? s.key : s.value) + i);
+  }
+};
