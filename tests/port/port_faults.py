@@ -11,6 +11,7 @@ ADD, ACQUIRE, RELEASE = (
 )
 MAX = "max_relaxed(unsigned long long *, unsigned long long)"
 EXCHANGE = "exchange_relaxed(unsigned long long *, unsigned long long)"
+PUBLISH, LOOK = "publish(float *, unsigned)", "look(const float *)"
 SYNC, ARRIVE, COPY = "named_sync(int, int)", "named_arrive(int, int)", "copy_async(void *, const void *)"
 FLOATS, INTS = "shuffle_xor(float, int)", "shuffle_xor(int, int)"
 
@@ -116,6 +117,17 @@ CHANGED = (
     (MAX, "red.relaxed.gpu", "red.relaxed.cta"),
     (EXCHANGE, "atom.relaxed.gpu.global.exch", "atom.relaxed.cta.global.exch"),
     (EXCHANGE, "atom.relaxed.gpu.global.exch.b64", "atom.relaxed.gpu.global.max.u64"),
+    (PUBLISH, "st.relaxed.gpu", "st.relaxed.cta"),
+    (PUBLISH, "st.relaxed.gpu", "st.release.gpu"),
+    (PUBLISH, "st.relaxed.gpu.global.u32 [%0], %1", "st.relaxed.gpu.global.u32 [%0+4], %1"),
+    (LOOK, "ld.relaxed.gpu", "ld.relaxed.cta"),
+    (LOOK, "ld.relaxed.gpu", "ld.weak"),
+    (LOOK, "ld.relaxed.gpu.global.v4.u32 {%0, %1", "ld.relaxed.gpu.global.v4.u32 {%1, %0"),
+    (
+        "count_looked(const float *)",
+        "count_looked(const float *) {}",
+        "count_looked(const float *) { __threadfence(); }",
+    ),
     ("spin_pause()", "{ __nanosleep(32); }", "{}"),
     ("spin_pause()", "__nanosleep(32)", "__nanosleep(32000000)"),
     ("trap()", "__threadfence_system();", "__threadfence();"),

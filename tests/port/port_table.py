@@ -28,6 +28,8 @@ FENCES = {
         "port::exchange_relaxed(wide, 1);",
         "atom.relaxed.gpu.global.exch.b64",
     ),
+    "publish(float *, unsigned)": ("port::publish(value, 1);", "st.relaxed.gpu.global.b32"),
+    "look(const float *)": ("port::look(value);", "ld.relaxed.gpu.global.v4.b32"),
     "copy_async(void *, const void *)": ("port::copy_async<16>(tile, wide);", "cp.async.cg.shared.global"),
     "copy_commit()": ("port::copy_commit();", "cp.async.commit_group"),
     "copy_wait()": ("port::copy_wait<1>();", "cp.async.wait_group"),
@@ -38,11 +40,11 @@ STAYING = FENCES | {
     "touch_weights(const void *)": ("port::touch_weights(word);", "ld.volatile.global.b32"),
     "spin_pause()": ("port::spin_pause();", "nanosleep.u32"),
 }
-AROUND = ("data", "word", "wide", "first", "second")
+AROUND = ("data", "word", "wide", "first", "second", "value")
 TURNS = """
 extern "C" __global__ void turns_{at}(double *sine, double *cosine) {{ port::sincos_turns({turns}, sine, cosine); }}
 """
-PARAMETERS = "unsigned *data, unsigned *word, unsigned long long *wide, unsigned *first, unsigned *second"
+PARAMETERS = "unsigned *data, unsigned *word, unsigned long long *wide, unsigned *first, unsigned *second, float *value"
 
 ENTRIES = """
 struct Arguments { const bf16 *weights; bf16 *cache; float *scratch; unsigned *state, *waits; };
