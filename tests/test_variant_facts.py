@@ -165,9 +165,11 @@ def test_joint_heads_have_one_barrier_fewer(nvrtc):
 
 
 def test_gains_of_a_folded_norm_are_asked_for_before_the_wait(nvrtc):
-    """After embed, o_proj and down: their loads, the only ones of 64 bits of weights, stand right before an arrival at a
-    barrier, or before the polls of the values that the norm waits for."""
-    for names, waits in (("vec128 folded_norm", "AAA"), ("vec128 joint_heads folded_norm by_value", "ALL")):
+    """Their loads, the only ones of 64 bits of weights, stand right before an arrival at a barrier, or before polls.
+
+    A norm waits after embed, o_proj and down; joint heads load the gains of two head norms, too.
+    """
+    for names, waits in (("vec128 folded_norm", "AAA"), ("vec128 joint_heads folded_norm by_value", "ALLLL")):
         source = Composed(tuple(names.split())).source(QWEN)
         for arch, cubin in compile_all(source.text, ALWAYS, source.name, nvrtc.cache).items():
             listing = sass(cubin, cache_dir=nvrtc.cache)
