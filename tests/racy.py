@@ -27,7 +27,7 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "block_sum": ((), "if (lane() == 0) partial[warp()] = value;"),
     "block_best": ((), "if (lane() == 0) partial[warp()] = best;"),
     "attend_block": ((), "= soft.value[p * Split::width + j];"),
-    "between two heads": ((), "(c, layer, head * model::head_dim + i, value / sum);"),
+    "between two heads": ((), "publish(i, value / sum); });"),
     "grid_barrier, before": ((), "grid_barrier(const Context &c, Stage stage, int layer) {"),
     "grid_barrier, after": ((), "0x80000000u) != 0; });"),
     "epoch_barrier, before": (("atomic_barrier",), "Meanwhile meanwhile) {"),

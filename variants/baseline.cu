@@ -30,7 +30,7 @@ template <class Derived> struct Baseline : Decode<Derived> {
   // Block 0 normalizes; the other blocks wait at the grid barrier after the stage.
   template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
     if (port::block() != 0) return;
-    rmsnorm<Self, S>(c, layer, [&](int i, float value) { Self::template publish<S>(c, layer, i, value); });
+    rmsnorm<Self, S>(c, layer, Self::template publish<S>(c, layer));
   }
 
   // A warp per row.
@@ -46,23 +46,22 @@ template <class Derived> struct Baseline : Decode<Derived> {
     for (int head = port::block(); head < model::heads; head += port::blocks()) Self::attend_head(c, layer, head);
   }
   static DEVICE void attend_head(const Context &c, int layer, int head) {
+    const auto publish = Self::template publish<Stage::attention>(c, layer, head * model::head_dim);
     attend_block<Self>(c, layer, head, 0, c.position + 1, shared<Self>(c).softmax,
-                       [&](int i, float, float sum, float value) {
-                         Self::template publish<Stage::attention>(c, layer, head * model::head_dim + i, value / sum);
-                       });
+                       [&](int i, float, float sum, float value) { publish(i, value / sum); });
     port::block_barrier(); // all threads have read the parts before the next head overwrites them
   }
 
   // Called by all threads of a block before it attends to positions of `head` up to `end` - 1.
   static DEVICE void prepare(const Context &, int, int, int) {}
 
-  // A query head, normalized and rotated.
-  static DEVICE const float *query(const Context &c, int layer, int head) {
-    return tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
+  // `N` elements of a query head, normalized and rotated, from element i on.
+  template <int N> static DEVICE Floats<N> query(const Context &c, int layer, int head, int i) {
+    return load_floats<N>(tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim + i);
   }
 
-  // A packet of the key or the value of one position, from element i on; `head` is that of position 0 in the cache.
-  template <Entry> static DEVICE auto entry(const Context &, const bf16 *head, int position, int i) {
-    return port::load<Data::kv, Self::load_bytes>(head + size_t(position) * model::head_dim + i);
+  // A packet of the key or the value of one position, from element i on; `from` is its place in the cache.
+  template <Entry> static DEVICE auto entry(const Context &, const bf16 *from, int, int) {
+    return port::load<Data::kv, Self::load_bytes>(from);
   }
 };

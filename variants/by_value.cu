@@ -25,9 +25,12 @@ template <class Base> struct ByValue : Base {
     if constexpr (!mailed(S)) Base::template exchange<S>(c, layer);
   }
 
-  template <Stage S> static DEVICE void publish(const Context &c, int layer, int i, float value) {
-    Base::template publish<S>(c, layer, i, value);
-    if constexpr (mailed(S)) send<S>(c, layer, i, value);
+  template <Stage S> static DEVICE auto publish(const Context &c, int layer, int first = 0) {
+    const auto store = Base::template publish<S>(c, layer, first);
+    return [=, &c](int i, float value) {
+      store(i, value);
+      if constexpr (mailed(S)) send<S>(c, layer, first + i, value);
+    };
   }
 
   template <Stage S, int N> static DEVICE Floats<N> receive(const Context &c, int layer, int i) {

@@ -70,8 +70,8 @@ template <class Base> struct FoldedNorm : Base {
       Base::template normalize<S>(c, layer);
     } else if (port::block() == port::blocks() - 1) {
       const float scale = factor(c);
-      for (int i = port::thread(); i < model::hidden; i += block_threads)
-        Self::template publish<S>(c, layer, i, shared<Self>(c).gained[i] * scale);
+      const auto publish = Self::template publish<S>(c, layer);
+      for (int i = port::thread(); i < model::hidden; i += block_threads) publish(i, shared<Self>(c).gained[i] * scale);
     }
   }
 
@@ -98,7 +98,7 @@ template <class Base> struct FoldedNorm : Base {
         float scaled[count];
         UNROLL
         for (int m = 0; m < count; ++m) scaled[m] = sums[m] * scale;
-        return finish(row, scaled);
+        finish(row, scaled);
       };
     } else {
       return finish;

@@ -45,7 +45,8 @@ template <class Base> struct FusedHead : Base {
       for (int r = 0; r < rows; ++r) {
         if (lane() != 0 || row + r >= model::vocab) continue;
         const float sum[] = {sums[r]};
-        best = better(best, {emit(row + r, sum), row + r});
+        emit(row + r, sum);
+        best = better(best, {sums[r], row + r});
       }
     }
     best = block_best(best, shared<Self>(c).best);

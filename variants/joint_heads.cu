@@ -79,13 +79,15 @@ template <class Base> struct JointHeads : Base {
       }
     }
     port::warp_barrier();
-    head_norm_rope(h.x, [&](int i) { return h.gain[i]; }, h.angle, out);
+    head_norm_rope(h.x, h.gain, h.angle, out);
   }
 
-  static DEVICE const float *query(const Context &c, int, int) { return shared<Self>(c).query; }
+  template <int N> static DEVICE Floats<N> query(const Context &c, int, int, int i) {
+    return load_floats<N>(shared<Self>(c).query + i);
+  }
 
-  template <Entry E> static DEVICE auto entry(const Context &c, const bf16 *head, int position, int i) {
-    if (position != c.position) return Base::template entry<E>(c, head, position, i);
+  template <Entry E> static DEVICE auto entry(const Context &c, const bf16 *from, int position, int i) {
+    if (position != c.position) return Base::template entry<E>(c, from, position, i);
     const auto &s = shared<Self>(c);
     return port::load<Data::kv, Self::load_bytes>((E == Entry::key ? s.key : s.value) + i);
   }

@@ -54,7 +54,7 @@ template <class Base> struct SplitKv : Base {
         sum = fmaf(port::load_activation(from + 1), keep, sum);
         value = fmaf(port::load_activation(from + 2 + i), keep, value);
       }
-      Self::template publish<Stage::attention>(c, layer, head * model::head_dim + i, value / sum);
+      Self::template publish<Stage::attention>(c, layer, head * model::head_dim)(i, value / sum);
     }
   }
 };

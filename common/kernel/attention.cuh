@@ -43,7 +43,7 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
   for (int p = 0; p < Split::per_lane; ++p) {
     const int packet = member + p * Split::group;
     if (packet >= Split::packets) continue;
-    const auto q = load_floats<width>(Self::query(c, layer, head) + packet * width);
+    const auto q = Self::template query<width>(c, layer, head, packet * width);
     UNROLL
     for (int j = 0; j < width; ++j) query[p * width + j] = q.value[j] * scale;
   }
@@ -57,7 +57,8 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = member + p * Split::group;
       if (!here || packet >= Split::packets) continue;
-      const auto k = Self::template entry<Entry::key>(c, key, position, packet * width);
+      const bf16 *from = key + size_t(position) * model::head_dim + packet * width;
+      const auto k = Self::template entry<Entry::key>(c, from, position, packet * width);
       UNROLL
       for (int j = 0; j < width; j += 2) {
         score = fmaf(bf16_low(k.word[j / 2]), query[p * width + j], score);
@@ -73,7 +74,8 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = member + p * Split::group;
       if (packet >= Split::packets) continue;
-      const auto v = Self::template entry<Entry::value>(c, value, position, packet * width);
+      const bf16 *from = value + size_t(position) * model::head_dim + packet * width;
+      const auto v = Self::template entry<Entry::value>(c, from, position, packet * width);
       UNROLL
       for (int j = 0; j < width; j += 2) {
         float *out = soft.value + p * width + j;

@@ -61,9 +61,11 @@ template <class Derived> struct Decode {
   // The result of stage S as the next stage reads it. Called by all threads of a block.
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) { return tap<S>(c, layer); }
 
-  // Element i of the result of stage S, where the stages that follow find it.
-  template <Stage S> static DEVICE void publish(const Context &c, int layer, int i, float value) {
-    port::store_activation(tap<S>(c, layer) + i, value);
+  // Puts elements of the result of stage S where the stages that follow find them: a function of the element, counted
+  // from `first`, and of its value.
+  template <Stage S> static DEVICE auto publish(const Context &c, int layer, int first = 0) {
+    float *out = tap<S>(c, layer) + first;
+    return [=](int i, float value) { port::store_activation(out + i, value); };
   }
 
   // `N` elements of the result of stage S from element i on, in the registers of one thread.
@@ -96,16 +98,15 @@ template <class Derived> struct Decode {
   // row's result and returns it. One thread calls it for a row, and the same one for that row of o_proj and of down, so
   // it may read what it stored itself.
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
-    const float *before = S == Stage::o_proj ? residual(c, layer)
-                          : S == Stage::down ? tap<Stage::o_proj>(c, layer)
-                                             : nullptr;
-    return [=, &c](int row, const auto &sums) {
-      float value = sums[0];
-      if constexpr (S == Stage::gate_up) value = sums[0] / (1.0f + expf(-sums[0])) * sums[1]; // SwiGLU: silu(gate) * up
-      if constexpr (S == Stage::o_proj || S == Stage::down) value = port::load_activation(before + row) + sums[0];
-      Self::template publish<S>(c, layer, row, value);
-      return value;
-    };
+    const auto publish = Self::template publish<S>(c, layer);
+    if constexpr (S == Stage::o_proj || S == Stage::down) {
+      const float *before = S == Stage::o_proj ? residual(c, layer) : tap<Stage::o_proj>(c, layer);
+      return [=](int row, const auto &sums) { publish(row, port::load_activation(before + row) + sums[0]); };
+    } else if constexpr (S == Stage::gate_up) { // SwiGLU: silu(gate) * up
+      return [=](int row, const auto &sums) { publish(row, sums[0] / (1.0f + expf(-sums[0])) * sums[1]); };
+    } else {
+      return [=](int row, const auto &sums) { publish(row, sums[0]); };
+    }
   }
 
   static DEVICE void embed(const Context &c) {
@@ -126,10 +127,6 @@ template <class Derived> struct Decode {
       Self::norm_rope_store(c, layer, head);
   }
 
-  static DEVICE auto head_gain(const bf16 *gain) {
-    return [=](int i) { return port::load_weight(gain + i); };
-  }
-
   // Heads 0 .. heads - 1 are queries, then come the keys, then the values: the order of the qkv rows. One warp calls
   // it.
   static DEVICE void norm_rope_store(const Context &c, int layer, int head) {
@@ -137,11 +134,11 @@ template <class Derived> struct Decode {
     const size_t row = size_t(c.position) * model::head_dim;
     if (head < model::heads) {
       float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
-      head_norm_rope(x, head_gain(layer_weights(c, weight_at::q_norm, layer)), rope(c),
+      head_norm_rope(x, layer_weights(c, weight_at::q_norm, layer), rope(c),
                      [&](int i, float value) { port::store_activation(out + i, value); });
     } else if (head < model::heads + model::kv_heads) {
       bf16 *out = keys(c, layer, head - model::heads) + row;
-      head_norm_rope(x, head_gain(layer_weights(c, weight_at::k_norm, layer)), rope(c),
+      head_norm_rope(x, layer_weights(c, weight_at::k_norm, layer), rope(c),
                      [&](int i, float value) { port::store_kv(out + i, to_bf16(value)); });
     } else {
       bf16 *out = values(c, layer, head - model::heads - model::kv_heads) + row;

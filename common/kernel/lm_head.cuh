@@ -11,7 +11,10 @@ template <class Self> DEVICE void logits(const Context &c) {
   Best best{negative_infinity(), 0};
   const auto job = with_input<Self, Stage::lm_head>(c, 0);
   const auto emit = Self::template emit<Stage::lm_head>(c, 0);
-  Self::matvec(c, job, [&](int row, const auto &sums) { best = better(best, {emit(row, sums), row}); });
+  Self::matvec(c, job, [&](int row, const auto &sums) {
+    emit(row, sums);
+    best = better(best, {sums[0], row});
+  });
   best = block_best(best, shared<Self>(c).best);
   if (port::thread() != 0) return;
   port::store_activation(partial(c, port::block()), best.value);

@@ -62,7 +62,8 @@ constexpr Stage input_of(Stage s) {
 
 // The job of stage S with its vector. Called by all threads of a block.
 template <class Self, Stage S> DEVICE auto with_input(const Context &c, int layer) {
+  const float *x = Self::template activations<input_of(S)>(c, layer);
   auto job = Self::template job<S>(c, layer);
-  job.x = Self::template activations<input_of(S)>(c, layer);
+  job.x = x;
   return job;
 }

@@ -21,9 +21,14 @@ DEVICE void rope_angles(const Context &c) {
   }
 }
 
-// RMSNorm and rotation of one head `x`, by one warp. `gain(i)` is the norm's weight of element i; `cosines` has cos,
-// then sin. `out(i, value)` receives each element in one of the lanes.
-template <class Gain, class Out> DEVICE void head_norm_rope(const float *x, Gain gain, const float *cosines, Out out) {
+// A weight of a norm, from where all weights are or from a copy of it in shared memory.
+DEVICE float load_gain(const bf16 *gain) { return port::load_weight(gain); }
+DEVICE float load_gain(const float *gain) { return *gain; }
+
+// RMSNorm and rotation of one head `x`, by one warp. `cosines` has cos, then sin. `out(i, value)` receives each element
+// in one of the lanes.
+template <class Gain, class Out>
+DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosines, Out out) {
   const float *sines = cosines + rope_pairs;
   float sum = 0;
   for (int i = lane(); i < model::head_dim; i += 32) {
@@ -32,8 +37,8 @@ template <class Gain, class Out> DEVICE void head_norm_rope(const float *x, Gain
   }
   const float scale = 1.0f / sqrtf(warp_sum(sum) / model::head_dim + model::rms_eps);
   for (int i = lane(); i < rope_pairs; i += 32) {
-    const float a = port::load_activation(x + i) * scale * gain(i);
-    const float b = port::load_activation(x + i + rope_pairs) * scale * gain(i + rope_pairs);
+    const float a = port::load_activation(x + i) * scale * load_gain(gain + i);
+    const float b = port::load_activation(x + i + rope_pairs) * scale * load_gain(gain + i + rope_pairs);
     const float cosine = port::load_activation(cosines + i), sine = port::load_activation(sines + i);
     out(i, fmaf(a, cosine, -(b * sine)));
     out(i + rope_pairs, fmaf(b, cosine, a * sine));
