@@ -40,8 +40,8 @@ FAULTS = [
     (
         "wide",
         "redundant_rmsnorm",
-        "i += block_threads * width) {\n    const auto a = load_floats<width>(x + i);\n    const auto w",
-        "i += 2 * block_threads * width) {\n    const auto a = load_floats<width>(x + i);\n    const auto w",
+        "i += block_threads * width) {\n    const auto a = x(i);\n    const auto w",
+        "i += 2 * block_threads * width) {\n    const auto a = x(i);\n    const auto w",
     ),
     (
         "wide",
@@ -54,12 +54,17 @@ FAULTS = [
     (
         "negative logits",
         "baseline",
-        "Best best{negative_infinity(), 0};\n  Self::matvec",
-        "Best best{-1.0f, 0};\n  Self::matvec",
+        "Best best{negative_infinity(), 0};\n  const auto job",
+        "Best best{-1.0f, 0};\n  const auto job",
     ),
     ("negative logits", "fused_head", "bits & 0x80000000u ? ~bits", "bits & 0x80000000u ? bits"),
     ("low scores", "baseline", "float max = negative_infinity(), sum = 0;", "float max = -80.0f, sum = 0;"),
-    ("large gates", "baseline", "sum[0] / (1.0f + expf(-sum[0]))", "sum[0] * expf(sum[0]) / (1.0f + expf(sum[0]))"),
+    (
+        "large gates",
+        "baseline",
+        "sums[0] / (1.0f + expf(-sums[0]))",
+        "sums[0] * expf(sums[0]) / (1.0f + expf(sums[0]))",
+    ),
     ("small inputs", "baseline", "/ model::hidden + model::rms_eps", "/ model::hidden + 1e-6f"),
     ("half way", "baseline", "+ 0x7fffu + ((bits >> 16) & 1u)", "+ 0x8000u"),
     ("half way", "baseline", "+ 0x7fffu + ((bits >> 16) & 1u)", "+ 0x7fffu"),
