@@ -31,7 +31,7 @@ _DECLARED = re.compile(
 )
 _SYNCHRONIZES = re.compile(
     r"""(?:port::(?:block_barrier|warp_barrier|named_\w+|copy_wait<.*?>|copy_commit)
-    | spin_until | \w+::template\ barrier<.*?>)\(""",
+    | spin_until | wait_at_barrier | \w+::template\ barrier<.*?>)\(""",
     re.VERBOSE,
 )
 

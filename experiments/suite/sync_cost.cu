@@ -33,12 +33,12 @@ struct Flags {
     const unsigned next = port::load_acquire(epoch) + 1; // cannot change before this block has arrived
     if (port::block() == 0) {
       for (int b = 1 + port::thread(); b < port::blocks(); b += block_threads)
-        spin_until(c, Stage::embed, 0, [&] { return port::load_acquire(word(c, 1 + b)) == next; });
+        wait_at_barrier(c, Stage::embed, 0, [&] { return port::load_acquire(word(c, 1 + b)) == next; });
       port::block_barrier();
       if (port::thread() == 0) port::store_release(epoch, next);
     } else if (port::thread() == 0) {
       port::store_release(mine, next);
-      spin_until(c, Stage::embed, 0, [&] { return port::load_acquire(epoch) == next; });
+      wait_at_barrier(c, Stage::embed, 0, [&] { return port::load_acquire(epoch) == next; });
     }
     port::block_barrier();
   }
@@ -64,7 +64,7 @@ struct TwoLevel {
         *top = 0;
         port::store_release(epoch, now + 1);
       } else {
-        spin_until(c, Stage::embed, 0, [&] { return port::load_acquire(epoch) != now; });
+        wait_at_barrier(c, Stage::embed, 0, [&] { return port::load_acquire(epoch) != now; });
       }
     }
     port::block_barrier();
