@@ -18,7 +18,9 @@ LIST = Path(__file__).with_name("equivalent.yaml")
 # Of these, the stacks whose compiled code a change affects are checked when it is in a text that every kernel shares:
 # between them they execute all of it, with both widths of loads.
 SHARED_BY: tuple[tuple[str, ...], ...] = ((), ("vec128",), ("atomic_barrier",), ("redundant_rmsnorm",))
-STACKS = {"productive_spin": ("atomic_barrier", "productive_spin")}
+BY_VALUE = ("joint_heads", "folded_norm", "by_value")
+# By the name of a file that needs more than itself.
+STACKS = {"productive_spin": ("atomic_barrier", "productive_spin"), "by_value": BY_VALUE, "mail": BY_VALUE}
 UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
 
 
@@ -74,10 +76,10 @@ def drawn(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:
 
 def stacks(file: str) -> Sequence[tuple[str, ...]]:
     """The stacks on which changes of `file` are checked; for a variant the one that it adds its own idea to."""
-    variant = Path(file).stem
-    if file.startswith("common/") or variant == "baseline":
-        return SHARED_BY
-    return (STACKS.get(variant, (variant,)),)
+    name = Path(file).stem
+    if name in STACKS:
+        return (STACKS[name],)
+    return SHARED_BY if file.startswith("common/") or name == "baseline" else ((name,),)
 
 
 def mutants_of(file: str, text: str) -> Iterator[Mutant]:

@@ -111,8 +111,8 @@ def planned(evidence: Evidence) -> Table:
             line |= {f"us, {gpu}": forecast.interval(us, low, high), f"tok/s, {gpu}": f"{1e6 / us:,.0f}"}
         lines.append(line)
     note = (
-        "Predicted, not measured, position 1; each step on top of those above it. Steps with a + are a design: what they "
-        "change is declared in conf/design/, and nothing of it is counted."
+        "Predicted, not measured, position 1; each step on top of those above it. Steps with a + are a design: what "
+        "they change is declared in conf/design/, and nothing of it is counted."
     )
     columns = list(lines[0]) if lines else ["step"]
     row = evidence.result("predict")

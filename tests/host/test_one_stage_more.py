@@ -13,7 +13,7 @@ from common.record.store import Store
 
 pytestmark = pytest.mark.host
 DEFINITION, REFERENCE = "common/model/stages.py", "common/validate/reference.py"
-STEP = "common/kernel/decode.cuh"
+STEP, INPUTS = "common/kernel/decode.cuh", "common/kernel/matvec.cuh"
 TINY = ("model=tiny", "validate=quick")
 
 
@@ -37,7 +37,7 @@ def test_a_renamed_stage(scratch, host_cache, seed):
     for path in files:
         if path.suffix in (".py", ".cuh", ".cu", ".hpp", ".cpp", ".yaml") and old.search(text := path.read_text()):
             path.write_text(old.sub("mlp_gate", text))
-    computation = {STEP, "variants/productive_spin.cu"}
+    computation = {STEP, INPUTS, "variants/productive_spin.cu", "variants/by_value.cu"}
     described = {name for name in scratch.touched() if name.startswith(("conf/variant/", "conf/design/"))}
     assert scratch.touched() - described == {DEFINITION, REFERENCE, *computation}
     rows = validated(scratch, host_cache, "stack=[smem_cache,atomic_barrier,productive_spin]", f"seed={seed}")
@@ -63,7 +63,7 @@ def add_stage(scratch, factor: str) -> None:
 
   static DEVICE void down(""",
     )
-    scratch.edit(STEP, "activations<Stage::gate_up>(c, layer)", "activations<Stage::mlp_scale>(c, layer)")
+    scratch.edit(INPUTS, "s == Stage::down    ? Stage::gate_up", "s == Stage::down    ? Stage::mlp_scale")
 
 
 @pytest.mark.parametrize(("factor", "status"), [("1.0f", "PASSED"), ("1.001f", "MISMATCH")])
@@ -71,7 +71,7 @@ def test_an_added_stage(scratch, host_cache, seed, factor, status):
     add_stage(scratch, factor)
     reference = '            x = tap["down", layer]'
     scratch.edit(REFERENCE, reference, f'            gate_up = tap["mlp_scale", layer] = gate_up\n{reference}')
-    assert scratch.touched() == {DEFINITION, STEP, REFERENCE}
+    assert scratch.touched() == {DEFINITION, STEP, INPUTS, REFERENCE}
     (row,) = validated(scratch, host_cache, "variant=baseline", f"seed={seed}")
     assert row["status"] == status, row
     if status == "PASSED":
@@ -87,9 +87,7 @@ def test_an_added_stage_without_a_reference_is_refused(scratch, host_cache):
 
 
 def test_a_stage_without_a_tap_cannot_be_read(scratch, host_cache):
-    scratch.edit(
-        STEP, "tap<Stage::o_proj>(c, layer), tap<Stage::down>", "tap<Stage::argmax>(c, layer), tap<Stage::down>"
-    )
+    scratch.edit(STEP, "residual(c, layer) : tap<Stage::o_proj>", "residual(c, layer) : tap<Stage::argmax>")
     (row,) = validated(scratch, host_cache, "variant=baseline")
     assert row["status"] == "COMPILE_ERROR"
     assert "Tap<" in str(row), row
