@@ -118,10 +118,13 @@ def _on_trials(mutant: Mutant, device: HostDevice, cache: Path, seed: int) -> st
 
 
 def _data_race(source: Source, layout: Layout, weights: Tensor, seed: int, cache: Path) -> str:
-    """ThreadSanitizer's finding in one step, or ''. It finds the race under any schedule, so few blocks are enough."""
+    """ThreadSanitizer's finding in one step, or ''. It finds the race under any schedule, so few blocks are enough.
+
+    The step is the last one of the cache, where attention has the most chunks.
+    """
     device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
     with closing(device.session(device.compile(source), layout, weights, SANITIZED_BLOCKS)) as session:
-        session.reset([1], 0)
+        session.reset([1] * MODEL.positions, MODEL.positions - 1, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
         try:
             session.run()
         except Crashed as error:
