@@ -31,13 +31,18 @@ def build_parts(
     threads: int = 256,
     knobs: Knobs | None = None,
 ) -> Source:
-    """`stack` as a kernel that, for token i, executes only `parts[i]` in layer `layer`; `folder` gets the mixin."""
-    calls = [
-        f"if (c.token == {number}) {{ "
-        + " ".join(f"Self::template stage<Stage::{s}>(c, {layer if s not in LAST else 0});" for s in stages)
-        + " }"
-        for number, stages in enumerate(parts)
-    ]
+    """`stack` as a kernel that, for token i, executes only `parts[i]` in layer `layer`; `folder` gets the mixin.
+
+    Before a norm comes what follows the stage that it reads: a stack may have the norm begin there.
+    """
+    before = {"input_norm": ("down", layer - 1), "post_norm": ("o_proj", layer)}
+    calls = []
+    for number, stages in enumerate(parts):
+        after = [
+            f"Self::template after<Stage::{stage}>(c, {at});" for stage, at in filter(None, map(before.get, stages))
+        ]
+        own = [f"Self::template stage<Stage::{s}>(c, {layer if s not in LAST else 0});" for s in stages]
+        calls.append(f"if (c.token == {number}) {{ {' '.join((*after, *own))} }}")
     file = folder / "part.cu"
     file.write_text('#include "common/kernel/decode.cuh"\n' + MIXIN.format(" ".join(calls)) + "\n")
     part = Variant("part", file, idea="", hypothesis="", overrides=("step",), run="")

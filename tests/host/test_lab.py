@@ -22,6 +22,7 @@ from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
 from common.errors import CompileError
 from common.model.stages import LAYER_STAGES
+from common.stacks.catalog import variants
 from common.validate.verdict import Verdict
 from experiments import Lab, LabError
 from experiments import __main__ as command
@@ -169,7 +170,7 @@ def test_only_what_passed_is_timed_and_beside_its_parent(open_lab, monkeypatch):
         (lambda lab: lab.stack("vec128").measure(), "device=host has no GPU time to measure; "),
         (lambda lab: lab.stack("vec128").record(), "vec128 has not been validated; "),
         (lambda lab: lab.stack("vec127"), "unknown variant 'vec127'; did you mean 'vec128'"),
-        (lambda lab: lab.stack("all"), "all stands for 14 stacks; "),
+        (lambda lab: lab.stack("all"), f"all stands for {len(variants())} stacks; "),
         (lambda lab: lab.stack(["vec128", "vec128"]), "names vec128 twice"),
         (lambda lab: lab.stack("vec128", ratio="2:6"), "vec128 has no knob ratio; "),
         (lambda lab: lab.stack("vec128", ration="2:6"), "unknown knob 'ration'; did you mean 'ratio'"),
