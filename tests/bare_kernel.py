@@ -6,21 +6,30 @@ from common.compile.source import KERNEL, Source, build, flatten
 from common.model.shapes import Model
 
 
-def bare_kernel(model: Model, body: str, shared: str = "", threads: int = 64) -> Source:
-    """A kernel whose step is `body`; `c` is the context, `s` the shared struct, `out` the scratch buffer."""
+def bare_kernel(model: Model, body: str, shared: str = "", threads: int = 64, load: str | None = None) -> Source:
+    """A kernel whose step is `body`; `c` is the context, `s` the shared struct, `out` the scratch buffer.
+
+    load: what a loader warp beside the `threads` does; None: there is none.
+    """
     base = build([], model, threads)
     constants = base.text.split('#line 1 "common')[0]
+    loaders = int(load is not None)
+    constants = constants.replace("loader_warps = 0", f"loader_warps = {loaders}")
+    names = "Shared &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;"
     text = "\n".join(
         [
             constants,
             *flatten(KERNEL / "decode.cuh", set()),
             f"struct Kernel {{ struct Shared {{ {shared} int unused; }};",
-            "static DEVICE void decode(const Context &c, int) {",
-            "  Shared &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;",
+            "static DEVICE void enter(const Context &) {}",
+            f"static DEVICE void decode(const Context &c, int) {{ {names}",
             '#line 1 "test"',
             body,
+            f"}} static DEVICE void load(const Context &c, int) {{ {names}",
+            '#line 1 "loader"',
+            load or "",
             "} };",
-            f"KERNEL_ENTRY(Kernel, {threads}, 1)",
+            f"KERNEL_ENTRY(Kernel, {threads + 32 * loaders}, 1)",
         ]
     )
-    return dataclasses.replace(base, text=text)
+    return dataclasses.replace(base, text=text, loader_warps=loaders)

@@ -11,7 +11,7 @@ from common import ROOT
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.model.stages import FIRST, LAST, LAYER, STAGES
+from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.catalog import LOWEST_ARCH, Variant
 from common.stacks.work import Work
 
@@ -26,12 +26,14 @@ class Source:
     """One kernel, ready for any compiler.
 
     stack    innermost first, without `baseline`
+    threads  of a block that compute
     launch   cooperative: one kernel, whose blocks the driver keeps resident together; plain: one kernel whose grid the
              device checks to be resident; launches: a kernel per stage; graph: these kernels replayed as one CUDA graph
     tokens_per_launch, blocks_per_sm   for the launch
     min_arch compute capability, ten times, as in sm_XX
     text     includes no file; `sha` is its sha256 in hex
     work     of each variant, for the prediction
+    loader_warps  of a block, beside `threads`
     """
 
     stack: tuple[str, ...]
@@ -44,10 +46,16 @@ class Source:
     min_arch: int
     text: str = field(repr=False)
     work: Mapping[str, Work] = field(default_factory=dict, repr=False)
+    loader_warps: int = 0
 
     @property
     def sha(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def launched_threads(self) -> int:
+        """Threads of a block, loader warps included."""
+        return self.threads + WARP * self.loader_warps
 
     @property
     def by_stage(self) -> bool:
@@ -102,9 +110,11 @@ def build(
         kernel = f"{variant.mixin}<{kernel}>"
     if trace:
         kernel = f"Traced<{kernel}>"
+    loader_warps = max([0, *(v.loader_warps for v in mixins)])
     constants = [
         "using size_t = decltype(sizeof(0));",
         f"constexpr int block_threads = {threads};",
+        f"constexpr int loader_warps = {loader_warps};",
         Layout(model, trace).declare(),
         *(_declare_knobs(v, knobs.get(v.name, {})) for v in mixins),
     ]
@@ -112,7 +122,7 @@ def build(
         entry = [f"STAGE_ENTRY(Kernel, {threads}, {stage})" for stage in STAGES]
         entry += [f"STAGE_TABLE(Kernel, {threads}, {', '.join(f'stage_{stage}' for stage in STAGES)})"]
     else:
-        entry = [f"KERNEL_ENTRY(Kernel, {threads}, {blocks_per_sm})"]
+        entry = [f"KERNEL_ENTRY(Kernel, {threads + WARP * loader_warps}, {blocks_per_sm})"]
     seen: set[Path] = set()
     files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([KERNEL / "trace.cuh"] if trace else [])]
     text = "\n".join(
@@ -137,6 +147,7 @@ def build(
         min_arch=max([LOWEST_ARCH, *(v.min_arch for v in mixins)]),
         text=text,
         work={v.name: v.work for v in mixins},
+        loader_warps=loader_warps,
     )
 
 

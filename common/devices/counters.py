@@ -18,6 +18,7 @@ FIELDS = (
     "stored_kv",
     "prefetched",
     "copied_async",
+    "copied_bulk",
     *(f"{data}_{8 * width}bit" for data in DATA for width in WIDTHS),
 )  # in the order of `Counts` in common/devices/runtime/machine.hpp
 
@@ -55,6 +56,7 @@ class Counts(Shown):
             "weights MB, 64-bit loads": weights.get(64, 0) / 1e6,
             "weights MB, 128-bit loads": weights.get(128, 0) / 1e6,
             "copied async MB": self.total("copied_async") / 1e6,
+            "copied bulk MB": self.total("copied_bulk") / 1e6,
             "KV MB": self.loaded("kv") / 1e6,
             "activations MB": self.loaded("activations") / 1e6,
             "prefetched MB": self.total("prefetched") / 1e6,

@@ -22,12 +22,12 @@ class CudaProgram:
 
     def blocks_per_sm(self, driver: Any) -> int:
         """Blocks that one SM can hold. driver: CuPy's."""
-        pointer = self.kernels[0].kernel.ptr
-        return driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, self.source.threads, self.dynamic_shared)
+        pointer, threads = self.kernels[0].kernel.ptr, self.source.launched_threads
+        return driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, threads, self.dynamic_shared)
 
     def refuse_oversize(self, blocks: int, per_sm: int, multiprocessors: int) -> None:
         """Raise Refused for a grid that cannot be co-resident: a block that waits for an absent one never ends."""
-        threads, kernel = self.source.threads, self.kernels[0]
+        threads, kernel = self.source.launched_threads, self.kernels[0]
         largest = MAX_BLOCKS if self.source.by_stage else min(per_sm * multiprocessors, MAX_BLOCKS)
         if not 1 <= blocks <= largest:
             raise Refused(

@@ -32,7 +32,7 @@ from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
 # Source files in common/devices/runtime.
-UNITS = ("block.cpp", "calls.cpp", "faults.cpp", "grid.cpp", "meetings.cpp", "memory.cpp")
+UNITS = ("block.cpp", "bulk.cpp", "calls.cpp", "faults.cpp", "grid.cpp", "meetings.cpp", "memory.cpp")
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
 LaunchArguments = tuple[int, int, int]  # steps, stage, layer
 _LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
@@ -84,10 +84,10 @@ class HostDevice:
 
     def compile(self, source: Source) -> HostProgram:
         """A program from the cache, compiled once per text, compiler and CPU. Raises CompileError."""
-        order = random.sample(UNITS, len(UNITS))  # workers that start together find units that the others have made
-        units = {unit: self._compiler.runtime(unit) for unit in order}
         kernel = self._compiler.kernel(source.text, *self._flags)
-        return HostProgram(source, self._compiler.link([kernel, *map(units.__getitem__, UNITS)], ".so"))
+        order = random.sample(UNITS, len(UNITS))  # workers that start together find units that the others have made
+        runtime = {unit: self._compiler.runtime(unit) for unit in order}
+        return HostProgram(source, self._compiler.link([kernel, *(runtime[unit] for unit in UNITS)], ".so"))
 
     def session(
         self,

@@ -69,9 +69,9 @@ class SanitizedDevice(HostDevice):
         if blocks is None and thread:
             blocks = BLOCKS * program.source.blocks_per_sm
         session = super().session(program, layout, weights, blocks, beside)
-        if thread and session.blocks * program.source.threads > MAX_THREADS:
+        if thread and session.blocks * program.source.launched_threads > MAX_THREADS:
             raise Refused(
-                f"ThreadSanitizer cannot follow {session.blocks} blocks of {program.source.threads} threads",
+                f"ThreadSanitizer cannot follow {session.blocks} blocks of {program.source.launched_threads} threads",
                 f"choose a grid of at most {MAX_THREADS} threads with blocks= and threads=",
             )
         return session

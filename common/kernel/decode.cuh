@@ -24,6 +24,12 @@ template <class Derived> struct Decode {
     SoftmaxParts softmax;
   };
 
+  // Called once per launch by all threads of the grid, loader warps included, before anything else.
+  static DEVICE void enter(const Context &) {}
+
+  // What the loader warps of a block do while its other threads decode; a block barrier is not for them.
+  static DEVICE void load(const Context &, int) {}
+
   // Called by all threads of the grid, once per launch. A launch decodes one token unless a variant overrides this.
   static DEVICE void decode(const Context &c, int) { Self::step(c); }
 
@@ -176,7 +182,11 @@ DEVICE Context begin(const Buffers &b, void *shared) {
 
 // The body of the kernel that decodes. `steps` is 1 unless a variant runs the loop over tokens on the device.
 template <class Kernel> DEVICE void run(const Buffers &b, void *shared, int steps) {
-  Kernel::decode(begin(b, shared), steps);
+  const Context c = begin(b, shared);
+  Kernel::enter(c);
+  if constexpr (loader_warps > 0)
+    if (port::thread() >= block_threads) return Kernel::load(c, steps);
+  Kernel::decode(c, steps);
 }
 
 // The body of a kernel that runs one stage of one layer.

@@ -16,11 +16,17 @@ template <int Bytes> struct Packet {
   unsigned word[Bytes / 4];
 };
 
+// A barrier in shared memory that counts arrivals and bytes. Its phases follow one another; a phase is complete when so
+// many have arrived as the barrier was initialized for, and all bytes that were expected have come.
+using Mbarrier = unsigned long long;
+
 #ifdef __CUDACC__
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define ROLLED _Pragma("unroll 1")
+
+DEVICE unsigned shared_address(const void *shared) { return static_cast<unsigned>(__cvta_generic_to_shared(shared)); }
 
 namespace port {
 
@@ -102,7 +108,13 @@ DEVICE void touch_weights(const void *address) {
   asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(ignored) : "l"(address));
 }
 
-DEVICE void block_barrier() { __syncthreads(); }
+// Among the block's computing threads: loader warps are not there.
+DEVICE void block_barrier() {
+  if constexpr (loader_warps == 0)
+    __syncthreads();
+  else
+    asm volatile("bar.sync 0, %0;" ::"n"(block_threads) : "memory");
+}
 // Named barrier `id` (1 .. 15) among `threads` threads of the block: named_sync waits, named_arrive does not.
 DEVICE void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEVICE void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
@@ -157,7 +169,7 @@ DEVICE void spin_pause() { __nanosleep(32); }
 // Asynchronous copies from global to shared memory. The data may be read after copy_wait, by the lane that copied it.
 template <int Bytes> DEVICE void copy_async(void *shared, const void *global) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
-  const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  const unsigned to = shared_address(shared);
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
   else
@@ -165,6 +177,48 @@ template <int Bytes> DEVICE void copy_async(void *shared, const void *global) {
 }
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
+
+// Barriers in shared memory, sm_90. A phase is named by its number: so many were complete before it.
+DEVICE void mbarrier_init(Mbarrier *barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+// Lets bulk copies of this thread name the barriers that it has initialized; other threads need a block barrier, too.
+DEVICE void mbarrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+DEVICE void mbarrier_arrive(Mbarrier *barrier) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// Arrives; the phase waits for so many bytes more.
+DEVICE void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+// Whether the phase is complete; if it is not, after about a microsecond. What arrived before is then visible.
+DEVICE bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase) {
+  unsigned complete;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, 1000; "
+               "selp.u32 %0, 1, 0, p; }"
+               : "=r"(complete)
+               : "r"(shared_address(barrier)), "r"(phase & 1)
+               : "memory");
+  return complete != 0;
+}
+// Copies bytes that are read once into shared memory. They count as arrived for the barrier's phase in progress, which
+// must expect them. Addresses and size are multiples of 16 bytes.
+DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier *barrier) {
+  unsigned long long read_once;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(read_once));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(read_once)
+      : "memory");
+}
+// Orders this thread's stores before bulk copies, of data or over it, that it orders after the fence.
+DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 } // namespace port
 

@@ -35,6 +35,7 @@ class Variant:
     parent     the stack it is composed on and compared with, innermost first; () is the baseline
     launch     one of LAUNCHES; see `common.compile.source.Source`
     min_arch   lowest compute capability, ten times: 80 for 8.0
+    loader_warps  of a block, beside the threads that compute
     why_not_bit_equal  the reason why its results may differ from its parent's in the last bits; "": they must not
     published  the effect that others have published
     excludes   variants that cannot be in the same stack; requires: variants that must be
@@ -51,6 +52,7 @@ class Variant:
     knobs: tuple[Knob, ...] = ()
     launch: str = LAUNCHES[0]
     min_arch: int = LOWEST_ARCH
+    loader_warps: int = 0
     why_not_bit_equal: str = ""
     published: str = ""
     excludes: tuple[str, ...] = ()
@@ -216,6 +218,7 @@ class _Entry:
             knobs=knobs,
             launch=self.take("launch", str, LAUNCHES[0]),
             min_arch=self.take("min_arch", int, LOWEST_ARCH),
+            loader_warps=self.take("loader_warps", int, 0),
             why_not_bit_equal=self.take("why_not_bit_equal", str, ""),
             published=self.take("published", str, ""),
             excludes=self.names("excludes"),

@@ -23,6 +23,7 @@ def source(model: Model) -> Source:
         '#line 1 "constants"',
         "using size_t = decltype(sizeof(0));",
         f"constexpr int block_threads = {threads};",
+        "constexpr int loader_warps = 0;",
         Layout(model, sampling=True).declare(),
         f"namespace setting_at {{ {' '.join(f'constexpr int {name} = {at};' for name, at in SETTINGS.items())} }}",
         *flatten(KERNEL, set()),

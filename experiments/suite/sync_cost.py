@@ -100,6 +100,7 @@ def kernel(operation: Operation, threads: int) -> Source:
         '#line 1 "constants"',
         "using size_t = decltype(sizeof(0));",
         f"constexpr int block_threads = {threads};",
+        "constexpr int loader_warps = 0;",
         Layout(SHAPE).declare(),
         *flatten(KERNELS, set()),
         '#line 1 "entry"',

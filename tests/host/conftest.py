@@ -78,11 +78,14 @@ def launch(host_cache: Path, tiny: Model) -> Iterator[Callable[..., HostSession]
         seed: int = 0,
         timeout: float = 30,
         token: int = 1,
+        load: str | None = None,
     ) -> HostSession:
         device = HostDevice(host_cache, seed=seed, timeout=timeout)
         layout = Layout(tiny)
         weights = torch.arange(layout.weights_size, dtype=torch.float32).remainder(97).bfloat16()
-        session = device.session(device.compile(bare_kernel(tiny, body, shared, threads)), layout, weights, blocks)
+        session = device.session(
+            device.compile(bare_kernel(tiny, body, shared, threads, load)), layout, weights, blocks
+        )
         opened.append(session)
         session.reset([token], 0)
         session.run()

@@ -136,7 +136,7 @@ CHANGED = (
     (COPY, "cp.async.cg.shared.global [%0], [%1], 16;", "cp.async.ca.shared.global [%0], [%1], 16;"),
     (COPY, "cp.async.cg.shared.global [%0], [%1], 16;", "cp.async.cg.shared.global [%0], [%1], 16, 8;"),
     (COPY, '"n"(Bytes) : "memory"', '"n"(4) : "memory"'),
-    (COPY, "__cvta_generic_to_shared(shared))", "__cvta_generic_to_shared(shared) + 16)"),
+    (COPY, "to = shared_address(shared)", "to = shared_address(shared) + 16"),
     ("copy_commit()", "cp.async.commit_group;", "cp.async.wait_all;"),
     ("copy_wait()", '"n"(Newest)', '"n"(Newest + 1)'),
     ("copy_wait()", "cp.async.wait_group %0", "cp.async.wait_group 0; // %0"),

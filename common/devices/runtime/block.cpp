@@ -64,6 +64,7 @@ void Block::run() {
       resume(*fiber);
       continue;
     }
+    if (bulk_.land(random_)) continue; // as late as can be: no fiber is ready
     if (ended_ == lab_entry.threads) break;
     // No fiber is ready. Spinning fibers can continue only if an atomic changed since they last polled. Without
     // spinning fibers this block can never continue; it still sleeps, so that the deadlock report can describe all
@@ -82,7 +83,7 @@ void Block::run() {
   }
 }
 
-// Makes every fiber that waits for `kind` ready, in a new random order. Of named barriers only number `id`.
+// Makes every fiber that waits for `kind` ready, in a new random order. Of numbered barriers only number `id`.
 void Block::wake(Wait kind, int id) {
   warp_order_ = random_() % 32;
   ready_warps_ = 0;
@@ -91,7 +92,8 @@ void Block::wake(Wait kind, int id) {
     uint32_t lanes = 0;
     for (int l = 0; l < 32; ++l) {
       Fiber &fiber = fibers_[w * 32 + l];
-      if (fiber.wait == kind && (kind != Wait::named || fiber.barrier == id)) fiber.wait = Wait::ready;
+      const bool numbered = kind == Wait::named || kind == Wait::phase;
+      if (fiber.wait == kind && (!numbered || fiber.barrier == id)) fiber.wait = Wait::ready;
       if (fiber.wait == Wait::ready && &fiber != running_) lanes |= 1u << l;
     }
     warp.order = random_() % 32;
@@ -145,11 +147,12 @@ void Block::wait(Wait kind, Site site) {
 }
 
 void Block::barrier(const Meeting &here) {
+  if (running_->index >= lab_entry.computing) trap("a loader warp in a block barrier", here.site);
   void *sync = sync_.current();
   tsan::release(sync);
   if (arrived_ == 0) barrier_ = here;
   meet(barrier_, here, "threads of a block");
-  if (++arrived_ < lab_entry.threads) {
+  if (++arrived_ < lab_entry.computing) {
     wait(Wait::block, here.site);
   } else {
     arrived_ = 0;
@@ -254,7 +257,7 @@ std::string Block::who() const {
 void Block::describe(std::string &out) const {
   constexpr const char *states[] = {
       // by Wait
-      "ready", "waiting at a shuffle", "waiting at a block barrier", "waiting at a named barrier", "spinning", "ended"};
+      "ready", "waiting at a shuffle", "waiting at a block barrier", "waiting at a named barrier", "waiting for a phase", "spinning", "ended"};
   std::vector<bool> described(fibers_.size());
   for (size_t t = 0; t < fibers_.size(); ++t) {
     if (described[t]) continue;
@@ -264,6 +267,7 @@ void Block::describe(std::string &out) const {
     for (size_t u = t; u < fibers_.size(); ++u) {
       const Fiber &other = fibers_[u];
       const bool here = other.wait == first.wait && other.stage == first.stage && other.layer == first.layer &&
+                        (other.wait != Wait::phase || other.barrier == first.barrier) &&
                         (other.wait == Wait::ended || other.site.line == first.site.line);
       if (here) described[u] = true, ++same;
     }
@@ -271,7 +275,9 @@ void Block::describe(std::string &out) const {
            " (first " + std::to_string(t) + ") " + (started ? states[static_cast<int>(first.wait)] : "not started");
     if (first.wait != Wait::ended && first.site.file != nullptr)
       out += std::string(" at ") + first.site.file + ":" + std::to_string(first.site.line);
-    out += std::string(", stage ") + stage_names[first.stage] + ", layer " + std::to_string(first.layer) + "\n";
+    out += std::string(", stage ") + stage_names[first.stage] + ", layer " + std::to_string(first.layer);
+    if (first.wait == Wait::phase) out += ": " + bulk_.missing(first.barrier);
+    out += "\n";
   }
 }
 

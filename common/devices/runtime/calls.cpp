@@ -78,6 +78,22 @@ void copy_async(void *to, const void *from, size_t bytes, Site site) {
   memset(to, poison, bytes);
   fiber.copies.push_back({to, from, bytes});
 }
+void mbarrier_init(void *barrier, int arrivals, Site site) { block->bulk().init(barrier, arrivals, site); }
+void mbarrier_init_fence() { block->bulk().fence_init(); }
+void mbarrier_arrive(void *barrier, unsigned bytes, Site site) {
+  const tsan::CallerFrame frame(__builtin_return_address(0));
+  block->bulk().arrive(barrier, bytes, site);
+}
+void mbarrier_wait(void *barrier, unsigned phase, Site site) {
+  const tsan::CallerFrame frame(__builtin_return_address(0));
+  block->bulk().wait(barrier, phase, site);
+}
+void copy_bulk(void *to, const void *from, size_t bytes, void *barrier, Site site) {
+  const tsan::CallerFrame frame(__builtin_return_address(0));
+  block->bulk().copy(to, from, bytes, barrier, site);
+}
+void fence_proxy_async() { block->bulk().fence_proxy(); }
+
 void copy_commit() {
   Fiber &fiber = block->running();
   size_t grouped = 0;

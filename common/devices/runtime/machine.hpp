@@ -27,6 +27,7 @@ struct Counts {
   uint64_t atomics;
   uint64_t stored_activations, stored_kv; // bytes
   uint64_t prefetched, copied_async;      // bytes
+  uint64_t copied_bulk;                   // bytes
   uint64_t loaded[4][widths];             // bytes, by Data or `from_shared`, and by width of the load
 };
 
@@ -63,7 +64,7 @@ struct Launch {
 
 // The one symbol a compiled kernel exports to the runtime.
 struct Entry {
-  int threads;
+  int threads, computing; // computing: those before the loader warps
   size_t shared_bytes;
   void (*body)(const Launch &, void *shared);
 };
@@ -89,6 +90,12 @@ void observed();            // call after an atomic load: lets blocks that spin 
 void copy_async(void *to, const void *from, size_t bytes, Site site);
 void copy_commit();
 void copy_wait(int newest);
+void mbarrier_init(void *barrier, int arrivals, Site site);
+void mbarrier_init_fence();
+void mbarrier_arrive(void *barrier, unsigned bytes, Site site);
+void mbarrier_wait(void *barrier, unsigned phase, Site site);
+void copy_bulk(void *to, const void *from, size_t bytes, void *barrier, Site site);
+void fence_proxy_async();
 
 template <int Bytes> constexpr int width_index = Bytes == 2 ? 0 : Bytes == 4 ? 1 : Bytes == 8 ? 2 : 3;
 

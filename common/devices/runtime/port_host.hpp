@@ -158,6 +158,26 @@ template <int Bytes> inline void copy_async(void *shared, const void *global, ho
 inline void copy_commit() { host::copy_commit(); }
 template <int Newest> inline void copy_wait() { host::copy_wait(Newest); }
 
+inline void mbarrier_init(Mbarrier *barrier, int arrivals, host::Site site = host::here()) {
+  host::mbarrier_init(barrier, arrivals, site);
+}
+inline void mbarrier_init_fence() { host::mbarrier_init_fence(); }
+inline void mbarrier_arrive(Mbarrier *barrier, host::Site site = host::here()) {
+  host::mbarrier_arrive(barrier, 0, site);
+}
+inline void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes, host::Site site = host::here()) {
+  host::mbarrier_arrive(barrier, bytes, site);
+}
+inline bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase, host::Site site = host::here()) {
+  host::mbarrier_wait(barrier, phase, site);
+  return true; // a GPU may give up earlier
+}
+inline void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier *barrier,
+                      host::Site site = host::here()) {
+  host::copy_bulk(shared, global, bytes, barrier, site);
+}
+inline void fence_proxy_async() { host::fence_proxy_async(); }
+
 } // namespace port
 
 #define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
@@ -175,6 +195,6 @@ template <int Newest> inline void copy_wait() { host::copy_wait(Newest); }
 #define HOST_ENTRY(Kernel, Threads, call)                                                                              \
   extern "C" {                                                                                                         \
   extern const host::Entry lab_entry;                                                                                  \
-  const host::Entry lab_entry = {Threads, sizeof(typename Kernel::Shared),                                             \
+  const host::Entry lab_entry = {Threads, block_threads, sizeof(typename Kernel::Shared),                                             \
                                  [](const host::Launch &l, void *shared) { call; }};                                   \
   }

@@ -8,6 +8,7 @@
 // Deadlock detection uses no clock: when every block waits and no atomic was written since each one last polled, no
 // block can ever continue, and the launch fails with a report of where each thread waits.
 #pragma once
+#include "bulk.hpp"
 #include "machine.hpp"
 
 #include <atomic>
@@ -28,7 +29,7 @@ constexpr int named_barriers = 16;
 constexpr uint64_t never = UINT64_MAX; // as a progress value: the block has no spinning fiber
 constexpr unsigned char poison = 0xff;
 
-enum class Wait : uint8_t { ready, warp, block, named, spin, ended }; // what a fiber waits for
+enum class Wait : uint8_t { ready, warp, block, named, phase, spin, ended }; // what a fiber waits for
 // Result of a launch; common/devices/host.py has the same values.
 enum Status { finished = 0, deadlocked = 1, timed_out = 2, trapped = 3, corrupted = 4, faulted = 5 };
 
@@ -61,7 +62,7 @@ struct Fiber : Thread {
   uint8_t parity; // of its next warp exchange
   Site site;      // where it waits
   int stage, layer;
-  int barrier;                // id of the named barrier it waits at
+  int barrier;                // id of the named barrier it waits at, or number of the barrier in shared memory
   uint64_t named;             // named barriers that it has reached
   void *tsan;                 // its TSan fiber
   std::vector<Copy> copies;   // in flight, oldest first
@@ -139,9 +140,11 @@ public:
   bool owns_stack(const void *address) const; // whether it lies on a fiber's stack
   void *stack_top() const;                    // of the running fiber
   const std::vector<Suspicion> &suspicions() const { return suspicions_; }
+  Bulk &bulk() { return bulk_; }
   std::string who() const; // thread, block, stage and layer of the running fiber
 
 private:
+  friend Bulk;
   void wait(Wait kind, Site site);
   void wake(Wait kind, int id = 0);
   void meet(const Meeting &first, const Meeting &here, const char *who) {
@@ -161,6 +164,7 @@ private:
   SyncPoint sync_;
   NamedBarrier named_[named_barriers];
   uint32_t ready_warps_ = 0, warp_order_ = 0; // slot = warp ^ order
+  Bulk bulk_{*this};
   std::mt19937 random_;
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;

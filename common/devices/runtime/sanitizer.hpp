@@ -24,6 +24,8 @@
 #include <sanitizer/tsan_interface.h>
 extern "C" void __tsan_func_entry(void *caller);
 extern "C" void __tsan_func_exit();
+extern "C" void __tsan_read8(void *);
+extern "C" void __tsan_write8(void *);
 // For the counters inside the kernel's text, which the lanes of a block share.
 #define LAB_UNSEEN __attribute__((noinline, no_sanitize("thread")))
 constexpr bool sanitized = true;
@@ -62,6 +64,8 @@ inline void *current_fiber() { return __tsan_get_current_fiber(); }
 inline void switch_to(void *fiber) { __tsan_switch_to_fiber(fiber, __tsan_switch_to_fiber_no_sync); }
 inline void release(void *object) { __tsan_release(object); }
 inline void acquire(void *object) { __tsan_acquire(object); }
+inline void reads(const void *word) { __tsan_read8(const_cast<void *>(word)); } // of 8 bytes, as the next
+inline void writes(void *word) { __tsan_write8(word); }
 
 // Adds the caller of a runtime function to the stack trace of a report.
 struct CallerFrame {
@@ -75,6 +79,8 @@ inline void *current_fiber() { return nullptr; }
 inline void switch_to(void *) {}
 inline void release(void *) {}
 inline void acquire(void *) {}
+inline void reads(const void *) {}
+inline void writes(void *) {}
 struct CallerFrame {
   explicit CallerFrame(void *) {}
   ~CallerFrame() {}

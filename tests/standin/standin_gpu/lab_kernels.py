@@ -17,7 +17,7 @@ from common.model.layout import WAIT_WORDS
 from common.model.stages import STAGES
 
 ENTRY = re.compile(r"^(?:KERNEL_ENTRY|STAGE_TABLE)\(", re.MULTILINE)
-THREADS = re.compile(r"^constexpr int block_threads = (\d+);", re.MULTILINE)
+THREADS = re.compile(r"^constexpr int block_threads = (\d+);\nconstexpr int loader_warps = (\d+);", re.MULTILINE)
 WORD = r"namespace state_at \{{ .*?constexpr size_t {} = (\d+);"
 SPINS = re.compile(r"^block (\d+): \d+ threads? \(first \d+\) spinning at .*, stage (\w+), layer (\d+)$", re.MULTILINE)
 ENDLESS_S = 30.0  # a launch that still runs after so many seconds never ends
@@ -29,8 +29,10 @@ def is_lab_kernel(text: str) -> bool:
     return bool(ENTRY.search(text))
 
 
-def block_threads(text: str) -> int:
-    return int(THREADS.search(text)[1])
+def launched_threads(text: str) -> int:
+    """Of a block, loader warps included."""
+    computing, loaders = map(int, THREADS.search(text).groups())
+    return computing + 32 * loaders
 
 
 class LabKernels:

@@ -9,7 +9,7 @@ from standin_gpu import clock, cost, errors, faults
 from standin_gpu.compiling import Needs, Parameter
 from standin_gpu.device import BLOCK_THREADS, MULTIPROCESSORS, OPTIN_SHARED, REGISTERS, STATIC_SHARED, resident_blocks
 from standin_gpu.errors import CUDADriverError
-from standin_gpu.lab_kernels import ENDLESS, FAILED, block_threads, is_lab_kernel, lab_kernels
+from standin_gpu.lab_kernels import ENDLESS, FAILED, is_lab_kernel, lab_kernels, launched_threads
 from standin_gpu.machine import MACHINE, Buffer, misuse
 from standin_gpu.probes import PROBES
 from standin_gpu.streams import Queue
@@ -35,11 +35,11 @@ class Kernel:
     launches: int = 0
     fault: faults.Fault | None = field(init=False)
     lab: bool = field(init=False)
-    block_threads: int | None = field(init=False)
+    launched_threads: int | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.fault, self.lab = faults.fault_of(self.text), is_lab_kernel(self.text)
-        self.block_threads = block_threads(self.text) if self.lab else None
+        self.launched_threads = launched_threads(self.text) if self.lab else None
         if self.fault and self.fault.kind == "oom":
             MACHINE.memory_gone = True
 
@@ -95,8 +95,8 @@ def launch(
     if cooperative and blocks > kernel.occupancy(threads, shared) * MULTIPROCESSORS:
         raise CUDADriverError(errors.TOO_LARGE)
     found = _arguments(kernel, args)
-    if kernel.lab and threads != kernel.block_threads:
-        raise misuse(f"{kernel.name} is compiled for blocks of {kernel.block_threads} threads, not {threads}")
+    if kernel.lab and threads != kernel.launched_threads:
+        raise misuse(f"{kernel.name} is compiled for blocks of {kernel.launched_threads} threads, not {threads}")
     if not kernel.lab and kernel.name not in PROBES:
         raise misuse(f"the stand-in does not know what the kernel {kernel.name} does: add it to probes.py")
     uses = [(p, a.buffer) for p, a in zip(kernel.needs.parameters, found, strict=True) if a.buffer]

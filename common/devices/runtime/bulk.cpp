@@ -1,0 +1,165 @@
+#include "bulk.hpp"
+#include "runtime.hpp"
+
+namespace host {
+
+namespace {
+
+constexpr uint64_t initialized = 0x7265697272616200; // what an initialized barrier holds: an ordinary store destroys it
+constexpr size_t most = (1 << 20) - 1;        // arrivals of a phase, and bytes that it waits for
+
+bool overlap(const char *a, size_t bytes, const char *b, size_t others) { return a < b + others && b < a + bytes; }
+
+std::string number(size_t n) { return std::to_string(n); }
+
+} // namespace
+
+void Bulk::init(void *at, int arrivals, Site site) {
+  check_aligned(at, sizeof initialized, site);
+  check_buffer("mbarrier_init", at, of_shared, site);
+  if (arrivals < 1 || static_cast<size_t>(arrivals) > most) trap("a barrier counts 1 to 1048575 arrivals", site);
+  for (size_t b = 0; b < barriers_.size(); ++b)
+    if (barriers_[b].at == at) stop(static_cast<int>(b), "a second initialization", site);
+  tsan::writes(at);
+  memcpy(at, &initialized, sizeof initialized);
+  Mbarrier barrier{};
+  barrier.at = static_cast<char *>(at);
+  barrier.by = &block_.running();
+  barrier.arrivals = barrier.pending = arrivals;
+  barriers_.push_back(barrier);
+}
+
+void Bulk::fence_init() {
+  for (Mbarrier &barrier : barriers_)
+    if (barrier.by == &block_.running()) barrier.fenced = true;
+}
+
+int Bulk::find(const void *at, Site site) const {
+  check_buffer("a barrier", at, of_shared, site);
+  for (size_t b = 0; b < barriers_.size(); ++b) {
+    if (barriers_[b].at != at) continue;
+    tsan::reads(at); // whoever uses it comes after its initialization
+    if (memcmp(at, &initialized, sizeof initialized) != 0) stop(static_cast<int>(b), "its memory was overwritten", site);
+    return static_cast<int>(b);
+  }
+  trap("a barrier that is not initialized", site);
+}
+
+void Bulk::arrive(void *at, unsigned bytes, Site site) {
+  const int which = find(at, site);
+  Mbarrier &barrier = barriers_[which];
+  if (barrier.pending == 0) stop(which, "an arrival too many: " + missing(which), site);
+  if (barrier.expected + bytes > most) stop(which, "more than 1048575 bytes are expected", site);
+  barrier.expected += bytes;
+  tsan::release(&barrier.sync[barrier.phase % 2]);
+  --barrier.pending;
+  complete(which);
+}
+
+// Begins the next phase if this one has all arrivals and bytes.
+void Bulk::complete(int which) {
+  Mbarrier &barrier = barriers_[which];
+  if (barrier.pending > 0 || barrier.expected > 0) return;
+  ++barrier.phase;
+  barrier.pending = barrier.arrivals;
+  if (barrier.waiting > 0) block_.wake(Wait::phase, which);
+  barrier.waiting = 0;
+}
+
+void Bulk::wait(void *at, unsigned phase, Site site) {
+  const int which = find(at, site);
+  const auto other = [&] {
+    stop(which,
+         "a wait for phase " + number(phase) + " while phase " + number(barriers_[which].phase) +
+             " is in progress: a GPU sees the parity of a phase only",
+         site);
+  };
+  if (phase != barriers_[which].phase && phase + 1 != barriers_[which].phase) other();
+  if (phase == barriers_[which].phase) {
+    ++barriers_[which].waiting;
+    block_.running().barrier = which;
+    block_.wait(Wait::phase, site);
+    if (phase + 1 != barriers_[which].phase) other(); // it came back after the next phase, too
+  }
+  tsan::acquire(&barriers_[which].sync[phase % 2]);
+}
+
+void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
+  const int which = find(at, site);
+  Mbarrier &barrier = barriers_[which];
+  auto *first = static_cast<char *>(to);
+  const auto address = [](const void *p) { return reinterpret_cast<uintptr_t>(p); };
+  if (bytes == 0 || (address(to) | address(from) | bytes) % 16 != 0)
+    trap("a bulk copy whose size or addresses are not multiples of 16 bytes", site);
+  check_buffer("copy_bulk to an address", first, of_shared, site);
+  check_buffer("copy_bulk to an address", first + bytes - 1, of_shared, site);
+  check_buffer("copy_bulk", from, of_weights, site); // what threads write would need a proxy fence before
+  check_buffer("copy_bulk", static_cast<const char *>(from) + bytes - 1, of_weights, site);
+  if (!barrier.fenced) stop(which, "a bulk copy before the fence that follows its initialization", site);
+  if (barrier.asked + bytes > barrier.expected)
+    stop(which, "a bulk copy of " + number(bytes) + " bytes where " + number(barrier.expected - barrier.asked) +
+                    " more are expected", site);
+  for (const Mbarrier &other : barriers_)
+    if (overlap(first, bytes, other.at, sizeof initialized)) trap("a bulk copy over a barrier", site);
+  for (const Copy &other : copies_)
+    if (overlap(first, bytes, other.to, other.bytes)) trap("two copies in flight to overlapping targets", site);
+  if (memcmp(first, seen(first), bytes) != 0)
+    trap("a bulk copy over bytes that were stored after the last fence_proxy_async", site);
+  block_.running().counts->copied_bulk += bytes;
+  barrier.asked += bytes;
+  memset(first, poison, bytes);
+  memset(seen(first), poison, bytes);
+  copies_.push_back({first, from, bytes, which, &block_.running(), site});
+}
+
+void Bulk::fence_proxy() {
+  const Range &shared = block_.running().shared;
+  memcpy(seen(shared.start), shared.start, shared.bytes);
+}
+
+// The place of an address in the copy engine's view, which begins as shared memory does: poison.
+char *Bulk::seen(const char *shared) {
+  if (seen_.empty()) seen_.assign(lab_entry.shared_bytes, static_cast<char>(poison));
+  return seen_.data() + (shared - block_.memory().shared);
+}
+
+bool Bulk::land(std::mt19937 &random) {
+  std::vector<size_t> awaited;
+  for (size_t i = 0; i < copies_.size(); ++i)
+    if (barriers_[copies_[i].which].waiting > 0) awaited.push_back(i);
+  if (awaited.empty()) return false;
+  const size_t chosen = awaited[random() % awaited.size()];
+  const Copy copy = copies_[chosen];
+  copies_.erase(copies_.begin() + static_cast<ptrdiff_t>(chosen));
+  Mbarrier &barrier = barriers_[copy.which];
+  if (memcmp(copy.to, seen(copy.to), copy.bytes) != 0) {
+    block_.grid().fail(trapped, "the target of a bulk copy was written while the copy was in flight: it was issued at " +
+                                    std::string(copy.site.file) + ":" + number(copy.site.line) + "\n");
+    return false;
+  }
+  {
+    const tsan::AsScheduler as(copy.by->tsan); // the bytes are written on behalf of the thread that issued the copy
+    memcpy(copy.to, copy.from, copy.bytes);
+    tsan::release(&barrier.sync[barrier.phase % 2]);
+  }
+  memcpy(seen(copy.to), copy.from, copy.bytes);
+  barrier.expected -= copy.bytes;
+  barrier.asked -= copy.bytes;
+  complete(copy.which);
+  return true;
+}
+
+std::string Bulk::name(int which) const {
+  return "the barrier at byte " + number(barriers_[which].at - block_.memory().shared) + " of shared memory";
+}
+
+std::string Bulk::missing(int which) const {
+  const Mbarrier &barrier = barriers_[which];
+  const std::string arrivals = number(barrier.pending) + " of " + number(barrier.arrivals) + " arrivals";
+  return "phase " + number(barrier.phase) + " of " + name(which) + " waits for " + arrivals + " and " +
+         number(barrier.expected) + " bytes, " + number(barrier.asked) + " of them in flight";
+}
+
+void Bulk::stop(int which, const std::string &why, Site site) const { trap((why + ", " + name(which)).c_str(), site); }
+
+} // namespace host
