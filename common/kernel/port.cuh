@@ -199,8 +199,8 @@ DEVICE void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes) {
 // Whether the phase is complete; if it is not, after about a microsecond. What arrived before is then visible.
 DEVICE bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase) {
   unsigned complete;
-  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, 1000; "
-               "selp.u32 %0, 1, 0, p; }"
+  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, 1000;\n"
+               "selp.u32 %0, 1, 0, p;\n }"
                : "=r"(complete)
                : "r"(shared_address(barrier)), "r"(phase & 1)
                : "memory");

@@ -13,6 +13,12 @@ MAX = "max_relaxed(unsigned long long *, unsigned long long)"
 EXCHANGE = "exchange_relaxed(unsigned long long *, unsigned long long)"
 PUBLISH, LOOK = "publish(float *, unsigned)", "look(const float *)"
 SYNC, ARRIVE, COPY = "named_sync(int, int)", "named_arrive(int, int)", "copy_async(void *, const void *)"
+INIT, PHASE, BULK = (
+    "mbarrier_init(Mbarrier *, int)",
+    "mbarrier_try_wait(Mbarrier *, unsigned)",
+    "copy_bulk(void *, const void *, unsigned, Mbarrier *)",
+)
+COMING, EXPECTING = "mbarrier_arrive(Mbarrier *)", "mbarrier_arrive_expect(Mbarrier *, unsigned)"
 FLOATS, INTS = "shuffle_xor(float, int)", "shuffle_xor(int, int)"
 
 
@@ -138,6 +144,25 @@ CHANGED = (
     (COPY, '"n"(Bytes) : "memory"', '"n"(4) : "memory"'),
     (COPY, "to = shared_address(shared)", "to = shared_address(shared) + 16"),
     ("copy_commit()", "cp.async.commit_group;", "cp.async.wait_all;"),
+    ("block_barrier()", '"n"(block_threads)', '"n"(block_threads + 32)'),
+    ("block_barrier()", "bar.sync 0, %0;", "bar.sync 1, %0;"),
+    (INIT, "mbarrier.init.shared::cta.b64 [%0], %1;", "mbarrier.init.shared::cta.b64 [%0], 1;"),
+    ("mbarrier_init_fence()", "fence.mbarrier_init.release.cluster;", ""),
+    ("mbarrier_init_fence()", "fence.proxy.async.shared::cta;", "fence.proxy.async.global;"),
+    (COMING, "mbarrier.arrive.release.cta", "mbarrier.arrive.relaxed.cta"),
+    (COMING, "mbarrier.arrive.release", "mbarrier.arrive_drop.release"),
+    (EXPECTING, "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _,", "mbarrier.expect_tx.relaxed.cta.b64"),
+    (EXPECTING, '"r"(bytes)\n               : "memory"', '"r"(bytes / 2)\n               : "memory"'),
+    (PHASE, '"r"(phase & 1)', '"r"(phase)'),
+    (PHASE, '"r"(phase & 1)', '"r"(~phase & 1)'),
+    (PHASE, "try_wait.parity.acquire.cta", "try_wait.parity.relaxed.cta"),
+    (PHASE, "mbarrier.try_wait.parity", "mbarrier.test_wait.parity"),
+    (PHASE, "selp.u32 %0, 1, 0, p", "selp.u32 %0, 0, 1, p"),
+    (PHASE, "%2, 1000;", "%2, 1000000000;"),
+    (BULK, '"l"(global), "r"(bytes)', '"l"(global), "r"(16)'),
+    (BULK, "evict_first", "evict_last"),
+    (BULK, "[%0], [%1], %2, [%3], %4;", "[%3], [%1], %2, [%0], %4;"),
+    ("fence_proxy_async()", "fence.proxy.async;", "fence.proxy.alias;"),
     ("copy_wait()", '"n"(Newest)', '"n"(Newest + 1)'),
     ("copy_wait()", "cp.async.wait_group %0", "cp.async.wait_group 0; // %0"),
     ("BlockMemory", "<= 48 << 10", "< 48 << 10"),

@@ -11,12 +11,16 @@ SINCOS = ("0.0", "0.125", "0.25", "1.0 / 12", "0.3", "0.5", "0.999", "21845.7", 
 
 @dataclass(frozen=True)
 class Row:
-    """function: its signature. takes, does: parameters and body of a kernel that calls it; means: its effects."""
+    """function: its signature. takes, does: parameters and body of a kernel that calls it; means: its effects.
+
+    loaders: warps of a block beside those that compute.
+    """
 
     function: str
     takes: str
     does: str
     means: str
+    loaders: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,6 +73,14 @@ def _copies(width: int, cached: str) -> Row:
         f"__shared__ uint4 tile[4]; port::copy_async<{width}>(tile + 2, from);",
         f"cp.async.{cached}.shared.global [tile+32], [from], {width}",
     )
+
+
+BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+
+
+def _phases(function: str, takes: str, does: str, means: str) -> Row:
+    barrier = "reinterpret_cast<Mbarrier *>(tile + 1)"
+    return Row(function, takes, f"__shared__ uint4 tile[4]; port::mbarrier_{does.format(barrier)}", f"mbarrier.{means}")
 
 
 WORD, LONG = "unsigned *word, unsigned value", "unsigned long long *word, unsigned long long value"
@@ -131,6 +143,7 @@ ROWS: tuple[Row, ...] = (
         "ld.volatile.global.b32 x0, [address]",
     ),
     Row("block_barrier()", "", "port::block_barrier();", "barrier.sync.aligned 0"),
+    Row("block_barrier()", "", "port::block_barrier();", "barrier.sync.aligned 0, 96", loaders=1),
     Row("named_sync(int, int)", "", "port::named_sync(3, 96);", "barrier.sync.aligned 3, 96"),
     Row("named_arrive(int, int)", "", "port::named_arrive(3, 96);", "barrier.arrive.aligned 3, 96"),
     Row("warp_barrier()", "", "port::warp_barrier();", "bar.warp.sync -1"),
@@ -196,5 +209,35 @@ ROWS: tuple[Row, ...] = (
     _copies(16, "cg"),  # not through L1, which is only possible for 16 bytes
     Row("copy_commit()", "", "port::copy_commit();", "cp.async.commit_group"),
     *(Row("copy_wait()", "", f"port::copy_wait<{n}>();", f"cp.async.wait_group {n}") for n in (0, 1, 3)),
+    _phases("mbarrier_init(Mbarrier *, int)", "int n", "init({}, n);", "init.shared::cta.b64 [tile+16], n"),
+    Row(
+        "mbarrier_init_fence()",
+        "",
+        "port::mbarrier_init_fence();",
+        "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta",
+    ),
+    _phases("mbarrier_arrive(Mbarrier *)", "", "arrive({});", "arrive.release.cta.shared::cta.b64 _, [tile+16]"),
+    _phases(
+        "mbarrier_arrive_expect(Mbarrier *, unsigned)",
+        "unsigned n",
+        "arrive_expect({}, n);",
+        "arrive.expect_tx.release.cta.shared::cta.b64 _, [tile+16], n",
+    ),
+    *(  # the parity of the phase, and nanoseconds
+        _phases(
+            "mbarrier_try_wait(Mbarrier *, unsigned)",
+            "int *out",
+            f"try_wait({{}}, {phase}) ? *out = 5 : *out = 7;",
+            f"try_wait.parity.acquire.cta.shared::cta.b64 x0, [tile+16], {phase % 2}, 1000; st.global.b32 [out], 5",
+        )
+        for phase in (2, 3)
+    ),
+    Row(  # 1.0: of all bytes
+        "copy_bulk(void *, const void *, unsigned, Mbarrier *)",
+        "const char *from, unsigned n",
+        "__shared__ uint4 tile[4]; port::copy_bulk(tile + 2, from, n, reinterpret_cast<Mbarrier *>(tile + 1));",
+        f"createpolicy.fractional.L2::evict_first.b64 x0, 1.0; {BULK} [tile+32], [from], n, [tile+16], x0",
+    ),
+    Row("fence_proxy_async()", "", "port::fence_proxy_async();", "fence.proxy.async"),
 )
 SINCOS_TURNS = "sincos_turns(double, double *, double *)"

@@ -4,11 +4,13 @@ import math
 import re
 import struct
 
-from port_rows import ROWS, SINCOS, SINCOS_TURNS
+from port_rows import BULK, ROWS, SINCOS, SINCOS_TURNS
 from port_text import PORT, ptx
 from ptx_machine import Effect, Kernel, kernels
 
 from common.model.stages import STAGES
+
+TILE = "reinterpret_cast<Mbarrier *>(tile)"
 
 # Calls that other memory accesses may not pass, and the instruction of each.
 FENCES = {
@@ -33,6 +35,22 @@ FENCES = {
     "copy_async(void *, const void *)": ("port::copy_async<16>(tile, wide);", "cp.async.cg.shared.global"),
     "copy_commit()": ("port::copy_commit();", "cp.async.commit_group"),
     "copy_wait()": ("port::copy_wait<1>();", "cp.async.wait_group"),
+    "mbarrier_init(Mbarrier *, int)": (f"port::mbarrier_init({TILE}, 7);", "mbarrier.init.shared::cta.b64"),
+    "mbarrier_init_fence()": ("port::mbarrier_init_fence();", "fence.mbarrier_init.release.cluster"),
+    "mbarrier_arrive(Mbarrier *)": (
+        f"port::mbarrier_arrive({TILE});",
+        "mbarrier.arrive.release.cta.shared::cta.b64",
+    ),
+    "mbarrier_arrive_expect(Mbarrier *, unsigned)": (
+        f"port::mbarrier_arrive_expect({TILE}, 64);",
+        "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64",
+    ),
+    "mbarrier_try_wait(Mbarrier *, unsigned)": (
+        f"port::mbarrier_try_wait({TILE}, 4);",
+        "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64",
+    ),
+    "copy_bulk(void *, const void *, unsigned, Mbarrier *)": (f"port::copy_bulk(tile, wide, 16, {TILE});", BULK),
+    "fence_proxy_async()": ("port::fence_proxy_async();", "fence.proxy.async"),
 }
 # Calls whose results nobody may need, and which stay all the same, each as often as it stands there.
 STAYING = FENCES | {
@@ -87,10 +105,20 @@ def wrong(arch: str, port: str = PORT, only: str = "") -> dict[str, str]:
     rows = [row for row in ROWS if only in ("", row.function)]
     calls = {name: staying for name, staying in STAYING.items() if only in ("", name)}
     turns = SINCOS if only in ("", SINCOS_TURNS) else ()
-    made = [f'extern "C" __global__ void row_{at}({row.takes}) {{ {row.does} }}' for at, row in enumerate(rows)]
+    both = [
+        [
+            f'extern "C" __global__ void row_{at}({row.takes}) {{ {row.does} }}'
+            for at, row in enumerate(rows)
+            if row.loaders == loaders
+        ]
+        for loaders in (0, 1)
+    ]
+    made = both[0]
     made += [fences(f"call_{at}", call) for at, (call, _) in enumerate(calls.values())]
     made += [TURNS.format(at=at, turns=each) for at, each in enumerate(turns)]
     found = kernels(ptx("\n".join(made), arch, port))
+    if both[1]:
+        found |= kernels(ptx("\n".join(both[1]), arch, port, loaders=1))
 
     said: dict[str, str] = {}
     for at, row in enumerate(rows):

@@ -18,16 +18,17 @@ FUNCTION = re.compile(
 MACRO = re.compile(r"^#define (\w+)(\([^)]*\))?", re.MULTILINE)
 
 
-def text(kernels: str, port: str = PORT) -> str:
-    """Source of kernels that follow the text of port.cuh."""
-    return f"using size_t = decltype(sizeof(0));\n{declare()}\n{port}\n{kernels}"
+def text(kernels: str, port: str = PORT, loaders: int = 0) -> str:
+    """Source of kernels that follow the text of port.cuh. loaders: warps of a block beside 96 threads that compute."""
+    constants = f"constexpr int block_threads = 96;\nconstexpr int loader_warps = {loaders};"
+    return f"using size_t = decltype(sizeof(0));\n{constants}\n{declare()}\n{port}\n{kernels}"
 
 
-def ptx(kernels: str, arch: str = "sm_90", port: str = PORT) -> str:
+def ptx(kernels: str, arch: str = "sm_90", port: str = PORT, loaders: int = 0) -> str:
     """PTX of kernels that follow the text of port.cuh, with the lab's options. Raises NVRTCError."""
 
     virtual = arch.replace("sm_", "compute_")  # PTX only: nothing is assembled
-    return nvrtc._build(text(kernels, port), "port.cu", nvrtc.options(virtual), nvrtc._nvrtc().getPTX).decode()
+    return nvrtc._build(text(kernels, port, loaders), "port.cu", nvrtc.options(virtual), nvrtc._nvrtc().getPTX).decode()
 
 
 def functions(half: str) -> dict[str, str]:
@@ -50,6 +51,7 @@ def functions(half: str) -> dict[str, str]:
 
 def bodies(half: str) -> dict[str, str]:
     """The text of each function in namespace port, with what stands before the next one."""
+    half = half[half.index("namespace port {") :]
     ends = [match.end() for match in FUNCTION.finditer(half[: half.index("} // namespace port")])]
     return {name: half[start:end] for name, start, end in zip(functions(half), ends, [*ends[1:], -1], strict=True)}
 
