@@ -36,6 +36,19 @@ template <class Done> DEVICE void wait_at_barrier(const Context &c, Stage stage,
   });
 }
 
+// In the first word of a block's report: it waited for a barrier in its shared memory.
+constexpr unsigned waited_for_phase = 1u << 17;
+
+// Waits until a phase of a barrier in shared memory is complete; what its copies brought, and what the threads that
+// arrived had done, may then be read. Called by any number of threads.
+DEVICE void wait_for_phase(const Context &c, Mbarrier *barrier, unsigned phase) {
+  spin_until([&] { return port::mbarrier_try_wait(barrier, phase); },
+             [&] {
+               const auto at = reinterpret_cast<const char *>(barrier) - static_cast<const char *>(c.shared);
+               report_wait(c, waited_for_phase, 0, phase, unsigned(at));
+             });
+}
+
 // The grid barrier of a cooperative launch: no block leaves before every block has arrived. Called by all threads of
 // the grid, which must be resident together. Writes of all threads before it are visible to all threads after it: the
 // arrival is a release, and the load that sees the last arrival is an acquire.

@@ -1,6 +1,6 @@
 // The arguments of every stage, and the addresses of the tensors. The constants (Stage and the lists of stages; Tap;
-// namespaces model, weight_at, scratch_at, state_at; block_threads and loader_warps) are written in front of this text by
-// common/model/layout.py and common/compile/source.py.
+// namespaces model, weight_at, scratch_at, state_at; block_threads and loader_warps) are written in front of this text
+// by common/model/layout.py and common/compile/source.py.
 #pragma once
 #include "port.cuh"
 

@@ -212,8 +212,8 @@ DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier
   unsigned long long read_once;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(read_once));
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          shared_address(shared)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_address(shared)),
       "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(read_once)
       : "memory");
 }

@@ -255,9 +255,14 @@ std::string Block::who() const {
 
 // Appends one line for each group of fibers that wait for the same thing at the same source line.
 void Block::describe(std::string &out) const {
-  constexpr const char *states[] = {
-      // by Wait
-      "ready", "waiting at a shuffle", "waiting at a block barrier", "waiting at a named barrier", "waiting for a phase", "spinning", "ended"};
+  constexpr const char *states[] = {// by Wait
+                                    "ready",
+                                    "waiting at a shuffle",
+                                    "waiting at a block barrier",
+                                    "waiting at a named barrier",
+                                    "waiting for a phase",
+                                    "spinning",
+                                    "ended"};
   std::vector<bool> described(fibers_.size());
   for (size_t t = 0; t < fibers_.size(); ++t) {
     if (described[t]) continue;

@@ -6,7 +6,7 @@ namespace host {
 namespace {
 
 constexpr uint64_t initialized = 0x7265697272616200; // what an initialized barrier holds: an ordinary store destroys it
-constexpr size_t most = (1 << 20) - 1;        // arrivals of a phase, and bytes that it waits for
+constexpr size_t most = (1 << 20) - 1;               // arrivals of a phase, and bytes that it waits for
 
 bool overlap(const char *a, size_t bytes, const char *b, size_t others) { return a < b + others && b < a + bytes; }
 
@@ -39,7 +39,8 @@ int Bulk::find(const void *at, Site site) const {
   for (size_t b = 0; b < barriers_.size(); ++b) {
     if (barriers_[b].at != at) continue;
     tsan::reads(at); // whoever uses it comes after its initialization
-    if (memcmp(at, &initialized, sizeof initialized) != 0) stop(static_cast<int>(b), "its memory was overwritten", site);
+    if (memcmp(at, &initialized, sizeof initialized) != 0)
+      stop(static_cast<int>(b), "its memory was overwritten", site);
     return static_cast<int>(b);
   }
   trap("a barrier that is not initialized", site);
@@ -97,8 +98,10 @@ void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
   check_buffer("copy_bulk", static_cast<const char *>(from) + bytes - 1, of_weights, site);
   if (!barrier.fenced) stop(which, "a bulk copy before the fence that follows its initialization", site);
   if (barrier.asked + bytes > barrier.expected)
-    stop(which, "a bulk copy of " + number(bytes) + " bytes where " + number(barrier.expected - barrier.asked) +
-                    " more are expected", site);
+    stop(which,
+         "a bulk copy of " + number(bytes) + " bytes where " + number(barrier.expected - barrier.asked) +
+             " more are expected",
+         site);
   for (const Mbarrier &other : barriers_)
     if (overlap(first, bytes, other.at, sizeof initialized)) trap("a bulk copy over a barrier", site);
   for (const Copy &other : copies_)
@@ -133,8 +136,9 @@ bool Bulk::land(std::mt19937 &random) {
   copies_.erase(copies_.begin() + static_cast<ptrdiff_t>(chosen));
   Mbarrier &barrier = barriers_[copy.which];
   if (memcmp(copy.to, seen(copy.to), copy.bytes) != 0) {
-    block_.grid().fail(trapped, "the target of a bulk copy was written while the copy was in flight: it was issued at " +
-                                    std::string(copy.site.file) + ":" + number(copy.site.line) + "\n");
+    block_.grid().fail(trapped,
+                       "the target of a bulk copy was written while the copy was in flight: it was issued at " +
+                           std::string(copy.site.file) + ":" + number(copy.site.line) + "\n");
     return false;
   }
   {

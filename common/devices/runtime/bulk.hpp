@@ -1,7 +1,7 @@
 // Barriers in shared memory that count arrivals and bytes (mbarrier), and the bulk copies that complete their phases.
 //
-// The rules are stricter than a GPU's. A copy's target is poison from its issue on, and the bytes land when no thread of
-// the block can go on and one waits for them, in an order that the seed chooses. A wait names its phase, where a GPU
+// The rules are stricter than a GPU's. A copy's target is poison from its issue on, and the bytes land when no thread
+// of the block can go on and one waits for them, in an order that the seed chooses. A wait names its phase, where a GPU
 // sees its parity only. Bytes are expected before a copy brings them.
 #pragma once
 #include "machine.hpp"
@@ -24,7 +24,7 @@ public:
   void wait(void *at, unsigned phase, Site site);
   void copy(void *to, const void *from, size_t bytes, void *at, Site site);
   void fence_proxy();
-  bool land(std::mt19937 &random);     // one copy for which a thread waits; false: there is none
+  bool land(std::mt19937 &random);      // one copy for which a thread waits; false: there is none
   std::string missing(int which) const; // what the phase in progress of a barrier waits for
 
 private:

@@ -195,6 +195,6 @@ inline void fence_proxy_async() { host::fence_proxy_async(); }
 #define HOST_ENTRY(Kernel, Threads, call)                                                                              \
   extern "C" {                                                                                                         \
   extern const host::Entry lab_entry;                                                                                  \
-  const host::Entry lab_entry = {Threads, block_threads, sizeof(typename Kernel::Shared),                                             \
+  const host::Entry lab_entry = {Threads, block_threads, sizeof(typename Kernel::Shared),                              \
                                  [](const host::Launch &l, void *shared) { call; }};                                   \
   }

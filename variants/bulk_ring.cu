@@ -1,0 +1,123 @@
+// Idea        one warp of a block computes nothing: it copies the block's rows of every matrix in bulk into a ring in
+//             shared memory, in the order in which they will be used; the other warps multiply rows out of the ring
+// Hypothesis  copies hold no registers and wait for no input: with ahead=1 memory works on while blocks wait for each
+//             other, as far as the ring lasts; fewer bytes under way than the ring has keep memory's queue short
+// Overrides   enter, load, matvec
+// Run         python -m experiments variant=bulk_ring slots=16 kb=12 window=4 ahead=1
+#include "common/kernel/decode.cuh"
+
+template <class Base> struct BulkRing : Base {
+  using Self = typename Base::Self;
+  static constexpr int slots = knob::bulk_ring::slots, slot_bytes = knob::bulk_ring::kb << 10;
+  static constexpr int window = knob::bulk_ring::window; // tiles under way at most
+  static constexpr bool ahead = knob::bulk_ring::ahead;
+  static constexpr int all_threads = 1; // number of the named barrier of the block and its loader
+  static_assert(window <= slots, "a window of more tiles than the ring has slots: lower window, or raise slots");
+
+  struct Shared : Base::Shared {
+    alignas(16) unsigned char slot[slots][slot_bytes];
+    Mbarrier full[slots], empty[slots]; // a slot's tile has come; every warp has read it
+    Mbarrier begun;                     // a job: where the loader does not run ahead
+    unsigned tile[block_threads];       // the next one of each thread: tiles are counted through all jobs
+  };
+
+  // The rows of a job that this block multiplies are neighbours, so they are one run of bytes in each matrix. A tile is
+  // as many of them as fit into a slot, one matrix after the other.
+  template <class Job> struct Rows {
+    static constexpr int row_bytes = Job::K * int(sizeof(bf16)), per_tile = slot_bytes / (row_bytes * Job::matrices);
+    static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb");
+    static_assert(row_bytes % 16 == 0, "bulk copies need rows of a multiple of 8 weights");
+    const int first, count;
+    DEVICE explicit Rows(const Job &job)
+        : first(int(size_t(job.rows) * job.part / job.parts)),
+          count(int(size_t(job.rows) * (job.part + 1) / job.parts) - first) {}
+    // Row `r` of matrix `m` in the slot of a tile.
+    static DEVICE unsigned char *at(unsigned char *slot, int m, int r) { return slot + (m * per_tile + r) * row_bytes; }
+  };
+
+  static DEVICE void enter(const Context &c) {
+    Base::enter(c);
+    auto &s = shared<Self>(c);
+    if (port::thread() < block_threads) s.tile[port::thread()] = 0;
+    if (port::thread() == block_threads) {
+      for (int i = 0; i < slots; ++i) {
+        port::mbarrier_init(&s.full[i], 1);
+        port::mbarrier_init(&s.empty[i], block_warps);
+      }
+      port::mbarrier_init(&s.begun, 1);
+      port::mbarrier_init_fence();
+    }
+    port::named_sync(all_threads, block_threads + 32 * loader_warps);
+  }
+
+  // One thread asks for everything. It looks at the ring, and neither at the token nor at any result.
+  static DEVICE void load(const Context &c, int steps) {
+    if (port::thread() != block_threads) return;
+    unsigned tile = 0, jobs = 0;
+    for (int step = 0; step < steps; ++step) {
+      for (int layer = 0; layer < model::layers; ++layer) {
+        feed<Stage::qkv>(c, layer, tile, jobs);
+        feed<Stage::o_proj>(c, layer, tile, jobs);
+        feed<Stage::gate_up>(c, layer, tile, jobs);
+        feed<Stage::down>(c, layer, tile, jobs);
+      }
+      feed<Stage::lm_head>(c, 0, tile, jobs);
+    }
+  }
+
+  template <Stage S> static DEVICE void feed(const Context &c, int layer, unsigned &tile, unsigned &jobs) {
+    port::mark(S, layer);
+    auto &s = shared<Self>(c);
+    auto job = Self::template job<S>(c, layer);
+    using Mine = Rows<decltype(job)>;
+    const Mine mine(job);
+    if (mine.count == 0) return;
+    if constexpr (!ahead) wait_for_phase(c, &s.begun, jobs++);
+    for (int done = 0; done < mine.count; done += Mine::per_tile, ++tile) {
+      if (tile >= slots) wait_for_phase(c, &s.empty[tile % slots], tile / slots - 1);
+      if (tile >= window) wait_for_phase(c, &s.full[(tile - window) % slots], (tile - window) / slots);
+      const int left = mine.count - done, rows = left < Mine::per_tile ? left : Mine::per_tile;
+      Mbarrier *full = &s.full[tile % slots];
+      port::mbarrier_arrive_expect(full, rows * Mine::row_bytes * job.matrices);
+      UNROLL
+      for (int m = 0; m < job.matrices; ++m)
+        port::copy_bulk(Mine::at(s.slot[tile % slots], m, 0), job.row(m, mine.first + done), rows * Mine::row_bytes,
+                        full);
+    }
+  }
+
+  // A warp per row of the block, whatever tile it is in, so that a row of o_proj and of down has the same thread.
+  template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
+    using Mine = Rows<Job>;
+    auto &s = shared<Self>(c);
+    const Mine mine(job);
+    if constexpr (!ahead)
+      if (port::thread() == 0 && mine.count > 0) port::mbarrier_arrive(&s.begun);
+    unsigned tile = s.tile[port::thread()];
+    int row = warp();
+    for (int done = 0; done < mine.count; done += Mine::per_tile, ++tile) {
+      unsigned char *slot = s.slot[tile % slots];
+      wait_for_phase(c, &s.full[tile % slots], tile / slots);
+      const int end = mine.count < done + Mine::per_tile ? mine.count : done + Mine::per_tile;
+      for (; row < end; row += block_warps) {
+        float sums[Job::matrices];
+        UNROLL
+        for (int m = 0; m < Job::matrices; ++m) sums[m] = dot<Job::K>(Mine::at(slot, m, row - done), job.x);
+        if (lane() == 0) emit(mine.first + row, sums);
+      }
+      port::warp_barrier(); // all lanes have read
+      if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % slots]);
+    }
+    s.tile[port::thread()] = tile;
+  }
+
+  // As dot_row: the same packets in the same lanes.
+  template <int K> static DEVICE float dot(const unsigned char *row, const float *x) {
+    constexpr int width = Self::load_bytes / 2;
+    float sum = 0;
+    UNROLL
+    for (int i = lane() * width; i < K; i += 32 * width)
+      sum = dot_packet<width>(port::load<Data::weights, Self::load_bytes>(row + i * sizeof(bf16)), x + i, sum);
+    return warp_sum(sum);
+  }
+};
