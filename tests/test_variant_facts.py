@@ -53,7 +53,7 @@ def no_spills(nvrtc, source, archs) -> None:
         for found in nvrtc.resources(source, kernel, archs):
             assert (found.spill_bytes, found.stack, found.local) == (0, 0, 0), (found.arch, kernel)
             assert found.shared <= SHARED
-            assert found.registers * source.threads * source.blocks_per_sm <= REGISTERS, (found.arch, kernel)
+            assert found.registers * source.launched_threads * source.blocks_per_sm <= REGISTERS, (found.arch, kernel)
 
 
 @pytest.mark.parametrize("composed", sampled([*VARIANTS, *NAMED], 10), ids=str)
