@@ -59,6 +59,8 @@ STACKS = [
         "joint_heads split_kv vec128",  # a query for every chunk, the token's entry in the last one
         "by_value multi_step fused_head joint_heads redundant_rmsnorm warp_split l2_prefetch",
         "vec128 atomic_barrier productive_spin folded_norm fused_head multi_step joint_heads by_value",
+        "joint_heads folded_norm by_value bulk_ring",  # values that come while the loader runs ahead
+        "bulk_ring multi_step smem_cache",
         "graph vec128",
         "smem_cache cp_async graph",
         "redundant_rmsnorm l2_prefetch vec128 smem_cache warp_split atomic_barrier productive_spin split_kv fused_head "

@@ -126,6 +126,19 @@ def test_cp_async_copies_without_registers(nvrtc):
         assert wide.registers < nvrtc.decode("vec128")[0].registers
 
 
+@pytest.mark.parametrize("names", ["bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring"])
+def test_a_ring_is_filled_by_bulk_copies_alone(nvrtc, names):
+    """A copy for each matrix of the five products; what is still loaded of weights are gains, and the embedding."""
+    (ring,) = nvrtc.resources(Composed(tuple(names.split())).source(QWEN), "decode", ("sm_90",))
+    (plain,) = nvrtc.resources(Composed(tuple(names.split()[:-1])).source(QWEN), "decode", ("sm_90",))
+    assert ring.count("UBLKCP") == 6
+    assert ring.count("SYNCS", "PHASECHK", "TRYWAIT") > 0 < ring.count("SYNCS", "ARRIVE")
+    assert plain.count("UBLKCP") == plain.count("SYNCS") == 0
+    for width in ("64", "128"):
+        assert ring.count("LDG", width, "CONSTANT") < max(1, plain.count("LDG", width, "CONSTANT") / 3)
+    assert ring.count("LDS") > plain.count("LDS")
+
+
 def test_warps_synchronize_by_named_barriers(nvrtc):
     """bar.arrive on one side, bar.sync on the other, with a barrier number above 0 and all 256 threads."""
     source = Composed(("warp_split",)).source(QWEN)

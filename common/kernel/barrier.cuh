@@ -42,11 +42,9 @@ constexpr unsigned waited_for_phase = 1u << 17;
 // Waits until a phase of a barrier in shared memory is complete; what its copies brought, and what the threads that
 // arrived had done, may then be read. Called by any number of threads.
 DEVICE void wait_for_phase(const Context &c, Mbarrier *barrier, unsigned phase) {
+  const char *at = reinterpret_cast<const char *>(barrier), *start = static_cast<const char *>(c.shared);
   spin_until([&] { return port::mbarrier_try_wait(barrier, phase); },
-             [&] {
-               const auto at = reinterpret_cast<const char *>(barrier) - static_cast<const char *>(c.shared);
-               report_wait(c, waited_for_phase, 0, phase, unsigned(at));
-             });
+             [&] { report_wait(c, waited_for_phase, 0, phase, unsigned(at - start)); });
 }
 
 // The grid barrier of a cooperative launch: no block leaves before every block has arrived. Called by all threads of

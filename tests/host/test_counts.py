@@ -45,7 +45,10 @@ def count(open_session, synthetic, tiny, seed):
         ("joint_heads folded_norm by_value", BARRIERS - 8 * LAYERS),  # those of the token stay
         ("joint_heads by_value", BARRIERS - 6 * LAYERS),  # and those after a norm by one block
         ("graph", 0),
-        *((names, BARRIERS) for names in ("l2_prefetch", "vec128", "smem_cache", "warp_split", "cp_async")),
+        *(
+            (names, BARRIERS)
+            for names in ("l2_prefetch", "vec128", "smem_cache", "warp_split", "cp_async", "bulk_ring")
+        ),
         *((names, BARRIERS) for names in ("atomic_barrier", "atomic_barrier productive_spin", "multi_step")),
     ],
 )
@@ -112,6 +115,19 @@ def test_cp_async_copies_every_matrix_byte_once(count, tiny):
     assert counts.bytes_by_width("shared") == {64: 2 * tiny.matrix_weights}
     for stage in ("qkv", "o_proj", "gate_up", "down", "lm_head"):
         assert counts.bytes_by_width("weights", stage) == {}
+
+
+@pytest.mark.parametrize("names", ["bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring"])
+def test_a_ring_brings_every_matrix_byte_once_a_token(count, tiny, names):
+    shares = {"slots": 2, "kb": 6, "window": 2}
+    counts, twice = count(names, blocks=3, **shares), count(f"{names} multi_step", tokens=2, ahead=0)
+    sizes = {"qkv": 2 * 256 * 64, "o_proj": OUT, "gate_up": 2 * MLP, "down": MLP, "lm_head": 503 * 64 * 2 / LAYERS}
+    for stage, size in sizes.items():
+        assert counts.of(stage, "copied_bulk") == LAYERS * size
+        assert twice.of(stage, "copied_bulk") == 2 * LAYERS * size
+    assert counts.total("copied_bulk") == 2 * tiny.matrix_weights
+    plain = count(names.removesuffix("bulk_ring").strip(), blocks=3)
+    assert counts.loaded("weights") == plain.loaded("weights") - 2 * tiny.matrix_weights
 
 
 def test_producers_load_every_matrix_byte_once(count, tiny):

@@ -34,6 +34,10 @@ CORNERS = [
     *(Composed(("multi_step",), {"steps": steps}) for steps in (1, 3, 8)),
     *(Composed(("atomic_barrier",), {"blocks_per_sm": blocks}) for blocks in (2, 4)),
     *(Composed(("atomic_barrier", "productive_spin"), {"spin_bytes": size}) for size in (128, 262144)),
+    *(
+        Composed(("bulk_ring",), {"slots": slots, "kb": 6, "window": window, "ahead": ahead})
+        for slots, window, ahead in ((2, 1, 0), (2, 2, 1), (3, 1, 1))
+    ),
     *(Composed(("graph",), {"how": how}) for how in ("graph", "launches")),
 ]
 CASES = [*product([*VARIANTS, *STACKS], ("tiny", "odd"))]

@@ -52,6 +52,22 @@ def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, s
 
 
 @pytest.mark.host
+def test_a_phase_that_is_never_complete_is_reported(open_session, synthetic, tiny, seed):
+    """As on a GPU, where the wait for a phase returns now and then."""
+    from composed import Composed
+
+    source = Composed(("bulk_ring",), {"slots": 2, "window": 2}).source(tiny)
+    wait = "return port::mbarrier_try_wait(barrier, phase);"
+    assert source.text.count(LIMIT) == source.text.count(wait) == 1
+    text = source.text.replace(LIMIT, "constexpr unsigned spin_limit = 0;").replace(wait, "return false;")
+    session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
+    session.reset([1], 0)
+    where = r"1 block \([012]\) waited in shared memory for phase 0 of the barrier at byte \d+"
+    with pytest.raises(Hung, match=f"a barrier in shared memory timed out: {where}"):
+        session.run()
+
+
+@pytest.mark.host
 def test_a_value_that_is_never_published_is_a_deadlock(open_session, synthetic, tiny, seed):
     """Found exactly, without a limit of polls: every block waits, and no word was published since it polled."""
     from composed import Composed
@@ -75,7 +91,8 @@ CLOCK = r"""
 enum class Stage { embed };
 constexpr int wait_words = 4;
 namespace state_at { constexpr int arrived = 0, epoch = 1; }
-struct Context { unsigned *state, *waits; };
+using Mbarrier = unsigned long long;
+struct Context { unsigned *state, *waits; void *shared; };
 unsigned long long now = 0, reported = 0;
 unsigned state[2], waits[4];
 namespace port {
@@ -89,6 +106,7 @@ void store_release(unsigned *word, unsigned value) { *word = value; }
 void tick(int cost) { now += cost; if (!reported && waits[0]) reported = now; }
 unsigned load_acquire(const unsigned *word) { tick(20); return *word; }
 void spin_pause() { tick(1); }
+bool mbarrier_try_wait(Mbarrier *, unsigned) { return false; }
 [[noreturn]] void trap() { printf("%llu %llu\n", reported, now); exit(0); }
 }
 """

@@ -137,13 +137,22 @@ void Block::wait(Wait kind, Site site) {
   Fiber &self = *running_;
   self.wait = kind;
   self.site = site;
-  Fiber *to = next();
-  if (to == &self) return;
-  if (to != nullptr) {
-    running_ = to;
-    current = to;
-  }
-  change(&self, to);
+  go_on(self, next());
+}
+
+// Any ready fiber may run next, of any warp.
+void Block::give_way(Site site) {
+  Fiber &self = *running_;
+  self.wait = Wait::ready;
+  self.site = site;
+  running_ = nullptr;
+  wake(Wait::ready);
+  go_on(self, next());
+}
+
+void Block::go_on(Fiber &self, Fiber *to) {
+  if (to != nullptr) running_ = to, current = to;
+  if (to != &self) change(&self, to);
 }
 
 void Block::barrier(const Meeting &here) {

@@ -48,7 +48,7 @@ private:
   };
 
   int find(const void *at, Site site) const;
-  void complete(int which);
+  bool complete(int which);
   [[noreturn]] void stop(int which, const std::string &why, Site site) const;
   std::string name(int which) const;
   char *seen(const char *shared);

@@ -146,6 +146,8 @@ public:
 private:
   friend Bulk;
   void wait(Wait kind, Site site);
+  void give_way(Site site);
+  void go_on(Fiber &self, Fiber *to);
   void wake(Wait kind, int id = 0);
   void meet(const Meeting &first, const Meeting &here, const char *who) {
     if (first.code != here.code || first.mask != here.mask || first.site.line != here.site.line)
