@@ -53,13 +53,13 @@ def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, s
 
 @pytest.mark.host
 def test_a_phase_that_is_never_complete_is_reported(open_session, synthetic, tiny, seed):
-    """As on a GPU, where the wait for a phase returns now and then."""
+    """The first block that has to wait gives up at once."""
     from composed import Composed
 
     source = Composed(("bulk_ring",), {"slots": 2, "window": 2}).source(tiny)
-    wait = "return port::mbarrier_try_wait(barrier, phase);"
-    assert source.text.count(LIMIT) == source.text.count(wait) == 1
-    text = source.text.replace(LIMIT, "constexpr unsigned spin_limit = 0;").replace(wait, "return false;")
+    wait, before = "spin_until([&] { return port::mbarrier_try_wait(barrier, phase); }", "// Waits until a phase of"
+    assert source.text.count(wait) == source.text.count(before) == 1
+    text = source.text.replace(wait, "at_once([&] { return false; }").replace(before, AT_ONCE + before)
     session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
     session.reset([1], 0)
     where = r"1 block \([012]\) waited in shared memory for phase 0 of the barrier at byte \d+"
