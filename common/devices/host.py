@@ -84,10 +84,10 @@ class HostDevice:
 
     def compile(self, source: Source) -> HostProgram:
         """A program from the cache, compiled once per text, compiler and CPU. Raises CompileError."""
-        kernel = self._compiler.kernel(source.text, *self._flags)
         order = random.sample(UNITS, len(UNITS))  # workers that start together find units that the others have made
-        runtime = {unit: self._compiler.runtime(unit) for unit in order}
-        return HostProgram(source, self._compiler.link([kernel, *(runtime[unit] for unit in UNITS)], ".so"))
+        units = {unit: self._compiler.runtime(unit) for unit in order}
+        kernel = self._compiler.kernel(source.text, *self._flags)
+        return HostProgram(source, self._compiler.link([kernel, *map(units.__getitem__, UNITS)], ".so"))
 
     def session(
         self,
