@@ -1,5 +1,5 @@
-// Idea        one warp of a block computes nothing: it copies the block's rows of every matrix in bulk into a ring in
-//             shared memory, in the order in which they will be used; the other warps multiply rows out of the ring
+// Idea        a loader warp copies weights in bulk into a ring of shared memory: the rows of its block, in the order in
+//             which they will be used; the other warps multiply rows out of the ring
 // Hypothesis  copies hold no registers and wait for no input: with ahead=1 memory works on while blocks wait for each
 //             other, as far as the ring lasts; fewer bytes under way than the ring has keep memory's queue short
 // Overrides   enter, load, matvec

@@ -262,12 +262,8 @@ class CudaSession:
         waits = self._cupy.uint64(self._waits.data_ptr())
         buffers = (self._weights, self._cache, self._scratch, self._state, waits)
         shared = self._program.dynamic_shared
-        kernel(
-            (self.blocks,),
-            (self._program.source.launched_threads,),
-            (*buffers, self._cupy.int32(last)),
-            shared_mem=shared,
-        )
+        threads = self._program.source.launched_threads
+        kernel((self.blocks,), (threads,), (*buffers, self._cupy.int32(last)), shared_mem=shared)
 
     def _launch_stages(self) -> None:
         for stage, layer in launches(self._program.source):

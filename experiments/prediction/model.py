@@ -62,13 +62,18 @@ def grid_barriers(source: Source, counts: Counts, position: int) -> int:
     return counts.total("grid_barriers") + sum(extra)
 
 
+def weight_bytes(counts: Counts, stage: str) -> int:
+    """Bytes of weights that a stage takes from memory, by loads or by copies."""
+    copied = counts.of(stage, "copied_async") + counts.of(stage, "copied_bulk")
+    return copied + sum(counts.bytes_by_width("weights", stage).values())
+
+
 def stage_bytes(source: Source, counts: Counts, stage: str, position: int) -> float:
     """Bytes that a stage must get out of memory over all layers, each once however many blocks read them."""
     of, layers = DEFINITIONS[stage], source.model.layers if stage in LAYER else 1
     if of.norm:  # however many blocks normalize, the gains come from memory once
         return 2 * source.model.hidden * layers
-    weights = counts.of(stage, "copied_async") + sum(counts.bytes_by_width("weights", stage).values())
-    return weights + (source.model.kv_bytes_per_position * (position + 1) if of.cached else 0)
+    return weight_bytes(counts, stage) + (source.model.kv_bytes_per_position * (position + 1) if of.cached else 0)
 
 
 def quantity(source: Source, name: str, stage: str, position: int, default: int) -> int:
@@ -153,7 +158,7 @@ class Stage:
     def _weights(self) -> dict[str, Any]:
         """The matrix of the stage, and what multiplies it."""
         counts, source = self.kernel.counts, self.kernel.source
-        read = counts.of(self.name, "copied_async") + sum(counts.bytes_by_width("weights", self.name).values())
+        read = weight_bytes(counts, self.name)
         if not read:
             return {}
         total = read / self.layers
@@ -162,15 +167,19 @@ class Stage:
         row = total / rows
         together = self.declared("rows_together", self.resident * source.threads // WARP)
         size = min(rows, ceil(rows / (self.workers * together)) * together) * row
-        loop = self.loop
-        width = self.declared("load_bytes", loop.width)
-        conflicts = max(1, width // 8)  # lanes read fp32 vectors in steps of twice what they load of weights
         tail = self.declared("row_chain", 0) * self._chained()
-        loads = self._ring() if self.declared("ring_bytes", 0) else self._registers(loop, width, row, tail)
+        if self.declared("ring_bytes", 0):  # whoever declares it says what multiplies out of it, too
+            loads, rate = self._ring(), self._rate(0.0, 0.0)
+        else:
+            loop = self.loop
+            width = self.declared("load_bytes", loop.width)
+            conflicts = max(1, width // 8)  # lanes read fp32 vectors in steps of twice what they load of weights
+            loads = self._registers(loop, width, row, tail)
+            rate = self._rate(loop.instructions, loop.through_l1 * conflicts)
         return loads | {
             "size": size,
             "total": max(total, size),
-            "rate": self._rate(loop.instructions, loop.through_l1 * conflicts),
+            "rate": rate,
             "head": self._trips("input_trips"),
             "tail": tail,
             "fetched": total * min(1.0, self.declared("prefetched", 0) / DEFINITIONS[self.name].matrices),

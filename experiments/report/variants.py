@@ -21,6 +21,7 @@ COUNTS = {  # row of a variant's table: field of `totals`
     "activation bytes": "activations",
     "bytes prefetched": "prefetched",
     "bytes copied asynchronously": "copied_async",
+    "bytes copied in bulk": "copied_bulk",
     "shuffles": "shuffles",
     "atomics": "atomics",
 }

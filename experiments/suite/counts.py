@@ -37,11 +37,11 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
     source = predictor.source(stack.variants, stack.knobs)
     for gpu in gpus.names():
         predictor.counts(source, predictor.gpu(gpu))
-    for each in (
-        parent,
-        source,
-    ):  # what a run without a GPU predicts with; other archs are compiled when they are asked for
-        predictor.known_counts.loops(each, predictor.gpu(GPU).arch)
+    # What a run without a GPU predicts with; other archs are compiled when they are asked for.
+    arch = predictor.gpu(GPU).arch
+    for each in (parent, source):
+        if each.min_arch <= int(arch.removeprefix("sm_")):
+            predictor.known_counts.loops(each, arch)
     return predictor.known_counts.count(source, GRID * source.blocks_per_sm)
 
 
