@@ -71,8 +71,11 @@ class StageHarness:
 
 
 def stands_alone(composed: Composed) -> bool:
-    """Whether a stage reads its input where a test can write it: not in the mail, and heads not where qkv left them."""
-    return not any({"receive", "query"} & {*CATALOG.variants[name].overrides} for name in composed.names)
+    """Whether a stage reads its input where a test can write it, and its weights without those of the stages before.
+
+    Not in the mail, heads not where qkv left them, and no loader that brings the weights of a whole step.
+    """
+    return not any({"receive", "query", "load"} & {*CATALOG.variants[name].overrides} for name in composed.names)
 
 
 @pytest.fixture(
