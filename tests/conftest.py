@@ -27,12 +27,20 @@ def seed(request: pytest.FixtureRequest) -> int:
 # Files are distributed in this order: those that take minutes start first.
 LONGEST = (
     "test_mutants.py",
-    "test_operators.py",
-    "test_kernels.py",
     "test_standin_faults.py",
+    "test_standin_evidence.py",
+    "test_tour.py",
+    "test_standin_tune.py",
+    "test_kernels.py",
+    "test_lab.py",
     "test_resume.py",
     "test_variants.py",
+    "test_isolation.py",
+    "test_damage.py",
     "test_variant_facts.py",
+    "test_one_stage_more.py",
+    "test_coverage_holes.py",
+    "test_operators.py",
     "test_check.py",
 )
 
