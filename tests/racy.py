@@ -114,6 +114,7 @@ def kernel(body: str) -> Source:
         base.text.split('#line 1 "common')[0],
         *flatten(KERNEL / "decode.cuh", set()),
         "struct Kernel { struct Shared { alignas(16) float a[64]; };",
+        "static DEVICE void enter(const Context &) {}",
         "static DEVICE void decode(const Context &c, int) {",
         "  auto &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;",
         '#line 1 "test"',

@@ -73,6 +73,7 @@ struct TwoLevel {
 
 template <class Barrier> struct Meetings {
   struct Shared {};
+  static DEVICE void enter(const Context &) {}
   static DEVICE void decode(const Context &c, int steps) {
     port::mark(Stage::embed, 0);
     for (int step = 0; step < steps; ++step) Barrier::meet(c);
