@@ -16,7 +16,8 @@ from experiments.mutants.mutation import MODEL, read_mutants, source_of
 pytestmark = pytest.mark.host
 HANGING = [mutant for mutant in read_mutants() if mutant.hangs]
 TIMEOUT_S = 5.0  # limit of a launch
-PLACE = re.compile(r"block \d+: \d+ threads? .* (spinning|barrier|for a phase) at [\w/]+\.cuh?:\d+, stage \w+, layer \d")
+WAITS = "spinning|barrier|for a phase"
+PLACE = re.compile(rf"block \d+: \d+ threads? .* ({WAITS}) at [\w/]+\.cuh?:\d+, stage \w+, layer \d")
 
 
 def test_there_are_at_least_20_deadlocks():
