@@ -70,6 +70,7 @@ def run_task(
             raise LabError(f"{root} has no conf/", "run from a checkout: pip install -e . in it")
         _register_resolvers(root)
         argv = sorted(argv, key=lambda argument: argument not in MULTIRUN)  # argparse needs the flag first or last
+        _check_choices(argv, root)
         arguments = _admit_knobs(argv, read_catalog(root).knobs)
         main = hydra.main(version_base="1.3", config_path=str(root / "conf"), config_name=config_name)(job)
         if "--version" in arguments:
@@ -121,6 +122,7 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
     Hydra has one state per process. It is left unchanged, so that this works in a notebook and in a program that uses
     Hydra itself; threads take turns. Raises LabError for a mistake.
     """
+    _check_choices(overrides, root)
     arguments = _admit_knobs(overrides, read_catalog(root).knobs)
     with _COMPOSING:
         _register_resolvers(root)
@@ -171,6 +173,22 @@ def _register_resolvers(root: Path) -> None:
     help.register(root)
 
 
+def _check_choices(argv: Sequence[str], root: Path) -> None:
+    """Raise LabError for a list where one name is chosen: Hydra would take the last of them and drop the others."""
+    for argument in argv:
+        key, _, value = argument.partition("=")
+        if value.startswith("[") and (root / "conf" / key).is_dir():
+            raise LabError(f"{key} takes one name, not the list {value}", _remedy(key, value.strip("[]"), root))
+
+
+def _remedy(key: str, value: str, root: Path) -> str:
+    """What to write instead of several values of a key."""
+    if key == "variant":
+        return f"on top of each other: stack=[{value}]; each for itself: -m variant={value}"
+    each = f"to run each, add -m: {key}={value}"
+    return each if (root / "conf" / key).is_dir() else f"for a list write {key}=[{value}]; {each}"
+
+
 def _admit_knobs(argv: Sequence[str], knobs: Collection[str]) -> list[str]:
     """The arguments with `ratio=2:6` changed to `++ratio=2:6` if any variant has that knob.
 
@@ -217,7 +235,7 @@ def _explain(error: Exception, config_name: str, arguments: Sequence[str], root:
         return _unknown_key(override[1], config_name, arguments, root)
     if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", message):
         key, _, value = ambiguous[1].lstrip("+").partition("=")
-        return LabError(f"{key} has several values: {value}", f"for a list write {key}=[{value}]; to run each, add -m")
+        return LabError(f"{key} has several values: {value}", _remedy(key, value, root))
     if isinstance(error, OSError) and error.filename:  # Hydra makes a folder for the jobs of a multirun
         return LabError(f"{error.filename} cannot be written: {error.strerror}", "give hydra.sweep.dir=FOLDER")
     first = message.strip().splitlines()[0] if message.strip() else type(error).__name__

@@ -36,6 +36,10 @@ class Uncounted(LabError):
     """Counts are not known, and counting is not allowed here."""
 
 
+class Unsupported(LabError):
+    """A variant needs a newer GPU than the one that is asked about."""
+
+
 class KnownCounts:
     """Counts and loops from records; where there is none, from a run on the host device and from a compilation.
 
@@ -63,10 +67,10 @@ class KnownCounts:
     def loops(self, source: Source, arch: str) -> Mapping[str, Loop]:
         """By stage, of `source` compiled for `arch`.
 
-        Raises Uncounted, and LabError for an arch that the source does not support or without NVRTC and nvdisasm.
+        Raises Uncounted, Unsupported, and LabError without NVRTC and nvdisasm.
         """
         if int(arch.removeprefix("sm_")) < source.min_arch:
-            raise LabError(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than one of {arch}")
+            raise Unsupported(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than one of {arch}")
         name = key(source, arch)
         if name not in self._loops:
             self._begin(source, arch)

@@ -9,7 +9,7 @@ from common.config.run_config import RunConfig
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
-from experiments.prediction.counting import Uncounted
+from experiments.prediction.counting import Uncounted, Unsupported
 from experiments.prediction.predictor import Predictor, open_predictor
 from experiments.show.row import NOT_MODELLED, Forecast
 
@@ -35,9 +35,9 @@ def _forecast(predictor: Predictor, stack: Stack) -> Forecast:
         own, parent = (
             predictor.predict(variants, stack.knobs, gpu, POSITION) for variants in (stack.variants, stack.parent)
         )
-    except Uncounted:
-        command = counting(stack, predictor.threads)
-        note = f"no counts of {MODEL} yet: {command}"
+    except (Uncounted, Unsupported) as error:
+        missing = f"no counts of {MODEL} yet: {counting(stack, predictor.threads)}"
+        note = missing if isinstance(error, Uncounted) else error.cause
         return Forecast(stack.parent, None, None, None, None, note, GPU, MODEL, POSITION)
     effect = own.against(parent)
     return Forecast(

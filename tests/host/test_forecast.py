@@ -8,7 +8,7 @@ import pytest
 from common.model.shapes import Model
 from experiments.experiment import Experiment
 from experiments.prediction import forecast
-from experiments.prediction.counting import KnownCounts, Uncounted
+from experiments.prediction.counting import KnownCounts, Uncounted, table
 from experiments.prediction.forecast import counting, forecasts
 from experiments.show.progress import Progress
 
@@ -80,3 +80,10 @@ def test_counts_that_may_not_be_made_are_reported(config, tmp_path):
     known_counts = KnownCounts(Store(config.results), tmp_path, None)
     with pytest.raises(Uncounted, match="make them with experiment=counts"):
         known_counts.count(build([], SMALL), 7)
+
+
+def test_a_variant_that_the_gpu_is_too_old_for_has_no_prediction_and_ends_nothing(configured, tmp_path, monkeypatch):
+    """The GPU of the forecasts has sm_86."""
+    monkeypatch.setattr(KnownCounts, "count", lambda *asked: table({}))
+    found = forecasts(configured("model=tiny", "variant=bulk_ring", f"results={tmp_path}/r.jsonl"))["bulk_ring"]
+    assert (found.microseconds, found.effect, found.note) == (None, None, "bulk_ring needs sm_90")
