@@ -16,9 +16,9 @@ from common.cache.files import cached
 from common.compile import nvrtc, sass
 
 ADDED = ("-ftz=true", f"-arch={ARCH}", "--device-as-default-execution-space")  # by CuPy, to any options
-FORMAT = "kernels and variables"  # of a cached compilation
+FORMAT = "kernels and variables, any banks"  # of a cached compilation
 PARAMETERS = "CONSTANT[0]", 0x210  # bytes of the first constant bank of sm_90 before the arguments of a kernel
-USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+) CONSTANT\[0\]:(\d+)")
+USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+).* CONSTANT\[0\]:(\d+)")
 SIGNATURE = r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?\\?\s*{name}\s*\(([^)]*)\)"
 SIZES = {"int": 4, "unsigned": 4, "float": 4, "double": 8, "size_t": 8, "unsigned long long": 8, "long long": 8}
 
