@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -70,8 +70,7 @@ def run_task(
             raise LabError(f"{root} has no conf/", "run from a checkout: pip install -e . in it")
         _register_resolvers(root)
         argv = sorted(argv, key=lambda argument: argument not in MULTIRUN)  # argparse needs the flag first or last
-        _check_choices(argv, root)
-        arguments = _admit_knobs(argv, read_catalog(root).knobs)
+        arguments = _admit(argv, root)
         main = hydra.main(version_base="1.3", config_path=str(root / "conf"), config_name=config_name)(job)
         if "--version" in arguments:
             main = _print_version
@@ -122,8 +121,7 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
     Hydra has one state per process. It is left unchanged, so that this works in a notebook and in a program that uses
     Hydra itself; threads take turns. Raises LabError for a mistake.
     """
-    _check_choices(overrides, root)
-    arguments = _admit_knobs(overrides, read_catalog(root).knobs)
+    arguments = _admit(overrides, root)
     with _COMPOSING:
         _register_resolvers(root)
         before, base = GlobalHydra.instance().hydra, VersionBase.instance().version_base
@@ -173,14 +171,6 @@ def _register_resolvers(root: Path) -> None:
     help.register(root)
 
 
-def _check_choices(argv: Sequence[str], root: Path) -> None:
-    """Raise LabError for a list where one name is chosen: Hydra would take the last of them and drop the others."""
-    for argument in argv:
-        key, _, value = argument.partition("=")
-        if value.startswith("[") and (root / "conf" / key).is_dir():
-            raise LabError(f"{key} takes one name, not the list {value}", _remedy(key, value.strip("[]"), root))
-
-
 def _remedy(key: str, value: str, root: Path) -> str:
     """What to write instead of several values of a key."""
     if key == "variant":
@@ -189,21 +179,25 @@ def _remedy(key: str, value: str, root: Path) -> str:
     return each if (root / "conf" / key).is_dir() else f"for a list write {key}=[{value}]; {each}"
 
 
-def _admit_knobs(argv: Sequence[str], knobs: Collection[str]) -> list[str]:
+def _admit(argv: Sequence[str], root: Path) -> list[str]:
     """The arguments with `ratio=2:6` changed to `++ratio=2:6` if any variant has that knob.
 
     Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
     would refuse the key; `++` adds it. Whether the chosen stacks have the knob is checked later, in choose_stacks.
+    Raises LabError for what Hydra would accept and misunderstand: of a list where one name is chosen it takes the last.
     """
-    keys = [argument.partition("=")[0] for argument in argv]
-    if "stack" in keys and "variant" in keys:
+    pairs = [(key, value) for key, _, value in (argument.partition("=") for argument in argv)]
+    if {"stack", "variant"} <= {key for key, _ in pairs}:
         raise LabError("both stack= and variant= are given", "give only one of them")
-    for key in keys:
+    for key, value in pairs:
+        if value.startswith("[") and (root / "conf" / key).is_dir():
+            raise LabError(f"{key} takes one name, not the list {value}", _remedy(key, value.strip("[]"), root))
         if key.lstrip("+~").startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
+    knobs = read_catalog(root).knobs
     return [
         f"++{argument}" if key in knobs and "=" in argument else argument
-        for key, argument in zip(keys, argv, strict=True)
+        for (key, _), argument in zip(pairs, argv, strict=True)
     ]
 
 
