@@ -31,14 +31,18 @@ def forecaster(threads: int, results: Path) -> Callable[[Stack], Forecast]:
 
 def _forecast(predictor: Predictor, stack: Stack) -> Forecast:
     gpu = predictor.gpu(GPU)
+
+    def nothing(note: str) -> Forecast:
+        return Forecast(stack.parent, None, None, None, None, note, GPU, MODEL, POSITION)
+
     try:
         own, parent = (
             predictor.predict(variants, stack.knobs, gpu, POSITION) for variants in (stack.variants, stack.parent)
         )
-    except (Uncounted, Unsupported) as error:
-        missing = f"no counts of {MODEL} yet: {counting(stack, predictor.threads)}"
-        note = missing if isinstance(error, Uncounted) else error.cause
-        return Forecast(stack.parent, None, None, None, None, note, GPU, MODEL, POSITION)
+    except Uncounted:
+        return nothing(f"no counts of {MODEL} yet: {counting(stack, predictor.threads)}")
+    except Unsupported as error:
+        return nothing(error.cause)
     effect = own.against(parent)
     return Forecast(
         parent=stack.parent,

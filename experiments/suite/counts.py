@@ -3,6 +3,7 @@
 Predictions are made from its records; those of Qwen3-0.6B are committed.
 """
 
+from contextlib import suppress
 from functools import partial
 
 import pandas as pd
@@ -12,6 +13,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction import gpus
+from experiments.prediction.counting import Unsupported
 from experiments.prediction.forecast import GPU
 from experiments.prediction.predictor import GRID
 from experiments.show.result_table import COUNTED, ResultTable
@@ -40,7 +42,7 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
     # What a run without a GPU predicts with; other archs are compiled when they are asked for.
     arch = predictor.gpu(GPU).arch
     for each in (parent, source):
-        if each.min_arch <= int(arch.removeprefix("sm_")):
+        with suppress(Unsupported):
             predictor.known_counts.loops(each, arch)
     return predictor.known_counts.count(source, GRID * source.blocks_per_sm)
 
