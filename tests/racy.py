@@ -6,9 +6,10 @@ import dataclasses
 import re
 from pathlib import Path
 
+from bare_kernel import bare_kernel
 from composed import CATALOG, NAMED, VARIANTS, Composed
 
-from common.compile.source import KERNEL, Source, build, flatten
+from common.compile.source import Source, build
 from common.devices.sanitized import SanitizedDevice
 from common.errors import LabError
 from common.model.layout import Layout
@@ -109,20 +110,7 @@ def without_named_barrier(name: str) -> Source:
 
 def kernel(body: str) -> Source:
     """A kernel whose step is `body`; `s` is the shared struct, `out` the scratch buffer."""
-    base = build([], TINY, THREADS)
-    lines = [
-        base.text.split('#line 1 "common')[0],
-        *flatten(KERNEL / "decode.cuh", set()),
-        "struct Kernel { struct Shared { alignas(16) float a[64]; };",
-        "static DEVICE void enter(const Context &) {}",
-        "static DEVICE void decode(const Context &c, int) {",
-        "  auto &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;",
-        '#line 1 "test"',
-        body,
-        "} };",
-        f"KERNEL_ENTRY(Kernel, {THREADS}, 1)",
-    ]
-    return dataclasses.replace(base, text="\n".join(lines))
+    return bare_kernel(TINY, body, "alignas(16) float a[64];", THREADS)
 
 
 COPY = """const bool first = port::thread() == 0;

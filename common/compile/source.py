@@ -111,31 +111,12 @@ def build(
     if trace:
         kernel = f"Traced<{kernel}>"
     loader_warps = max([0, *(v.loader_warps for v in mixins)])
-    constants = [
-        "using size_t = decltype(sizeof(0));",
-        f"constexpr int block_threads = {threads};",
-        f"constexpr int loader_warps = {loader_warps};",
-        Layout(model, trace).declare(),
-        *(_declare_knobs(v, knobs.get(v.name, {})) for v in mixins),
-    ]
     if settings["launch"] in ("launches", "graph"):
         entry = [f"STAGE_ENTRY(Kernel, {threads}, {stage})" for stage in STAGES]
         entry += [f"STAGE_TABLE(Kernel, {threads}, {', '.join(f'stage_{stage}' for stage in STAGES)})"]
     else:
         entry = [f"KERNEL_ENTRY(Kernel, {threads + WARP * loader_warps}, {blocks_per_sm})"]
-    seen: set[Path] = set()
     files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([KERNEL / "trace.cuh"] if trace else [])]
-    text = "\n".join(
-        [
-            '#line 1 "constants"',
-            *constants,
-            *(line for file in files for line in flatten(file, seen)),
-            '#line 1 "entry"',
-            f"struct Kernel : {kernel} {{}};",
-            *entry,
-            "",
-        ]
-    )
     return Source(
         stack=tuple(v.name for v in mixins),
         model=model,
@@ -145,10 +126,45 @@ def build(
         tokens_per_launch=int(settings.get("tokens_per_launch", 1)),
         blocks_per_sm=blocks_per_sm,
         min_arch=max([LOWEST_ARCH, *(v.min_arch for v in mixins)]),
-        text=text,
+        text=kernel_text(
+            Layout(model, trace),
+            threads,
+            files,
+            [f"struct Kernel : {kernel} {{}};", *entry],
+            constants=[_declare_knobs(v, knobs.get(v.name, {})) for v in mixins],
+            loader_warps=loader_warps,
+        ),
         work={v.name: v.work for v in mixins},
         loader_warps=loader_warps,
     )
+
+
+def kernel_text(
+    layout: Layout,
+    threads: int,
+    files: Sequence[Path],
+    entry: Sequence[str],
+    constants: Sequence[str] = (),
+    loader_warps: int = 0,
+) -> str:
+    """One text: the constants of `layout` and of the block, then `constants`; `files`, with what they include; `entry`.
+
+    Raises LabError when a file is not found.
+    """
+    seen: set[Path] = set()
+    lines = [
+        '#line 1 "constants"',
+        "using size_t = decltype(sizeof(0));",
+        f"constexpr int block_threads = {threads};",
+        f"constexpr int loader_warps = {loader_warps};",
+        layout.declare(),
+        *constants,
+        *(line for file in files for line in flatten(file, seen)),
+        '#line 1 "entry"',
+        *entry,
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def flatten(file: Path, seen: set[Path]) -> Iterable[str]:

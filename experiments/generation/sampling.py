@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from common.compile.source import Source, flatten
+from common.compile.source import Source, kernel_text
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.stacks.catalog import LOWEST_ARCH
@@ -19,19 +19,12 @@ SETTINGS = {"scale": 0, "top_k": 1, "top_p": 2, "seed": 4, "penalty": 6, "mark":
 def source(model: Model) -> Source:
     """The kernel that samples, for sessions with `Layout(model, sampling=True)`."""
     threads = min(1024, 32 * math.ceil(model.vocab / 1024))
-    text = [
-        '#line 1 "constants"',
-        "using size_t = decltype(sizeof(0));",
-        f"constexpr int block_threads = {threads};",
-        "constexpr int loader_warps = 0;",
-        Layout(model, sampling=True).declare(),
-        f"namespace setting_at {{ {' '.join(f'constexpr int {name} = {at};' for name, at in SETTINGS.items())} }}",
-        *flatten(KERNEL, set()),
-        '#line 1 "entry"',
-        f"KERNEL_ENTRY(Sample, {threads}, 1)",
-        "",
-    ]
-    return Source(("sample",), model, threads, {}, "plain", 1, 1, LOWEST_ARCH, "\n".join(text))
+    settings = (
+        f"namespace setting_at {{ {' '.join(f'constexpr int {name} = {at};' for name, at in SETTINGS.items())} }}"
+    )
+    entry = [f"KERNEL_ENTRY(Sample, {threads}, 1)"]
+    text = kernel_text(Layout(model, sampling=True), threads, [KERNEL], entry, constants=[settings])
+    return Source(("sample",), model, threads, {}, "plain", 1, 1, LOWEST_ARCH, text)
 
 
 def needed(sampling: Sampling) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from common.compile.source import Source, flatten
+from common.compile.source import Source, kernel_text
 from common.devices.hold import Hold
 from common.errors import Refused
 from common.model.layout import MAX_BLOCKS, Layout
@@ -96,20 +96,10 @@ def grids(most: int) -> list[int]:
 
 def kernel(operation: Operation, threads: int) -> Source:
     """The text of one operation, built as decode kernels are."""
-    lines = [
-        '#line 1 "constants"',
-        "using size_t = decltype(sizeof(0));",
-        f"constexpr int block_threads = {threads};",
-        "constexpr int loader_warps = 0;",
-        Layout(SHAPE).declare(),
-        *flatten(KERNELS, set()),
-        '#line 1 "entry"',
-        f"struct Kernel : sync::Meetings<sync::{operation.barrier}> {{}};",
-        f"KERNEL_ENTRY(Kernel, {threads}, 1)",
-        "",
-    ]
+    entry = [f"struct Kernel : sync::Meetings<sync::{operation.barrier}> {{}};", f"KERNEL_ENTRY(Kernel, {threads}, 1)"]
+    text = kernel_text(Layout(SHAPE), threads, [KERNELS], entry)
     name = operation.name.replace(" ", "_")
-    return Source((name,), SHAPE, threads, {}, operation.launch, operation.each, 1, 75, "\n".join(lines))
+    return Source((name,), SHAPE, threads, {}, operation.launch, operation.each, 1, 75, text)
 
 
 def _run(session: Any, timed: bool) -> dict[str, Any]:
