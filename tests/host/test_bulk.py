@@ -53,7 +53,7 @@ def test_a_ring_brings_every_byte_once_and_in_order(launch, seed):
 
 
 def test_a_copy_lands_when_a_thread_waits_and_its_target_is_poison_before(launch, seed):
-    """Also that of another barrier for which nobody waits."""
+    """Also that of another barrier for which no thread waits."""
     session = launch(
         f"""{INIT.replace("== 64", "== 0").replace("96", "64")} if (port::thread() != 0) return;
         {EXPECT.format(0, 128)} {EXPECT.format(1, 128)} {ASK.format(0, 64)} {ASK.format(1, 0)}

@@ -101,15 +101,18 @@ def test_every_variant_is_clean(run, name):
 
 
 @pytest.mark.parametrize("stage", GRID_DROPPED)
-def test_a_dropped_grid_barrier_is_named_under_every_schedule(run, stage, seed):
-    for schedule in (seed, seed + 1):
-        with pytest.raises(Race) as error:
+def test_a_dropped_grid_barrier_is_named(run, stage, seed):
+    """Not under each schedule: a block that sleeps before the stage until all others have finished it and arrived at
+    the next barrier acquires both by one load. One in more than a hundred does.
+    """
+    with pytest.raises(Race) as error:
+        for schedule in range(seed, seed + 4):
             run(without_grid_barrier(stage), schedule=schedule)
-        found = pairs(error)
-        for sides in found:
-            assert_accesses(sides, error.value.report)
-        between = [{side["stage"] for side in sides if side["kind"] == "write"} for sides in found]
-        assert {stage} in between, (stage, schedule, error.value.report)
+    found = pairs(error)
+    for sides in found:
+        assert_accesses(sides, error.value.report)
+    between = [{side["stage"] for side in sides if side["kind"] == "write"} for sides in found]
+    assert {stage} in between, (stage, error.value.report)
 
 
 @pytest.mark.parametrize("site", BLOCK_DROPPED)
