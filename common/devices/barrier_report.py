@@ -47,7 +47,7 @@ WAITS = (
 
 
 def raise_if_barrier_timed_out(waits: torch.Tensor, blocks: int) -> None:
-    """Raise Hung if a block timed out; its report has a line for each place, and one for the blocks that waited at none.
+    """Raise Hung if a block timed out; its report has a line for each place, and one for the other blocks.
 
     waits: int32, [at least blocks * WAIT_WORDS]. Words of a block: stage + 1 with the flag of what it waited for (0: it
     did not time out), layer, and two that say how far it was: of a grid barrier the last values read of its words
