@@ -137,7 +137,7 @@ def test_processes_that_remove_each_others_weights(tmp_path, tiny):
 def test_a_run_keeps_the_limit_of_its_configuration(tmp_path, configured, tiny):
     config = configured("model=tiny", f"cache={tmp_path}", "cache_limit_gb=1e-9")
     for seed in range(3):
-        load("synthetic", tiny, None, config.cache / "weights", seed)
+        load("synthetic", tiny, None, config.cache / "weights", seed)[2].pack()
     assert [file.kind for file in files(tmp_path)] == ["weights"]
     with pytest.raises(LabError, match="cache_limit_gb=-1 is not a positive number"):
         configured("cache_limit_gb=-1")
@@ -145,15 +145,15 @@ def test_a_run_keeps_the_limit_of_its_configuration(tmp_path, configured, tiny):
 
 @pytest.mark.host
 def test_worker_processes_keep_the_limit(tmp_path, configured, host_cache):
+    from experiments.run.pool import Pool
     from experiments.run.worker import first_request
 
     keep(tmp_path, 1, age=HOUR)
     config = configured("variant=baseline", "model=tiny", f"cache={tmp_path}", "cache_limit_gb=1e-9", "seed=1")
     packed = load("synthetic", config.model, None, tmp_path / "other", 1)[2]
-    ask = json.dumps(first_request(config, packed.sha))
-    argv = [sys.executable, "-m", "experiments.run.worker"]
-    done = subprocess.run(argv, input=ask + "\n", cwd=ROOT, capture_output=True, text=True, start_new_session=True)
-    assert not (tmp_path / "kind" / name(1)).exists(), done.stderr
+    with Pool(first_request(config, packed.sha), [os.environ], 60.0) as pool:
+        pool.describe()
+    assert not (tmp_path / "kind" / name(1)).exists()
 
 
 def test_the_command_lists_and_clears(tmp_path, capsys):

@@ -53,6 +53,19 @@ def test_start_up_imports_nothing_heavy():
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.host
+def test_a_run_leaves_torch_to_its_workers(host_cache, tmp_path):
+    """Importing it takes longer than everything else that the command does itself."""
+    given = ["variant=baseline", "model=tiny", "device=host", "validate=quick", "archs=[]", f"cache={host_cache}"]
+    code = (
+        "import sys; from experiments.__main__ import main; code = main(sys.argv[1:]);"
+        "print(code, 'torch' in sys.modules)"
+    )
+    argv = [sys.executable, "-c", code, *given, f"results={tmp_path / 'records.jsonl'}"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
+
+
 @pytest.mark.parametrize(
     ("module", "argv", "message"),
     [

@@ -221,7 +221,7 @@ def test_an_unwritable_cache_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for cache in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(LabError, match=r"cache folder .* cannot be used.*choose another"):
-            load("synthetic", TINY, None, cache)
+            load("synthetic", TINY, None, cache)[2].pack()
 
 
 def test_synthetic_is_seeded_and_scaled(cache: Path, seed: int) -> None:
@@ -255,7 +255,7 @@ def test_synthetic_is_seeded_and_scaled(cache: Path, seed: int) -> None:
     with pytest.raises(LabError, match="no shapes"):
         load("synthetic", None, None, cache)
     with pytest.raises(LabError, match=r"seed.* -1"):
-        load("synthetic", TINY, None, cache, -1)
+        load("synthetic", TINY, None, cache, -1)[2].pack()
     with pytest.raises(LabError, match="positions is 0"):
         load("synthetic", TINY, 0, cache)
 

@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
-
-import torch
+from typing import TYPE_CHECKING, BinaryIO
 
 from common.cache.files import cached, opened, writing
+
+if TYPE_CHECKING:
+    import torch
 
 # Weights made or checked at once. torch splits nothing this small over threads, which on a busy machine wait for each
 # other at every operation; and it stays in the cache of one core.
@@ -18,12 +19,14 @@ BLOCK = 1 << 15
 SETTLED = 2.0  # seconds after which a file's time stamp can be trusted to move when the file changes again
 
 
-def mapped(file: Path, size: int, pieces: Iterable[tuple[int, torch.Tensor]]) -> torch.Tensor:
+def mapped(file: Path, size: int, pieces: "Iterable[tuple[int, torch.Tensor]]") -> "torch.Tensor":
     """`file` as a memory-mapped bf16 tensor [size]; written first when it is missing or damaged.
 
     pieces: (offset in elements, bf16 [n] contiguous), taken only when the file must be written; gaps become zeros.
     Raises LabError when the file cannot be written, and whatever `pieces` raises; neither leaves a part behind.
     """
+    import torch
+
     with opened(file, 2 * size) as stream:
         if stream:
             return _map(stream, size)
@@ -36,8 +39,10 @@ def mapped(file: Path, size: int, pieces: Iterable[tuple[int, torch.Tensor]]) ->
         return _map(stream, size)  # now: under its name, another process may remove it at once
 
 
-def _map(stream: BinaryIO, size: int) -> torch.Tensor:
+def _map(stream: BinaryIO, size: int) -> "torch.Tensor":
     """The first `size` elements of an open file. A stray write stays in this process."""
+    import torch
+
     content = mmap.mmap(stream.fileno(), 2 * size, access=mmap.ACCESS_COPY)
     return torch.frombuffer(content, dtype=torch.bfloat16, count=size)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from common.errors import LabError
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
+LARGE = 10_000_000  # matrix weights from which a step of the reference, and of a kernel on a CPU, takes seconds
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ class Model:
             (self.query + 2 * self.kv) * self.hidden + self.hidden * self.query + 3 * self.hidden * self.intermediate
         )
         return self.layers * layer + self.vocab * self.hidden
+
+    @property
+    def large(self) -> bool:
+        """Whether a step takes seconds on a CPU."""
+        return self.matrix_weights > LARGE
 
     def bytes_per_token(self, position: int) -> int:
         """Bytes of bf16 weights and KV cache that a token at `position` must read, each once (attends to itself)."""

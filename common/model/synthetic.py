@@ -2,20 +2,23 @@
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from common.cache.weight_files import BLOCK
 from common.errors import LabError
 from common.model.layout import Layout
+
+if TYPE_CHECKING:
+    import torch
 
 VERSION = 1  # of the recipe below; a change of any bit is a new version
 RESIDUAL = 4.0  # approximate size of the residual stream after the last layer
 NORMS = {"q_norm": 2.0, "k_norm": 2.0}  # mean of a norm's weights, 1 where not named; they differ from it by up to half
 
 
-def pieces(layout: Layout, seed: int) -> Iterator[tuple[int, torch.Tensor]]:
+def pieces(layout: Layout, seed: int) -> "Iterator[tuple[int, torch.Tensor]]":
     """Yield (offset in the packed buffer, bf16 [n]) of every weight.
 
     A matrix is uniform with variance 1 / fan_in, so that a normalized input gives outputs of standard deviation 1. The
@@ -27,6 +30,8 @@ def pieces(layout: Layout, seed: int) -> Iterator[tuple[int, torch.Tensor]]:
     on the machine's vector width or the libraries' versions.
     Raises LabError for a negative seed.
     """
+    import torch
+
     if seed < 0:
         raise LabError(f"the seed of synthetic weights is {seed}", "give an integer from 0 up")
     words = np.random.SFC64(seed)

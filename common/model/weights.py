@@ -3,11 +3,11 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from common.cache.weight_files import BLOCK, content_sha, file_sha, mapped
 from common.errors import LabError
@@ -17,6 +17,9 @@ from common.model.hf_config import read_model
 from common.model.layout import Layout, Slot
 from common.model.shapes import Model
 
+if TYPE_CHECKING:  # and where it is used: a run names synthetic weights, and leaves it to its workers to pack them
+    import torch
+
 PACKING = 1  # version of the packed form; a change of it outdates every cached file
 
 
@@ -24,18 +27,25 @@ PACKING = 1  # version of the packed form; a change of it outdates every cached 
 class PackedWeights:
     """The weights of one model as the kernels read them.
 
-    flat    bf16, [layout.weights_size], on the CPU, memory-mapped; the gaps between tensors are zero. Read-only by
-            agreement: a write would be private to this process and not reach the file.
     sha     sha256 of the source's content: of the .safetensors file itself, as sha256sum prints it; of the shards'
             hashes joined in the order of their names; or of the recipe of synthetic weights.
     source  their origin for messages: a path, or "synthetic version 1 seed 0".
     folder  the checkpoint's folder, which may hold a tokenizer; None for synthetic weights.
+    pack    maps the packed file, after writing it where it is missing.
     """
 
-    flat: torch.Tensor
     sha: str
     source: str
     folder: Path | None
+    pack: "Callable[[], torch.Tensor]"
+
+    @cached_property
+    def flat(self) -> "torch.Tensor":
+        """bf16, [layout.weights_size], on the CPU, memory-mapped; the gaps between tensors are zero.
+
+        Read-only by agreement: a write would be private to this process and not reach the file.
+        """
+        return self.pack()
 
 
 def load(
@@ -48,7 +58,8 @@ def load(
     positions: size of the KV cache; None is the model's own, or what `read_model` chooses.
     cache_dir: where packed weights are kept, one file for each content and layout; safe to delete. fp16 and fp32
     weights are rounded to bf16, to nearest even, once, when packed.
-    Raises LabError for any fault of the checkpoint, and when the cache cannot be written.
+    Raises LabError for any fault of the checkpoint, and when the cache cannot be written; of synthetic weights the
+    latter when they are first used.
     """
     if positions is None and model is not None:
         positions = model.positions
@@ -60,7 +71,7 @@ def load(
         layout.check_memory()
         source, folder = synthetic.recipe(seed), None
         sha = hashlib.sha256(f"{source} {_shapes(layout)}".encode()).hexdigest()
-        pieces = synthetic.pieces(layout, seed)
+        pieces = partial(synthetic.pieces, layout, seed)
     else:
         checkpoint = find(spec)
         model = _agree(model, read_model(checkpoint.config, checkpoint.name, positions), checkpoint)
@@ -70,13 +81,13 @@ def load(
         source, folder = str(checkpoint.folder if len(checkpoint.files) > 1 else checkpoint.files[0]), checkpoint.folder
         _check_downloads(checkpoint, cache_dir)
         sha = content_sha(checkpoint.files, cache_dir)
-        pieces = _read(checkpoint, layout)
+        pieces = partial(_read, checkpoint, layout)
     key = hashlib.sha256(f"packing {PACKING} {sha} {_shapes(layout)}".encode()).hexdigest()
-    return (
-        model,
-        layout,
-        PackedWeights(mapped(cache_dir / f"{key}.bf16", layout.weights_size, pieces), sha, source, folder),
-    )
+    file = cache_dir / f"{key}.bf16"
+    packed = PackedWeights(sha, source, folder, lambda: mapped(file, layout.weights_size, pieces()))
+    if folder:
+        packed.flat  # noqa: B018  finds what is wrong with its numbers
+    return model, layout, packed
 
 
 def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
@@ -162,8 +173,10 @@ def _check_shape(name: str, got: tuple[int, ...], want: tuple[int, ...], checkpo
         )
 
 
-def _read(checkpoint: Checkpoint, layout: Layout) -> Iterator[tuple[int, torch.Tensor]]:
+def _read(checkpoint: Checkpoint, layout: Layout) -> "Iterator[tuple[int, torch.Tensor]]":
     """Yield (offset in the packed buffer, bf16 [n]) of every tensor, in blocks. Raises LabError for NaN and Inf."""
+    import torch
+
     files = {file: open_safetensors(file) for file in checkpoint.files}
     stored = {name: files[entry.file] for name, entry in checkpoint.tensors.items()}
     if layout.model.tied and "lm_head.weight" in stored:
@@ -182,8 +195,12 @@ def _read(checkpoint: Checkpoint, layout: Layout) -> Iterator[tuple[int, torch.T
             yield slot.offset + start * BLOCK, rounded
 
 
-def _not_finite(name: str, block: torch.Tensor, rounded: torch.Tensor, start: int, shape: tuple[int, ...]) -> LabError:
+def _not_finite(
+    name: str, block: "torch.Tensor", rounded: "torch.Tensor", start: int, shape: tuple[int, ...]
+) -> LabError:
     """The error for the first weight of `block` that is NaN or Inf in bf16; `block` begins at element `start`."""
+    import torch
+
     first = int(torch.isfinite(rounded).logical_not().nonzero()[0])
     value = float(block[first])
     index = [int(i) for i in torch.unravel_index(torch.tensor(start + first), shape)]

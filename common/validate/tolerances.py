@@ -32,7 +32,6 @@ RUNS = 4
 SHARE = 0.1
 ROUNDING = 2.0**-24  # half a unit in the last place of fp32, relative
 KEPT = 32  # steps in memory: all steps of one validation, for a few groups of kernels that store equal entries
-LARGE = 10_000_000  # matrix weights from which a step of the reference, and of a kernel on a CPU, takes seconds
 
 Tap = tuple[str, int | None]
 

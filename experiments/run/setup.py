@@ -40,7 +40,8 @@ class Setup:
         self.store.check()
         self.show.note(f"device {self.config.device.name}: {self.config.device.why}; seed {self.config.seed}")
         self.show.begin(f"load weights: {self.config.weights}")
-        self._weights  # noqa: B018  loads them
+        if self.model.large:
+            self.packed.flat  # noqa: B018  written once, by this process, before workers look for it
 
     @property
     def catalog(self) -> Catalog:
@@ -97,9 +98,9 @@ class Setup:
     @cached_property
     def expected(self) -> "ReferenceSteps":
         """The reference's steps, computed once for all stacks; of a large model also for other processes, on disk."""
-        from common.validate.tolerances import LARGE, ReferenceSteps
+        from common.validate.tolerances import ReferenceSteps
 
-        folder, packed = self.config.cache / "references" if self.model.matrix_weights > LARGE else None, self.packed
+        folder, packed = self.config.cache / "references" if self.model.large else None, self.packed
         return ReferenceSteps(self.model, self.layout, packed.flat, self.reference_device, folder, packed.sha)
 
     @property

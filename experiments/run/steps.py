@@ -19,7 +19,6 @@ from common.stacks.stack import title as title_of
 from common.validate.check import validate
 from common.validate.prove import prove
 from common.validate.scenarios import scenarios, steps_in_all
-from common.validate.tolerances import LARGE
 from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
 from experiments.prediction.prediction import Prediction
@@ -216,7 +215,7 @@ class LabStack:
     def _validate(self, session: Session) -> Verdict:
         """The verdict of the first seed that finds a mismatch, else of the last one."""
         setup, config, weights = self.setup, self.setup.config.validation, self.setup.packed.flat
-        quick = setup.model.matrix_weights > LARGE if config.quick is None else config.quick
+        quick = setup.model.large if config.quick is None else config.quick
         alone = not equals_parent(self.stack, setup.catalog)
         for number in range(config.seeds):
             seed, of = setup.config.seed + number, f"seed {number + 1} of {config.seeds}"

@@ -15,7 +15,6 @@ from common.errors import LabError, Unfinished
 from common.model.shapes import Model
 from common.record.json_values import to_json
 from common.stacks.stack import Stack
-from common.validate.tolerances import LARGE
 from common.validate.verdict import PASSED
 from experiments.run.describe import Findings, about, asked, identity, key_of, proof_of
 from experiments.run.pool import Pool
@@ -204,7 +203,7 @@ def places(config: RunConfig, model: Model) -> Sequence[Mapping[str, str]]:
     if config.device.name == "cuda":
         return [{"CUDA_VISIBLE_DEVICES": name} for name in _gpus()]
     cores = os.cpu_count() or 1
-    workers = 1 if model.matrix_weights > LARGE else cores
+    workers = 1 if model.large else cores
     return [{"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(cores // workers)}] * workers
 
 

@@ -120,6 +120,7 @@ def _open(config: RunConfig, sha: str, events: _Events) -> Setup:
             f"{packed.source} has changed since the run began: sha256 {packed.sha[:16]}, and it was {sha[:16]}",
             "keep the weights as they are during a run, and start it again",
         )
+    packed.flat  # noqa: B018  a cache that cannot be written is no fault of a stack
     return setup
 
 
