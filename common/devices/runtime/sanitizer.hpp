@@ -10,7 +10,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #if defined(LAB_ASAN) || defined(LAB_UBSAN)
 #include <sanitizer/common_interface_defs.h>
@@ -22,6 +21,7 @@
 
 #ifdef LAB_TSAN
 #include <sanitizer/tsan_interface.h>
+#include <vector> // not in other builds: it is a seventh of a kernel's compilation
 extern "C" void __tsan_func_entry(void *caller);
 extern "C" void __tsan_func_exit();
 extern "C" void __tsan_read8(void *);
