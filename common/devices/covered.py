@@ -62,7 +62,7 @@ class CoveredDevice(HostDevice):
         text, loops = count_turns(source.text)
         # Of this process: several may compile the same text at the same time.
         folder = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}-{os.getpid()}"
-        runtime = [self._compiler.runtime(unit) for unit in (*UNITS, "counters.cpp")]
+        runtime = [self._compiler.runtime((*UNITS, "counters.cpp"))]
         binary = self._compiler.covered(text, folder, runtime, *INSTRUMENT, *self._flags)
         widths = re.findall(r"\bload_bytes = (\d+);", text)
         about = {

@@ -8,7 +8,6 @@ stage. Memory that no kernel has written is NaN.
 import ctypes
 import os
 import platform
-import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,10 +83,8 @@ class HostDevice:
 
     def compile(self, source: Source) -> HostProgram:
         """A program from the cache, compiled once per text, compiler and CPU. Raises CompileError."""
-        order = random.sample(UNITS, len(UNITS))  # workers that start together find units that the others have made
-        units = {unit: self._compiler.runtime(unit) for unit in order}
-        kernel = self._compiler.kernel(source.text, *self._flags)
-        return HostProgram(source, self._compiler.link([kernel, *map(units.__getitem__, UNITS)], ".so"))
+        objects = [self._compiler.kernel(source.text, *self._flags), self._compiler.runtime(UNITS)]
+        return HostProgram(source, self._compiler.link(objects, ".so"))
 
     def session(
         self,

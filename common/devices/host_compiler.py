@@ -5,6 +5,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,9 +36,12 @@ class Compiler:
         """The object of a kernel's flattened text; a compiler warning is an error. flags: further options."""
         return self._object(text, "kernel.cpp", *WARNINGS, *KERNEL_FLAGS, *flags)
 
-    def runtime(self, unit: str, *flags: str) -> Path:
-        """The object of one source file in common/devices/runtime. flags: further options."""
-        return self._object((RUNTIME / unit).read_text(), unit, *flags)
+    def runtime(self, units: Sequence[str], *flags: str) -> Path:
+        """The object of source files in common/devices/runtime, compiled as one: each alone would take as long again
+        for the headers that they share. flags: further options.
+        """
+        text = "\n".join(f'#line 1 "{unit}"\n{(RUNTIME / unit).read_text()}' for unit in units)
+        return self._object(text, "runtime.cpp", *flags)
 
     def link(self, objects: list[Path], suffix: str, *flags: str) -> Path:
         """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""

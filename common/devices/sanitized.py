@@ -46,8 +46,8 @@ class SanitizedDevice(HostDevice):
     def compile(self, source: Source) -> HostProgram:
         """As HostDevice.compile. Raises LabError if the library of the sanitizer is not installed."""
         build, sanitizer = self._compiler, self._sanitizer
-        runtime = [build.runtime(unit, sanitizer.annotate) for unit in (*UNITS, "runner.cpp")]
-        objects = [build.kernel(source.text, *sanitizer.instrument, sanitizer.annotate, *self._flags), *runtime]
+        kernel = build.kernel(source.text, *sanitizer.instrument, sanitizer.annotate, *self._flags)
+        objects = [kernel, build.runtime((*UNITS, "runner.cpp"), sanitizer.annotate)]
         try:
             return HostProgram(source, build.link(objects, ".exe", "-pie", *sanitizer.instrument))
         except CompileError as error:

@@ -41,7 +41,7 @@ class LabKernels:
     def __init__(self, text: str) -> None:
         self._text, self._seed = text, 0
         compiler = Compiler(cache_folder())
-        objects = [compiler.kernel(text), *map(compiler.runtime, UNITS)]
+        objects = [compiler.kernel(text), compiler.runtime(UNITS)]
         self._library = ctypes.CDLL(str(compiler.link(objects, ".so")))
 
     def launch(self, kernel: str, blocks: int, arguments: Sequence[int]) -> tuple[str, Counts]:
