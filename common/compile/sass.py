@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from common.cache.files import cached
+from common.compile.elf import variables
 from common.display.shown import Shown
 from common.errors import LabError
 
@@ -41,7 +42,7 @@ class Resources(Shown):
                  "spill stores" plus "spill loads" of ptxas, and accesses to arrays it could not keep in registers.
                  Read from the code and not from a log, so that it also holds for cubins out of a cache.
     stack, local bytes of local memory
-    shared       static shared memory of a block in bytes, without the system's share
+    shared       shared memory of a block in bytes, static or dynamic, without the system's share
     histogram    instructions by opcode, with the modifiers where they matter: LDG.E.128, LDGSTS.E.BYPASS.128, ...
     """
 
@@ -78,6 +79,7 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
     registers, stack, shared, local = usage[kernel]
     if shared and RESERVED_SECTION in cubin:
         shared -= RESERVED_SHARED
+    declared = dict(variables(cubin)).get("shared_bytes", b"")  # of the lab's kernels, also where it is dynamic
     histogram = Counter(opcode for _, _, opcode in _instructions(listing))
     return Resources(
         arch=arch,
@@ -86,7 +88,7 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
         spill_bytes=sum(_width(name) * number for name, number in histogram.items() if name[:3] in ("STL", "LDL")),
         stack=stack,
         local=local,
-        shared=shared,
+        shared=max(shared, int.from_bytes(declared, "little")),
         histogram=dict(sorted(histogram.items())),
     )
 

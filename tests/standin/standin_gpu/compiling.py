@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from standin_gpu.device import ARCH
-from standin_gpu.elf import variables
 
 from common.cache.files import cached
 from common.compile import nvrtc, sass
+from common.compile.elf import variables
 
 ADDED = ("-ftz=true", f"-arch={ARCH}", "--device-as-default-execution-space")  # by CuPy, to any options
 FORMAT = "kernels and variables, any banks"  # of a cached compilation
