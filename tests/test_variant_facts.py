@@ -24,7 +24,7 @@ QWEN = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, 
 KERNELS = [f"stage_{stage}" for stage in STAGES]
 BASELINE = Composed(())
 ALWAYS = ("sm_80", "sm_90")
-SHARED, REGISTERS = 48 << 10, 65536  # of a block; of a multiprocessor
+SHARED, OPT_IN, REGISTERS = 48 << 10, 227 << 10, 65536  # of a block; of one that asks for it; of a multiprocessor
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ def no_spills(nvrtc, source, archs) -> None:
     for kernel in KERNELS if source.by_stage else ["decode"]:
         for found in nvrtc.resources(source, kernel, archs):
             assert (found.spill_bytes, found.stack, found.local) == (0, 0, 0), (found.arch, kernel)
-            assert found.shared <= SHARED
+            assert found.shared <= OPT_IN
             assert found.registers * source.launched_threads * source.blocks_per_sm <= REGISTERS, (found.arch, kernel)
 
 
-@pytest.mark.parametrize("composed", sampled([*VARIANTS, *NAMED], 10), ids=str)
+@pytest.mark.parametrize("composed", sampled([*VARIANTS, *NAMED], 6), ids=str)
 def test_no_arch_spills(nvrtc, composed, seed):
     other = random.Random(seed).choice([arch for arch in ARCHS if arch != "sm_90"])
     no_spills(nvrtc, composed.source(QWEN), ("sm_90", other))
 
 
-@pytest.mark.parametrize("composed", sampled([*VARIANTS, *NAMED], 4), ids=str)
+@pytest.mark.parametrize("composed", sampled([*VARIANTS, *NAMED], 3), ids=str)
 def test_the_tiny_model_does_not_spill(nvrtc, tiny, composed, seed):
     no_spills(nvrtc, composed.source(tiny), random.Random(seed).sample(ARCHS, 1))
 
