@@ -3,11 +3,13 @@
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from sampled import SAMPLE
 
+from common.cache.folder import NAME
 from common.config.cli import composed
 from common.config.resolve import resolve
 from common.config.run_config import RunConfig
@@ -65,7 +67,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 @pytest.fixture(scope="session")
 def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compiled kernels: kept between runs when LAB_CACHE names a folder, as `make test` does."""
-    return Path(os.environ.get("LAB_CACHE") or tmp_path_factory.mktemp("host"))
+    folder = Path(os.environ.get("LAB_CACHE") or tmp_path_factory.mktemp("host"))
+    folder.mkdir(exist_ok=True)
+    # A run has its kernels in a folder below cache=, which may be below XDG_CACHE_HOME. Here they are all one place.
+    for name in ("kernels", NAME):
+        with suppress(FileExistsError):
+            (folder / name).symlink_to(".")
+    return folder
 
 
 @pytest.fixture
