@@ -12,7 +12,7 @@ ifndef TORCH
 TORCH := $(shell $(PYTHON) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null && echo cuda || echo cpu)
 endif
 PY = .venv/bin/python
-PIP = $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt
+PIP = $(PY) -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt
 STAMP = .venv/made-for-cuda$(CUDA)-torch-$(TORCH)
 
 .PHONY: help run test coverage soak evidence bench lint format lock wheelhouse clean
@@ -104,5 +104,6 @@ $(STAMP): pyproject.toml constraints.txt
 		|| echo "note: no CPU build of torch from pip's settings or PyTorch's index; taking the build of pip's index" >&2
 	@if command -v uv >/dev/null; then uv pip install -q --python $(PY) -c constraints.txt -e '.[cuda$(CUDA),hf,serve,tune,dev]'; \
 		else $(PIP) -e '.[cuda$(CUDA),hf,serve,tune,dev]'; fi
+	@$(PY) -m compileall -qq -j 0 .venv/lib || true # on all cores; pip would take one. A few files are for other Pythons
 	@printf 'CUDA ?= $(CUDA)\nTORCH ?= $(TORCH)\n' >.venv/choices
 	@touch $@
