@@ -7,7 +7,7 @@ from typing import Any
 from common.compile.source import Source, build
 from common.model.shapes import Model
 from common.stacks.catalog import read_catalog
-from common.stacks.stack import choose_stacks
+from common.stacks.stack import choose_stacks, without_bit_equal
 
 CATALOG = read_catalog()
 
@@ -29,7 +29,7 @@ class Composed:
     @property
     def root(self) -> "Composed":
         """The stack that it must equal bit for bit: the same without the variants that must not change a bit."""
-        names = tuple(name for name in self.names if not CATALOG.variants[name].bit_equal)
+        names = without_bit_equal(self.names, CATALOG)
         knobs = {knob.name for name in names for knob in CATALOG.variants[name].knobs}
         return Composed(names, {key: value for key, value in self.given.items() if key in knobs})
 
@@ -61,6 +61,8 @@ STACKS = [
         "vec128 atomic_barrier productive_spin folded_norm fused_head multi_step joint_heads by_value",
         "joint_heads folded_norm by_value bulk_ring",  # values that come while the loader runs ahead
         "bulk_ring multi_step smem_cache",
+        "joint_heads by_value bulk_ring columns multi_step",  # a residual stream and places for parts, kept over steps
+        "columns split_kv vec128 bulk_ring smem_cache atomic_barrier",  # the head by rows: the outermost product
         "graph vec128",
         "smem_cache cp_async graph",
         "redundant_rmsnorm l2_prefetch vec128 smem_cache warp_split atomic_barrier productive_spin split_kv fused_head "

@@ -37,6 +37,13 @@ def equals_parent(stack: Stack, catalog: Catalog) -> bool:
     return bool(added) and all(variant.bit_equal for variant in added)
 
 
+def without_bit_equal(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
+    """The stack that `names` must equal bit for bit: the variants that may change a bit, and those that they need."""
+    changing = [name for name in names if not catalog.variants[name].bit_equal]
+    kept = {*changing, *(needed for name in changing for needed in catalog.variants[name].requires)}
+    return tuple(name for name in names if name in kept)
+
+
 def title(variants: Sequence[str]) -> str:
     """The name of a stack in tables and errors."""
     return " + ".join(variants) or BASELINE

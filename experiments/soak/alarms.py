@@ -10,7 +10,7 @@ from common.devices.host import HostDevice
 from common.errors import LabError
 from common.stacks.catalog import BASELINE, Catalog, read_catalog
 from common.stacks.knobs import WARP, Knob
-from common.stacks.stack import Stack, choose_stacks, knob_values
+from common.stacks.stack import Stack, choose_stacks, knob_values, without_bit_equal
 from common.validate.prove import prove
 from common.validate.trials import GIVEN, TRIALS, Trial
 
@@ -50,7 +50,7 @@ def random_stack(rng: random.Random, catalog: Catalog, threads: int) -> Stack:
         knob.name: _value(rng, knob, threads) for name in names for knob in catalog.variants[name].knobs
     }
     stack = choose_stacks(catalog, "", names, values, threads)[0]
-    return replace(stack, parent=tuple(name for name in stack.variants if not catalog.variants[name].bit_equal))
+    return replace(stack, parent=without_bit_equal(stack.variants, catalog))
 
 
 def _trial(rng: random.Random) -> Trial:

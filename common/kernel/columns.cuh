@@ -1,0 +1,150 @@
+// A warp's share of the columns of a matrix: the input of these columns in registers, used for every row.
+#pragma once
+#include "matvec.cuh"
+
+// Sums of `N` values over groups of `Lanes` neighbouring lanes, all at once: in every exchange a lane gives half of its
+// values away and adds those that it gets to the other half. Lane i of a group gets the sum of value i * N / Lanes; N
+// is a power of two. Called by all lanes of a warp.
+template <int Lanes, int N> DEVICE float transposing_sum(const float (&value)[N]) {
+  static_assert((N & (N - 1)) == 0 && N <= Lanes, "as many values as a power of two, and a lane for each");
+  if constexpr (N == 1) {
+    return warp_sum<Lanes>(value[0]);
+  } else {
+    const bool upper = (lane() & (Lanes / 2)) != 0;
+    float half[N / 2];
+    UNROLL
+    for (int i = 0; i < N / 2; ++i) {
+      const float kept = upper ? value[i + N / 2] : value[i], given = upper ? value[i] : value[i + N / 2];
+      half[i] = kept + port::shuffle_xor(given, Lanes / 2);
+    }
+    return transposing_sum<Lanes / 2>(half);
+  }
+}
+
+DEVICE int fewer(int a, int b) { return a < b ? a : b; }
+
+constexpr int next_power_of_two(int n) { return n <= 1 ? 1 : 2 * next_power_of_two((n + 1) / 2); }
+
+// How the columns of a row lie in the lanes of a block: warp by warp, `each` neighbouring packets of 8 columns to a
+// lane. The `group` lanes of a warp that its share takes are repeated, so that a warp multiplies `rows` rows at once.
+template <int K> struct ColumnLanes {
+  static constexpr int packets = K / 8;
+  static constexpr int group_for(int each) {
+    return next_power_of_two((packets + each * block_warps - 1) / (each * block_warps));
+  }
+  // Packets of a row that a warp loads, idle lanes included; the fewest, and of equal ones the fewest registers.
+  static constexpr int loaded(int each) { return each * group_for(each); }
+  static constexpr int best(int each = 1, int found = 0) {
+    return each > 4 && found > 0
+               ? found
+               : best(each + 1, group_for(each) <= 32 && (found == 0 || loaded(each) < loaded(found)) ? each : found);
+  }
+  static constexpr int each = best(), group = group_for(each), rows = 32 / group;
+  static constexpr bool exact = block_warps * group * each == packets; // no lane is left over
+
+  // The first packet of this lane. Those from `packets` on do not exist.
+  static DEVICE int first() { return (warp() * group + lane() % group) * each; }
+};
+
+// Where columns are taken from: the result of stage S as it arrives, or a vector that is there.
+template <class Self, Stage S> struct ResultOf {
+  const Context &c;
+  const int layer;
+  template <int N> DEVICE Floats<N> at(int i) const {
+    if constexpr (S == Stage::input_norm || S == Stage::post_norm) // the stream that it normalizes
+      return Self::template stream<S, N>(c, layer)(i);
+    else
+      return Self::template receive<S, N>(c, layer, i);
+  }
+};
+struct Vector {
+  const float *x;
+  template <int N> DEVICE Floats<N> at(int i) const { return load_floats<N>(x + i); }
+};
+
+// The input of this lane's columns, 0 where it has none.
+template <int K> struct ColumnInput : ColumnLanes<K> {
+  using Lanes = ColumnLanes<K>;
+  float x[8 * Lanes::each] = {};
+
+  // `from.template at<N>(i)` gives N elements from element i on; those of a lane are asked for together if they can be.
+  template <class From> DEVICE void take(const From &from) {
+    constexpr int together = Lanes::packets % Lanes::each == 0 ? Lanes::each : 1;
+    UNROLL
+    for (int p = 0; p < Lanes::each; p += together) {
+      if (Lanes::first() + p >= Lanes::packets) continue;
+      const auto got = from.template at<8 * together>(8 * (Lanes::first() + p));
+      UNROLL
+      for (int j = 0; j < 8 * together; ++j) x[8 * p + j] = got.value[j];
+    }
+  }
+
+  // The same, each element times its gain; the warp's part of the sum of the squares before that. Gains are asked for
+  // before the elements, which may not have arrived.
+  template <class From> DEVICE float take_and_scale(const From &from, const bf16 *gains) {
+    Packet<16> gain[Lanes::each] = {};
+    UNROLL
+    for (int p = 0; p < Lanes::each; ++p)
+      if (Lanes::first() + p < Lanes::packets) gain[p] = port::load_weights<16>(gains + 8 * (Lanes::first() + p));
+    take(from);
+    float squares = 0;
+    UNROLL
+    for (int j = 0; j < 8 * Lanes::each; ++j) {
+      const unsigned pair = gain[j / 8].word[j % 8 / 2];
+      squares = fmaf(x[j], x[j], squares);
+      x[j] *= j % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
+    }
+    return warp_sum<Lanes::group>(squares);
+  }
+
+  // Every element in one of the block's threads: `out(i, value)`.
+  template <class Out> DEVICE void each_once(Out out) const {
+    if (lane() >= Lanes::group) return;
+    UNROLL
+    for (int j = 0; j < 8 * Lanes::each; ++j)
+      if (Lanes::first() + j / 8 < Lanes::packets) out(8 * Lanes::first() + j, x[j]);
+  }
+
+  // This lane's part of a row's product.
+  DEVICE float dot(const unsigned char *row) const {
+    float sum = 0;
+    UNROLL
+    for (int p = 0; p < Lanes::each; ++p) {
+      const int packet = Lanes::first() + p, at = Lanes::exact || packet < Lanes::packets ? packet : 0;
+      const auto weights = port::load<Data::weights, 16>(row + 16 * at);
+      UNROLL
+      for (int j = 0; j < 8; j += 2) {
+        sum = fmaf(bf16_low(weights.word[j / 2]), x[8 * p + j], sum);
+        sum = fmaf(bf16_high(weights.word[j / 2]), x[8 * p + j + 1], sum);
+      }
+    }
+    return sum;
+  }
+
+  // The warp's parts of products `begin` to `end` - 1 into `part`; `row(i)` is the row of the i-th. `Often` of them
+  // come together in most calls.
+  template <int Often, class Row> DEVICE void multiply(int begin, int end, Row row, float *part) const {
+    constexpr int most = Lanes::group < 8 ? Lanes::group : 6, turns = Often / Lanes::rows;
+    constexpr int sums = turns < 1 ? 1 : turns < most ? turns : most; // of a lane at once
+    if constexpr (sums > 1) {
+      ROLLED
+      for (; begin + sums * Lanes::rows <= end; begin += sums * Lanes::rows) some<sums>(begin, end, row, part);
+    }
+    ROLLED
+    for (; begin < end; begin += Lanes::rows) some<1>(begin, end, row, part);
+  }
+
+  // As many of them as the lanes have place for; with more than one sum a lane all are there.
+  template <int Sums, class Row> DEVICE void some(int begin, int end, Row row, float *part) const {
+    constexpr int padded = next_power_of_two(Sums), share = Lanes::group / padded; // lanes that get the same sum
+    float sum[padded] = {};
+    UNROLL
+    for (int s = 0; s < Sums; ++s) {
+      const int i = begin + s * Lanes::rows + lane() / Lanes::group;
+      sum[s] = dot(row(Sums > 1 || i < end ? i : end - 1));
+    }
+    const float mine = transposing_sum<Lanes::group>(sum);
+    const int s = lane() % Lanes::group / share, i = begin + s * Lanes::rows + lane() / Lanes::group;
+    if (lane() % share == 0 && s < Sums && i < end) part[i] = mine;
+  }
+};

@@ -1,0 +1,150 @@
+// Idea        a warp multiplies its share of the columns of all rows of its block, with the input of these columns in
+//             registers; a norm is a factor of the finished sums, and its squares are one sum more
+// Hypothesis  a warp waits for an eighth of the input only, straight into registers: nothing is staged before a
+//             product, no block barrier comes before it, and fp32 vectors are read once a stage, not once a row
+// Overrides   qkv, o_proj, gate_up, down, matvec, normalize, after, emit
+// Run         python -m experiments variant=columns
+#include "common/kernel/columns.cuh"
+#include "common/kernel/decode.cuh"
+
+template <class Base> struct Columns : Base {
+  using Self = typename Base::Self;
+  static constexpr int most = 512 / block_warps; // sums of a block that are finished at once
+
+  struct Shared : Base::Shared {
+    float part[2][block_warps][most + 1]; // by warp, its squares last; a second place for the next sums
+    float stream[model::hidden];          // the residual stream in the rows of this block
+    unsigned batch[block_threads];        // the next one of each thread: places are taken in turn
+  };
+
+  static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
+
+  static DEVICE void enter(const Context &c) {
+    if (port::thread() < block_threads) shared<Self>(c).batch[port::thread()] = 0;
+    Base::enter(c);
+  }
+
+  static DEVICE void qkv(const Context &c, int layer) { multiply_columns<Stage::qkv>(c, layer); }
+  static DEVICE void o_proj(const Context &c, int layer) { multiply_columns<Stage::o_proj>(c, layer); }
+  static DEVICE void gate_up(const Context &c, int layer) { multiply_columns<Stage::gate_up>(c, layer); }
+  static DEVICE void down(const Context &c, int layer) { multiply_columns<Stage::down>(c, layer); }
+
+  // These norms are done in the stages that follow them.
+  template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
+    if constexpr (!here(S)) Base::template normalize<S>(c, layer);
+  }
+  template <Stage S> static DEVICE void after(const Context &c, int layer) {
+    if constexpr (!here(S)) Base::template after<S>(c, layer);
+  }
+
+  template <Stage S> static DEVICE void multiply_columns(const Context &c, int layer) {
+    constexpr Stage input = input_of(S);
+    const auto job = Self::template job<S>(c, layer);
+    ColumnInput<decltype(job)::K> x;
+    const ResultOf<Self, input> result{c, layer};
+    float squares = 0;
+    if constexpr (here(input))
+      squares = x.take_and_scale(result, gains<input>(c, layer));
+    else
+      x.take(result);
+    const auto emit = Self::template emit<S>(c, layer);
+    const unsigned batch = products(c, job, x, squares, [&](int row, auto &sums, unsigned batch) {
+      if constexpr (here(input)) {
+        const float scale = factor(c, batch);
+        UNROLL
+        for (int m = 0; m < decltype(job)::matrices; ++m) sums[m] *= scale;
+      }
+      emit(row, sums);
+    });
+    if constexpr (here(input)) // its tap, which no block reads, by the block with the fewest rows
+      if (port::block() == port::blocks() - 1) {
+        const auto publish = Self::template publish<input>(c, layer);
+        x.each_once([&, scale = factor(c, batch)](int i, float value) { publish(i, value * scale); });
+      }
+  }
+
+  // Who calls it has a vector, and finishes the sums of a row.
+  template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
+    ColumnInput<Job::K> x;
+    x.take(Vector{job.x});
+    products(c, job, x, 0, [&](int row, const auto &sums, unsigned) { emit(row, sums); });
+  }
+
+  // All products of a job, row by row as they come out of the ring. As many as there is room for are finished together,
+  // each in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
+  template <class Job, class Finish> static DEVICE unsigned
+  products(const Context &c, const Job &job, const ColumnInput<Job::K> &x, float squares, Finish finish) {
+    using Mine = typename Self::template Rows<Job>;
+    constexpr int rows = most / Job::matrices;
+    auto &s = shared<Self>(c);
+    const Mine mine(job);
+    if constexpr (!Self::ahead)
+      if (port::thread() == 0 && mine.count > 0) port::mbarrier_arrive(&s.begun);
+    unsigned tile = s.tile[port::thread()], batch = s.batch[port::thread()];
+    int row = 0, done = 0; // the next one, and the first one of its tile
+    for (int begin = 0;; begin += rows, ++batch) {
+      const int last = fewer(mine.count, begin + rows);
+      while (row < last) {
+        unsigned char *slot = s.slot[tile % Self::slots];
+        wait_for_phase(c, &s.full[tile % Self::slots], tile / Self::slots);
+        const int filled = fewer(mine.count, done + Mine::per_tile), end = fewer(last, filled);
+        const auto at = [&](int i) { return Mine::at(slot, i % Job::matrices, begin - done + i / Job::matrices); };
+        x.template multiply<Mine::per_tile * Job::matrices>(
+            (row - begin) * Job::matrices, (end - begin) * Job::matrices, at, s.part[batch % 2][warp()]);
+        row = end;
+        if (row < filled) continue; // the others of the tile are of the next batch
+        port::warp_barrier();       // all lanes have read
+        if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % Self::slots]);
+        ++tile;
+        done = row;
+      }
+      finish_batch<Job>(c, batch, squares, mine.first + begin, last - begin, finish);
+      if (last == mine.count) break;
+    }
+    s.tile[port::thread()] = tile;
+    s.batch[port::thread()] = batch + 1;
+    return batch;
+  }
+
+  // Adds the parts of the warps. The threads that do not, and those that are done, go on: the next batch has another
+  // place, and after it all threads meet again.
+  template <class Job, class Finish> static DEVICE void finish_batch(const Context &c, unsigned batch, float squares,
+                                                                     int first, int count, Finish finish) {
+    auto &part = shared<Self>(c).part[batch % 2];
+    if (lane() == 0) part[warp()][most] = squares;
+    port::block_barrier();
+    ROLLED
+    for (int row = port::thread(); row < count; row += block_threads) {
+      float sums[Job::matrices] = {};
+      UNROLL
+      for (int w = 0; w < block_warps; ++w) {
+        UNROLL
+        for (int m = 0; m < Job::matrices; ++m) sums[m] += part[w][row * Job::matrices + m];
+      }
+      finish(first + row, sums, batch);
+    }
+  }
+
+  // That of the norm whose squares are in the parts of a batch.
+  static DEVICE float factor(const Context &c, unsigned batch) {
+    float sum = 0;
+    UNROLL
+    for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][w][most];
+    return 1.0f / sqrtf(sum / model::hidden + model::rms_eps);
+  }
+
+  // The residual stream stays where its rows are finished; only the embedding is read.
+  template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
+    if constexpr (S != Stage::o_proj && S != Stage::down) {
+      return Base::template emit<S>(c, layer);
+    } else {
+      const auto publish = Self::template publish<S>(c, layer);
+      const float *embedded = S == Stage::o_proj && layer == 0 ? residual(c, 0) : nullptr;
+      float *stream = shared<Self>(c).stream;
+      return [=](int row, const auto &sums) {
+        const float before = embedded != nullptr ? port::load_activation(embedded + row) : stream[row];
+        publish(row, stream[row] = before + sums[0]);
+      };
+    }
+  }
+};
