@@ -143,6 +143,18 @@ def test_a_ring_is_filled_by_bulk_copies_alone(nvrtc, names):
     assert ring.count("LDS") > plain.count("LDS")
 
 
+def test_columns_come_out_of_the_ring_by_128_bits_into_registers_that_last(nvrtc):
+    """Each product reads weights only: its input is in registers, as many as fit 288 threads with room to spare."""
+    names = ("joint_heads", "by_value", "bulk_ring", "columns")
+    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
+    (rows,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
+    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+    assert own.registers <= 128
+    assert own.count("LDS", "128") / own.count("FFMA") < rows.count("LDS", "128") / rows.count("FFMA")
+    assert own.count("LDS", "64") < rows.count("LDS", "64")
+    assert own.count("UBLKCP") == 6
+
+
 def test_warps_synchronize_by_named_barriers(nvrtc):
     """bar.arrive on one side, bar.sync on the other, with a barrier number above 0 and all 256 threads."""
     source = Composed(("warp_split",)).source(QWEN)
@@ -182,16 +194,22 @@ def test_joint_heads_have_one_barrier_fewer(nvrtc):
 
 
 def test_gains_of_a_folded_norm_are_asked_for_before_the_wait(nvrtc):
-    """Their loads, the only ones of 64 bits of weights, stand right before an arrival at a barrier, or before polls.
+    """Their loads, the only ones of this width of weights, stand right before an arrival at a barrier, or before polls.
 
-    A norm waits after embed, o_proj and down; joint heads load the gains of two head norms, too.
+    A norm waits after embed, o_proj and down; joint heads load the gains of two head norms, too. With columns it waits
+    in qkv and gate_up, and loads gains by 128 bits.
     """
-    for names, waits in (("vec128 folded_norm", "AAA"), ("vec128 joint_heads folded_norm by_value", "ALLLL")):
+    for names, waits, width in (
+        ("vec128 folded_norm", "AAA", 64),
+        ("vec128 joint_heads folded_norm by_value", "ALLLL", 64),
+        ("joint_heads by_value bulk_ring columns", "LL", 128),
+    ):
         source = Composed(tuple(names.split())).source(QWEN)
-        for arch, cubin in compile_all(source.text, ALWAYS, source.name, nvrtc.cache).items():
-            listing = sass(cubin, cache_dir=nvrtc.cache)
-            found = re.findall(r"LDG\.E\.64\.CONSTANT|ATOMG|LDG\.E\.128\.STRONG|FFMA", listing)
-            order = "".join({"LDG.E.64.CONSTANT": "G", "ATOMG": "A", "FFMA": "F"}.get(each, "L") for each in found)
+        archs = [arch for arch in ALWAYS if int(arch.removeprefix("sm_")) >= source.min_arch]
+        for arch, cubin in compile_all(source.text, archs, source.name, nvrtc.cache).items():
+            listing, gains = sass(cubin, cache_dir=nvrtc.cache), f"LDG.E.{width}.CONSTANT"
+            found = re.findall(rf"{re.escape(gains)}|ATOMG|LDG\.E\.128\.STRONG|FFMA", listing)
+            order = "".join({gains: "G", "ATOMG": "A", "FFMA": "F"}.get(each, "L") for each in found)
             assert "".join(sorted(re.findall(r"G(.)", order))) == waits, (names, arch, order)
 
 

@@ -44,6 +44,8 @@ def count(open_session, synthetic, tiny, seed):
         ("joint_heads folded_norm", BARRIERS - 3 * LAYERS),
         ("joint_heads folded_norm by_value", BARRIERS - 8 * LAYERS),  # those of the token stay
         ("joint_heads by_value", BARRIERS - 6 * LAYERS),  # and those after a norm by one block
+        ("bulk_ring columns", BARRIERS - 2 * LAYERS),
+        ("joint_heads by_value bulk_ring columns", BARRIERS - 8 * LAYERS),
         ("graph", 0),
         *(
             (names, BARRIERS)
@@ -128,6 +130,20 @@ def test_a_ring_brings_every_matrix_byte_once_a_token(count, tiny, names):
     assert counts.total("copied_bulk") == 2 * tiny.matrix_weights
     plain = count(names.removesuffix("bulk_ring").strip(), blocks=3)
     assert counts.loaded("weights") == plain.loaded("weights") - 2 * tiny.matrix_weights
+
+
+def test_a_lane_reads_its_columns_of_the_input_once_however_many_rows_follow(count, tiny):
+    """By lanes that have a packet of 8 columns; those of 160 columns have 3 packets, of which the last has 2."""
+    blocks, packet = 3, 8 * 4
+    counts = count("bulk_ring columns", blocks=blocks)
+    columns = {"qkv": 8, "o_proj": 8, "gate_up": 8, "down": 20, "lm_head": 8 // LAYERS}
+    embedding = {"o_proj": 4 * 64}  # the block itself has all later rows of the residual stream
+    for stage, packets in columns.items():
+        loaded = sum(counts.bytes_by_width("activations", stage).values())
+        assert loaded == LAYERS * blocks * packets * 32 * packet + embedding.get(stage, 0), stage
+    for stage in ("qkv", "gate_up"):  # gains
+        assert counts.bytes_by_width("weights", stage) == {128: LAYERS * blocks * 8 * 32 * 16}
+    assert counts.total("copied_bulk") == 2 * tiny.matrix_weights
 
 
 def test_producers_load_every_matrix_byte_once(count, tiny):

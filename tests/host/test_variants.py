@@ -38,6 +38,7 @@ CORNERS = [
         Composed(("bulk_ring",), {"slots": slots, "kb": 6, "window": window, "ahead": ahead})
         for slots, window, ahead in ((2, 1, 0), (2, 2, 1), (3, 1, 1))
     ),
+    Composed(("bulk_ring", "columns"), {"slots": 2, "kb": 6, "window": 2, "ahead": 0}),
     *(Composed(("graph",), {"how": how}) for how in ("graph", "launches")),
 ]
 CASES = [*product([*VARIANTS, *STACKS], ("tiny", "odd"))]
