@@ -23,6 +23,7 @@ GIVEN = {"ratio": "1:1", "chunk": 16}  # of two warps; chunks short enough that 
 
 CLEAN = {str(each): each for each in (*VARIANTS, *NAMED)}
 BARRIER_STAGES = ("embed", *LAYER_STAGES, "final_norm", "lm_head")
+TOKEN = ("joint_heads", "folded_norm", "by_value", "value_token")
 BARRIER, NOTHING = "port::block_barrier();", ";"
 BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text before it; "": the last one of the stack
     "block_sum": ((), "if (lane() == 0) partial[warp()] = value;"),
@@ -41,12 +42,15 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "joint_heads": (("joint_heads",), ""),
     "folded_norm": (("folded_norm",), ""),
     "by_value": (("joint_heads", "folded_norm", "by_value"), ""),
+    "value_token, angles": (TOKEN, "if (!makes_angles()) return;"),
+    "value_token, final norm": (TOKEN, "constexpr (S == Stage::final_norm) {"),
+    "value_token, token": (TOKEN, ""),
 }
 ADD = (
     "[&] {{ const unsigned before = __atomic_fetch_add({word}, {value}, {order}); "
     "host::progressed(); return before; }}()"
 )
-ORDERS = {  # variant, its text, the replacement
+ORDERS = {  # stack, its text, the replacement
     "grid barrier, no release": (
         "",
         "port::add_acq_rel(arrived, mine)",
@@ -67,6 +71,13 @@ ORDERS = {  # variant, its text, the replacement
         "fused_head",
         "port::add_acq_rel(head + 2, 1)",
         ADD.format(word="head + 2", value="1u", order="__ATOMIC_RELAXED"),
+    ),
+    "value_token, no fence before a candidate": (" ".join(TOKEN), "port::fence();\n  port::publish", "port::publish"),
+    "value_token, no fence after the candidates": (" ".join(TOKEN), "port::fence();\n    port::count", "port::count"),
+    "value_token, no acquire of the angles": (
+        " ".join(TOKEN),
+        "port::load_acquire(c.state + state_at::head)",
+        "__atomic_load_n(c.state + state_at::head, __ATOMIC_RELAXED)",
     ),
 }
 NAMED_BARRIERS = ("full", "empty")
@@ -96,8 +107,8 @@ def without_block_barrier(site: str) -> Source:
 
 
 def without_order(name: str) -> Source:
-    variant, old, new = ORDERS[name]
-    return without(source_of(Composed((variant,) if variant else ())), old, new)
+    stack, old, new = ORDERS[name]
+    return without(source_of(Composed(tuple(stack.split()))), old, new)
 
 
 def without_named_barrier(name: str) -> Source:

@@ -48,6 +48,10 @@ from experiments.__main__ import main
             ["stack=[productive_spin]"],
             ["productive_spin needs atomic_barrier", "stack=[atomic_barrier,productive_spin]"],
         ),
+        (
+            ["stack=[joint_heads,value_token,by_value]"],
+            ["value_token stands outside by_value", "stack=[joint_heads,by_value,value_token]"],
+        ),
         (["stack=[vec182]"], ["unknown variant 'vec182'", "did you mean 'vec128'?"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",

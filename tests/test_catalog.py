@@ -64,6 +64,8 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "colour: red", "colour"),
         ("launch: plain", "parent: [missing]", "missing"),
         ("launch: plain", "excludes: missing", "excludes"),
+        ("launch: plain", "outside: [missing]", "missing"),
+        ("launch: plain", "regions: [worst]", "asks for the region worst"),
         ("launch: plain", "min_arch: [", "not YAML"),
         ("launch: plain", "n: 3", "unknown key n"),
         ("launch: plain", "knobs: {n: 3}", "knob n: is 3"),

@@ -224,6 +224,13 @@ def test_by_value_needs_no_atomic_and_no_fence_in_a_layer(nvrtc):
         assert value.count("ATOMG", "ADD") == 2  # the barrier of embed, and the head's count of blocks
 
 
+def test_a_token_by_value_needs_no_atomic_at_all(nvrtc):
+    """Its fences: before a block's candidate, after those of all blocks, and before the angles are announced."""
+    for found in nvrtc.decode("joint_heads folded_norm by_value value_token"):
+        assert found.count("ATOMG") + found.count("RED") == 0
+        assert found.count("MEMBAR", "ALL", "GPU") == 3
+
+
 def test_the_fused_head_chooses_by_one_maximum(nvrtc):
     for found in nvrtc.decode("fused_head"):
         assert found.count("RED", "MAX", "64") + found.count("REDG", "MAX", "64") == 1

@@ -127,7 +127,7 @@ def build(
         blocks_per_sm=blocks_per_sm,
         min_arch=max([LOWEST_ARCH, *(v.min_arch for v in mixins)]),
         text=kernel_text(
-            Layout(model, trace),
+            Layout(model, trace, regions={region for v in mixins for region in v.regions}),
             threads,
             files,
             [f"struct Kernel : {kernel} {{}};", *entry],

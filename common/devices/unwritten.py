@@ -8,7 +8,7 @@ from math import isnan, nan
 
 import torch
 
-from common.model.layout import NOT_SENT, Layout
+from common.model.layout import NOT_SENT, REGIONS, Layout
 
 NOT_WRITTEN = nan
 NUMBER = 300.0  # instead of NaN, which a maximum skips: a kernel that reads such memory then leaves other bits
@@ -30,7 +30,8 @@ def fill(tensor: torch.Tensor, value: float = NOT_WRITTEN) -> None:
 
 
 def fill_scratch(scratch: torch.Tensor, layout: Layout, value: float = NOT_WRITTEN) -> None:
-    """Overwrite all of scratch, and the mail with the one word that says that nothing has arrived."""
+    """Overwrite all of scratch, and what travels by value with the one word that says that nothing has arrived."""
     fill(scratch, value)
-    mail = layout.global_scratch["mail"]
-    scratch[mail.offset : mail.offset + mail.size].view(torch.int32).fill_(NOT_SENT)
+    for name in ("mail", *REGIONS):
+        slot = layout.global_scratch[name]
+        scratch[slot.offset : slot.offset + slot.size].view(torch.int32).fill_(NOT_SENT)

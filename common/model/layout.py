@@ -6,7 +6,7 @@ as compile-time constants. Offsets and sizes are in elements: bf16 for weights a
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -24,7 +24,8 @@ MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result per bl
 MIN_CHUNK = 16  # fewest positions that an attention which splits the cache may give to one block
 MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and after the barrier that follows it
 WAIT_WORDS = 4  # of a block that gave up waiting: stage + 1, layer, and the words it waited for
-NOT_SENT = -1  # every word of the mail after a reset: a NaN that no arithmetic of a GPU makes (mail.cuh)
+NOT_SENT = -1  # every word that travels by value, after a reset: a NaN that no arithmetic of a GPU makes (mail.cuh)
+REGIONS = ("best",)  # of scratch, declared in the text of stacks that ask for them only
 LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
 
 
@@ -65,15 +66,19 @@ class Layout:
              bits) per block for argmax. `workspace` is for variants that need room between stages. `mail` has the taps
              of all layers twice more, one for even and one for odd turns, for variants whose words say by themselves
              that they have arrived. `trace` exists with trace=True: 64-bit time stamps [stage][layer][block][moment]
-             (trace.cuh). `seen` exists with sampling=True: a mark for each id of the vocabulary.
+             (trace.cuh). REGIONS: `best` has a pair (value, index) per block and turn, of four turns (choice.cuh).
+             `seen` exists with sampling=True: a mark for each id of the vocabulary.
     state    position, prompt_length, token, the words of the grid barriers, the turn, and the token ids; with
-             sampling=True last what a sampler is asked for. Nothing that is there without `trace` or `sampling` has
-             another place with it.
+             sampling=True last what a sampler is asked for. Nothing that is there without `sampling` has another place
+             with it.
     waits    WAIT_WORDS 32-bit words per block. The host can read them after the kernel has trapped.
     """
 
-    def __init__(self, model: Model, trace: bool = False, sampling: bool = False) -> None:
+    def __init__(
+        self, model: Model, trace: bool = False, sampling: bool = False, regions: Collection[str] = ()
+    ) -> None:
         m = self.model = model
+        self.regions = frozenset(regions)  # of REGIONS, those to declare
         first, end = _pack({"embed": (m.vocab, m.hidden)})
         self.layer_weights, end_of_layer = _pack(
             {
@@ -112,6 +117,7 @@ class Layout:
                 "mail": (2, m.layers * self.layer_scratch_stride),
             }
             | ({"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)} if trace else {})
+            | {"best": (4, MAX_BLOCKS, 2)}
             | ({"seen": (m.vocab,)} if sampling else {}),
             end + m.layers * self.layer_scratch_stride,
         )
@@ -216,7 +222,8 @@ class Layout:
             offsets = f"static constexpr size_t at = {slot.offset}, layer_stride = {stride};"
             return f"template <> struct Tap<Stage::{stage}> {{ {offsets} static constexpr int size = {slot.size}; }};"
 
-        others = {name: slot for name, slot in self.global_scratch.items() if name not in STAGES}
+        left_out = {*STAGES, *REGIONS} - self.regions
+        others = {name: slot for name, slot in self.global_scratch.items() if name not in left_out}
         return "\n".join(
             [
                 stages.declare(),

@@ -16,6 +16,7 @@ from yaml import YAMLError
 
 from common import ROOT
 from common.errors import LabError
+from common.model.layout import REGIONS
 from common.stacks.header import read_header
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.work import Work, read_work
@@ -39,6 +40,8 @@ class Variant:
     why_not_bit_equal  the reason why its results may differ from its parent's in the last bits; "": they must not
     published  the effect that others have published
     excludes   variants that cannot be in the same stack; requires: variants that must be
+    outside    variants that must stand before it in the stack, where they are in it
+    regions    of scratch that only the stacks which ask for them declare: see `common.model.layout`
     work       for the prediction: see `common.stacks.work`
     """
 
@@ -57,6 +60,8 @@ class Variant:
     published: str = ""
     excludes: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
     work: Work = field(default_factory=dict)
 
     @property
@@ -200,6 +205,12 @@ class _Entry:
     def names(self, key: str) -> tuple[str, ...]:
         return tuple(map(str, self.take(key, list, [])))
 
+    def regions(self) -> tuple[str, ...]:
+        for region in (names := self.names("regions")):
+            if region not in REGIONS:
+                raise self.wrong(f"asks for the region {region}", f"choose from {', '.join(REGIONS)}")
+        return names
+
     def finish(self, mentioned: tuple[str, ...], known: Collection[str]) -> None:
         """Refuse what is left over, and names of variants that do not exist."""
         for name in mentioned:
@@ -223,9 +234,11 @@ class _Entry:
             published=self.take("published", str, ""),
             excludes=self.names("excludes"),
             requires=self.names("requires"),
+            outside=self.names("outside"),
+            regions=self.regions(),
             work=self.work(knobs),
         )
-        self.finish((*variant.parent, *variant.excludes, *variant.requires), known)
+        self.finish((*variant.parent, *variant.excludes, *variant.requires, *variant.outside), known)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
         return variant

@@ -124,7 +124,29 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
         for other in catalog.variants[name].requires:
             if other not in stack:
                 raise LabError(f"{name} needs {other} in its stack", f"name both: stack=[{other},{name}]")
+    if stack != (right := ordered(stack, catalog)):
+        name, other = next((here, there) for here, there in zip(stack, right, strict=True) if here != there)
+        raise LabError(
+            f"{name} stands outside {other} in a stack, and [{','.join(names)}] names it first",
+            f"name them as stack=[{','.join(right)}]",
+        )
     return stack
+
+
+def ordered(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
+    """`names`, each after those that it must stand outside of; otherwise as they are."""
+    placed: list[str] = []
+
+    def place(name: str) -> None:
+        for inner in names:
+            if inner in catalog.variants[name].outside and inner not in placed:
+                place(inner)
+        if name not in placed:
+            placed.append(name)
+
+    for name in names:
+        place(name)
+    return tuple(placed)
 
 
 def _check_known(name: str, catalog: Catalog, *others: str) -> None:

@@ -118,15 +118,17 @@ def _on_trials(mutant: Mutant, device: HostDevice, cache: Path, seed: int) -> st
 
 
 def _data_race(source: Source, layout: Layout, weights: Tensor, seed: int, cache: Path) -> str:
-    """ThreadSanitizer's finding in one step, or ''. It finds the race under any schedule, so few blocks are enough.
+    """ThreadSanitizer's finding in one launch, or ''. It finds the race under any schedule, so few blocks are enough.
 
-    The step is the last one of the cache, where attention has the most chunks.
+    Of the last step of the cache, where attention has the most chunks, and the one before if a launch has several.
     """
+    steps = min(2, source.tokens_per_launch)
     device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
     with closing(device.session(device.compile(source), layout, weights, SANITIZED_BLOCKS)) as session:
-        session.reset([1] * MODEL.positions, MODEL.positions - 1, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+        history = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
+        session.reset([1] * MODEL.positions, MODEL.positions - steps, history)
         try:
-            session.run()
+            session.run(steps)
         except Crashed as error:
             return error.cause
     return ""

@@ -10,7 +10,7 @@ from common.devices.host import HostDevice
 from common.errors import LabError
 from common.stacks.catalog import BASELINE, Catalog, read_catalog
 from common.stacks.knobs import WARP, Knob
-from common.stacks.stack import Stack, choose_stacks, knob_values, without_bit_equal
+from common.stacks.stack import Stack, choose_stacks, knob_values, ordered, without_bit_equal
 from common.validate.prove import prove
 from common.validate.trials import GIVEN, TRIALS, Trial
 
@@ -38,7 +38,7 @@ def false_alarms(count: int, folder: Path, seed: int) -> list[str]:
 
 
 def random_stack(rng: random.Random, catalog: Catalog, threads: int) -> Stack:
-    """Some variants that may stand in one stack, in any order, with random values of their knobs."""
+    """Some variants that may stand in one stack, in any order that they allow, with random values of their knobs."""
     names: list[str] = []
     for name in rng.sample([name for name in catalog.variants if name != BASELINE], rng.randint(0, 6)):
         added = [one for one in (*catalog.variants[name].requires, name) if one not in names]
@@ -46,6 +46,7 @@ def random_stack(rng: random.Random, catalog: Catalog, threads: int) -> Stack:
         if excluded.isdisjoint((*names, *added)):
             names += added
     rng.shuffle(names)
+    names = [*ordered(names, catalog)]
     values: Mapping[str, Any] = {
         knob.name: _value(rng, knob, threads) for name in names for knob in catalog.variants[name].knobs
     }

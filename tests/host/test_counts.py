@@ -46,6 +46,8 @@ def count(open_session, synthetic, tiny, seed):
         ("joint_heads by_value", BARRIERS - 6 * LAYERS),  # and those after a norm by one block
         ("bulk_ring columns", BARRIERS - 2 * LAYERS),
         ("joint_heads by_value bulk_ring columns", BARRIERS - 8 * LAYERS),
+        ("joint_heads folded_norm by_value value_token", 0),
+        ("joint_heads by_value value_token", 2 * LAYERS),
         ("graph", 0),
         *(
             (names, BARRIERS)
@@ -74,6 +76,11 @@ def test_split_kv_adds_a_barrier_from_the_second_chunk_on(count):
 def test_a_barrier_between_two_tokens_of_one_launch(count, per_launch, launches):
     counts = count("multi_step", tokens=5, steps=per_launch)
     assert counts.total("grid_barriers") == 5 * BARRIERS + (5 - launches)
+
+
+def test_a_token_by_value_needs_no_atomic_between_its_steps(count):
+    counts = count("joint_heads folded_norm by_value value_token", tokens=5)
+    assert (counts.total("grid_barriers"), counts.total("atomics")) == (0, 0)
 
 
 def test_vec128_uses_wide_loads_only(count, tiny):

@@ -48,7 +48,7 @@ FAULTS = {
 
 def body(lines: list[str]) -> str:
     """A kernel of which one thread executes the line that the token names, counted from 2; END: the end of scratch."""
-    end = "constexpr int END = scratch_at::mail + 2 * scratch_at::mail_size; (void)END;"
+    end = "constexpr int END = scratch_at::best + 4 * 2 * max_blocks; (void)END;"
     cases = (f"case {number}: {line} break;" for number, line in enumerate(lines, 2))
     return "\n".join([f"{end} {ONE} switch (c.token) {{", *cases, "}"])
 

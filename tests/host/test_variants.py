@@ -32,6 +32,7 @@ CORNERS = [
     *(Composed(("split_kv",), {"chunk": chunk}) for chunk in (16, 17, 16384)),
     *(Composed(("fused_head",), {"rows_per_warp": rows}) for rows in (1, 2, 4, 8)),
     *(Composed(("multi_step",), {"steps": steps}) for steps in (1, 3, 8)),
+    *(Composed(("joint_heads", "by_value", "value_token"), {"steps": steps}) for steps in (1, 3)),
     *(Composed(("atomic_barrier",), {"blocks_per_sm": blocks}) for blocks in (2, 4)),
     *(Composed(("atomic_barrier", "productive_spin"), {"spin_bytes": size}) for size in (128, 262144)),
     *(

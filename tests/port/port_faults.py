@@ -134,6 +134,7 @@ CHANGED = (
         "count_looked(const float *) {}",
         "count_looked(const float *) { __threadfence(); }",
     ),
+    ("fence()", "fence.acq_rel.gpu", "fence.acq_rel.cta"),
     ("spin_pause()", "{ __nanosleep(32); }", "{}"),
     ("spin_pause()", "__nanosleep(32)", "__nanosleep(32000000)"),
     ("trap()", "__threadfence_system();", "__threadfence();"),

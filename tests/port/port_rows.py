@@ -201,6 +201,7 @@ ROWS: tuple[Row, ...] = (
         "auto p = port::look(from);" + _words("abcd"),
         "ld.relaxed.gpu.global.v4.b32 {x0, x1, x2, x3}, [from]; " + _stored("abcd"),
     ),
+    Row("fence()", "", "port::fence();", "fence.acq_rel.gpu"),
     Row("count_looked(const float *)", "const float *from", "port::count_looked(from);", ""),
     Row("spin_pause()", "", "port::spin_pause();", "nanosleep.u32 32"),
     Row("trap()", "", "port::trap();", "fence.sc.sys; trap"),

@@ -32,6 +32,7 @@ FENCES = {
     ),
     "publish(float *, unsigned)": ("port::publish(value, 1);", "st.relaxed.gpu.global.b32"),
     "look(const float *)": ("port::look(value);", "ld.relaxed.gpu.global.v4.b32"),
+    "fence()": ("port::fence();", "fence.acq_rel.gpu"),
     "copy_async(void *, const void *)": ("port::copy_async<16>(tile, wide);", "cp.async.cg.shared.global"),
     "copy_commit()": ("port::copy_commit();", "cp.async.commit_group"),
     "copy_wait()": ("port::copy_wait<1>();", "cp.async.wait_group"),

@@ -1,13 +1,15 @@
-"""The text of port.cuh: its two halves, the functions that each declares, and PTX of kernels that call them."""
+"""The text of port.cuh and of what adds to it: two halves, the functions that each declares, and PTX of their callers."""
 
 import re
+from pathlib import Path
 
 from common.compile import nvrtc
 from common.compile.source import KERNEL, flatten
 from common.model.stages import declare
 
-PORT = "\n".join(flatten(KERNEL / "port.cuh", set()))
-CUDA = PORT[: PORT.index('#include "port_host.hpp"')]
+SEEN: set[Path] = set()
+PORT = "\n".join(line for name in ("port", "fence") for line in flatten(KERNEL / f"{name}.cuh", SEEN))
+CUDA = PORT.replace('#include "port_host.hpp"', "")
 HOST = (KERNEL.parent / "devices" / "runtime" / "port_host.hpp").read_text()
 FUNCTION = re.compile(
     r"^(?:template <(?P<template>[^>]*)> ?\n?)?"
@@ -31,14 +33,18 @@ def ptx(kernels: str, arch: str = "sm_90", port: str = PORT, loaders: int = 0) -
     return nvrtc._build(text(kernels, port, loaders), "port.cu", nvrtc.options(virtual), nvrtc._nvrtc().getPTX).decode()
 
 
+def _spaces(half: str) -> str:
+    """The text in each namespace port."""
+    return "".join(re.findall(r"^namespace port \{$(.*?)^\} // namespace port$", half, re.MULTILINE | re.DOTALL))
+
+
 def functions(half: str) -> dict[str, str]:
     """Signatures in namespace port, without names of parameters: "load(const void *)" and what stands before it.
 
     The host's last parameter, the source line for reports, is left out, and so is what only inlines.
     """
-    start = half.index("namespace port {")
-    found = {}
-    for match in FUNCTION.finditer(half[start : half.index("} // namespace port", start)]):
+    found: dict[str, str] = {}
+    for match in FUNCTION.finditer(_spaces(half)):
         takes = [part.strip() for part in match["takes"].split(",") if part.strip() and "host::" not in part]
         types = [re.sub(r"(?<=[ *&])\w+$", "", part).strip() if len(part.split()) > 1 else part for part in takes]
         template = re.sub(r"(Data|L1) \w+", r"\1", match["template"] or "")
@@ -51,9 +57,9 @@ def functions(half: str) -> dict[str, str]:
 
 def bodies(half: str) -> dict[str, str]:
     """The text of each function in namespace port, with what stands before the next one."""
-    half = half[half.index("namespace port {") :]
-    ends = [match.end() for match in FUNCTION.finditer(half[: half.index("} // namespace port")])]
-    return {name: half[start:end] for name, start, end in zip(functions(half), ends, [*ends[1:], -1], strict=True)}
+    text = _spaces(half)
+    ends = [match.end() for match in FUNCTION.finditer(text)]
+    return {name: text[start:end] for name, start, end in zip(functions(half), ends, [*ends[1:], -1], strict=True)}
 
 
 def macros(half: str) -> dict[str, str]:

@@ -81,10 +81,13 @@ void block_barrier(Site site);
 void named_barrier(int id, int threads, bool wait, Site site);
 void warp_barrier(Site site);
 uint32_t exchange(uint32_t value, int lane_mask, Site site);
-void spin_pause(Site site); // call in every iteration of a spin loop: lets other fibers run
-void progressed();          // call after every atomic write: spinning fibers may poll again
-void published();           // call after every relaxed store that another block may poll
-void observed();            // call after an atomic load: lets blocks that spin poll first (ThreadSanitizer only)
+void spin_pause(Site site);                 // call in every iteration of a spin loop: lets other fibers run
+void progressed();                          // call after every atomic write: spinning fibers may poll again
+void published();                           // call after every relaxed store that another block may poll
+void publishes(const void *word);           // call before such a store (ThreadSanitizer only)
+void looked(const float *words, int count); // call after a load of such words (ThreadSanitizer only)
+void fence();
+void observed(); // call after an atomic load: lets blocks that spin poll first (ThreadSanitizer only)
 [[noreturn]] void trap(const char *why, Site site);
 [[noreturn, gnu::cold]] void refuse(const char *access, const void *address, Site site); // it must not go there
 void copy_async(void *to, const void *from, size_t bytes, Site site);

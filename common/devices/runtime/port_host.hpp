@@ -134,6 +134,7 @@ inline unsigned long long exchange_relaxed(unsigned long long *word, unsigned lo
 inline void publish(float *to, unsigned bits, host::Site site = host::here()) {
   host::check_buffer("publish", to, host::of_scratch, site);
   host::count(&host::Counts::stored_activations, 4);
+  if constexpr (sanitized) host::publishes(to);
   __atomic_store_n(reinterpret_cast<unsigned *>(to), bits, __ATOMIC_RELAXED);
   host::published();
 }
@@ -143,8 +144,10 @@ inline Packet<16> look(const float *from, host::Site site = host::here()) {
   Packet<16> packet;
   for (int i = 0; i < 4; ++i)
     packet.word[i] = __atomic_load_n(reinterpret_cast<const unsigned *>(from) + i, __ATOMIC_RELAXED);
+  if constexpr (sanitized) host::looked(from, 4);
   return packet;
 }
+inline void fence() { host::fence(); }
 inline void count_looked(const float *from, host::Site site = host::here()) {
   host::count_load<16>("look", static_cast<int>(Data::activations), from, site);
 }

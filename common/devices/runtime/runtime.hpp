@@ -9,6 +9,7 @@
 // block can ever continue, and the launch fails with a report of where each thread waits.
 #pragma once
 #include "bulk.hpp"
+#include "fences.hpp"
 #include "machine.hpp"
 
 #include <atomic>
@@ -62,10 +63,11 @@ struct Fiber : Thread {
   uint8_t parity; // of its next warp exchange
   Site site;      // where it waits
   int stage, layer;
-  int barrier;                // id of the named barrier it waits at, or number of the barrier in shared memory
-  uint64_t named;             // named barriers that it has reached
-  void *tsan;                 // its TSan fiber
-  std::vector<Copy> copies;   // in flight, oldest first
+  int barrier;              // id of the named barrier it waits at, or number of the barrier in shared memory
+  uint64_t named;           // named barriers that it has reached
+  void *tsan;               // its TSan fiber
+  std::vector<Copy> copies; // in flight, oldest first
+  Fenced fenced;
   std::vector<size_t> groups; // number of copies in each committed group, oldest first
 };
 
@@ -191,6 +193,7 @@ public:
   void yield(int block);                 // let blocks that spin poll first
   bool idle(int block, uint64_t polled); // sleep until progress differs from `polled`; false when the launch failed
   void fail(Status status, const std::string &report);
+  Fences &fences() { return fences_; }
 
 private:
   enum class State : uint8_t { ready, running, idle, ended }; // ready: can run when a worker is free
@@ -213,6 +216,7 @@ private:
   std::atomic<int> running_{0}, idle_{0};
   std::atomic<int> status_{finished};
   int ended_ = 0;
+  Fences fences_;
 };
 
 extern thread_local Block *block;

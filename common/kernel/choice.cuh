@@ -1,0 +1,58 @@
+// The choice of the token by value: every block publishes its best candidate, and finds the best of all for itself. A
+// candidate is two words, value and index, which are `unwritten` until they are there.
+//
+// It is the barrier between two steps, too, because every block waits for every other: a fence comes before a candidate
+// is published, and one after all have been seen. What a block did in a step comes before what any block does in the
+// next one: entries of the cache, mail made unwritten, and reads of what is written again.
+//
+// There are places for four turns. A block makes its place of the next turn unwritten before it publishes. It may,
+// because what stands there is three turns old: this block has seen the candidates of the turn before, and each block
+// published its own after it had read those of earlier turns. With two places, a block that has no rows would be
+// overtaken while it still reads.
+#pragma once
+#include "fence.cuh"
+#include "lm_head.cuh"
+#include "mail.cuh"
+
+// In the first word of a block's report: it waited for what stage S makes.
+template <Stage S> constexpr unsigned waited_for = waited_for_values | (1 + static_cast<unsigned>(S));
+
+// The candidates of one turn; those of two neighbouring blocks are one packet.
+DEVICE float *candidates(const Context &c, unsigned turn) {
+  return c.scratch + scratch_at::best + turn % 4 * 2 * max_blocks;
+}
+
+// Publishes this block's candidate, whose value is no NaN. Called by one thread, after a block barrier that follows
+// everything the block has done in the step.
+DEVICE void send_candidate(const Context &c, Best best) {
+  float *mine = candidates(c, c.turn) + 2 * port::block(), *next = candidates(c, c.turn + 1) + 2 * port::block();
+  port::publish(next, unwritten);
+  port::publish(next + 1, unwritten);
+  port::fence();
+  port::publish(mine, port::as_bits(best.value));
+  port::publish(mine + 1, best.index);
+}
+
+// Waits for the candidates of all blocks; returns the best of those that this thread has seen. Called by all threads of
+// the block.
+DEVICE Best arrive_candidates(const Context &c) {
+  Best best{negative_infinity(), 0};
+  for (int b = 2 * port::thread(); b < port::blocks(); b += 2 * block_threads) {
+    const float *from = candidates(c, c.turn) + 2 * b;
+    const int words = b + 1 < port::blocks() ? 4 : 2;
+    Packet<16> two;
+    const auto arrived = [&] {
+      two = port::look(from);
+      bool all = true;
+      UNROLL
+      for (int i = 0; i < 4; ++i) all = all && (i >= words || two.word[i] != unwritten);
+      return all;
+    };
+    spin_until(arrived, [&] { report_wait(c, waited_for<Stage::lm_head>, 0, b, 0); });
+    port::fence();
+    port::count_looked(from);
+    best = better(best, {port::as_float(two.word[0]), int(two.word[1])});
+    if (words == 4) best = better(best, {port::as_float(two.word[2]), int(two.word[3])});
+  }
+  return best;
+}

@@ -1,0 +1,120 @@
+// Idea        the token is chosen by value: every block publishes its best candidate, finds the best of all for itself
+//             and loads the next embedding; the loop over tokens runs without a grid barrier
+// Hypothesis  the barriers after the embedding, the final norm and the head and the one between two tokens become one
+//             exchange by value per token; the final norm is made by every block
+// Overrides   decode, embed, exchange, stream, emit, prepare, normalize, activations, argmax
+// Run         python -m experiments variant=value_token steps=16
+#include "common/kernel/choice.cuh"
+#include "common/kernel/decode.cuh"
+
+template <class Base> struct ValueToken : Base {
+  using Self = typename Base::Self;
+
+  struct Shared : Base::Shared {
+    alignas(16) float final_normalized[model::hidden];
+    Best candidate[block_warps];
+    unsigned token; // of the next step
+  };
+
+  // What orders a step. Results of stages travel by mail, which makes unwritten what the next step polls; the choice of
+  // the token orders one step before the next. The residual of the embedding is read by the thread that stored it, and
+  // weights by anyone. The angles are the one result that is left: they are announced by a turn, once a step.
+  static DEVICE void decode(const Context &first, int steps) {
+    Context c = first;
+    for (int done = 0; done < steps; ++done) {
+      Self::step(c);
+      const unsigned next = ++c.position;
+      c.token = next < c.state[state_at::prompt_length] ? c.state[state_at::ids + next] : shared<Self>(c).token;
+      ++c.turn;
+    }
+  }
+
+  template <Stage S> static DEVICE void exchange(const Context &c, int layer) {
+    if constexpr (S == Stage::embed) {
+      if (!makes_angles()) return;
+      port::block_barrier(); // orders the angles before thread 0's release
+      if (port::thread() == 0) port::store_release(c.state + state_at::head, c.turn + 1);
+    } else if constexpr (S == Stage::final_norm) {
+      port::block_barrier();
+    } else if constexpr (S != Stage::lm_head) {
+      Base::template exchange<S>(c, layer);
+    }
+  }
+
+  // The block with the fewest rows.
+  static DEVICE bool makes_angles() { return port::block() == port::blocks() - 1; }
+  static DEVICE void embed(const Context &c) {
+    if (makes_angles()) rope_angles(c);
+  }
+
+  // A block attends to the same heads in every layer, so it has seen in the first one that the angles are there.
+  static DEVICE void prepare(const Context &c, int layer, int head, int end) {
+    const auto announced = [&] { return port::load_acquire(c.state + state_at::head) == c.turn + 1; };
+    if (layer == 0) spin_until(announced, [&] { report_wait(c, waited_for<Stage::embed>, 0, 0, 0); });
+    Base::prepare(c, layer, head, end);
+  }
+
+  static DEVICE const bf16 *embedding(const Context &c) {
+    return c.weights + weight_at::embed + size_t(c.token) * model::hidden;
+  }
+
+  template <Stage S, int N> static DEVICE auto stream(const Context &c, int layer) {
+    const auto rest = Base::template stream<S, N>(c, layer);
+    const bf16 *row = embedding(c);
+    return [=](int i) {
+      if (S != Stage::input_norm || layer > 0) return rest(i);
+      const auto packet = port::load_weights<2 * N>(row + i);
+      Floats<N> x;
+      UNROLL
+      for (int j = 0; j < N; j += 2) {
+        x.value[j] = bf16_low(packet.word[j / 2]);
+        x.value[j + 1] = bf16_high(packet.word[j / 2]);
+      }
+      return x;
+    };
+  }
+
+  // Whoever finishes a row of o_proj stores that element of the embedding, and reads it as the residual.
+  template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
+    const auto finish = Base::template emit<S>(c, layer);
+    if constexpr (S == Stage::o_proj) {
+      const bf16 *from = embedding(c);
+      float *to = tap<Stage::embed>(c, 0);
+      return [=](int row, const auto &sums) {
+        if (layer == 0) port::store_activation(to + row, port::load_weight(from + row));
+        finish(row, sums);
+      };
+    } else {
+      return finish;
+    }
+  }
+
+  template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
+    if constexpr (S == Stage::final_norm)
+      rmsnorm_redundant<Self, S>(c, layer, shared<Self>(c).final_normalized);
+    else
+      Base::template normalize<S>(c, layer);
+  }
+
+  template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {
+    if constexpr (S == Stage::final_norm)
+      return shared<Self>(c).final_normalized;
+    else
+      return Base::template activations<S>(c, layer);
+  }
+
+  // Thread 0 has stored the block's candidate itself, after a block barrier that follows the last row of the head.
+  static DEVICE void argmax(const Context &c) {
+    auto &s = shared<Self>(c);
+    if (port::thread() == 0) {
+      const float *mine = partial(c, port::block());
+      send_candidate(c, {port::load_activation(mine), int(port::as_bits(port::load_activation(mine + 1)))});
+    }
+    const Best best = block_best(arrive_candidates(c), s.candidate);
+    if (port::thread() == 0) {
+      s.token = best.index;
+      if (port::block() == 0) Self::advance(c, best.index);
+    }
+    port::block_barrier();
+  }
+};
