@@ -1,4 +1,4 @@
-"""The text of port.cuh and of what adds to it: two halves, the functions that each declares, and PTX of their callers."""
+"""The text of port.cuh and what adds to it: two halves, the functions that each declares, and PTX of their callers."""
 
 import re
 from pathlib import Path
