@@ -60,7 +60,7 @@ STACKS = [
         "by_value multi_step fused_head joint_heads redundant_rmsnorm warp_split l2_prefetch",
         "vec128 atomic_barrier productive_spin folded_norm fused_head multi_step joint_heads by_value",
         "joint_heads folded_norm by_value bulk_ring",  # values that come while the loader runs ahead
-        "joint_heads vec128 by_value redundant_rmsnorm bulk_ring value_token",  # steps that no grid barrier separates
+        "joint_heads by_value bulk_ring columns value_token",  # steps that no grid barrier separates
         "bulk_ring multi_step smem_cache",
         "joint_heads by_value bulk_ring columns multi_step",  # a residual stream and places for parts, kept over steps
         "columns split_kv vec128 bulk_ring smem_cache atomic_barrier",  # the head by rows: the outermost product
