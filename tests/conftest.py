@@ -44,12 +44,19 @@ LONGEST = (
     "test_coverage_holes.py",
     "test_operators.py",
     "test_check.py",
+    "test_experiments_on_gpu.py",
+    "test_evidence.py",
+    "test_sanitize.py",
+    "test_nsight.py",
+    "test_experiments_host.py",
+    "test_trials.py",
+    "test_config.py",
 )
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker more than cores: a test that waits for a process leaves its core idle."""
-    return (os.cpu_count() or 1) + 1
+    """Two workers more than cores: a test that waits for a process leaves its core idle."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,7 +17,8 @@ from experiments.run.worker import first_request
 def test_a_run_from_another_folder_uses_the_callers_files(tmp_path, host_cache, seed):
     """The repository has a broken checkpoint with the same name as a valid one in the caller's folder."""
     root, here = make_root(tmp_path / "lab"), tmp_path / "here"
-    here.mkdir()
+    (here / "c").mkdir(parents=True)
+    (here / "c" / "kernels").symlink_to(host_cache)
     save(here / "ckpt", tensors(seed), max_position_embeddings=64)
     save(root / "ckpt").write_bytes(b"broken")
     options = ["weights=ckpt", "variant=baseline", "results=r.jsonl", "cache=c"]
