@@ -2,13 +2,18 @@
 
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 import torch
 
 from common import ROOT
+from common.compile.source import build
+from common.devices.host import HostDevice
 from common.devices.host_memory import GuardedBuffer
 from common.errors import Crashed
+from common.model.layout import Layout
 
 pytestmark = pytest.mark.host
 ONE = "if (port::block() != 1 || port::thread() != 40) return; port::mark(Stage::o_proj, 1);"
@@ -110,3 +115,19 @@ def test_the_signals_belong_to_python_again_after_a_launch(host_cache):
     assert "a write outside the scratch buffer, 8000 bytes before its start" in done.stdout, done.stderr
     assert "Fatal Python error: Segmentation fault" in done.stderr
     assert done.returncode == -11
+
+
+def test_a_kernel_that_is_closed_leaves_no_mappings(host_cache, synthetic, tiny, seed):
+    """A process may have 65,530 of them, and a validation runs hundreds of kernels, of hundreds of blocks."""
+
+    def mappings() -> int:
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    device, weights, blocks, found = HostDevice(host_cache), synthetic(tiny, seed), 50, []
+    for threads in (32, 64, 96):
+        program = device.compile(build([], tiny, threads))
+        with closing(device.session(program, Layout(tiny), weights, blocks)) as session:
+            session.reset([1], 0)
+            session.run()
+        found.append(mappings())
+    assert found[-1] < found[0] + blocks, found

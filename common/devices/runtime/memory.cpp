@@ -12,18 +12,18 @@ namespace {
 constexpr size_t guard = 64 << 10;
 constexpr uint16_t canary = 0xffa5; // a NaN, as in common/devices/host_memory.py
 
-// Reused by the next launch: mapping new memory takes longer than a small kernel.
-std::mutex spare_mutex;
-std::vector<BlockMemory> spare;
-
 size_t whole_pages(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return (bytes + page - 1) / page * page;
 }
 
+struct Sizes {
+  size_t stacks = whole_pages(stack_bytes * lab_entry.threads), shared = whole_pages(lab_entry.shared_bytes);
+  size_t all = guard + stacks + guard + shared + guard;
+};
+
 BlockMemory map_memory() {
-  const size_t stacks = whole_pages(stack_bytes * lab_entry.threads), shared = whole_pages(lab_entry.shared_bytes);
-  const size_t all = guard + stacks + guard + shared + guard;
+  const auto [stacks, shared, all] = Sizes{};
   void *at = mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return {};
   char *first = static_cast<char *>(at) + guard, *second = first + stacks + guard;
@@ -32,6 +32,16 @@ BlockMemory map_memory() {
   munmap(at, all);
   return {};
 }
+
+// Reused by the next launch: mapping new memory takes longer than a small kernel. What is left goes with the library: a
+// process that runs many kernels would else reach the limit of its mappings.
+struct Spare {
+  std::mutex mutex;
+  std::vector<BlockMemory> memories;
+  ~Spare() {
+    for (const BlockMemory &memory : memories) munmap(memory.stacks - guard, Sizes{}.all);
+  }
+} spare;
 
 // The canary's words: from the start of the pages to the shared memory, which may start at an odd address.
 struct Words {
@@ -45,9 +55,9 @@ Words canary_words(const BlockMemory &memory) {
 } // namespace
 
 BlockMemory take_memory() {
-  std::unique_lock<std::mutex> lock(spare_mutex);
+  std::unique_lock<std::mutex> lock(spare.mutex);
   BlockMemory memory{};
-  if (!spare.empty()) memory = spare.back(), spare.pop_back();
+  if (!spare.memories.empty()) memory = spare.memories.back(), spare.memories.pop_back();
   lock.unlock();
   if (memory.stacks == nullptr) memory = map_memory();
   if (memory.stacks == nullptr) return memory;
@@ -60,8 +70,8 @@ BlockMemory take_memory() {
 
 void put_back(const BlockMemory &memory) {
   if (memory.stacks == nullptr) return;
-  const std::lock_guard<std::mutex> lock(spare_mutex);
-  spare.push_back(memory);
+  const std::lock_guard<std::mutex> lock(spare.mutex);
+  spare.memories.push_back(memory);
 }
 
 bool intact(const BlockMemory &memory) {
