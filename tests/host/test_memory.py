@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from racy import TINY
 
 from common import ROOT
 from common.compile.source import build
@@ -53,7 +54,7 @@ FAULTS = {
 
 def body(lines: list[str]) -> str:
     """A kernel of which one thread executes the line that the token names, counted from 2; END: the end of scratch."""
-    end = "constexpr int END = scratch_at::best + 4 * 2 * max_blocks; (void)END;"
+    end = f"constexpr int END = {Layout(TINY).scratch_size}; (void)END;"
     cases = (f"case {number}: {line} break;" for number, line in enumerate(lines, 2))
     return "\n".join([f"{end} {ONE} switch (c.token) {{", *cases, "}"])
 
