@@ -1,5 +1,7 @@
 """Errors of the lab: LabError, one line `cause; remedy`, and a subclass for each status of a record."""
 
+from typing import Any
+
 
 class LabError(Exception):
     """A mistake of the user, or something missing on the machine.
@@ -12,6 +14,17 @@ class LabError(Exception):
         self.cause = " ".join(cause.split())
         self.remedy = " ".join(remedy.split())
         super().__init__(f"{self.cause}; {self.remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle, between processes: an exception would be made again from `args`, which are one text here."""
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(kind: type[LabError], args: tuple[str], fields: dict[str, Any]) -> LabError:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(fields)
+    return error
 
 
 class Unfinished(LabError):
