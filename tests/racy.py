@@ -42,6 +42,7 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "joint_heads": (("joint_heads",), ""),
     "folded_norm": (("folded_norm",), ""),
     "by_value": (("joint_heads", "folded_norm", "by_value"), ""),
+    "columns": (("joint_heads", "by_value", "bulk_ring", "columns"), ""),
     "value_token, angles": (TOKEN, "if (!makes_angles()) return;"),
     "value_token, final norm": (TOKEN, "constexpr (S == Stage::final_norm) {"),
     "value_token, token": (TOKEN, ""),

@@ -20,11 +20,13 @@ LIST = Path(__file__).with_name("equivalent.yaml")
 SHARED_BY: tuple[tuple[str, ...], ...] = ((), ("vec128",), ("atomic_barrier",), ("redundant_rmsnorm",))
 BY_VALUE = ("joint_heads", "folded_norm", "by_value")
 TOKEN = (*BY_VALUE, "value_token")
+COLUMNS = ("joint_heads", "by_value", "bulk_ring", "columns")
 # By the name of a file that needs more than itself.
 STACKS = {
     "productive_spin": ("atomic_barrier", "productive_spin"),
     **dict.fromkeys(("by_value", "mail"), BY_VALUE),
     **dict.fromkeys(("value_token", "choice", "fence"), TOKEN),
+    "columns": COLUMNS,
 }
 UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
 

@@ -11,7 +11,7 @@ from typing import Any
 from common.errors import LabError
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.knobs import WARP, Knob
-from common.stacks.stack import check_stack
+from common.stacks.stack import check_stack, ordered
 
 FEW = 8  # whole numbers that are all tried; of a longer range only the powers of two
 
@@ -191,7 +191,7 @@ def _values(knob: Knob, threads: int) -> tuple[Any, ...]:
 def order(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
     """`names` without the baseline, each after those that it needs. Raises LabError for a name that is not known."""
     for name in names:
-        check_stack((*catalog.variants[name].requires, name) if name in catalog.variants else (name,), catalog)
+        check_stack(_with_needed(name, catalog), catalog)
     placed: list[str] = []
 
     def place(name: str) -> None:
@@ -203,4 +203,11 @@ def order(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
 
     for name in names:
         place(name)
-    return tuple(placed)
+    return ordered(placed, catalog)
+
+
+def _with_needed(name: str, catalog: Catalog) -> tuple[str, ...]:
+    """`name` after all variants that it needs, and that these need."""
+    needed = catalog.variants[name].requires if name in catalog.variants else ()
+    found = (*chain.from_iterable(_with_needed(one, catalog) for one in needed), name)
+    return tuple(dict.fromkeys(found))
