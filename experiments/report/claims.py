@@ -45,10 +45,6 @@ class Facts:
         """One field of the counts of a token, or a sum of `totals`."""
         return totals(_found(self.evidence.counted(name)[0], f"counts of {name}")["counts"]).get(field, 0)
 
-    def least(self, field: str) -> str:
-        """The variant or named stack that has the smallest such count."""
-        return min(self.evidence.names, key=lambda name: self.count(name, field))
-
     def shape(self, field: str) -> int:
         """One field of the model that is counted, such as `layers`."""
         return _found(self.evidence.counted("baseline")[0], "counts of baseline")["model"][field]
