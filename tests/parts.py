@@ -7,7 +7,7 @@ from pathlib import Path
 
 from common.compile.source import Knobs, Source, build
 from common.model.shapes import Model
-from common.stacks.catalog import Variant
+from common.stacks.variant import Variant
 
 # Each norm is tested together with the stage that reads it.
 PARTS = (

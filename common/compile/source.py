@@ -12,7 +12,7 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
-from common.stacks.catalog import LOWEST_ARCH, Variant
+from common.stacks.variant import LOWEST_ARCH, Variant
 from common.stacks.work import Work
 
 KERNEL = ROOT / "common" / "kernel"

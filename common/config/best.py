@@ -8,8 +8,9 @@ from typing import Any
 from common.config.device_choice import find_gpu
 from common.errors import LabError
 from common.record.store import Store
-from common.stacks.catalog import Catalog, NamedStack
+from common.stacks.catalog import Catalog
 from common.stacks.stack import check_stack, choose_stacks
+from common.stacks.variant import NamedStack
 
 # Only latencies of one model at one position are comparable. Published figures use this model and position.
 MODEL, POSITION = "qwen3_0_6b", 1

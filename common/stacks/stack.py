@@ -6,7 +6,8 @@ from typing import Any
 
 from common.errors import LabError
 from common.errors.suggest import unknown
-from common.stacks.catalog import BASELINE, Catalog, NamedStack
+from common.stacks.catalog import BASELINE, Catalog
+from common.stacks.variant import NamedStack
 
 Constants = Mapping[str, int | str]
 

@@ -9,7 +9,7 @@ import torch
 from common.compile.source import Source, kernel_text
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.stacks.catalog import LOWEST_ARCH
+from common.stacks.variant import LOWEST_ARCH
 from experiments.generation.request import Sampling
 
 KERNEL = Path(__file__).with_name("sample.cu")

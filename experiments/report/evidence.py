@@ -11,8 +11,9 @@ from common.compile.inspect import BUILD
 from common.devices.counters import DATA, WIDTHS
 from common.errors import LabError
 from common.record.store import Store
-from common.stacks.catalog import Catalog, NamedStack, Variant
+from common.stacks.catalog import Catalog
 from common.stacks.stack import choose_stacks
+from common.stacks.variant import NamedStack, Variant
 from experiments.prediction.counting import KIND
 from experiments.show.row import IMPLAUSIBLE, label_of
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from common.stacks.catalog import Catalog, NamedStack, Variant
+from common.stacks.catalog import Catalog
 from common.stacks.knobs import Knob
 from common.stacks.stack import Stack
+from common.stacks.variant import NamedStack, Variant
 from experiments.serving.errors import ApiError
 
 

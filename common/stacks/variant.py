@@ -1,0 +1,89 @@
+"""Variants, named stacks and selections, as their files describe them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.stacks.knobs import Knob
+from common.stacks.work import Work
+
+SELECTS = ("every", "catalog", "best")
+LOWEST_ARCH = 75  # the oldest that the compiler supports
+LAUNCHES = ("cooperative", "plain", "graph", "launches")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One optimization: its source, its claim, and its needs.
+
+    idea, hypothesis, overrides, run   see `common.stacks.header.Header`
+    parent     the stack it is composed on and compared with, innermost first; () is the baseline
+    launch     one of LAUNCHES; see `common.compile.source.Source`
+    min_arch   lowest compute capability, ten times: 80 for 8.0
+    loader_warps  of a block, beside the threads that compute
+    why_not_bit_equal  the reason why its results may differ from its parent's in the last bits; "": they must not
+    published  the effect that others have published
+    excludes   variants that cannot be in the same stack; requires: variants that must be
+    outside    variants that must stand before it in the stack, where they are in it
+    regions    of scratch that only the stacks which ask for them declare: see `common.model.layout`
+    work       for the prediction: see `common.stacks.work`
+    """
+
+    name: str
+    file: Path
+    idea: str
+    hypothesis: str
+    overrides: tuple[str, ...]
+    run: str
+    parent: tuple[str, ...] = ()
+    knobs: tuple[Knob, ...] = ()
+    launch: str = LAUNCHES[0]
+    min_arch: int = LOWEST_ARCH
+    loader_warps: int = 0
+    why_not_bit_equal: str = ""
+    published: str = ""
+    excludes: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    work: Work = field(default_factory=dict)
+
+    @property
+    def bit_equal(self) -> bool:
+        """Whether its results must equal its parent's bit for bit."""
+        return not self.why_not_bit_equal
+
+    @property
+    def mixin(self) -> str:
+        """The C++ struct in `file`: SplitKv for split_kv."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+
+@dataclass(frozen=True)
+class NamedStack:
+    """A list of variants with a name, innermost first, and the values of their knobs that differ from the defaults.
+
+    tuned  what a search found it to be the fastest for: gpu, model, position and threads; {}: none did
+    """
+
+    name: str
+    idea: str
+    variants: tuple[str, ...]
+    parent: tuple[str, ...]
+    knobs: Mapping[str, Any]
+    published: str
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A name for stacks that are chosen when a run starts.
+
+    selects  every: all variants; catalog: all variants and named stacks; best: what a search found for this GPU, else
+             the fastest on it according to the records, else `default`
+    """
+
+    name: str
+    selects: str
+    default: str
