@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from common.errors import LabError
@@ -40,9 +41,15 @@ def equals_parent(stack: Stack, catalog: Catalog) -> bool:
 
 def without_bit_equal(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     """The stack that `names` must equal bit for bit: the variants that may change a bit, and those that they need."""
-    changing = [name for name in names if not catalog.variants[name].bit_equal]
-    kept = {*changing, *(needed for name in changing for needed in catalog.variants[name].requires)}
+    changing = (name for name in names if not catalog.variants[name].bit_equal)
+    kept = {needed for name in changing for needed in with_needed(name, catalog)}
     return tuple(name for name in names if name in kept)
+
+
+def with_needed(name: str, catalog: Catalog) -> tuple[str, ...]:
+    """`name` after all variants that it needs, and that these need. A name that is not known needs none."""
+    needed = catalog.variants[name].requires if name in catalog.variants else ()
+    return tuple(dict.fromkeys((*chain.from_iterable(with_needed(one, catalog) for one in needed), name)))
 
 
 def title(variants: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from common.errors import LabError
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.knobs import WARP, Knob
-from common.stacks.stack import check_stack, ordered
+from common.stacks.stack import check_stack, ordered, with_needed
 
 FEW = 8  # whole numbers that are all tried; of a longer range only the powers of two
 
@@ -190,24 +190,8 @@ def _values(knob: Knob, threads: int) -> tuple[Any, ...]:
 
 def order(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
     """`names` without the baseline, each after those that it needs. Raises LabError for a name that is not known."""
-    for name in names:
-        check_stack(_with_needed(name, catalog), catalog)
-    placed: list[str] = []
-
-    def place(name: str) -> None:
-        for needed in catalog.variants[name].requires:
-            if needed in names:
-                place(needed)
-        if name not in placed and name != BASELINE:
-            placed.append(name)
-
-    for name in names:
-        place(name)
-    return ordered(placed, catalog)
-
-
-def _with_needed(name: str, catalog: Catalog) -> tuple[str, ...]:
-    """`name` after all variants that it needs, and that these need."""
-    needed = catalog.variants[name].requires if name in catalog.variants else ()
-    found = (*chain.from_iterable(_with_needed(one, catalog) for one in needed), name)
-    return tuple(dict.fromkeys(found))
+    each = [with_needed(name, catalog) for name in names]
+    for one in each:
+        check_stack(one, catalog)
+    placed = dict.fromkeys(name for one in each for name in one if name in names and name != BASELINE)
+    return ordered(tuple(placed), catalog)
