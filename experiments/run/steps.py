@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from common.compile.inspect import inspect
 from common.compile.sass import Resources
 from common.compile.source import Source
 from common.devices.counters import Counts
@@ -23,6 +22,7 @@ from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
 from experiments.prediction.prediction import Prediction
 from experiments.run.describe import Findings, about
+from experiments.run.recorded import resources
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, trace
 from experiments.show.row import Row, row_of
@@ -85,11 +85,13 @@ class LabStack:
     def resources(self) -> dict[str, Resources]:
         """Registers, spills and instructions by arch (`sm_90`), for every arch of `archs=`; needs no GPU.
 
+        What a committed record says of the same text and the same NVRTC is not compiled again.
+
         Raises CompileError for a text that NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
         """
         with self._step("inspect"):
             config = self.setup.config
-            self.found.resources = inspect(self.source, config.archs, config.cache / "cubins")
+            self.found.resources = resources(self.source, config.archs, config.cache / "cubins")
         return self.found.resources
 
     def validate(self) -> Verdict:
