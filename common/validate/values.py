@@ -113,7 +113,7 @@ def _low_scores(weights: Tensor, layout: Layout, random: torch.Generator) -> Non
 def _large_gates(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
     """Gates beyond 88 on both sides, where the exponential overflows fp32 and where it vanishes."""
     for layer in range(layout.model.layers):
-        tensor(weights, layout, "gate", layer).mul_(64)
+        tensor(weights, layout, "gate", layer).mul_(128)
 
 
 def _small_inputs(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
