@@ -10,7 +10,7 @@ from common.devices.host import HostDevice
 from common.errors import LabError
 from common.stacks.catalog import BASELINE, Catalog, read_catalog
 from common.stacks.knobs import WARP, Knob
-from common.stacks.stack import Stack, choose_stacks, knob_values, ordered, without_bit_equal
+from common.stacks.stack import Stack, choose_stacks, knob_values, ordered, with_needed, without_bit_equal
 from common.validate.prove import prove
 from common.validate.trials import GIVEN, TRIALS, Trial
 
@@ -41,7 +41,7 @@ def random_stack(rng: random.Random, catalog: Catalog, threads: int) -> Stack:
     """Some variants that may stand in one stack, in any order that they allow, with random values of their knobs."""
     names: list[str] = []
     for name in rng.sample([name for name in catalog.variants if name != BASELINE], rng.randint(0, 6)):
-        added = [one for one in (*catalog.variants[name].requires, name) if one not in names]
+        added = [one for one in with_needed(name, catalog) if one not in names]
         excluded = {other for one in (*names, *added) for other in catalog.variants[one].excludes}
         if excluded.isdisjoint((*names, *added)):
             names += added

@@ -1,9 +1,12 @@
 """Short form of `make soak`: correct variants pass; hostile inputs have a folder of their own, tests/hostile."""
 
+import random
+
 import pytest
 
+from common.stacks.catalog import read_catalog
 from experiments.soak.__main__ import main, result
-from experiments.soak.alarms import false_alarms
+from experiments.soak.alarms import WARPS, false_alarms, random_stack
 from experiments.soak.kills import Killed
 
 
@@ -26,3 +29,10 @@ def test_a_bad_value_is_refused_in_one_line(argv, capsys):
     assert main([argv]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
+
+
+def test_every_random_stack_is_legal_and_every_variant_is_drawn(seed):
+    """A stack that lacks what one of its variants needs is refused when it is made."""
+    rng, catalog = random.Random(seed), read_catalog()
+    stacks = [random_stack(rng, catalog, 32 * rng.choice(WARPS)) for _ in range(500)]
+    assert {name for stack in stacks for name in stack.variants} == set(catalog.variants) - {"baseline"}
