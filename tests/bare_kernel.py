@@ -1,6 +1,7 @@
 """Kernels whose whole step is a few lines of a test: `test:1` is the first."""
 
 import dataclasses
+from pathlib import Path
 
 from common.compile.source import KERNEL, Source, build, flatten
 from common.model.shapes import Model
@@ -16,10 +17,12 @@ def bare_kernel(model: Model, body: str, shared: str = "", threads: int = 64, lo
     loaders = int(load is not None)
     constants = constants.replace("loader_warps = 0", f"loader_warps = {loaders}")
     names = "Shared &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;"
+    seen: set[Path] = set()
     text = "\n".join(
         [
             constants,
-            *flatten(KERNEL / "decode.cuh", set()),
+            *flatten(KERNEL / "decode.cuh", seen),
+            *flatten(KERNEL / "tensor_port.cuh", seen),
             f"struct Kernel {{ struct Shared {{ {shared} int unused; }};",
             "static DEVICE void enter(const Context &) {}",
             f"static DEVICE void decode(const Context &c, int) {{ {names}",

@@ -52,6 +52,7 @@ FENCES = {
     ),
     "copy_bulk(void *, const void *, unsigned, Mbarrier *)": (f"port::copy_bulk(tile, wide, 16, {TILE});", BULK),
     "fence_proxy_async()": ("port::fence_proxy_async();", "fence.proxy.async"),
+    "load_matrices(const void *)": ("port::load_matrices(tile);", "ldmatrix.sync.aligned.m8n8.x4.shared.b16"),
 }
 # Calls whose results nobody may need, and which stay all the same, each as often as it stands there.
 STAYING = FENCES | {

@@ -8,9 +8,10 @@ from common.compile.source import KERNEL, flatten
 from common.model.stages import declare
 
 SEEN: set[Path] = set()
-PORT = "\n".join(line for name in ("port", "fence") for line in flatten(KERNEL / f"{name}.cuh", SEEN))
-CUDA = PORT.replace('#include "port_host.hpp"', "")
-HOST = (KERNEL.parent / "devices" / "runtime" / "port_host.hpp").read_text()
+PORT = "\n".join(line for name in ("port", "fence", "tensor_port") for line in flatten(KERNEL / f"{name}.cuh", SEEN))
+HALVES = ("port_host.hpp", "tensor_host.hpp")  # of the host device
+CUDA = re.sub(r'^#include "\w+_host.hpp"$', "", PORT, flags=re.MULTILINE)
+HOST = "\n".join((KERNEL.parent / "devices" / "runtime" / name).read_text() for name in HALVES)
 FUNCTION = re.compile(
     r"^(?:template <(?P<template>[^>]*)> ?\n?)?"
     r"(?P<before>(?:\[\[noreturn\]\] )?(?:DEVICE|PLACED|inline)) (?P<returns>[\w <>]+?[ *])(?P<name>\w+)"

@@ -212,13 +212,13 @@ uint32_t Block::exchange(uint32_t value, const Meeting &here) {
   if (++warp.arrived < 32) {
     wait(Wait::warp, here.site);
   } else {
-    ++self.counts->shuffles;
+    self.counts->shuffles += here.mask != of_matrices;
     warp.arrived = 0;
     for (int l = 0; l < 32; ++l) fibers_[w * 32 + l].wait = Wait::ready;
     warp.ready = ~(1u << (lane ^ warp.order));
     ready_warps_ |= 1u << (w ^ warp_order_);
   }
-  return warp.value[parity][here.mask == no_mask ? lane : lane ^ here.mask];
+  return warp.value[parity][here.mask < 0 ? lane : lane ^ here.mask];
 }
 
 void Block::warp_barrier(const Meeting &here) {

@@ -14,9 +14,12 @@ namespace host {
 namespace {
 
 std::string described(const Meeting &meeting) {
-  const std::string mask = meeting.mask == no_mask ? "" : " with mask " + std::to_string(meeting.mask);
-  return (mask.empty() ? "a barrier at " : "a shuffle at ") + std::string(meeting.site.file) + ":" +
-         std::to_string(meeting.site.line) + mask + code_name("called from", meeting.code - 1);
+  const std::string mask = meeting.mask < 0 ? "" : " with mask " + std::to_string(meeting.mask);
+  const char *what = meeting.mask == no_mask       ? "a barrier at "
+                     : meeting.mask == of_matrices ? "an instruction of tensor cores at "
+                                                   : "a shuffle at ";
+  return what + std::string(meeting.site.file) + ":" + std::to_string(meeting.site.line) + mask +
+         code_name("called from", meeting.code - 1);
 }
 
 } // namespace
@@ -35,6 +38,14 @@ void Block::differ(const Meeting &first, const Meeting &here, const char *who) {
   grid_.fail(faulted, std::string(who) + " meet at different places: " + described(first) + ", and " + described(here) +
                           ", the latter " + this->who() + "\n");
   abandon();
+}
+
+// No memcpy, which ThreadSanitizer would see: the lanes need no order to read what is deposited here.
+const LaneWords *Block::together(const LaneWords &own, const Meeting &here) {
+  LaneWords *all = warps_[running_->index / 32].together[running_->parity];
+  for (int word = 0; word < together_words; ++word) all[running_->index % 32][word] = own[word];
+  exchange(0, here);
+  return all;
 }
 
 // bar.sync and bar.arrive are for whole warps: the lanes of a warp reach the same ones, in the same order. An arrival

@@ -41,7 +41,7 @@ struct Meeting {
   int mask; // of a shuffle; `no_mask` for a barrier
   uintptr_t code;
 };
-constexpr int no_mask = -1;
+constexpr int no_mask = -1, of_matrices = -2; // of_matrices: an instruction of tensor cores
 
 // Two places that differ in `code` only: common/devices/host_lines.py finds out whether they are one in the source.
 struct Suspicion {
@@ -78,8 +78,9 @@ struct Warp {
   Meeting exchange;                          // of the first of them
   std::deque<std::pair<Meeting, int>> named; // named barriers that some lanes have reached, and how many
   uint64_t passed;                           // named barriers that all lanes have reached
-  uint32_t value[2][32]; // of two exchanges in turn: all lanes read one before any lane reaches the next but one
-  uint64_t sync[2];      // objects for ThreadSanitizer, of the exchanges that are barriers
+  uint32_t value[2][32];     // of two exchanges in turn: all lanes read one before any lane reaches the next but one
+  LaneWords together[2][32]; // the same of instructions that take more words
+  uint64_t sync[2];          // objects for ThreadSanitizer, of the exchanges that are barriers
 };
 
 struct NamedBarrier {
@@ -127,7 +128,8 @@ public:
   void barrier(const Meeting &here);                                       // __syncthreads
   void named_barrier(int id, int threads, bool wait, const Meeting &here); // bar.sync and bar.arrive
   uint32_t exchange(uint32_t value, const Meeting &here); // __shfl_xor_sync: in CUDA it orders no memory
-  void warp_barrier(const Meeting &here);                 // __syncwarp: orders memory within the warp
+  const LaneWords *together(const LaneWords &own, const Meeting &here);
+  void warp_barrier(const Meeting &here); // __syncwarp: orders memory within the warp
   void spin(Site site);
   void end();     // of the running fiber
   void join();    // orders the fibers' accesses before those of the calling thread, for ThreadSanitizer
