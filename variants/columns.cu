@@ -40,7 +40,7 @@ template <class Base> struct Columns : Base {
   template <Stage S> static DEVICE void multiply_columns(const Context &c, int layer) {
     constexpr Stage input = input_of(S);
     const auto job = Self::template job<S>(c, layer);
-    ColumnInput<decltype(job)::K> x;
+    typename InputOf<Self, decltype(job)::K>::Type x;
     const ResultOf<Self, input> result{c, layer};
     float squares = 0;
     if constexpr (here(input))
@@ -65,15 +65,15 @@ template <class Base> struct Columns : Base {
 
   // Who calls it has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
-    ColumnInput<Job::K> x;
+    typename InputOf<Self, Job::K>::Type x;
     x.take(Vector{job.x});
     products(c, job, x, 0, [&](int row, const auto &sums, unsigned) { emit(row, sums); });
   }
 
   // All products of a job, row by row as they come out of the ring. As many as there is room for are finished together,
   // each in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
-  template <class Job, class Finish> static DEVICE unsigned
-  products(const Context &c, const Job &job, const ColumnInput<Job::K> &x, float squares, Finish finish) {
+  template <class Job, class In, class Finish>
+  static DEVICE unsigned products(const Context &c, const Job &job, const In &x, float squares, Finish finish) {
     using Mine = typename Self::template Rows<Job>;
     constexpr int rows = most / Job::matrices;
     auto &s = shared<Self>(c);

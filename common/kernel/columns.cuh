@@ -148,3 +148,12 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
     if (lane() % share == 0 && s < Sums && i < end) part[i] = mine;
   }
 };
+
+// What multiplies in the stack `Self`: the lanes of a warp, unless a variant above or below has an input of its own.
+template <class> using Void = void;
+template <class Self, int K, class = void> struct InputOf {
+  using Type = ColumnInput<K>;
+};
+template <class Self, int K> struct InputOf<Self, K, Void<decltype(Self::template input<K>())>> {
+  using Type = decltype(Self::template input<K>());
+};
