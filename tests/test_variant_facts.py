@@ -160,6 +160,17 @@ def test_columns_come_out_of_the_ring_by_128_bits_into_registers_that_last(nvrtc
     assert own.count("UBLKCP") == 6
 
 
+def test_tensor_rows_load_as_much_as_they_multiply_by_each_of_three_terms(nvrtc):
+    """16 x 16 weights by one instruction, and three more multiply them; nothing else is multiplied out of the ring."""
+    names = ("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")
+    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
+    (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
+    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+    assert own.registers <= 128
+    assert own.count("HMMA") == 3 * own.count("LDSM") > 0 == lanes.count("LDSM") + lanes.count("HMMA")
+    assert own.count("LDS", "128") < lanes.count("LDS", "128") / 2
+
+
 def test_warps_synchronize_by_named_barriers(nvrtc):
     """bar.arrive on one side, bar.sync on the other, with a barrier number above 0 and all 256 threads."""
     source = Composed(("warp_split",)).source(QWEN)
