@@ -3,9 +3,9 @@
 // announced; this takes one.
 //
 // The mail exists twice, for even and for odd turns, and a turn is one step of the kernel since the reset. Who
-// publishes a word makes the same word of the next turn unwritten, at a time when nobody reads it: the readers of the
-// turn before have passed the barriers between two steps, which also order the words made unwritten before the polls of
-// the next step.
+// publishes a word makes the same word of the next turn unwritten, when no block reads it: the readers of the turn
+// before have passed the barriers between two steps, which also order the words made unwritten before the polls of the
+// next step.
 #pragma once
 #include "barrier.cuh"
 
