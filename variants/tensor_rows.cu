@@ -8,5 +8,5 @@
 
 // What `columns` multiplies by, above it or below it in the stack.
 template <class Base> struct TensorRows : Base {
-  template <int K> static DEVICE TensorInput<K> input() { return {}; }
+  template <int K> using Input = TensorInput<K>;
 };

@@ -154,6 +154,6 @@ template <class> using Void = void;
 template <class Self, int K, class = void> struct InputOf {
   using Type = ColumnInput<K>;
 };
-template <class Self, int K> struct InputOf<Self, K, Void<decltype(Self::template input<K>())>> {
-  using Type = decltype(Self::template input<K>());
+template <class Self, int K> struct InputOf<Self, K, Void<typename Self::template Input<K>>> {
+  using Type = typename Self::template Input<K>;
 };

@@ -27,6 +27,7 @@ STACKS = {
     **dict.fromkeys(("by_value", "mail"), BY_VALUE),
     **dict.fromkeys(("value_token", "choice", "fence"), TOKEN),
     "columns": COLUMNS,
+    **dict.fromkeys(("tensor", "tensor_port"), (*COLUMNS, "tensor_rows")),
 }
 UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
 
