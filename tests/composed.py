@@ -7,7 +7,7 @@ from typing import Any
 from common.compile.source import Source, build
 from common.model.shapes import Model
 from common.stacks.catalog import read_catalog
-from common.stacks.stack import choose_stacks, without_bit_equal
+from common.stacks.stack import choose_stacks, ordered, without_bit_equal
 
 CATALOG = read_catalog()
 
@@ -44,7 +44,7 @@ VARIANTS = [
 NAMED = [Composed(stack.variants, stack.knobs) for stack in CATALOG.stacks.values()]
 STACKS = [
     *NAMED,
-    *(Composed(stack.names[::-1], stack.given) for stack in NAMED),
+    *(Composed(ordered(stack.names[::-1], CATALOG), stack.given) for stack in NAMED),
     *_composed(
         "head_split warp_split",  # products that follow one another without a grid barrier
         "warp_split head_split redundant_rmsnorm",

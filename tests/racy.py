@@ -24,6 +24,7 @@ GIVEN = {"ratio": "1:1", "chunk": 16}  # of two warps; chunks short enough that 
 CLEAN = {str(each): each for each in (*VARIANTS, *NAMED)}
 BARRIER_STAGES = ("embed", *LAYER_STAGES, "final_norm", "lm_head")
 TOKEN = ("joint_heads", "folded_norm", "by_value", "value_token")
+STREAM = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
 BARRIER, NOTHING = "port::block_barrier();", ";"
 BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text before it; "": the last one of the stack
     "block_sum": ((), "if (lane() == 0) partial[warp()] = value;"),
@@ -43,6 +44,9 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "folded_norm": (("folded_norm",), ""),
     "by_value": (("joint_heads", "folded_norm", "by_value"), ""),
     "columns": (("joint_heads", "by_value", "bulk_ring", "columns"), ""),
+    "merge_warps": (STREAM, "template <int N, class Out> DEVICE void merge_warps("),
+    "stream_kv, query": (STREAM, "for (int h = 0; h < share.heads; ++h) {"),
+    "stream_kv, parts": (STREAM, ""),
     "value_token, angles": (TOKEN, "if (!makes_angles()) return;"),
     "value_token, final norm": (TOKEN, "constexpr (S == Stage::final_norm) {"),
     "value_token, token": (TOKEN, ""),

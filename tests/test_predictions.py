@@ -55,6 +55,18 @@ def stage(kernel_: Kernel, name: str, position: int = 1, gpu: gpus.GpuModel = GP
     return Stage(kernel_, gpu, position, name).task()
 
 
+def test_a_cache_in_the_ring_by_hand(tiny):
+    """Two blocks copy the entries of a KV head, until several attend to it; expressions name knobs of bulk_ring."""
+    stack = kernel(tiny, "joint_heads by_value bulk_ring stream_kv")
+    entries = 2 * 2 * tiny.kv_heads * tiny.head_dim  # bytes of a position in a layer
+    near, far = (stage(stack, "attention", position) for position in (127, 159))
+    assert (near.size, near.total) == (128 * entries * 2 / 4, 128 * entries)
+    assert (far.size, far.total) == (160 * entries / 4, 160 * entries)
+    assert (near.tile, near.place, near.window, near.ahead) == (12288, 16 * 12288, 4 * 12288, True)
+    assert near.exchange == 500
+    assert far.exchange == 2 * near.exchange
+
+
 def test_a_matrix_by_hand(tiny):
     """128 rows of 128 bytes in qkv of each layer; 8 warps of 4 SMs take 32 at once, so each SM has 32 rows, 4 KB."""
     task = stage(kernel(tiny, qkv={"weights_64bit": tiny.layers * 128 * 128}), "qkv")

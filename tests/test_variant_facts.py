@@ -171,6 +171,18 @@ def test_tensor_rows_load_as_much_as_they_multiply_by_each_of_three_terms(nvrtc)
     assert own.count("LDS", "128") < lanes.count("LDS", "128") / 2
 
 
+def test_keys_and_values_come_out_of_the_ring_by_128_bits(nvrtc):
+    """Two copies more, of keys and of values; no load of the cache is left, and a head's parts need no atomic."""
+    names = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
+    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
+    (loads,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
+    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+    assert own.count("UBLKCP") == loads.count("UBLKCP") + 2
+    others = [each.count("LDG", "64", "CONSTANT") + each.count("LDG", "64", "STRONG") for each in (own, loads)]
+    assert own.count("LDG", "64") - others[0] == 0 < loads.count("LDG", "64") - others[1]
+    assert own.count("ATOMG") == loads.count("ATOMG")
+
+
 def test_warps_synchronize_by_named_barriers(nvrtc):
     """bar.arrive on one side, bar.sync on the other, with a barrier number above 0 and all 256 threads."""
     source = Composed(("warp_split",)).source(QWEN)

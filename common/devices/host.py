@@ -31,7 +31,8 @@ from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
 # Source files in common/devices/runtime.
-UNITS = ("block.cpp", "bulk.cpp", "calls.cpp", "faults.cpp", "fences.cpp", "grid.cpp", "meetings.cpp", "memory.cpp")
+_NAMES = ("block", "bulk", "calls", "entries", "faults", "fences", "grid", "meetings", "memory")
+UNITS = tuple(f"{name}.cpp" for name in _NAMES)
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
 LaunchArguments = tuple[int, int, int]  # steps, stage, layer
 _LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them

@@ -25,7 +25,8 @@ MIN_CHUNK = 16  # fewest positions that an attention which splits the cache may 
 MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and after the barrier that follows it
 WAIT_WORDS = 4  # of a block that gave up waiting: stage + 1, layer, and the words it waited for
 NOT_SENT = -1  # every word that travels by value, after a reset: a NaN that no arithmetic of a GPU makes (mail.cuh)
-REGIONS = ("best",)  # of scratch, declared in the text of stacks that ask for them only
+MAX_PARTS = 16  # of a head's positions, which that many blocks attend to; lanes of half a warp
+REGIONS = ("best", "parts")  # of scratch, declared in the text of stacks that ask for them only
 LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
 
 
@@ -66,8 +67,9 @@ class Layout:
              bits) per block for argmax. `workspace` is for variants that need room between stages. `mail` has the taps
              of all layers twice more, one for even and one for odd turns, for variants whose words say by themselves
              that they have arrived. `trace` exists with trace=True: 64-bit time stamps [stage][layer][block][moment]
-             (trace.cuh). REGIONS: `best` has a pair (value, index) per block and turn, of four turns (choice.cuh).
-             `seen` exists with sampling=True: a mark for each id of the vocabulary.
+             (trace.cuh). REGIONS: `best` has a pair (value, index) per block and turn, of four turns (choice.cuh);
+             `parts`, for even and for odd turns, has the parts of each head's softmax, and a packet for maximum and sum
+             of each (parts.cuh). `seen` is for sampling: a mark for each id of the vocabulary.
     state    position, prompt_length, token, the words of the grid barriers, the turn, and the token ids; with
              sampling=True last what a sampler is asked for. Nothing that is there without `sampling` has another place
              with it.
@@ -78,7 +80,7 @@ class Layout:
         self, model: Model, trace: bool = False, sampling: bool = False, regions: Collection[str] = ()
     ) -> None:
         m = self.model = model
-        self.regions = frozenset(regions)  # of REGIONS, those to declare
+        self.regions = frozenset({*regions, *(["seen"] if sampling else [])})  # of scratch, those to declare
         first, end = _pack({"embed": (m.vocab, m.hidden)})
         self.layer_weights, end_of_layer = _pack(
             {
@@ -117,8 +119,11 @@ class Layout:
                 "mail": (2, m.layers * self.layer_scratch_stride),
             }
             | ({"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)} if trace else {})
-            | {"best": (4, MAX_BLOCKS, 2)}
-            | ({"seen": (m.vocab,)} if sampling else {}),
+            | {
+                "best": (4, MAX_BLOCKS, 2),
+                "seen": (m.vocab,),
+                "parts": (2, m.layers, m.heads, MAX_PARTS, m.head_dim + 4),
+            },
             end + m.layers * self.layer_scratch_stride,
         )
         self.global_scratch = first | tail
@@ -222,7 +227,7 @@ class Layout:
             offsets = f"static constexpr size_t at = {slot.offset}, layer_stride = {stride};"
             return f"template <> struct Tap<Stage::{stage}> {{ {offsets} static constexpr int size = {slot.size}; }};"
 
-        left_out = {*STAGES, *REGIONS} - self.regions
+        left_out = {*STAGES, *REGIONS, "seen"} - self.regions
         others = {name: slot for name, slot in self.global_scratch.items() if name not in left_out}
         return "\n".join(
             [
@@ -238,6 +243,7 @@ class Layout:
                     workspace_size=others["workspace"].size,
                     layers=self.first_layer_tap,
                     mail_size=others["mail"].shape[1],
+                    **({"max_parts": MAX_PARTS} if "parts" in others else {}),
                 ),
                 block("state_at", self.state),
                 f"constexpr int max_blocks = {MAX_BLOCKS}; constexpr int line_words = {LINE}; "

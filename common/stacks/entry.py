@@ -19,7 +19,7 @@ class Entry:
     """One yaml of conf/variant/. Fields are taken out of `fields` as they are read; none may remain."""
 
     def __init__(self, name: str, root: Path) -> None:
-        self.source = root / "variants" / f"{name}.cu"
+        self.root, self.source = root, root / "variants" / f"{name}.cu"
         self.path = Path("conf") / "variant" / f"{name}.yaml"
         try:
             text = (root / self.path).read_text(encoding="utf-8")
@@ -64,7 +64,8 @@ class Entry:
             raise self.wrong(f"has an unknown key {key}", "correct or remove it")
 
     def variant(self, known: Collection[str], keys: Collection[str]) -> Variant:
-        header, knobs = read_header(self.source), self.knobs(keys)
+        header, knobs, requires = read_header(self.source), self.knobs(keys), self.names("requires")
+        needed = [knob for name in requires if name in known for knob in Entry(name, self.root).knobs(keys)]
         variant = Variant(
             name=self.source.stem,
             file=self.source,
@@ -77,10 +78,10 @@ class Entry:
             why_not_bit_equal=self.take("why_not_bit_equal", str, ""),
             published=self.take("published", str, ""),
             excludes=self.names("excludes"),
-            requires=self.names("requires"),
+            requires=requires,
             outside=self.names("outside"),
             regions=self.regions(),
-            work=self.work(knobs),
+            work=self.work((*knobs, *needed)),
         )
         self.finish((*variant.parent, *variant.excludes, *variant.requires, *variant.outside), known)
         if variant.launch not in LAUNCHES:

@@ -6,8 +6,9 @@ work:
   blocks_at_work: {attention: heads * (position // chunk + 1)}
   loads_in_flight: {matrices: 4 if producers else default}
 
-An expression has whole numbers, + - * //, `A if B else C` (B is not 0), the variant's knobs, the whole numbers of the
-model's shape, `threads` of a block, `position` of the token, and `default`: the value without the variant.
+An expression has whole numbers, + - * //, `A if B else C` (B is not 0), the knobs of the variant and of those that it
+requires, the whole numbers of the model's shape, `threads` of a block, `position` of the token, and `default`: the
+value without the variant.
 """
 
 import ast
@@ -39,6 +40,7 @@ QUANTITIES = (
     # Attention.
     "tasks",  # a task is some positions of one head
     "attended",  # positions of a task; with a ring the cache comes through it, and there is no loop over positions
+    "copied_by",  # blocks that each copy an entry of the cache into their rings
     "turn_chain",  # instructions of a turn that each need the one before
     # What waits for each other in a stage.
     "memory_trips",  # loads from memory before the first weights are requested
@@ -50,7 +52,7 @@ QUANTITIES = (
     "blocks_at_work",  # blocks that have something to do, where the grid is large enough
     "grid_barriers",  # per layer, in place of those counted
     "extra_barriers",  # per layer, in addition to those counted at position 1
-    "by_value",  # 1: an exchange of values that say that they have arrived follows the stage, and no barrier
+    "by_value",  # exchanges of values that say that they have arrived, in place of a barrier after the stage
     "block_barriers",  # per layer, in place of those counted
     "prefetched_bytes",  # into L2 by all blocks in the stage, in place of those counted
     "prefetched",  # of the stage's matrices, how many an earlier stage may have prefetched
@@ -65,7 +67,7 @@ _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.m
 def read_work(work: Mapping[str, Mapping[str, str | int]], constants: Collection[str]) -> Work:
     """The `work` of a yaml, checked.
 
-    constants: names of the compile-time constants of the variant's knobs.
+    constants: names of the compile-time constants of the knobs that it may name.
     Raises LabError for an unknown quantity or stage, and an expression that is malformed or names something unknown.
     """
     known = (*constants, *SHAPES, "threads", "position", DEFAULT)

@@ -115,13 +115,21 @@ TRIALS = (
         "wide, knobs high", "the high ends of knobs on wide rows", WIDE, 64, 16, (Start(64), Start(318, 2)), knobs=HIGH
     ),
     Trial("large heads", "heads of 264, blocks of 7 warps, position 1024", HEADS, 224, 2, (Start(1), Start(1023, 2))),
-    Trial("long", "positions beyond 4096", LONG, 64, 33, (Start(1024), Start(4095, 2), Start(4199)), knobs=LOW),
+    Trial(
+        "long",
+        "positions beyond 4096",
+        LONG,
+        64,
+        33,
+        (Start(1024), Start(81), Start(4095, 2), Start(4199)),
+        knobs=LOW,
+    ),
     Trial("many words", "a vocabulary beyond 2^16, rows of 2824", WORDS, 64, 8, (Start(0, 2),), weights="last words"),
     Trial("square", "sizes that are all equal, three layers, one block", SQUARE, 160, 1, (Start(126, 2),), knobs=HIGH),
     Trial("least", "one layer, one head of 520, one position", LEAST, 64, 33, (Start(),), knobs=LOW),
     Trial("65 blocks", "65 blocks, 40 tokens in a row", GRID, 32, 65, (Start(7, 40, barriers=AGES[2]),), knobs=HIGH),
     Trial("132 blocks", "132 blocks, heads of 72", MIDDLE, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
-    Trial("264 blocks", "264 blocks, heads of 16", SHORT, 32, 264, (Start(30, 2, barriers=AGES[0]),), knobs=LOW),
+    Trial("264 blocks", "264 blocks, heads of 16", SHORT, 32, 264, (Start(31, 2, barriers=AGES[0]),), knobs=LOW),
     Trial("300 blocks", "300 blocks", GRID, 32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
 )
 

@@ -28,6 +28,7 @@ STACKS = {
     **dict.fromkeys(("value_token", "choice", "fence"), TOKEN),
     "columns": COLUMNS,
     **dict.fromkeys(("tensor", "tensor_port"), (*COLUMNS, "tensor_rows")),
+    **dict.fromkeys(("stream_kv", "parts"), ("joint_heads", "by_value", "bulk_ring", "stream_kv")),
 }
 UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
 

@@ -122,7 +122,12 @@ def source_of(mutant: Mutant, model: Model = MODEL) -> Source:
 def stack_of(mutant: Mutant) -> Stack:
     """The mutant's stack, with knobs at which its variants do their own thing on small models."""
     warps = mutant.threads // 32
-    given: dict[str, dict[str, Any]] = {"warp_split": {"ratio": f"1:{warps - 1}"}, "split_kv": {"chunk": 16}}
+    short = {"chunk": 16}
+    given: dict[str, dict[str, Any]] = {
+        "warp_split": {"ratio": f"1:{warps - 1}"},
+        "split_kv": short,
+        "stream_kv": short,
+    }
     knobs = {key: value for name in mutant.stack for key, value in given.get(name, {}).items()} | dict(mutant.knobs)
     return choose_stacks(read_catalog(), BASELINE, list(mutant.stack), knobs, mutant.threads)[0]
 

@@ -63,8 +63,8 @@ def grid_barriers(source: Source, counts: Counts, position: int) -> int:
 
 
 def weight_bytes(counts: Counts, stage: str) -> int:
-    """Bytes of weights that a stage takes from memory, by loads or by copies."""
-    copied = counts.of(stage, "copied_async") + counts.of(stage, "copied_bulk")
+    """Bytes of weights that a stage takes from memory, by loads or by copies; what attention copies is of the cache."""
+    copied = 0 if DEFINITIONS[stage].cached else counts.of(stage, "copied_async") + counts.of(stage, "copied_bulk")
     return copied + sum(counts.bytes_by_width("weights", stage).values())
 
 
@@ -80,11 +80,12 @@ def quantity(source: Source, name: str, stage: str, position: int, default: int)
     """`default`, as the baseline and the variants of the stack change it in turn; see `common.stacks.work`."""
     shape = {field: getattr(source.model, field) for field in SHAPES}
     works = {BASELINE: read_catalog().variants[BASELINE].work, **source.work}
+    knobs = {name: value for constants in source.knobs.values() for name, value in constants.items()}
     for variant, work in works.items():
         expression = find(work.get(name, {}), stage)
         if expression is not None:
             known = {"threads": source.threads, "position": position, DEFAULT: default}
-            default = evaluate(expression, {**shape, **source.knobs.get(variant, {}), **known})
+            default = evaluate(expression, {**shape, **knobs, **source.knobs.get(variant, {}), **known})
     return default
 
 
@@ -209,9 +210,10 @@ class Stage:
         return self.model.kv_bytes_per_position / self.model.layers * (self.position + 1)
 
     def _cache(self) -> dict[str, Any]:
-        """Keys and values that come through the ring."""
+        """Keys and values that come through the ring; several blocks may copy the same, which memory sends once."""
         total = self._cached_bytes()
-        return self._ring() | {"size": total / self.workers, "total": total, "rate": self._rate(0.0, 0.0)}
+        size = total * self.declared("copied_by", 1) / self.workers
+        return self._ring() | {"size": size, "total": max(total, size), "rate": self._rate(0.0, 0.0)}
 
     def _ring(self) -> dict[str, Any]:
         ring = self.declared("ring_bytes", 0)
@@ -235,8 +237,8 @@ class Stage:
         if source.by_stage:
             last = self.name == STAGES[-1]
             return 0.0 if last else 1000 * (gpu.node_us if source.launch == "graph" else gpu.launch_us)
-        if self.declared("by_value", 0):
-            return gpu.exchange_ns
+        if exchanges := self.declared("by_value", 0):
+            return exchanges * gpu.exchange_ns
         counted = self.declared("grid_barriers", self.counted("grid_barriers")) + self.declared("extra_barriers", 0)
         return counted * (1000 * gpu.barrier_us + gpu.l2_ns)  # its release waits for what the block has stored
 

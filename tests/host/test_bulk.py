@@ -122,6 +122,10 @@ MISUSES = {  # what the loader's thread does after INIT, and the fault; {n} is t
         f"{EXPECT.format(0, 64)} port::copy_bulk(s.tile, c.scratch, 16, s.full);",
         "copy_bulk of the scratch buffer at byte 0 at loader:{n}",
     ),
+    "an entry of the cache that was stored after the fence": (
+        f"port::store_kv(c.cache + 12, 1); {EXPECT.format(0, 64)} port::copy_bulk(s.tile, c.cache, 64, s.full);",
+        "a bulk copy of bytes that were stored after this thread's last fence_proxy_async at loader:{n}",
+    ),
     "a target that ends outside": (
         f"{EXPECT.format(0, 1024)} port::copy_bulk(s.tile, c.weights, 1024, s.full);",
         "copy_bulk to an address outside the shared buffer, .* at loader:{n}",
@@ -141,6 +145,11 @@ MISUSES = {  # what the loader's thread does after INIT, and the fault; {n} is t
     "a store into the target in flight": (
         f"{EXPECT.format(1, 128)} {ASK.format(1, 0)} s.tile[1][9] = 3; {WAIT.format(1, 0)}",
         "the target of a bulk copy was written while the copy was in flight: it was issued at loader:{n}",
+    ),
+    "a store into the source in flight": (
+        f"{EXPECT.format(0, 64)} port::copy_bulk(s.tile, c.cache, 64, s.full); port::store_kv(c.cache + 12, 1); "
+        + WAIT.format(0, 0),
+        "the source of a bulk copy was written while the copy was in flight: it was issued at loader:{n}",
     ),
     "a store into a barrier": (
         "s.full[0] = 0; port::mbarrier_arrive(s.full);",
@@ -173,6 +182,22 @@ def test_stores_before_a_proxy_fence_may_be_overwritten(launch):
         blocks=1,
     )
     assert session.scratch()[0] == 9
+
+
+def test_entries_of_the_cache_stored_before_a_proxy_fence_are_copied(launch, seed):
+    """Of another thread, whose store an arrival orders before the fence; entries beside those copied may be newer."""
+    store = "if (port::thread() == 5) { port::store_kv(c.cache + 12, 0x4040); port::mbarrier_arrive(&s.never); }"
+    load = f"""if (port::thread() == 64) port::mbarrier_init(&s.never, 1); {INIT} if (lane() != 0) return;
+        port::mbarrier_try_wait(&s.never, 0); port::fence_proxy_async();
+        port::store_kv(c.cache + 16, 1); {EXPECT.format(0, 32)} port::copy_bulk(s.tile, c.cache, 32, s.full);"""
+    session = launch(
+        f"port::named_sync(1, 96); {store} {WAIT.format(0, 0)} out[0] = bf16_low(s.tile[0][12]);",
+        SHARED,
+        blocks=1,
+        seed=seed,
+        load=load,
+    )
+    assert session.scratch()[0] == 3
 
 
 def test_bytes_that_never_come_are_named(launch):

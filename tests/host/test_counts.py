@@ -139,6 +139,23 @@ def test_a_ring_brings_every_matrix_byte_once_a_token(count, tiny, names):
     assert counts.loaded("weights") == plain.loaded("weights") - 2 * tiny.matrix_weights
 
 
+@pytest.mark.parametrize(
+    ("blocks", "chunk", "copies"),
+    [(8, 64, "heads"), (3, 64, "kv_heads"), (8, 16, "kv_heads")],
+    ids=["a block a head", "heads share a block", "several blocks a head"],
+)
+def test_earlier_entries_are_copied_once_for_the_heads_of_a_block(count, tiny, blocks, chunk, copies):
+    """No entry is loaded out of the cache, and each is loaded once out of the ring for all heads that share a block."""
+    position, entry = 37, 2 * 2 * tiny.head_dim
+    counts = count("joint_heads by_value bulk_ring stream_kv", blocks=blocks, position=position, chunk=chunk)
+    copied = LAYERS * getattr(tiny, copies) * position * entry
+    assert counts.of("attention", "copied_bulk") == copied
+    assert counts.total("copied_bulk") == 2 * tiny.matrix_weights + copied
+    assert counts.loaded("kv") == 0
+    own = LAYERS * getattr(tiny, copies) * entry
+    assert counts.bytes_by_width("shared", "attention")[128] >= copied + own
+
+
 def test_a_lane_reads_its_columns_of_the_input_once_however_many_rows_follow(count, tiny):
     """By lanes that have a packet of 8 columns; those of 160 columns have 3 packets, of which the last has 2."""
     blocks, packet = 3, 8 * 4

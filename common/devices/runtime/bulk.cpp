@@ -106,8 +106,10 @@ void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
     trap("a bulk copy whose size or addresses are not multiples of 16 bytes", site);
   check_buffer("copy_bulk to an address", first, of_shared, site);
   check_buffer("copy_bulk to an address", first + bytes - 1, of_shared, site);
-  check_buffer("copy_bulk", from, of_weights, site); // what threads write would need a proxy fence before
-  check_buffer("copy_bulk", static_cast<const char *>(from) + bytes - 1, of_weights, site);
+  check_buffer("copy_bulk", from, of_weights | of_cache, site);
+  check_buffer("copy_bulk", static_cast<const char *>(from) + bytes - 1, of_weights | of_cache, site);
+  if (unfenced(static_cast<const char *>(from), bytes))
+    trap("a bulk copy of bytes that were stored after this thread's last fence_proxy_async", site);
   if (!barrier.fenced) stop(which, "a bulk copy before the fence that follows its initialization", site);
   if (barrier.asked + bytes > barrier.expected)
     stop(which,
@@ -125,12 +127,20 @@ void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
   memset(first, poison, bytes);
   keep(seen(first), first, bytes);
   const tsan::AsScheduler as(block_.scheduler());
-  copies_.push_back({first, from, bytes, which, &block_.running(), site});
+  copies_.push_back({first, from, bytes, which, &block_.running(), site, block_.grid().entries().now()});
 }
 
 void Bulk::fence_proxy() {
   const Range &shared = block_.running().shared;
   keep(seen(shared.start), shared.start, shared.bytes);
+  const tsan::AsScheduler as(block_.scheduler());
+  block_.running().proxy_fence = block_.grid().entries().now();
+}
+
+// Whether some of the bytes, in the cache, were stored after the running thread's last proxy fence.
+bool Bulk::unfenced(const char *from, size_t bytes) {
+  const tsan::AsScheduler as(block_.scheduler());
+  return block_.grid().entries().stored_after(from, bytes, block_.running().proxy_fence);
 }
 
 // The place of an address in the copy engine's view, which begins as shared memory does: poison.
@@ -148,10 +158,12 @@ bool Bulk::land(std::mt19937 &random) {
   const Copy copy = copies_[chosen];
   copies_.erase(copies_.begin() + static_cast<ptrdiff_t>(chosen));
   Mbarrier &barrier = barriers_[copy.which];
-  if (!same(copy.to, seen(copy.to), copy.bytes)) {
-    block_.grid().fail(trapped,
-                       "the target of a bulk copy was written while the copy was in flight: it was issued at " +
-                           std::string(copy.site.file) + ":" + number(copy.site.line) + "\n");
+  const bool source =
+      block_.grid().entries().stored_after(static_cast<const char *>(copy.from), copy.bytes, copy.entries);
+  if (source || !same(copy.to, seen(copy.to), copy.bytes)) {
+    block_.grid().fail(trapped, std::string("the ") + (source ? "source" : "target") +
+                                    " of a bulk copy was written while the copy was in flight: it was issued at " +
+                                    copy.site.file + ":" + number(copy.site.line) + "\n");
     return false;
   }
   {

@@ -45,6 +45,7 @@ private:
     int which;
     Fiber *by;
     Site site;
+    uint64_t entries; // of the cache that were stored before it was issued
   };
 
   int find(const void *at, Site site) const;
@@ -52,6 +53,7 @@ private:
   [[noreturn]] void stop(int which, const std::string &why, Site site) const;
   std::string name(int which) const;
   char *seen(const char *shared);
+  bool unfenced(const char *from, size_t bytes);
 
   Block &block_;
   std::vector<Mbarrier> barriers_;

@@ -87,6 +87,7 @@ const LaneWords *together(const LaneWords &own, Site site);
 void spin_pause(Site site);                 // call in every iteration of a spin loop: lets other fibers run
 void progressed();                          // call after every atomic write: spinning fibers may poll again
 void published();                           // call after every relaxed store that another block may poll
+void stored_entry(const void *element);     // call after an ordinary store in the cache, in a kernel with a loader
 void publishes(const void *word);           // call before such a store (ThreadSanitizer only)
 void looked(const float *words, int count); // call after a load of such words (ThreadSanitizer only)
 void fence();

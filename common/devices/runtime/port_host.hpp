@@ -73,6 +73,7 @@ inline void store_kv(bf16 *to, bf16 value, host::Site site = host::here()) {
   host::check_buffer("store_kv", to, host::of_cache, site);
   host::count(&host::Counts::stored_kv, 2);
   *to = value;
+  if constexpr (loader_warps > 0) host::stored_entry(to);
 }
 
 inline void prefetch_l2(const void *address, host::Site site = host::here()) {

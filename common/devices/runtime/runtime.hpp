@@ -9,6 +9,7 @@
 // block can ever continue, and the launch fails with a report of where each thread waits.
 #pragma once
 #include "bulk.hpp"
+#include "entries.hpp"
 #include "fences.hpp"
 #include "machine.hpp"
 
@@ -68,6 +69,7 @@ struct Fiber : Thread {
   void *tsan;               // its TSan fiber
   std::vector<Copy> copies; // in flight, oldest first
   Fenced fenced;
+  uint64_t proxy_fence;       // when it last fenced: see Entries
   std::vector<size_t> groups; // number of copies in each committed group, oldest first
 };
 
@@ -196,6 +198,7 @@ public:
   bool idle(int block, uint64_t polled); // sleep until progress differs from `polled`; false when the launch failed
   void fail(Status status, const std::string &report);
   Fences &fences() { return fences_; }
+  Entries &entries() { return entries_; }
 
 private:
   enum class State : uint8_t { ready, running, idle, ended }; // ready: can run when a worker is free
@@ -219,6 +222,7 @@ private:
   std::atomic<int> status_{finished};
   int ended_ = 0;
   Fences fences_;
+  Entries entries_;
 };
 
 extern thread_local Block *block;

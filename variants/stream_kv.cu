@@ -1,0 +1,129 @@
+// Idea        the loader warp also copies keys and values of earlier positions into the ring; attention reads them
+//             there. At long contexts several blocks attend to a head, and their parts travel by value
+// Hypothesis  a block that loads keys, then values, has one load of each thread under way; the ring has them before the
+//             query is there, and no load waits for the loop over positions. What query heads share is copied once
+// Overrides   enter, step, load, attention_blocks, attention
+// Run         python -m experiments variant=stream_kv chunk=64
+#include "common/kernel/decode.cuh"
+#include "common/kernel/parts.cuh"
+
+template <class Base> struct StreamKv : Base {
+  using Self = typename Base::Self;
+  static constexpr int row_bytes = model::head_dim * int(sizeof(bf16)), fit = Base::slot_bytes / (2 * row_bytes);
+  static_assert(fit > 0, "a slot of the ring does not hold an entry of the cache: raise kb");
+  static_assert(row_bytes % 16 == 0, "bulk copies need heads of a multiple of 8 elements");
+  static constexpr int chunk = knob::stream_kv::chunk;
+  static constexpr int per_tile = fit < chunk ? fit : chunk; // positions; in a slot keys come first, then values
+  using Shares = SharesOf<chunk, per_tile>;
+
+  struct Shared : Base::Shared {
+    Mbarrier begins; // a step: what earlier ones stored in the cache may be copied
+  };
+
+  static DEVICE void enter(const Context &c) {
+    if (port::thread() == block_threads) port::mbarrier_init(&shared<Self>(c).begins, 1);
+    Base::enter(c); // in which the block learns of it
+  }
+
+  // What ordered the last step before this one orders also the entries that it stored before this arrival.
+  static DEVICE void step(const Context &c) {
+    if (port::thread() == 0) port::mbarrier_arrive(&shared<Self>(c).begins);
+    Base::step(c);
+  }
+
+  // As bulk_ring, and all entries of the cache but the token's. Only those of the step before have to be waited for.
+  static DEVICE void load(const Context &c, int steps) {
+    if (port::thread() != block_threads) return;
+    unsigned tile = 0, jobs = 0;
+    for (int step = 0; step < steps; ++step) {
+      for (int layer = 0; layer < model::layers; ++layer) {
+        Base::template feed<Stage::qkv>(c, layer, tile, jobs);
+        if (layer == 0) {
+          wait_for_phase(c, &shared<Self>(c).begins, step);
+          port::fence_proxy_async(); // stores take another way to memory than copies
+        }
+        for (int number = port::block(); number < Shares::count(c.position + step); number += port::blocks())
+          feed_cache(c, layer, Shares::at(c.position + step, number), tile, jobs);
+        Base::template feed<Stage::o_proj>(c, layer, tile, jobs);
+        Base::template feed<Stage::gate_up>(c, layer, tile, jobs);
+        Base::template feed<Stage::down>(c, layer, tile, jobs);
+      }
+      Base::template feed<Stage::lm_head>(c, 0, tile, jobs);
+    }
+  }
+
+  static DEVICE void feed_cache(const Context &c, int layer, const Share &share, unsigned &tile, unsigned &jobs) {
+    constexpr int slots = Base::slots, window = Base::window;
+    port::mark(Stage::attention, layer);
+    auto &s = shared<Self>(c);
+    const bf16 *key = keys(c, layer, share.head / head_group), *value = values(c, layer, share.head / head_group);
+    if constexpr (!Base::ahead)
+      if (share.begin < share.end) wait_for_phase(c, &s.begun, jobs++);
+    for (int first = share.begin; first < share.end; first += per_tile, ++tile) {
+      if (tile >= slots) wait_for_phase(c, &s.empty[tile % slots], tile / slots - 1);
+      if (tile >= window) wait_for_phase(c, &s.full[(tile - window) % slots], (tile - window) / slots);
+      const int bytes = positions_from(share, first) * row_bytes;
+      unsigned char *slot = s.slot[tile % slots];
+      Mbarrier *full = &s.full[tile % slots];
+      port::mbarrier_arrive_expect(full, 2 * bytes);
+      port::copy_bulk(slot, key + size_t(first) * model::head_dim, bytes, full);
+      port::copy_bulk(slot + per_tile * row_bytes, value + size_t(first) * model::head_dim, bytes, full);
+    }
+  }
+
+  // Of the tile that begins with position `first`.
+  static DEVICE int positions_from(const Share &share, int first) {
+    return share.end - first < per_tile ? share.end - first : per_tile;
+  }
+
+  static DEVICE int attention_blocks(const Context &c) { return Shares::count(c.position); }
+
+  static DEVICE void attention(const Context &c, int layer) {
+    clear_parts(c, layer);
+    for (int number = port::block(); number < Shares::count(c.position); number += port::blocks())
+      attend_share(c, layer, Shares::at(c.position, number));
+  }
+
+  static DEVICE void attend_share(const Context &c, int layer, const Share &share) {
+    auto &s = shared<Self>(c);
+    if constexpr (!Base::ahead)
+      if (port::thread() == 0 && share.begin < share.end) port::mbarrier_arrive(&s.begun);
+    const bool last = share.part + 1 == share.parts;
+    Heads heads;
+    ROLLED
+    for (int h = 0; h < share.heads; ++h) {
+      if (h > 0) port::block_barrier(); // all threads have the query of the head before this one
+      Self::prepare(c, layer, share.head + h, last ? c.position + 1 : share.end);
+      heads.ask(h, s.query);
+    }
+    unsigned tile = s.tile[port::thread()];
+    bool own = last; // the token itself comes first
+    for (int first = share.begin; own || first < share.end;) {
+      const auto *copied = reinterpret_cast<const bf16 *>(s.slot[tile % Base::slots]);
+      if (!own) wait_for_phase(c, &s.full[tile % Base::slots], tile / Base::slots);
+      heads.see(share.heads, own ? s.key : copied, own ? s.value : copied + per_tile * model::head_dim,
+                own ? 1 : positions_from(share, first));
+      if (own) {
+        own = false;
+        continue;
+      }
+      port::warp_barrier(); // all lanes have read
+      if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % Base::slots]);
+      first += per_tile;
+      ++tile;
+    }
+    s.tile[port::thread()] = tile;
+    UNROLL
+    for (int h = 0; h < head_group; ++h) {
+      if (h >= share.heads) break;
+      const auto publish = Self::template publish<Stage::attention>(c, layer, (share.head + h) * model::head_dim);
+      merge_warps(heads.merged(h), s.softmax, [&](int i, float max, float sum, float value) {
+        if (share.parts == 1) return publish(i, value / sum);
+        send_part(c, layer, share.head + h, share.part, i, max, sum, value);
+      });
+      port::block_barrier(); // all threads have read the parts of warps before the next head overwrites them
+    }
+    if (share.parts > 1)
+      merge_parts(c, layer, share, Self::template publish<Stage::attention>(c, layer, share.head * model::head_dim));
+  }
+};
