@@ -63,12 +63,16 @@ template <class Base> struct ValueToken : Base {
     const bf16 *row = embedding(c);
     return [=](int i) {
       if (S != Stage::input_norm || layer > 0) return rest(i);
-      const auto packet = port::load_weights<2 * N>(row + i);
+      constexpr int most = N < 8 ? N : 8; // elements of a load; columns ask for several loads
       Floats<N> x;
       UNROLL
-      for (int j = 0; j < N; j += 2) {
-        x.value[j] = bf16_low(packet.word[j / 2]);
-        x.value[j + 1] = bf16_high(packet.word[j / 2]);
+      for (int first = 0; first < N; first += most) {
+        const auto packet = port::load_weights<2 * most>(row + i + first);
+        UNROLL
+        for (int k = 0; k < most; k += 2) {
+          x.value[first + k] = bf16_low(packet.word[k / 2]);
+          x.value[first + k + 1] = bf16_high(packet.word[k / 2]);
+        }
       }
       return x;
     };
