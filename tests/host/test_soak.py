@@ -4,7 +4,10 @@ import random
 
 import pytest
 
+from common.errors import CompileError
 from common.stacks.catalog import read_catalog
+from common.stacks.stack import choose_stacks
+from experiments.soak import alarms
 from experiments.soak.__main__ import main, result
 from experiments.soak.alarms import WARPS, false_alarms, random_stack
 from experiments.soak.kills import Killed
@@ -14,6 +17,30 @@ from experiments.soak.kills import Killed
 def test_correct_variants_always_pass(tmp_path, host_cache, seed):
     (tmp_path / "kernels").symlink_to(host_cache)
     assert false_alarms(4, tmp_path, seed) == []
+
+
+@pytest.mark.host
+def test_knobs_that_a_variant_refuses_are_drawn_again(tmp_path, host_cache, seed, monkeypatch):
+    (tmp_path / "kernels").symlink_to(host_cache)
+    window = iter([3, 2])  # of two slots
+    monkeypatch.setattr(alarms, "random_stack", lambda *_: ring(next(window)))
+    assert false_alarms(1, tmp_path, seed) == []
+    assert next(window, None) is None
+
+
+def test_a_text_that_does_not_compile_is_an_alarm(tmp_path, seed, monkeypatch):
+    def refuse(*_):
+        raise CompileError(
+            "g++ failed: common/kernel/port.cuh:56:3: error: static assertion failed: 8", "correct it", ""
+        )
+
+    monkeypatch.setattr(alarms, "prove", refuse)
+    assert len(false_alarms(1, tmp_path, seed)) == 1
+
+
+def ring(window):
+    (stack,) = choose_stacks(read_catalog(), "bulk_ring", None, {"slots": 2, "window": window}, 64)
+    return stack
 
 
 def test_every_violation_is_counted_and_listed_in_the_notes():

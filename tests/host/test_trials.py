@@ -36,7 +36,7 @@ def test_a_correct_stack_passes(stack, trial, host_cache, seed):
 
 def test_columns_that_ask_for_several_packets_of_an_embedding_at_once(host_cache, seed):
     """A lane of one warp has three neighbouring packets of 288 columns."""
-    (stack,) = choose_stacks(CATALOG, "", "joint_heads by_value bulk_ring columns value_token".split(), {}, 256)
+    (stack,) = choose_stacks(CATALOG, "", ["joint_heads", "by_value", "bulk_ring", "columns", "value_token"], {}, 256)
     with torch.inference_mode():
         verdict = prove(HostDevice(host_cache, seed), CATALOG, stack, BY_NAME["half way"], host_cache, seed)
     assert verdict.passed, verdict
