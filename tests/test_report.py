@@ -36,7 +36,7 @@ def test_every_marker_in_the_documents_is_known_and_closed():
 
 def test_without_records_tables_have_a_note_and_no_numbers():
     for name in (
-        *("variants", "records", "planned", "changes:vec128", "experiment:roofline"),
+        *("variants", "records", "planned", "ladder", "changes:vec128", "experiment:roofline"),
         *("digest:sync_cost", "digest:predict"),
     ):
         table = blocks.make(name, evidence())

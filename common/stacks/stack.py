@@ -1,6 +1,7 @@
 """Stacks of one command: their variants, the parents they are compared with, and their knob values."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -139,6 +140,15 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
             f"name them as stack=[{','.join(right)}]",
         )
     return stack
+
+
+def prefixes(names: Sequence[str], catalog: Catalog) -> tuple[tuple[str, ...], ...]:
+    """The stacks that `names` begins with, shortest first; without those that are not legal alone."""
+    found = []
+    for end in range(1, len(names) + 1):
+        with suppress(LabError):
+            found.append(check_stack(names[:end], catalog))
+    return tuple(found)
 
 
 def ordered(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:

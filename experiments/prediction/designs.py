@@ -72,10 +72,14 @@ class Published:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Steps of work on top of a stack of this lab, each beside those before it; gpus: keys of conf/gpu/."""
+    """Steps of work on top of a stack of this lab, each beside those before it; gpus: keys of conf/gpu/.
+
+    built: the named stack or variant with its parents that was written after the design.
+    """
 
     name: str
     stack: str
+    built: str
     gpus: tuple[str, ...]
     steps: Mapping[str, Work]
 
@@ -123,6 +127,7 @@ def _ladder(section: Section) -> Ladder:
     return Ladder(
         name=section.text("name"),
         stack=section.text("stack"),
+        built=section.text("built"),
         gpus=section.texts("gpus"),
         steps={step: read_work(steps.section(step).values, ()) for step in steps.values},
     )

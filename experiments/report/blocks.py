@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from common.errors import LabError
-from experiments.report import answers, overview, variants
+from experiments.report import answers, ladder, overview, variants
 from experiments.report.evidence import Evidence
 from experiments.report.excerpt import excerpt
 from experiments.report.table import Table, Text
@@ -15,6 +15,7 @@ END = "<!-- /generated -->"
 ALONE: dict[str, Callable[[Evidence], Block]] = {
     "variants": overview.gallery,
     "planned": overview.planned,
+    "ladder": ladder.table,
     "published": overview.published,
     "records": overview.origins,
 }
@@ -30,8 +31,8 @@ OF: dict[str, Callable[[str, Evidence], Block]] = {
 def make(name: str, evidence: Evidence) -> Block:
     """The contents of the block `name`. Raises LabError for a name that is not known.
 
-    variants, published, planned, records; changes:VARIANT,...; code:FILE:REGEX+LINES; experiment:NAME, digest:NAME and
-    sentence:NAME of an experiment, in full, as a short table and as one sentence.
+    variants, published, planned, ladder, records; changes:VARIANT,...; code:FILE:REGEX+LINES; experiment:NAME,
+    digest:NAME and sentence:NAME of an experiment, in full, as a short table and as one sentence.
     """
     kind, _, argument = name.partition(":")
     if name in ALONE:

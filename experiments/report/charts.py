@@ -27,6 +27,7 @@ LIGHTS = (
 )
 NEAR = 30  # percent: a published effect this near the expected one shares its label
 Values = Sequence[float | None]
+Span = tuple[float, float, float]  # low, value, high
 
 
 def svg(name: str, draw: Callable[["Axes"], None], rows: float) -> str:
@@ -103,7 +104,7 @@ def _label(axes: "Axes", at: float, row: int, text: str) -> None:
     axes.annotate(text, (at, row), (7, 0), textcoords="offset points", va="center", fontsize=10)
 
 
-def intervals(axes: "Axes", labels: Sequence[str], effects: Sequence[tuple[float, float, float]], unit: str) -> None:
+def intervals(axes: "Axes", labels: Sequence[str], effects: Sequence[Span], unit: str) -> None:
     """A bar per label with its interval: (low, value, high)."""
     spread = [[value - low for low, value, _ in effects], [high - value for _, value, high in effects]]
     axes.barh(labels, [value for _, value, _ in effects], xerr=spread, color=COLORS[0], ecolor=INK, capsize=3)
@@ -111,6 +112,28 @@ def intervals(axes: "Axes", labels: Sequence[str], effects: Sequence[tuple[float
     axes.set(xlabel=unit)
     axes.grid(False, axis="y")
     axes.invert_yaxis()
+
+
+def ladder(
+    axes: "Axes", labels: Sequence[str], spans: Sequence[Span | None], measured: Values, missing: str, unit: str
+) -> None:
+    """A bar per label with its value and interval, (low, value, high), all predicted; a diamond where it was measured.
+
+    missing: what stands in place of a bar.
+    """
+    known = [(row, *span) for row, span in enumerate(spans) if span]
+    at, low, value, high = zip(*known, strict=True)
+    spread = [[a - b for a, b in zip(value, low, strict=True)], [b - a for a, b in zip(value, high, strict=True)]]
+    axes.barh(at, value, 0.6, xerr=spread, color=COLORS[0], ecolor=INK, capsize=3, label="predicted, not measured")
+    points = [(us, row) for row, us in enumerate(measured) if us is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), "D", color=COLORS[1], markersize=6, label="measured", linestyle="none")
+    for row, span in enumerate(spans):
+        _label(axes, span[2] if span else 0, row, f"{span[1]:,.0f}" if span else missing)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set(xlabel=unit, ylim=(len(labels) - 0.4, -0.6))
+    axes.grid(False, axis="y")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
 
 
 def curves(axes: "Axes", found: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str) -> None:

@@ -11,7 +11,7 @@ from common.compile.inspect import BUILD
 from common.devices.counters import DATA, WIDTHS
 from common.errors import LabError
 from common.record.store import Store
-from common.stacks.catalog import Catalog
+from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.stack import choose_stacks
 from common.stacks.variant import NamedStack, Variant
 from experiments.prediction.counting import KIND
@@ -47,6 +47,12 @@ class Evidence:
         counted, _ = self.counted(name)
         return self._pair(name, "resources", ("model", "threads"), counted)
 
+    def counts_of(self, name: str, stack: Sequence[str]) -> Record | None:
+        """The newest counts of any `stack`, with the knobs of `name`, on the model and grid of the baseline's."""
+        base, _ = self.counted(BASELINE)
+        found = self.of_stack(name, stack, "counts") if base else []
+        return next((row for row in reversed(found) if base and _place_of(row) == _place_of(base)), None)
+
     def validated(self, name: str) -> Record | None:
         """The newest run against its own parent."""
         return next(reversed(self._runs(name, "status")), None)
@@ -57,15 +63,15 @@ class Evidence:
         beside: the record whose shape and block size they must have.
         """
         stack, parent = self.stack_of(name)
-        own = [row for row in self._of(name, stack, field) if beside is None or _shape(row) == _shape(beside)]
+        own = [row for row in self.of_stack(name, stack, field) if beside is None or _shape(row) == _shape(beside)]
         own.sort(key=lambda row: (_size(row), row["time"]), reverse=True)
         for row in own:
-            for base in reversed(self._of(name, parent, field)):
+            for base in reversed(self.of_stack(name, parent, field)):
                 if all(row[key] == base[key] for key in alike):
                     return row, base
         return (own[0], None) if own else (None, None)
 
-    def _of(self, name: str, stack: Sequence[str], field: str) -> list[Record]:
+    def of_stack(self, name: str, stack: Sequence[str], field: str) -> list[Record]:
         """Records of `stack` that have `field`, with the knobs that `name` has by default; oldest first."""
         knobs = self._knobs[name]
         return [
@@ -107,7 +113,7 @@ class Evidence:
     def _runs(self, name: str, field: str) -> list[Record]:
         """Runs of a name that have `field`: of its stack against its parent, not against another stack."""
         stack, parent = self.stack_of(name)
-        return [row for row in self._of(name, stack, field) if tuple(row.get("parent", ())) == tuple(parent)]
+        return [row for row in self.of_stack(name, stack, field) if tuple(row.get("parent", ())) == tuple(parent)]
 
     def stack_of(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(stack, parent) of a variant or a named stack, innermost first."""
@@ -174,6 +180,11 @@ def plausible(row: Record) -> list[Mapping[str, Any]]:
 
 def _place(row: Record) -> tuple[str | None, str]:
     return row["device"].get("gpu"), row["model"]["name"]
+
+
+def _place_of(row: Record) -> tuple[Any, ...]:
+    """Model, block size and grid of counts."""
+    return *_shape(row), row["blocks"]
 
 
 def _shape(row: Record) -> tuple[Mapping[str, Any], int]:

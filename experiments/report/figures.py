@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from experiments.prediction.published import GAINS
-from experiments.report import charts, forecast
+from experiments.report import charts, forecast, ladder
 from experiments.report.evidence import Evidence, Record, plausible, totals
 from experiments.report.forecast import predicted
 from experiments.show.row import NOT_MODELLED
@@ -29,7 +29,7 @@ class Figure:
 
 def all_figures(evidence: Evidence) -> list[Figure]:
     """All figures that there are records for."""
-    made = (figure(evidence) for figure in (ablation, counts, positions, roofline, ratios, prediction, planned))
+    made = (figure(evidence) for figure in (ablation, counts, positions, roofline, ratios, prediction, planned, steps))
     return [figure for figure in made if figure]
 
 
@@ -198,8 +198,28 @@ def planned(evidence: Evidence) -> Figure | None:
     gpu, times = next(iter(found.items()))
     spans = [(line["low us"], line["predicted us"], line["high us"]) for line in times.values()]
     unit = f"us a token at position 1, {gpu}, each step on top of those above it"
-    draw = partial(charts.intervals, labels=list(times), effects=spans, unit=unit)
+    draw = partial(charts.ladder, labels=list(times), spans=spans, measured=[None] * len(times), missing="", unit=unit)
     return _figure("planned", "Prediction of a design, of which nothing is compiled", row, draw, len(times))
+
+
+def steps(evidence: Evidence) -> Figure | None:
+    """The steps of what was built after the design, on the GPU that most were measured on, else on the first."""
+    climb = max(ladder.climbs(evidence), key=lambda climb: len(climb.measured))
+    if not climb.predicted:
+        return None
+    labels = [rung.label for rung in ladder.rungs(evidence)]
+    lines = [climb.predicted.get(label) for label in labels]
+    draw = partial(
+        charts.ladder,
+        labels=labels,
+        spans=[(line["low us"], line["predicted us"], line["high us"]) if line else None for line in lines],
+        measured=[climb.measured.get(label) for label in labels],
+        missing="not predicted yet",
+        unit=f"us a token at position {ladder.POSITION}, {climb.gpu}",
+    )
+    basis = "measured" if climb.measured else "predicted"
+    svg = charts.svg("ladder", draw, 1.2 * len(labels))
+    return Figure("ladder", "From a published stack to the fast kernel, step by step", basis, svg, tuple(climb.records))
 
 
 def _figure(name: str, caption: str, row: Record, draw: Callable[..., None], rows: float) -> Figure:

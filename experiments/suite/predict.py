@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from common.stacks.stack import Stack
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import Stack, prefixes, title
 from experiments.experiment import Experiment
 from experiments.prediction import designs, gpus
 from experiments.prediction.gpus import GpuModel
@@ -24,6 +25,7 @@ MODEL = (
     "estimate that can be too fast or too slow, no bound."
 )
 DECLARED = "of other kernels and of steps that are planned: as conf/design/ declares them, nothing counted or compiled"
+BUILT = "of the steps of a stack that was built after a design: counted and compiled as any other stack"
 FREE = 1.0  # percent of a claim that a prediction of the same sign may miss without being named
 
 
@@ -49,7 +51,7 @@ def ask(experiment: Experiment) -> ResultTable:
             found.append(_row(experiment, gpu, stack, figure.position, figure))
         found += _declared(experiment, gpu) if named else []
     rows = [row for row in found if row]
-    notes = [MODEL, f"Rows {DECLARED}.", *errors([row["error %"] for row in rows]), *unreached(rows)]
+    notes = [MODEL, f"Rows {DECLARED}.", f"Rows {BUILT}.", *errors([row["error %"] for row in rows]), *unreached(rows)]
     notes += _measured(map(experiment.predictor.gpu, keys))
     if "rtx3090" in keys and named:
         notes += claims(experiment)
@@ -78,7 +80,7 @@ def line(gpu: GpuModel, stack: str, position: int, time: Prediction, rate: float
 
 
 def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]:
-    """Published kernels and planned steps on `gpu`; the steps at position 1."""
+    """Published kernels on `gpu`, planned steps, and the steps that were built; steps at position 1."""
     for design in designs.published():
         if us := design.published.get(gpu.key):
             yield line(gpu, "declared", 1, design.predict(gpu), 1e6 / us, design.name)
@@ -87,6 +89,11 @@ def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]
         kernel = experiment.attempt(ladder.name, partial(experiment.predictor.kernel, stack.variants, stack.knobs, gpu))
         for step, time in ladder.predict(kernel, gpu, 1) if kernel else ():
             yield line(gpu, f"+ {step}", 1, time, None, f"{ladder.name}: planned, on {ladder.stack}")
+        (built,) = experiment.lab.choose(ladder.built, {})
+        for names in prefixes(built.variants, read_catalog()):
+            known = partial(experiment.predictor.predict, names, built.knobs, gpu, 1)
+            if time := experiment.attempt(title(names), known):
+                yield line(gpu, title(names), 1, time, None, f"{ladder.built}: a step of it")
 
 
 def unreached(rows: list[dict[str, Any]]) -> list[str]:
