@@ -96,13 +96,14 @@ def test_a_record_can_be_looked_at_and_its_command_makes_it_again(lab, tmp_path,
 
 def test_an_experiment_says_where_its_table_is_kept(lab, tmp_path, capfd, seed):
     argv = [word for word in lab if not word.startswith("timing") and "quick" not in word]
-    assert main(["experiment=predict", *argv, "model=qwen3_0_6b", f"seed={seed}"]) == 0
+    argv = ["experiment=predict", *argv, "model=qwen3_0_6b", "options.gpus=[t4]", f"seed={seed}"]
+    assert main(argv) == 0
     out = capfd.readouterr().out
     kept = Store(tmp_path / "r.jsonl").records()[-1]["id"]
     assert f"Kept in {tmp_path}/r.jsonl: {kept}" in out
     assert show.main(["last", lab[-1]]) == 0
     assert out.splitlines()[0] in capfd.readouterr().out
-    assert main(["experiment=predict", *argv, "model=qwen3_0_6b", f"seed={seed}", "json=true"]) == 0
+    assert main([*argv, "json=true"]) == 0
     for line in capfd.readouterr().out.splitlines():
         json.loads(line)
 
