@@ -286,6 +286,22 @@ def test_an_effect_that_is_not_modelled_is_never_a_number():
     assert all(figure.name != "ablation" for figure in all_figures(some)), "nothing predicted: nothing to draw"
 
 
+def test_a_prediction_on_another_gpu_names_it_and_stands_in_a_row_of_its_own():
+    old, new = "predicted us, RTX 3090", "predicted us, H200"
+    lines = [
+        {"variant": "baseline", old: 1700.0, new: None, "predicted effect %": None, "model": ""},
+        {"variant": "vec128", old: 1600.0, new: None, "predicted effect %": -5.9, "model": ""},
+        {"variant": "bulk_ring", old: None, new: 700.0, "predicted effect %": -30.0, "model": ""},
+    ]
+    some = evidence(*HOST, result("ablation", "predicted", lines))
+    table = overview.everything(some)
+    assert line(table, "vec128")["time against parent"] == "predicted -5.9 %"
+    assert line(table, "bulk_ring")["time against parent"] == "predicted -30.0 % on H200"
+    both = variants.changes("vec128,bulk_ring", some)
+    assert [line(both, old)[name] for name in ("vec128", "bulk_ring")] == ["1,600 (-5.9 %)", "-"]
+    assert [line(both, new)[name] for name in ("vec128", "bulk_ring")] == ["-", "700 (-30.0 %)"]
+
+
 def test_every_entry_of_the_journal_is_complete():
     """A question, a table, how to read it, the verdict, what was learned; first a page of summary with its picture."""
     summary, *entries = re.split(r"^## (?=\d+\. )", (ROOT / "DEVLOG.md").read_text(), flags=re.MULTILINE)

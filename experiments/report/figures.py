@@ -8,7 +8,7 @@ from typing import Any
 from experiments.prediction.published import GAINS
 from experiments.report import charts, forecast, ladder
 from experiments.report.evidence import Evidence, Record, plausible, totals
-from experiments.report.forecast import predicted
+from experiments.report.forecast import most_on, predicted
 from experiments.show.row import NOT_MODELLED
 
 SHOWN = {"grid_barriers": "grid barriers", "load_instructions": "load instructions", "activations": "activation bytes"}
@@ -63,10 +63,11 @@ def _expected(evidence: Evidence, row: Record) -> Figure | None:
     if not effects:
         return None
     shown.sort(key=lambda name: (name in evidence.catalog.stacks, -GAINS.get(name, -1000), -effects.get(name, 0)))
-    gpu = next(found.gpu for found in known.values() if found)
+    gpu = most_on(evidence)
+    others = {name: f"{name}, {found.gpu}" for name, found in known.items() if found and found.gpu != gpu}
     draw = partial(
         charts.claims,
-        labels=shown,
+        labels=[others.get(name, name) for name in shown],
         expected=[effects.get(name) for name in shown],
         published=[GAINS.get(name) for name in shown],
         missing=NOT_MODELLED,

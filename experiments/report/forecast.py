@@ -55,7 +55,8 @@ def predicted(name: str, evidence: Evidence) -> Predicted | None:
     if not row or row["basis"] != "predicted":
         return None
     line = next((line for line in row["table"] if evidence.plain(line.get("variant")) == name), None)
-    column = next((column for column in row["columns"] if column.startswith("predicted us, ")), None)
+    times_on = [column for column in row["columns"] if column.startswith("predicted us, ")]  # one for each GPU
+    column = next((column for column in times_on if line and line.get(column) is not None), None)
     if not line or not column:
         return None
     modelled = line.get("model") != NOT_MODELLED
@@ -85,7 +86,16 @@ def planned(evidence: Evidence) -> dict[str, dict[str, Mapping[str, Any]]]:
 
 def time_of(name: str, evidence: Evidence) -> str:
     """Measured effects of all GPUs, else the prediction, else OPEN."""
-    return "; ".join(map(effect, evidence.timed(name))) or str(predicted(name, evidence) or OPEN)
+    if measured := "; ".join(map(effect, evidence.timed(name))):
+        return measured
+    found = predicted(name, evidence)
+    elsewhere = f" on {found.gpu}" if found and found.gpu != most_on(evidence) else ""
+    return f"{found}{elsewhere}" if found else OPEN
+
+
+def most_on(evidence: Evidence) -> str | None:
+    """The GPU of the predictions, but for stacks that need a newer one; None without predictions."""
+    return next((found.gpu for name in evidence.names if (found := predicted(name, evidence))), None)
 
 
 def about_predictions(evidence: Evidence) -> list[str]:
@@ -97,7 +107,8 @@ def about_predictions(evidence: Evidence) -> list[str]:
     known = [("predict", "error %"), ("ratios", "off published %")]
     rows = [(evidence.result(name), column) for name, column in known]
     off = [line.get(column) for row, column in rows if row and row["basis"] == "predicted" for line in row["table"]]
-    about = f"Predicted, not measured: a token of {model_of(row)} on {found.gpu}, from counts."
+    where = f"{found.gpu}, or on the GPU that is named"
+    about = f"Predicted, not measured: a token of {model_of(row)} on {where}, from counts."
     if found.interval:
         about += " In brackets: from the least to the most that the ranges of the constants in conf/gpu/ allow."
     return [" ".join([about, "The model is an estimate and no bound.", *errors(off)])]

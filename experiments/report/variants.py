@@ -129,10 +129,16 @@ def _time_rows(chosen: Sequence[str], evidence: Evidence) -> list[Row]:
     found = [predicted(name, evidence) for name in chosen]
     if not any(found):
         return []
-    gpu = next(each.gpu for each in found if each)
     parent = evidence.stack_of(chosen[0])[1]
     old = predicted(parent[0] if parent else BASELINE, evidence) if len(parent) < 2 else None
-    return [(f"predicted us, {gpu}", f"{old.microseconds:,.0f}" if old else "-", [*map(_forecast, found)])]
+    return [
+        (
+            f"predicted us, {gpu}",
+            f"{old.microseconds:,.0f}" if old and old.gpu == gpu else "-",
+            [_forecast(each if each and each.gpu == gpu else None) for each in found],
+        )
+        for gpu in dict.fromkeys(each.gpu for each in found if each)
+    ]
 
 
 def _measured(row: Mapping[str, Any] | None) -> str:

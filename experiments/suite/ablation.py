@@ -51,14 +51,17 @@ def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
 
 def predicted(experiment: Experiment, stacks: list[Stack], position: int) -> list[dict[str, Any]]:
     """Counts and the predicted effect of each stack."""
-    experiment.predictor.gpu(experiment.options.text("gpu"))  # refuses an unknown one
+    for option in ("gpu", "newer"):
+        experiment.predictor.gpu(experiment.options.text(option))  # refuses an unknown one
     rows = [experiment.attempt(label_of(stack), partial(_predicted, experiment, stack, position)) for stack in stacks]
     return [row for row in rows if row]
 
 
 def _predicted(experiment: Experiment, stack: Stack, position: int) -> dict[str, Any]:
-    predictor, gpu = experiment.predictor, experiment.predictor.gpu(experiment.options.text("gpu"))
-    source = predictor.source(stack.variants, stack.knobs)
+    predictor = experiment.predictor
+    source, gpu = predictor.source(stack.variants, stack.knobs), predictor.gpu(experiment.options.text("gpu"))
+    if source.min_arch > int(gpu.arch.removeprefix("sm_")):
+        gpu = predictor.gpu(experiment.options.text("newer"))
     counts = predictor.counts(source, gpu)
     parent, own = (predictor.predict(names, stack.knobs, gpu, position) for names in (stack.parent, stack.variants))
     effect = own.against(parent)
