@@ -75,7 +75,7 @@ struct Heads {
       const bool here = position < count;
       const int first = position * model::head_dim + lane() % Split::group * width;
       const auto mine = [&](int p) { return here && lane() % Split::group + p * Split::group < Split::packets; };
-      float score[head_group] = {}, keep[head_group];
+      float score[head_group] = {}, keep[head_group] = {};
       UNROLL
       for (int p = 0; p < Split::per_lane; ++p) {
         if (!mine(p)) continue;
