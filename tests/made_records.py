@@ -2,6 +2,7 @@
 
 from common.stacks.catalog import read_catalog
 from experiments.report.evidence import Evidence
+from experiments.report.table import Table
 
 MODEL = {
     "name": "tiny", "hidden": 64, "intermediate": 160, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32,
@@ -80,3 +81,8 @@ def shown_run(variant="warp_split", producers=2, **more) -> dict:
         },
     }
     return run(variant, ["warp_split"], 19, **(fields | more))
+
+
+def line(table: Table, name: str) -> dict:
+    """The line of a table that has `name` in one of its cells."""
+    return next(line for line in table.lines if name in line.values())

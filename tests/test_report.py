@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from made_records import HOST, MODEL, evidence, result, run, timed
+from made_records import HOST, MODEL, evidence, line, result, run, timed
 
 from common import ROOT
 from common.devices.counters import FIELDS
@@ -13,13 +13,8 @@ from common.stacks.catalog import read_catalog
 from experiments.report import blocks, overview, variants
 from experiments.report.__main__ import RESULTS, main, pages, stale
 from experiments.report.evidence import read, totals
-from experiments.report.figures import all_figures
 from experiments.report.forecast import OPEN
 from experiments.report.table import Table
-
-
-def line(table: Table, name: str) -> dict:
-    return next(line for line in table.lines if name in line.values())
 
 
 def test_generated_blocks_match_the_records():
@@ -156,60 +151,6 @@ def test_sentences_add_up():
     )
 
 
-def test_measured_gpu_time_is_shown_with_its_interval():
-    both = evidence(*HOST, timed("redundant_rmsnorm", ["redundant_rmsnorm"]))
-    shown = line(overview.everything(both), "redundant_rmsnorm")["time against parent"]
-    assert shown == "A GPU, tiny: 500.0 us at 1: FASTER -10.0 % [-12.0, -9.0]"
-    (figure,) = (each for each in all_figures(both) if each.name == "ablation")
-    assert figure.basis == "measured"
-
-
-def at(positions: list[int], when: int, cache: int = 64, **more) -> dict:
-    """A run of megaqwen on a GPU, timed at `positions` with a cache of that size; 100 us slower at each second."""
-    row = timed("megaqwen", ["redundant_rmsnorm", "l2_prefetch", "vec128"])
-    known = evidence()._knobs["megaqwen"]
-    (latency,) = row["latencies"]
-    times = [latency | {"position": each, "seconds": {"median": 1e-4 * when}} for each in positions]
-    row |= {"id": f"m-{when}", "time": f"2026-01-01T00:00:{when:02}+00:00", "latencies": times, "knobs": known}
-    return row | {"model": MODEL | {"positions": cache}} | more
-
-
-def test_the_effect_of_leaving_one_out_is_never_shown_as_the_stacks_own():
-    own = at([1], when=10)
-    without = at([1], when=11, parent=["redundant_rmsnorm", "l2_prefetch"], variant="megaqwen - vec128")
-    for rows in ([own, without], [without, own]):
-        shown = line(overview.everything(evidence(*rows)), "megaqwen")
-        assert "1000.0 us at 1" in shown["time against parent"]
-    assert line(overview.everything(evidence(without)), "megaqwen")["time against parent"] == OPEN
-    assert line(overview.everything(evidence(without)), "megaqwen")["validation"] == overview.NOTHING
-
-
-def test_positions_and_caches_are_not_mixed():
-    """Three runs of a ladder with a larger cache are newer than the ablation, and others have the ablation only."""
-    norm = timed("redundant_rmsnorm", ["redundant_rmsnorm"])
-    ladder = at([1, 4096], when=12, cache=16448)
-    rows = evidence(norm, at([1], when=10), ladder)
-    assert "1000.0 us at 1:" in line(overview.everything(rows), "megaqwen")["time against parent"]
-    assert "4096" not in overview.gallery(rows).markdown()
-    assert "4096" in overview.gallery(evidence(ladder)).markdown(), "of the only question asked, all positions"
-
-
-def test_an_implausible_time_is_in_no_table_and_no_figure():
-    row = at([1], when=10)
-    row["latencies"] = [latency | {"verdict": "IMPLAUSIBLE"} for latency in row["latencies"]]
-    assert line(overview.everything(evidence(row)), "megaqwen")["time against parent"] == "A GPU, tiny: IMPLAUSIBLE"
-    assert all(figure.name != "ablation" for figure in all_figures(evidence(row)))
-
-
-def test_a_measurement_has_precedence_over_a_newer_prediction():
-    old = result("roofline", "measured", [{"variant": "baseline", "GB/s": 1.0}], when=1)
-    new = result("roofline", "predicted", [{"variant": "baseline", "GB/s": 2.0}], when=2)
-    text = blocks.make("experiment:roofline", evidence(old, new)).markdown()
-    assert "| baseline | 1 |" in text
-    assert "Measured on a GPU" in text
-    assert "Needs a GPU: all of it" in text
-
-
 def test_sums_of_counts_are_worked_out_by_hand():
     sums = totals({"qkv": {"weights_128bit": 160, "weights_32bit": 8, "shared_64bit": 800}, "down": {"kv_64bit": 16}})
     assert (sums["load_instructions"], sums["weights"], sums["activations"]) == (10 + 2 + 2, 168, 0)
@@ -257,49 +198,6 @@ def test_the_check_names_the_edited_block(tmp_path, monkeypatch, capfd):
     assert stale(evidence(), tmp_path) == ["README.md: block variants"]
     assert main(["check=true", "records=[missing.jsonl]"]) == 2
     assert capfd.readouterr().err.startswith(f"error: {Path.cwd()}/missing.jsonl is not there; ")
-
-
-def test_an_effect_that_is_not_modelled_is_never_a_number():
-    lines = [
-        {"variant": "baseline", "predicted us, RTX 3090": 1700.0, "predicted effect %": None, "model": ""},
-        {
-            "variant": "redundant_rmsnorm",
-            "predicted us, RTX 3090": 1700.0,
-            "predicted effect %": None,
-            "model": "not modelled",
-        },
-    ]
-    rates = [
-        {"producers:consumers": "1:7", "off published %": -51.0, "average tok/s": 251.0, "published average": 511.0}
-    ]
-    some = evidence(*HOST, result("ablation", "predicted", lines), result("ratios", "predicted", rates))
-    table = overview.everything(some)
-    assert line(table, "baseline")["time against parent"] == "predicted 1,700 us"
-    assert line(table, "redundant_rmsnorm")["time against parent"] == "not modelled"
-    assert "no bound" in table.notes[-1]
-    assert "-51 %" in table.notes[-1]
-    assert any("not modelled" in note for note in variants.against_parent("redundant_rmsnorm", some).notes)
-    assert (
-        line(variants.changes("redundant_rmsnorm", some), "predicted us, RTX 3090")["redundant_rmsnorm"]
-        == "not modelled"
-    )
-    assert all(figure.name != "ablation" for figure in all_figures(some)), "nothing predicted: nothing to draw"
-
-
-def test_a_prediction_on_another_gpu_names_it_and_stands_in_a_row_of_its_own():
-    old, new = "predicted us, RTX 3090", "predicted us, H200"
-    lines = [
-        {"variant": "baseline", old: 1700.0, new: None, "predicted effect %": None, "model": ""},
-        {"variant": "vec128", old: 1600.0, new: None, "predicted effect %": -5.9, "model": ""},
-        {"variant": "bulk_ring", old: None, new: 700.0, "predicted effect %": -30.0, "model": ""},
-    ]
-    some = evidence(*HOST, result("ablation", "predicted", lines))
-    table = overview.everything(some)
-    assert line(table, "vec128")["time against parent"] == "predicted -5.9 %"
-    assert line(table, "bulk_ring")["time against parent"] == "predicted -30.0 % on H200"
-    both = variants.changes("vec128,bulk_ring", some)
-    assert [line(both, old)[name] for name in ("vec128", "bulk_ring")] == ["1,600 (-5.9 %)", "-"]
-    assert [line(both, new)[name] for name in ("vec128", "bulk_ring")] == ["-", "700 (-30.0 %)"]
 
 
 def test_every_entry_of_the_journal_is_complete():
