@@ -51,7 +51,7 @@ class Evidence:
         """The newest counts of any `stack`, with the knobs of `name`, on the model and grid of the baseline's."""
         base, _ = self.counted(BASELINE)
         found = self.of_stack(name, stack, "counts") if base else []
-        return next((row for row in reversed(found) if base and _place_of(row) == _place_of(base)), None)
+        return next((row for row in reversed(found) if base and _counted_on(row) == _counted_on(base)), None)
 
     def validated(self, name: str) -> Record | None:
         """The newest run against its own parent."""
@@ -182,7 +182,7 @@ def _place(row: Record) -> tuple[str | None, str]:
     return row["device"].get("gpu"), row["model"]["name"]
 
 
-def _place_of(row: Record) -> tuple[Any, ...]:
+def _counted_on(row: Record) -> tuple[Any, ...]:
     """Model, block size and grid of counts."""
     return *_shape(row), row["blocks"]
 
