@@ -5,6 +5,7 @@
 // Overrides   enter, load, matvec
 // Run         python -m experiments variant=bulk_ring slots=16 kb=12 window=4 ahead=1
 #include "common/kernel/decode.cuh"
+#include "common/kernel/ring.cuh"
 
 template <class Base> struct BulkRing : Base {
   using Self = typename Base::Self;
@@ -22,9 +23,10 @@ template <class Base> struct BulkRing : Base {
   };
 
   // The rows of a job that this block multiplies are neighbours, so they are one run of bytes in each matrix. A tile is
-  // as many of them as fit into a slot, one matrix after the other.
+  // as many of them as fit into a slot and have a place for their sums, one matrix after the other.
   template <class Job> struct Rows {
-    static constexpr int row_bytes = Job::K * int(sizeof(bf16)), per_tile = slot_bytes / (row_bytes * Job::matrices);
+    static constexpr int row_bytes = Job::K * int(sizeof(bf16));
+    static constexpr int per_tile = fewer(slot_bytes / row_bytes, most_sums) / Job::matrices;
     static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb");
     static_assert(row_bytes % 16 == 0, "bulk copies need rows of a multiple of 8 weights");
     const int first, count;

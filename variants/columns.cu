@@ -9,12 +9,11 @@
 
 template <class Base> struct Columns : Base {
   using Self = typename Base::Self;
-  static constexpr int most = 512 / block_warps; // sums of a block that are finished at once
 
   struct Shared : Base::Shared {
-    float part[2][block_warps][most + 1]; // by warp, its squares last; a second place for the next sums
-    float stream[model::hidden];          // the residual stream in the rows of this block
-    unsigned batch[block_threads];        // the next one of each thread: places are taken in turn
+    float part[2][block_warps][most_sums + 1]; // by warp, its squares last; a second place for the next sums
+    float stream[model::hidden];               // the residual stream in the rows of this block
+    unsigned batch[block_threads];             // the next one of each thread: places are taken in turn
   };
 
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
@@ -70,36 +69,31 @@ template <class Base> struct Columns : Base {
     products(c, job, x, 0, [&](int row, const auto &sums, unsigned) { emit(row, sums); });
   }
 
-  // All products of a job, row by row as they come out of the ring. As many as there is room for are finished together,
-  // each in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
+  // All products of a job, tile by tile as they come out of the ring. As many tiles as there is room for are finished
+  // together, a row in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
   template <class Job, class In, class Finish>
   static DEVICE unsigned products(const Context &c, const Job &job, const In &x, float squares, Finish finish) {
     using Mine = typename Self::template Rows<Job>;
-    constexpr int rows = most / Job::matrices;
+    constexpr int matrices = Job::matrices, per_tile = Mine::per_tile,
+                  rows = most_sums / matrices / per_tile * per_tile;
     auto &s = shared<Self>(c);
     const Mine mine(job);
     if constexpr (!Self::ahead)
       if (port::thread() == 0 && mine.count > 0) port::mbarrier_arrive(&s.begun);
     unsigned tile = s.tile[port::thread()], batch = s.batch[port::thread()];
-    int row = 0, done = 0; // the next one, and the first one of its tile
     for (int begin = 0;; begin += rows, ++batch) {
-      const int last = fewer(mine.count, begin + rows);
-      while (row < last) {
+      const int end = fewer(mine.count, begin + rows);
+      for (int first = begin; first < end; first += per_tile, ++tile) {
         unsigned char *slot = s.slot[tile % Self::slots];
         wait_for_phase(c, &s.full[tile % Self::slots], tile / Self::slots);
-        const int filled = fewer(mine.count, done + Mine::per_tile), end = fewer(last, filled);
-        const auto at = [&](int i) { return Mine::at(slot, i % Job::matrices, begin - done + i / Job::matrices); };
-        x.template multiply<Mine::per_tile * Job::matrices>(
-            (row - begin) * Job::matrices, (end - begin) * Job::matrices, at, s.part[batch % 2][warp()]);
-        row = end;
-        if (row < filled) continue; // the others of the tile are of the next batch
-        port::warp_barrier();       // all lanes have read
+        const auto row = [&](int i) { return Mine::at(slot, i % matrices, i / matrices); };
+        x.template multiply<per_tile * matrices>(fewer(per_tile, end - first) * matrices, row,
+                                                 s.part[batch % 2][warp()] + (first - begin) * matrices);
+        port::warp_barrier(); // all lanes have read
         if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % Self::slots]);
-        ++tile;
-        done = row;
       }
-      finish_batch<Job>(c, batch, squares, mine.first + begin, last - begin, finish);
-      if (last == mine.count) break;
+      finish_batch<Job>(c, batch, squares, mine.first + begin, end - begin, finish);
+      if (end == mine.count) break;
     }
     s.tile[port::thread()] = tile;
     s.batch[port::thread()] = batch + 1;
@@ -111,7 +105,7 @@ template <class Base> struct Columns : Base {
   template <class Job, class Finish> static DEVICE void finish_batch(const Context &c, unsigned batch, float squares,
                                                                      int first, int count, Finish finish) {
     auto &part = shared<Self>(c).part[batch % 2];
-    if (lane() == 0) part[warp()][most] = squares;
+    if (lane() == 0) part[warp()][most_sums] = squares;
     port::block_barrier();
     ROLLED
     for (int row = port::thread(); row < count; row += block_threads) {
@@ -129,7 +123,7 @@ template <class Base> struct Columns : Base {
   static DEVICE float factor(const Context &c, unsigned batch) {
     float sum = 0;
     UNROLL
-    for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][w][most];
+    for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][w][most_sums];
     return 1.0f / sqrtf(sum / model::hidden + model::rms_eps);
   }
 

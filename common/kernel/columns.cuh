@@ -1,6 +1,7 @@
 // A warp's share of the columns of a matrix: the input of these columns in registers, used for every row.
 #pragma once
 #include "matvec.cuh"
+#include "ring.cuh"
 
 // Sums of `N` values over groups of `Lanes` neighbouring lanes, all at once: in every exchange a lane gives half of its
 // values away and adds those that it gets to the other half. Lane i of a group gets the sum of value i * N / Lanes; N
@@ -20,8 +21,6 @@ template <int Lanes, int N> DEVICE float transposing_sum(const float (&value)[N]
     return transposing_sum<Lanes / 2>(half);
   }
 }
-
-DEVICE int fewer(int a, int b) { return a < b ? a : b; }
 
 constexpr int next_power_of_two(int n) { return n <= 1 ? 1 : 2 * next_power_of_two((n + 1) / 2); }
 
@@ -121,27 +120,27 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
     return sum;
   }
 
-  // The warp's parts of products `begin` to `end` - 1 into `part`; `row(i)` is the row of the i-th. `Often` of them
-  // come together in most calls.
-  template <int Often, class Row> DEVICE void multiply(int begin, int end, Row row, float *part) const {
-    constexpr int most = Lanes::group < 8 ? Lanes::group : 6, turns = Often / Lanes::rows;
-    constexpr int sums = turns < 1 ? 1 : turns < most ? turns : most; // of a lane at once
-    if constexpr (sums > 1) {
+  // The warp's parts of `count` products into `part`; `row(i)` is the row of the i-th. Most calls have `Often`.
+  template <int Often, class Row> DEVICE void multiply(int count, Row row, float *part) const {
+    constexpr int most = Lanes::rows * fewer(Lanes::group, 6), turns = (Often + most - 1) / most;
+    constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // of a lane
+    if (count == Often) { // so the compiler knows every row
       ROLLED
-      for (; begin + sums * Lanes::rows <= end; begin += sums * Lanes::rows) some<sums>(begin, end, row, part);
+      for (int i = 0; i < Often; i += sums * Lanes::rows) some<sums>(i, Often, row, part);
+    } else {
+      ROLLED
+      for (int i = 0; i < count; i += Lanes::rows) some<1>(i, count, row, part);
     }
-    ROLLED
-    for (; begin < end; begin += Lanes::rows) some<1>(begin, end, row, part);
   }
 
-  // As many of them as the lanes have place for; with more than one sum a lane all are there.
+  // `Sums` products of each lane, as far as there are so many.
   template <int Sums, class Row> DEVICE void some(int begin, int end, Row row, float *part) const {
     constexpr int padded = next_power_of_two(Sums), share = Lanes::group / padded; // lanes that get the same sum
     float sum[padded] = {};
     UNROLL
     for (int s = 0; s < Sums; ++s) {
       const int i = begin + s * Lanes::rows + lane() / Lanes::group;
-      sum[s] = dot(row(Sums > 1 || i < end ? i : end - 1));
+      sum[s] = dot(row(i < end ? i : end - 1));
     }
     const float mine = transposing_sum<Lanes::group>(sum);
     const int s = lane() % Lanes::group / share, i = begin + s * Lanes::rows + lane() / Lanes::group;

@@ -33,25 +33,25 @@ template <Stage S> DEVICE void send(const Context &c, int layer, int i, float va
 template <Stage S, int Packets>
 DEVICE void arrive_by_value(const Context &c, int layer, int i, int stride, int end, Packet<16> (&to)[Packets]) {
   const float *from = mail<S>(c, c.turn, layer);
-  int missing = i;
   const auto arrived = [&] {
     bool all = true;
     UNROLL
     for (int p = 0; p < Packets; ++p)
       if (i + p * stride < end) to[p] = port::look(from + i + p * stride);
     UNROLL
-    for (int p = 0; p < Packets; ++p) {
-      if (i + p * stride >= end) continue;
-      UNROLL
-      for (int j = 0; j < 4; ++j) {
-        if (to[p].word[j] != unwritten) continue;
-        all = false;
-        missing = i + p * stride + j;
-      }
-    }
+    for (int w = 0; w < 4 * Packets; ++w)
+      all = all && (to[w / 4].word[w % 4] != unwritten || i + w / 4 * stride >= end);
     return all;
   };
-  spin_until(arrived, [&] { report_wait(c, waited_for_values | (1 + static_cast<unsigned>(S)), layer, missing, 0); });
+  const auto report = [&] {
+    int missing = 0;
+    UNROLL
+    for (int w = 0; w < 4 * Packets; ++w)
+      if (to[w / 4].word[w % 4] == unwritten && i + w / 4 * stride < end) missing = w;
+    report_wait(c, waited_for_values | (1 + static_cast<unsigned>(S)), layer, i + missing / 4 * stride + missing % 4,
+                0);
+  };
+  spin_until(arrived, report);
   UNROLL
   for (int p = 0; p < Packets; ++p)
     if (i + p * stride < end) port::count_looked(from + i + p * stride);

@@ -7,6 +7,7 @@
 #pragma once
 #include "attention.cuh"
 #include "mail.cuh"
+#include "ring.cuh"
 
 constexpr int head_group = model::heads / model::kv_heads;                         // query heads that share a KV head
 constexpr int most_parts = scratch_at::max_parts, part_size = model::head_dim + 4; // values; a packet: maximum, sum
@@ -43,16 +44,27 @@ struct Tiles {
   static constexpr int load_bytes = widest_load;
 };
 
+// A tile of the cache is read by one of two teams of warps, in turn: so a lane has several positions at once.
+constexpr int teams = block_warps % 2 == 0 ? 2 : 1, team_warps = block_warps / teams;
+
+// The softmax of one lane, as Softmax, but with powers of two, for which a GPU has an instruction. The maximum begins
+// at the lowest number, so the factor for what has seen no position is 0, or multiplies zeros.
+template <int N> struct Part {
+  float max = -3.40282347e38f, sum = 0;
+  float value[N] = {};
+};
+DEVICE float rescale(float from, float to) { return exp2f(from - to); }
+
 // A lane's elements of the heads of a share: their queries, and their softmax over what the lane has seen.
 struct Heads {
   using Split = HeadLanes<Tiles>;
   static constexpr int width = Split::width, elements = Split::per_lane * width;
   float query[head_group][elements] = {};
-  Softmax<elements> soft[head_group];
+  Part<elements> soft[head_group];
 
   // Takes the query of head h out of shared memory.
   DEVICE void ask(int h, const float *from) {
-    const float scale = 1.0f / sqrtf(float(model::head_dim));
+    const float scale = 1.44269504f / sqrtf(float(model::head_dim)); // log2(e): as exp2 of it is exp
     UNROLL
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = lane() % Split::group + p * Split::group;
@@ -67,50 +79,66 @@ struct Heads {
     }
   }
 
-  // Attends to `count` neighbouring positions, of which each warp takes some, with as many heads as the share has. As
-  // `attend`, but a key and a value are loaded once for all heads, and what was seen before is kept.
-  DEVICE void see(int heads, const bf16 *key, const bf16 *value, int count) {
-    for (int start = warp() * Split::positions; start < count; start += block_warps * Split::positions) {
-      const int position = start + lane() / Split::group;
-      const bool here = position < count;
-      const int first = position * model::head_dim + lane() % Split::group * width;
-      const auto mine = [&](int p) { return here && lane() % Split::group + p * Split::group < Split::packets; };
-      float score[head_group] = {}, keep[head_group] = {};
+  // Attends to `count` neighbouring positions, of which each warp of a team takes some, with the first `N` heads. A key
+  // and a value are loaded once for all heads, and what was seen before is kept. The softmax is rescaled once for
+  // `AtOnce` positions of a lane; a position beyond the last is the last one again, of no weight.
+  template <int N, int AtOnce> DEVICE void see(const bf16 *key, const bf16 *value, int count) {
+    constexpr int apart = team_warps * Split::positions;
+    ROLLED
+    for (int start = warp() % team_warps * Split::positions; start < count; start += AtOnce * apart) {
+      float weight[N][AtOnce] = {};
+      const auto position = [&](int u) { return start + u * apart + lane() / Split::group; };
+      const auto element = [&](int u, int p) {
+        const int last = count - 1, at = position(u) < last ? position(u) : last;
+        return at * model::head_dim + (lane() % Split::group + p * Split::group) * width;
+      };
+      const auto exists = [](int p) { // all do, where the lanes divide a head evenly
+        return Split::packets % Split::group == 0 || lane() % Split::group + p * Split::group < Split::packets;
+      };
       UNROLL
-      for (int p = 0; p < Split::per_lane; ++p) {
-        if (!mine(p)) continue;
-        const auto k = port::load<Data::kv, Tiles::load_bytes>(key + first + p * Split::group * width);
+      for (int at = 0; at < AtOnce * Split::per_lane; ++at) {
+        const int u = at / Split::per_lane, p = at % Split::per_lane;
+        if (!exists(p)) continue;
+        const auto k = port::load<Data::kv, Tiles::load_bytes>(key + element(u, p));
         UNROLL
-        for (int h = 0; h < head_group; ++h) {
-          if (h >= heads) break;
+        for (int j = 0; j < width; ++j) {
+          const float x = j % 2 == 0 ? bf16_low(k.word[j / 2]) : bf16_high(k.word[j / 2]);
           UNROLL
-          for (int j = 0; j < width; j += 2) {
-            score[h] = fmaf(bf16_low(k.word[j / 2]), query[h][p * width + j], score[h]);
-            score[h] = fmaf(bf16_high(k.word[j / 2]), query[h][p * width + j + 1], score[h]);
-          }
+          for (int h = 0; h < N; ++h) weight[h][u] = fmaf(x, query[h][p * width + j], weight[h][u]);
         }
       }
       UNROLL
-      for (int h = 0; h < head_group; ++h) {
-        if (h >= heads) break;
-        const float sum = warp_sum<Split::group>(score[h]), max = here ? fmaxf(soft[h].max, sum) : soft[h].max;
-        keep[h] = soft[h].rescale(soft[h].max, max);
-        score[h] = here ? expf(sum - max) : 0;
+      for (int h = 0; h < N; ++h) {
+        float max = soft[h].max;
+        UNROLL
+        for (int u = 0; u < AtOnce; ++u) {
+          const float score = warp_sum<Split::group>(weight[h][u]);
+          weight[h][u] = position(u) < count ? score : negative_infinity();
+          max = fmaxf(max, weight[h][u]);
+        }
+        const float keep = rescale(soft[h].max, max);
         soft[h].max = max;
-        soft[h].sum = fmaf(soft[h].sum, keep[h], score[h]);
+        soft[h].sum *= keep;
+        UNROLL
+        for (int e = 0; e < elements; ++e) soft[h].value[e] *= keep;
+        UNROLL
+        for (int u = 0; u < AtOnce; ++u) {
+          weight[h][u] = rescale(weight[h][u], max);
+          soft[h].sum += weight[h][u];
+        }
       }
       UNROLL
-      for (int p = 0; p < Split::per_lane; ++p) {
-        if (!mine(p)) continue;
-        const auto v = port::load<Data::kv, Tiles::load_bytes>(value + first + p * Split::group * width);
+      for (int at = 0; at < AtOnce * Split::per_lane; ++at) {
+        const int u = at / Split::per_lane, p = at % Split::per_lane;
+        if (!exists(p)) continue;
+        const auto v = port::load<Data::kv, Tiles::load_bytes>(value + element(u, p));
         UNROLL
-        for (int h = 0; h < head_group; ++h) {
-          if (h >= heads) break;
+        for (int j = 0; j < width; ++j) {
+          const float x = j % 2 == 0 ? bf16_low(v.word[j / 2]) : bf16_high(v.word[j / 2]);
           UNROLL
-          for (int j = 0; j < width; j += 2) {
-            float *out = soft[h].value + p * width + j;
-            out[0] = fmaf(out[0], keep[h], score[h] * bf16_low(v.word[j / 2]));
-            out[1] = fmaf(out[1], keep[h], score[h] * bf16_high(v.word[j / 2]));
+          for (int h = 0; h < N; ++h) {
+            float &sum = soft[h].value[p * width + j];
+            sum = fmaf(weight[h][u], x, sum);
           }
         }
       }
@@ -122,7 +150,7 @@ struct Heads {
     UNROLL
     for (int mask = Split::group; mask < 32; mask *= 2) {
       const float other = port::shuffle_xor(soft[h].max, mask), max = fmaxf(soft[h].max, other);
-      const float keep = soft[h].rescale(soft[h].max, max), take = soft[h].rescale(other, max);
+      const float keep = rescale(soft[h].max, max), take = rescale(other, max);
       soft[h].max = max;
       soft[h].sum = soft[h].sum * keep + port::shuffle_xor(soft[h].sum, mask) * take;
       UNROLL
@@ -135,7 +163,7 @@ struct Heads {
 
 // Merges the warps of a block. `out(i, max, sum, value)` as in attend_block. Called by all threads of the block.
 // `parts` is in use until the block's next barrier.
-template <int N, class Out> DEVICE void merge_warps(const Softmax<N> &soft, SoftmaxParts &parts, Out out) {
+template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, SoftmaxParts &parts, Out out) {
   using Split = HeadLanes<Tiles>;
   if (lane() == 0) {
     parts.max[warp()] = soft.max;
@@ -154,7 +182,7 @@ template <int N, class Out> DEVICE void merge_warps(const Softmax<N> &soft, Soft
     float max = parts.max[0], sum = 0, value = 0;
     for (int w = 1; w < block_warps; ++w) max = fmaxf(max, parts.max[w]);
     for (int w = 0; w < block_warps; ++w) {
-      const float keep = soft.rescale(parts.max[w], max);
+      const float keep = rescale(parts.max[w], max);
       sum = fmaf(parts.sum[w], keep, sum);
       value = fmaf(parts.value[w][i], keep, value);
     }
@@ -219,7 +247,7 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
     float all = max;
     UNROLL
     for (int mask = most_parts / 2; mask > 0; mask /= 2) all = fmaxf(all, port::shuffle_xor(all, mask));
-    const float keep = Softmax<1>::rescale(max, all);
+    const float keep = rescale(max, all);
     const float sum = warp_sum<most_parts>(port::as_float(scale.word[1]) * keep);
     UNROLL
     for (int j = 0; j < 4; ++j) {

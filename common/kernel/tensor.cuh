@@ -7,30 +7,13 @@
 #include "columns.cuh"
 #include "tensor_port.cuh"
 
-// Sums over the eight lanes that have the diagonal, of `N` values at once: the lane of piece p gets that of value
-// p * N / 8. `Level` is 4, 2, 1: bits of p.
-template <int Level, int N> DEVICE float diagonal_sum(const float (&value)[N]) {
-  static_assert((N & (N - 1)) == 0 && N <= 2 * Level, "as many values as a power of two, and a lane for each");
-  constexpr int left = N > 1 ? N / 2 : 1, across = 4 * Level + Level / 2; // the lane of piece p is 4 * p + p / 2
-  const bool upper = N > 1 && (lane() / 4 & Level) != 0;
-  float half[left];
-  UNROLL
-  for (int i = 0; i < left; ++i) {
-    const float kept = upper ? value[N - left + i] : value[i], given = upper ? value[i] : value[N - left + i];
-    half[i] = kept + port::shuffle_xor(given, across);
-  }
-  if constexpr (Level == 1)
-    return half[0];
-  else
-    return diagonal_sum<Level / 2>(half);
-}
-
 // As ColumnInput: the same columns of a warp for every row, two rows at once.
 template <int K> struct TensorInput {
   static constexpr int packets = K / 8;                                              // of 8 columns
   static constexpr int runs = (packets + 16 * block_warps - 1) / (16 * block_warps); // pairs of packets of four lanes
   static constexpr int each = 2 * runs;                                              // packets of four lanes
   static constexpr int apart = (each & -each) < 8 ? each & -each : 8;
+  static constexpr bool exact = block_warps * 8 * each == packets; // no lane is left over
 
   float x[each][2] = {};        // two columns of a packet, by turn
   Packet<8> term[3][runs] = {}; // their terms, each the rest after those before; of two turns
@@ -107,37 +90,43 @@ template <int K> struct TensorInput {
       if (exists(at / 2)) out(column(at / 2) + at % 2, x[at / 2][at % 2]);
   }
 
-  template <int Often, class Row> DEVICE void multiply(int begin, int end, Row row, float *part) const {
-    constexpr int pairs = Often < 3 ? 1 : Often < 8 ? (Often + 1) / 2 : 4; // of rows at once
-    if constexpr (pairs > 1) {
+  // The warp's parts of `count` products into `part`; `row(i)` is the row of the i-th. Most calls have `Often`.
+  template <int Often, class Row> DEVICE void multiply(int count, Row row, float *part) const {
+    constexpr int turns = (Often + 7) / 8, pairs = (Often + 2 * turns - 1) / (2 * turns); // of rows, in one turn
+    if (count == Often) { // so the compiler knows every row
       ROLLED
-      for (; begin + 2 * pairs - 1 <= end; begin += 2 * pairs) some<pairs>(begin, end, row, part);
+      for (int i = 0; i < Often; i += 2 * pairs) some<pairs>(i, Often, row, part);
+    } else {
+      ROLLED
+      for (int i = 0; i < count; i += 2) some<1>(i, count, row, part);
     }
-    ROLLED
-    for (; begin < end; begin += 2) some<1>(begin, end, row, part);
   }
 
+  // Up to four pairs of rows. Each has its pieces in another order, so that its diagonal lies in other lanes: row g of
+  // a matrix is piece g ^ 2 * p of a row of weights, and a lane has column `g ^ 2 * p` of one pair only.
   template <int Pairs, class Row> DEVICE void some(int begin, int end, Row row, float *part) const {
-    constexpr int sums = 2 * Pairs, padded = next_power_of_two(sums), share = 8 / padded; // lanes that get the same sum
-    float diagonal[padded] = {};
+    const int g = lane() / 4, pair = g / 2 ^ lane() % 4;
+    const bool odd = g % 2 != 0;
+    float upper = 0, lower = 0; // of the two rows of this lane's pair
     UNROLL
     for (int p = 0; p < Pairs; ++p) {
       const int i = begin + 2 * p + lane() / 8 % 2;
-      const unsigned char *from = row(p + 1 < Pairs || i < end ? i : end - 1); // the last row may have no neighbour
+      const unsigned char *from = row(i < end ? i : end - 1); // the last row may have no neighbour
       Sums sum = {};
       UNROLL
       for (int r = 0; r < runs; ++r) {
-        const int at = packet(2 * r + lane() / 16, lane() % 8);
-        const auto weights = port::load_matrices(from + 16 * (at < packets ? at : 0));
+        const int at = packet(2 * r + lane() / 16, lane() % 8 ^ 2 * p);
+        const auto weights = port::load_matrices(from + 16 * (exact || at < packets ? at : 0));
         UNROLL
         for (int t = 2; t >= 0; --t) sum = port::multiply_add(weights, term[t][r], sum); // the smallest first
       }
-      const bool odd = lane() / 4 % 2 != 0;
-      diagonal[2 * p] = odd ? sum.value[1] : sum.value[0];
-      diagonal[2 * p + 1] = odd ? sum.value[3] : sum.value[2];
+      upper = p == pair ? odd ? sum.value[1] : sum.value[0] : upper;
+      lower = p == pair ? odd ? sum.value[3] : sum.value[2] : lower;
     }
-    const float mine = diagonal_sum<4>(diagonal);
-    const int piece = lane() / 4, s = piece / share;
-    if (lane() % 4 == piece / 2 && piece % share == 0 && s < sums && begin + s < end) part[begin + s] = mine;
+    float mine = (odd ? lower : upper) + port::shuffle_xor(odd ? upper : lower, 4);
+    mine += port::shuffle_xor(mine, 8 + 1);
+    mine += port::shuffle_xor(mine, 16 + 2);
+    const int i = begin + 2 * pair + g; // the first eight lanes have all sums
+    if (lane() < 8 && pair < Pairs && i < end) part[i] = mine;
   }
 };

@@ -26,7 +26,7 @@ STACKS = {
     "productive_spin": ("atomic_barrier", "productive_spin"),
     **dict.fromkeys(("by_value", "mail"), BY_VALUE),
     **dict.fromkeys(("value_token", "choice", "fence"), TOKEN),
-    "columns": COLUMNS,
+    **dict.fromkeys(("columns", "ring"), COLUMNS),
     **dict.fromkeys(("tensor", "tensor_port"), (*COLUMNS, "tensor_rows")),
     **dict.fromkeys(("stream_kv", "parts"), ("joint_heads", "by_value", "bulk_ring", "stream_kv")),
 }
