@@ -13,7 +13,7 @@ from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
 from common.validate.reference import Taps
 from common.validate.scenarios import Scenario
-from common.validate.snapshot import Snapshot, bit_differences, padding, tensor_difference
+from common.validate.snapshot import Snapshot, bit_differences, padding, sent_too_early, tensor_difference
 from common.validate.tolerances import ReferenceSteps, Tap, check_tolerance
 from common.validate.verdict import Mismatch, Verdict, Worst
 
@@ -170,7 +170,8 @@ class _KernelChecker:
         yield from tensor_difference("cache", None, seen.cache, cache, "a position that this step must not touch")
         if position + 1 >= given:
             ids[position + 1] = token
-        yield from _check_state(seen, {"position": [position + 1], "prompt_length": [given], "ids": ids})
+        state = {"position": [position + 1], "prompt_length": [given], "ids": ids}
+        yield from chain(_check_state(seen, state), sent_too_early(seen))
 
     def _check_padding(self, seen: Snapshot, start: Snapshot) -> Iterator[Mismatch]:
         """Yield what changed between the slots of scratch and of the state."""
@@ -192,7 +193,7 @@ class _KernelChecker:
         chosen = [token if 0 <= token < vocab else -1 for token in ids[given : end + 1]]
         expected = [*scenario.ids, *chosen, *[-1] * (len(ids) - max(given, end + 1))]
         state = {"position": [end], "prompt_length": [given], "ids": expected, "token": ids[end : end + 1]}
-        yield from _check_state(seen, state)
+        yield from chain(_check_state(seen, state), sent_too_early(seen))
         start.cache[:, :, :, first:end] = seen.cache[:, :, :, first:end]
         note = "a position that these steps must not touch"
         yield from chain(

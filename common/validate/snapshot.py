@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from common.model.layout import Layout
+from common.model.layout import NOT_SENT, REGIONS, Layout
 from common.model.stages import STAGES
 from common.validate.verdict import Mismatch
 
@@ -63,6 +63,20 @@ def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, 
     if not torch.equal(got.view(bits), want.view(bits)):
         index = tuple((got.view(bits) != want.view(bits)).nonzero()[0].tolist())
         yield Mismatch(stage, layer, index, float(got[index]), float(want[index]), 0.0, note)
+
+
+def sent_too_early(seen: Snapshot) -> Iterator[Mismatch]:
+    """Yield the first word that travels by value and is there before the next turn, the one that publishes it.
+
+    Whoever polls such a word takes an old value for the new one, if its timing allows.
+    """
+    turn = int(seen.words("turn"))
+    for name in ("mail", *REGIONS):
+        slot = seen.layout.global_scratch[name]
+        places = seen.scratch[slot.offset : slot.offset + slot.size].view(slot.shape)
+        words = places[turn % len(places)].view(torch.int32)
+        note = f"{name}, a word of the next turn that is not unwritten"
+        yield from tensor_difference("scratch", None, words, torch.full_like(words, NOT_SENT), note)
 
 
 def bit_differences(
