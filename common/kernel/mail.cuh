@@ -46,7 +46,7 @@ DEVICE void arrive_by_value(const Context &c, int layer, int i, int stride, int 
   const auto report = [&] {
     int missing = 0;
     UNROLL
-    for (int w = 0; w < 4 * Packets; ++w)
+    for (int w = 0; w < 4 * Packets; ++w) // the last that is missing
       if (to[w / 4].word[w % 4] == unwritten && i + w / 4 * stride < end) missing = w;
     report_wait(c, waited_for_values | (1 + static_cast<unsigned>(S)), layer, i + missing / 4 * stride + missing % 4,
                 0);

@@ -46,7 +46,7 @@ WIDE = Model("wide", 1064, 520, 2, 4, 2, 136, 509, 320, 5e5, 1e-6, False)
 SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 136, 5e5, 2.0**-5, False)
 GRID = Model("one layer", 160, 200, 1, 6, 2, 24, 509, 48, 5e5, 2.0**-5, False)
 HEADS = Model("large heads", 72, 104, 2, 3, 3, 264, 101, 1100, 1e6, 1e-5, True)
-LONG = Model("long", 64, 72, 1, 2, 1, 64, 251, 4200, 1e6, 1e-6, True)
+LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 4200, 1e6, 1e-6, True)
 # A row fits into the least slot of a ring, 6 KB, so that every legal value of a knob serves this trial; a block's share
 # of a matrix is more than what prefetches take at most.
 WORDS = Model("many words", 24, 2824, 1, 2, 1, 8, 66_048, 16, 1e4, 1e-6, True)
@@ -74,11 +74,11 @@ TRIALS = (
     ),
     Trial(
         "many blocks",
-        "a grid of 33 blocks, barriers beyond 2^32",
+        "a grid of 33 blocks, barriers beyond 2^32, attention of several blocks to a head",
         SEVERAL,
         32,
         33,
-        (Start(0, steps=2, barriers=AGES[3]),),
+        (Start(0, steps=2, barriers=AGES[3]), Start(130, steps=2)),
         plain=True,
     ),
     Trial(
