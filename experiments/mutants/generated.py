@@ -21,14 +21,16 @@ SHARED_BY: tuple[tuple[str, ...], ...] = ((), ("vec128",), ("atomic_barrier",), 
 BY_VALUE = ("joint_heads", "folded_norm", "by_value")
 TOKEN = (*BY_VALUE, "value_token")
 COLUMNS = ("joint_heads", "by_value", "bulk_ring", "columns")
-# By the name of a file that needs more than itself.
-STACKS = {
-    "productive_spin": ("atomic_barrier", "productive_spin"),
-    **dict.fromkeys(("by_value", "mail"), BY_VALUE),
-    **dict.fromkeys(("value_token", "choice", "fence"), TOKEN),
-    **dict.fromkeys(("columns", "ring"), COLUMNS),
-    **dict.fromkeys(("tensor", "tensor_port"), (*COLUMNS, "tensor_rows")),
-    **dict.fromkeys(("stream_kv", "parts"), ("joint_heads", "by_value", "bulk_ring", "stream_kv")),
+STREAM = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
+# By the name of a file that needs more than itself; what some of its text needs comes after the first.
+STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "productive_spin": (("atomic_barrier", "productive_spin"),),
+    "bulk_ring": (("bulk_ring",), ("multi_step", "bulk_ring")),
+    **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
+    **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
+    **dict.fromkeys(("columns", "ring"), (COLUMNS,)),
+    **dict.fromkeys(("tensor", "tensor_port"), ((*COLUMNS, "tensor_rows"),)),
+    **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
 }
 UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
 
@@ -87,7 +89,7 @@ def stacks(file: str) -> Sequence[tuple[str, ...]]:
     """The stacks on which changes of `file` are checked; for a variant the one that it adds its own idea to."""
     name = Path(file).stem
     if name in STACKS:
-        return (STACKS[name],)
+        return STACKS[name]
     return SHARED_BY if file.startswith("common/") or name == "baseline" else ((name,),)
 
 
