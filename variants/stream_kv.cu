@@ -12,6 +12,8 @@ template <class Base> struct StreamKv : Base {
   static constexpr int row_bytes = model::head_dim * int(sizeof(bf16)), fit = Base::slot_bytes / (2 * row_bytes);
   static_assert(fit > 0, "a slot of the ring does not hold an entry of the cache: raise kb");
   static_assert(row_bytes % 16 == 0, "bulk copies need heads of a multiple of 8 elements");
+  // A wait sees the parity of a phase only: who waits for a tile must have waited for the one in its slot before it.
+  static_assert(Base::slots % teams == 0, "teams of warps take the tiles of the cache in turn: make slots even");
   static constexpr int chunk = knob::stream_kv::chunk;
   static constexpr int per_tile = fit < chunk ? fit : chunk; // positions; in a slot keys come first, then values
   using Shares = SharesOf<chunk, per_tile>;
