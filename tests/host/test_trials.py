@@ -1,15 +1,17 @@
 """Trials: correct stacks pass them, and each finds a fault that only its shape, values or age shows."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sampled import sampled
 
 from common.devices.host import HostDevice
-from common.errors import Hung
+from common.errors import CompileError, Hung
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
 from common.validate.prove import expected, prove, text_of
-from common.validate.scenarios import drawn
+from common.validate.scenarios import Start, drawn
 from common.validate.trials import GIVEN, HIGH, LOW, TRIALS, chosen, not_exercised
 
 pytestmark = pytest.mark.host
@@ -40,6 +42,24 @@ def test_columns_that_ask_for_several_packets_of_an_embedding_at_once(host_cache
     with torch.inference_mode():
         verdict = prove(HostDevice(host_cache, seed), CATALOG, stack, BY_NAME["half way"], host_cache, seed)
     assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(("slots", "threads"), [(5, 32), (2, 64), (6, 128), (16, 96)])
+def test_teams_of_warps_take_the_tiles_of_a_small_ring(slots, threads, host_cache, seed):
+    """Of many blocks that share the positions of a head; a block of one warp or of three has no second team."""
+    given = {"slots": slots, "window": 2, "kb": 6, "chunk": 124}
+    (stack,) = choose_stacks(CATALOG, "", ["joint_heads", "by_value", "bulk_ring", "stream_kv"], given, threads)
+    trial = replace(BY_NAME["long"], knobs=GIVEN, threads=threads, blocks=7, starts=(Start(1024),))
+    with torch.inference_mode():
+        verdict = prove(HostDevice(host_cache, seed), CATALOG, stack, trial, host_cache, seed)
+    assert verdict.passed, verdict
+
+
+def test_an_odd_ring_is_refused_where_two_teams_take_its_tiles(host_cache, seed):
+    """A team that had not waited for the last tile of a slot would take its phase for that of the next one."""
+    (stack,) = choose_stacks(CATALOG, "", ["joint_heads", "by_value", "bulk_ring", "stream_kv"], {"slots": 5}, 128)
+    with pytest.raises(CompileError, match="make slots even"):
+        prove(HostDevice(host_cache, seed), CATALOG, stack, BY_NAME["132 blocks"], host_cache, seed)
 
 
 # The trial that finds it, the stack, and the edit of its text.
