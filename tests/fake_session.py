@@ -7,7 +7,7 @@ and everything is fp32. If it passes, the reference and the tolerances suit a re
 import numpy as np
 import torch
 
-from common.devices.unwritten import NOT_WRITTEN, fill
+from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.model.layout import Layout
 from common.model.shapes import Model
 
@@ -37,7 +37,7 @@ class FakeSession:
         layout = self.layout
         self._scratch = torch.empty(layout.scratch_size)
         self._cache = torch.empty(layout.cache.shape, dtype=torch.bfloat16)
-        fill(self._scratch, unwritten)
+        fill_scratch(self._scratch, layout, unwritten)
         fill(self._cache, unwritten)
         if cache is not None:
             self._cache[:, :, :, :position] = cache[:, :, :, :position]
@@ -184,6 +184,9 @@ class FakeSession:
         if self.fault == "NaN between two taps":
             end = self.layout.tap("final_norm").offset + m.hidden
             self._scratch[end : end + 1] = torch.nan
+        if self.fault.endswith("sent a turn too early"):
+            slot = self.layout.global_scratch[self.fault.split()[0]]
+            self._scratch[slot.offset + 3] = 0.5
         if self.fault == "state between two words":
             self._state[self.layout.state["token"].offset + 1] = 0x7FC00000
         if self._wrong("logit NaN"):
