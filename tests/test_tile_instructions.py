@@ -1,6 +1,5 @@
 """Instructions of a warp for a tile of the ring, as yaml declares them to the predictions: those of the SASS."""
 
-
 import pytest
 from composed import CATALOG, Composed
 from sampled import sampled
