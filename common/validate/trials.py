@@ -78,7 +78,7 @@ TRIALS = (
         SEVERAL,
         32,
         33,
-        (Start(0, steps=2, barriers=AGES[3]), Start(130)),
+        (Start(0, steps=2, barriers=AGES[3]), Start(130, steps=2)),
         plain=True,
     ),
     Trial(
