@@ -11,12 +11,8 @@ from common.compile.source import Source
 from common.config.resolve import model_named
 from experiments.prediction.model import quantity
 
-ARCH, TILE, WARPS, TEAM = (
-    "sm_90",
-    12.0,
-    8,
-    4,
-)  # KB of a tile; warps of a block, and of a team that has a tile of the cache
+ARCH, TILE = "sm_90", 12.0  # KB of a tile
+WARPS, TEAM = 8, 4  # of a block, and of a team that has a tile of the cache
 PASS = 8  # instructions to pass over a tile of the other team
 PRODUCTS = ("FFMA", "HMMA")
 GIVES_UP = ("NANOSLEEP", "BPT")  # a wait that has to wait
