@@ -86,16 +86,17 @@ template <class Base> struct StreamKv : Base {
       attend_share(c, layer, Shares::at(c.position, number));
   }
 
+  template <int AtOnce>
   static DEVICE void see(Heads &heads, const Share &share, const bf16 *key, const bf16 *value, int count) {
-    constexpr int lanes = team_warps * Heads::Split::positions, at_once = fewer((per_tile + lanes - 1) / lanes, 4);
-    if (share.heads == 1) return heads.see<1, at_once>(key, value, count);
-    heads.see<head_group, at_once>(key, value, count);
+    if (share.heads == 1) return heads.see<1, AtOnce>(key, value, count);
+    heads.see<head_group, AtOnce>(key, value, count);
   }
 
   static DEVICE void attend_share(const Context &c, int layer, const Share &share) {
     auto &s = shared<Self>(c);
     if constexpr (!Base::ahead)
       if (port::thread() == 0 && share.begin < share.end) port::mbarrier_arrive(&s.begun);
+    constexpr int lanes = team_warps * Heads::Split::positions, at_once = fewer((per_tile + lanes - 1) / lanes, 4);
     const bool last = share.part + 1 == share.parts;
     Heads heads;
     ROLLED
@@ -105,13 +106,13 @@ template <class Base> struct StreamKv : Base {
       heads.ask(h, s.query);
     }
     unsigned tile = s.tile[port::thread()];
-    if (last && warp() < team_warps) see(heads, share, s.key, s.value, 1); // the token itself
+    if (last && warp() < team_warps) see<1>(heads, share, s.key, s.value, 1); // the token itself
     int number = 0; // of the tile in this share: which team has it must not depend on what came before
     for (int first = share.begin; first < share.end; first += per_tile, ++tile) {
       if (number++ % teams != warp() / team_warps) continue;
       const auto *copied = reinterpret_cast<const bf16 *>(s.slot[tile % Base::slots]);
       wait_for_phase(c, &s.full[tile % Base::slots], tile / Base::slots);
-      see(heads, share, copied, copied + per_tile * model::head_dim, positions_from(share, first));
+      see<at_once>(heads, share, copied, copied + per_tile * model::head_dim, positions_from(share, first));
       port::warp_barrier();                                                    // all lanes have read
       if (lane() < teams) port::mbarrier_arrive(&s.empty[tile % Base::slots]); // also for a warp of another team
     }

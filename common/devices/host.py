@@ -51,8 +51,8 @@ class HostDevice:
     """The CPU, as a device that compiles and runs kernels.
 
     cache: folder of compiled kernels. seed: determines the order of lanes, warps and blocks in the first launch of a
-    session; each later launch uses the next seed. workers: blocks that run at the same time; None means one for models
-    with fewer than 10 million matrix weights (a run is then a function of the seed), and all cores for larger ones.
+    session; each later launch uses the next seed. workers: blocks that run at the same time; None means all cores for a
+    model that is large, and one for others (a run is then a function of the seed).
     timeout: limit of one launch in seconds; a deadlock is detected without it. flags: further options for g++.
     """
 
@@ -80,12 +80,15 @@ class HostDevice:
 
     def code(self, source: Source) -> bytes:
         """The object file of the text alone: texts of the same meaning often have the same. Raises CompileError."""
-        return self._compiler.kernel(source.text, *self._flags).read_bytes()
+        return self._kernel(source).read_bytes()
 
     def compile(self, source: Source) -> HostProgram:
         """A program from the cache, compiled once per text, compiler and CPU. Raises CompileError."""
-        objects = [self._compiler.kernel(source.text, *self._flags), self._compiler.runtime(UNITS)]
+        objects = [self._kernel(source), self._compiler.runtime(UNITS)]
         return HostProgram(source, self._compiler.link(objects, ".so"))
+
+    def _kernel(self, source: Source) -> Path:
+        return self._compiler.kernel(source.text, *self._flags, large=source.model.large)
 
     def session(
         self,
@@ -104,7 +107,7 @@ class HostDevice:
             guarded.tensor.copy_(weights)
             guarded.freeze()
             self._weights = (weights, guarded)
-        workers = self.workers or (1 if layout.model.matrix_weights < 10_000_000 else os.cpu_count() or 1)
+        workers = self.workers or ((os.cpu_count() or 1) if layout.model.large else 1)
         return self._open(program, layout, self._weights[1], blocks, workers, self.seed, self.timeout, beside)
 
     def _open(self, *arguments: Any) -> "HostSession":

@@ -15,8 +15,20 @@ from common.errors import CompileError, LabError
 from common.model.stages import STAGES
 
 RUNTIME = Path(__file__).resolve().parent / "runtime"
-FLAGS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-pthread", "-march=native", "-ffp-contract=off", "-fno-math-errno")
-KERNEL_FLAGS = ("-O1",)  # -O2 saves a small model less time than it takes, and Qwen3-0.6B 4 to 10 % of a step
+FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-g1",
+    "-fPIC",
+    "-pthread",
+    "-march=native",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+)
+# -O2 saves a small model less time than it takes, and Qwen3-0.6B 10 % of a step. -Og would take less still, but inlines
+# nothing: threads that meet at two calls of one function would pass unseen.
+SMALL, LARGE = "-O1", "-O2"
 # Each call of a barrier keeps a return address of its own: its place.
 PLACES = ("-fno-optimize-sibling-calls", "-fno-crossjumping", "-fno-tree-tail-merge")
 WARNINGS = ("-Wall", "-Werror")
@@ -32,9 +44,12 @@ class Compiler:
         """First line of `g++ --version`."""
         return _version(_gxx())
 
-    def kernel(self, text: str, *flags: str) -> Path:
-        """The object of a kernel's flattened text; a compiler warning is an error. flags: further options."""
-        return self._object(text, "kernel.cpp", *WARNINGS, *KERNEL_FLAGS, *flags)
+    def kernel(self, text: str, *flags: str, large: bool = False) -> Path:
+        """The object of a kernel's flattened text; a compiler warning is an error.
+
+        flags: further options. large: whether its model is, so that a step takes far longer than the compiler.
+        """
+        return self._object(text, "kernel.cpp", *WARNINGS, LARGE if large else SMALL, *flags)
 
     def runtime(self, units: Sequence[str], *flags: str) -> Path:
         """The object of source files in common/devices/runtime, compiled as one: each alone would take as long again

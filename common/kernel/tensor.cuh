@@ -15,15 +15,19 @@ template <int K> struct TensorInput {
   static constexpr int apart = (each & -each) < 8 ? each & -each : 8;
   static constexpr bool exact = block_warps * 8 * each == packets; // no lane is left over
 
-  float x[each][2] = {};        // two columns of a packet, by turn
-  Packet<8> term[3][runs] = {}; // their terms, each the rest after those before; of two turns
+  const int thread = port::thread_anew(); // of this stage
+  float x[each][2] = {};                  // two columns of a packet, by turn
+  Packet<8> term[runs][3] = {};           // their terms, each the rest after those before; of two turns
+
+  DEVICE int lane() const { return thread & 31; }
+  DEVICE int warp() const { return thread >> 5; }
 
   // Four lanes have `each` neighbouring packets, a piece in each turn. Pieces of the same turn are 16 * each bytes
   // apart, which some of them would share banks: they take their packets in another order.
   static DEVICE int order(int piece) { return piece * apart / 8; }
-  static DEVICE int packet(int turn, int piece) { return (warp() * 8 + piece) * each + (turn ^ order(piece)); }
-  static DEVICE int column(int turn) { return 8 * packet(turn, lane() / 4) + 2 * (lane() % 4); }
-  static DEVICE bool exists(int turn) { return packet(turn, lane() / 4) < packets; }
+  DEVICE int packet(int turn, int piece) const { return (warp() * 8 + piece) * each + (turn ^ order(piece)); }
+  DEVICE int column(int turn) const { return 8 * packet(turn, lane() / 4) + 2 * (lane() % 4); }
+  DEVICE bool exists(int turn) const { return packet(turn, lane() / 4) < packets; }
 
   template <class From> DEVICE void take(const From &from) {
     fill(from);
@@ -77,7 +81,7 @@ template <int K> struct TensorInput {
       UNROLL
       for (int t = 0; t < 3; ++t) {
         const unsigned pair = to_bf16(low) | unsigned(to_bf16(high)) << 16;
-        term[t][turn / 2].word[turn % 2] = pair;
+        term[turn / 2][t].word[turn % 2] = pair;
         low -= bf16_low(pair);
         high -= bf16_high(pair);
       }
@@ -116,9 +120,7 @@ template <int K> struct TensorInput {
       UNROLL
       for (int r = 0; r < runs; ++r) {
         const int at = packet(2 * r + lane() / 16, lane() % 8 ^ 2 * p);
-        const auto weights = port::load_matrices(from + 16 * (exact || at < packets ? at : 0));
-        UNROLL
-        for (int t = 2; t >= 0; --t) sum = port::multiply_add(weights, term[t][r], sum); // the smallest first
+        sum = port::multiply_add<3>(from + 16 * (exact || at < packets ? at : 0), term[r], sum); // the least term first
       }
       upper = p == pair ? odd ? sum.value[1] : sum.value[0] : upper;
       lower = p == pair ? odd ? sum.value[3] : sum.value[2] : lower;

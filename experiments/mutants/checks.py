@@ -37,7 +37,6 @@ GRIDS = (
 )
 SANITIZED_BLOCKS = 3  # under ThreadSanitizer
 EQUIVALENT_GRIDS = 5  # for equivalent mutants, which should pass these and the trials
-FLAGS = ("-O1",)  # compilation takes most of a mutant's time
 TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 
 
@@ -82,7 +81,7 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
     source, layout = source_of(mutant), Layout(MODEL)
     plain = load("synthetic", MODEL, None, cache / "weights", seed)[2].flat
     weights = (plain, weights_of("ties", plain, layout, seed))
-    device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
+    device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
     program = device.compile(source)
     token, logits = _weak(device, program, layout, plain, seed)
     how, tried = _data_race(source, layout, plain, seed, cache) if mutant.expect == "thread" else "", 0
@@ -123,7 +122,7 @@ def _data_race(source: Source, layout: Layout, weights: Tensor, seed: int, cache
     Of the last step of the cache, where attention has the most chunks, and the one before if a launch has several.
     """
     steps = min(2, source.tokens_per_launch)
-    device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
+    device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
     with closing(device.session(device.compile(source), layout, weights, SANITIZED_BLOCKS)) as session:
         history = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
         session.reset([1] * MODEL.positions, MODEL.positions - steps, history)

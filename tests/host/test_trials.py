@@ -109,7 +109,7 @@ def test_a_trial_finds_what_it_is_for(trial, name, old, new, host_cache, seed):
         assert old in text
         return text.replace(old, new)
 
-    device = HostDevice(host_cache, seed, timeout=20, flags=("-O1",))
+    device = HostDevice(host_cache, seed, timeout=20)
     try:
         found = str(prove(device, CATALOG, stack_of(name), BY_NAME[trial], host_cache, seed, edit).mismatch)
     except Hung as error:

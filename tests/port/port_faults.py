@@ -19,10 +19,7 @@ INIT, PHASE, BULK = (
     "copy_bulk(void *, const void *, unsigned, Mbarrier *)",
 )
 COMING, EXPECTING = "mbarrier_arrive(Mbarrier *)", "mbarrier_arrive_expect(Mbarrier *, unsigned)"
-MATRICES, MULTIPLY = (
-    "load_matrices(const void *)",
-    "multiply_add(const Packet<16> &, const Packet<8> &, const Sums &)",
-)
+MULTIPLY = "multiply_add(const void *, const Packet<8> *, Sums)"
 FLOATS, INTS = "shuffle_xor(float, int)", "shuffle_xor(int, int)"
 
 
@@ -169,13 +166,16 @@ CHANGED = (
     (BULK, "[%0], [%1], %2, [%3], %4;", "[%3], [%1], %2, [%0], %4;"),
     ("fence_proxy_async()", "fence.proxy.async;", "fence.proxy.alias;"),
     ("copy_wait()", '"n"(Newest)', '"n"(Newest + 1)'),
-    (MATRICES, "m8n8.x4.shared", "m8n8.x4.trans.shared"),
-    (MATRICES, "b16 {%0, %1, %2, %3}", "b16 {%0, %2, %1, %3}"),
-    (MATRICES, '"r"(shared_address(row))', '"r"(shared_address(row) + 16)'),
+    ("thread_anew()", "%%tid.x", "%%tid.y"),
+    (MULTIPLY, "m8n8.x4.shared", "m8n8.x4.trans.shared"),
+    (MULTIPLY, "b16 {%0, %1, %2, %3}", "b16 {%0, %2, %1, %3}"),
+    (MULTIPLY, '"r"(shared_address(row))', '"r"(shared_address(row) + 16)'),
     (MULTIPLY, "m16n8k16.row.col.f32.bf16.bf16", "m16n8k16.row.col.f32.f16.f16"),
     (MULTIPLY, "{%4, %5, %6, %7}, {%8, %9}", "{%4, %6, %5, %7}, {%8, %9}"),
     (MULTIPLY, "{%4, %5, %6, %7}, {%8, %9}", "{%4, %5, %6, %7}, {%9, %8}"),
-    (MULTIPLY, '"f"(sums.value[2])', '"f"(sums.value[3])'),
+    (MULTIPLY, '"+f"(s.value[2]), "+f"(s.value[3])', '"+f"(s.value[3]), "+f"(s.value[2])'),
+    (MULTIPLY, "n = N - 1; n >= 0; --n", "n = 0; n < N; ++n"),
+    (MULTIPLY, "n = N - 1; n >= 0; --n", "n = N - 1; n > 0; --n"),
     ("copy_wait()", "cp.async.wait_group %0", "cp.async.wait_group 0; // %0"),
     ("BlockMemory", "<= 48 << 10", "< 48 << 10"),
     ("SHARED_BYTES", "= sizeof(typename Kernel::Shared);", "= sizeof(Kernel);"),

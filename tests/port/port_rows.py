@@ -75,6 +75,7 @@ def _copies(width: int, cached: str) -> Row:
     )
 
 
+MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
 
 
@@ -240,19 +241,17 @@ ROWS: tuple[Row, ...] = (
         f"createpolicy.fractional.L2::evict_first.b64 x0, 1.0; {BULK} [tile+32], [from], n, [tile+16], x0",
     ),
     Row("fence_proxy_async()", "", "port::fence_proxy_async();", "fence.proxy.async"),
+    Row("thread_anew()", "int *out", "*out = port::thread_anew();", "st.global.b32 [out], %tid.x"),
     Row(
-        "load_matrices(const void *)",
-        ", ".join(f"unsigned *{word}" for word in "abcd"),
-        "__shared__ uint4 tile[4]; auto p = port::load_matrices(tile + 2);" + _words("abcd"),
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {x0, x1, x2, x3}, [tile+32]; " + _stored("abcd"),
-    ),
-    Row(
-        "multiply_add(const Packet<16> &, const Packet<8> &, const Sums &)",
-        ", ".join((*(f"unsigned {word}" for word in "abcdef"), *(f"float {sum}" for sum in "stuv"), "float *out")),
-        "auto r = port::multiply_add({{a, b, c, d}}, {{e, f}}, {{s, t, u, v}}); "
+        "multiply_add(const void *, const Packet<8> *, Sums)",
+        ", ".join((*(f"unsigned {word}" for word in "efgh"), *(f"float {sum}" for sum in "stuv"), "float *out")),
+        "__shared__ uint4 tile[4]; Packet<8> two[] = {{{e, f}}, {{g, h}}}; "
+        "auto r = port::multiply_add<2>(tile + 2, two, {{s, t, u, v}}); "
         + " ".join(f"out[{at}] = r.value[{at}];" for at in range(4)),
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {x0, x1, x2, x3}, {a, b, c, d}, {e, f}, {s, t, u, v}; "
-        "st.global.b32 [out], x0; st.global.b32 [out+4], x1; st.global.b32 [out+8], x2; st.global.b32 [out+12], x3",
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {x0, x1, x2, x3}, [tile+32]; "
+        f"{MMA} {{x4, x5, x6, x7}}, {{x0, x1, x2, x3}}, {{g, h}}, {{s, t, u, v}}; "
+        f"{MMA} {{x8, x9, x10, x11}}, {{x0, x1, x2, x3}}, {{e, f}}, {{x4, x5, x6, x7}}; "
+        "st.global.b32 [out], x8; st.global.b32 [out+4], x9; st.global.b32 [out+8], x10; st.global.b32 [out+12], x11",
     ),
 )
 SINCOS_TURNS = "sincos_turns(double, double *, double *)"

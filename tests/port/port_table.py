@@ -52,13 +52,17 @@ FENCES = {
     ),
     "copy_bulk(void *, const void *, unsigned, Mbarrier *)": (f"port::copy_bulk(tile, wide, 16, {TILE});", BULK),
     "fence_proxy_async()": ("port::fence_proxy_async();", "fence.proxy.async"),
-    "load_matrices(const void *)": ("port::load_matrices(tile);", "ldmatrix.sync.aligned.m8n8.x4.shared.b16"),
+    "multiply_add(const void *, const Packet<8> *, Sums)": (
+        "{ const Packet<8> b = {}; port::multiply_add<1>(tile, &b, {}); }",
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+    ),
 }
 # Calls whose results nobody may need, and which stay all the same, each as often as it stands there.
 STAYING = FENCES | {
     "prefetch_l2(const void *)": ("port::prefetch_l2(word);", "prefetch.global.L2"),
     "touch_weights(const void *)": ("port::touch_weights(word);", "ld.volatile.global.b32"),
     "spin_pause()": ("port::spin_pause();", "nanosleep.u32"),
+    "thread_anew()": ("port::thread_anew();", "mov.u32"),
 }
 AROUND = ("data", "word", "wide", "first", "second", "value")
 TURNS = """

@@ -94,7 +94,7 @@ void Block::wake(Wait kind, int id) {
       Fiber &fiber = fibers_[w * 32 + l];
       const bool numbered = kind == Wait::named || kind == Wait::phase;
       if (fiber.wait == kind && (!numbered || fiber.barrier == id)) fiber.wait = Wait::ready;
-      if (fiber.wait == Wait::ready && &fiber != running_) lanes |= 1u << l;
+      if (state(fiber) == Wait::ready && &fiber != running_) lanes |= 1u << l;
     }
     warp.order = random_() % 32;
     warp.ready = 0;
@@ -104,7 +104,15 @@ void Block::wake(Wait kind, int id) {
   }
 }
 
-Fiber *Block::next() {
+// What a fiber waits for now. The last lane of a warp to arrive makes the others ready all at once, by their slots;
+// each learns of it as it goes on.
+Wait Block::state(const Fiber &fiber) const {
+  const Warp &warp = warps_[fiber.index / 32];
+  const bool ready = fiber.wait == Wait::warp && (warp.ready >> (fiber.index % 32 ^ warp.order) & 1) != 0;
+  return ready ? Wait::ready : fiber.wait;
+}
+
+[[gnu::always_inline]] inline Fiber *Block::next() {
   if (ready_warps_ == 0) return nullptr;
   // Stay in the running warp while it has a ready lane, so that a shuffle finishes before another warp runs.
   int w = running_ == nullptr ? -1 : running_->index / 32;
@@ -116,8 +124,8 @@ Fiber *Block::next() {
   return &fibers_[w * 32 + (slot ^ warp.order)];
 }
 
-// Leaves one context for another: a fiber, or the scheduler for null. Returns when somebody comes back.
-void Block::change(Fiber *from, Fiber *to) {
+// Leaves one context for another: a fiber, or the scheduler for null. Returns when another context comes back.
+[[gnu::always_inline]] inline void Block::change(Fiber *from, Fiber *to) {
   tsan::switch_to(to == nullptr ? scheduler_tsan_ : to->tsan);
   void *kept = nullptr;
   asan::leave(&kept,
@@ -133,12 +141,18 @@ void Block::resume(Fiber &fiber) {
   running_ = nullptr;
 }
 
-void Block::wait(Wait kind, Site site) {
+[[gnu::always_inline]] inline void Block::go_on(Fiber &self, Fiber *to) {
+  if (to != nullptr) running_ = to, current = to;
+  if (to != &self) change(&self, to);
+}
+[[gnu::always_inline]] inline void Block::sleep(Wait kind, Site site) {
   Fiber &self = *running_;
   self.wait = kind;
   self.site = site;
   go_on(self, next());
 }
+
+void Block::wait(Wait kind, Site site) { sleep(kind, site); }
 
 // Any ready fiber may run next, of any warp.
 void Block::give_way(Site site) {
@@ -148,11 +162,6 @@ void Block::give_way(Site site) {
   running_ = nullptr;
   wake(Wait::ready);
   go_on(self, next());
-}
-
-void Block::go_on(Fiber &self, Fiber *to) {
-  if (to != nullptr) running_ = to, current = to;
-  if (to != &self) change(&self, to);
 }
 
 void Block::barrier(const Meeting &here) {
@@ -199,33 +208,6 @@ void Block::named_barrier(int id, int threads, bool wait_for_it, const Meeting &
     wait(Wait::named, site);
   }
   if (wait_for_it) tsan::acquire(sync);
-}
-
-uint32_t Block::exchange(uint32_t value, const Meeting &here) {
-  Fiber &self = *running_;
-  const int w = self.index / 32, lane = self.index % 32, parity = self.parity;
-  Warp &warp = warps_[w];
-  self.parity ^= 1;
-  warp.value[parity][lane] = value;
-  if (warp.arrived == 0) warp.exchange = here;
-  meet(warp.exchange, here, "lanes of a warp");
-  if (++warp.arrived < 32) {
-    wait(Wait::warp, here.site);
-  } else {
-    self.counts->shuffles += here.mask != of_matrices;
-    warp.arrived = 0;
-    for (int l = 0; l < 32; ++l) fibers_[w * 32 + l].wait = Wait::ready;
-    warp.ready = ~(1u << (lane ^ warp.order));
-    ready_warps_ |= 1u << (w ^ warp_order_);
-  }
-  return warp.value[parity][here.mask < 0 ? lane : lane ^ here.mask];
-}
-
-void Block::warp_barrier(const Meeting &here) {
-  uint64_t *sync = &warps_[running_->index / 32].sync[running_->parity];
-  tsan::release(sync);
-  exchange(0, here);
-  tsan::acquire(sync);
 }
 
 void Block::spin(Site site) {
@@ -276,21 +258,22 @@ void Block::describe(std::string &out) const {
   for (size_t t = 0; t < fibers_.size(); ++t) {
     if (described[t]) continue;
     const Fiber &first = fibers_[t];
-    const bool started = first.wait != Wait::block || first.site.file != nullptr;
+    const Wait now = state(first);
+    const bool started = now != Wait::block || first.site.file != nullptr;
     size_t same = 0;
     for (size_t u = t; u < fibers_.size(); ++u) {
       const Fiber &other = fibers_[u];
-      const bool here = other.wait == first.wait && other.stage == first.stage && other.layer == first.layer &&
-                        (other.wait != Wait::phase || other.barrier == first.barrier) &&
-                        (other.wait == Wait::ended || other.site.line == first.site.line);
+      const bool here = state(other) == now && other.stage == first.stage && other.layer == first.layer &&
+                        (now != Wait::phase || other.barrier == first.barrier) &&
+                        (now == Wait::ended || other.site.line == first.site.line);
       if (here) described[u] = true, ++same;
     }
     out += "block " + std::to_string(index_) + ": " + std::to_string(same) + (same == 1 ? " thread" : " threads") +
-           " (first " + std::to_string(t) + ") " + (started ? states[static_cast<int>(first.wait)] : "not started");
-    if (first.wait != Wait::ended && first.site.file != nullptr)
+           " (first " + std::to_string(t) + ") " + (started ? states[static_cast<int>(now)] : "not started");
+    if (now != Wait::ended && first.site.file != nullptr)
       out += std::string(" at ") + first.site.file + ":" + std::to_string(first.site.line);
     out += std::string(", stage ") + stage_names[first.stage] + ", layer " + std::to_string(first.layer);
-    if (first.wait == Wait::phase) out += ": " + bulk_.missing(first.barrier);
+    if (now == Wait::phase) out += ": " + bulk_.missing(first.barrier);
     out += "\n";
   }
 }

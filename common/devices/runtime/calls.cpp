@@ -33,7 +33,9 @@ uint32_t exchange(uint32_t value, int mask, Site site) {
   if (mask < 0 || mask > 31) trap("a shuffle needs a mask of 0 to 31", site);
   return block->exchange(value, HERE(mask));
 }
-const LaneWords *together(const LaneWords &own, Site site) { return block->together(own, HERE(of_matrices)); }
+const LaneWords *together(const void *own, size_t bytes, Site site) {
+  return block->together(own, bytes, HERE(of_matrices));
+}
 #undef HERE
 void spin_pause(Site site) { block->spin(site); }
 void progressed() { reschedule(&Grid::progressed); }

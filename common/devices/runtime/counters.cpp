@@ -2,7 +2,7 @@
 extern "C" {
 #include <gcov.h>
 
-void lab_dump_counters() {
+[[gnu::visibility("default")]] void lab_dump_counters() {
   __gcov_dump();
   __gcov_reset();
 }

@@ -18,6 +18,7 @@ private:
   std::mutex mutex_;
   uint64_t stores_ = 0;
   std::unordered_map<uintptr_t, uint64_t> last_; // of each 16 bytes, the number of the last store
+  uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0; // of these
 };
 
 } // namespace host

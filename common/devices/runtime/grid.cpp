@@ -168,7 +168,7 @@ Status Grid::run() {
 } // namespace host
 
 // Runs the kernel once and returns a Status. On timed_out the grid is leaked, because its threads still use it.
-extern "C" int lab_launch(const host::Launch *launch) {
+extern "C" [[gnu::visibility("default")]] int lab_launch(const host::Launch *launch) {
   auto grid = std::make_unique<host::Grid>(*launch);
   host::catch_faults();
   const host::Status status = grid->run();

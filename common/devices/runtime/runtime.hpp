@@ -130,7 +130,7 @@ public:
   void barrier(const Meeting &here);                                       // __syncthreads
   void named_barrier(int id, int threads, bool wait, const Meeting &here); // bar.sync and bar.arrive
   uint32_t exchange(uint32_t value, const Meeting &here); // __shfl_xor_sync: in CUDA it orders no memory
-  const LaneWords *together(const LaneWords &own, const Meeting &here);
+  const LaneWords *together(const void *own, size_t bytes, const Meeting &here);
   void warp_barrier(const Meeting &here); // __syncwarp: orders memory within the warp
   void spin(Site site);
   void end();     // of the running fiber
@@ -152,6 +152,8 @@ public:
 private:
   friend Bulk;
   void wait(Wait kind, Site site);
+  void sleep(Wait kind, Site site);
+  uint32_t meet_warp(uint32_t value, const Meeting &here);
   void give_way(Site site);
   void go_on(Fiber &self, Fiber *to);
   void wake(Wait kind, int id = 0);
@@ -161,6 +163,7 @@ private:
   }
   void meet_named(const Meeting &here);
   void differ(const Meeting &first, const Meeting &here, const char *who);
+  Wait state(const Fiber &fiber) const;
   Fiber *next();
   void resume(Fiber &fiber);
   void change(Fiber *from, Fiber *to);
