@@ -92,7 +92,7 @@ WRONG = {  # body of /v1/completions: status and `param` of the answer
     "no token": (GOOD | {"max_tokens": 0}, 422, "max_tokens"),
     "two prompts": (GOOD | {"prompt": ["a", "b"]}, 422, "prompt"),
     "two answers": (GOOD | {"n": 2}, 422, "n"),
-    "a field that nobody knows": (GOOD | {"magic": 1}, 422, "magic"),
+    "an unknown field": (GOOD | {"magic": 1}, 422, "magic"),
     "five stop strings": (GOOD | {"stop": list("abcde")}, 422, "stop"),
     "biases": (GOOD | {"logit_bias": {"1": 100}}, 422, "logit_bias"),
     "NaN": ('{"model": "fake", "prompt": [1], "temperature": NaN}', 422, "temperature"),
@@ -230,7 +230,7 @@ def test_a_worker_that_is_killed_is_replaced():
         assert server.ids(PROMPT, 4) == following(PROMPT, 4)
         (worker,) = children() - others
         os.kill(worker, signal.SIGKILL)
-        server.settled("lab_worker_restarts_total", 1)  # nobody has to ask for that
+        server.settled("lab_worker_restarts_total", 1)  # without a request for it
         assert server.http.get("/health").status_code == 200
         assert server.ids(PROMPT, 4) == following(PROMPT, 4)
         assert worker not in children()

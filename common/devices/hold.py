@@ -44,7 +44,7 @@ class Hold:
         run: queues `launches` launches on the current stream. before: queues what precedes each run and is not timed.
         finished: a context that makes the stream current and waits for it at its end.
         A GPU that began before the host had queued everything has waited for Python: its times are dropped, and all is
-        queued again behind a longer hold. With more launches than the queue holds, the host lags behind the GPU only if
+        queued again after a longer hold. With more launches than the queue holds, the host lags behind the GPU only if
         a launch takes longer to queue than to run. Raises Refused where launches are synchronous.
         """
         cuda, queued = self._cupy.cuda, repeats * (launches + 1)

@@ -24,7 +24,7 @@ NO_LOGITS = -1  # what the sampler leaves as a token where there are none
 
 
 def never() -> bool:
-    """The answer of one whom nobody cancels."""
+    """What a request that cannot be cancelled answers."""
     return False
 
 

@@ -20,7 +20,7 @@ from experiments.serving.replies import Reply
 from experiments.serving.schema import ChatBody, CompletionBody, StripBody, job_of
 from experiments.serving.settings import Settings
 
-LEFT = 499  # for the metrics: nobody reads this answer
+LEFT = 499  # for the metrics: no client reads this answer
 T = TypeVar("T")
 
 

@@ -46,7 +46,7 @@ class Job:
                 return
 
     def leave(self) -> None:
-        """Nobody waits for this job any more: it frees its place, or the device after the current step."""
+        """No client waits for this job any more: it frees its place, or the device after the current step."""
         if not self.left:
             self.left = True
             self._queue.drop(self)
@@ -116,7 +116,7 @@ class Queue:
         return job
 
     def drop(self, job: Job) -> None:
-        """Forget a job that nobody waits for; a worker that does not react to the cancel is killed."""
+        """Forget a job that no client waits for; a worker that does not react to the cancel is killed."""
         if job in self._waiting:
             self._waiting.remove(job)
             self._metrics.left.inc()

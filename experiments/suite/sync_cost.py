@@ -26,7 +26,7 @@ OPERATIONS = 225  # of a published token: seven or eight for each of 28 layers
 REPEATS = 20
 QUESTION = f"what a barrier, a node of a graph and a launch cost, {OPERATIONS} in a row in kernels that do nothing else"
 NOTES = (
-    "Median of 20 runs. Launches are queued behind a kernel that keeps the GPU busy: no time of the host is in the "
+    "Median of 20 runs. Launches are queued after a kernel that keeps the GPU busy: no time of the host is in the "
     "figures. The published ones, RTX 3090: 0.73 us a grid.sync, 0.83 us a graph node, 1.54 us a launch.",
     f"exchange by value: {WORDS:,} words, each of which says itself that it has arrived, from all SMs to all, while "
     "other warps load. counted adds: every block adds to each of as many counters. slowest SM: its rate of loading, "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Confidence level of the interval behind a verdict.
+# Confidence level of the interval that decides a verdict.
 VERDICT_CONFIDENCE = 0.99
 # Confidence level of the interval that is shown with a latency, as usual for an error bar.
 SHOWN_CONFIDENCE = 0.95

@@ -25,7 +25,7 @@ LOOPS = {
     "for (int i = 0; i < 0; ++i) out[0] = 1;": "none",
     "for (int i = 0; i < port::thread() % 2; ++i) out[0] = 1;": "none one",
     "for (int i = 0; i < port::thread() % 4; ++i) { out[0] = 1; }": "none one two several",
-    "for (int i = lane(); i < 24; i += 32) out[0] = 1;": "none one / shared",  # nobody takes a second turn
+    "for (int i = lane(); i < 24; i += 32) out[0] = 1;": "none one / shared",  # no lane takes a second turn
     "for (int i = lane(); i < 32; i += 32) out[0] = 1;": "one / shared",
     "for (int i = lane(); i < 64; i += 32) out[0] = 1;": "two / shared",  # the last turn is whole
     "for (int i = lane(); i < 63; i += 32) out[0] = 1;": "one two partial / shared",

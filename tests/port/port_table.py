@@ -57,7 +57,7 @@ FENCES = {
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
     ),
 }
-# Calls whose results nobody may need, and which stay all the same, each as often as it stands there.
+# Calls whose results no code may need, and which stay all the same, each as often as it stands there.
 STAYING = FENCES | {
     "prefetch_l2(const void *)": ("port::prefetch_l2(word);", "prefetch.global.L2"),
     "touch_weights(const void *)": ("port::touch_weights(word);", "ld.volatile.global.b32"),

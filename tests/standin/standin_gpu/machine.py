@@ -10,7 +10,7 @@ from standin_gpu.errors import CUDARuntimeError, Misuse
 from standin_gpu.streams import Order, Queue, Uses, Work, line
 
 GUARD = 4096  # bytes on each side of a buffer
-CANARY, FRESH = 0xA5, 0xFF  # of the guards; of memory that nobody has written
+CANARY, FRESH = 0xA5, 0xFF  # of the guards; of memory that has not been written
 
 
 class OutOfMemory(MemoryError):
