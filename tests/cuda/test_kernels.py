@@ -25,7 +25,7 @@ from common.validate.tolerances import ReferenceSteps
 
 pytestmark = pytest.mark.cuda
 EVERY = [*VARIANTS, *STACKS]
-SMALL = sampled(product(EVERY, ("tiny", "odd")), 8)
+SMALL = sampled(product(EVERY, ("tiny", "odd")), 6)
 
 
 def weights_of(model: Model, seed: int, folder: Path) -> torch.Tensor:
