@@ -18,7 +18,7 @@ template <class Base> struct ByValue : Base {
   static constexpr int longest = model::query > model::intermediate ? model::query : model::intermediate;
 
   struct Shared : Base::Shared {
-    alignas(16) float arrived[longest];
+    alignas(16) float arrived[Self::whole_inputs ? longest : 4];
   };
 
   template <Stage S> static DEVICE void exchange(const Context &c, int layer) {

@@ -16,6 +16,7 @@ template <class Base> struct Columns : Base {
     unsigned batch[block_threads];             // the next one of each thread: places are taken in turn
   };
 
+  static constexpr bool whole_inputs = false;
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
 
   static DEVICE void enter(const Context &c) {
@@ -39,7 +40,7 @@ template <class Base> struct Columns : Base {
   template <Stage S> static DEVICE void multiply_columns(const Context &c, int layer) {
     constexpr Stage input = input_of(S);
     const auto job = Self::template job<S>(c, layer);
-    typename InputOf<Self, decltype(job)::K>::Type x;
+    typename InputOf<Self, decltype(job)::K>::Type x(c);
     const ResultOf<Self, input> result{c, layer};
     float squares = 0;
     if constexpr (here(input))
@@ -64,7 +65,7 @@ template <class Base> struct Columns : Base {
 
   // Who calls it has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
-    typename InputOf<Self, Job::K>::Type x;
+    typename InputOf<Self, Job::K>::Type x(c);
     x.take(Vector{job.x});
     products(c, job, x, 0, [&](int row, const auto &sums, unsigned) { emit(row, sums); });
   }
@@ -83,12 +84,13 @@ template <class Base> struct Columns : Base {
     unsigned tile = s.tile[port::thread()], batch = s.batch[port::thread()];
     for (int begin = 0;; begin += rows, ++batch) {
       const int end = fewer(mine.count, begin + rows);
+      float *part = s.part[batch % 2][warp()];
       for (int first = begin; first < end; first += per_tile, ++tile) {
         unsigned char *slot = s.slot[tile % Self::slots];
         wait_for_phase(c, &s.full[tile % Self::slots], tile / Self::slots);
         const auto row = [&](int i) { return Mine::at(slot, i % matrices, i / matrices); };
-        x.template multiply<per_tile * matrices>(fewer(per_tile, end - first) * matrices, row,
-                                                 s.part[batch % 2][warp()] + (first - begin) * matrices);
+        x.template multiply<per_tile * matrices>(fewer(per_tile, end - first) * matrices, row, part);
+        part += per_tile * matrices;
         port::warp_barrier(); // all lanes have read
         if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % Self::slots]);
       }

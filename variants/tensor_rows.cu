@@ -1,6 +1,6 @@
-// Idea        tensor cores multiply the columns of a warp: weights by ldmatrix out of the ring, the input as three bf16
-//             terms whose products are exact
-// Hypothesis  an instruction of a warp multiplies 256 weights by three terms, where one of FFMA multiplies 32 and two
+// Idea        tensor cores multiply the columns of a warp: a lane has 16 bytes of a row of weights, and the input as
+//             bf16 terms, three to an element, whose products are exact
+// Hypothesis  an instruction of a warp multiplies 128 weights by three terms, where one of FFMA multiplies 32 and two
 //             more unpack them; a full ring is read faster than memory fills it
 // Overrides   nothing
 // Run         python -m experiments variant=tensor_rows
@@ -8,5 +8,18 @@
 
 // What `columns` multiplies by, above it or below it in the stack.
 template <class Base> struct TensorRows : Base {
-  template <int K> using Input = TensorInput<K>;
+  using Self = typename Base::Self;
+  template <int K> static constexpr int rows() { return fewer(Self::slot_bytes / (K * int(sizeof(bf16))), most_sums); }
+  template <int K> using Product = TensorInput<K, rows<K>()>;
+  template <int K> static constexpr int bytes() { return Product<K>::bytes; }
+  static constexpr int more(int a, int b) { return a < b ? b : a; }
+
+  struct Shared : Base::Shared {
+    alignas(16) unsigned char terms[more(bytes<model::hidden>(),
+                                         more(bytes<model::query>(), bytes<model::intermediate>()))];
+  };
+
+  template <int K> struct Input : Product<K> {
+    DEVICE explicit Input(const Context &c) : Product<K>(shared<Self>(c).terms) {}
+  };
 };

@@ -66,6 +66,8 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
   using Lanes = ColumnLanes<K>;
   float x[8 * Lanes::each] = {};
 
+  DEVICE explicit ColumnInput(const Context &) {}
+
   // `from.template at<N>(i)` gives N elements from element i on; those of a lane are asked for together if they can be.
   template <class From> DEVICE void take(const From &from) {
     constexpr int together = Lanes::packets % Lanes::each == 0 ? Lanes::each : 1;

@@ -64,6 +64,9 @@ template <class Derived> struct Decode {
 #undef ONCE
 #undef PER_LAYER
 
+  // Whether a block reads the whole vector that a matrix is multiplied by, as `activations` gives it.
+  static constexpr bool whole_inputs = true;
+
   // The result of stage S as the next stage reads it. Called by all threads of a block.
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) { return tap<S>(c, layer); }
 

@@ -1,33 +1,39 @@
 // A warp's share of the columns of a matrix by tensor cores: the input as three bf16 terms, which together are exact.
 //
-// Rows in shared memory are a multiple of 128 bytes long, so eight of them would come from the same banks. Here the
-// eight rows of a matrix that ldmatrix loads are eight pieces of one row of weights, 16 bytes each; then the columns of
-// the other factor are the same eight pieces of the input, and what is wanted is the diagonal of the product.
+// A product has 8 columns: rows of weights, or pieces of rows. Of its 16 rows three or six are the terms that belong to
+// even columns, and as many, eight rows on, those of odd columns. Rows in shared memory are a multiple of 128 bytes
+// long; lanes of an even column load from one half of 128 bytes and lanes of an odd one from the other half, so eight
+// lanes together load from all banks.
 #pragma once
 #include "columns.cuh"
 #include "tensor_port.cuh"
 
-// As ColumnInput: the same columns of a warp for every row, two rows at once.
-template <int K> struct TensorInput {
-  static constexpr int packets = K / 8;                                              // of 8 columns
-  static constexpr int runs = (packets + 16 * block_warps - 1) / (16 * block_warps); // pairs of packets of four lanes
-  static constexpr int each = 2 * runs;                                              // packets of four lanes
-  static constexpr int apart = (each & -each) < 8 ? each & -each : 8;
-  static constexpr bool exact = block_warps * 8 * each == packets; // no lane is left over
+// As ColumnInput: the same columns of a warp for every row. Most tiles have `Often` rows.
+template <int K, int Often> struct TensorInput {
+  static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // of a product
+  static constexpr int line = 64;                                                   // columns, 128 bytes of weights
+  static constexpr int wide = pieces == 4 ? 2 : 1; // lines of a row that a product has at once, a half of each
+  static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // of a lane
+  static constexpr int columns = lines * wide * line;                                             // of a warp
+  static constexpr int both = pieces == 1 ? 2 : 1;        // products, of which each half of a line is in one
+  static constexpr int mine = (columns / 32 + 3) / 4 * 4; // columns that a lane takes
+  static constexpr bool exact = columns * block_warps == K && mine * 32 == columns; // no lane is left over
+  // Lanes exchange terms through shared memory, half of them at a time where they are more than 12 KB.
+  static constexpr int turns = 6 * columns * block_warps > 12 << 10 ? 2 : 1, staged = columns / turns;
+  static constexpr int bytes = 3 * staged * int(sizeof(bf16)) * block_warps;
 
   const int thread = port::thread_anew(); // of this stage
-  float x[each][2] = {};                  // two columns of a packet, by turn
-  Packet<8> term[runs][3] = {};           // their terms, each the rest after those before; of two turns
+  bf16 *const place;                      // [block_warps][3][staged]
+  float x[mine] = {};
+  Packet<16> term[2 * lines] =
+      {}; // of the columns of a lane, in both halves of a line: one of the three terms, or none
+
+  DEVICE explicit TensorInput(void *place) : place(static_cast<bf16 *>(place)) {}
 
   DEVICE int lane() const { return thread & 31; }
   DEVICE int warp() const { return thread >> 5; }
-
-  // Four lanes have `each` neighbouring packets, a piece in each turn. Pieces of the same turn are 16 * each bytes
-  // apart, which some of them would share banks: they take their packets in another order.
-  static DEVICE int order(int piece) { return piece * apart / 8; }
-  DEVICE int packet(int turn, int piece) const { return (warp() * 8 + piece) * each + (turn ^ order(piece)); }
-  DEVICE int column(int turn) const { return 8 * packet(turn, lane() / 4) + 2 * (lane() % 4); }
-  DEVICE bool exists(int turn) const { return packet(turn, lane() / 4) < packets; }
+  DEVICE int column(int i) const { return warp() * columns + lane() * mine + i; }
+  DEVICE bool exists(int i) const { return exact || (lane() * mine + i < columns && column(i) < K); }
 
   template <class From> DEVICE void take(const From &from) {
     fill(from);
@@ -35,100 +41,116 @@ template <int K> struct TensorInput {
   }
 
   template <class From> DEVICE float take_and_scale(const From &from, const bf16 *gains) {
-    Packet<4> gain[each] = {};
+    Packet<8> gain[mine / 4] = {};
     UNROLL
-    for (int turn = 0; turn < each; ++turn)
-      if (exists(turn)) gain[turn] = port::load_weights<4>(gains + column(turn));
+    for (int i = 0; i < mine; i += 4)
+      if (exists(i)) gain[i / 4] = port::load_weights<8>(gains + column(i));
     fill(from);
     float squares = 0;
     UNROLL
-    for (int turn = 0; turn < each; ++turn) {
-      squares = fmaf(x[turn][0], x[turn][0], fmaf(x[turn][1], x[turn][1], squares));
-      x[turn][0] *= bf16_low(gain[turn].word[0]);
-      x[turn][1] *= bf16_high(gain[turn].word[0]);
+    for (int i = 0; i < mine; ++i) {
+      const unsigned pair = gain[i / 4].word[i % 4 / 2];
+      squares = fmaf(x[i], x[i], squares);
+      x[i] *= i % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
     }
     split();
     return warp_sum(squares);
   }
 
-  // Four lanes ask for the same elements, all of theirs together if they can; each keeps its own.
+  // All columns of a lane are asked for together if they can be.
   template <class From> DEVICE void fill(const From &from) {
-    constexpr int together = packets % each == 0 ? each : 1;
-    const int first = (warp() * 8 + lane() / 4) * each;
-    float kept[each][2] = {};
+    constexpr int together = K % mine == 0 && columns % mine == 0 ? mine : 4;
     UNROLL
-    for (int p = 0; p < each; p += together) {
-      if (first + p >= packets) continue;
-      const auto got = from.template at<8 * together>(8 * (first + p));
+    for (int i = 0; i < mine; i += together) {
+      if (!exists(i)) continue;
+      const auto got = from.template at<together>(column(i));
       UNROLL
-      for (int j = 0; j < 8 * together; ++j)
-        if (j % 8 / 2 == lane() % 4) kept[p + j / 8][j % 2] = got.value[j];
-    }
-    UNROLL
-    for (int at = 0; at < each * each; ++at) {
-      const int turn = at / each, p = at % each;
-      if ((turn ^ p) >= apart || (turn ^ p) != order(lane() / 4)) continue;
-      x[turn][0] = kept[p][0];
-      x[turn][1] = kept[p][1];
+      for (int j = 0; j < together; ++j) x[i + j] = got.value[j];
     }
   }
 
-  // Three terms of 8 bits each are all of the 24 bits of an element.
+  // The upper 8 bits of an element, the upper 8 of the rest, and the last 8: 24 in all. A lane takes its columns, and
+  // gets one term of those that it multiplies by. Of a line's 64 columns four neighbours lie in one of eight packets,
+  // whose other words are of the other half of the line.
   DEVICE void split() {
+    const int t = lane() / 4 % 4;
     UNROLL
-    for (int turn = 0; turn < each; ++turn) {
-      float low = x[turn][0], high = x[turn][1];
+    for (int turn = 0; turn < turns; ++turn) {
+      if (turn > 0) port::warp_barrier(); // all lanes have read
       UNROLL
-      for (int t = 0; t < 3; ++t) {
-        const unsigned pair = to_bf16(low) | unsigned(to_bf16(high)) << 16;
-        term[turn / 2][t].word[turn % 2] = pair;
-        low -= bf16_low(pair);
-        high -= bf16_high(pair);
+      for (int i = 0; i < mine; i += 4) {
+        const int at = lane() * mine + i, packet = at / line * 8 + at % 32 / 4;
+        if (mine * 32 != columns && at >= columns) continue;
+        if (turns == 1 || packet % 2 == turn) store_terms(i, packet / turns * 8 + at % line / 32 * 2);
+      }
+      port::warp_barrier(); // all lanes have written
+      if (t == 3 || (pieces < 4 && lane() >= 16)) continue;
+      UNROLL
+      for (int i = 0; i < 2 * lines; ++i) {
+        const int packet = (i / 2 * wide + lane() / 16) * 8 + lane() % 4 * 2 + i % 2;
+        if (turns == 1 || i % 2 == turn) term[i] = port::load<Data::activations, 16>(terms(t) + packet / turns * 8);
+      }
+    }
+  }
+  DEVICE bf16 *terms(int t) const { return place + (warp() * 3 + t) * staged; }
+
+  // The terms of the four columns from i on: a word at `at`, one between for the other half, a word.
+  DEVICE void store_terms(int i, int at) const {
+    float rest[4] = {x[i], x[i + 1], x[i + 2], x[i + 3]};
+    UNROLL
+    for (int t = 0; t < 3; ++t) {
+      UNROLL
+      for (int j = 0; j < 4; j += 2) {
+        const unsigned pair = port::as_bits(rest[j]) >> 16 | (port::as_bits(rest[j + 1]) & 0xffff0000u);
+        port::store_packet(terms(t) + at + 2 * j, Packet<4>{pair});
+        rest[j] -= bf16_low(pair);
+        rest[j + 1] -= bf16_high(pair);
       }
     }
   }
 
   template <class Out> DEVICE void each_once(Out out) const {
     UNROLL
-    for (int at = 0; at < 2 * each; ++at)
-      if (exists(at / 2)) out(column(at / 2) + at % 2, x[at / 2][at % 2]);
+    for (int i = 0; i < mine; ++i)
+      if (exists(i / 4 * 4)) out(column(i), x[i]);
   }
 
-  // The warp's parts of `count` products into `part`; `row(i)` is the row of the i-th. Most calls have `Often`.
-  template <int Often, class Row> DEVICE void multiply(int count, Row row, float *part) const {
-    constexpr int turns = (Often + 7) / 8, pairs = (Often + 2 * turns - 1) / (2 * turns); // of rows, in one turn
-    if (count == Often) { // so the compiler knows every row
-      ROLLED
-      for (int i = 0; i < Often; i += 2 * pairs) some<pairs>(i, Often, row, part);
-    } else {
-      ROLLED
-      for (int i = 0; i < count; i += 2) some<1>(i, count, row, part);
-    }
-  }
-
-  // Up to four pairs of rows. Each has its pieces in another order, so that its diagonal lies in other lanes: row g of
-  // a matrix is piece g ^ 2 * p of a row of weights, and a lane has column `g ^ 2 * p` of one pair only.
-  template <int Pairs, class Row> DEVICE void some(int begin, int end, Row row, float *part) const {
-    const int g = lane() / 4, pair = g / 2 ^ lane() % 4;
-    const bool odd = g % 2 != 0;
-    float upper = 0, lower = 0; // of the two rows of this lane's pair
-    UNROLL
-    for (int p = 0; p < Pairs; ++p) {
-      const int i = begin + 2 * p + lane() / 8 % 2;
-      const unsigned char *from = row(i < end ? i : end - 1); // the last row may have no neighbour
-      Sums sum = {};
+  // The warp's parts of `count` products into `part`; `row(i)` is the row of the i-th.
+  template <int, class Row> DEVICE void multiply(int count, Row row, float *part) const {
+    const int g = lane() / 4; // a column of the product, of four lanes
+    const int at = warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0) + g % 2 * 32 + lane() % 4 * 8;
+    ROLLED
+    for (int begin = 0; begin < (Often <= rows ? 1 : count); begin += rows) {
+      const int own = begin + g / pieces;
+      const unsigned char *from = own < count ? row(own) : row(begin); // there may be fewer
+      const unsigned char *const half[2] = {from + 2 * at, from + 2 * (at ^ 32)};
+      Packet<16> weights[both][lines];
       UNROLL
-      for (int r = 0; r < runs; ++r) {
-        const int at = packet(2 * r + lane() / 16, lane() % 8 ^ 2 * p);
-        sum = port::multiply_add<3>(from + 16 * (exact || at < packets ? at : 0), term[r], sum); // the least term first
+      for (int i = 0; i < both * lines; ++i) {
+        const int m = i / lines, further = i % lines * wide * line;
+        weights[m][i % lines] =
+            port::load<Data::weights, 16>(exact || (at ^ m * 32) + further < K ? half[m] + 2 * further : from);
       }
-      upper = p == pair ? odd ? sum.value[1] : sum.value[0] : upper;
-      lower = p == pair ? odd ? sum.value[3] : sum.value[2] : lower;
+      add_up(port::multiply_add(term, weights), count - begin, part + begin);
     }
-    float mine = (odd ? lower : upper) + port::shuffle_xor(odd ? upper : lower, 4);
-    mine += port::shuffle_xor(mine, 8 + 1);
-    mine += port::shuffle_xor(mine, 16 + 2);
-    const int i = begin + 2 * pair + g; // the first eight lanes have all sums
-    if (lane() < 8 && pair < Pairs && i < end) part[i] = mine;
+  }
+
+  // Adds what the lanes of a row have: its terms, in four groups of lanes, and its pieces. A lane has one row.
+  DEVICE void add_up(const Products<both> &products, int count, float *part) const {
+    const int g = lane() / 4, q = lane() % 4;
+    const auto &sums = products.sums;
+    float mine;
+    if constexpr (pieces == 1) {
+      const float first = sums[0][0] + sums[1][2], second = sums[0][3] + sums[1][1];
+      mine = (g % 2 == 0 ? first : second) + port::shuffle_xor(g % 2 == 0 ? second : first, 4);
+    } else {
+      mine = sums[0][0] + sums[0][3];
+      mine += port::shuffle_xor(mine, 4);
+    }
+    mine += port::shuffle_xor(mine, 8);
+    if (pieces == 4) mine += port::shuffle_xor(mine, 16 + 1);
+    const bool finished = pieces == 1 ? g < 2 : g == 0 && (pieces == 2 || q % 2 == 0);
+    const int own = !finished ? most_sums : pieces == 1 ? 2 * q + g : pieces == 2 ? q : q / 2;
+    if (own < count) part[own] = mine;
   }
 };

@@ -3,9 +3,9 @@
 #pragma once
 #include "port.cuh"
 
-// Four fp32 sums that a lane has of a product.
-struct Sums {
-  float value[4];
+// The four fp32 sums that a lane has of each of `M` products.
+template <int M> struct Products {
+  float sums[M][4];
 };
 
 #ifdef __CUDACC__
@@ -20,28 +20,31 @@ DEVICE int thread_anew() {
   return index;
 }
 
-// sums + a b of the last matrix b, + a b of the one before it, and so on to the first, by all lanes of a warp: a is
-// 16 x 16 bf16 in shared memory, each b is 16 x 8 bf16, sums are 16 x 8 fp32. With g = lane / 4 and q = 2 * (lane % 4):
-//   row   address of 8 columns of a, 16 bytes at a multiple of 16: lanes 0 to 7 have columns 0 to 7 of rows 0 to 7,
-//         the next eight lanes those of rows 8 to 15; the other lanes have columns 8 to 15 in the same way
-//   b     rows q and q + 8 of column g, each with the row after it
-//   sums  columns q and q + 1 of row g, then of row g + 8
-// Products are exact. In which order those of one matrix are added, and how rounded, is a GPU's own: the host device
-// adds the products of two neighbouring columns of a, then these to the sum from the first to the last, each rounded to
-// the nearest. sm_80.
-template <int N> DEVICE Sums multiply_add(const void *row, const Packet<8> *b, Sums s) {
-  unsigned a[4]; // words of rows g, g + 8, g, g + 8 from columns q, q, q + 8, q + 8
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(shared_address(row))
-               : "memory");
+// Products of a bf16 matrix `a`, 16 x 32 N, and `M` others, 32 N x 8, by all lanes of a warp. With g = lane / 4 and
+// q = lane % 4, a lane gives of every 32 columns of a, which are as many rows of the others, the eight from 8 q on, two
+// to a word: those of a in two packets, in each of which words of row g and of row g + 8 take turns; those of `b` in
+// one packet, of column g. It gets columns 2 q and 2 q + 1 of row g, then of row g + 8.
+// Products are exact. In which order they are added, and how sums are rounded, is a GPU's own: the host device adds up
+// those of every eighth column in order, then these sums, each rounded to the nearest. sm_80.
+template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> (&a)[2 * N], const Packet<16> (&b)[M][N]) {
+  Products<M> all;
   UNROLL
-  for (int n = N - 1; n >= 0; --n)
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(s.value[0]), "+f"(s.value[1]), "+f"(s.value[2]), "+f"(s.value[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[n].word[0]), "r"(b[n].word[1]));
-  return s;
+  for (int m = 0; m < M; ++m) {
+    constexpr int apart = M == 1 ? 2 : 1; // sums at once: no instruction waits for the one right before it
+    float sum[2][4] = {};
+    UNROLL
+    for (int i = 0; i < 2 * N; ++i) {
+      float (&s)[4] = sum[i % apart];
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+          "{%0, %1, %2, %3};"
+          : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3])
+          : "r"(a[i].word[0]), "r"(a[i].word[1]), "r"(a[i].word[2]), "r"(a[i].word[3]),
+            "r"(b[m][i / 2].word[i % 2 * 2]), "r"(b[m][i / 2].word[i % 2 * 2 + 1]));
+    }
+    UNROLL
+    for (int j = 0; j < 4; ++j) all.sums[m][j] = apart == 1 ? sum[0][j] : sum[0][j] + sum[1][j];
+  }
+  return all;
 }
 
 } // namespace port

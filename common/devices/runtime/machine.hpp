@@ -81,7 +81,7 @@ void block_barrier(Site site);
 void named_barrier(int id, int threads, bool wait, Site site);
 void warp_barrier(Site site);
 uint32_t exchange(uint32_t value, int lane_mask, Site site);
-using LaneWords = uint32_t[10]; // what lanes of a warp meet with; it may be read until they meet again
+using LaneWords = uint32_t[32]; // what lanes of a warp meet with; it may be read until they meet again
 const LaneWords *together(const void *own, size_t bytes, Site site); // those of all lanes, each up to `bytes`
 void spin_pause(Site site);                 // call in every iteration of a spin loop: lets other fibers run
 void progressed();                          // call after every atomic write: spinning fibers may poll again

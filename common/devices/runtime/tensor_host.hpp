@@ -9,29 +9,47 @@ inline int thread_anew() { return thread(); }
 // Inlined, so that the return address of the runtime's function tells the place.
 #define PLACED [[gnu::always_inline]] inline
 
-// A kernel has millions of these: a vector has the four sums of a lane.
-template <int N> PLACED Sums multiply_add(const void *row, const Packet<8> *b, Sums s, host::Site site = host::here()) {
+// A kernel has millions of these: a vector has the products of every eighth column.
+template <int N, int M> PLACED Products<M> multiply_add(const Packet<16> (&a)[2 * N], const Packet<16> (&b)[M][N],
+                                                        host::Site site = host::here()) {
   using Floats [[gnu::vector_size(16)]] = float;
   using Words [[gnu::vector_size(16)]] = uint32_t;
-  host::check_aligned(row, 16, site);
-  host::check_buffer("multiply_add", row, host::of_shared, site);
-  host::count_load<16>("multiply_add", static_cast<int>(Data::weights), row, site);
-  uint32_t own[4 + 2 * N];
-  memcpy(own, row, 16);
-  memcpy(own + 4, b, 8 * N);
-  const auto *words = host::together(own, sizeof own, site);
-  const int g = thread() % 32 / 4, column = 8 * (thread() % 4); // the first lane that has the first of its columns
-  Floats total = {s.value[0], s.value[1], s.value[2], s.value[3]};
-  for (int n = N - 1; n >= 0; --n)
-    for (int half = 0; half < 2; ++half) // columns 0 to 7 of a, then 8 to 15
-      for (int pair = 0; pair < 4; ++pair) {
-        const uint32_t upper = words[16 * half + g][pair], lower = words[16 * half + 8 + g][pair];
-        const int word = 4 + 2 * n + half;
-        const uint32_t b0 = words[column + pair][word], b1 = words[column + 4 + pair][word];
-        const Words left = {upper, upper, lower, lower}, right = {b0, b1, b0, b1};
-        total += Floats(left << 16) * Floats(right << 16) + Floats(left & 0xffff0000u) * Floats(right & 0xffff0000u);
+  constexpr int most = 8 / (2 + M); // packets of b that lanes meet with at once
+  static_assert(most > 0, "more words than lanes meet with");
+  const int g = thread() % 32 / 4, column = 2 * (thread() % 4); // lanes 4 g + q have row g, or column g
+  const auto low = [](Words w) { return Floats(w << 16); };
+  const auto high = [](Words w) { return Floats(w & 0xffff0000u); };
+  Floats sums[M][4] = {};
+  for (int first = 0; first < N; first += most) {
+    const int count = N - first < most ? N - first : most;
+    Packet<16> own[8];
+    for (int n = 0; n < count; ++n) {
+      const auto &p = a[2 * (first + n)].word, &next = a[2 * (first + n) + 1].word;
+      own[(2 + M) * n] = {{p[0], p[2], next[0], next[2]}}; // of row g, then of row g + 8
+      own[(2 + M) * n + 1] = {{p[1], p[3], next[1], next[3]}};
+      for (int m = 0; m < M; ++m) own[(2 + M) * n + 2 + m] = b[m][first + n];
+    }
+    const auto *words = host::together(own, (2 + M) * 16 * count, site);
+    const auto packet = [&](int lane, int i) {
+      Words w;
+      memcpy(&w, words[lane] + 4 * i, 16);
+      return w;
+    };
+    for (int n = 0; n < count; ++n)
+      for (int q = 0; q < 4; ++q) {
+        const Words upper = packet(4 * g + q, (2 + M) * n), lower = packet(4 * g + q, (2 + M) * n + 1);
+        for (int m = 0; m < M; ++m)
+          for (int j = 0; j < 2; ++j) {
+            const Words right = packet(4 * (column + j) + q, (2 + M) * n + 2 + m);
+            sums[m][j] += low(upper) * low(right) + high(upper) * high(right);
+            sums[m][2 + j] += low(lower) * low(right) + high(lower) * high(right);
+          }
       }
-  return {{total[0], total[1], total[2], total[3]}};
+  }
+  Products<M> all;
+  for (int m = 0; m < M; ++m)
+    for (int j = 0; j < 4; ++j) all.sums[m][j] = sums[m][j][0] + sums[m][j][1] + sums[m][j][2] + sums[m][j][3];
+  return all;
 }
 
 #undef PLACED
