@@ -85,11 +85,11 @@ template <class Base> struct Columns : Base {
     for (int begin = 0;; begin += rows, ++batch) {
       const int end = fewer(mine.count, begin + rows);
       float *part = s.part[batch % 2][warp()];
-      for (int first = begin; first < end; first += per_tile, ++tile) {
+      for (int left = end - begin; left > 0; left -= per_tile, ++tile) {
         unsigned char *slot = s.slot[tile % Self::slots];
         wait_for_phase(c, &s.full[tile % Self::slots], tile / Self::slots);
         const auto row = [&](int i) { return Mine::at(slot, i % matrices, i / matrices); };
-        x.template multiply<per_tile * matrices>(fewer(per_tile, end - first) * matrices, row, part);
+        x.template multiply<per_tile * matrices>(fewer(per_tile, left) * matrices, row, part);
         part += per_tile * matrices;
         port::warp_barrier(); // all lanes have read
         if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % Self::slots]);

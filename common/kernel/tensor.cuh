@@ -118,20 +118,19 @@ template <int K, int Often> struct TensorInput {
   // The warp's parts of `count` products into `part`; `row(i)` is the row of the i-th.
   template <int, class Row> DEVICE void multiply(int count, Row row, float *part) const {
     const int g = lane() / 4; // a column of the product, of four lanes
-    const int at = warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0) + g % 2 * 32 + lane() % 4 * 8;
+    const int at = 2 * (warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0) + g % 2 * 32 + lane() % 4 * 8); // bytes
     ROLLED
     for (int begin = 0; begin < (Often <= rows ? 1 : count); begin += rows) {
       const int own = begin + g / pieces;
       const unsigned char *from = own < count ? row(own) : row(begin); // there may be fewer
-      const unsigned char *const half[2] = {from + 2 * at, from + 2 * (at ^ 32)};
-      Packet<16> weights[both][lines];
+      const unsigned char *const half[2] = {from + at, from + (at ^ 64)};
+      Packet<16> weights[both * lines];
       UNROLL
       for (int i = 0; i < both * lines; ++i) {
-        const int m = i / lines, further = i % lines * wide * line;
-        weights[m][i % lines] =
-            port::load<Data::weights, 16>(exact || (at ^ m * 32) + further < K ? half[m] + 2 * further : from);
+        const int m = i / lines, further = i % lines * wide * 2 * line;
+        weights[i] = port::load<Data::weights, 16>(exact || (at ^ m * 64) + further < 2 * K ? half[m] + further : from);
       }
-      add_up(port::multiply_add(term, weights), count - begin, part + begin);
+      add_up(port::multiply_add<lines, both>(term, weights), count - begin, part + begin);
     }
   }
 

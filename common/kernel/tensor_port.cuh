@@ -26,7 +26,7 @@ DEVICE int thread_anew() {
 // one packet, of column g. It gets columns 2 q and 2 q + 1 of row g, then of row g + 8.
 // Products are exact. In which order they are added, and how sums are rounded, is a GPU's own: the host device adds up
 // those of every eighth column in order, then these sums, each rounded to the nearest. sm_80.
-template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> (&a)[2 * N], const Packet<16> (&b)[M][N]) {
+template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> *a, const Packet<16> *b) {
   Products<M> all;
   UNROLL
   for (int m = 0; m < M; ++m) {
@@ -39,7 +39,7 @@ template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> (&a)[2 
           "{%0, %1, %2, %3};"
           : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3])
           : "r"(a[i].word[0]), "r"(a[i].word[1]), "r"(a[i].word[2]), "r"(a[i].word[3]),
-            "r"(b[m][i / 2].word[i % 2 * 2]), "r"(b[m][i / 2].word[i % 2 * 2 + 1]));
+            "r"(b[m * N + i / 2].word[i % 2 * 2]), "r"(b[m * N + i / 2].word[i % 2 * 2 + 1]));
     }
     UNROLL
     for (int j = 0; j < 4; ++j) all.sums[m][j] = apart == 1 ? sum[0][j] : sum[0][j] + sum[1][j];

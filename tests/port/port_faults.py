@@ -1,6 +1,6 @@
 """Faults of port.cuh that compile, each with the function that the table must name: (function, text, wrong text)."""
 
-from port_rows import SINCOS_TURNS
+from port_rows import MULTIPLY_ADD, SINCOS_TURNS
 
 STAMP, LOAD, WEIGHTS = "stamp(unsigned long long *)", "load(const void *)", "load_weights(const bf16 *)"
 PACKET, TOUCH = "store_packet(void *, const Packet<Bytes> &)", "touch_weights(const void *)"
@@ -19,7 +19,6 @@ INIT, PHASE, BULK = (
     "copy_bulk(void *, const void *, unsigned, Mbarrier *)",
 )
 COMING, EXPECTING = "mbarrier_arrive(Mbarrier *)", "mbarrier_arrive_expect(Mbarrier *, unsigned)"
-MULTIPLY = "multiply_add(const void *, const Packet<8> *, Sums)"
 FLOATS, INTS = "shuffle_xor(float, int)", "shuffle_xor(int, int)"
 
 
@@ -167,15 +166,14 @@ CHANGED = (
     ("fence_proxy_async()", "fence.proxy.async;", "fence.proxy.alias;"),
     ("copy_wait()", '"n"(Newest)', '"n"(Newest + 1)'),
     ("thread_anew()", "%%tid.x", "%%tid.y"),
-    (MULTIPLY, "m8n8.x4.shared", "m8n8.x4.trans.shared"),
-    (MULTIPLY, "b16 {%0, %1, %2, %3}", "b16 {%0, %2, %1, %3}"),
-    (MULTIPLY, '"r"(shared_address(row))', '"r"(shared_address(row) + 16)'),
-    (MULTIPLY, "m16n8k16.row.col.f32.bf16.bf16", "m16n8k16.row.col.f32.f16.f16"),
-    (MULTIPLY, "{%4, %5, %6, %7}, {%8, %9}", "{%4, %6, %5, %7}, {%8, %9}"),
-    (MULTIPLY, "{%4, %5, %6, %7}, {%8, %9}", "{%4, %5, %6, %7}, {%9, %8}"),
-    (MULTIPLY, '"+f"(s.value[2]), "+f"(s.value[3])', '"+f"(s.value[3]), "+f"(s.value[2])'),
-    (MULTIPLY, "n = N - 1; n >= 0; --n", "n = 0; n < N; ++n"),
-    (MULTIPLY, "n = N - 1; n >= 0; --n", "n = N - 1; n > 0; --n"),
+    (MULTIPLY_ADD, "m16n8k16.row.col.f32.bf16.bf16", "m16n8k16.row.col.f32.f16.f16"),
+    (MULTIPLY_ADD, "{%4, %5, %6, %7}, {%8, %9}", "{%4, %6, %5, %7}, {%8, %9}"),
+    (MULTIPLY_ADD, "{%4, %5, %6, %7}, {%8, %9}", "{%4, %5, %6, %7}, {%9, %8}"),
+    (MULTIPLY_ADD, '"+f"(s[2]), "+f"(s[3])', '"+f"(s[3]), "+f"(s[2])'),
+    (MULTIPLY_ADD, "word[i % 2 * 2 + 1]", "word[1]"),
+    (MULTIPLY_ADD, "b[m * N + i / 2].word[i % 2 * 2]", "b[i / 2].word[i % 2 * 2]"),
+    (MULTIPLY_ADD, "sum[0][j] + sum[1][j]", "sum[0][j]"),
+    (MULTIPLY_ADD, "i < 2 * N; ++i", "i < N; ++i"),
     ("copy_wait()", "cp.async.wait_group %0", "cp.async.wait_group 0; // %0"),
     ("BlockMemory", "<= 48 << 10", "< 48 << 10"),
     ("SHARED_BYTES", "= sizeof(typename Kernel::Shared);", "= sizeof(Kernel);"),

@@ -75,6 +75,20 @@ def _copies(width: int, cached: str) -> Row:
     )
 
 
+def _words_of(names: str, kind: str) -> str:
+    return ", ".join(kind + name for name in names)
+
+
+def _sums(products: int) -> str:
+    return " ".join(f"out[{at}] = r.sums[{at // 4}][{at % 4}];" for at in range(4 * products))
+
+
+def _stored_sums(*firsts: int) -> str:
+    words = [f"x{first + at}" for first in firsts for at in range(4)]
+    return "; ".join(f"st.global.b32 [out{f'+{4 * at}' if at else ''}], {word}" for at, word in enumerate(words))
+
+
+MULTIPLY_ADD = "multiply_add(const Packet<16> *, const Packet<16> *)"
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
 
@@ -242,16 +256,26 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("fence_proxy_async()", "", "port::fence_proxy_async();", "fence.proxy.async"),
     Row("thread_anew()", "int *out", "*out = port::thread_anew();", "st.global.b32 [out], %tid.x"),
-    Row(
-        "multiply_add(const void *, const Packet<8> *, Sums)",
-        ", ".join((*(f"unsigned {word}" for word in "efgh"), *(f"float {sum}" for sum in "stuv"), "float *out")),
-        "__shared__ uint4 tile[4]; Packet<8> two[] = {{{e, f}}, {{g, h}}}; "
-        "auto r = port::multiply_add<2>(tile + 2, two, {{s, t, u, v}}); "
-        + " ".join(f"out[{at}] = r.value[{at}];" for at in range(4)),
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {x0, x1, x2, x3}, [tile+32]; "
-        f"{MMA} {{x4, x5, x6, x7}}, {{x0, x1, x2, x3}}, {{g, h}}, {{s, t, u, v}}; "
-        f"{MMA} {{x8, x9, x10, x11}}, {{x0, x1, x2, x3}}, {{e, f}}, {{x4, x5, x6, x7}}; "
-        "st.global.b32 [out], x8; st.global.b32 [out+4], x9; st.global.b32 [out+8], x10; st.global.b32 [out+12], x11",
+    Row(  # of each other matrix two halves of the columns, the second on top of the first
+        MULTIPLY_ADD,
+        _words_of("abcdefghijklmnop", "unsigned ") + ", float *out",
+        "const Packet<16> left[] = {{{a, b, c, d}}, {{e, f, g, h}}}, right[] = {{{i, j, k, l}}, {{m, n, o, p}}};"
+        "auto r = port::multiply_add<1, 2>(left, right); " + _sums(2),
+        f"{MMA} {{x0, x1, x2, x3}}, {{a, b, c, d}}, {{i, j}}, {{0, 0, 0, 0}}; "
+        f"{MMA} {{x4, x5, x6, x7}}, {{e, f, g, h}}, {{k, l}}, {{x0, x1, x2, x3}}; "
+        f"{MMA} {{x8, x9, x10, x11}}, {{a, b, c, d}}, {{m, n}}, {{0, 0, 0, 0}}; "
+        f"{MMA} {{x12, x13, x14, x15}}, {{e, f, g, h}}, {{o, p}}, {{x8, x9, x10, x11}}; " + _stored_sums(4, 12),
+    ),
+    Row(  # of one other matrix two halves of the columns, and the sum of both
+        MULTIPLY_ADD,
+        _words_of("abcdefghijkl", "unsigned ") + ", float *out",
+        "const Packet<16> left[] = {{{a, b, c, d}}, {{e, f, g, h}}}, right[] = {{{i, j, k, l}}};"
+        "auto r = port::multiply_add<1, 1>(left, right); " + _sums(1),
+        f"{MMA} {{x0, x1, x2, x3}}, {{a, b, c, d}}, {{i, j}}, {{0, 0, 0, 0}}; "
+        f"{MMA} {{x4, x5, x6, x7}}, {{e, f, g, h}}, {{k, l}}, {{0, 0, 0, 0}}; "
+        + "; ".join(f"add.rn.ftz.f32 x{8 + at}, x{at}, x{4 + at}" for at in range(4))
+        + "; "
+        + _stored_sums(8),
     ),
 )
 SINCOS_TURNS = "sincos_turns(double, double *, double *)"

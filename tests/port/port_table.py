@@ -52,10 +52,6 @@ FENCES = {
     ),
     "copy_bulk(void *, const void *, unsigned, Mbarrier *)": (f"port::copy_bulk(tile, wide, 16, {TILE});", BULK),
     "fence_proxy_async()": ("port::fence_proxy_async();", "fence.proxy.async"),
-    "multiply_add(const void *, const Packet<8> *, Sums)": (
-        "{ const Packet<8> b = {}; port::multiply_add<1>(tile, &b, {}); }",
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
-    ),
 }
 # Calls whose results no code may need, and which stay all the same, each as often as it stands there.
 STAYING = FENCES | {

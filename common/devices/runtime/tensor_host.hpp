@@ -10,8 +10,8 @@ inline int thread_anew() { return thread(); }
 #define PLACED [[gnu::always_inline]] inline
 
 // A kernel has millions of these: a vector has the products of every eighth column.
-template <int N, int M> PLACED Products<M> multiply_add(const Packet<16> (&a)[2 * N], const Packet<16> (&b)[M][N],
-                                                        host::Site site = host::here()) {
+template <int N, int M>
+PLACED Products<M> multiply_add(const Packet<16> *a, const Packet<16> *b, host::Site site = host::here()) {
   using Floats [[gnu::vector_size(16)]] = float;
   using Words [[gnu::vector_size(16)]] = uint32_t;
   constexpr int most = 8 / (2 + M); // packets of b that lanes meet with at once
@@ -27,7 +27,7 @@ template <int N, int M> PLACED Products<M> multiply_add(const Packet<16> (&a)[2 
       const auto &p = a[2 * (first + n)].word, &next = a[2 * (first + n) + 1].word;
       own[(2 + M) * n] = {{p[0], p[2], next[0], next[2]}}; // of row g, then of row g + 8
       own[(2 + M) * n + 1] = {{p[1], p[3], next[1], next[3]}};
-      for (int m = 0; m < M; ++m) own[(2 + M) * n + 2 + m] = b[m][first + n];
+      for (int m = 0; m < M; ++m) own[(2 + M) * n + 2 + m] = b[m * N + first + n];
     }
     const auto *words = host::together(own, (2 + M) * 16 * count, site);
     const auto packet = [&](int lane, int i) {
