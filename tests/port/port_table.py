@@ -50,7 +50,7 @@ FENCES = {
         f"port::mbarrier_try_wait({TILE}, 4);",
         "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64",
     ),
-    "copy_bulk(void *, const void *, unsigned, Mbarrier *)": (f"port::copy_bulk(tile, wide, 16, {TILE});", BULK),
+    "copy_bulk(void *, const void *, unsigned, Mbarrier *, L2)": (f"port::copy_bulk(tile, wide, 16, {TILE});", BULK),
     "fence_proxy_async()": ("port::fence_proxy_async();", "fence.proxy.async"),
     "multiply_add(const void *, const Packet<8> *, Sums)": (
         "{ const Packet<8> b = {}; port::multiply_add<1>(tile, &b, {}); }",
