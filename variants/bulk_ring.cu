@@ -82,13 +82,12 @@ template <class Base> struct BulkRing : Base {
       if (tile >= slots) wait_for_phase(c, &s.empty[tile % slots], tile / slots - 1);
       if (tile >= window) wait_for_phase(c, &s.full[(tile - window) % slots], (tile - window) / slots);
       const int left = mine.count - done, rows = left < Mine::per_tile ? left : Mine::per_tile;
-      const L2 lines = Self::template in_l2<S, Mine>(mine.first + done, rows);
       Mbarrier *full = &s.full[tile % slots];
       port::mbarrier_arrive_expect(full, rows * Mine::row_bytes * job.matrices);
       UNROLL
       for (int m = 0; m < job.matrices; ++m)
         port::copy_bulk(Mine::at(s.slot[tile % slots], m, 0), job.row(m, mine.first + done), rows * Mine::row_bytes,
-                        full, lines);
+                        full, Self::template in_l2<S, Mine>(mine.first + done, rows));
     }
   }
 
