@@ -76,6 +76,19 @@ def test_a_matrix_by_hand(tiny):
     assert (task.before, task.exchange, task.ahead) == (0, 0, False)
 
 
+def test_bytes_that_l2_keeps_by_hand(tiny):
+    """Those that it was asked to keep in all stages, in half of it."""
+    head = {"copied_bulk": 4 << 20, "kept": 1 << 18}
+    layers = {"copied_bulk": 4 << 20, "kept": 3 << 18}
+    names = "joint_heads by_value bulk_ring hot_l2"
+    assert stage(kernel(tiny, names, lm_head=head), "lm_head").kept == 1 << 18
+    both = kernel(tiny, names, lm_head=head, qkv=layers)
+    assert stage(both, "lm_head").kept == 1 << 17, "1 MB does not fit into 512 KB"
+    assert stage(both, "qkv").kept == (3 << 17) / tiny.layers
+    assert stage(both, "o_proj", gpu=replace(GPU, l2_bytes=1 << 21)).kept == 0
+    assert stage(both, "lm_head", gpu=replace(GPU, l2_bytes=1 << 21)).kept == 1 << 18
+
+
 def test_the_busiest_sm_has_the_rows_that_are_left_over(tiny):
     """64 rows of down: 32 at once, so two rounds; of 5 SMs one has two rounds, 16 rows, where 12.8 is the mean."""
     counts = {"down": {"weights_64bit": tiny.layers * 64 * 320}}

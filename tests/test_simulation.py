@@ -69,6 +69,34 @@ def test_what_is_prefetched_in_a_stage_is_a_hit_in_the_next():
     assert total([Task("a", before=300, prefetch=1000, early=True), two], replace(SLOW, l2_bytes=500)) == 300 + 100
 
 
+@pytest.mark.parametrize(
+    ("kept", "ns"),
+    [
+        (500, 100),  # every second tile: memory serves the others in 50 ns, the last of these lands a latency later
+        (250, 130),  # tiles 3 and 7 of 10; eight take 80 ns
+        (1000, 20),
+        (90, 150),  # less than a tile of this SM
+    ],
+)
+def test_tiles_that_l2_has_take_no_time_of_memory(kept, ns):
+    task = Task("a", size=1000, tile=100, kept=kept)
+    assert total([task], SLOW) == pytest.approx(ns)
+    assert total([replace(task, total=4000, kept=4 * kept)], replace(SLOW, rate=40)) == pytest.approx(ns)
+    assert simulate([], [task], [], 1, SLOW).served == 1000 - kept
+
+
+def test_tiles_that_l2_has_come_through_the_port_in_order():
+    """5 bytes a ns: the first tile lands after 20 ns, each of the others 20 ns after the one before it."""
+    task = Task("a", size=1000, tile=100, kept=1000)
+    assert total([task], replace(SLOW, port=5)) == 20 + 9 * 20
+    assert total([replace(task, window=100)], SLOW) == 10 * 20
+
+
+def test_a_long_stage_has_as_many_tiles_out_of_l2_as_a_short_one():
+    """Of 3,000 tiles one in twelve: memory serves 2,750, and the last one comes out of L2 with the one before it."""
+    assert total([Task("a", size=3e5, tile=100, kept=25e3)], SLOW) == pytest.approx(2750 * 10 + 50)
+
+
 def test_an_exchange_waits_for_its_share_of_the_queue():
     """At 60 ns the first stage publishes; the second stage's 1,000 bytes, requested before, keep memory until 110."""
     tasks = [Task("a", size=100, tile=100, exchange=10), Task("b", size=1000, tile=1000, ahead=True)]

@@ -13,7 +13,7 @@ import pytest
 from composed import CATALOG, NAMED, STACKS, VARIANTS, Composed
 from sampled import sampled
 
-from common.compile.nvrtc import ARCHS, compile_all, compile_cubin
+from common.compile.nvrtc import ARCHS, _build, _nvrtc, compile_all, compile_cubin, options
 from common.compile.sass import Resources, resources_all, sass
 from common.compile.source import Source
 from common.devices.host_compiler import Compiler
@@ -181,6 +181,20 @@ def test_keys_and_values_come_out_of_the_ring_by_128_bits(nvrtc):
     others = [each.count("LDG", "64", "CONSTANT") + each.count("LDG", "64", "STRONG") for each in (own, loads)]
     assert own.count("LDG", "64") - others[0] == 0 < loads.count("LDG", "64") - others[1]
     assert own.count("ATOMG") == loads.count("ATOMG")
+
+
+@pytest.mark.parametrize("names", [("bulk_ring",), CATALOG.stacks["streaming"].variants], ids="+".join)
+def test_two_policies_for_as_many_copies_as_before(names):
+    """L2 is asked to keep what some copies read, where the variant is in the stack, and by none without it."""
+    found = {}
+    for variants in (names, (*names, "hot_l2")):
+        source = Composed(variants).source(QWEN)
+        ptx = _build(source.text, source.name, options("compute_90"), _nvrtc().getPTX).decode()
+        policies = set(re.findall(r"createpolicy\.fractional\.L2::(\w+)\.b64 %\w+, 1\.0;", ptx))
+        found[variants] = policies, ptx.count("cp.async.bulk.")
+    (once, copies), (both, same) = found.values()
+    assert (once, both) == ({"evict_first"}, {"evict_first", "evict_last"})
+    assert copies == same
 
 
 def test_warps_synchronize_by_named_barriers(nvrtc):

@@ -19,6 +19,7 @@ FIELDS = (
     "prefetched",
     "copied_async",
     "copied_bulk",
+    "kept",  # of those copied in bulk: L2 is asked to keep them
     *(f"{data}_{8 * width}bit" for data in DATA for width in WIDTHS),
 )  # in the order of `Counts` in common/devices/runtime/machine.hpp
 

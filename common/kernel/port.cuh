@@ -11,6 +11,9 @@ enum class Data { weights, kv, activations };
 // Whether a load allocates a line in L1. Data that is read once need not.
 enum class L1 { allocate, no_allocate };
 
+// What L2 does with the lines that a bulk copy reads when it needs room: it gives them up first, or last of all.
+enum class L2 { pass, keep };
+
 // `Bytes` of memory in registers, as 32-bit words.
 template <int Bytes> struct Packet {
   unsigned word[Bytes / 4];
@@ -206,15 +209,18 @@ DEVICE bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase) {
                : "memory");
   return complete != 0;
 }
-// Copies bytes that are read once into shared memory. They count as arrived for the barrier's phase in progress, which
-// must expect them. Addresses and size are multiples of 16 bytes.
-DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier *barrier) {
-  unsigned long long read_once;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(read_once));
+// Copies bytes into shared memory. They count as arrived for the barrier's phase in progress, which must expect them.
+// Addresses and size are multiples of 16 bytes.
+DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier *barrier, L2 lines = L2::pass) {
+  unsigned long long policy;
+  if (lines == L2::pass)
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  else
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
           "r"(shared_address(shared)),
-      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(read_once)
+      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 // Orders this thread's stores before bulk copies, of data or over it, that it orders after the fence.

@@ -26,6 +26,7 @@ STREAM = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
 STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "productive_spin": (("atomic_barrier", "productive_spin"),),
     "bulk_ring": (("bulk_ring",), ("multi_step", "bulk_ring")),
+    "hot_l2": (("bulk_ring", "hot_l2"),),
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
     **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
     **dict.fromkeys(("columns", "ring"), (COLUMNS,)),

@@ -22,6 +22,8 @@ from common.stacks.work import DEFAULT, SHAPES, evaluate, find
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.simulation import Memory, Task, Times, simulate
 
+KEPT_SHARE = 0.5  # of L2, that can keep lines from one step to the next; assumption: it has lines of its far half twice
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -184,7 +186,13 @@ class Stage:
             "head": self._trips("input_trips"),
             "tail": tail,
             "fetched": total * min(1.0, self.declared("prefetched", 0) / DEFINITIONS[self.name].matrices),
+            "kept": self._kept(),
         }
+
+    def _kept(self) -> float:
+        """Bytes that L2 has from the step before: those that it is asked to keep, as far as those of all stages fit."""
+        asked = self.kernel.counts.total("kept")
+        return self.counted("kept") * min(1.0, KEPT_SHARE * self.gpu.l2_bytes / asked) if asked else 0.0
 
     def _registers(self, loop: Loop, width: int, row: float, tail: float) -> dict[str, Any]:
         """Loads that hold registers: each warp waits for those that it has under way, then sends the next."""

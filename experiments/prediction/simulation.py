@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
+from math import floor, inf
 
 SAMPLE = 32  # tiles of a long stage over which the time of one is taken
 EQUAL = 1e-6  # ns: two layers that leave the SM in the same state up to this are followed by others like them
@@ -50,6 +50,7 @@ class Task:
     tail      ns from the last multiplication to the publication
     prefetch  bytes that the grid requests into L2, when the stage begins if `early`, else when it publishes
     fetched   bytes of the stage that an earlier prefetch may have put there
+    kept      bytes of the stage, of all SMs, that L2 has from the step before, in tiles evenly among the others
     exchange  ns from the publication to the next stage's input, beside the wait for memory's queue; 0: the next stage
               begins at once. read: bytes that every SM reads with it
     """
@@ -69,6 +70,7 @@ class Task:
     prefetch: float = 0.0
     early: bool = False
     fetched: float = 0.0
+    kept: float = 0.0
     exchange: float = 0.0
     read: float = 0.0
 
@@ -81,7 +83,7 @@ class Task:
 class Times:
     """ns of a step: total, of it in exchanges, in chains of dependent steps, and for bytes; stages: by name.
 
-    served: bytes to all SMs.
+    served: bytes from memory to all SMs.
     """
 
     total: float = 0.0
@@ -216,8 +218,8 @@ class _Sm:
             self._places.ends.append([done + task.lag, size])
             ended.append(done)
             tile += 1
-            left = task.tiles - self._asked_tiles - SAMPLE
-            if tile % (2 * SAMPLE) == 0 and self._asked == self._at and not self._hits and left >= SAMPLE:
+            left, alike = task.tiles - self._asked_tiles - SAMPLE, not (self._hits or task.kept)
+            if tile % (2 * SAMPLE) == 0 and self._asked == self._at and alike and left >= SAMPLE:
                 skipped = left // SAMPLE * SAMPLE
                 by = (ended[-1] - ended[0]) / SAMPLE * skipped
                 self._shift(by)
@@ -232,7 +234,7 @@ class _Sm:
         self._at, self._now = self._at + 1, published + wait
         chain = task.before + task.head + task.tail
         total = chain + wait + (done - ready)
-        return Times(total, wait, chain, done - ready, max(task.size, task.total), {task.name: total})
+        return Times(total, wait, chain, done - ready, max(task.size, task.total) - task.kept, {task.name: total})
 
     def _load(self, begun: int, start: float) -> None:
         """Request tiles as far as the times at which they get a place are known; stage `begun` began at `start`."""
@@ -256,9 +258,12 @@ class _Sm:
 
     def _request(self, task: Task, at: float, size: float) -> None:
         memory = self._memory
+        kept = task.kept / max(task.size, task.total) * FULL
         if self._hits >= size / 2:
             self._hits -= size
             land = max(at + memory.l2_latency, self._hits_at)
+        elif floor((self._asked_tiles + 1) * kept) > floor(self._asked_tiles * kept):
+            land = at + memory.l2_latency
         else:
             share = memory.rate * task.size / max(task.size, task.total)
             self._free_at = max(self._free_at, at) + size / share

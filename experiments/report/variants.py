@@ -22,6 +22,7 @@ COUNTS = {  # row of a variant's table: field of `totals`
     "bytes prefetched": "prefetched",
     "bytes copied asynchronously": "copied_async",
     "bytes copied in bulk": "copied_bulk",
+    "bytes that L2 is asked to keep": "kept",
     "shuffles": "shuffles",
     "atomics": "atomics",
 }

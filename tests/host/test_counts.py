@@ -139,6 +139,29 @@ def test_a_ring_brings_every_matrix_byte_once_a_token(count, tiny, names):
     assert counts.loaded("weights") == plain.loaded("weights") - 2 * tiny.matrix_weights
 
 
+@pytest.mark.parametrize("blocks", [1, 3, 8])
+@pytest.mark.parametrize(
+    "names", ["bulk_ring multi_step hot_l2", "joint_heads by_value bulk_ring hot_l2 value_token stream_kv"]
+)
+def test_l2_is_asked_to_keep_whole_tiles_of_as_many_bytes_as_the_knob_says(count, tiny, names, blocks):
+    """1 MB in each of two tokens: 128 tiles of 64 rows of 128 bytes, of the 960 tiles of this head; none of the cache.
+
+    No weight is copied twice.
+    """
+    model = dataclasses.replace(tiny, vocab=24 * 40 * 64)
+    counts = count(names, blocks=blocks, position=9, tokens=2, model=model, mb=1)
+    assert counts.of("lm_head", "kept") == counts.total("kept") == 2 << 20
+    assert counts.total("copied_bulk") - counts.of("attention", "copied_bulk") == 2 * 2 * model.matrix_weights
+    without = count(" ".join(name for name in names.split() if name != "hot_l2"), blocks=blocks)
+    assert without.total("kept") == 0 < without.total("copied_bulk")
+
+
+@pytest.mark.parametrize(("blocks", "rows"), [(1, 448), (8, 441)])
+def test_all_of_a_small_head_is_kept_but_for_a_tile(count, blocks, rows):
+    """503 rows are 7 whole tiles of 64. Of the tiles of 8 blocks, 62 or 63 rows each, the first one is left out."""
+    assert count("bulk_ring hot_l2", blocks=blocks).total("kept") == rows * 128
+
+
 @pytest.mark.parametrize(
     ("blocks", "chunk", "copies"),
     [(8, 64, "heads"), (3, 64, "kv_heads"), (8, 16, "kv_heads")],

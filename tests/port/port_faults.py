@@ -16,7 +16,7 @@ SYNC, ARRIVE, COPY = "named_sync(int, int)", "named_arrive(int, int)", "copy_asy
 INIT, PHASE, BULK = (
     "mbarrier_init(Mbarrier *, int)",
     "mbarrier_try_wait(Mbarrier *, unsigned)",
-    "copy_bulk(void *, const void *, unsigned, Mbarrier *)",
+    "copy_bulk(void *, const void *, unsigned, Mbarrier *, L2)",
 )
 COMING, EXPECTING = "mbarrier_arrive(Mbarrier *)", "mbarrier_arrive_expect(Mbarrier *, unsigned)"
 FLOATS, INTS = "shuffle_xor(float, int)", "shuffle_xor(int, int)"
@@ -162,6 +162,9 @@ CHANGED = (
     (PHASE, "%2, 1000;", "%2, 1000000000;"),
     (BULK, '"l"(global), "r"(bytes)', '"l"(global), "r"(16)'),
     (BULK, "evict_first", "evict_last"),
+    (BULK, "evict_last", "evict_normal"),
+    (BULK, "if (lines == L2::pass)", "if (lines == L2::keep)"),
+    (BULK, "L2 lines = L2::pass", "L2 lines = L2::keep"),
     (BULK, "[%0], [%1], %2, [%3], %4;", "[%3], [%1], %2, [%0], %4;"),
     ("fence_proxy_async()", "fence.proxy.async;", "fence.proxy.alias;"),
     ("copy_wait()", '"n"(Newest)', '"n"(Newest + 1)'),

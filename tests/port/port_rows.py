@@ -248,11 +248,15 @@ ROWS: tuple[Row, ...] = (
         )
         for phase in (2, 3)
     ),
-    Row(  # 1.0: of all bytes
-        "copy_bulk(void *, const void *, unsigned, Mbarrier *)",
-        "const char *from, unsigned n",
-        "__shared__ uint4 tile[4]; port::copy_bulk(tile + 2, from, n, reinterpret_cast<Mbarrier *>(tile + 1));",
-        f"createpolicy.fractional.L2::evict_first.b64 x0, 1.0; {BULK} [tile+32], [from], n, [tile+16], x0",
+    *(  # 1.0: of all bytes
+        Row(
+            "copy_bulk(void *, const void *, unsigned, Mbarrier *, L2)",
+            "const char *from, unsigned n",
+            "__shared__ uint4 tile[4]; "
+            f"port::copy_bulk(tile + 2, from, n, reinterpret_cast<Mbarrier *>(tile + 1){lines});",
+            f"createpolicy.fractional.L2::{policy}.b64 x0, 1.0; {BULK} [tile+32], [from], n, [tile+16], x0",
+        )
+        for lines, policy in (("", "evict_first"), (", L2::pass", "evict_first"), (", L2::keep", "evict_last"))
     ),
     Row("fence_proxy_async()", "", "port::fence_proxy_async();", "fence.proxy.async"),
     Row("thread_anew()", "int *out", "*out = port::thread_anew();", "st.global.b32 [out], %tid.x"),

@@ -50,7 +50,7 @@ FENCES = {
         f"port::mbarrier_try_wait({TILE}, 4);",
         "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64",
     ),
-    "copy_bulk(void *, const void *, unsigned, Mbarrier *)": (f"port::copy_bulk(tile, wide, 16, {TILE});", BULK),
+    "copy_bulk(void *, const void *, unsigned, Mbarrier *, L2)": (f"port::copy_bulk(tile, wide, 16, {TILE});", BULK),
     "fence_proxy_async()": ("port::fence_proxy_async();", "fence.proxy.async"),
 }
 # Calls whose results no code may need, and which stay all the same, each as often as it stands there.

@@ -42,12 +42,14 @@ def _spaces(half: str) -> str:
 def functions(half: str) -> dict[str, str]:
     """Signatures in namespace port, without names of parameters: "load(const void *)" and what stands before it.
 
-    The host's last parameter, the source line for reports, is left out, and so is what only inlines.
+    Their defaults are left out, since rows of the table rely on them, and so is the host's last parameter, the source
+    line for reports, and what only inlines.
     """
     found: dict[str, str] = {}
     for match in FUNCTION.finditer(_spaces(half)):
         takes = [part.strip() for part in match["takes"].split(",") if part.strip() and "host::" not in part]
-        types = [re.sub(r"(?<=[ *&])\w+$", "", part).strip() if len(part.split()) > 1 else part for part in takes]
+        plain = [part.partition(" =")[0] for part in takes]
+        types = [re.sub(r"(?<=[ *&])\w+$", "", part).strip() if len(part.split()) > 1 else part for part in plain]
         template = re.sub(r"(Data|L1) \w+", r"\1", match["template"] or "")
         noreturn = "[[noreturn]] " if "noreturn" in match["before"] else ""
         signature = f"{match['name']}({', '.join(types)})"

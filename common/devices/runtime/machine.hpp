@@ -27,7 +27,7 @@ struct Counts {
   uint64_t atomics;
   uint64_t stored_activations, stored_kv; // bytes
   uint64_t prefetched, copied_async;      // bytes
-  uint64_t copied_bulk;                   // bytes
+  uint64_t copied_bulk, kept;             // bytes; of them those that L2 is asked to keep
   uint64_t loaded[4][widths];             // bytes, by Data or `from_shared`, and by width of the load
 };
 

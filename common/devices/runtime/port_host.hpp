@@ -176,8 +176,9 @@ inline bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase, host::Site site
   host::mbarrier_wait(barrier, phase, site);
   return true; // a GPU may give up earlier
 }
-inline void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier *barrier,
+inline void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier *barrier, L2 lines = L2::pass,
                       host::Site site = host::here()) {
+  if (lines == L2::keep) host::count(&host::Counts::kept, bytes);
   host::copy_bulk(shared, global, bytes, barrier, site);
 }
 inline void fence_proxy_async() { host::fence_proxy_async(); }
