@@ -11,7 +11,7 @@ from common.compile.source import Source
 from common.config.resolve import model_named
 from experiments.prediction.model import quantity
 
-ARCH, TILE = "sm_90", 12.0  # KB of a tile
+ARCH = "sm_90"
 WARPS, TEAM = 8, 4  # of a block, and of a team that has a tile of the cache
 PASS = 8  # instructions to pass over a tile of the other team
 PRODUCTS = ("FFMA", "HMMA")
@@ -69,5 +69,6 @@ def test_declared_instructions_are_those_of_the_compiler(composed, host_cache):
     assert read
     for stage, instructions in read.items():
         declared = quantity(source, "instructions_per_kb", stage, 1024, 0)
-        of_a_kb = (instructions + PASS) * TEAM / TILE if stage == "attention" else instructions * WARPS / TILE
+        kb = quantity(source, "tile_bytes", stage, 1024, 0) / 1024
+        of_a_kb = (instructions + PASS) * TEAM / kb if stage == "attention" else instructions * WARPS / kb
         assert declared == pytest.approx(of_a_kb, rel=0.1), f"{stage}: {instructions} instructions of a tile"

@@ -17,6 +17,7 @@ template <class Base> struct StreamKv : Base {
   static constexpr int chunk = knob::stream_kv::chunk;
   static constexpr int per_tile = fit < chunk ? fit : chunk; // positions; in a slot keys come first, then values
   using Shares = SharesOf<chunk, per_tile>;
+  using Lanes = Heads; // how lanes hold heads
 
   struct Shared : Base::Shared {
     Mbarrier begins; // a step: what earlier ones stored in the cache may be copied
@@ -86,10 +87,10 @@ template <class Base> struct StreamKv : Base {
       attend_share(c, layer, Shares::at(c.position, number));
   }
 
-  template <int AtOnce>
-  static DEVICE void see(Heads &heads, const Share &share, const bf16 *key, const bf16 *value, int count) {
-    if (share.heads == 1) return heads.see<1, AtOnce>(key, value, count);
-    heads.see<head_group, AtOnce>(key, value, count);
+  template <int AtOnce, class Held>
+  static DEVICE void see(Held &heads, const Share &share, const bf16 *key, const bf16 *value, int count) {
+    if (share.heads == 1) return heads.template see<1, AtOnce>(key, value, count);
+    heads.template see<head_group, AtOnce>(key, value, count);
   }
 
   static DEVICE void attend_share(const Context &c, int layer, const Share &share) {
@@ -98,7 +99,7 @@ template <class Base> struct StreamKv : Base {
       if (port::thread() == 0 && share.begin < share.end) port::mbarrier_arrive(&s.begun);
     constexpr int lanes = team_warps * Heads::Split::positions, at_once = fewer((per_tile + lanes - 1) / lanes, 4);
     const bool last = share.part + 1 == share.parts;
-    Heads heads;
+    typename Self::Lanes heads(c);
     ROLLED
     for (int h = 0; h < share.heads; ++h) {
       if (h > 0) port::block_barrier(); // all threads have the query of the head before this one

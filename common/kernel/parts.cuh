@@ -49,8 +49,10 @@ constexpr int teams = block_warps % 2 == 0 ? 2 : 1, team_warps = block_warps / t
 
 // The softmax of one lane, as Softmax, but with powers of two, for which a GPU has an instruction. The maximum begins
 // at the lowest number, so the factor for what has seen no position is 0, or multiplies zeros.
-template <int N> struct Part {
+struct Total {
   float max = -3.40282347e38f, sum = 0;
+};
+template <int N> struct Part : Total {
   float value[N] = {};
 };
 DEVICE float rescale(float from, float to) { return exp2f(from - to); }
@@ -62,9 +64,13 @@ struct Heads {
   float query[head_group][elements] = {};
   Part<elements> soft[head_group];
 
+  Heads() = default;
+  DEVICE explicit Heads(const Context &) {}
+
+  static DEVICE float scale() { return 1.44269504f / sqrtf(float(model::head_dim)); } // log2(e): as exp2 of it is exp
+
   // Takes the query of head h out of shared memory.
   DEVICE void ask(int h, const float *from) {
-    const float scale = 1.44269504f / sqrtf(float(model::head_dim)); // log2(e): as exp2 of it is exp
     UNROLL
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = lane() % Split::group + p * Split::group;
@@ -74,7 +80,7 @@ struct Heads {
       for (int k = 0; k < head_group; ++k) { // a comparison and not an index, which would be one of local memory
         if (k != h) continue;
         UNROLL
-        for (int j = 0; j < width; ++j) query[k][p * width + j] = q.value[j] * scale;
+        for (int j = 0; j < width; ++j) query[k][p * width + j] = q.value[j] * scale();
       }
     }
   }
@@ -88,18 +94,12 @@ struct Heads {
     for (int start = warp() % team_warps * Split::positions; start < count; start += AtOnce * apart) {
       float weight[N][AtOnce] = {};
       const auto position = [&](int u) { return start + u * apart + lane() / Split::group; };
-      const auto element = [&](int u, int p) {
-        const int last = count - 1, at = position(u) < last ? position(u) : last;
-        return at * model::head_dim + (lane() % Split::group + p * Split::group) * width;
-      };
-      const auto exists = [](int p) { // all do, where the lanes divide a head evenly
-        return Split::packets % Split::group == 0 || lane() % Split::group + p * Split::group < Split::packets;
-      };
+      const auto at = [&](int u) { return fewer(position(u), count - 1); };
       UNROLL
-      for (int at = 0; at < AtOnce * Split::per_lane; ++at) {
-        const int u = at / Split::per_lane, p = at % Split::per_lane;
+      for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
+        const int u = i / Split::per_lane, p = i % Split::per_lane;
         if (!exists(p)) continue;
-        const auto k = port::load<Data::kv, Tiles::load_bytes>(key + element(u, p));
+        const auto k = port::load<Data::kv, Tiles::load_bytes>(key + element(at(u), p));
         UNROLL
         for (int j = 0; j < width; ++j) {
           const float x = j % 2 == 0 ? bf16_low(k.word[j / 2]) : bf16_high(k.word[j / 2]);
@@ -127,19 +127,33 @@ struct Heads {
           soft[h].sum += weight[h][u];
         }
       }
+      add_values<N, AtOnce>(value, weight, at);
+    }
+  }
+
+  // Whether a lane has a packet; all do, where the lanes divide a head evenly. And the first element of its packet.
+  static DEVICE bool exists(int p) {
+    return Split::packets % Split::group == 0 || lane() % Split::group + p * Split::group < Split::packets;
+  }
+  static DEVICE int element(int position, int p) {
+    return position * model::head_dim + (lane() % Split::group + p * Split::group) * width;
+  }
+
+  // Adds the values of `AtOnce` positions, of which `at(u)` is the u-th, to those of the first `N` heads.
+  template <int N, int AtOnce, class At>
+  DEVICE void add_values(const bf16 *value, const float (&weight)[N][AtOnce], At at) {
+    UNROLL
+    for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
+      const int u = i / Split::per_lane, p = i % Split::per_lane;
+      if (!exists(p)) continue;
+      const auto v = port::load<Data::kv, Tiles::load_bytes>(value + element(at(u), p));
       UNROLL
-      for (int at = 0; at < AtOnce * Split::per_lane; ++at) {
-        const int u = at / Split::per_lane, p = at % Split::per_lane;
-        if (!exists(p)) continue;
-        const auto v = port::load<Data::kv, Tiles::load_bytes>(value + element(u, p));
+      for (int j = 0; j < width; ++j) {
+        const float x = j % 2 == 0 ? bf16_low(v.word[j / 2]) : bf16_high(v.word[j / 2]);
         UNROLL
-        for (int j = 0; j < width; ++j) {
-          const float x = j % 2 == 0 ? bf16_low(v.word[j / 2]) : bf16_high(v.word[j / 2]);
-          UNROLL
-          for (int h = 0; h < N; ++h) {
-            float &sum = soft[h].value[p * width + j];
-            sum = fmaf(weight[h][u], x, sum);
-          }
+        for (int h = 0; h < N; ++h) {
+          float &sum = soft[h].value[p * width + j];
+          sum = fmaf(weight[h][u], x, sum);
         }
       }
     }

@@ -1,25 +1,20 @@
 // A warp's share of the columns of a matrix by tensor cores: the input as three bf16 terms, which together are exact.
-//
-// A product has 8 columns: rows of weights, or pieces of rows. Of its 16 rows three or six are the terms that belong to
-// even columns, and as many, eight rows on, those of odd columns. Rows in shared memory are a multiple of 128 bytes
-// long; lanes of an even column load from one half of 128 bytes and lanes of an odd one from the other half, so eight
-// lanes together load from all banks.
 #pragma once
 #include "columns.cuh"
-#include "tensor_port.cuh"
+#include "terms.cuh"
 
-// As ColumnInput: the same columns of a warp for every row. Most tiles have `Often` rows.
+// As ColumnInput: the same columns of a warp for every row. Most tiles have `Often` rows. The columns of a product are
+// rows of weights, or pieces of rows; its rows are the terms that belong to a piece.
 template <int K, int Often> struct TensorInput {
   static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // of a product
-  static constexpr int line = 64;                                                   // columns, 128 bytes of weights
   static constexpr int wide = pieces == 4 ? 2 : 1; // lines of a row that a product has at once, a half of each
   static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // of a lane
   static constexpr int columns = lines * wide * line;                                             // of a warp
   static constexpr int both = pieces == 1 ? 2 : 1;        // products, of which each half of a line is in one
   static constexpr int mine = (columns / 32 + 3) / 4 * 4; // columns that a lane takes
   static constexpr bool exact = columns * block_warps == K && mine * 32 == columns; // no lane is left over
-  // Lanes exchange terms through shared memory, half of them at a time where they are more than 12 KB.
-  static constexpr int turns = 6 * columns * block_warps > 12 << 10 ? 2 : 1, staged = columns / turns;
+  // Lanes exchange terms through shared memory, half of them at a time where they are more than 9 KB.
+  static constexpr int turns = 6 * columns * block_warps > 9 << 10 ? 2 : 1, staged = columns / turns;
   static constexpr int bytes = 3 * staged * int(sizeof(bf16)) * block_warps;
 
   const int thread = port::thread_anew(); // of this stage
@@ -69,42 +64,26 @@ template <int K, int Often> struct TensorInput {
     }
   }
 
-  // The upper 8 bits of an element, the upper 8 of the rest, and the last 8: 24 in all. A lane takes its columns, and
-  // gets one term of those that it multiplies by. Of a line's 64 columns four neighbours lie in one of eight packets,
-  // whose other words are of the other half of the line.
+  // A lane takes its columns, and gets one term of those that it multiplies by.
   DEVICE void split() {
     const int t = lane() / 4 % 4;
+    bf16 *terms = place + warp() * 3 * staged;
     UNROLL
     for (int turn = 0; turn < turns; ++turn) {
       if (turn > 0) port::warp_barrier(); // all lanes have read
       UNROLL
       for (int i = 0; i < mine; i += 4) {
-        const int at = lane() * mine + i, packet = at / line * 8 + at % 32 / 4;
+        const int at = lane() * mine + i, packet = packet_of(at);
         if (mine * 32 != columns && at >= columns) continue;
-        if (turns == 1 || packet % 2 == turn) store_terms(i, packet / turns * 8 + at % line / 32 * 2);
+        if (turns == 1 || packet % 2 == turn) store_terms(x + i, at, terms, staged, packet / turns);
       }
       port::warp_barrier(); // all lanes have written
       if (t == 3 || (pieces < 4 && lane() >= 16)) continue;
       UNROLL
       for (int i = 0; i < 2 * lines; ++i) {
         const int packet = (i / 2 * wide + lane() / 16) * 8 + lane() % 4 * 2 + i % 2;
-        if (turns == 1 || i % 2 == turn) term[i] = port::load<Data::activations, 16>(terms(t) + packet / turns * 8);
-      }
-    }
-  }
-  DEVICE bf16 *terms(int t) const { return place + (warp() * 3 + t) * staged; }
-
-  // The terms of the four columns from i on: a word at `at`, one between for the other half, a word.
-  DEVICE void store_terms(int i, int at) const {
-    float rest[4] = {x[i], x[i + 1], x[i + 2], x[i + 3]};
-    UNROLL
-    for (int t = 0; t < 3; ++t) {
-      UNROLL
-      for (int j = 0; j < 4; j += 2) {
-        const unsigned pair = port::as_bits(rest[j]) >> 16 | (port::as_bits(rest[j + 1]) & 0xffff0000u);
-        port::store_packet(terms(t) + at + 2 * j, Packet<4>{pair});
-        rest[j] -= bf16_low(pair);
-        rest[j + 1] -= bf16_high(pair);
+        if (turns == 1 || i % 2 == turn)
+          term[i] = port::load<Data::activations, 16>(terms + t * staged + packet / turns * 8);
       }
     }
   }
@@ -118,18 +97,12 @@ template <int K, int Often> struct TensorInput {
   // The warp's parts of `count` products into `part`; `row(i)` is the row of the i-th.
   template <int, class Row> DEVICE void multiply(int count, Row row, float *part) const {
     const int g = lane() / 4; // a column of the product, of four lanes
-    const int at = 2 * (warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0) + g % 2 * 32 + lane() % 4 * 8); // bytes
+    const int at = 2 * (warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0)) + begin_of_lane(lane());
     ROLLED
     for (int begin = 0; begin < (Often <= rows ? 1 : count); begin += rows) {
       const int own = begin + g / pieces;
-      const unsigned char *from = own < count ? row(own) : row(begin); // there may be fewer
-      const unsigned char *const half[2] = {from + at, from + (at ^ 64)};
-      Packet<16> weights[both * lines];
-      UNROLL
-      for (int i = 0; i < both * lines; ++i) {
-        const int m = i / lines, further = i % lines * wide * 2 * line;
-        weights[i] = port::load<Data::weights, 16>(exact || (at ^ m * 64) + further < 2 * K ? half[m] + further : from);
-      }
+      Packet<16> weights[both * lines]; // there may be fewer rows
+      load_lines<K, lines, wide, both, Data::weights>(own < count ? row(own) : row(begin), at, exact, weights);
       add_up(port::multiply_add<lines, both>(term, weights), count - begin, part + begin);
     }
   }
@@ -137,13 +110,13 @@ template <int K, int Often> struct TensorInput {
   // Adds what the lanes of a row have: its terms, in four groups of lanes, and its pieces. A lane has one row.
   DEVICE void add_up(const Products<both> &products, int count, float *part) const {
     const int g = lane() / 4, q = lane() % 4;
-    const auto &sums = products.sums;
     float mine;
     if constexpr (pieces == 1) {
-      const float first = sums[0][0] + sums[1][2], second = sums[0][3] + sums[1][1];
-      mine = (g % 2 == 0 ? first : second) + port::shuffle_xor(g % 2 == 0 ? second : first, 4);
+      const auto sums = both_halves(products);
+      const bool even = g % 2 == 0;
+      mine = (even ? sums.value[0] : sums.value[1]) + port::shuffle_xor(even ? sums.value[1] : sums.value[0], 4);
     } else {
-      mine = sums[0][0] + sums[0][3];
+      mine = products.sums[0][0] + products.sums[0][3];
       mine += port::shuffle_xor(mine, 4);
     }
     mine += port::shuffle_xor(mine, 8);

@@ -1,0 +1,112 @@
+// Heads whose scores are made by tensor cores: queries as three bf16 terms, which together are exact, by eight keys.
+#pragma once
+#include "parts.cuh"
+#include "terms.cuh"
+
+// What threads of a block exchange: terms of one query; by warp and head the weights of eight positions, and the factor
+// of what the warp has seen before.
+struct HeadTerms {
+  static constexpr int lines = (model::head_dim + line - 1) / line, at_once = 8;
+  alignas(16) bf16 term[3][lines * line];
+  alignas(16) float weight[block_warps][head_group][at_once + 4];
+};
+
+// As Heads. The columns of a product are positions, and its rows are the terms of two heads.
+struct TensorHeads : Heads {
+  static constexpr int lines = HeadTerms::lines, at_once = HeadTerms::at_once, pairs = (head_group + 1) / 2;
+  static constexpr int each =
+      at_once > Split::positions ? at_once / Split::positions : 1; // positions of a lane's values
+
+  HeadTerms &common;
+  Packet<16> terms[pairs][2 * lines] = {}; // of the head of this lane in each pair: one of the three, or none
+  Total seen[pairs];                       // of that head, by the warp; its sum by the lanes of each column
+
+  DEVICE explicit TensorHeads(HeadTerms &common) : common(common) {}
+
+  // Called by all threads of the block, which have taken the query before when it returns.
+  DEVICE void ask(int h, const float *from) {
+    for (int i = 4 * port::thread(); i < lines * line; i += 4 * block_threads) {
+      float x[4] = {};
+      UNROLL
+      for (int j = 0; j < 4; ++j) x[j] = i < model::head_dim ? from[i + j] * scale() : 0;
+      store_terms(x, i, common.term[0], lines * line, packet_of(i));
+    }
+    port::block_barrier();
+    const int t = lane() / 4 % 4;
+    UNROLL
+    for (int k = 0; k < pairs; ++k) { // a comparison and not an index, which would be one of local memory
+      if (2 * k + lane() / 16 != h || t == 3) continue;
+      UNROLL
+      for (int i = 0; i < 2 * lines; ++i)
+        terms[k][i] = port::load<Data::activations, 16>(common.term[t] + (i / 2 * 8 + lane() % 4 * 2 + i % 2) * 8);
+    }
+  }
+
+  // As there. A warp takes eight neighbouring positions; a lane has the scores of two, and the values of some others.
+  template <int N, int> DEVICE void see(const bf16 *key, const bf16 *value, int count) {
+    ROLLED
+    for (int start = warp() % team_warps * at_once; start < count; start += team_warps * at_once) {
+      const auto position = [&](int i) { return fewer(start + i, count - 1); };
+      Packet<16> keys[2 * lines];
+      load_lines<model::head_dim, lines, 1, 2, Data::kv>(
+          reinterpret_cast<const unsigned char *>(key + position(lane() / 4) * model::head_dim), begin_of_lane(lane()),
+          model::head_dim % line == 0, keys);
+      UNROLL
+      for (int k = 0; k < (N + 1) / 2; ++k) weigh(k, N, port::multiply_add<lines, 2>(terms[k], keys), count - start);
+      port::warp_barrier(); // all lanes have stored their weights
+      float weight[N][each];
+      UNROLL
+      for (int h = 0; h < N; ++h) {
+        const float *from = common.weight[warp()][h], keep = from[at_once];
+        UNROLL
+        for (int u = 0; u < each; ++u) weight[h][u] = place(u) < at_once ? from[place(u)] : 0;
+        UNROLL
+        for (int e = 0; e < elements; ++e) soft[h].value[e] *= keep;
+      }
+      port::warp_barrier(); // all lanes have read
+      add_values<N, each>(value, weight, [&](int u) { return position(place(u)); });
+    }
+  }
+  static DEVICE int place(int u) { return lane() / Split::group * each + u; }
+
+  // Turns the scores of a pair of heads into weights; there are `count` positions.
+  DEVICE void weigh(int k, int heads, const Products<2> &products, int count) {
+    const int q = lane() % 4, h = 2 * k + lane() / 16;
+    auto scores = both_halves(products);
+    float max = seen[k].max;
+    UNROLL
+    for (int j = 0; j < 2; ++j) {
+      float &score = scores.value[j];
+      score += port::shuffle_xor(score, 4);
+      score += port::shuffle_xor(score, 8);
+      score = 2 * q + j < count ? score : negative_infinity();
+      max = fmaxf(max, score);
+    }
+    max = fmaxf(max, port::shuffle_xor(max, 1));
+    max = fmaxf(max, port::shuffle_xor(max, 2));
+    const float keep = rescale(seen[k].max, max);
+    UNROLL
+    for (int j = 0; j < 2; ++j) scores.value[j] = rescale(scores.value[j], max);
+    seen[k].max = max;
+    seen[k].sum = seen[k].sum * keep + scores.value[0] + scores.value[1];
+    if (lane() % 16 >= 4 || h >= heads) return;
+    float *to = common.weight[warp()][h];
+    to[2 * q] = scores.value[0];
+    to[2 * q + 1] = scores.value[1];
+    if (q == 0) to[at_once] = keep;
+  }
+
+  DEVICE const auto &merged(int h) {
+    UNROLL
+    for (int k = 0; k < pairs; ++k) {
+      if (k != h / 2) continue;
+      float sum = seen[k].sum + port::shuffle_xor(seen[k].sum, 1);
+      sum += port::shuffle_xor(sum, 2);
+      const float max = seen[k].max, other_max = port::shuffle_xor(max, 16), other_sum = port::shuffle_xor(sum, 16);
+      const bool own = lane() / 16 == h % 2;
+      soft[h].max = own ? max : other_max;
+      soft[h].sum = lane() < Split::group ? own ? sum : other_sum : 0; // the other lanes of an element add nothing
+    }
+    return Heads::merged(h);
+  }
+};

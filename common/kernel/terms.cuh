@@ -1,0 +1,53 @@
+// fp32 vectors as bf16 terms in shared memory, in the order in which lanes multiply them by tensor cores, and rows of
+// bf16 as the other factor.
+//
+// A product has 8 columns, and 16 rows. Rows 0 to 7 belong to even columns and rows 8 to 15 to odd ones; row 4 i + t of
+// either is term t of something, so every fourth is not used. Rows in shared memory are a multiple of 128 bytes long;
+// lanes of an even column load from one half of 128 bytes and lanes of an odd one from the other half, so eight lanes
+// together load from all banks.
+#pragma once
+#include "reduce.cuh"
+#include "tensor_port.cuh"
+
+constexpr int line = 64; // elements of bf16 in 128 bytes: two halves, and eight packets of terms
+
+// Which packet of terms has element i: the fourth of a lane in one half of a line, and four of the other half.
+DEVICE constexpr int packet_of(int i) { return i / line * 8 + i % 32 / 4; }
+
+// Stores the terms of elements i to i + 3 in packet `packet`: the upper 8 bits of an element, the upper 8 of the rest,
+// and the last 8, which are all 24. A term is `apart` elements after the one before.
+DEVICE void store_terms(const float *x, int i, bf16 *terms, int apart, int packet) {
+  bf16 *to = terms + packet * 8 + i % line / 32 * 2; // words of the two halves take turns
+  float rest[4] = {x[0], x[1], x[2], x[3]};
+  UNROLL
+  for (int t = 0; t < 3; ++t) {
+    UNROLL
+    for (int j = 0; j < 4; j += 2) {
+      const unsigned pair = port::as_bits(rest[j]) >> 16 | (port::as_bits(rest[j + 1]) & 0xffff0000u);
+      port::store_packet(to + t * apart + 2 * j, Packet<4>{pair});
+      rest[j] -= bf16_low(pair);
+      rest[j + 1] -= bf16_high(pair);
+    }
+  }
+}
+
+// Where a lane begins to load a row for a column of a product, in bytes from the row's first line.
+DEVICE int begin_of_lane(int lane) { return lane / 4 % 2 * 64 + lane % 4 * 16; }
+
+// A lane's packets of a row of `Elements`, whose first lies at `from`: from byte `at` on in each of `Lines` lines,
+// `Wide` lines apart, and, if `Both`, then the same of the other half of each line. Those that do not exist are the
+// first.
+template <int Elements, int Lines, int Wide, int Both, Data Kind>
+DEVICE void load_lines(const unsigned char *from, int at, bool exact, Packet<16> (&to)[Both * Lines]) {
+  const unsigned char *const half[2] = {from + at, from + (at ^ 64)};
+  UNROLL
+  for (int i = 0; i < Both * Lines; ++i) {
+    const int m = i / Lines, further = i % Lines * Wide * 2 * line;
+    to[i] = port::load<Kind, 16>(exact || (at ^ m * 64) + further < 2 * Elements ? half[m] + further : from);
+  }
+}
+
+// Of a pair of products of both halves: the sums of row lane / 4 in columns 2 q and 2 q + 1, where q is lane % 4.
+DEVICE Floats<2> both_halves(const Products<2> &products) {
+  return {{products.sums[0][0] + products.sums[1][2], products.sums[0][3] + products.sums[1][1]}};
+}
