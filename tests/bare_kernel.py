@@ -22,7 +22,7 @@ def bare_kernel(model: Model, body: str, shared: str = "", threads: int = 64, lo
         [
             constants,
             *flatten(KERNEL / "decode.cuh", seen),
-            *flatten(KERNEL / "tensor_port.cuh", seen),
+            *flatten(KERNEL / "tensor.cuh", seen),
             f"struct Kernel {{ struct Shared {{ {shared} int unused; }};",
             "static DEVICE void enter(const Context &) {}",
             f"static DEVICE void decode(const Context &c, int) {{ {names}",

@@ -1,0 +1,47 @@
+"""A warp's share of the columns by tensor cores on the host device, against exact integers, for every way to divide it."""
+
+import random
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.host
+
+# Few weights of a row are not 0, so that sums of elements with 20 bits, which need three terms, are exact in fp32.
+BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_threads / 32;
+  const auto weight = [](int r, int k) {{ return (r * 7 + k * 13) % 61 == {seed} ? k % 5 - 2 : 0; }};
+  for (int k = port::thread(); k < K; k += block_threads) {{
+    if (port::block() == 0) out[count + k] = 0;
+    s.x[k] = float(k * 524287ll % 1048573 - 524288);
+    for (int r = 0; r < count; ++r) s.weights[r][k] = port::as_bits(float(weight(r, k))) >> 16;
+  }}
+  port::block_barrier();
+  TensorInput<K, most> x(s.terms);
+  x.take(Vector{{s.x}});
+  x.multiply<most>(count, [&](int r) {{ return reinterpret_cast<const unsigned char *>(s.weights[r]); }}, s.part[warp()]);
+  port::block_barrier();
+  if (port::block() != 0) return;
+  for (int r = port::thread(); r < count; r += block_threads) {{
+    out[r] = 0;
+    for (int w = 0; w < warps; ++w) out[r] += s.part[w][r];
+  }}
+  x.each_once([&](int k, float value) {{ out[count + k] += value; }});"""
+SHARED = """alignas(16) float x[{K}];
+  alignas(16) bf16 weights[{count}][{K}];
+  alignas(16) unsigned char terms[TensorInput<{K}, {most}>::bytes];
+  float part[{threads} / 32][{count}];"""
+
+
+# Columns of a warp: half a line, whole lines, an odd number of them, and not as many in each; terms in one turn and in
+# two. Rows of a product: 8, 4 and 2; fewer rows than these, as many, and more.
+@pytest.mark.parametrize("columns", [(16, 32), (64, 32), (192, 32), (200, 64), (256, 64), (1664, 64), (1600, 96)])
+@pytest.mark.parametrize("rows", [(20, 17), (8, 8), (6, 5), (4, 4), (3, 2), (2, 2), (2, 1), (1, 1)])
+def test_products_and_columns(launch, seed, columns, rows):
+    (width, threads), (most, count) = columns, rows
+    of = {"K": width, "most": most, "count": count, "threads": threads, "seed": random.Random(seed).randrange(61)}
+    session = launch(BODY.format(**of), SHARED.format(**of), threads=threads)
+    k = torch.arange(width)
+    x = k * 524287 % 1048573 - 524288
+    weights = torch.stack([torch.where((r * 7 + k * 13) % 61 == of["seed"], k % 5 - 2, 0) for r in range(count)])
+    assert session.scratch()[:count].tolist() == (weights @ x).tolist(), of
+    assert session.scratch()[count : count + width].tolist() == x.tolist(), of
