@@ -45,6 +45,7 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "by_value": (("joint_heads", "folded_norm", "by_value"), ""),
     "columns": (("joint_heads", "by_value", "bulk_ring", "columns"), ""),
     "merge_warps": (STREAM, "template <int N, class Out> DEVICE void merge_warps("),
+    "tensor_scores": ((*STREAM, "tensor_scores"), "store_terms(x, i,"),
     "stream_kv, query": (STREAM, "for (int h = 0; h < share.heads; ++h) {"),
     "stream_kv, parts": (STREAM, ""),
     "value_token, angles": (TOKEN, "if (!makes_angles()) return;"),

@@ -160,15 +160,27 @@ def test_columns_come_out_of_the_ring_by_128_bits_into_registers_that_last(nvrtc
     assert own.count("UBLKCP") == 6
 
 
-def test_tensor_rows_load_as_much_as_they_multiply_by_each_of_three_terms(nvrtc):
-    """16 x 16 weights by one instruction, and three more multiply them; nothing else is multiplied out of the ring."""
+def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
+    """Of eight rows, or of four or two where a slot has no more; nothing else is multiplied out of the ring."""
     names = ("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")
     (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
     (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
     assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
     assert own.registers <= 128
-    assert own.count("HMMA") == 3 * own.count("LDSM") > 0 == lanes.count("LDSM") + lanes.count("HMMA")
-    assert own.count("LDS", "128") < lanes.count("LDS", "128") / 2
+    warps, rows = 8, {QWEN.hidden: 8, QWEN.heads * QWEN.head_dim: 4, QWEN.intermediate: 2}  # of a row's elements
+    inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # of qkv, gate and up, and the head
+    assert own.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
+    assert own.count("FFMA") < lanes.count("FFMA") / 2
+
+
+def test_scores_of_eight_positions_by_tensor_cores(nvrtc):
+    """128 elements of keys by an instruction: for one head and for two, of a tile and of the token itself."""
+    names = ("joint_heads", "by_value", "bulk_ring", "stream_kv", "tensor_scores")
+    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
+    (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
+    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+    assert own.count("HMMA") == 4 * 8 * QWEN.head_dim // 128
+    assert own.count("SHFL") < lanes.count("SHFL")
 
 
 def test_keys_and_values_come_out_of_the_ring_by_128_bits(nvrtc):
@@ -183,7 +195,7 @@ def test_keys_and_values_come_out_of_the_ring_by_128_bits(nvrtc):
     assert own.count("ATOMG") == loads.count("ATOMG")
 
 
-@pytest.mark.parametrize("names", [("bulk_ring",), CATALOG.stacks["streaming"].variants], ids="+".join)
+@pytest.mark.parametrize("names", [("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv")], ids="+".join)
 def test_two_policies_for_as_many_copies_as_before(names):
     """L2 is asked to keep what some copies read, where the variant is in the stack, and by none without it."""
     found = {}

@@ -22,6 +22,7 @@ BY_VALUE = ("joint_heads", "folded_norm", "by_value")
 TOKEN = (*BY_VALUE, "value_token")
 COLUMNS = ("joint_heads", "by_value", "bulk_ring", "columns")
 STREAM = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
+ROWS, SCORES = (*COLUMNS, "tensor_rows"), (*STREAM, "tensor_scores")
 # By the name of a file that needs more than itself; what some of its text needs comes after the first.
 STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "productive_spin": (("atomic_barrier", "productive_spin"),),
@@ -30,7 +31,9 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
     **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
     **dict.fromkeys(("columns", "ring"), (COLUMNS,)),
-    **dict.fromkeys(("tensor", "tensor_port"), ((*COLUMNS, "tensor_rows"),)),
+    **dict.fromkeys(("tensor", "tensor_rows"), (ROWS,)),
+    **dict.fromkeys(("tensor_heads", "tensor_scores"), (SCORES,)),
+    **dict.fromkeys(("terms", "tensor_port"), (ROWS, SCORES)),
     **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
 }
 UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed

@@ -145,14 +145,13 @@ void Block::resume(Fiber &fiber) {
   if (to != nullptr) running_ = to, current = to;
   if (to != &self) change(&self, to);
 }
-[[gnu::always_inline]] inline void Block::sleep(Wait kind, Site site) {
+
+[[gnu::always_inline]] inline void Block::wait(Wait kind, Site site) {
   Fiber &self = *running_;
   self.wait = kind;
   self.site = site;
   go_on(self, next());
 }
-
-void Block::wait(Wait kind, Site site) { sleep(kind, site); }
 
 // Any ready fiber may run next, of any warp.
 void Block::give_way(Site site) {

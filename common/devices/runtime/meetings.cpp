@@ -41,7 +41,7 @@ void Block::differ(const Meeting &first, const Meeting &here, const char *who) {
 }
 
 // Inlined, as the ways to the next fiber: a step of Qwen3-0.6B takes these a hundred million times.
-[[gnu::always_inline]] inline uint32_t Block::meet_warp(uint32_t value, const Meeting &here) {
+[[gnu::always_inline]] inline uint32_t Block::exchange(uint32_t value, const Meeting &here) {
   Fiber &self = *running_;
   const int w = self.index / 32, lane = self.index % 32, parity = self.parity;
   Warp &warp = warps_[w];
@@ -50,7 +50,7 @@ void Block::differ(const Meeting &first, const Meeting &here, const char *who) {
   if (warp.arrived == 0) warp.exchange = here;
   meet(warp.exchange, here, "lanes of a warp");
   if (++warp.arrived < 32) {
-    sleep(Wait::warp, here.site);
+    wait(Wait::warp, here.site);
     self.wait = Wait::ready;
   } else {
     self.counts->shuffles += here.mask != of_matrices;
@@ -61,21 +61,19 @@ void Block::differ(const Meeting &first, const Meeting &here, const char *who) {
   return warp.value[parity][here.mask < 0 ? lane : lane ^ here.mask];
 }
 
-uint32_t Block::exchange(uint32_t value, const Meeting &here) { return meet_warp(value, here); }
-
 // No memcpy, which ThreadSanitizer would see: the lanes need no order to read what is deposited here.
 const LaneWords *Block::together(const void *own, size_t bytes, const Meeting &here) {
   LaneWords *all = warps_[running_->index / 32].together[running_->parity];
   for (size_t word = 0; word < bytes / 4; ++word)
     all[running_->index % 32][word] = static_cast<const uint32_t *>(own)[word];
-  meet_warp(0, here);
+  exchange(0, here);
   return all;
 }
 
 void Block::warp_barrier(const Meeting &here) {
   uint64_t *sync = &warps_[running_->index / 32].sync[running_->parity];
   tsan::release(sync);
-  meet_warp(0, here);
+  exchange(0, here);
   tsan::acquire(sync);
 }
 

@@ -152,8 +152,6 @@ public:
 private:
   friend Bulk;
   void wait(Wait kind, Site site);
-  void sleep(Wait kind, Site site);
-  uint32_t meet_warp(uint32_t value, const Meeting &here);
   void give_way(Site site);
   void go_on(Fiber &self, Fiber *to);
   void wake(Wait kind, int id = 0);

@@ -14,8 +14,7 @@ template <int N, int M>
 PLACED Products<M> multiply_add(const Packet<16> *a, const Packet<16> *b, host::Site site = host::here()) {
   using Floats [[gnu::vector_size(16)]] = float;
   using Words [[gnu::vector_size(16)]] = uint32_t;
-  constexpr int most = 8 / (2 + M); // packets of b that lanes meet with at once
-  static_assert(most > 0, "more words than lanes meet with");
+  constexpr int most = 8 / (2 + M);                             // packets of b that lanes meet with at once
   const int g = thread() % 32 / 4, column = 2 * (thread() % 4); // lanes 4 g + q have row g, or column g
   const auto low = [](Words w) { return Floats(w << 16); };
   const auto high = [](Words w) { return Floats(w & 0xffff0000u); };
@@ -23,6 +22,7 @@ PLACED Products<M> multiply_add(const Packet<16> *a, const Packet<16> *b, host::
   for (int first = 0; first < N; first += most) {
     const int count = N - first < most ? N - first : most;
     Packet<16> own[8];
+    static_assert(sizeof own <= sizeof(host::LaneWords));
     for (int n = 0; n < count; ++n) {
       const auto &p = a[2 * (first + n)].word, &next = a[2 * (first + n) + 1].word;
       own[(2 + M) * n] = {{p[0], p[2], next[0], next[2]}}; // of row g, then of row g + 8
