@@ -44,7 +44,7 @@ def test_columns_that_ask_for_several_packets_of_an_embedding_at_once(host_cache
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize(("slots", "threads"), [(5, 32), (2, 64), (6, 128), (16, 96)])
+@pytest.mark.parametrize(("slots", "threads"), [(5, 32), (2, 64), (6, 128), (12, 96)])
 def test_teams_of_warps_take_the_tiles_of_a_small_ring(slots, threads, host_cache, seed):
     """Of many blocks that share the positions of a head; a block of one warp or of three has no second team."""
     given = {"slots": slots, "window": 2, "kb": 6, "chunk": 124}
