@@ -191,6 +191,18 @@ ROWS: tuple[Row, ...] = (
         "atom.relaxed.gpu.global.exch.b64 x0, [word], value; st.global.b64 [out], x0",
     ),
     Row(
+        "add_relaxed(unsigned long long *, unsigned long long)",
+        LONG,
+        "port::add_relaxed(word, value);",
+        "red.relaxed.gpu.global.add.u64 [word], value",
+    ),
+    Row(
+        "look_pair(const unsigned long long *)",
+        "const unsigned long long *from, unsigned long long *a, unsigned long long *b",
+        "auto p = port::look_pair(from);" + _words("ab"),
+        "ld.relaxed.gpu.global.v2.b64 {x0, x1}, [from]; st.global.b64 [a], x0; st.global.b64 [b], x1",
+    ),
+    Row(
         "publish(float *, unsigned)",
         "float *to, unsigned bits",
         "port::publish(to, bits);",
