@@ -29,8 +29,8 @@ template <class Base> struct CountedSums : Base {
 
   static DEVICE int attention_blocks(const Context &) { return model::heads * parts(); }
 
-  // The barrier after each head is also the one before its elements are multiplied, and before post_norm overwrites what
-  // qkv has read. A block without a head needs it, too.
+  // The barrier after each head is also the one before its elements are multiplied, and before post_norm overwrites
+  // what qkv has read. A block without a head needs it, too.
   static DEVICE void attention(const Context &c, int layer) {
     for (int head = first_head(); head < model::heads; head += port::blocks()) Self::attend_head(c, layer, head);
     if (first_head() == model::heads) port::block_barrier();
