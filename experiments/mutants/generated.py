@@ -20,6 +20,7 @@ LIST = Path(__file__).with_name("equivalent.yaml")
 SHARED_BY: tuple[tuple[str, ...], ...] = ((), ("vec128",), ("atomic_barrier",), ("redundant_rmsnorm",))
 BY_VALUE = ("joint_heads", "folded_norm", "by_value")
 TOKEN = (*BY_VALUE, "value_token")
+COUNTED = (*BY_VALUE, "counted_sums")
 COLUMNS = ("joint_heads", "by_value", "bulk_ring", "columns")
 STREAM = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
 # By the name of a file that needs more than itself; what some of its text needs comes after the first.
@@ -29,6 +30,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
     **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
     **dict.fromkeys(("columns", "ring"), (COLUMNS,)),
+    **dict.fromkeys(("counted_sums", "sums"), (COUNTED,)),
     **dict.fromkeys(("tensor", "tensor_port"), ((*COLUMNS, "tensor_rows"),)),
     **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
 }
