@@ -16,11 +16,6 @@ template <int Bytes> struct Packet {
   unsigned word[Bytes / 4];
 };
 
-// Two words of 64 bits, each of which is read as a whole.
-struct WordPair {
-  unsigned long long word[2];
-};
-
 // A barrier in shared memory that counts arrivals and bytes. Its phases follow one another; a phase is complete when so
 // many have arrived as the barrier was initialized for, and all bytes that were expected have come.
 using Mbarrier = unsigned long long;
@@ -150,19 +145,7 @@ DEVICE unsigned long long exchange_relaxed(unsigned long long *word, unsigned lo
   asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;" : "=l"(before) : "l"(word), "l"(value) : "memory");
   return before;
 }
-// Words that say by themselves that they have arrived, or how many parts of them have. Relaxed at GPU scope: no other
-// access is ordered by them.
-DEVICE void add_relaxed(unsigned long long *word, unsigned long long value) {
-  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
-}
-DEVICE WordPair look_pair(const unsigned long long *from) {
-  WordPair p;
-  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
-               : "=l"(p.word[0]), "=l"(p.word[1])
-               : "l"(from)
-               : "memory");
-  return p;
-}
+// Words that say by themselves that they have arrived. Relaxed at GPU scope: no other access is ordered by them.
 DEVICE void publish(float *to, unsigned bits) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(bits) : "memory");
 }

@@ -11,6 +11,7 @@
 // comes after the barriers between two steps, and what did so in the turn before came before them.
 #pragma once
 #include "mail.cuh"
+#include "sums_port.cuh"
 
 constexpr int bits_of(unsigned n) { return n == 0 ? 0 : 1 + bits_of(n / 2); }
 
@@ -54,27 +55,27 @@ DEVICE void clear_sum(const Context &c, int layer, int i) {
 // arrival. Called by any number of threads.
 template <int N> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i) {
   const unsigned long long *from = sums(c, c.turn, layer) + i;
-  WordPair pair[N / 2];
+  unsigned long long word[N];
   const auto arrived = [&] {
     bool all = true;
     UNROLL
-    for (int p = 0; p < N / 2; ++p) pair[p] = port::look_pair(from + 2 * p);
+    for (int w = 0; w < N; w += 2) port::look_pair(from + w, word + w);
     UNROLL
-    for (int w = 0; w < N; ++w) all = all && counted(pair[w / 2].word[w % 2]) == addends;
+    for (int w = 0; w < N; ++w) all = all && counted(word[w]) == addends;
     return all;
   };
   const auto report = [&] {
     int missing = 0;
     UNROLL
     for (int w = 0; w < N; ++w) // the last that is incomplete
-      if (counted(pair[w / 2].word[w % 2]) != addends) missing = w;
+      if (counted(word[w]) != addends) missing = w;
     report_wait(c, waited_for_values | (1 + static_cast<unsigned>(Stage::o_proj)), layer, i + missing, 0);
   };
   spin_until(arrived, report);
   Floats<N> sum;
   UNROLL
-  for (int w = 0; w < N; ++w) sum.value[w] = sum_of(pair[w / 2].word[w % 2]);
+  for (int w = 0; w < N; ++w) sum.value[w] = sum_of(word[w]);
   UNROLL
-  for (int p = 0; p < N / 2; ++p) port::count_looked(reinterpret_cast<const float *>(from + 2 * p));
+  for (int w = 0; w < N; w += 2) port::count_looked(reinterpret_cast<const float *>(from + w));
   return sum;
 }

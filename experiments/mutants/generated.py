@@ -30,7 +30,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
     **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
     **dict.fromkeys(("columns", "ring"), (COLUMNS,)),
-    **dict.fromkeys(("counted_sums", "sums"), (COUNTED,)),
+    **dict.fromkeys(("counted_sums", "sums", "sums_port"), (COUNTED,)),
     **dict.fromkeys(("tensor", "tensor_port"), ((*COLUMNS, "tensor_rows"),)),
     **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
 }

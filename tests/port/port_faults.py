@@ -11,7 +11,8 @@ ADD, ACQUIRE, RELEASE = (
 )
 MAX = "max_relaxed(unsigned long long *, unsigned long long)"
 EXCHANGE = "exchange_relaxed(unsigned long long *, unsigned long long)"
-SUM, PAIR = "add_relaxed(unsigned long long *, unsigned long long)", "look_pair(const unsigned long long *)"
+SUM = "add_relaxed(unsigned long long *, unsigned long long)"
+PAIR = "look_pair(const unsigned long long *, unsigned long long *)"
 PUBLISH, LOOK = "publish(float *, unsigned)", "look(const float *)"
 SYNC, ARRIVE, COPY = "named_sync(int, int)", "named_arrive(int, int)", "copy_async(void *, const void *)"
 INIT, PHASE, BULK = (

@@ -197,10 +197,10 @@ ROWS: tuple[Row, ...] = (
         "red.relaxed.gpu.global.add.u64 [word], value",
     ),
     Row(
-        "look_pair(const unsigned long long *)",
-        "const unsigned long long *from, unsigned long long *a, unsigned long long *b",
-        "auto p = port::look_pair(from);" + _words("ab"),
-        "ld.relaxed.gpu.global.v2.b64 {x0, x1}, [from]; st.global.b64 [a], x0; st.global.b64 [b], x1",
+        "look_pair(const unsigned long long *, unsigned long long *)",
+        "const unsigned long long *from, unsigned long long *to",
+        "unsigned long long word[2]; port::look_pair(from, word); to[0] = word[0]; to[1] = word[1];",
+        "ld.relaxed.gpu.global.v2.b64 {x0, x1}, [from]; st.global.b64 [to], x0; st.global.b64 [to+8], x1",
     ),
     Row(
         "publish(float *, unsigned)",

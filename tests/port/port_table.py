@@ -34,7 +34,10 @@ FENCES = {
         "port::add_relaxed(wide, 1);",
         "red.relaxed.gpu.global.add.u64",
     ),
-    "look_pair(const unsigned long long *)": ("port::look_pair(wide);", "ld.relaxed.gpu.global.v2.b64"),
+    "look_pair(const unsigned long long *, unsigned long long *)": (
+        "{ unsigned long long pair[2]; port::look_pair(wide, pair); }",
+        "ld.relaxed.gpu.global.v2.b64",
+    ),
     "publish(float *, unsigned)": ("port::publish(value, 1);", "st.relaxed.gpu.global.b32"),
     "look(const float *)": ("port::look(value);", "ld.relaxed.gpu.global.v4.b32"),
     "fence()": ("port::fence();", "fence.acq_rel.gpu"),

@@ -156,12 +156,11 @@ inline void add_relaxed(unsigned long long *word, unsigned long long value, host
   __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
   host::published();
 }
-inline WordPair look_pair(const unsigned long long *from, host::Site site = host::here()) {
+inline void look_pair(const unsigned long long *from, unsigned long long *to, host::Site site = host::here()) {
   host::check_aligned(from, 16, site);
   host::check_buffer("look_pair", from, host::of_scratch, site);
-  const WordPair pair{{__atomic_load_n(from, __ATOMIC_RELAXED), __atomic_load_n(from + 1, __ATOMIC_RELAXED)}};
+  for (int i = 0; i < 2; ++i) to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
   if constexpr (sanitized) host::looked(reinterpret_cast<const float *>(from), 4);
-  return pair;
 }
 inline void fence() { host::fence(); }
 inline void count_looked(const float *from, host::Site site = host::here()) {
