@@ -60,6 +60,8 @@ STACKS = [
         "by_value multi_step fused_head joint_heads redundant_rmsnorm warp_split l2_prefetch",
         "vec128 atomic_barrier productive_spin folded_norm fused_head multi_step joint_heads by_value",
         "joint_heads folded_norm by_value bulk_ring",  # values that come while the loader runs ahead
+        "vec128 joint_heads folded_norm by_value value_token counted_sums",  # sums, and no barrier between steps
+        "multi_step folded_norm fused_head joint_heads by_value l2_prefetch counted_sums cp_async",
         "joint_heads by_value bulk_ring columns value_token",  # steps that no grid barrier separates
         "bulk_ring multi_step smem_cache",
         "joint_heads by_value bulk_ring columns multi_step",  # a residual stream and places for parts, kept over steps

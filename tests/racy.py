@@ -43,6 +43,7 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "joint_heads": (("joint_heads",), ""),
     "folded_norm": (("folded_norm",), ""),
     "by_value": (("joint_heads", "folded_norm", "by_value"), ""),
+    "counted_sums": (("joint_heads", "folded_norm", "by_value", "counted_sums"), ""),
     "columns": (("joint_heads", "by_value", "bulk_ring", "columns"), ""),
     "merge_warps": (STREAM, "template <int N, class Out> DEVICE void merge_warps("),
     "tensor_scores": ((*STREAM, "tensor_scores"), "store_terms(x, i,"),
@@ -52,6 +53,7 @@ BLOCK_BARRIERS = {  # every __syncthreads: a stack that needs it, and the text b
     "value_token, final norm": (TOKEN, "constexpr (S == Stage::final_norm) {"),
     "value_token, token": (TOKEN, ""),
 }
+BLOCKS = {"counted_sums": 5}  # where it takes a block without a head; three show every other race
 ADD = (
     "[&] {{ const unsigned before = __atomic_fetch_add({word}, {value}, {order}); "
     "host::progressed(); return before; }}()"

@@ -284,6 +284,18 @@ def test_a_token_by_value_needs_no_atomic_at_all(nvrtc):
         assert found.count("MEMBAR", "ALL", "GPU") == 3
 
 
+def test_counted_sums_are_added_by_one_instruction_that_returns_nothing(nvrtc):
+    """Of 64 bits at GPU scope; no barrier and no fence is added to those of the token."""
+    names = ("joint_heads", "folded_norm", "by_value", "counted_sums")
+    for own, plain in zip(nvrtc.decode(" ".join(names)), nvrtc.decode(" ".join(names[:-1])), strict=True):
+        assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+        added = own.count("RED", "ADD", "64", "STRONG", "GPU") + own.count("REDG", "ADD", "64", "STRONG", "GPU")
+        assert added == own.count("RED") + own.count("REDG") == 1 > plain.count("RED") + plain.count("REDG")
+        assert own.count("ATOMG") == plain.count("ATOMG")
+        assert own.count("MEMBAR") == plain.count("MEMBAR")
+        assert own.count("LDG", "128", "STRONG", "GPU") > 0
+
+
 def test_the_fused_head_chooses_by_one_maximum(nvrtc):
     for found in nvrtc.decode("fused_head"):
         assert found.count("RED", "MAX", "64") + found.count("REDG", "MAX", "64") == 1

@@ -25,20 +25,23 @@ template <class Base> struct JointHeads : Base {
     if constexpr (S != Stage::qk_norm_rope) Base::template after<S>(c, layer);
   }
 
-  // A warp each makes the query and, where the block attends to the token itself, its key and its value. Only one block
-  // of a query head does that, so it stores the tap of the head; of the query heads of a KV head only the first stores
-  // the token's entry in the cache. The other blocks read what they made.
+  // Whether this block stores what it makes of a head where it attends to the token itself.
+  static DEVICE bool stores_heads() { return true; }
+
+  // A warp each makes the query and, where the block attends to the token itself, its key and its value. One block of a
+  // query head stores the tap of the head; of the query heads of a KV head only that of the first stores the token's
+  // entry in the cache. The other blocks read what they made.
   static DEVICE void prepare(const Context &c, int layer, int head, int end) {
     auto &s = shared<Self>(c);
     const int kv_head = head / group;
-    const bool own = end == c.position + 1, stores = own && head % group == 0;
+    const bool own = end == c.position + 1, stores = own && Self::stores_heads() && head % group == 0;
     const size_t row = size_t(c.position) * model::head_dim;
     for (int part = warp(); part < (own ? 3 : 1); part += block_warps) {
       if (part == 0) {
         float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
         norm_rope(c, layer, head, layer_weights(c, weight_at::q_norm, layer), s.head[0], [&](int i, float value) {
           s.query[i] = value;
-          if (own) port::store_activation(out + i, value);
+          if (own && Self::stores_heads()) port::store_activation(out + i, value);
         });
       } else if (part == 1) {
         bf16 *out = keys(c, layer, kv_head) + row;

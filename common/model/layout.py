@@ -26,7 +26,7 @@ MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and afte
 WAIT_WORDS = 4  # of a block that gave up waiting: stage + 1, layer, and the words it waited for
 NOT_SENT = -1  # every word that travels by value, after a reset: a NaN that no arithmetic of a GPU makes (mail.cuh)
 MAX_PARTS = 16  # of a head's positions, which that many blocks attend to; lanes of half a warp
-REGIONS = ("best", "parts")  # of scratch, declared in the text of stacks that ask for them only
+REGIONS = ("best", "parts", "sums")  # of scratch, declared in the text of stacks that ask for them only
 LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
 
 
@@ -69,7 +69,8 @@ class Layout:
              that they have arrived. `trace` exists with trace=True: 64-bit time stamps [stage][layer][block][moment]
              (trace.cuh). REGIONS: `best` has a pair (value, index) per block and turn, of four turns (choice.cuh);
              `parts`, for even and for odd turns, has the parts of each head's softmax, and a packet for maximum and sum
-             of each (parts.cuh). `seen` is for sampling: a mark for each id of the vocabulary.
+             of each (parts.cuh); `sums`, for even and for odd turns, has a 64-bit word for each row of o_proj
+             (sums.cuh). `seen` is for sampling: a mark for each id of the vocabulary.
     state    position, prompt_length, token, the words of the grid barriers, the turn, and the token ids; with
              sampling=True last what a sampler is asked for. Nothing that is there without `sampling` has another place
              with it.
@@ -123,6 +124,7 @@ class Layout:
                 "best": (4, MAX_BLOCKS, 2),
                 "seen": (m.vocab,),
                 "parts": (2, m.layers, m.heads, MAX_PARTS, m.head_dim + 4),
+                "sums": (2, m.layers, m.hidden, 2),
             },
             end + m.layers * self.layer_scratch_stride,
         )

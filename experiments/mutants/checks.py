@@ -35,7 +35,6 @@ GRIDS = (
     *((8, True), (3, True), (1, True), (24, True)),
     *((8, False), (3, False), (1, False), (32, False)),
 )
-SANITIZED_BLOCKS = 3  # under ThreadSanitizer
 EQUIVALENT_GRIDS = 5  # for equivalent mutants, which should pass these and the trials
 TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 
@@ -84,7 +83,7 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
     device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
     program = device.compile(source)
     token, logits = _weak(device, program, layout, plain, seed)
-    how, tried = _data_race(source, layout, plain, seed, cache) if mutant.expect == "thread" else "", 0
+    how, tried = _data_race(source, mutant.blocks, layout, plain, seed, cache) if mutant.expect == "thread" else "", 0
     limit = EQUIVALENT_GRIDS if mutant.expect == "equivalent" else len(GRIDS)
     while not how and tried < limit:
         blocks, quick = GRIDS[tried]
@@ -116,14 +115,14 @@ def _on_trials(mutant: Mutant, device: HostDevice, cache: Path, seed: int) -> st
     return ""
 
 
-def _data_race(source: Source, layout: Layout, weights: Tensor, seed: int, cache: Path) -> str:
-    """ThreadSanitizer's finding in one launch, or ''. It finds the race under any schedule, so few blocks are enough.
+def _data_race(source: Source, blocks: int, layout: Layout, weights: Tensor, seed: int, cache: Path) -> str:
+    """ThreadSanitizer's finding in one launch, or ''.
 
     Of the last step of the cache, where attention has the most chunks, and the one before if a launch has several.
     """
     steps = min(2, source.tokens_per_launch)
     device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
-    with closing(device.session(device.compile(source), layout, weights, SANITIZED_BLOCKS)) as session:
+    with closing(device.session(device.compile(source), layout, weights, blocks)) as session:
         history = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
         session.reset([1] * MODEL.positions, MODEL.positions - steps, history)
         try:

@@ -20,6 +20,7 @@ LIST = Path(__file__).with_name("equivalent.yaml")
 SHARED_BY: tuple[tuple[str, ...], ...] = ((), ("vec128",), ("atomic_barrier",), ("redundant_rmsnorm",))
 BY_VALUE = ("joint_heads", "folded_norm", "by_value")
 TOKEN = (*BY_VALUE, "value_token")
+COUNTED = (*BY_VALUE, "counted_sums")
 COLUMNS = ("joint_heads", "by_value", "bulk_ring", "columns")
 STREAM = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
 ROWS, SCORES = (*COLUMNS, "tensor_rows"), (*STREAM, "tensor_scores")
@@ -34,6 +35,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("tensor", "tensor_rows"), (ROWS,)),
     **dict.fromkeys(("tensor_heads", "tensor_scores"), (SCORES,)),
     **dict.fromkeys(("terms", "tensor_port"), (ROWS, SCORES)),
+    **dict.fromkeys(("counted_sums", "sums", "sums_port"), (COUNTED,)),
     **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
 }
 UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed

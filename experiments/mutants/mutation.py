@@ -41,6 +41,7 @@ class Mutant:
 
     kind    its class in the table; `area` groups classes
     stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
+    blocks  of a launch under ThreadSanitizer, which finds a race under any schedule: few are enough for most
     expect  killed: the validator finds it; thread: only ThreadSanitizer finds it; equivalent: it computes the same, so
             it passes; survives: it is wrong and passes
     reason  why, unless `expect` is killed
@@ -53,6 +54,7 @@ class Mutant:
     stack: tuple[str, ...]
     edits: tuple[Edit, ...]
     threads: int = 128
+    blocks: int = 3
     knobs: Mapping[str, Any] = field(default_factory=dict)
     expect: str = "killed"
     reason: str = ""
@@ -101,6 +103,7 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
         stack=tuple(entry.get("stack", ())),
         edits=tuple(Edit(entry["file"], e["old"], e["new"], e.get("nth"), e.get("of", 1)) for e in edits),
         threads=entry.get("threads", 128),
+        blocks=entry.get("blocks", 3),
         knobs=entry.get("knobs", {}),
         expect=entry.get("expect", "killed"),
         reason=entry.get("reason", ""),

@@ -10,6 +10,7 @@ from racy import (
     BARRIER,
     BARRIER_STAGES,
     BLOCK_BARRIERS,
+    BLOCKS,
     BODIES,
     CLEAN,
     NAMED_BARRIERS,
@@ -118,7 +119,7 @@ def test_a_dropped_grid_barrier_is_named(run, stage, seed):
 @pytest.mark.parametrize("site", BLOCK_DROPPED)
 def test_a_dropped_block_barrier_is_named(run, site):
     with pytest.raises(Race) as error:
-        run(without_block_barrier(site))
+        run(without_block_barrier(site), BLOCKS.get(site, 3))
     for sides in pairs(error):
         assert_accesses(sides, error.value.report)
 

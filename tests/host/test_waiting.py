@@ -52,6 +52,23 @@ def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, s
 
 
 @pytest.mark.host
+def test_sums_that_are_never_complete_are_reported(open_session, synthetic, tiny, seed):
+    """The first block that polls gives up, whether they are complete or not."""
+    from composed import Composed
+
+    source = Composed(("joint_heads", "folded_norm", "by_value", "counted_sums")).source(tiny)
+    before, after = source.text.split("// Waits for the sums of")
+    assert after.count("spin_until(arrived,") == 1
+    after = after.replace("spin_until(arrived,", "at_once([&] { return arrived() && false; },")
+    text = f"{before}{AT_ONCE}// {after}"
+    session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
+    session.reset([1], 0)
+    where = r"1 block \([012]\) waited for element \d+ of o_proj, layer 0"
+    with pytest.raises(Hung, match=f"values did not arrive: {where}"):
+        session.run()
+
+
+@pytest.mark.host
 def test_a_phase_that_is_never_complete_is_reported(open_session, synthetic, tiny, seed):
     """The first block that has to wait gives up at once."""
     from composed import Composed

@@ -11,6 +11,8 @@ ADD, ACQUIRE, RELEASE = (
 )
 MAX = "max_relaxed(unsigned long long *, unsigned long long)"
 EXCHANGE = "exchange_relaxed(unsigned long long *, unsigned long long)"
+SUM = "add_relaxed(unsigned long long *, unsigned long long)"
+PAIR = "look_pair(const unsigned long long *, unsigned long long *)"
 PUBLISH, LOOK = "publish(float *, unsigned)", "look(const float *)"
 SYNC, ARRIVE, COPY = "named_sync(int, int)", "named_arrive(int, int)", "copy_async(void *, const void *)"
 INIT, PHASE, BULK = (
@@ -123,6 +125,12 @@ CHANGED = (
     (MAX, "red.relaxed.gpu", "red.relaxed.cta"),
     (EXCHANGE, "atom.relaxed.gpu.global.exch", "atom.relaxed.cta.global.exch"),
     (EXCHANGE, "atom.relaxed.gpu.global.exch.b64", "atom.relaxed.gpu.global.max.u64"),
+    (SUM, "add.u64", "max.u64"),
+    (SUM, "red.relaxed.gpu.global.add", "red.relaxed.cta.global.add"),
+    (SUM, "red.relaxed.gpu.global.add", "red.release.gpu.global.add"),
+    (PAIR, "ld.relaxed.gpu.global.v2.u64", "ld.relaxed.cta.global.v2.u64"),
+    (PAIR, "ld.relaxed.gpu.global.v2.u64", "ld.weak.global.v2.u64"),
+    (PAIR, "v2.u64 {%0, %1}", "v2.u64 {%1, %0}"),
     (PUBLISH, "st.relaxed.gpu", "st.relaxed.cta"),
     (PUBLISH, "st.relaxed.gpu", "st.release.gpu"),
     (PUBLISH, "st.relaxed.gpu.global.u32 [%0], %1", "st.relaxed.gpu.global.u32 [%0+4], %1"),

@@ -205,6 +205,18 @@ ROWS: tuple[Row, ...] = (
         "atom.relaxed.gpu.global.exch.b64 x0, [word], value; st.global.b64 [out], x0",
     ),
     Row(
+        "add_relaxed(unsigned long long *, unsigned long long)",
+        LONG,
+        "port::add_relaxed(word, value);",
+        "red.relaxed.gpu.global.add.u64 [word], value",
+    ),
+    Row(
+        "look_pair(const unsigned long long *, unsigned long long *)",
+        "const unsigned long long *from, unsigned long long *to",
+        "unsigned long long word[2]; port::look_pair(from, word); to[0] = word[0]; to[1] = word[1];",
+        "ld.relaxed.gpu.global.v2.b64 {x0, x1}, [from]; st.global.b64 [to], x0; st.global.b64 [to+8], x1",
+    ),
+    Row(
         "publish(float *, unsigned)",
         "float *to, unsigned bits",
         "port::publish(to, bits);",

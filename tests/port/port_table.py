@@ -30,6 +30,14 @@ FENCES = {
         "port::exchange_relaxed(wide, 1);",
         "atom.relaxed.gpu.global.exch.b64",
     ),
+    "add_relaxed(unsigned long long *, unsigned long long)": (
+        "port::add_relaxed(wide, 1);",
+        "red.relaxed.gpu.global.add.u64",
+    ),
+    "look_pair(const unsigned long long *, unsigned long long *)": (
+        "{ unsigned long long pair[2]; port::look_pair(wide, pair); }",
+        "ld.relaxed.gpu.global.v2.b64",
+    ),
     "publish(float *, unsigned)": ("port::publish(value, 1);", "st.relaxed.gpu.global.b32"),
     "look(const float *)": ("port::look(value);", "ld.relaxed.gpu.global.v4.b32"),
     "fence()": ("port::fence();", "fence.acq_rel.gpu"),

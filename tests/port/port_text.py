@@ -8,7 +8,9 @@ from common.compile.source import KERNEL, flatten
 from common.model.stages import declare
 
 SEEN: set[Path] = set()
-PORT = "\n".join(line for name in ("port", "fence", "tensor_port") for line in flatten(KERNEL / f"{name}.cuh", SEEN))
+PORT = "\n".join(
+    line for name in ("port", "fence", "tensor_port", "sums_port") for line in flatten(KERNEL / f"{name}.cuh", SEEN)
+)
 HALVES = ("port_host.hpp", "tensor_host.hpp")  # of the host device
 CUDA = re.sub(r'^#include "\w+_host.hpp"$', "", PORT, flags=re.MULTILINE)
 HOST = "\n".join((KERNEL.parent / "devices" / "runtime" / name).read_text() for name in HALVES)

@@ -148,6 +148,20 @@ inline Packet<16> look(const float *from, host::Site site = host::here()) {
   if constexpr (sanitized) host::looked(from, 4);
   return packet;
 }
+inline void add_relaxed(unsigned long long *word, unsigned long long value, host::Site site = host::here()) {
+  host::check_aligned(word, 8, site);
+  host::check_buffer("add_relaxed", word, host::of_scratch, site);
+  host::count(&host::Counts::atomics);
+  if constexpr (sanitized) host::publishes(word);
+  __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+  host::published();
+}
+inline void look_pair(const unsigned long long *from, unsigned long long *to, host::Site site = host::here()) {
+  host::check_aligned(from, 16, site);
+  host::check_buffer("look_pair", from, host::of_scratch, site);
+  for (int i = 0; i < 2; ++i) to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
+  if constexpr (sanitized) host::looked(reinterpret_cast<const float *>(from), 4);
+}
 inline void fence() { host::fence(); }
 inline void count_looked(const float *from, host::Site site = host::here()) {
   host::count_load<16>("look", static_cast<int>(Data::activations), from, site);

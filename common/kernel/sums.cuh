@@ -1,0 +1,81 @@
+// Sums of o_proj that say how many addends they have: a word of 64 bits holds a sum in fixed point and two counts. Who
+// has an addend adds it by one atomic; a word is complete when its count is, and is polled by every thread that needs
+// it. Integers add up to the same in any order, so a run repeats bit for bit.
+//
+// From the top: the sum in units of 2^-32, a count of bad addends, a count of all; a count has the bits that it needs,
+// 5 for 16 heads, and the sum the others. An addend that is NaN, or so large that a sum could leave its bits, is bad:
+// it counts, adds nothing, and makes the sum NaN.
+//
+// The words exist twice, for even and for odd turns, as the mail does. A sum begins at -1, which is an unwritten word.
+// Who adds the first head's product to a word makes the word of the next turn unwritten: what adds to that and polls it
+// comes after the barriers between two steps, and what did so in the turn before came before them.
+#pragma once
+#include "mail.cuh"
+#include "sums_port.cuh"
+
+constexpr int bits_of(unsigned n) { return n == 0 ? 0 : 1 + bits_of(n / 2); }
+
+constexpr unsigned addends = model::heads; // of a word
+constexpr int count_bits = bits_of(addends), sum_at = 2 * count_bits;
+constexpr unsigned count_mask = (1u << count_bits) - 1;
+constexpr float units = 4294967296.0f; // of 1
+// The largest addend: all of them fill half of the sum's range.
+constexpr float addend_limit = float(1ull << (62 - sum_at)) / units / addends;
+
+// What adds `value` to a word.
+DEVICE unsigned long long addend(float value) {
+  if (!(fabsf(value) < addend_limit)) return 1 << count_bits | 1;
+  return static_cast<unsigned long long>(llrintf(value * units)) << sum_at | 1;
+}
+
+// How many addends a word has.
+DEVICE unsigned counted(unsigned long long word) { return unsigned(word + 1) & count_mask; }
+
+// The sum of a word that has all of them.
+DEVICE float sum_of(unsigned long long word) {
+  const unsigned long long added = word + 1;
+  if ((added >> count_bits & count_mask) != 0) return port::as_float(0x7fc00000u);
+  return float(static_cast<long long>(added) >> sum_at) / units;
+}
+
+// The words of a layer; `turn` is that of the step that adds to them.
+DEVICE unsigned long long *sums(const Context &c, unsigned turn, int layer) {
+  auto *first = reinterpret_cast<unsigned long long *>(c.scratch + scratch_at::sums);
+  return first + (turn % 2 * size_t(model::layers) + layer) * model::hidden;
+}
+
+// Makes word i of the next turn unwritten.
+DEVICE void clear_sum(const Context &c, int layer, int i) {
+  float *next = reinterpret_cast<float *>(sums(c, c.turn + 1, layer) + i);
+  port::publish(next, unwritten);
+  port::publish(next + 1, unwritten);
+}
+
+// Waits for the sums of `N` neighbouring rows from row i on. Nothing else is ordered: no other access may rely on their
+// arrival. Called by any number of threads.
+template <int N> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i) {
+  const unsigned long long *from = sums(c, c.turn, layer) + i;
+  unsigned long long word[N];
+  const auto arrived = [&] {
+    bool all = true;
+    UNROLL
+    for (int w = 0; w < N; w += 2) port::look_pair(from + w, word + w);
+    UNROLL
+    for (int w = 0; w < N; ++w) all = all && counted(word[w]) == addends;
+    return all;
+  };
+  const auto report = [&] {
+    int missing = 0;
+    UNROLL
+    for (int w = 0; w < N; ++w) // the last that is incomplete
+      if (counted(word[w]) != addends) missing = w;
+    report_wait(c, waited_for_values | (1 + static_cast<unsigned>(Stage::o_proj)), layer, i + missing, 0);
+  };
+  spin_until(arrived, report);
+  Floats<N> sum;
+  UNROLL
+  for (int w = 0; w < N; ++w) sum.value[w] = sum_of(word[w]);
+  UNROLL
+  for (int w = 0; w < N; w += 2) port::count_looked(reinterpret_cast<const float *>(from + w));
+  return sum;
+}

@@ -1,0 +1,124 @@
+// Idea        a block that has attended to a head multiplies the columns of o_proj that belong to it by a share of the
+//             rows, and adds the products into words that count their addends
+// Hypothesis  the output of attention stays in its block: four exchanges a layer, not five (28 of 140 at 28 layers).
+//             With 132 blocks 8 share a query head, each with 128 rows: 16 adds a word, 16,384 a layer, 128 a block. A
+//             block polls 8 KB of sums and 4 KB of residual, no 8 KB of attention and 4 KB of o_proj. Attention is
+//             repeated by the 8: at position p a layer's blocks read 64 (p + 1) KB of the cache, not 8, of which memory
+//             sends 4 either way. Blocks that share a KV head, for half of the adds, would attend to two heads in turn
+// Overrides   attention_blocks, attention, o_proj, publish, receive, emit
+// Run         python -m experiments variant=counted_sums
+#include "common/kernel/columns.cuh"
+#include "common/kernel/decode.cuh"
+#include "common/kernel/sums.cuh"
+
+template <class Base> struct CountedSums : Base {
+  using Self = typename Base::Self;
+
+  struct Shared : Base::Shared {
+    alignas(16) float attended[model::query]; // of this block's heads
+    float sum[model::hidden];                 // of o_proj, all rows
+  };
+
+  // The rows of o_proj are divided into parts. A part and a head have a block; with fewer blocks than heads there is
+  // one part, and a block takes several heads. Blocks beyond the last part have none.
+  static DEVICE int parts() { return port::blocks() < model::heads ? 1 : port::blocks() / model::heads; }
+  static DEVICE int part() { return port::block() / model::heads; }
+  static DEVICE int first_head() { return part() < parts() ? port::block() % model::heads : model::heads; }
+
+  static DEVICE bool stores_heads() { return part() == 0; }
+
+  static DEVICE int attention_blocks(const Context &) { return model::heads * parts(); }
+
+  // The barrier after each head is also the one before its elements are multiplied, and before post_norm overwrites
+  // what qkv has read. A block without a head needs it, too.
+  static DEVICE void attention(const Context &c, int layer) {
+    for (int head = first_head(); head < model::heads; head += port::blocks()) Self::attend_head(c, layer, head);
+    if (first_head() == model::heads) port::block_barrier();
+  }
+
+  static DEVICE void o_proj(const Context &c, int layer) {
+    for (int head = first_head(); head < model::heads; head += port::blocks()) add_head(c, layer, head);
+  }
+
+  // The columns of one head in the lanes of a warp, as they divide a head; so many rows at once that each pair of lanes
+  // of a row ends with the sum of one.
+  static DEVICE void add_head(const Context &c, int layer, int head) {
+    using Split = HeadLanes<Self>;
+    constexpr int group = Split::group, rows = group > 1 ? group / 2 : 1, share = group / rows;
+    const int begin = model::hidden * part() / parts(), end = model::hidden * (part() + 1) / parts();
+    const bf16 *columns = layer_weights(c, weight_at::o, layer) + head * model::head_dim;
+    const float *x = shared<Self>(c).attended + head * model::head_dim;
+    ROLLED
+    for (int start = begin + warp() * rows * Split::positions; start < end;
+         start += block_warps * rows * Split::positions) {
+      const int first = start + lane() / group * rows;
+      float sum[rows] = {};
+      UNROLL
+      for (int p = 0; p < Split::per_lane; ++p) {
+        const int packet = lane() % group + p * group;
+        if (packet >= Split::packets) continue;
+        UNROLL
+        for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; their sums are dropped below
+          const int row = first + r < end ? first + r : end - 1, at = packet * Split::width;
+          sum[r] = dot_packet<Split::width>(
+              port::load_weights<Self::load_bytes, Self::load_l1>(columns + size_t(row) * model::query + at), x + at,
+              sum[r]);
+        }
+      }
+      const float mine = transposing_sum<group>(sum);
+      const int row = first + lane() % group / share;
+      if (lane() % share != 0 || row >= end) continue;
+      port::add_relaxed(sums(c, c.turn, layer) + row, addend(mine));
+      if (head == 0) clear_sum(c, layer, row);
+    }
+  }
+
+  // The taps of attention and of o_proj are read by no block.
+  template <Stage S> static DEVICE auto publish(const Context &c, int layer, int first = 0) {
+    float *out = tap<S>(c, layer) + first;
+    if constexpr (S == Stage::attention) {
+      float *attended = shared<Self>(c).attended + first;
+      return [=](int i, float value) {
+        attended[i] = value;
+        if (part() == 0) port::store_activation(out + i, value);
+      };
+    } else if constexpr (S == Stage::o_proj) {
+      return [=](int i, float value) { port::store_activation(out + i, value); };
+    } else {
+      return Base::template publish<S>(c, layer, first);
+    }
+  }
+
+  // Every block adds the residual, which is there: the sums have addends that were made from it.
+  template <Stage S, int N> static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
+    if constexpr (S != Stage::o_proj) {
+      return Base::template receive<S, N>(c, layer, i);
+    } else {
+      auto x = Self::template stream<Stage::input_norm, N>(c, layer)(i);
+      const auto sum = arrive_sums<N>(c, layer, i);
+      UNROLL
+      for (int j = 0; j < N; ++j) {
+        shared<Self>(c).sum[i + j] = sum.value[j];
+        x.value[j] += sum.value[j];
+      }
+      return x;
+    }
+  }
+
+  // A row of o_proj is finished by the thread that finishes the same row of down, from the sums that its block has
+  // seen.
+  template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
+    const auto finish = Base::template emit<S>(c, layer);
+    if constexpr (S == Stage::down) {
+      const auto finish_o_proj = Self::template emit<Stage::o_proj>(c, layer);
+      const float *seen = shared<Self>(c).sum;
+      return [=](int row, const auto &sums) {
+        const float sum[1] = {seen[row]};
+        finish_o_proj(row, sum);
+        finish(row, sums);
+      };
+    } else {
+      return finish;
+    }
+  }
+};
