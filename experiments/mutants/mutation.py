@@ -41,6 +41,7 @@ class Mutant:
 
     kind    its class in the table; `area` groups classes
     stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
+    sizes   of its model that differ from MODEL
     expect  killed: the validator finds it; thread: only ThreadSanitizer finds it; equivalent: it computes the same, so
             it passes; survives: it is wrong and passes
     reason  why, unless `expect` is killed
@@ -54,9 +55,14 @@ class Mutant:
     edits: tuple[Edit, ...]
     threads: int = 128
     knobs: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
     expect: str = "killed"
     reason: str = ""
     hangs: bool = False
+
+    @property
+    def model(self) -> Model:
+        return replace(MODEL, **self.sizes)
 
 
 def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
@@ -102,6 +108,7 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
         edits=tuple(Edit(entry["file"], e["old"], e["new"], e.get("nth"), e.get("of", 1)) for e in edits),
         threads=entry.get("threads", 128),
         knobs=entry.get("knobs", {}),
+        sizes=entry.get("sizes", {}),
         expect=entry.get("expect", "killed"),
         reason=entry.get("reason", ""),
         hangs=entry.get("hangs", False),
@@ -112,10 +119,10 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
     return mutant
 
 
-def source_of(mutant: Mutant, model: Model = MODEL) -> Source:
-    """The flattened source with the mutant's edits. Raises LabError when the source lacks the text to edit."""
+def source_of(mutant: Mutant, model: Model | None = None) -> Source:
+    """The flattened source, for `model` or the mutant's, with the mutant's edits. Raises LabError when the source lacks the text to edit."""
     catalog, stack = read_catalog(), stack_of(mutant)
-    source = build([catalog.variants[name] for name in stack.variants], model, mutant.threads, stack.knobs)
+    source = build([catalog.variants[name] for name in stack.variants], model or mutant.model, mutant.threads, stack.knobs)
     return replace(source, text=edited(source.text, mutant))
 
 
