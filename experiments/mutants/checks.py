@@ -26,7 +26,7 @@ from common.validate.scenarios import Scenario, scenarios
 from common.validate.snapshot import Snapshot
 from common.validate.trials import chosen
 from common.validate.values import weights_of
-from experiments.mutants.mutation import MODEL, Mutant, edited, source_of, stack_of
+from experiments.mutants.mutation import Mutant, edited, source_of, stack_of
 
 # Grids to validate on: number of blocks, and whether with the short list of scenarios. A mutant survives when it passes
 # on all of them. With fewer blocks than heads, a block loops over heads. With many blocks, each has few rows, and the
@@ -77,8 +77,9 @@ class MutantResult:
 def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
     """Compile one mutant, run the weak checks, then validate it on one grid after another until one fails."""
     torch.set_num_threads(1)
-    source, layout = source_of(mutant), Layout(MODEL)
-    plain = load("synthetic", MODEL, None, cache / "weights", seed)[2].flat
+    model = mutant.model
+    source, layout = source_of(mutant), Layout(model)
+    plain = load("synthetic", model, None, cache / "weights", seed)[2].flat
     weights = (plain, weights_of("ties", plain, layout, seed))
     device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
     program = device.compile(source)
@@ -91,7 +92,7 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
         tried += 1
         try:
             with closing(device.session(program, layout, flat, blocks)) as session:
-                verdict = validate(session, flat, MODEL, scenarios(MODEL, device.seed, flat, quick), device.seed)
+                verdict = validate(session, flat, model, scenarios(model, device.seed, flat, quick), device.seed)
                 how = str(verdict.mismatch or "")
         except Hung as error:
             how = f"hung: {error.cause}"
@@ -124,7 +125,7 @@ def _data_race(source: Source, blocks: int, layout: Layout, weights: Tensor, see
     device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
     with closing(device.session(device.compile(source), layout, weights, blocks)) as session:
         history = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
-        session.reset([1] * MODEL.positions, MODEL.positions - steps, history)
+        session.reset([1] * layout.model.positions, layout.model.positions - steps, history)
         try:
             session.run(steps)
         except Crashed as error:

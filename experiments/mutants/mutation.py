@@ -42,6 +42,7 @@ class Mutant:
     kind    its class in the table; `area` groups classes
     stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
     blocks  of a launch under ThreadSanitizer, which finds a race under any schedule: few are enough for most
+    sizes   of its model that differ from MODEL
     expect  killed: the validator finds it; thread: only ThreadSanitizer finds it; equivalent: it computes the same, so
             it passes; survives: it is wrong and passes
     reason  why, unless `expect` is killed
@@ -56,9 +57,14 @@ class Mutant:
     threads: int = 128
     blocks: int = 3
     knobs: Mapping[str, Any] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
     expect: str = "killed"
     reason: str = ""
     hangs: bool = False
+
+    @property
+    def model(self) -> Model:
+        return replace(MODEL, **self.sizes)
 
 
 def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
@@ -105,6 +111,7 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
         threads=entry.get("threads", 128),
         blocks=entry.get("blocks", 3),
         knobs=entry.get("knobs", {}),
+        sizes=entry.get("sizes", {}),
         expect=entry.get("expect", "killed"),
         reason=entry.get("reason", ""),
         hangs=entry.get("hangs", False),
@@ -115,10 +122,10 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
     return mutant
 
 
-def source_of(mutant: Mutant, model: Model = MODEL) -> Source:
-    """The flattened source with the mutant's edits. Raises LabError when the source lacks the text to edit."""
+def source_of(mutant: Mutant, model: Model | None = None) -> Source:
+    """The flattened source, for `model` or the mutant's, with the mutant's edits. Raises LabError when the source lacks the text to edit."""
     catalog, stack = read_catalog(), stack_of(mutant)
-    source = build([catalog.variants[name] for name in stack.variants], model, mutant.threads, stack.knobs)
+    source = build([catalog.variants[name] for name in stack.variants], model or mutant.model, mutant.threads, stack.knobs)
     return replace(source, text=edited(source.text, mutant))
 
 

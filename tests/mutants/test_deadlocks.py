@@ -10,7 +10,7 @@ from common.devices.host import HostDevice
 from common.errors import Hung
 from common.model.layout import Layout
 from common.model.weights import load
-from experiments.mutants.mutation import MODEL, read_mutants, source_of
+from experiments.mutants.mutation import read_mutants, source_of
 
 pytestmark = pytest.mark.host
 HANGING = [mutant for mutant in read_mutants() if mutant.hangs]
@@ -25,10 +25,10 @@ def test_there_are_at_least_20_deadlocks():
 
 @pytest.mark.parametrize("mutant", sampled(HANGING, 5), ids=lambda mutant: mutant.name)
 def test_deadlock_ends_as_hung_and_the_barrier_is_reported(mutant, host_cache, seed):
-    weights = load("synthetic", MODEL, None, host_cache / "weights", seed)[2].flat
+    weights = load("synthetic", mutant.model, None, host_cache / "weights", seed)[2].flat
     device = HostDevice(host_cache / "kernels", seed, workers=1, timeout=TIMEOUT_S)
-    with closing(device.session(device.compile(source_of(mutant)), Layout(MODEL), weights, blocks=8)) as session:
-        session.reset([seed % MODEL.vocab], 0)
+    with closing(device.session(device.compile(source_of(mutant)), Layout(mutant.model), weights, blocks=8)) as session:
+        session.reset([seed % mutant.model.vocab], 0)
         with pytest.raises(Hung) as hung:
             session.run(3)
     assert PLACE.search(hung.value.report), hung.value.report
