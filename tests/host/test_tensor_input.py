@@ -1,4 +1,4 @@
-"""A warp's share of the columns by tensor cores on the host device, against exact integers, for every way to divide it."""
+"""A warp's share of the columns by tensor cores on the host device, against exact integers, however it is divided."""
 
 import random
 
@@ -18,7 +18,8 @@ BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_t
   port::block_barrier();
   TensorInput<K, most> x(s.terms);
   x.take(Vector{{s.x}});
-  x.multiply<most>(count, [&](int r) {{ return reinterpret_cast<const unsigned char *>(s.weights[r]); }}, s.part[warp()]);
+  const auto row = [&](int r) {{ return reinterpret_cast<const unsigned char *>(s.weights[r]); }};
+  x.multiply<most>(count, row, s.part[warp()]);
   port::block_barrier();
   if (port::block() != 0) return;
   for (int r = port::thread(); r < count; r += block_threads) {{
