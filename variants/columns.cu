@@ -2,7 +2,7 @@
 //             registers; a norm is a factor of the finished sums, and its squares are one sum more
 // Hypothesis  a warp waits for an eighth of the input only, straight into registers: nothing is staged before a
 //             product, no block barrier comes before it, and fp32 vectors are read once a stage, not once a row
-// Overrides   enter, qkv, o_proj, gate_up, down, normalize, after, matvec, emit
+// Overrides   enter, whole_inputs, qkv, o_proj, gate_up, down, normalize, after, matvec, emit
 // Run         python -m experiments variant=columns
 #include "common/kernel/columns.cuh"
 #include "common/kernel/decode.cuh"

@@ -39,7 +39,7 @@ class Trial:
 
 
 #                hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions, theta, eps, tied
-WIDE = Model("wide", 1064, 520, 2, 4, 2, 136, 509, 320, 5e5, 1e-6, False)
+WIDE = Model("wide", 1064, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)
 # One layer, since many blocks make a step slow. With this eps a norm can be exact, and can be decided by it.
 # The first is that of every plain trial, so that a stack is compiled once for them: just wide enough for a second turn
 # of each loop of a warp over a row or a head, and for a third chunk of positions.

@@ -122,15 +122,10 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
     return mutant
 
 
-def source_of(mutant: Mutant, model: Model | None = None) -> Source:
-    """The flattened source with the mutant's edits. model: in place of the mutant's own.
-
-    Raises LabError when the source lacks the text to edit.
-    """
+def source_of(mutant: Mutant) -> Source:
+    """The flattened source with the mutant's edits. Raises LabError when the source lacks the text to edit."""
     catalog, stack = read_catalog(), stack_of(mutant)
-    source = build(
-        [catalog.variants[name] for name in stack.variants], model or mutant.model, mutant.threads, stack.knobs
-    )
+    source = build([catalog.variants[name] for name in stack.variants], mutant.model, mutant.threads, stack.knobs)
     return replace(source, text=edited(source.text, mutant))
 
 
