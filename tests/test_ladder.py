@@ -157,3 +157,15 @@ def test_the_picture_of_the_ring_follows_its_rules(ahead):
     assert sorted(begun, key=begun.get) == list(range(9)), "in the order of use"
     for tile, at in begun.items():
         assert ahead or at >= max((warps.index(str(each)) for each in range(tile // 3 * 3)), default=-1)
+
+
+def test_goals_stand_below_the_predictions_of_their_positions():
+    later = [dict(HAND["table"][2], position=1024), dict(HAND["table"][2], position=7)]
+    lines = ladder.goals(evidence(HAND | {"table": HAND["table"] + later})).lines
+    first, *_, goal = lines
+    assert first["step"] == "+ joint_heads"
+    assert [first[f"predicted us, position {position}"] for position in (1, 1024, 4096)] == ["900 [450, 1,800]"] * 2 + [
+        "-"
+    ]
+    assert goal["predicted us, position 1"] == f"{1e6 / ladder.design().goals[1]:.0f}" == "286"
+    assert set(first) == {"step", *(f"predicted us, position {position}" for position in ladder.design().goals)}

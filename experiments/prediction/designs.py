@@ -74,13 +74,15 @@ class Published:
 class Ladder:
     """Steps of work on top of a stack of this lab, each beside those before it; gpus: keys of conf/gpu/.
 
-    built: the named stack or variant with its parents that was written after the design.
+    built: the named stack or variant with its parents that was written after the design. goals: tokens a second that
+    it should reach on the first of the GPUs, by position.
     """
 
     name: str
     stack: str
     built: str
     gpus: tuple[str, ...]
+    goals: Mapping[int, float]
     steps: Mapping[str, Work]
 
     def predict(self, kernel: Kernel, gpu: GpuModel, position: int) -> Iterator[tuple[str, Prediction]]:
@@ -123,11 +125,12 @@ def _published(section: Section) -> Published:
 
 def _ladder(section: Section) -> Ladder:
     section.only(Ladder.__dataclass_fields__)
-    steps = section.section("steps")
+    steps, goals = section.section("steps"), section.section("goals")
     return Ladder(
         name=section.text("name"),
         stack=section.text("stack"),
         built=section.text("built"),
         gpus=section.texts("gpus"),
+        goals={int(position): goals.number(position) for position in goals.values},
         steps={step: read_work(steps.section(step).values, ()) for step in steps.values},
     )

@@ -97,6 +97,25 @@ def table(evidence: Evidence) -> Table:
     return Table(list(lines[0]), lines, notes, list(dict.fromkeys(records)))
 
 
+def goals(evidence: Evidence) -> Table:
+    """Predicted times of the rungs that were built, at the positions of the design's goals, and these."""
+    row, key, aims = evidence.result("predict"), design().gpus[0], design().goals
+    names = {position: f"predicted us, position {position}" for position in aims}
+    known = {(line["stack"], line["position"]): line for line in (row["table"] if row else []) if line["gpu"] == key}
+    lines = []
+    for rung in rungs(evidence)[2:]:
+        found = {names[position]: known.get((rung.key, position)) for position in aims}
+        told = {
+            name: forecast.interval(line["predicted us"], line["low us"], line["high us"]) if line else "-"
+            for name, line in found.items()
+        }
+        lines.append({"step": rung.label, **told})
+    lines.append({"step": "goal", **{names[position]: f"{1e6 / rate:,.0f}" for position, rate in aims.items()}})
+    rates = ", ".join(f"{rate:,.0f} at {position}" for position, rate in aims.items())
+    note = f"Predicted, not measured, on {gpus.read(key).name}. The goals in tokens a second: {rates}."
+    return Table(list(lines[0]), lines, [note], [row["id"]] if row else [])
+
+
 def unpredicted(climb: Climb, evidence: Evidence) -> list[str]:
     """Labels of the rungs that no prediction is known of."""
     return [rung.label for rung in rungs(evidence) if rung.label not in climb.predicted]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -80,7 +81,7 @@ def line(gpu: GpuModel, stack: str, position: int, time: Prediction, rate: float
 
 
 def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]:
-    """Published kernels on `gpu`, planned steps, and the steps that were built; steps at position 1."""
+    """Published kernels on `gpu`, planned steps at position 1, and the steps that were built, also where a goal is."""
     for design in designs.published():
         if us := design.published.get(gpu.key):
             yield line(gpu, "declared", 1, design.predict(gpu), 1e6 / us, design.name)
@@ -90,10 +91,10 @@ def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]
         for step, time in ladder.predict(kernel, gpu, 1) if kernel else ():
             yield line(gpu, f"+ {step}", 1, time, None, f"{ladder.name}: planned, on {ladder.stack}")
         (built,) = experiment.lab.choose(ladder.built, {})
-        for names in prefixes(built.variants, read_catalog()):
-            known = partial(experiment.predictor.predict, names, built.knobs, gpu, 1)
+        for names, position in product(prefixes(built.variants, read_catalog()), sorted({1, *ladder.goals})):
+            known = partial(experiment.predictor.predict, names, built.knobs, gpu, position)
             if time := experiment.attempt(title(names), known):
-                yield line(gpu, title(names), 1, time, None, f"{ladder.built}: a step of it")
+                yield line(gpu, title(names), position, time, None, f"{ladder.built}: a step of it")
 
 
 def unreached(rows: list[dict[str, Any]]) -> list[str]:
