@@ -62,7 +62,7 @@ def test_a_cache_in_the_ring_by_hand(tiny):
     near, far = (stage(stack, "attention", position) for position in (127, 159))
     assert (near.size, near.total) == (128 * entries * 2 / 4, 128 * entries)
     assert (far.size, far.total) == (160 * entries / 4, 160 * entries)
-    assert (near.tile, near.place, near.window, near.ahead) == (12288, 16 * 12288, 4 * 12288, True)
+    assert (near.tile, near.place, near.window, near.ahead) == (16384, 12 * 16384, 4 * 16384, True)
     assert near.exchange == 500
     assert far.exchange == 2 * near.exchange
 
