@@ -212,7 +212,7 @@ def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
             return Ended(0, "")
 
     call("report=false", on=Recorded(tmp_path / "r.jsonl"))
-    same = [asked_[name] for name in ("ceiling", "ablation", "roofline", "ratios", "factorial", "energy")]
+    same = [asked_[name] for name in ("ceiling", "ablation", "ladder", "roofline", "ratios", "factorial", "energy")]
     assert all(each == same[0] for each in same)
     untimed, model = asked_["validation"]
     assert untimed == same[0][0] | {"timing": None}

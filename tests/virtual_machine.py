@@ -12,7 +12,16 @@ from common.record.store import Store
 from experiments.evidence.execute import Ended
 
 GPU = DeviceChoice("cuda", "A GPU")
-ROWS = {"tests": 0, "ceiling": 1, "barriers": 12, "validation": 16, "ablation": 19, "roofline": 2, "positions": 3}
+ROWS = {
+    "tests": 0,
+    "ceiling": 1,
+    "barriers": 12,
+    "validation": 16,
+    "ablation": 19,
+    "ladder": 9,
+    "roofline": 2,
+    "positions": 3,
+}
 ROWS |= {"ratios": 5, "factorial": 16, "rivals": 4, "energy": 2, "quality": 17, "ncu": 0}
 START = 5.0  # virtual seconds of a process until its first row
 YAML = {step.name: step for step in OmegaConf.load(ROOT / "conf" / "evidence.yaml").cuda.steps}
@@ -75,6 +84,7 @@ class Machine:
     @staticmethod
     def name(argv: Sequence[str]) -> str:
         words = " ".join(argv)
-        known = {"experiment=sync_cost": "barriers", "variant=catalog": "validation", "[baseline]": "ceiling"}
+        known = {"experiment=sync_cost": "barriers", "variant=catalog": "validation", "variant=ladder": "ladder"}
+        known |= {"[baseline]": "ceiling"}
         known |= {f"experiment={name} ": name for name in ROWS} | {"tool=ncu": "ncu"}
         return "tests" if argv[0] == "pytest" else next(name for part, name in known.items() if part in words)

@@ -105,8 +105,9 @@ class Entry:
         selection = Selection(self.path.stem, self.take("selects", str), self.take("default", str, ""))
         if selection.selects not in SELECTS:
             raise self.wrong(f"says selects: {selection.selects}", f"choose from {', '.join(SELECTS)}")
-        if (selection.selects == "best") != bool(selection.default):
-            raise self.wrong(f"says default: {selection.default}", "name a variant or a stack, with selects: best only")
+        if (selection.selects in ("best", "steps")) != bool(selection.default):
+            remedy = "name a variant or a stack, with selects: best and selects: steps only"
+            raise self.wrong(f"says default: {selection.default}", remedy)
         self.finish((selection.default,) if selection.default else (), known)
         return selection
 

@@ -98,6 +98,13 @@ def choose_stacks(
         chosen: list[_Choice] = [("+".join(names) or BASELINE, names, names[:-1], {})]
     elif name not in catalog.selections:
         chosen = [_of_name(catalog, name)]
+    elif catalog.selections[name].selects == "steps":
+        whole, variants, _, values = _of_name(catalog, catalog.selections[name].default)
+        below = ((), *(steps := prefixes(variants, catalog)))
+        chosen = [
+            (whole if names == variants else "+".join(names), names, parent, values)
+            for names, parent in zip(steps, below, strict=False)
+        ]
     elif catalog.selections[name].selects != "best":
         named = catalog.stacks if catalog.selections[name].selects == "catalog" else ()
         chosen = [_of_name(catalog, one) for one in (*catalog.variants, *named, *catalog.broken)]

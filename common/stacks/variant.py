@@ -8,7 +8,7 @@ from typing import Any
 from common.stacks.knobs import Knob
 from common.stacks.work import Work
 
-SELECTS = ("every", "catalog", "best")
+SELECTS = ("every", "catalog", "best", "steps")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
 LAUNCHES = ("cooperative", "plain", "graph", "launches")
 
@@ -81,7 +81,8 @@ class Selection:
     """A name for stacks that are chosen when a run starts.
 
     selects  every: all variants; catalog: all variants and named stacks; best: what a search found for this GPU, else
-             the fastest on it according to the records, else `default`
+             the fastest on it according to the records, else `default`; steps: the stacks that `default` begins with,
+             each on top of the one before
     """
 
     name: str

@@ -20,10 +20,8 @@ from common.errors import LabError
 from common.record.provenance import provenance
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
-from common.stacks.stack import prefixes
 from experiments.evidence.execute import GRACE, Ended, execute
 from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, fastest, filled, read_steps
-from experiments.prediction.designs import ladders
 from experiments.show.closing import near
 
 KEYS = ("budget_s", "results", "device", "seed", "only", "args", "plan", "report", "debug", "best", "cuda", "host")
@@ -61,12 +59,6 @@ class Request:
         catalog = read_catalog()
         named = (*catalog.variants, *catalog.stacks)
         return fastest(self.store.records(), self.gpu, named, 3) or self.top.texts("best")
-
-    @staticmethod
-    def ladder() -> Sequence[str]:
-        """The stacks of the report's ladder, as values of `stack=`."""
-        (design,), catalog = ladders(), read_catalog()
-        return [f"[{','.join(stack)}]" for stack in prefixes(catalog.stacks[design.built].variants, catalog)]
 
 
 def request(cfg: DictConfig) -> Request:
@@ -166,7 +158,7 @@ def _argv(wanted: Request, step: Step, seconds: float) -> list[str]:
     if step.run == "pytest":
         processes = ["-n", str(min(TESTERS, os.cpu_count() or 1))] if find_spec("xdist") else []
         return [step.run, *step.args, *processes]
-    argv = [step.run, *filled(step.args, wanted.best(), wanted.ladder()), f"results={wanted.store.path}"]
+    argv = [step.run, *filled(step.args, wanted.best()), f"results={wanted.store.path}"]
     if step.run == "experiments" and step.row_s is not None:
         argv += [f"row_s={step.row_s:g}"] + (
             [f"budget_s={max(1.0, seconds - START - GRACE):.1f}"] if seconds < inf else []

@@ -124,16 +124,12 @@ def read_steps(section: Section, only: Sequence[str]) -> list[Step]:
     return [step for step in steps if not only or step.name in only]
 
 
-def filled(args: Sequence[str], best: Sequence[str], ladder: Sequence[str]) -> list[str]:
-    """The arguments with what {best3} stands for by now, {best}, its first, and {ladder}.
+def filled(args: Sequence[str], best: Sequence[str]) -> list[str]:
+    """The arguments with what {best3} stands for by now, and {best}, its first.
 
     They are no part of what a step is asked: a time that changes a little would have it done again.
     """
-    stand_for = {"{best3}": ",".join(best), "{best}": best[0], "{ladder}": ",".join(ladder)}
-    found = list(args)
-    for name, values in stand_for.items():
-        found = [arg.replace(name, values) for arg in found]
-    return found
+    return [arg.replace("{best3}", ",".join(best)).replace("{best}", best[0]) for arg in args]
 
 
 def fastest(records: Iterable[Record], gpu: str, names: Iterable[str], count: int) -> list[str]:
