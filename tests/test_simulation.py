@@ -7,7 +7,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from experiments.prediction.simulation import Memory, Task, simulate
+from experiments.prediction.simulation import simulate
+from experiments.prediction.task import Memory, Task
 
 FAST = Memory(rate=inf, latency=0, l2_latency=0)
 SLOW = Memory(rate=10, latency=50, l2_latency=20)

@@ -13,7 +13,8 @@ from common.stacks.work import Work, read_work
 from experiments.prediction.gpus import GpuModel, ranged
 from experiments.prediction.model import Kernel, memory_of
 from experiments.prediction.prediction import Prediction, of_draws, predict
-from experiments.prediction.simulation import Task, Times, simulate
+from experiments.prediction.simulation import simulate
+from experiments.prediction.task import Task, Times
 
 RANGED = ("exchange_ns", "bytes_per_clock")
 

@@ -20,7 +20,8 @@ from common.model.stages import DEFINITIONS, FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.work import DEFAULT, SHAPES, evaluate, find
 from experiments.prediction.gpus import GpuModel
-from experiments.prediction.simulation import Memory, Task, Times, simulate
+from experiments.prediction.simulation import simulate
+from experiments.prediction.task import Memory, Task, Times
 
 KEPT_SHARE = 0.5  # of L2, that can keep lines from one step to the next; assumption: it has lines of its far half twice
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from common.display.shown import Shown
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.model import Kernel, step_times
-from experiments.prediction.simulation import Times
+from experiments.prediction.task import Times
 
 SHOWN = 0.0005  # a change of 0.1 % in a table
 
