@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cubins import Nvrtc
 from sampled import SAMPLE
 
 from common.cache.folder import NAME
@@ -39,6 +40,7 @@ LONGEST = (
     "test_variants.py",
     "test_isolation.py",
     "test_damage.py",
+    "test_ring_facts.py",
     "test_variant_facts.py",
     "test_one_stage_more.py",
     "test_coverage_holes.py",
@@ -69,6 +71,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     if report.failed:
         seed = f" LAB_SEED={item.stash[SEED]}" if SEED in item.stash else ""
         report.sections.append(("seed", f"repeat with LAB_SAMPLE={SAMPLE}{seed}"))
+
+
+@pytest.fixture(scope="session")
+def nvrtc(host_cache: Path) -> Nvrtc:
+    """Cubins of this run."""
+    return Nvrtc(host_cache / "cubins")
 
 
 @pytest.fixture(scope="session")

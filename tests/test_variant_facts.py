@@ -5,54 +5,22 @@ An old or a newer arch, and for spills all of them; `experiment=sass` compiles f
 
 import random
 import re
-from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import pytest
 from composed import CATALOG, NAMED, STACKS, VARIANTS, Composed
+from cubins import QWEN, fitting
 from sampled import sampled
 
-from common.compile.nvrtc import ARCHS, _build, _nvrtc, compile_all, compile_cubin, options
-from common.compile.sass import Resources, resources_all, sass
-from common.compile.source import Source
+from common.compile.nvrtc import ARCHS, compile_all, compile_cubin
+from common.compile.sass import sass
 from common.devices.host_compiler import Compiler
 from common.errors import CompileError
-from common.model.shapes import Model
 from common.model.stages import STAGES
 
-QWEN = Model("qwen3_0_6b", 1024, 3072, 28, 16, 8, 128, 151936, 2048, 1e6, 1e-6, True)
 KERNELS = [f"stage_{stage}" for stage in STAGES]
 BASELINE = Composed(())
-OLD_AND_NEW = ("sm_80", "sm_90")
 SHARED, OPT_IN, REGISTERS = 48 << 10, 227 << 10, 65536  # of a block; of one that asks for it; of a multiprocessor
-
-
-def fitting(source: Source) -> list[str]:
-    """One of OLD_AND_NEW in a run, of those that the source supports."""
-    return sampled([arch for arch in OLD_AND_NEW if int(arch.removeprefix("sm_")) >= source.min_arch], 1)
-
-
-@dataclass(frozen=True)
-class Nvrtc:
-    """Cubins, cached by their source for all tests of a run."""
-
-    cache: Path
-
-    def resources(self, source: Source, kernel: str, archs=ARCHS) -> list[Resources]:
-        archs = [arch for arch in archs if int(arch.removeprefix("sm_")) >= source.min_arch]
-        cubins = compile_all(source.text, archs, source.name, self.cache)
-        return list(resources_all(cubins, kernel, self.cache).values())
-
-    def decode(self, names: str, **given) -> list[Resources]:
-        """The one kernel of a stack of Qwen3-0.6B, for an old or a newer arch."""
-        source = Composed(tuple(names.split()), given).source(QWEN)
-        return self.resources(source, "decode", fitting(source))
-
-
-@pytest.fixture(scope="session")
-def nvrtc(host_cache):
-    return Nvrtc(host_cache / "cubins")
 
 
 def no_spills(nvrtc, source, archs) -> None:
@@ -133,80 +101,6 @@ def test_cp_async_copies_without_registers(nvrtc):
         assert wide.count("LDGSTS", "BYPASS", "128") == wide.count("LDGSTS") > 0
         assert wide.count("LDGDEPBAR") > 0
         assert wide.registers < nvrtc.decode("vec128")[0].registers
-
-
-@pytest.mark.parametrize("names", ["bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring"])
-def test_a_ring_is_filled_by_bulk_copies_alone(nvrtc, names):
-    """A copy for each matrix of the five products; what is still loaded of weights are gains, and the embedding."""
-    (ring,) = nvrtc.resources(Composed(tuple(names.split())).source(QWEN), "decode", ("sm_90",))
-    (plain,) = nvrtc.resources(Composed(tuple(names.split()[:-1])).source(QWEN), "decode", ("sm_90",))
-    assert ring.count("UBLKCP") == 6
-    assert ring.count("SYNCS", "PHASECHK", "TRYWAIT") > 0 < ring.count("SYNCS", "ARRIVE")
-    assert plain.count("UBLKCP") == plain.count("SYNCS") == 0
-    for width in ("64", "128"):
-        assert ring.count("LDG", width, "CONSTANT") < max(1, plain.count("LDG", width, "CONSTANT") / 3)
-    assert ring.count("LDS") > plain.count("LDS")
-
-
-def test_columns_come_out_of_the_ring_by_128_bits_into_registers_that_last(nvrtc):
-    """Each product reads weights only: its input is in registers, as many as fit 288 threads with room to spare."""
-    names = ("joint_heads", "by_value", "bulk_ring", "columns")
-    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
-    (rows,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
-    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
-    assert own.registers <= 128
-    assert own.count("LDS", "128") / own.count("FFMA") < rows.count("LDS", "128") / rows.count("FFMA")
-    assert own.count("LDS", "64") < rows.count("LDS", "64")
-    assert own.count("UBLKCP") == 6
-
-
-def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
-    """Of eight rows, or of four or two where a slot has no more; nothing else is multiplied out of the ring."""
-    names = ("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")
-    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
-    (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
-    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
-    assert own.registers <= 128
-    warps, rows = 8, {QWEN.hidden: 8, QWEN.heads * QWEN.head_dim: 4, QWEN.intermediate: 2}  # of a row's elements
-    inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # of qkv, gate and up, and the head
-    assert own.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
-    assert own.count("FFMA") < lanes.count("FFMA") / 2
-
-
-def test_scores_of_eight_positions_by_tensor_cores(nvrtc):
-    """128 elements of keys by an instruction: for one head and for two, of a tile and of the token itself."""
-    names = ("joint_heads", "by_value", "bulk_ring", "stream_kv", "tensor_scores")
-    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
-    (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
-    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
-    assert own.count("HMMA") == 4 * 8 * QWEN.head_dim // 128
-    assert own.count("SHFL") < lanes.count("SHFL")
-
-
-def test_keys_and_values_come_out_of_the_ring_by_128_bits(nvrtc):
-    """Two copies more, of keys and of values; no load of the cache is left, and a head's parts need no atomic."""
-    names = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
-    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
-    (loads,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
-    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
-    assert own.count("UBLKCP") == loads.count("UBLKCP") + 2
-    others = [each.count("LDG", "64", "CONSTANT") + each.count("LDG", "64", "STRONG") for each in (own, loads)]
-    assert own.count("LDG", "64") - others[0] == 0 < loads.count("LDG", "64") - others[1]
-    assert own.count("ATOMG") == loads.count("ATOMG")
-
-
-@pytest.mark.parametrize("names", [("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv")], ids="+".join)
-def test_two_policies_for_as_many_copies_as_before(names):
-    """L2 is asked to keep what some copies read, where the variant is in the stack, and by none without it."""
-    found = {}
-    for variants in (names, (*names, "hot_l2")):
-        source = Composed(variants).source(QWEN)
-        ptx = _build(source.text, source.name, options("compute_90"), _nvrtc().getPTX).decode()
-        policies = set(re.findall(r"createpolicy\.fractional\.L2::(\w+)\.b64 %\w+, 1\.0;", ptx))
-        found[variants] = policies, ptx.count("cp.async.bulk.")
-    (once, copies), (both, same) = found.values()
-    assert (once, both) == ({"evict_first"}, {"evict_first", "evict_last"})
-    assert copies == same
 
 
 def test_warps_synchronize_by_named_barriers(nvrtc):

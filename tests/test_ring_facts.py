@@ -1,0 +1,83 @@
+"""NVRTC output of variants that multiply or attend out of a ring: the instructions of their ideas."""
+
+import re
+
+import pytest
+from composed import Composed
+from cubins import QWEN
+
+from common.compile.nvrtc import _build, _nvrtc, options
+
+
+@pytest.mark.parametrize("names", ["bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring"])
+def test_a_ring_is_filled_by_bulk_copies_alone(nvrtc, names):
+    """A copy for each matrix of the five products; what is still loaded of weights are gains, and the embedding."""
+    (ring,) = nvrtc.resources(Composed(tuple(names.split())).source(QWEN), "decode", ("sm_90",))
+    (plain,) = nvrtc.resources(Composed(tuple(names.split()[:-1])).source(QWEN), "decode", ("sm_90",))
+    assert ring.count("UBLKCP") == 6
+    assert ring.count("SYNCS", "PHASECHK", "TRYWAIT") > 0 < ring.count("SYNCS", "ARRIVE")
+    assert plain.count("UBLKCP") == plain.count("SYNCS") == 0
+    for width in ("64", "128"):
+        assert ring.count("LDG", width, "CONSTANT") < max(1, plain.count("LDG", width, "CONSTANT") / 3)
+    assert ring.count("LDS") > plain.count("LDS")
+
+
+def test_columns_come_out_of_the_ring_by_128_bits_into_registers_that_last(nvrtc):
+    """Each product reads weights only: its input is in registers, as many as fit 288 threads with room to spare."""
+    names = ("joint_heads", "by_value", "bulk_ring", "columns")
+    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
+    (rows,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
+    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+    assert own.registers <= 128
+    assert own.count("LDS", "128") / own.count("FFMA") < rows.count("LDS", "128") / rows.count("FFMA")
+    assert own.count("LDS", "64") < rows.count("LDS", "64")
+    assert own.count("UBLKCP") == 6
+
+
+def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
+    """Of eight rows, or of four or two where a slot has no more; nothing else is multiplied out of the ring."""
+    names = ("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")
+    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
+    (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
+    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+    assert own.registers <= 128
+    warps, rows = 8, {QWEN.hidden: 8, QWEN.heads * QWEN.head_dim: 4, QWEN.intermediate: 2}  # of a row's elements
+    inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # of qkv, gate and up, and the head
+    assert own.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
+    assert own.count("FFMA") < lanes.count("FFMA") / 2
+
+
+def test_scores_of_eight_positions_by_tensor_cores(nvrtc):
+    """128 elements of keys by an instruction: for one head and for two, of a tile and of the token itself."""
+    names = ("joint_heads", "by_value", "bulk_ring", "stream_kv", "tensor_scores")
+    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
+    (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
+    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+    assert own.count("HMMA") == 4 * 8 * QWEN.head_dim // 128
+    assert own.count("SHFL") < lanes.count("SHFL")
+
+
+def test_keys_and_values_come_out_of_the_ring_by_128_bits(nvrtc):
+    """Two copies more, of keys and of values; no load of the cache is left, and a head's parts need no atomic."""
+    names = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
+    (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
+    (loads,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))
+    assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)
+    assert own.count("UBLKCP") == loads.count("UBLKCP") + 2
+    others = [each.count("LDG", "64", "CONSTANT") + each.count("LDG", "64", "STRONG") for each in (own, loads)]
+    assert own.count("LDG", "64") - others[0] == 0 < loads.count("LDG", "64") - others[1]
+    assert own.count("ATOMG") == loads.count("ATOMG")
+
+
+@pytest.mark.parametrize("names", [("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv")], ids="+".join)
+def test_two_policies_for_as_many_copies_as_before(names):
+    """L2 is asked to keep what some copies read, where the variant is in the stack, and by none without it."""
+    found = {}
+    for variants in (names, (*names, "hot_l2")):
+        source = Composed(variants).source(QWEN)
+        ptx = _build(source.text, source.name, options("compute_90"), _nvrtc().getPTX).decode()
+        policies = set(re.findall(r"createpolicy\.fractional\.L2::(\w+)\.b64 %\w+, 1\.0;", ptx))
+        found[variants] = policies, ptx.count("cp.async.bulk.")
+    (once, copies), (both, same) = found.values()
+    assert (once, both) == ({"evict_first"}, {"evict_first", "evict_last"})
+    assert copies == same
