@@ -46,14 +46,13 @@ template <class Base> struct ByValue : Base {
     }
   }
 
-  // The embedding is read after a barrier, in the first layer.
+  // The embedding is read after a barrier, before the first layer's norm.
   template <Stage S, int N> static DEVICE auto stream(const Context &c, int layer) {
     return [=, &c](int i) {
-      if constexpr (S == Stage::post_norm)
-        return Self::template receive<Stage::o_proj, N>(c, layer, i);
-      else
-        return layer == 0 ? load_floats<N>(residual(c, 0) + i)
-                          : Self::template receive<Stage::down, N>(c, layer - 1, i);
+      constexpr Stage from = S == Stage::post_norm ? Stage::o_proj : Stage::down;
+      return S == Stage::input_norm && layer == 0
+                 ? load_floats<N>(residual(c, 0) + i)
+                 : Self::template receive<from, N>(c, S == Stage::post_norm ? layer : layer - 1, i);
     };
   }
 

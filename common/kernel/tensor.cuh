@@ -20,8 +20,8 @@ template <int K, int Often> struct TensorInput {
   const int thread = port::thread_anew(); // of this stage
   bf16 *const place;                      // [block_warps][3][staged]
   float x[mine] = {};
-  Packet<16> term[2 * lines] =
-      {}; // of the columns of a lane, in both halves of a line: one of the three terms, or none
+  // Of the columns of a lane, in both halves of a line: one of the three terms, or none.
+  Packet<16> term[2 * lines] = {};
 
   DEVICE explicit TensorInput(void *place) : place(static_cast<bf16 *>(place)) {}
 
