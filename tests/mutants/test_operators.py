@@ -19,7 +19,6 @@ from experiments.mutants.score import Score, summary
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
 MUTANTS = tuple(generate())
 SAMPLE = 4  # mutants judged in a test run; `make soak` judges hundreds
-FOUND = 0.6  # share of the faults among them: of 4, so few by chance only if far fewer than 97 % were found at large
 # For each operator a line and all that it makes of it.
 EXAMPLES = {
     "stride doubled": ("for (int i = 0; i < n; i += 32) f(i);", {"for (int i = 0; i < n; i += 2 * (32)) f(i);"}),
@@ -107,8 +106,8 @@ def test_the_validation_finds_them(host_cache):
     seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
     mutants = drawn([mutant for mutant in MUTANTS if not equivalent(mutant)], SAMPLE, seed)
     found = judge_all(mutants, seed, host_cache, processes=os.cpu_count() or 1)
-    score = Score(found)
-    assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
+    # Of 4, more than one survives by chance in one run of some hundreds while 97 % are found at large.
+    assert len(survivors := Score(found).survivors) <= 1, (seed, [one.title for one in survivors])
     *rows, total = summary(found, len(MUTANTS)).table.to_dict("records")
     assert total["drawn"] == len(found)
     for column in ("drawn", "not compiled", "same code", "equivalent", "faults", "plain", "full", "survived"):
