@@ -41,12 +41,14 @@ def tensor(weights: Tensor, layout: Layout, name: str, layer: int | None = None)
 
 
 def _large(history: Tensor, random: torch.Generator) -> None:
+    """Two large keys of each layer and KV head, each pair at positions of its own: any warp may have the maximum."""
     entries = history.shape[3]
     if entries < 2:
         return
-    a, b = torch.randperm(entries, generator=random)[:2].tolist()
-    history[:, 0, :, a] *= LARGE_KEY
-    history[:, 0, :, b] = -history[:, 0, :, a]  # opposite keys: for any query one of the two scores is positive
+    for keys in (head for layer in history for head in layer[0]):
+        a, b = torch.randperm(entries, generator=random)[:2].tolist()
+        keys[a] *= LARGE_KEY
+        keys[b] = -keys[a]  # opposite keys: for any query one of the two scores is positive
     history[:, 1, :, int(torch.randint(entries, (1,), generator=random))] *= LARGE_VALUE
 
 
