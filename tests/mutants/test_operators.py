@@ -18,7 +18,8 @@ from experiments.mutants.score import Score, summary
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
 MUTANTS = tuple(generate())
-SAMPLE = 4  # mutants judged in a test run; `make soak` judges hundreds
+SAMPLE = 8  # faults judged in a test run; `make soak` judges hundreds of mutants
+FOUND = 0.6  # share of the faults among them: of 8, so few by chance only if far fewer than 97 % were found at large
 # For each operator a line and all that it makes of it.
 EXAMPLES = {
     "stride doubled": ("for (int i = 0; i < n; i += 32) f(i);", {"for (int i = 0; i < n; i += 2 * (32)) f(i);"}),
@@ -99,15 +100,17 @@ def test_every_entry_of_the_list_of_equivalents_is_of_some_mutant():
 
 
 @pytest.mark.host
-@pytest.mark.timeout(1800)  # an idle machine needs a minute
+@pytest.mark.timeout(1800)  # an idle machine needs two minutes
 def test_the_validation_finds_them(host_cache):
     if not has_thread_sanitizer(host_cache):
         pytest.skip("ThreadSanitizer does not work here")
     seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
-    mutants = drawn([mutant for mutant in MUTANTS if not equivalent(mutant)], SAMPLE, seed)
-    found = judge_all(mutants, seed, host_cache, processes=os.cpu_count() or 1)
-    # Of 4, more than one survives by chance in one run of some hundreds while 97 % are found at large.
-    assert len(survivors := Score(found).survivors) <= 1, (seed, [one.title for one in survivors])
+    mutants = drawn([mutant for mutant in MUTANTS if not equivalent(mutant)], len(MUTANTS), seed)
+    found: list[Judged] = []
+    while (score := Score(found)).faults < SAMPLE:
+        some = mutants[len(found) : len(found) + SAMPLE - score.faults]
+        found += judge_all(some, seed, host_cache, processes=os.cpu_count() or 1)
+    assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
     *rows, total = summary(found, len(MUTANTS)).table.to_dict("records")
     assert total["drawn"] == len(found)
     for column in ("drawn", "not compiled", "same code", "equivalent", "faults", "plain", "full", "survived"):
