@@ -1,9 +1,12 @@
 """Catalog of variants: two new files are a variant, and a broken yaml is named."""
 
+import shutil
+
 import pytest
 from temporary_root import BOTH, HEADER, LAZY, WARP_SPLIT, add, make_root
 
 from common import ROOT
+from common.config.cli import composed, run_task
 from common.errors import LabError
 from common.stacks.catalog import read_catalog, variants
 from common.stacks.knobs import Knob
@@ -43,6 +46,21 @@ def test_fields_of_a_variant_are_read(root):
     assert lazy.why_not_bit_equal == "it sums in another order"
     assert (prefetch.parent, prefetch.overrides, prefetch.excludes) == (("warp_split",), ("attention",), ("lazy",))
     assert {knob.name: knob.kind for knob in prefetch.knobs} == {"how": "choice", "matrices": "list", "bytes": "int"}
+
+
+COPIES = {"variant": "lazy", "model": "tiny", "timing": "none", "validate": "plain", "device": "host"}
+
+
+@pytest.mark.parametrize("group", COPIES)
+def test_a_copy_that_kept_the_name_of_its_original_is_refused(root, group, capsys):
+    """Its content would run under the name of another: another variant's text, or no measurement at all."""
+    folder, choice = root / "conf" / group, f"{group}=copied"
+    shutil.copy(folder / f"{COPIES[group]}.yaml", folder / "copied.yaml")
+    says = f"{choice} has the name {COPIES[group]}; write name: copied in conf/{group}/copied.yaml"
+    assert run_task(lambda cfg: pytest.fail("ran"), "config", [choice], root) == 2
+    assert says in capsys.readouterr().err
+    with pytest.raises(LabError, match=says):
+        composed("config", [choice], root)
 
 
 def test_every_shipped_variant_has_both_files():

@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,10 @@ import hydra
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from common import ROOT
@@ -55,6 +56,7 @@ def run_task(
     def job(cfg: DictConfig) -> None:
         nonlocal failed
         try:
+            _check_names(cfg, HydraConfig.get().runtime.choices, root)
             codes.append(task(cfg))
         except LabError as error:  # printed here, so that the other jobs of a multirun still run
             codes.append(_print_error(error, debug))
@@ -128,13 +130,30 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
         GlobalHydra.instance().clear()
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-                config = compose(config_name, arguments)
+                config = compose(config_name, arguments, return_hydra_config=True)
+            with flag_override(config, "struct", False):
+                choices = config.pop("hydra").runtime.choices
+            _check_names(config, choices, root)
             OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
             return config
         except (HydraException, OmegaConfBaseException) as error:
             raise _explain(error, config_name, arguments, root) from None
         finally:
             GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
+
+
+def _check_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
+    """Raise LabError where a chosen yaml is named as another one, such as a copy whose `name:` was left as it was.
+
+    choices: the file that each group was composed from, by Hydra. What runs is decided by the name.
+    """
+    for group in read_catalog(root).keys & choices.keys():
+        section, choice = config.get(group), choices[group]
+        name = section.get("name", choice) if isinstance(section, DictConfig) else choice
+        if name != choice:
+            raise LabError(
+                f"{group}={choice} has the name {name}", f"write name: {choice} in conf/{group}/{choice}.yaml"
+            )
 
 
 def _print_version() -> None:
