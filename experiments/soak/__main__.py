@@ -12,6 +12,7 @@ from common.config.cli import run_task
 from common.config.resolve import seed_of
 from common.config.section import Section
 from common.record.store import Store
+from experiments.serve import check_installed
 from experiments.show.closing import closing
 from experiments.show.progress import progress
 from experiments.show.result_table import COUNTED, ResultTable, record_result, show_result
@@ -43,6 +44,7 @@ def request(cfg: DictConfig) -> Request:
         section.location("results"),
     )
     Store(wanted.results).check()
+    check_installed()
     return wanted
 
 
