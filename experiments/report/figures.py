@@ -199,7 +199,7 @@ def planned(evidence: Evidence) -> Figure | None:
     gpu, times = next(iter(found.items()))
     spans = [(line["low us"], line["predicted us"], line["high us"]) for line in times.values()]
     unit = f"us a token at position 1, {gpu}, each step on top of those above it"
-    draw = partial(charts.ladder, labels=list(times), spans=spans, measured=[None] * len(times), missing="", unit=unit)
+    draw = partial(charts.ladder, labels=list(times), spans=spans, measured=[None] * len(times), floor=None, unit=unit)
     return _figure("planned", "Prediction of a design, of which nothing is compiled", row, draw, len(times))
 
 
@@ -215,7 +215,7 @@ def steps(evidence: Evidence) -> Figure | None:
         labels=labels,
         spans=[(line["low us"], line["predicted us"], line["high us"]) if line else None for line in lines],
         measured=[climb.measured.get(label) for label in labels],
-        missing="not predicted yet",
+        floor=ladder.read_floor(evidence),
         unit=f"us a token at position {ladder.POSITION}, {climb.gpu}",
     )
     basis = "measured" if climb.measured else "predicted"
