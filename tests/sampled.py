@@ -1,10 +1,9 @@
 """Part of the cases of a test, and its random inputs: drawn from the commit, so the same here and in CI.
 
-Every commit has another part. LAB_SAMPLE=all, and a machine with an NVIDIA driver, take all cases; LAB_SAMPLE=NAME
-takes the part of that name, such as one that a failure has printed.
+Every commit has another part. LAB_SAMPLE=all takes all cases; LAB_SAMPLE=NAME takes the part of that name, such as
+one that a failure has printed.
 """
 
-import ctypes
 import hashlib
 import os
 import random
@@ -25,16 +24,8 @@ def tree(root: os.PathLike[str] = ROOT) -> str:
     return (code_sha() if done.returncode else done.stdout)[:12]
 
 
-def _driver() -> bool:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
-
-
 # The process that starts the others sets it for all of them: they must collect the same tests.
-SAMPLE = os.environ.setdefault("LAB_SAMPLE", ALL if _driver() else tree())
+SAMPLE = os.environ.setdefault("LAB_SAMPLE", tree())
 
 
 def sampled(cases: Iterable[T], number: int) -> list[T]:
