@@ -27,6 +27,7 @@ from common.cache.folder import ensure_home, place
 from common.config import help
 from common.config.multirun import check_sweeps
 from common.config.stdout import Stdout
+from common.config.texts import TEXTS, admit_text
 from common.errors import LabError, Unfinished
 from common.errors.suggest import unknown
 from common.stacks.catalog import read_catalog
@@ -195,11 +196,13 @@ def _remedy(key: str, value: str, root: Path) -> str:
     if key == "variant":
         return f"on top of each other: stack=[{value}]; each for itself: -m variant={value}"
     each = f"to run each, add -m: {key}={value}"
+    if key in TEXTS:
+        return f"""quote a text that has a comma: {key}='"{value}"'; {each}"""
     return each if (root / "conf" / key).is_dir() else f"for a list write {key}=[{value}]; {each}"
 
 
 def _admit(argv: Sequence[str], root: Path) -> list[str]:
-    """The arguments with `ratio=2:6` changed to `++ratio=2:6` if any variant has that knob.
+    """The arguments: free texts by `admit_text`, and `ratio=2:6` as `++ratio=2:6` if any variant has that knob.
 
     Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
     would refuse the key; `++` adds it. Whether the chosen stacks have the knob is checked later, in choose_stacks.
@@ -215,7 +218,7 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
     knobs = read_catalog(root).knobs
     return [
-        f"++{argument}" if key in knobs and "=" in argument else argument
+        f"++{argument}" if key in knobs and "=" in argument else admit_text(argument)
         for (key, _), argument in zip(pairs, argv, strict=True)
     ]
 
