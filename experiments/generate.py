@@ -13,7 +13,8 @@ from common.config.resolve import refuse_runs_keys, resolve, split
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from experiments.generation import options
-from experiments.generation.request import Request, Sampling, check_request
+from experiments.generation.check import check_request
+from experiments.generation.request import Request, Sampling
 from experiments.show.progress import progress
 
 KEYS = ("prompt", "prompt_ids", *options.KEYS)  # beside those of a run; conf/generate.yaml explains them

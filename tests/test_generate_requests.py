@@ -7,7 +7,8 @@ from trained import save_tokenizer
 
 from common.errors import LabError
 from experiments import generate
-from experiments.generation.request import Request, Sampling, check_request
+from experiments.generation.check import check_request
+from experiments.generation.request import Request, Sampling
 from experiments.generation.tokenizer import chat_text, encode, load_tokenizer, stop_ids
 
 

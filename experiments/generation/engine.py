@@ -9,8 +9,9 @@ from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.layout import Layout
 from common.stacks.stack import Stack
+from experiments.generation.check import check_request
 from experiments.generation.prefill import Prefill
-from experiments.generation.request import Piece, Request, Sampling, Stats, check_request
+from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
 from experiments.generation.tokenizer import chat_text, encode, has_tokenizer, load_tokenizer, stop_ids
