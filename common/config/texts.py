@@ -43,6 +43,6 @@ def _decoded(name: str, text: str) -> str:
     try:
         return json.loads(f'"{inner}"', strict=False)
     except json.JSONDecodeError as error:
-        wrong = inner[inner.rindex("\\", 0, error.pos) :][:6]
+        wrong = inner[inner.rindex("\\", 0, error.pos) :][:2]
         remedy = r"write \n for a new line, \\ for a backslash, and else as JSON does"
-        raise LabError(f"{name}: {wrong} begins with no escape", remedy) from None
+        raise LabError(f"{name}: {wrong} is no escape", remedy) from None

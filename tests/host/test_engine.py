@@ -115,6 +115,8 @@ def test_wrong_requests_are_refused_before_anything_is_decoded(engine, request_,
         engine.stats()
     with pytest.raises(LabError, match="synthetic weights have no tokenizer"):
         engine.chat_ids([{"role": "user", "content": "hi"}], False)
+    with pytest.raises(LabError, match="an engine is made of a lab and a stack; "):
+        Engine(engine.setup, "baseline")
     with pytest.raises(LabError, match="did you mean 'baseline'"):
         engine.use("basline")
     with pytest.raises(LabError, match="name one of them"):
