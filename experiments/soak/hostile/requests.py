@@ -39,6 +39,7 @@ DONE = {"kept_tokens": 0, "first_token_s": 0.1, "seconds": 0.1, "tokens_per_s": 
 ERROR = {"message", "type", "param", "code"}
 Schema = Mapping[str, Any]
 Place = tuple[str | int, ...]
+Change = tuple[Place, Any, bool]  # where, the value there, whether the schema allows it
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,13 @@ def requests(rng: random.Random) -> Iterator[Request]:
         yield Request(path, _changed(body, place, value), place, legal)
 
 
+def all_changes(path: str, rng: random.Random, bodies: int) -> list[Change]:
+    """Every change of so many random bodies of one path."""
+    root = SCHEMAS[path]
+    schemas = _Schemas(rng, root.get("$defs", {}))
+    return [change for _ in range(bodies) for change in schemas.changes(root, schemas.sample(root)) if change[0]]
+
+
 class _Schemas:
     """What JSON schemas allow and what they do not."""
 
@@ -88,7 +96,7 @@ class _Schemas:
             return self._rng.random() < 0.5
         return "ab" if kind == "string" else schema.get("maximum", schema.get("minimum", 0) + 1)
 
-    def changes(self, schema: Schema, value: Any) -> Iterator[tuple[Place, Any, bool]]:
+    def changes(self, schema: Schema, value: Any) -> Iterator[Change]:
         """Each place of `value`, with another value for it, and whether that one is legal there."""
         branches = self._branches(schema)
         yield from (((), other, False) for other in self._wrong(branches))
@@ -112,7 +120,7 @@ class _Schemas:
                 for name, element in value.items():
                     yield from self._inside(name, branch["additionalProperties"], element)
 
-    def _inside(self, part: str | int, schema: Schema, value: Any) -> Iterator[tuple[Place, Any, bool]]:
+    def _inside(self, part: str | int, schema: Schema, value: Any) -> Iterator[Change]:
         yield from (((part, *place), other, legal) for place, other, legal in self.changes(schema, value))
 
     def _wrong(self, branches: list[Schema]) -> Iterator[Any]:
