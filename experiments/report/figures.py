@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from experiments.prediction.published import GAINS
+from experiments.prediction.published import GAINS, rate_change
 from experiments.report import charts, forecast, ladder
 from experiments.report.evidence import Evidence, Record, plausible, totals
 from experiments.report.forecast import most_on, predicted
@@ -56,9 +56,7 @@ def ablation(evidence: Evidence) -> Figure | None:
 def _expected(evidence: Evidence, row: Record) -> Figure | None:
     """Predicted rates beside published ones, the largest published gain first; without rows that have neither."""
     known = {name: predicted(name, evidence) for name in evidence.names}
-    effects = {
-        name: 100 * (1 / (1 + found.effect / 100) - 1) for name, found in known.items() if found and found.effect
-    }
+    effects = {name: rate_change(found.effect) for name, found in known.items() if found and found.effect}
     shown = [name for name in evidence.names if name in effects or (known[name] and name in GAINS)]
     if not effects:
         return None
