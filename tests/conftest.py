@@ -32,6 +32,7 @@ LONGEST = (
     "test_standin_faults.py",
     "test_standin_evidence.py",
     "test_tour.py",
+    "test_pages.py",
     "test_standin_tune.py",
     "test_kernels.py",
     "test_lab.py",

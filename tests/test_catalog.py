@@ -7,6 +7,7 @@ from temporary_root import BOTH, HEADER, LAZY, WARP_SPLIT, add, make_root
 
 from common import ROOT
 from common.config.cli import composed, run_task
+from common.config.resolve import resolve
 from common.errors import LabError
 from common.stacks.catalog import read_catalog, variants
 from common.stacks.knobs import Knob
@@ -127,6 +128,22 @@ def test_a_wrong_header_is_reported_and_costs_only_its_variant(root, old, new, m
     assert list(catalog.broken) == ["lazy"]
     assert message in str(catalog.broken["lazy"])
     assert choose_stacks(catalog, "warp_split", None, {}, 256)[0].variants == ("warp_split",)
+
+
+@pytest.mark.parametrize(
+    ("yaml", "header", "message"),
+    [
+        (LAZY, HEADER.replace("// Idea  ", "// idea  "), "variants/lazy.cu:1 is neither a field"),
+        (LAZY, HEADER.replace("// Run", "// Knobs  none\n// Run"), "variants/lazy.cu has an unknown field `// Knobs`"),
+        (LAZY + "min_arch: [\n", HEADER, "conf/variant/lazy.yaml is not YAML"),
+    ],
+)
+@pytest.mark.parametrize("argv", [["variant=lazy", "depth=4"], ["stack=[lazy]", "depth=4"], ["variant=lazy"]])
+def test_the_error_of_a_variant_comes_before_those_of_its_knobs(root, yaml, header, message, argv, capsys):
+    add(root, LAZY, header)
+    (root / "conf" / "variant" / "lazy.yaml").write_text(yaml)
+    assert run_task(lambda cfg: int(resolve(cfg, root) is None), "config", argv, root) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_a_header_that_is_not_text_is_reported(root):

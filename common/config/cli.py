@@ -236,9 +236,12 @@ def _read_flags(arguments: Sequence[str]) -> Namespace:
 
 def _explain(error: Exception, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
     """An error of Hydra or OmegaConf as a LabError with cause and remedy."""
-    message = str(error)
+    message, broken = str(error), read_catalog(root).broken
     if isinstance(error.__cause__, LabError):  # of a resolver
         return error.__cause__
+    for name in _chosen(arguments):  # what a broken variant declares is not known: its own error comes first
+        if name in broken:
+            return broken[name]
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return unknown(group, name, error.options)
@@ -256,6 +259,12 @@ def _explain(error: Exception, config_name: str, arguments: Sequence[str], root:
         return LabError(f"{error.filename} cannot be written: {error.strerror}", "give hydra.sweep.dir=FOLDER")
     first = message.strip().splitlines()[0] if message.strip() else type(error).__name__
     return LabError(first, "correct the override or the yaml; --cfg job prints the composed configuration")
+
+
+def _chosen(arguments: Sequence[str]) -> list[str]:
+    """The names that variant= and stack= give."""
+    pairs = (argument.partition("=") for argument in arguments)
+    return [name for key, _, value in pairs if key in ("variant", "stack") for name in re.findall(r"\w+", value)]
 
 
 def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
