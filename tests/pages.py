@@ -31,6 +31,7 @@ from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 
 BLOCK = re.compile(r"(?:^`(?P<path>[\w./-]+)`\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+GENERATED = re.compile(r"<!-- generated:.*?<!-- /generated -->", re.DOTALL)  # tests/test_report.py compares them
 CHECKPOINTS = ("DIR", "Qwen/Qwen3-0.6B")  # the pages' names of weights are folders here
 COMPOSED = {
     r"^experiments$": "all variants: minutes",
@@ -69,7 +70,7 @@ class Page:
         self.path, self.names, self.added = path, dict[str, Any](), False
 
     def run(self) -> None:
-        text = self.path.read_text()
+        text = GENERATED.sub(lambda made: "\n" * made[0].count("\n"), self.path.read_text())
         for block in BLOCK.finditer(text):
             print(f"{self.path}:{text[: block.start('text')].count(chr(10))}", flush=True)
             self.block(block["language"], block["text"], block["path"])

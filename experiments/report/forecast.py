@@ -119,17 +119,20 @@ def about_predictions(evidence: Evidence) -> list[str]:
     found = next(filter(None, (predicted(name, evidence) for name in evidence.names)), None)
     if not row or not found:
         return []
-    gains = {name: gain for name in GAINS if (gain := gain_of(predicted(name, evidence)))}
-    rates = evidence.result("predict")
     where = f"{found.gpu}, or on the GPU that is named"
     about = f"Predicted, not measured: a token of {model_of(row)} on {where}, from counts."
     if found.interval:
         about += " In brackets: from the least to the most that the ranges of the constants in conf/gpu/ allow."
     if any(misses(name, predicted(name, evidence)) for name in GAINS):
         about += " A published effect stands beside each prediction that does not meet it."
-    return [
-        " ".join([about, "The model is an estimate and no bound.", *errors(rates["table"] if rates else [], gains)])
-    ]
+    return [" ".join([about, "The model is an estimate and no bound.", *model_error(evidence)])]
+
+
+def model_error(evidence: Evidence) -> list[str]:
+    """The sentence on the model's error by the newest records; none without predictions."""
+    gains = {name: gain for name in GAINS if (gain := gain_of(predicted(name, evidence)))}
+    rates = evidence.result("predict")
+    return errors(rates["table"] if rates else [], gains)
 
 
 def effect(row: Record) -> str:

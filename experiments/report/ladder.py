@@ -122,7 +122,8 @@ def summary(evidence: Evidence) -> Table:
         f"Qwen3-0.6B, batch 1, position {POSITION}, {climb.gpu}; each step on top of those above it. Barriers are "
         f"counted, times are {basis}. Read floor: all that a token reads, once: {floor or 0:,.0f} us."
     )
-    return Table(list(lines[0]), lines, [note], climb.records)
+    notes = [" ".join([note, *([] if climb.measured else forecast.model_error(evidence))])]
+    return Table(list(lines[0]), lines, notes, climb.records)
 
 
 def read_floor(evidence: Evidence) -> float | None:

@@ -1,4 +1,4 @@
-"""Tables over all variants: the gallery of the README, the page's wide table, published rates, origins of records."""
+"""Tables over all variants: the gallery of docs/, the page's wide table, published rates, origins of records."""
 
 from common.model.shapes import Model
 from experiments.prediction import gpus
