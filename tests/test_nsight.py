@@ -107,7 +107,7 @@ def test_an_option_of_the_user_is_one_argument(nsight, tool, item, name, value):
             "'nvtx' in nsys.options is neither --name nor --name=value",
         ),
         (("tool=nsys", "nsys.options=[-t,'cuda,nvtx']"), "'-t' in nsys.options"),
-        (("tool=nsys", "nsys.options=['']"), "'' in nsys.options"),
+        (("tool=nsys", "nsys.options=['']"), "nsys.options=[''] is not a list of names"),
         (("tool=nsys", "nsys.options='--trace=cuda'"), "nsys.options=--trace=cuda is not a list"),
         (("tool=nsys", "nsys.options=[1]"), "nsys.options=[1] is not a list"),
         (("tool=nsys", "nsys.options=true"), "nsys.options=True is not a list"),
