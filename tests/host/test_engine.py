@@ -34,7 +34,7 @@ def alone(engine, open_session):
 
     def decode(prompt, tokens):
         session = open_session(build([], engine.model), engine.setup.packed.flat)
-        session.reset(prompt, len(prompt) - 1, engine.session.cache(), forced=len(prompt))
+        session.reset(prompt, len(prompt) - 1, engine.session.cache.entries(0, engine.positions), forced=len(prompt))
         session.run(tokens)
         at = session.layout.state["ids"].offset + len(prompt)
         return session.state()[at : at + tokens].tolist()
@@ -43,7 +43,7 @@ def alone(engine, open_session):
 
 
 def held(engine):
-    return engine.model, engine.setup.packed.flat, engine.session.cache()
+    return engine.model, engine.setup.packed.flat, engine.session.cache.entries(0, engine.positions)
 
 
 def answer(engine, prompt, tokens, **more):

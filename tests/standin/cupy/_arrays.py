@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from cupy._elementwise import Elementwise
 from cupy.cuda._streams import get_current_stream
 from cupy.cuda.memory import OutOfMemoryError
 from standin_gpu import cost
@@ -20,7 +21,7 @@ class MemoryPointer:
         return pointer
 
 
-class ndarray:  # noqa: N801  CuPy's name
+class ndarray(Elementwise):  # noqa: N801  CuPy's name
     """Array of the GPU; a view shares the buffer."""
 
     @typed
@@ -34,6 +35,8 @@ class ndarray:  # noqa: N801  CuPy's name
         first = memptr.ptr - buffer.bytes.ctypes.data
         words = buffer.bytes[first : first + int(np.prod(shape)) * kind.itemsize]
         self._view(buffer, words.view(kind).reshape(shape))
+
+    _like = staticmethod(lambda shape, dtype: ndarray(shape, dtype))
 
     def _view(self, buffer: Buffer, array: np.ndarray) -> "ndarray":
         self._buffer, self._array = buffer, array
@@ -86,6 +89,12 @@ class ndarray:  # noqa: N801  CuPy's name
         if blocking:
             MACHINE.wait(on)
         return found
+
+    def reshape(self, *shape: int) -> "ndarray":
+        """A view: of a contiguous array only, as the lab uses it."""
+        array = self._array.view()
+        array.shape = shape
+        return _of(self._buffer, array)
 
     @typed
     def fill(self, value: Any) -> None:
