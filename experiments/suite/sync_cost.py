@@ -19,7 +19,7 @@ from common.model.layout import MAX_BLOCKS, Layout
 from common.model.shapes import Model
 from experiments.experiment import Experiment
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.timing.exchange import NOTHING, TEXT, WORDS, Exchange, Load
+from experiments.timing.exchange import NOTHING, PAUSE, WORDS, Exchange, Load, text
 
 KERNELS = Path(__file__).with_suffix(".cu")
 OPERATIONS = 225  # of a published token: seven or eight for each of 28 layers
@@ -29,8 +29,8 @@ NOTES = (
     "Median of 20 runs. Launches are queued after a kernel that keeps the GPU busy: no time of the host is in the "
     "figures. The published ones, RTX 3090: 0.73 us a grid.sync, 0.83 us a graph node, 1.54 us a launch.",
     f"exchange by value: {WORDS:,} words, each of which says itself that it has arrived, from all SMs to all, while "
-    "other warps load. counted adds: every block adds to each of as many counters. slowest SM: its rate of loading, "
-    "beside the median one's.",
+    f"other warps load; {PAUSE} ns between two polls, as in the kernels, or no pause. counted adds: every block adds "
+    "to each of as many counters. slowest SM: its rate of loading, beside the median one's.",
 )
 
 
@@ -83,7 +83,8 @@ def ask(experiment: Experiment) -> ResultTable:
             if found := experiment.row(f"graph node, {blocks} blocks", node):
                 rows.append({"operation": "graph node", "blocks": blocks, **found})
     if experiment.on_gpu:
-        rows += _exchanges(experiment)
+        for pause in (PAUSE, 0):
+            rows += _exchanges(experiment, Exchange(pause=pause))
         return ResultTable("sync_cost", QUESTION, pd.DataFrame(rows), MEASURED, NOTES, keys=2)
     missing = "microseconds, nodes of a graph, and exchanges under load; here the barriers only ran, and were counted"
     return ResultTable("sync_cost", QUESTION, pd.DataFrame(rows), COUNTED, NOTES, missing, keys=2)
@@ -113,9 +114,9 @@ def _run(session: Any, timed: bool) -> dict[str, Any]:
     return {"us": 1e6 * float(np.median([session.time(OPERATIONS, 1) for _ in range(REPEATS)]))}
 
 
-def _exchanges(experiment: Experiment) -> list[dict[str, Any]]:
-    """A row for each load beside the exchanges, and one for the counted adds; a block on each SM."""
-    exchange = Exchange()
+def _exchanges(experiment: Experiment, exchange: Exchange) -> list[dict[str, Any]]:
+    """A row for each load beside the exchanges, and one for the counted adds, once; a block on each SM."""
+    operation = "exchange by value" if exchange.pause else "exchange by value without a pause"
 
     def work(load: Load) -> dict[str, Any]:
         found = exchange.under(load)
@@ -123,13 +124,14 @@ def _exchanges(experiment: Experiment) -> list[dict[str, Any]]:
         return {"us": 1e6 * found.round_s, "beside": load.name, "KB under way": load.under_way / 1024, **loaded}
 
     wanted: dict[str, Callable[[], dict[str, Any]]] = {
-        f"exchange by value beside {load.name}": partial(work, load) for load in (NOTHING, *exchange.loads)
+        f"{operation} beside {load.name}": partial(work, load) for load in (NOTHING, *exchange.loads)
     }
-    wanted["counted adds"] = lambda: {"us": 1e6 * exchange.adds()}
+    if exchange.pause:
+        wanted["counted adds"] = lambda: {"us": 1e6 * exchange.adds()}
     rows = []
     for name, each in wanted.items():
         experiment.show.begin(name)
-        if found := experiment.row(name, each, source=hashlib.sha256(TEXT.encode()).hexdigest()):
+        if found := experiment.row(name, each, source=hashlib.sha256(text(exchange.pause).encode()).hexdigest()):
             rows.append({"operation": name.partition(" beside ")[0], "blocks": exchange.blocks, **found})
     return rows
 
