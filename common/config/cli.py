@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,10 @@ import hydra
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from common import ROOT
@@ -26,6 +27,7 @@ from common.cache.folder import ensure_home, place
 from common.config import help
 from common.config.multirun import check_sweeps
 from common.config.stdout import Stdout
+from common.config.texts import TEXTS, admit_text
 from common.errors import LabError, Unfinished
 from common.errors.suggest import unknown
 from common.stacks.catalog import read_catalog
@@ -55,6 +57,7 @@ def run_task(
     def job(cfg: DictConfig) -> None:
         nonlocal failed
         try:
+            _check_names(cfg, HydraConfig.get().runtime.choices, root)
             codes.append(task(cfg))
         except LabError as error:  # printed here, so that the other jobs of a multirun still run
             codes.append(_print_error(error, debug))
@@ -128,13 +131,30 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
         GlobalHydra.instance().clear()
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-                config = compose(config_name, arguments)
+                config = compose(config_name, arguments, return_hydra_config=True)
+            with flag_override(config, "struct", False):
+                choices = config.pop("hydra").runtime.choices
+            _check_names(config, choices, root)
             OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
             return config
         except (HydraException, OmegaConfBaseException) as error:
             raise _explain(error, config_name, arguments, root) from None
         finally:
             GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
+
+
+def _check_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
+    """Raise LabError where a chosen yaml is named as another one, such as a copy whose `name:` was left as it was.
+
+    choices: the file that each group was composed from, by Hydra. What runs is decided by the name.
+    """
+    for group in read_catalog(root).keys & choices.keys():
+        section, choice = config.get(group), choices[group]
+        name = section.get("name", choice) if isinstance(section, DictConfig) else choice
+        if name != choice:
+            raise LabError(
+                f"{group}={choice} has the name {name}", f"write name: {choice} in conf/{group}/{choice}.yaml"
+            )
 
 
 def _print_version() -> None:
@@ -176,11 +196,13 @@ def _remedy(key: str, value: str, root: Path) -> str:
     if key == "variant":
         return f"on top of each other: stack=[{value}]; each for itself: -m variant={value}"
     each = f"to run each, add -m: {key}={value}"
+    if key in TEXTS:
+        return f"""quote a text that has a comma: {key}='"{value}"'; {each}"""
     return each if (root / "conf" / key).is_dir() else f"for a list write {key}=[{value}]; {each}"
 
 
 def _admit(argv: Sequence[str], root: Path) -> list[str]:
-    """The arguments with `ratio=2:6` changed to `++ratio=2:6` if any variant has that knob.
+    """The arguments: free texts by `admit_text`, and `ratio=2:6` as `++ratio=2:6` if any variant has that knob.
 
     Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
     would refuse the key; `++` adds it. Whether the chosen stacks have the knob is checked later, in choose_stacks.
@@ -196,7 +218,7 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
     knobs = read_catalog(root).knobs
     return [
-        f"++{argument}" if key in knobs and "=" in argument else argument
+        f"++{argument}" if key in knobs and "=" in argument else admit_text(argument)
         for (key, _), argument in zip(pairs, argv, strict=True)
     ]
 
@@ -214,9 +236,12 @@ def _read_flags(arguments: Sequence[str]) -> Namespace:
 
 def _explain(error: Exception, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
     """An error of Hydra or OmegaConf as a LabError with cause and remedy."""
-    message = str(error)
+    message, broken = str(error), read_catalog(root).broken
     if isinstance(error.__cause__, LabError):  # of a resolver
         return error.__cause__
+    for name in _chosen(arguments):  # what a broken variant declares is not known: its own error comes first
+        if name in broken:
+            return broken[name]
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return unknown(group, name, error.options)
@@ -234,6 +259,12 @@ def _explain(error: Exception, config_name: str, arguments: Sequence[str], root:
         return LabError(f"{error.filename} cannot be written: {error.strerror}", "give hydra.sweep.dir=FOLDER")
     first = message.strip().splitlines()[0] if message.strip() else type(error).__name__
     return LabError(first, "correct the override or the yaml; --cfg job prints the composed configuration")
+
+
+def _chosen(arguments: Sequence[str]) -> list[str]:
+    """The names that variant= and stack= give."""
+    pairs = (argument.partition("=") for argument in arguments)
+    return [name for key, _, value in pairs if key in ("variant", "stack") for name in re.findall(r"\w+", value)]
 
 
 def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Path) -> LabError:

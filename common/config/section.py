@@ -1,5 +1,6 @@
 """Typed access to one section of the configuration; a bad value raises LabError with the full name of its key."""
 
+import json
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -79,11 +80,16 @@ class Section:
             raise LabError(f"{self.path}{key}={value} is neither true nor false", f"give {self.path}{key}=true")
         return value
 
-    def text(self, key: str) -> str:
-        """A non-empty string."""
+    def text(self, key: str, blank: bool = False) -> str:
+        """A string that is not empty, nor, unless `blank`, white space alone."""
         value = self.values.get(key)
-        if not isinstance(value, str) or not value.strip():
-            raise LabError(f"{self.path}{key}={value} is not a text", f"give {self.path}{key}=TEXT")
+        if not isinstance(value, str):
+            said = json.dumps(value)
+            quote = f"""quote it: {self.path}{key}='"{said}"'"""  # for Hydra as well as for the shell
+            number = isinstance(value, int | float)
+            raise LabError(f"{self.path}{key}={said} is not a text", quote if number else f"give {self.path}{key}=TEXT")
+        if not (value if blank else value.strip()):
+            raise LabError(f"{self.path}{key}= is empty", f"give {self.path}{key}=TEXT")
         return value
 
     def location(self, key: str) -> Path:
@@ -91,10 +97,10 @@ class Section:
         return absolute(self.text(key))
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings, possibly empty."""
+        """A list of strings that are not empty; the list may be."""
         value = self.values.get(key)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise LabError(f"{self.path}{key}={value} is not a list of names", f"give {self.path}{key}=[a,b]")
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise LabError(f"{self.path}{key}={value} is not a list of names", f"""give {self.path}{key}='["a","b"]'""")
         return tuple(value)
 
     def _whole(self, key: str, value: Any, low: int, high: int | None) -> int:

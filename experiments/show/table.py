@@ -169,11 +169,11 @@ def _groups(rows: Sequence[Row]) -> list[list[_Column]]:
 
 
 def _predicted(rows: Sequence[Row]) -> list[_Column]:
-    """The forecast's columns; all forecasts of a run are for one GPU."""
-    gpu = next(row.forecast.gpu for row in rows if row.forecast)
+    """The forecast's columns; all forecasts of a run are for one model on one GPU."""
+    first = next(row.forecast for row in rows if row.forecast)
     return [
         _Column("parent", lambda row: title(row.forecast.parent) if row.forecast else "-", "left"),
-        _Column(f"predicted us\n{gpu}", lambda row: _microseconds(row.forecast)),
+        _Column(f"predicted us\n{first.model}, {first.gpu}", lambda row: _microseconds(row.forecast)),
         _Column("against\nparent", lambda row: _effect(row.forecast)),
     ]
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from common.compile.nvrtc import options
 from common.errors import Crashed
+from experiments.timing.bandwidth import affordable
 
 KERNELS = Path(__file__).with_suffix(".cu")
 PAUSE = 32  # nanoseconds between two polls of the kernels, by spin_pause of port.cuh
@@ -82,7 +83,7 @@ class Exchange:
         self.pause, self._cupy, device = pause, cupy, cupy.cuda.Device()
         self.blocks = int(device.attributes["MultiProcessorCount"])
         self._bulk = int(device.compute_capability) >= 90
-        self._data = cupy.full(min(size, device.mem_info[0] // 2) // 4096 * 1024, 1, dtype=cupy.uint32)
+        self._data = cupy.full(affordable(size) // 4096 * 1024, 1, dtype=cupy.uint32)
 
     @property
     def loads(self) -> tuple[Load, ...]:
