@@ -13,10 +13,10 @@ from profiles.tool import call, extra, literal
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-KEYS = {"minimum", "kernel", "skip", "clock_control", "sections", "metrics", "options"}
+CONTROL = {"clock_control": ("none", "base"), "cache_control": ("none", "all")}
+KEYS = {"minimum", "kernel", "skip", *CONTROL, "sections", "metrics", "options"}
 TAKEN = {"Section Name": "section", "Metric Name": "metric", "Metric Unit": "unit", "Metric Value": "value"}
 NAME = "Kernel Name"
-CLOCKS = ("none", "base")
 
 
 def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "DataFrame":
@@ -37,12 +37,13 @@ def options(settings: Section, by_stage: bool) -> list[str]:
     """
     settings.only(KEYS)
     kernel = settings.text("kernel") if settings.given("kernel") else "stage_lm_head" if by_stage else "decode"
-    clocks = settings.text("clock_control")
-    if clocks not in CLOCKS:
-        raise LabError(f"ncu.clock_control={clocks}", f"choose from {', '.join(CLOCKS)}")
     chosen = ["--profile-from-start", "off", "--kernel-name", kernel]
     chosen += ["--launch-skip", str(settings.whole("skip", low=0)), "--launch-count", "1"]
-    chosen += ["--clock-control", clocks, "--import-source", "yes"]
+    for control, known in CONTROL.items():
+        if (given := settings.text(control)) not in known:
+            raise LabError(f"ncu.{control}={given}", f"choose from {', '.join(known)}")
+        chosen += [f"--{control.replace('_', '-')}", given]
+    chosen += ["--import-source", "yes"]
     for section in settings.texts("sections"):
         chosen += ["--section", section]
     if wanted := settings.texts("metrics"):

@@ -7,7 +7,8 @@ and everything is fp32. If it passes, the reference and the tolerances suit a re
 import numpy as np
 import torch
 
-from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
+from common.devices.kv_cache import KvCache
+from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.model.layout import Layout
 from common.model.shapes import Model
 
@@ -32,21 +33,24 @@ class FakeSession:
         self.model, self.layout, self.fault, self.at = model, Layout(model), fault, at
         self._weights = weights.float().numpy()
         self._launches = 0
+        self._cache = torch.zeros(self.layout.cache.shape, dtype=torch.bfloat16)
+        self.cache = KvCache(self._cache.view(torch.int16).numpy())
 
-    def reset(self, ids, position, cache=None, forced=0, barriers=0, unwritten=NOT_WRITTEN) -> None:
+    def reset(self, ids, position, history=None, forced=0, barriers=0, unwritten=NOT_WRITTEN) -> None:
         layout = self.layout
         self._scratch = torch.empty(layout.scratch_size)
-        self._cache = torch.empty(layout.cache.shape, dtype=torch.bfloat16)
         fill_scratch(self._scratch, layout, unwritten)
-        fill(self._cache, unwritten)
-        if cache is not None:
-            self._cache[:, :, :, :position] = cache[:, :, :, :position]
+        self.cache.reset(history, position, unwritten)
         self._state = torch.zeros(layout.state_size, dtype=torch.int32)
         self._words("ids").fill_(-1)[: len(ids)] = torch.tensor(ids)
         self._words("position").fill_(position)
         self._words("prompt_length").fill_(max(forced, position + 1))
         if self.fault == "scratch kept":
             self._scratch[5] = 0
+        if self.fault == "cache kept":
+            self._cache[1, 0, 1, -1, 2] = 0
+        if self.fault == "history lost" and position:
+            self._cache[1, 0, 1, position - 1, 2] = -0.0
 
     def run(self, steps=1) -> None:
         self._launches += 1
@@ -55,9 +59,6 @@ class FakeSession:
 
     def scratch(self) -> torch.Tensor:
         return self._scratch.clone()
-
-    def cache(self) -> torch.Tensor:
-        return self._cache.clone()
 
     def state(self) -> torch.Tensor:
         return self._state.clone()

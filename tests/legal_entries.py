@@ -7,6 +7,7 @@ from torch import Tensor
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.validate.check import half_way, rounding_error
+from common.validate.past import Past
 from common.validate.tolerances import ReferenceSteps
 
 
@@ -17,7 +18,7 @@ def check_entries(
     steps = ReferenceSteps(model, Layout(model), weights)
     for position in positions or range(len(ids)):
         stored = cache[:, :, :, position].clone()
-        reference, allowed = steps.step(ids[position], position, cache, stored)
+        reference, allowed = steps.step(ids[position], Past.of(cache[:, :, :, :position]), stored)
         for layer in range(model.layers):
             for kind, tap in enumerate(("key", "value")):
                 got, want = stored[layer, kind].double(), reference[tap, layer]

@@ -10,6 +10,7 @@ from common.errors import Refused
 from common.model.layout import REGIONS, Layout
 from common.model.shapes import Model
 from common.validate.check import compare_bits, rounding_error, validate
+from common.validate.past import Past
 from common.validate.reference import Reference, one_thread
 from common.validate.scenarios import scenarios
 from common.validate.tolerances import FACTOR, KEPT, RUNS, SHARE, ReferenceSteps, check_tolerance, tolerances
@@ -97,7 +98,7 @@ FAULTS = [
     ("position stands still", 0, "state", None),
     ("prompt overwritten", 0, "state", None),
     ("older id overwritten", 0, "state", None),
-    ("scratch kept", 0, "reset", None),
+    *((fault, 0, "reset", None) for fault in ("scratch kept", "cache kept", "history lost")),
     *((f"no {stage} tap", 1, stage, 1) for stage in ("input_norm", "qkv", "qk_norm_rope", "attention", "o_proj")),
     *((f"no {stage} tap", 1, stage, 1) for stage in ("post_norm", "gate_up", "down")),
 ]
@@ -241,8 +242,8 @@ def test_scenarios_cover_the_listed_positions_and_inputs(seed):
         assert each.position + each.steps <= MODEL.positions
         assert (each.history is None) == (each.position == 0)
         if each.history is not None:
-            assert each.history[:, :, :, : each.position].isfinite().all()
-            assert each.history[:, :, :, each.position :].isnan().all()
+            assert each.history.shape[3] == each.position
+            assert each.history.isfinite().all()
     again = list(scenarios(MODEL, seed, weights))
     assert [(a.name, a.ids) for a in again] == [(b.name, b.ids) for b in made]
     assert [a.name for a in scenarios(MODEL, seed, weights, quick=True)] == [b.name for b in made[:3]]
@@ -261,22 +262,22 @@ def test_reference_steps_are_kept_for_the_same_start_and_no_other(seed, monkeypa
     reference, random = ReferenceSteps(MODEL, layout, weights), torch.Generator().manual_seed(seed)
     cache = torch.randn(layout.cache.shape, generator=random).bfloat16()
     stored = torch.randn(cache[:, :, :, 0].shape, generator=random).bfloat16()
-    first = reference.step(1, 5, cache, stored)
+    past = Past.of(cache[:, :, :, :5])
+    first = reference.step(1, past, stored)
     assert len(computed) == 1 + RUNS
-    later = cache.clone()
-    later[:, :, :, 5:] = torch.nan  # the step does not read it
-    assert reference.step(1, 5, later, stored.clone()) is first
+    assert reference.step(1, Past.of(cache[:, :, :, :5].clone()), stored.clone()) is first
     assert len(computed) == 1 + RUNS
     other, entry = cache.clone(), stored.clone()
     other[-1, 1, -1, 4, -1] += 1
     entry[0, 0, 0, 0] += 1
-    for start in ((2, 5, cache, stored), (1, 4, cache, stored), (1, 5, other, stored), (1, 5, cache, entry)):
+    shorter, changed = Past.of(cache[:, :, :, :4]), Past.of(other[:, :, :, :5])
+    for start in ((2, past, stored), (1, shorter, stored), (1, changed, stored), (1, past, entry)):
         assert reference.step(*start) is not first
     assert len(computed) == 5 * (1 + RUNS)
     for position in range(KEPT):
-        reference.step(3, position, cache, stored)
+        reference.step(3, Past.of(cache[:, :, :, :position]), stored)
     before = len(computed)
-    reference.step(1, 5, cache, stored)
+    reference.step(1, past, stored)
     assert len(computed) == before + 1 + RUNS  # the oldest was dropped
 
 
@@ -285,13 +286,14 @@ def test_reference_steps_on_disk_are_those_of_another_process_with_the_same_weig
     random = torch.Generator().manual_seed(seed)
     cache = torch.randn(layout.cache.shape, generator=random).bfloat16()
     stored = torch.randn(cache[:, :, :, 0].shape, generator=random).bfloat16()
-    taps, allowed = ReferenceSteps(MODEL, layout, weights, "cpu", tmp_path, "a").step(1, 5, cache, stored)
+    start = (1, Past.of(cache[:, :, :, :5]), stored)
+    taps, allowed = ReferenceSteps(MODEL, layout, weights, "cpu", tmp_path, "a").step(*start)
     monkeypatch.setattr(Reference, "step", lambda *_: pytest.fail("computed"))
-    found, same = ReferenceSteps(MODEL, layout, weights, "cpu", tmp_path, "a").step(1, 5, cache, stored)
+    found, same = ReferenceSteps(MODEL, layout, weights, "cpu", tmp_path, "a").step(*start)
     assert list(found.values) == list(taps.values), "in the order of computation"
     assert all(torch.equal(found[tap], taps[tap]) and found[tap].dtype == taps[tap].dtype for tap in taps.values)
     assert (same, found.token) == (allowed, taps.token)
     assert torch.equal(found.stored, taps.stored)
     for model, sha in ((dataclasses.replace(MODEL, rope_theta=1e4), "a"), (MODEL, "b")):
         with pytest.raises(pytest.fail.Exception, match="computed"):
-            ReferenceSteps(model, layout, weights, "cpu", tmp_path, sha).step(1, 5, cache, stored)
+            ReferenceSteps(model, layout, weights, "cpu", tmp_path, sha).step(*start)

@@ -48,7 +48,8 @@ def test_shared_memory_above_48_kb_is_allowed_asked_for_and_launched_with(gpu, t
     assert ("occupancy", 60_000) in gpu.asked
     session = CudaSession.__new__(CudaSession)
     session._cupy, session._program, session.blocks = gpu.device._cupy, program, 2
-    session._weights = session._cache = session._scratch = session._state = np.zeros(1)
+    session._weights = session._scratch = session._state = np.zeros(1)
+    session.cache = SimpleNamespace(words=np.zeros(1))
     session._waits = torch.zeros(1)
     session._launch(kernels[0], 1)
     assert gpu.asked[-1] == ("launch", 60_000)
@@ -79,7 +80,8 @@ def test_a_reset_copies_on_the_stream_that_runs_the_kernel_and_waits_for_it(tiny
 
     session = CudaSession.__new__(CudaSession)
     session.layout, session._waits, session._stream = Layout(tiny), torch.zeros(1), Stream()
-    session._cache, session._scratch = array("cache"), array("scratch")
+    session.cache = SimpleNamespace(reset=lambda history, position, unwritten: asked.append(("cache", session._stream)))
+    session._scratch = array("scratch")
     session._state, session._at_start = array("state"), (array("scratch at the start"), array("state at the start"))
     session.reset([1, 2], 1)
     stream = session._stream

@@ -23,7 +23,7 @@ class CudaError(Exception):
 def machine(monkeypatch):
     """Pretend to be a machine with a driver, and a CuPy that answers `count` or raises it."""
 
-    def set_up(count):
+    def set_up(count, driver=13000, nvrtc=(13, 0)):
         def get_count():
             if isinstance(count, Exception):
                 raise count
@@ -32,8 +32,10 @@ def machine(monkeypatch):
         runtime = SimpleNamespace(
             getDeviceCount=get_count,
             getDeviceProperties=lambda _: {"name": b"Some GPU"},
+            driverGetVersion=lambda: driver,
             CUDARuntimeError=CudaError,
         )
+        monkeypatch.setattr("common.compile.nvrtc._nvrtc", lambda: SimpleNamespace(getVersion=lambda: nvrtc))
         monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
         monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
         monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(runtime=runtime))
@@ -52,6 +54,25 @@ def test_auto_takes_a_working_gpu(machine, tmp_path):
 
     assert run_task(task, "config", ["device=auto"], root) == 0
     assert (found[0].device.name, found[0].model.name, found[0].host) == ("cuda", "qwen3_0_6b", None)
+
+
+@pytest.mark.parametrize(
+    ("driver", "nvrtc", "message"),
+    [
+        (12040, (13, 0), r"NVRTC 13.0 compiles for CUDA 13, and the driver is of CUDA 12.4: .*; update the driver, or"),
+        (12040, (12, 9), None),
+        (13000, (12, 9), None),
+        (13000, (13, 4), None),
+    ],
+)
+def test_a_compiler_that_is_too_new_for_the_driver_is_named_at_the_start(machine, driver, nvrtc, message):
+    machine(1, driver, nvrtc)
+    if message is None:
+        assert device_choice.find_gpu() == "Some GPU"
+        return
+    with pytest.raises(LabError, match=message):
+        device_choice.choose_device("cuda")
+    assert device_choice.choose_device("auto").name == "host"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
 """Energy from readings of power, with readings made by hand."""
 
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from experiments.suite import energy
 from experiments.suite.energy import AVERAGE, PERIOD, average, joules, settled
 
 
@@ -16,3 +20,19 @@ def test_power_before_a_load_is_in_no_sample_of_it():
     samples = [(3 + at, 100 + 400 * min(1.0, at / AVERAGE)) for at in times]
     assert average(settled(samples)) == pytest.approx(500)
     assert average(samples) < 470
+
+
+def test_the_rate_is_that_of_decoding_and_not_of_the_time_between_two_runs(monkeypatch):
+    """A run of 4 tokens decodes for 2 ms, says the GPU, and takes the host 20 ms with what is queued around it."""
+    monkeypatch.setattr(energy, "SETTLE", 0.0)
+
+    def timed(steps, repeats):
+        time.sleep(0.02)
+        return [0.002 / steps] * repeats
+
+    session = SimpleNamespace(reset=lambda ids, position: None, time=timed)
+    experiment = SimpleNamespace(model=SimpleNamespace(positions=8))
+    gpu = SimpleNamespace(reading=lambda: {"power_w": 300.0})
+    found = energy._decode(experiment, session, gpu, 0.2)
+    assert found["tok/s"] == pytest.approx(2000)
+    assert found["J/token"] == pytest.approx(0.15)

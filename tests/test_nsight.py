@@ -87,7 +87,7 @@ def test_the_program_is_started_by_the_tool_and_decodes(nsight, tmp_path, host_c
     [
         ("nsys", "--trace=cuda,nvtx,osrt", "trace", "cuda,nvtx,osrt"),
         ("nsys", "--env-var=A=b c,D=e", "env-var", "A=b c,D=e"),
-        ("ncu", "--cache-control=none", "cache-control", "none"),
+        ("ncu", "--replay-mode=application", "replay-mode", "application"),
         ("ncu", "--kernel-id=::regex:a b,c:1", "kernel-id", "::regex:a b,c:1"),
         ("ncu", "--nvtx", "nvtx", ""),
     ],

@@ -7,10 +7,11 @@ import pytest
 
 from common.compile import nvrtc, sass
 from common.compile.loops import _lines, _loops, under_way
+from common.compile.source import KERNEL
 from common.errors import CompileError, LabError
 from experiments.timing.bandwidth import TEXT as BANDWIDTH
-from experiments.timing.exchange import BATCH
-from experiments.timing.exchange import TEXT as EXCHANGE
+from experiments.timing.exchange import BATCH, PAUSE
+from experiments.timing.exchange import text as exchange
 
 KERNELS = r"""
 #line 1 "made/up.cu"
@@ -259,14 +260,18 @@ def test_the_bandwidth_probes_read_128_bits_at_a_time_or_in_bulk():
         assert sass.resources(cubin, arch, "copy_all").count("STG", "128") > 0, arch
 
 
-def test_exchanges_poll_without_fences_and_loads_are_under_way_together(tmp_path):
-    for arch, cubin in nvrtc.compile_all(EXCHANGE, ("sm_80", "sm_90")).items():
+@pytest.mark.parametrize("pause", [PAUSE, 0])
+def test_exchanges_poll_without_fences_and_loads_are_under_way_together(tmp_path, pause):
+    assert f"__nanosleep({PAUSE})" in (KERNEL / "port.cuh").read_text(), "the pause of the decode kernels"
+    for arch, cubin in nvrtc.compile_all(exchange(pause), ("sm_80", "sm_90")).items():
         plain, bulk = (sass.resources(cubin, arch, f"exchange_{way}") for way in ("plain", "bulk"))
-        assert plain.count("LDG", "128") == plain.count("LDG") == BATCH + 1, "the loads, and the words that are polled"
+        polls = 2 if pause else 1  # the first stands before the loop, whose others follow a pause
+        assert plain.count("LDG", "128") == plain.count("LDG") == BATCH + polls, "the loads, and the words polled"
         assert (plain.count("MEMBAR"), plain.spill_bytes, bulk.spill_bytes) == (0, 0, 0), arch
         assert (bulk.count("UBLKCP") > 0) == (arch != "sm_80"), arch
         listing = sass.sass(cubin, "exchange_plain", tmp_path)
         assert "LDG.E.128.STRONG.GPU" in listing
+        assert listing.count("NANOSLEEP") == bool(pause)
         assert "ST.E.STRONG.GPU" in listing or "STG.E.STRONG.GPU" in listing
         lines, labels = _lines(listing, "exchange")
         most = max(under_way([(line, line.weights) for line in loop])[0] for loop in _loops((lines, labels)))

@@ -83,6 +83,7 @@ SETTINGS = {
     "kernel": None,
     "skip": 3,
     "clock_control": "none",
+    "cache_control": "none",
     "sections": ["Occupancy", "X"],
     "metrics": ["a.sum", "b.avg"],
     "options": [],
@@ -96,14 +97,16 @@ def test_ncu_options_select_one_launch_of_one_kernel():
         "--launch-skip 3",
         "--launch-count 1",
         "--clock-control none",
+        "--cache-control none",
         "--section Occupancy --section X",
         "--metrics a.sum,b.avg",
         "--profile-from-start off",
     ):
         assert part in line
     assert "--kernel-name stage_lm_head" in " ".join(ncu.options(Section(dict(SETTINGS), "ncu."), by_stage=True))
-    with pytest.raises(LabError, match="clock_control"):
-        ncu.options(Section(SETTINGS | {"clock_control": "fast"}, "ncu."), by_stage=False)
+    for control in ("clock_control", "cache_control"):
+        with pytest.raises(LabError, match=f"{control}=fast; choose from none"):
+            ncu.options(Section(SETTINGS | {control: "fast"}, "ncu."), by_stage=False)
 
 
 def tool(folder: Path, name: str, script: str) -> Path:

@@ -10,6 +10,7 @@ import torch
 from common.model.layout import Layout
 from common.validate import reference as formulas
 from common.validate.check import half_way
+from common.validate.past import Past
 from common.validate.prove import expected
 from common.validate.reference import Reference, Taps
 from common.validate.scenarios import drawn
@@ -95,7 +96,7 @@ def test_steps_of_other_values_are_never_taken_from_the_cache(tmp_path, monkeypa
         expected.cache_clear()
         layout, _, reference = expected(BY_NAME["ties"].model, "ties", tmp_path, 0)
         nothing = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
-        return reference.step(0, 0, nothing, nothing[:, :, :, 0])[0]["lm_head", None]
+        return reference.step(0, Past.of(nothing[:, :, :, :0]), nothing[:, :, :, 0])[0]["lm_head", None]
 
     first, second = logits(1), logits(2)
     expected.cache_clear()
@@ -162,7 +163,7 @@ def test_every_tolerance_is_smaller_than_the_effect_of_a_wrong_formula(
     start = next(iter(drawn(trial.starts[:1], layout, weights, torch.Generator().manual_seed(seed))))
     at = (start.ids[start.position], start.position, start.history)
     stored = Reference(trial.model, layout, weights).step(*at).stored
-    right, allowed = reference.step(*at, stored)
+    right, allowed = reference.step(start.ids[start.position], start.past("cpu"), stored)
     model = replace(trial.model, **{field: value for field, value in changes.items() if not callable(value)})
     for name, function in changes.items():
         if callable(function):

@@ -35,6 +35,18 @@ def version() -> str:
     return ".".join(map(str, nvrtc.getVersion()))
 
 
+def check_driver(version: int) -> None:
+    """Raise LabError for a driver that does not load what NVRTC compiles. version: its CUDA, such as 12040 for 12.4."""
+    major, minor = _nvrtc().getVersion()
+    if major > version // 1000:
+        raise LabError(
+            f"NVRTC {major}.{minor} compiles for CUDA {major}, and the driver is of CUDA {version // 1000}."
+            f"{version % 1000 // 10}: it does not load such kernels",
+            "update the driver, or install with make CUDA=12, which needs a torch for CUDA 12 or the CPU (any other "
+            "brings an NVRTC of its own)",
+        )
+
+
 def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> bytes:
     """Compile `text` for `arch` (sm_80, ...) without a driver.
 

@@ -13,13 +13,14 @@ from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.cuda_program import CudaProgram
 from common.devices.hold import Hold
-from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
+from common.devices.kv_cache import CudaKvCache, KvCache
+from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
 PUT_BACK = 3  # launches that restore the buffers before a timed run
-BUFFERS = ("_cache", "_scratch", "_state", "_at_start", "_waits", "_stream")  # what sessions can share
+BUFFERS = ("cache", "_scratch", "_state", "_at_start", "_waits", "_stream")  # what sessions can share
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
 
 
@@ -138,33 +139,30 @@ class CudaSession:
         self._graph: Any = None
         self._hold: Hold | None = None
         self._start = self._position = 0
+        self._unwritten = NOT_WRITTEN  # of the last reset
         self._rest: Any = None  # the entries that timed runs write, as they were before
         if beside:
             vars(self).update((name, getattr(beside, name)) for name in BUFFERS)
             return
-        self._cache = cupy.empty(layout.cache.shape, cupy.int16)
         self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
         self._state = cupy.empty(layout.state_size, cupy.int32)
         self._at_start = cupy.empty(layout.scratch_size, cupy.float32), cupy.empty(layout.state_size, cupy.int32)
         # Pinned host memory: readable after a trap, which makes device memory inaccessible.
         self._waits = torch.from_numpy(zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))
         self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.cache: KvCache = CudaKvCache(cupy.empty(layout.cache.shape, cupy.int16), self._stream)
 
     def reset(
         self,
         ids: Sequence[int],
         position: int,
-        cache: torch.Tensor | None = None,
+        history: KvCache | torch.Tensor | None = None,
         forced: int = 0,
         barriers: int = 0,
         unwritten: float = NOT_WRITTEN,
     ) -> None:
-        history = torch.empty(self.layout.cache.shape, dtype=torch.bfloat16)
-        fill(history, unwritten)
-        if cache is not None:
-            history[..., :position, :] = cache[..., :position, :]
-        self._entries = history.view(torch.int16).numpy()
-        self._cache.set(self._entries, stream=self._stream)
+        self.cache.reset(history, position, unwritten)
+        self._unwritten = unwritten
         self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
@@ -195,10 +193,10 @@ class CudaSession:
         Crashed, and Refused where launches are synchronous.
         """
         self.layout.check_room(self._start, steps)
-        written = self._cache[..., self._start : self._start + steps, :]
+        end = self._start + steps
+        written = self.cache.words[..., self._start : end, :]
         if self._rest is None or self._rest.shape != written.shape:
-            before = self._entries[..., self._start : self._start + steps, :].copy()
-            self._rest = self._cupy.asarray(before, blocking=True)
+            self._rest = self.cache.as_reset(self._start, end, self._unwritten)
         rest = self._rest
 
         def put_back() -> None:
@@ -208,33 +206,20 @@ class CudaSession:
         self._hold = self._hold or Hold(self._cupy)
         run, launches = partial(self._queue, steps), self._launches(steps) + PUT_BACK
         runs = self._hold.seconds(run, repeats, launches, self._finished, put_back)
-        self._position = self._start + steps
+        self._position = end
         return [seconds / steps for seconds in runs]
 
     def scratch(self) -> torch.Tensor:
         return torch.from_numpy(self._scratch.get(stream=self._stream))
 
-    def cache(self) -> torch.Tensor:
-        return torch.from_numpy(self._cache.get(stream=self._stream)).view(torch.bfloat16).view(self.layout.cache.shape)
-
     def state(self) -> torch.Tensor:
         return torch.from_numpy(self._state.get(stream=self._stream))
-
-    def entries(self, first: int, end: int) -> torch.Tensor:
-        with self._stream:
-            return torch.from_numpy(self._cache[..., first:end, :].get()).view(torch.bfloat16)
-
-    def store(self, first: int, entries: torch.Tensor) -> None:
-        words = entries.contiguous().view(torch.int16).numpy()
-        with self._stream:
-            self._cache[..., first : first + words.shape[-2], :] = self._cupy.asarray(words)
-        self._stream.synchronize()
 
     def counts(self) -> Counts | None:
         return None
 
     def close(self) -> None:
-        del self._cache, self._scratch, self._state, self._at_start, self._rest
+        del self.cache, self._scratch, self._state, self._at_start, self._rest
 
     def _queue(self, steps: int) -> None:
         source = self._program.source
@@ -260,7 +245,7 @@ class CudaSession:
     def _launch(self, kernel: Any, last: int) -> None:
         """Queue one launch. last: the kernel's last argument, the tokens to decode or the layer of a stage."""
         waits = self._cupy.uint64(self._waits.data_ptr())
-        buffers = (self._weights, self._cache, self._scratch, self._state, waits)
+        buffers = (self._weights, self.cache.words, self._scratch, self._state, waits)
         shared = self._program.dynamic_shared
         threads = self._program.source.launched_threads
         kernel((self.blocks,), (threads,), (*buffers, self._cupy.int32(last)), shared_mem=shared)

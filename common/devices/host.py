@@ -25,7 +25,8 @@ from common.devices.host_compiler import Compiler
 from common.devices.host_launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED, TIMED_OUT, TRAPPED, Launch
 from common.devices.host_lines import separate_places, with_lines
 from common.devices.host_memory import GuardedBuffer
-from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
+from common.devices.kv_cache import KvCache
+from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import Crashed, Hung, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
@@ -153,15 +154,12 @@ class HostSession:
         self,
         ids: Sequence[int],
         position: int,
-        cache: torch.Tensor | None = None,
+        history: KvCache | torch.Tensor | None = None,
         forced: int = 0,
         barriers: int = 0,
         unwritten: float = NOT_WRITTEN,
     ) -> None:
-        history = self._buffers["cache"].tensor.view(self.layout.cache.shape)
-        fill(history, unwritten)
-        if cache is not None:
-            history[..., :position, :] = cache[..., :position, :]
+        self.cache.reset(history, position, unwritten)
         self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
@@ -194,18 +192,13 @@ class HostSession:
     def scratch(self) -> torch.Tensor:
         return self._buffers["scratch"].tensor.clone()
 
-    def cache(self) -> torch.Tensor:
-        return self._buffers["cache"].tensor.view(self.layout.cache.shape).clone()
+    @property
+    def cache(self) -> KvCache:
+        words = self._buffers["cache"].tensor.view(self.layout.cache.shape).view(torch.int16)
+        return KvCache(words.numpy())
 
     def state(self) -> torch.Tensor:
         return self._buffers["state"].tensor.clone()
-
-    def entries(self, first: int, end: int) -> torch.Tensor:
-        return self._buffers["cache"].tensor.view(self.layout.cache.shape)[..., first:end, :].clone()
-
-    def store(self, first: int, entries: torch.Tensor) -> None:
-        end = first + entries.shape[-2]
-        self._buffers["cache"].tensor.view(self.layout.cache.shape)[..., first:end, :] = entries
 
     def counts(self) -> Counts | None:
         if not self._ran:

@@ -1,4 +1,4 @@
-"""Protocols of a device (compile, session) and of a session (reset, run, copies of the buffers)."""
+"""Protocols of a device (compile, session) and of a session (reset, run, what the buffers hold)."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -7,6 +7,7 @@ import torch
 
 from common.compile.source import Source
 from common.devices.counters import Counts
+from common.devices.kv_cache import KvCache
 from common.devices.unwritten import NOT_WRITTEN
 from common.model.layout import Layout
 
@@ -17,11 +18,15 @@ class Session(Protocol):
     blocks: int
     layout: Layout
 
+    @property
+    def cache(self) -> KvCache:
+        """The KV cache, where the kernel has it."""
+
     def reset(
         self,
         ids: Sequence[int],
         position: int,
-        cache: torch.Tensor | None = None,
+        history: KvCache | torch.Tensor | None = None,
         forced: int = 0,
         barriers: int = 0,
         unwritten: float = NOT_WRITTEN,
@@ -29,9 +34,10 @@ class Session(Protocol):
         """Set all buffers so that the next step decodes `position`.
 
         ids: token ids of positions 0..len-1, at least position + 1 of them; all later ids become -1. forced: how many
-        of them are a prompt, which argmax must not overwrite; at least position + 1 count as prompt. cache: bf16, the
-        layout's cache shape; entries below `position` are copied. The rest of the cache and all of scratch become
-        `unwritten`, which is by default the NaNs of common.devices.unwritten.
+        of them are a prompt, which argmax must not overwrite; at least position + 1 count as prompt. history: the
+        entries below `position`, and perhaps more, which `cache.hold` has moved to the device, or which still have to
+        be. The rest of the cache and all of scratch become `unwritten`, by default the NaNs of
+        common.devices.unwritten.
         barriers: grid barriers that have been passed before, an even number; the words of the barriers are as they are
         then.
         """
@@ -49,17 +55,8 @@ class Session(Protocol):
     def scratch(self) -> torch.Tensor:
         """A copy of scratch: float32, [layout.scratch_size], on the CPU."""
 
-    def cache(self) -> torch.Tensor:
-        """A copy of the cache: bfloat16, the layout's cache shape, on the CPU."""
-
     def state(self) -> torch.Tensor:
         """A copy of the state words: int32, [layout.state_size], on the CPU."""
-
-    def entries(self, first: int, end: int) -> torch.Tensor:
-        """A copy of the cache's positions first..end-1: bfloat16, [layers, 2, kv_heads, end - first, head_dim]."""
-
-    def store(self, first: int, entries: torch.Tensor) -> None:
-        """Write such entries, from the CPU, into the cache from position `first` on."""
 
     def counts(self) -> Counts | None:
         """Counts of the last `run` per stage, summed over its steps; None before the first, and on a GPU."""

@@ -5,7 +5,9 @@ and so does a copy from next to it.
 """
 
 from math import isnan, nan
+from typing import Any
 
+import numpy as np
 import torch
 
 from common.model.layout import NOT_SENT, REGIONS, Layout
@@ -15,18 +17,26 @@ NUMBER = 300.0  # instead of NaN, which a maximum skips: a kernel that reads suc
 _BF16 = [sign | payload for payload in range(0x7F81, 0x7FC0) for sign in (0, 0x8000)]
 
 
+def pattern(dtype: torch.dtype, value: float) -> np.ndarray:
+    """The words that repeat in such memory of bfloat16 or float32: those NaNs if `value` is NaN, else `value` alone."""
+    if not isnan(value):
+        return _words(torch.full((1,), value, dtype=dtype))
+    if dtype == torch.bfloat16:
+        return np.array(_BF16, np.uint16).view(np.int16)
+    return (np.array(_BF16, np.uint32) << 16).view(np.int32)
+
+
+def repeat(words: Any, these: Any) -> None:
+    """Write `these` again and again over `words`. Both are flat, of NumPy or both of a library with its names."""
+    times = len(words) // len(these)
+    whole = times * len(these)
+    words[:whole].reshape(times, len(these))[:] = these
+    words[whole:] = these[: len(words) - whole]
+
+
 def fill(tensor: torch.Tensor, value: float = NOT_WRITTEN) -> None:
     """Overwrite a contiguous float32 or bfloat16 tensor: with the pattern of NaNs if `value` is NaN, else with it."""
-    if not isnan(value):
-        tensor.fill_(value)
-        return
-    word, shift = (torch.int16, 0) if tensor.dtype == torch.bfloat16 else (torch.int32, 16)
-    bits = torch.tensor(_BF16, dtype=torch.int64) << shift
-    pattern = torch.where(bits >= 1 << (15 + shift), bits - (1 << (16 + shift)), bits).to(word)
-    flat = tensor.view(word).view(-1)
-    whole = len(flat) // len(pattern) * len(pattern)
-    flat[:whole].view(-1, len(pattern)).copy_(pattern.expand(whole // len(pattern), -1))
-    flat[whole:] = pattern[: len(flat) - whole]
+    repeat(_words(tensor), pattern(tensor.dtype, value))
 
 
 def fill_scratch(scratch: torch.Tensor, layout: Layout, value: float = NOT_WRITTEN) -> None:
@@ -35,3 +45,8 @@ def fill_scratch(scratch: torch.Tensor, layout: Layout, value: float = NOT_WRITT
     for name in ("mail", *REGIONS):
         slot = layout.global_scratch[name]
         scratch[slot.offset : slot.offset + slot.size].view(torch.int32).fill_(NOT_SENT)
+
+
+def _words(tensor: torch.Tensor) -> np.ndarray:
+    """The same memory as flat integers."""
+    return tensor.view(torch.int16 if tensor.dtype == torch.bfloat16 else torch.int32).view(-1).numpy()

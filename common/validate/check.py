@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from common.devices.kv_cache import KvCache
 from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
+from common.validate.past import Past
 from common.validate.reference import Taps
 from common.validate.scenarios import Scenario
-from common.validate.snapshot import Snapshot, bit_differences, padding, sent_too_early, tensor_difference
+from common.validate.snapshot import (
+    Snapshot,
+    bit_differences,
+    cache_difference,
+    left_by_reset,
+    padding,
+    sent_too_early,
+    tensor_difference,
+)
 from common.validate.tolerances import ReferenceSteps, Tap, check_tolerance
 from common.validate.verdict import Mismatch, Verdict, Worst
 
@@ -50,7 +60,7 @@ def validate(
         session, reference or ReferenceSteps(model, session.layout, weights), untapped, on_step, parent
     )
     for scenario in scenarios:
-        mismatch = next(checker.mismatches(scenario), None)
+        mismatch = next(checker.mismatches(scenario.on(session)), None)
         if mismatch:
             note = ", ".join(filter(None, (mismatch.note, f"scenario: {scenario.name}")))
             return Verdict(replace(mismatch, note=note), checker.worst, checker.steps, seed)
@@ -69,26 +79,28 @@ def validate_queued(
     compared: steps to compare with the reference: the entries that each has stored and the token that it chose, and of
     the scenario's last step every tap. What no step may touch is compared in any case.
     """
+    scenario = scenario.on(session)
     _reset(session, scenario)
     start = Snapshot.of(session)
     session.run(scenario.steps)
-    seen = Snapshot.of(session)
+    seen = Snapshot.at(session)
     checker = _KernelChecker(session, reference, untapped, lambda done, name: None, None)
-    return seen, next(checker.left_by_queued(scenario, start, seen, compared), None)
+    found = next(checker.left_by_queued(scenario, start, seen, compared), None)
+    return replace(seen, cache=start.cache), found  # equal to the session's own, unless something is wrong
 
 
 def compare_bits(
     session: "Session", parent: "Session", scenarios: Iterable[Scenario], untapped: frozenset[str] = frozenset()
 ) -> Mismatch | None:
     """The first bit in which a kernel differs from its parent in taps, cache, ids, token or position; None if none."""
-    for scenario in scenarios:
+    for scenario in (each.on(session) for each in scenarios):
         for each in (session, parent):
             _reset(each, scenario)
         for step in range(scenario.steps):
             session.run(1)
             parent.run(1)
             note = f"differs from its parent, step {step}, scenario: {scenario.name}"
-            mismatch = next(bit_differences(Snapshot.of(session), Snapshot.of(parent), untapped, note), None)
+            mismatch = next(bit_differences(Snapshot.at(session), Snapshot.at(parent), untapped, note), None)
             if mismatch:
                 return mismatch
     return None
@@ -115,59 +127,59 @@ class _KernelChecker:
         session = self.session
         _reset(session, scenario)
         start = Snapshot.of(session)
-        cache = session.cache()
-        yield from _check_reset(start.scratch, cache, scenario)
+        cache = start.cache  # what the session's own must hold, after each step
+        assert cache is not None
+        yield from left_by_reset(start, scenario)
 
         ids = [*scenario.ids, *[-1] * (self.layout.model.positions + 1 - len(scenario.ids))]
-        first_run = []
+        past, first_run = scenario.past(self.reference.device), []
         for step in range(scenario.steps):
             session.run(1)
-            seen = Snapshot.of(session)
-            found = chain(self._check_step(seen, ids, step, scenario, cache), self._check_padding(seen, start))
+            seen, entries = Snapshot.at(session), session.cache.entries(past.positions, past.positions + 1)
+            found = chain(self._check_step(seen, entries, past, cache, ids, scenario), self._check_padding(seen, start))
             for mismatch in found:
                 yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, f"step {step}"))))
-            first_run.append(seen if step + 1 == scenario.steps else replace(seen, cache=None))
+            past = past.then(entries)
+            first_run.append(replace(seen, cache=None))
 
-        last = first_run[-1]
+        first_run[-1] = last = replace(first_run[-1], cache=cache)
         for step, want in enumerate(first_run):
             position = scenario.position + step
             given = last.words("ids")[: max(len(scenario.ids), position + 1)].tolist()
-            session.reset(given, position, last.cache, len(scenario.ids), scenario.barriers, NUMBER)
+            session.reset(given, position, cache, len(scenario.ids), scenario.barriers, NUMBER)
             session.run(1)
             note = f"differs between runs, step {step}"
-            yield from bit_differences(Snapshot.of(session), want, self.untapped, note, position + 1)
+            yield from bit_differences(Snapshot.at(session), want, self.untapped, note, position + 1)
         if scenario.steps > 1:
             _reset(session, scenario)
             session.run(scenario.steps)
             note = "differs when its steps are queued"
-            yield from bit_differences(Snapshot.of(session), first_run[-1], self.untapped, note)
+            yield from bit_differences(Snapshot.at(session), last, self.untapped, note)
         if self.parent:
             _reset(self.parent, scenario)
             for step, got in enumerate(first_run):
                 self.parent.run(1)
                 note = f"differs from its parent, step {step}"
-                yield from bit_differences(got, Snapshot.of(self.parent), self.untapped, note)
+                yield from bit_differences(got, Snapshot.at(self.parent), self.untapped, note)
 
     def _check_step(
-        self, seen: Snapshot, ids: list[int], step: int, scenario: Scenario, cache: Tensor
+        self, seen: Snapshot, entries: Tensor, past: Past, cache: KvCache, ids: list[int], scenario: Scenario
     ) -> Iterator[Mismatch]:
         """Compare one step with the reference.
 
-        seen: the buffers after the step. ids, cache: their contents before the step; this function then adds what the
-        step wrote.
+        seen: the buffers after the step. entries: those that it has left at its position. past: those before it.
+        cache, ids: what the buffers held before the step; this function then adds what the step wrote.
         """
-        assert seen.cache is not None  # only dropped from the snapshots of earlier steps
-        position, given = scenario.position + step, len(scenario.ids)
-        stored = seen.cache[:, :, :, position].clone()
-        reference, allowed = self.reference.step(ids[position], position, cache, stored)
+        position, given, stored = past.positions, len(scenario.ids), entries.squeeze(-2)
+        reference, allowed = self.reference.step(ids[position], past, stored)
         self.steps += 1
         self.on_step(self.steps, scenario.name)
         yield from self._check_taps(seen, stored, reference, allowed, scenario)
         token = int(seen.words("token"))
         yield from self._check_token(token, seen, reference, allowed["lm_head", None])
 
-        cache[:, :, :, position] = stored
-        yield from tensor_difference("cache", None, seen.cache, cache, "a position that this step must not touch")
+        cache.store(position, entries)
+        yield from cache_difference(self.session.cache, cache, "a position that this step must not touch")
         if position + 1 >= given:
             ids[position + 1] = token
         state = {"position": [position + 1], "prompt_length": [given], "ids": ids}
@@ -185,7 +197,7 @@ class _KernelChecker:
     ) -> Iterator[Mismatch]:
         """Yield what is wrong in the buffers that all steps of a scenario, queued, have left. See `validate_queued`.
 
-        start: the buffers before; its cache is changed.
+        start: the buffers before; its cache gets the entries of these steps.
         """
         assert seen.cache is not None and start.cache is not None  # noqa: PT018  for the types
         first, end, given = scenario.position, scenario.position + scenario.steps, len(scenario.ids)
@@ -194,14 +206,14 @@ class _KernelChecker:
         expected = [*scenario.ids, *chosen, *[-1] * (len(ids) - max(given, end + 1))]
         state = {"position": [end], "prompt_length": [given], "ids": expected, "token": ids[end : end + 1]}
         yield from chain(_check_state(seen, state), sent_too_early(seen))
-        start.cache[:, :, :, first:end] = seen.cache[:, :, :, first:end]
+        entries, history = seen.cache.entries(first, end), scenario.past(self.reference.device)
+        start.cache.store(first, entries)
         note = "a position that these steps must not touch"
-        yield from chain(
-            tensor_difference("cache", None, seen.cache, start.cache, note), self._check_padding(seen, start)
-        )
-        for position in sorted(first + step for step in compared):
-            stored, left = seen.cache[:, :, :, position].clone(), seen if position + 1 == end else None
-            reference, allowed = self.reference.step(ids[position], position, seen.cache, stored)
+        yield from chain(cache_difference(seen.cache, start.cache, note), self._check_padding(seen, start))
+        for step in sorted(compared):
+            position, past = first + step, history.then(entries[..., :step, :]) if step else history
+            stored, left = entries[..., step, :], seen if position + 1 == end else None
+            reference, allowed = self.reference.step(ids[position], past, stored)
             yield from self._check_taps(left, stored, reference, allowed, scenario)
             if position + 1 >= given:
                 yield from self._check_token(ids[position + 1], left, reference, allowed["lm_head", None])
@@ -284,17 +296,4 @@ def _check_state(seen: Snapshot, want: Mapping[str, Sequence[int]]) -> Iterator[
 
 
 def _reset(session: "Session", scenario: Scenario) -> None:
-    session.reset(scenario.ids, scenario.position, scenario.history, len(scenario.ids), scenario.barriers)
-
-
-def _check_reset(scratch: Tensor, cache: Tensor, scenario: Scenario) -> Iterator[Mismatch]:
-    """Yield what `reset` left that is not NaN: an old result would hide a stage that does nothing."""
-    for name, part in (("scratch", scratch), ("cache", cache[:, :, :, scenario.position :])):
-        written = (~part.isnan()).nonzero()
-        if len(written):
-            index = tuple(written[0].tolist())
-            yield Mismatch("reset", None, index, float(part[index]), torch.nan, 0.0, f"{name} is not NaN after a reset")
-    if scenario.history is not None:
-        history = scenario.history[:, :, :, : scenario.position]
-        note = "the history that the reset was given"
-        yield from tensor_difference("reset", None, cache[:, :, :, : scenario.position], history, note)
+    session.reset(scenario.ids, scenario.position, scenario.held, len(scenario.ids), scenario.barriers)

@@ -121,14 +121,15 @@ class Reference:
         self.weights, self.device = weights.to(device), device
 
     @one_thread()
-    def step(self, token: int, position: int, cache: Tensor, stored: Tensor | None = None) -> Taps:
+    def step(self, token: int, position: int, cache: Tensor | Sequence[Tensor], stored: Tensor | None = None) -> Taps:
         """Decode `token` at `position`.
 
-        cache: the layout's cache shape; positions below `position` are the history, nothing else is read and
-        nothing is written. Its dtype is what keys and values are rounded to: bf16 for every kernel (a float64 cache
-        does not round). stored: [layers, 2, kv_heads, head_dim], the kernel's own entries of this position, which
-        attention then uses instead of the reference's. A value half way between two bf16 numbers may be rounded either
-        way; with the kernel's choice that difference does not grow in later stages.
+        cache: [layers, 2, kv_heads, positions, head_dim], on any device; positions below `position` are the history,
+        nothing else is read and nothing is written. Its dtype is what keys and values are rounded to: bf16 for every
+        kernel (a float64 cache does not round). Or the history in pieces of bf16, in their order.
+        stored: [layers, 2, kv_heads, head_dim], the kernel's own entries of this position, which attention then uses
+        instead of the reference's. A value half way between two bf16 numbers may be rounded either way; with the
+        kernel's choice that difference does not grow in later stages.
         Raises LabError when token or position is out of range.
         """
         m = self.model
@@ -139,6 +140,10 @@ class Reference:
 
         tap: dict[tuple[str, int | None], Tensor] = {}
         entries = []
+        pieces: Sequence[Tensor]
+        pieces, dtype = (
+            ([cache[..., :position, :]], cache.dtype) if isinstance(cache, Tensor) else (cache, torch.bfloat16)
+        )
         x = tap["embed", None] = self._matrix("embed")[token].to(self.dtype)
         rope = tap["rope", None] = rope_table(m, position, self.dtype).to(self.device)
 
@@ -151,11 +156,11 @@ class Reference:
             key = rotate(rms_norm(key, self._vector("k_norm", layer), m.rms_eps), rope)
             tap["qk_norm_rope", layer] = query.flatten()
             tap["key", layer], tap["value", layer] = key, value
-            own = torch.stack((key, value)).to(cache.dtype) if stored is None else stored[layer].to(self.device)
+            own = torch.stack((key, value)).to(dtype) if stored is None else stored[layer].to(self.device)
             entries.append(own)
 
-            history = cache[layer, :, :, :position].to(self.device)
-            keys, values = torch.cat((history, entries[layer].unsqueeze(2)), dim=2).to(self.dtype)
+            history = [piece[layer].to(self.device) for piece in pieces]
+            keys, values = torch.cat((*history, own.unsqueeze(2)), dim=2).to(self.dtype)
             attention = tap["attention", layer] = attend(query, keys, values).flatten()
             x = tap["o_proj", layer] = x + self._multiply("o", attention, layer)
 

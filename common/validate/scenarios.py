@@ -1,18 +1,27 @@
 """Scenarios of a validation: random histories, adversarial ones, positions at tile edges, several steps in a row."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from common.model.layout import Layout
 from common.model.shapes import Model
+from common.validate.past import Past, digest_of
 from common.validate.reference import rms_norm
 from common.validate.values import HISTORIES, ORDINARY
 
+if TYPE_CHECKING:
+    from common.devices.kv_cache import KvCache
+    from common.devices.protocol import Session
+
 EDGES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64)  # first positions, and those around the tile sizes in use
 LARGE = "large keys and values"  # of HISTORIES
+# Positions after which a random history repeats: drawing is what takes long. A prime, so that no power of two is a
+# multiple of it: a position that is off by a tile, a chunk or the width of a word has other entries.
+PERIOD = 1021
 
 
 @dataclass(frozen=True)
@@ -42,9 +51,11 @@ class Scenario:
     """A start and the number of steps to decode from it.
 
     position: the first to decode. ids: given token ids, at least position + 1; those after `position` are a prompt that
-    the kernel must not overwrite. history: bf16, the layout's cache shape, NaN from `position` on; None at position 0.
+    the kernel must not overwrite. history: bf16, [layers, 2, kv_heads, positions, head_dim], of the positions below
+    `position` and perhaps more; None at position 0.
     near_ties: two large scores compete; where they are almost equal, fp32 runs may differ widely with any weights.
-    barriers: as in Start.
+    barriers: as in Start. digest: of what decided the history; empty: it is taken from the content, which takes long.
+    held: the history in the memory of a device.
     """
 
     name: str
@@ -54,6 +65,22 @@ class Scenario:
     steps: int = 1
     near_ties: bool = False
     barriers: int = 0
+    digest: bytes = b""
+    held: "KvCache | None" = None
+
+    def on(self, session: "Session") -> "Scenario":
+        """With its history in the memory of the session's device: once, for all resets and sessions there."""
+        if self.history is None or self.held:
+            return self
+        return replace(self, held=session.cache.hold(self.history[..., : self.position, :]))
+
+    def past(self, device: str) -> Past:
+        """The history as torch reads it on `device`: on "cuda" where a session holds it."""
+        if self.history is None:
+            return Past((), b"")
+        if not self.digest:
+            return Past.of(self.history[..., : self.position, :])
+        return Past((self.held.tensor() if self.held and device == "cuda" else self.history,), self.digest)
 
 
 def scenarios(model: Model, seed: int, weights: Tensor, quick: bool = False) -> Iterator[Scenario]:
@@ -81,12 +108,15 @@ def drawn(
     """
     for start in starts:
         ids = torch.randint(layout.model.vocab, (start.position + start.given,), generator=random).tolist()
-        history = None
+        history, digest = None, b""
         if start.position:
             history = _history(layout, start.position, weights, random)
-            HISTORIES[start.history](history[:, :, :, : start.position], random)
+            HISTORIES[start.history](history, random)
+            # What is beyond the first period follows from it, the kind, and what has been drawn before.
+            decided = history[..., :PERIOD, :], random.get_state()
+            digest = digest_of(f"{start.position} {start.history}".encode(), *decided)
         near_ties = start.history == LARGE
-        yield Scenario(start.name, start.position, tuple(ids), history, start.steps, near_ties, start.barriers)
+        yield Scenario(start.name, start.position, tuple(ids), history, start.steps, near_ties, start.barriers, digest)
 
 
 def planned(model: Model, random: torch.Generator, quick: bool) -> list[Start]:
@@ -113,10 +143,13 @@ def planned(model: Model, random: torch.Generator, quick: bool) -> list[Start]:
 
 
 def _history(layout: Layout, position: int, weights: Tensor, random: torch.Generator) -> Tensor:
-    history = torch.full(layout.cache.shape, torch.nan, dtype=torch.bfloat16)
-    for layer, (keys, values) in enumerate(history[:, :, :, :position]):
+    *outer, _, head_dim = layout.cache.shape
+    history = torch.empty(*outer, position, head_dim, dtype=torch.bfloat16)
+    for layer, (keys, values) in enumerate(history[..., :PERIOD, :]):
         slot = layout.weight("k_norm", layer)
         scale = weights[slot.offset : slot.offset + slot.size].float()
         keys.copy_(rms_norm(torch.randn(keys.shape, generator=random), scale, layout.model.rms_eps))
         values.copy_(torch.randn(values.shape, generator=random))
+    for first in range(PERIOD, position, PERIOD):
+        history[..., first : first + PERIOD, :] = history[..., : min(PERIOD, position - first), :]
     return history

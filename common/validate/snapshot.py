@@ -1,7 +1,7 @@
-"""Copies of a session's buffers at one moment, and their comparison bit for bit."""
+"""What the buffers of a session hold at one moment, and its comparison bit for bit."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,25 +12,32 @@ from common.model.stages import STAGES
 from common.validate.verdict import Mismatch
 
 if TYPE_CHECKING:
+    from common.devices.kv_cache import KvCache
     from common.devices.protocol import Session
+    from common.validate.scenarios import Scenario
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Copies of the buffers on the CPU; `common.model.layout` defines their contents.
+    """Copies of the buffers; `common.model.layout` defines their contents.
 
-    scratch: float32, [layout.scratch_size]. state: int32, [layout.state_size]. cache: bf16, the layout's cache shape;
-    None where it was dropped to save memory.
+    scratch: float32, [layout.scratch_size], and state: int32, [layout.state_size], on the CPU. cache: where the device
+    has its memory, since it can be large; None where nothing compares it.
     """
 
     layout: Layout
     scratch: Tensor
     state: Tensor
-    cache: Tensor | None
+    cache: "KvCache | None"
 
     @classmethod
     def of(cls, session: "Session") -> "Snapshot":
-        return cls(session.layout, session.scratch(), session.state(), session.cache())
+        return replace(cls.at(session), cache=session.cache.copy())
+
+    @classmethod
+    def at(cls, session: "Session") -> "Snapshot":
+        """With the session's own cache, to be compared before the next step changes it."""
+        return cls(session.layout, session.scratch(), session.state(), session.cache)
 
     def tap(self, stage: str, layer: int | None = None) -> Tensor:
         """The result of `stage`: a float32 view with the shape of its slot."""
@@ -65,6 +72,26 @@ def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, 
         yield Mismatch(stage, layer, index, float(got[index]), float(want[index]), 0.0, note)
 
 
+def cache_difference(got: "KvCache", want: "KvCache", note: str, end: int | None = None) -> Iterator[Mismatch]:
+    """Yield the first element of the positions below `end` whose bits differ, if any."""
+    if found := got.difference(want, end):
+        yield Mismatch("cache", None, *found, 0.0, note)
+
+
+def left_by_reset(seen: Snapshot, scenario: "Scenario") -> Iterator[Mismatch]:
+    """Yield what a reset left that is not NaN: an old result would hide a stage that does nothing."""
+    assert seen.cache is not None
+    written = (~seen.scratch.isnan()).nonzero()
+    if len(written):
+        index = tuple(written[0].tolist())
+        note = "scratch is not NaN after a reset"
+        yield Mismatch("reset", None, index, float(seen.scratch[index]), torch.nan, 0.0, note)
+    if found := seen.cache.written(scenario.position):
+        yield Mismatch("reset", None, *found, 0.0, "cache is not NaN after a reset")
+    if scenario.held and (found := seen.cache.difference(scenario.held, scenario.position)):
+        yield Mismatch("reset", None, *found, 0.0, "the history that the reset was given")
+
+
 def sent_too_early(seen: Snapshot) -> Iterator[Mismatch]:
     """Yield the first word that travels by value and is there before the next turn, the one that publishes it.
 
@@ -90,7 +117,6 @@ def bit_differences(
         if tap[0] not in untapped:
             yield from tensor_difference(*tap, got.tap(*tap), want.tap(*tap), note)
     if got.cache is not None and want.cache is not None:
-        first, second = (each[:, :, :, :positions] for each in (got.cache, want.cache))
-        yield from tensor_difference("cache", None, first, second, note)
+        yield from cache_difference(got.cache, want.cache, note, positions)
     for name in ("position", "token", "ids"):
         yield from tensor_difference("state", None, got.words(name), want.words(name), f"{name}: {note}")

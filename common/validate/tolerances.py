@@ -21,6 +21,7 @@ from common.cache.files import cached
 from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model
+from common.validate.past import Past, digest_of
 from common.validate.reference import Reference, Taps
 
 FACTOR = 10.0
@@ -85,7 +86,7 @@ class ReferenceSteps:
         folder: Path | None = None,
         weights_sha: str = "",
     ) -> None:
-        self.weights, self._folder = weights, folder
+        self.weights, self.device, self._folder = weights, device, folder
         self._about = f"{model} {weights_sha} {device} {_code()}".encode()
         there = weights.to(device)
         if device == "cuda":
@@ -96,15 +97,16 @@ class ReferenceSteps:
         ]
         self._recent: OrderedDict[bytes, tuple[Taps, dict[Tap, float]]] = OrderedDict()
 
-    def step(self, token: int, position: int, cache: Tensor, stored: Tensor) -> tuple[Taps, dict[Tap, float]]:
-        """The float64 step and the error allowed in each tap; arguments as in Reference.step."""
-        name = _digest(token, position, cache[:, :, :, :position], stored)
+    def step(self, token: int, past: Past, stored: Tensor) -> tuple[Taps, dict[Tap, float]]:
+        """The float64 step after `past` and the error allowed in each tap; the rest as in Reference.step."""
+        position = past.positions
+        name = digest_of(f"{token} {position} ".encode(), past.digest, stored)
         if name in self._recent:
             self._recent.move_to_end(name)
             return self._recent[name]
 
         def compute() -> tuple[Taps, dict[Tap, float]]:
-            reference, *runs = (each.step(token, position, cache, stored) for each in self._references)
+            reference, *runs = (each.step(token, position, past.pieces, stored) for each in self._references)
             return reference, tolerances(reference, runs)
 
         if self._folder:
@@ -139,14 +141,7 @@ def unpacked(content: bytes) -> tuple[Taps, dict[Tap, float]]:
 
 @cache
 def _code() -> str:
-    """Digest of the sources that compute a step: a file of others is never taken."""
-    sources = (Path(__file__), Path(__file__).with_name("reference.py"))
+    """Digest of the sources that draw and compute a step: a file of others is never taken."""
+    names = ("tolerances", "reference", "past", "scenarios", "values")
+    sources = (Path(__file__).with_name(f"{name}.py") for name in names)
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-
-
-def _digest(token: int, position: int, history: Tensor, stored: Tensor) -> bytes:
-    """Digest of everything that determines a step besides the weights."""
-    digest = hashlib.blake2b(f"{token} {position}".encode())
-    for tensor in (history, stored):
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
-    return digest.digest()

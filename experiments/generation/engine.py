@@ -163,7 +163,8 @@ class Engine:
         """Bring the prompt into the KV cache, but for its last id, which the first step decodes."""
         self._known, last = list(prompt[:kept]), len(prompt) - 1
         if last > kept:
-            self.session.store(kept, self._prefill.entries(prompt[kept:last], self.session.entries(0, kept)))
+            cache = self.session.cache
+            cache.store(kept, self._prefill.entries(prompt[kept:last], cache.entries(0, kept)))
         state = self._layout.initial_state(prompt, last, forced=len(prompt))
         self._requests += 1
         write_settings(state, self._layout, sampling, self._requests)

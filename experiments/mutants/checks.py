@@ -157,10 +157,10 @@ def _ordinary(layout: Layout, weights: Tensor, seed: int) -> tuple[Scenario, int
     """
 
     def follow(run: Reference, start: Scenario, history: Tensor) -> tuple[int, Tensor]:
-        ids, cache = list(start.ids), history.clone()
+        ids, pieces = list(start.ids), [history]
         for position in range(start.position, start.position + start.steps):
-            taps = run.step(ids[position], position, cache)
-            cache[:, :, :, position] = taps.stored
+            taps = run.step(ids[position], position, pieces)
+            pieces.append(taps.stored.unsqueeze(3))
             ids.append(taps.token)
         return taps.token, taps["lm_head", None].float()
 

@@ -80,20 +80,21 @@ def average(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def _decode(experiment: Experiment, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
-    """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile."""
-    steps, done, took = experiment.model.positions // 2, 0, 0.0
+    """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile.
+
+    The rate is that of the decoding by the GPU's own clock: what lies between two runs is not in it.
+    """
+    steps, decoded = experiment.model.positions // 2, list[float]()
     session.reset([0], position=0)
     session.time(steps, 1)  # loads the kernel
 
     def run() -> None:
-        nonlocal done, took
         began = time.perf_counter()
-        while (took := time.perf_counter() - began) < SETTLE + seconds:
-            session.time(steps, 1)
-            done += steps
+        while time.perf_counter() - began < SETTLE + seconds:
+            decoded.extend(session.time(steps, 1))
 
     samples = settled(_sample(gpu, run))
-    rate, power = done / took, average(samples)
+    rate, power = 1 / float(np.mean(decoded)), average(samples)
     return {
         "average W": power,
         "peak W": max(watt for _, watt in samples),

@@ -19,7 +19,7 @@ from common.model.layout import MAX_BLOCKS, Layout
 from common.model.shapes import Model
 from experiments.experiment import Experiment
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.timing.exchange import NOTHING, TEXT, WORDS, Exchange, Load
+from experiments.timing.exchange import NOTHING, PAUSE, WORDS, Exchange, Load, text
 
 KERNELS = Path(__file__).with_suffix(".cu")
 OPERATIONS = 225  # of a published token: seven or eight for each of 28 layers
@@ -29,8 +29,8 @@ NOTES = (
     "Median of 20 runs. Launches are queued after a kernel that keeps the GPU busy: no time of the host is in the "
     "figures. The published ones, RTX 3090: 0.73 us a grid.sync, 0.83 us a graph node, 1.54 us a launch.",
     f"exchange by value: {WORDS:,} words, each of which says itself that it has arrived, from all SMs to all, while "
-    "other warps load. counted adds: every block adds to each of as many counters. slowest SM: its rate of loading, "
-    "beside the median one's.",
+    f"other warps load; {PAUSE} ns between two polls, as in the kernels, or no pause. counted adds: every block adds "
+    "to each of as many counters. slowest SM: its rate of loading, beside the median one's.",
 )
 
 
@@ -61,7 +61,9 @@ def ask(experiment: Experiment) -> ResultTable:
     device: Any = experiment.lab.device
     weights = torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
     most = device.multiprocessors if experiment.on_gpu else experiment.options.whole("host_blocks", 1, MAX_BLOCKS)
-    rows = _exchanges(experiment) if experiment.on_gpu else []  # first: they decide about designs, barriers do no more
+    pauses = (PAUSE, 0) if experiment.on_gpu else ()
+    # First: exchanges decide about designs, barriers do no more.
+    rows = [row for pause in pauses for row in _exchanges(experiment, Exchange(pause=pause))]
     for blocks in grids(most):
         for operation in OPERATION:
             source = kernel(operation, experiment.config.threads)
@@ -112,9 +114,9 @@ def _run(session: Any, timed: bool) -> dict[str, Any]:
     return {"us": 1e6 * float(np.median([session.time(OPERATIONS, 1) for _ in range(REPEATS)]))}
 
 
-def _exchanges(experiment: Experiment) -> list[dict[str, Any]]:
-    """A row for each load beside the exchanges, and one for the counted adds; a block on each SM."""
-    exchange = Exchange()
+def _exchanges(experiment: Experiment, exchange: Exchange) -> list[dict[str, Any]]:
+    """A row for each load beside the exchanges, and one for the counted adds, once; a block on each SM."""
+    operation = "exchange by value" if exchange.pause else "exchange by value without a pause"
 
     def work(load: Load) -> dict[str, Any]:
         found = exchange.under(load)
@@ -122,13 +124,14 @@ def _exchanges(experiment: Experiment) -> list[dict[str, Any]]:
         return {"us": 1e6 * found.round_s, "beside": load.name, "KB under way": load.under_way / 1024, **loaded}
 
     wanted: dict[str, Callable[[], dict[str, Any]]] = {
-        f"exchange by value beside {load.name}": partial(work, load) for load in (NOTHING, *exchange.loads)
+        f"{operation} beside {load.name}": partial(work, load) for load in (NOTHING, *exchange.loads)
     }
-    wanted["counted adds"] = lambda: {"us": 1e6 * exchange.adds()}
+    if exchange.pause:
+        wanted["counted adds"] = lambda: {"us": 1e6 * exchange.adds()}
     rows = []
     for name, each in wanted.items():
         experiment.show.begin(name)
-        if found := experiment.row(name, each, source=hashlib.sha256(TEXT.encode()).hexdigest()):
+        if found := experiment.row(name, each, source=hashlib.sha256(text(exchange.pause).encode()).hexdigest()):
             rows.append({"operation": name.partition(" beside ")[0], "blocks": exchange.blocks, **found})
     return rows
 

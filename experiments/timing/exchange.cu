@@ -1,6 +1,6 @@
 // Exchanges between all blocks while other warps load: one block on each SM. READERS threads of a block exchange; the
 // threads after them load, until the exchanges are done or `most` turns are. `data` is all ones, so the sum of what is
-// loaded counts it; every load is used.
+// loaded counts it; every load is used. PAUSE: nanoseconds between two polls of an exchange.
 #define WORDS 1024  // that are exchanged
 #define READERS 256 // threads
 #define BATCH 4     // loads under way of each loading thread; ptxas uses some before it sends more than that
@@ -16,15 +16,18 @@ __device__ __forceinline__ void exchange(unsigned *mail, unsigned rounds) {
   const unsigned mine = blockIdx.x + threadIdx.x * gridDim.x;
   for (unsigned round = 1; round <= rounds; ++round) {
     if (mine < WORDS) asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(mail + mine), "r"(round) : "memory");
-    uint4 v;
     unsigned tries = 0;
+    bool waits;
     do {
+      uint4 v;
       asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                    : "l"(mail + 4 * threadIdx.x)
                    : "memory");
       trap_after(tries);
-    } while (min(min(v.x, v.y), min(v.z, v.w)) < round);
+      waits = min(min(v.x, v.y), min(v.z, v.w)) < round;
+      if (PAUSE && waits) __nanosleep(PAUSE);
+    } while (waits);
     asm volatile("bar.sync 1, %0;" ::"n"(READERS) : "memory"); // the block's next words depend on all of these
   }
 }

@@ -17,13 +17,18 @@ from common.errors import Crashed
 from experiments.timing.bandwidth import affordable
 
 KERNELS = Path(__file__).with_suffix(".cu")
-TEXT = f'#line 1 "experiments/timing/{KERNELS.name}"\n{KERNELS.read_text()}'
+PAUSE = 32  # nanoseconds between two polls of the kernels, by spin_pause of port.cuh
 WORDS, READERS = 1024, 256  # words that are exchanged, threads that exchange
 PACKET, BATCH = 16, 4  # bytes of one load, loads under way of a thread
 ROUNDS = 1000  # of exchanges in a launch
 READ = 16 << 20  # bytes that each SM reads in a launch without exchanges
 FOR_EVER = 2**32 - 1  # turns of the loaders: they end with the exchanges
 RUNS = 5
+
+
+def text(pause: int = PAUSE) -> str:
+    """The kernels with `pause` nanoseconds between two polls of an exchange."""
+    return f'#define PAUSE {pause}\n#line 1 "experiments/timing/{KERNELS.name}"\n{KERNELS.read_text()}'
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,15 @@ class Sample:
 
 
 class Exchange:
-    """Data in the current GPU's memory, and kernels that read it and exchange. size: in bytes, at most half of it."""
+    """Data in the current GPU's memory, and kernels that read it and exchange.
 
-    def __init__(self, size: int = 1 << 30) -> None:
+    size: in bytes, at most half of it. pause: as of `text`.
+    """
+
+    def __init__(self, size: int = 1 << 30, pause: int = PAUSE) -> None:
         import cupy
 
-        self._cupy, device = cupy, cupy.cuda.Device()
+        self.pause, self._cupy, device = pause, cupy, cupy.cuda.Device()
         self.blocks = int(device.attributes["MultiProcessorCount"])
         self._bulk = int(device.compute_capability) >= 90
         self._data = cupy.full(affordable(size) // 4096 * 1024, 1, dtype=cupy.uint32)
@@ -132,7 +140,7 @@ class Exchange:
 
     @cached_property
     def _module(self) -> Any:
-        return self._cupy.RawModule(code=TEXT, options=options(), enable_cooperative_groups=True)
+        return self._cupy.RawModule(code=text(self.pause), options=options(), enable_cooperative_groups=True)
 
     def _seconds(self, launch: Callable[[], None]) -> float:
         start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()

@@ -53,7 +53,7 @@ def time_pair(
         random = Random(f"{seed} {position} {steps}")
         generator = torch.Generator().manual_seed(random.getrandbits(32))
         starts = drawn([Start(position, steps)] * 2, layout, expected.weights, generator)
-        start, compared = next(starts), {0, random.randrange(steps), steps - 1}
+        start, compared = next(starts).on(child.session), {0, random.randrange(steps), steps - 1}
         timed = [_Timed(each, expected, start, compared) for each in ([child] if alone else [parent, child])]
         *others, own = timed
         kernels = [*(each.kernel(None) for each in others), own.kernel(None if alone else parent.stack)]
@@ -62,7 +62,7 @@ def time_pair(
             on_detail(f"position {position}, round {done} of at most {most}")
 
         found = measure(kernels, layout.model, position, steps, timing, _ceiling(), Gpu.current(), on_round, beat)[-1]
-        other = next(starts)
+        other = next(starts).on(child.session)
         for each in timed:
             each.confirm(other)
         return found
@@ -84,7 +84,7 @@ class _Timed:
     def __init__(self, candidate: Candidate, expected: ReferenceSteps, start: Scenario, compared: set[int]) -> None:
         self.candidate, self.expected, self.start, self.compared = candidate, expected, start, compared
         self.want = self._validated(start)
-        candidate.session.reset(start.ids, start.position, start.history, len(start.ids))
+        candidate.session.reset(start.ids, start.position, start.held, len(start.ids))
 
     def kernel(self, parent: tuple[str, ...] | None) -> TimedKernel:
         session = self.candidate.session
@@ -103,7 +103,7 @@ class _Timed:
 
     def _compare(self, whole: bool) -> None:
         session = self.candidate.session
-        seen = Snapshot(session.layout, session.scratch(), session.state(), session.cache() if whole else None)
+        seen = Snapshot(session.layout, session.scratch(), session.state(), session.cache if whole else None)
         note = "timed launches differ from validated ones"
         self._refuse(next(bit_differences(seen, self.want, frozenset(), note), None), self.start.name)
 

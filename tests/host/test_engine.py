@@ -25,7 +25,7 @@ def engine(configured, host_cache, seed):
 
 
 def held(engine):
-    return engine.model, engine.setup.packed.flat, engine.session.cache()
+    return engine.model, engine.setup.packed.flat, engine.session.cache.entries(0, engine.positions)
 
 
 def answer(engine, prompt, tokens, **more):

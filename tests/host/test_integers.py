@@ -56,7 +56,7 @@ class StageHarness:
             self.tap(scratch, *((name[:-2], 0) if name.endswith("_0") else (name, LAYER))).copy_(values.flatten())
         session.write_scratch(scratch)
         if cache is not None:
-            session.store(0, cache)
+            session.cache.store(0, cache)
         if self.by_stage:
             for stage in stages:
                 session.run_stage(stage, LAYER)

@@ -81,5 +81,9 @@ def test_the_answers_are_those_of_a_kernel_that_begins_at_the_end_of_the_whole_c
         prompt = asked(talk)
         assert answer == alone(engine, prompt, len(answer)), seed
         check_entries(
-            engine.model, engine.setup.packed.flat, engine.session.cache(), prompt, sampled(range(len(prompt) - 1), 4)
+            engine.model,
+            engine.setup.packed.flat,
+            engine.session.cache.entries(0, engine.positions),
+            prompt,
+            sampled(range(len(prompt) - 1), 4),
         )

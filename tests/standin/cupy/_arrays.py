@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from cupy._elementwise import Elementwise
 from cupy.cuda._streams import get_current_stream
 from cupy.cuda.memory import OutOfMemoryError
 from standin_gpu import cost
@@ -21,7 +22,7 @@ class MemoryPointer:
         return pointer
 
 
-class ndarray:  # noqa: N801  CuPy's name
+class ndarray(Elementwise):  # noqa: N801  CuPy's name
     """Array of the GPU; a view shares the buffer and its owner."""
 
     @typed
@@ -35,6 +36,8 @@ class ndarray:  # noqa: N801  CuPy's name
         first = memptr.ptr - memory.ctypes.data
         words = memory[first : first + int(np.prod(shape)) * kind.itemsize]
         self._view(memptr._owner, words.view(kind).reshape(shape))
+
+    _like = staticmethod(lambda shape, dtype: ndarray(shape, dtype))
 
     def _view(self, owner: Owner, array: np.ndarray) -> "ndarray":
         self._owner, self._array = owner, array
@@ -98,6 +101,12 @@ class ndarray:  # noqa: N801  CuPy's name
         if blocking:
             stream.synchronize()
         return found
+
+    def reshape(self, *shape: int) -> "ndarray":
+        """A view: of a contiguous array only, as the lab uses it."""
+        array = self._array.view()
+        array.shape = shape
+        return _of(self._owner, array)
 
     @typed
     def fill(self, value: Any) -> None:

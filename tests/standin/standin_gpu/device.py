@@ -2,6 +2,7 @@
 
 NAME = b"Stand-in GPU (no hardware)"
 ARCH = "sm_90"
+DRIVER = 13020  # the CUDA that it knows
 BUS_ID = "0000:1F:00.0"
 MEMORY = 64 << 20
 MULTIPROCESSORS = 8

@@ -19,6 +19,12 @@ def getDeviceCount() -> int:  # noqa: N802
 
 
 @typed
+def driverGetVersion() -> int:  # noqa: N802
+    MACHINE.call()
+    return device.DRIVER
+
+
+@typed
 def getDevice() -> int:  # noqa: N802
     MACHINE.call()
     return 0

@@ -1,0 +1,141 @@
+"""KV cache where a device has its memory: it is filled, copied and compared there, and only entries of steps move."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+
+from common.devices.unwritten import pattern, repeat
+
+Element = tuple[tuple[int, ...], float, float]  # where, the value there, and the value that it should have
+SIGNLESS, INFINITY = 0x7FFF, 0x7F80  # of bf16: all bits but the sign; words above infinity's are NaN
+
+
+class KvCache:
+    """The cache of a session, or entries beside it in the same memory. Each call returns when its work is done.
+
+    words: int16, [layers, 2, kv_heads, positions, head_dim], an array of `library`: NumPy, or another with its names.
+    on: context in which work on them is queued.
+    """
+
+    library: Any = np
+
+    def __init__(self, words: Any, on: AbstractContextManager[Any] | None = None) -> None:
+        self.words, self._on = words, on or nullcontext()
+
+    def entries(self, first: int, end: int) -> torch.Tensor:
+        """A copy of positions first..end-1: bfloat16, [layers, 2, kv_heads, end - first, head_dim], on the CPU."""
+        with self._on:
+            return torch.from_numpy(self._on_cpu(self.words[..., first:end, :])).view(torch.bfloat16)
+
+    def store(self, first: int, entries: torch.Tensor) -> None:
+        """Write such entries, from position `first` on."""
+        with self._on:
+            self.words[..., first : first + entries.shape[-2], :] = self._moved(_words(entries))
+            self._wait()
+
+    def hold(self, entries: torch.Tensor) -> "KvCache":
+        """Entries of the CPU, moved once into this memory; where it is the CPU's, they are not copied."""
+        with self._on:
+            held = self._moved(_words(entries))
+            self._wait()
+        return self._beside(held)
+
+    def copy(self) -> "KvCache":
+        with self._on:
+            copied = self.words.copy()
+            self._wait()
+        return self._beside(copied)
+
+    def reset(self, history: "KvCache | torch.Tensor | None", position: int, unwritten: float) -> None:
+        """The entries of `history` below `position`, and from there on what nothing has written."""
+        if isinstance(history, torch.Tensor):
+            history = self.hold(history[..., :position, :])
+        with self._on:
+            self._fill(self.words, unwritten)
+            if history is not None:
+                self.words[..., :position, :] = history.words[..., :position, :]
+            self._wait()
+
+    def as_reset(self, first: int, end: int, unwritten: float) -> Any:
+        """The words of positions first..end-1 that a reset below them leaves there."""
+        with self._on:
+            whole = self.library.empty(self.words.shape, np.int16)
+            self._fill(whole, unwritten)
+            part = whole[..., first:end, :].copy()
+            self._wait()
+        return part
+
+    def difference(self, other: "KvCache", end: int | None = None) -> Element | None:
+        """The first element of the positions below `end` whose bits differ from the other's, if any."""
+        mine, theirs = (each.words[..., :end, :] for each in (self, other))
+        with self._on:
+            at = self._first(one != two for one, two in zip(mine, theirs, strict=True))
+            return (at, _value(mine, at), _value(theirs, at)) if at else None
+
+    def written(self, first: int) -> Element | None:
+        """The first element that is not NaN, from position `first` on, if any."""
+        rest = self.words[..., first:, :]
+        with self._on:
+            at = self._first((layer & SIGNLESS) <= INFINITY for layer in rest)
+            return ((*at[:3], first + at[3], at[4]), _value(rest, at), torch.nan) if at else None
+
+    def tensor(self) -> torch.Tensor:
+        """The same memory as a bfloat16 tensor of torch."""
+        return torch.from_dlpack(self.words).view(torch.bfloat16)
+
+    def _first(self, layers: Iterable[Any]) -> tuple[int, ...] | None:
+        """Index of the first element that is true, in arrays of truth values, one for each layer: none is large."""
+        for layer, wrong in enumerate(layers):
+            if wrong.any():
+                at = np.unravel_index(self._on_cpu(wrong).argmax(), wrong.shape)
+                return layer, *map(int, at)
+        return None
+
+    def _fill(self, words: Any, unwritten: float) -> None:
+        repeat(words.reshape(-1), self._moved(pattern(torch.bfloat16, unwritten)))
+
+    def _beside(self, words: Any) -> "KvCache":
+        return type(self)(words, self._on)
+
+    def _moved(self, words: np.ndarray) -> Any:
+        """An array of the CPU in this memory."""
+        return words
+
+    def _on_cpu(self, words: Any) -> np.ndarray:
+        """A copy on the CPU."""
+        return words.copy()
+
+    def _wait(self) -> None:
+        """Return when all queued work is done."""
+
+
+class CudaKvCache(KvCache):
+    """In a GPU's memory. on: the session's stream."""
+
+    def __init__(self, words: Any, on: Any) -> None:
+        import cupy
+
+        super().__init__(words, on)
+        self.library, self._stream = cupy, on
+
+    def _moved(self, words: np.ndarray) -> Any:
+        moved = self.library.empty(words.shape, words.dtype)
+        moved.set(np.ascontiguousarray(words), stream=self._stream)
+        return moved
+
+    def _on_cpu(self, words: Any) -> np.ndarray:
+        return words.get()
+
+    def _wait(self) -> None:
+        self._stream.synchronize()
+
+
+def _words(entries: torch.Tensor) -> np.ndarray:
+    return entries.view(torch.int16).numpy()
+
+
+def _value(words: Any, at: tuple[int, ...]) -> float:
+    return float(torch.tensor(int(words[at]), dtype=torch.int16).view(torch.bfloat16))
