@@ -58,7 +58,8 @@ def test_a_copy_lands_when_a_thread_waits_and_its_target_is_poison_before(launch
         f"""{INIT.replace("== 64", "== 0").replace("96", "64")} if (port::thread() != 0) return;
         {EXPECT.format(0, 128)} {EXPECT.format(1, 128)} {ASK.format(0, 64)} {ASK.format(1, 0)}
         auto see = [&](int at) {{ out[at] = bf16_low(s.tile[0][1]); out[at + 1] = bf16_low(s.tile[1][1]); }};
-        if (port::block() == 1) {{ see(0); {WAIT.format(0, 0)} see(2); {WAIT.format(1, 0)} see(4); }}""",
+        if (port::block() == 1) {{ see(0); {WAIT.format(0, 0)} see(2); {WAIT.format(1, 0)} see(4); }}
+        {WAIT.format(0, 0)} {WAIT.format(1, 0)}""",
         SHARED,
         seed=seed,
     )
@@ -154,6 +155,14 @@ MISUSES = {  # what the loader's thread does after INIT, and the fault; {n} is t
     "a store into a barrier": (
         "s.full[0] = 0; port::mbarrier_arrive(s.full);",
         "its memory was overwritten, .* at loader:{n}",
+    ),
+    "an end before its copies": (
+        f"{EXPECT.format(0, 128)} {ASK.format(0, 0)} {EXPECT.format(1, 128)} {ASK.format(1, 0)} {WAIT.format(0, 0)}",
+        "a bulk copy is under way when its block ends: it was issued at loader:{n}",
+    ),
+    "a target whose address is aligned by chance": (
+        f"{EXPECT.format(0, 16)} port::copy_bulk(reinterpret_cast<char *>(s.tile) + 8, c.weights, 16, s.full);",
+        "a bulk copy whose size or addresses are not multiples of 16 bytes at loader:{n}",
     ),
     "the loader in a block barrier": ("port::block_barrier();", "a loader warp in a block barrier at loader:{n}"),
 }

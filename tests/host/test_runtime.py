@@ -1,5 +1,7 @@
 """Runtime of the host device: it follows CUDA's execution model and reports a kernel that breaks its rules."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -47,15 +49,51 @@ def test_misaligned_wide_load_is_reported(launch):
         launch("out[0] = bf16_low(port::load_weights<16>(c.weights + 4).word[0]);")
 
 
+@pytest.mark.parametrize(
+    ("access", "offset", "size"),
+    [
+        ("port::load<Data::activations, 16>(s.a + 3)", 12, 28),
+        ("port::copy_async<16>(s.a + 3, c.weights)", 12, 28),
+        ("port::store_packet<8>(s.a + 1, {})", 4, 12),
+        ("port::mbarrier_init(reinterpret_cast<Mbarrier *>(s.a + 1), 1)", 4, 12),
+    ],
+)
+def test_alignment_in_shared_memory_counts_from_its_start(launch, access, offset, size):
+    """A GPU's shared memory begins at a multiple of 16; here it ends at a page, so these addresses look aligned."""
+    assert offset % 8 == size % 8
+    with pytest.raises(Crashed, match="misaligned access at test:1"):
+        launch(f"{access};", shared=f"float a[{size // 4 - 1}];")
+
+
+def test_the_start_of_shared_memory_is_aligned_whatever_its_size(launch):
+    session = launch(
+        "s.a[0] = 2; const auto x = port::load<Data::activations, 16>(s.a); out[0] = port::as_float(x.word[0]);",
+        shared="float a[6];",
+    )
+    assert session.scratch()[0] == 2
+
+
 def test_trap_names_its_place(launch):
     with pytest.raises(Crashed, match=r"trap at test:1 by thread 3"):
         launch("if (port::block() == 0 && port::thread() == 3) port::trap();")
 
 
-def test_everything_unwritten_is_nan(launch):
-    session = launch("if (port::thread() == 0) out[port::block()] = s.a[port::block()];", shared="float a[8];")
-    assert session.scratch().isnan().all()
+UNWRITTEN = "out[port::block() * 64 + port::thread()] = s.a[port::thread()]; s.a[port::thread()] = 1;"
+
+
+def test_everything_unwritten_is_a_nan_of_its_own_in_every_launch(launch, seed):
+    """Threads that read it cannot agree on what it holds, and nothing is left of an earlier launch."""
+    session = launch(UNWRITTEN, shared="float a[64];", seed=seed)
+    seen = [session.scratch()]
+    session.reset([1], 0)
+    session.run()
+    seen.append(session.scratch())
+    assert all(each.isnan().all() for each in seen)
     assert session.cache.written(0) is None
+    blocks = [words for each in seen for words in each[: 3 * 64].view(3, 64).view(torch.int32).tolist()]
+    assert all(len(set(words)) == 64 for words in blocks)
+    assert all(words != others for words, others in combinations(blocks, 2))
+    assert torch.tensor(blocks, dtype=torch.int32).view(torch.bfloat16).isnan().all(), "as entries of the cache, too"
 
 
 @pytest.mark.parametrize(("newest", "landed"), [(0, 2), (1, 1)])
@@ -66,7 +104,7 @@ def test_copies_land_at_their_wait_and_not_before(launch, newest, landed):
         port::copy_async<16>(s.tile[1], c.weights + 8); port::copy_commit();
         out[0] = bf16_low(s.tile[0][0]); out[1] = bf16_low(s.tile[1][0]);
         port::copy_wait<{newest}>();
-        out[2] = bf16_high(s.tile[0][0]); out[3] = bf16_high(s.tile[1][0]);""",
+        out[2] = bf16_high(s.tile[0][0]); out[3] = bf16_high(s.tile[1][0]); port::copy_wait<0>();""",
         shared="alignas(16) unsigned tile[2][4];",
     )
     out = session.scratch()[:4]
@@ -74,6 +112,13 @@ def test_copies_land_at_their_wait_and_not_before(launch, newest, landed):
     assert out[2] == 1  # weights count 0, 1, 2, ...
     assert bool(out[3] == 9) if landed == 2 else bool(out[3].isnan())
     assert session.counts().total("copied_async") == 32
+
+
+@pytest.mark.parametrize("commit", ["", "port::copy_commit();"])
+def test_a_copy_that_its_thread_does_not_wait_for_is_reported(launch, commit):
+    body = f"if (port::thread() != 3) return;\nport::copy_async<16>(s.tile, c.weights); {commit}"
+    with pytest.raises(Crashed, match="a copy is under way when its thread ends: it was issued at test:2 by thread 3"):
+        launch(body, shared="alignas(16) unsigned tile[4];")
 
 
 def test_two_copies_in_flight_into_one_place_are_reported(launch):

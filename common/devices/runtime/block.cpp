@@ -25,7 +25,7 @@ void fiber_start() {
 
 Block::Block(Grid &grid, int index)
     : grid_(grid), index_(index), random_(static_cast<uint32_t>(grid.launch().seed * 1000003 + index)),
-      fibers_(lab_entry.threads), warps_(lab_entry.threads / 32), counts_(stages), memory_(take_memory()) {
+      fibers_(lab_entry.threads), warps_(lab_entry.threads / 32), counts_(stages), memory_(take_memory(number())) {
   const Launch &l = grid.launch();
   for (int t = 0; t < lab_entry.threads; ++t) {
     Fiber &fiber = fibers_[t];
@@ -65,7 +65,10 @@ void Block::run() {
       continue;
     }
     if (bulk_.land(random_)) continue; // as late as can be: no fiber is ready
-    if (ended_ == lab_entry.threads) break;
+    if (ended_ == lab_entry.threads) {
+      if (const std::string left = bulk_.in_flight(); !left.empty()) grid_.fail(trapped, left);
+      break;
+    }
     // No fiber is ready. Spinning fibers can continue only if an atomic changed since they last polled. Without
     // spinning fibers this block can never continue; it still sleeps, so that the deadlock report can describe all
     // blocks.
@@ -215,6 +218,8 @@ void Block::spin(Site site) {
 }
 
 void Block::end() {
+  if (!running_->copies.empty())
+    trap("a copy is under way when its thread ends: it was issued", running_->copies[0].site);
   ++ended_;
   wait(Wait::ended, running_->site);
   __builtin_unreachable();
@@ -231,6 +236,14 @@ void Block::join() {
 }
 
 void Block::abandon() { change(running_, nullptr); }
+
+uint64_t Block::number() const { return grid_.launch().seed * 1024 + index_; }
+
+// A write that ThreadSanitizer sees, and then other contents.
+void Block::spoil(void *target, size_t bytes) {
+  memset(target, 0xff, bytes);
+  unwritten(static_cast<char *>(target), bytes, random_());
+}
 
 bool Block::owns_stack(const void *address) const {
   return holds({memory_.stacks, stack_bytes * fibers_.size() - sizeof(void *) + 1}, address);

@@ -102,8 +102,7 @@ void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
   const int which = find(at, site);
   Mbarrier &barrier = barriers_[which];
   auto *first = static_cast<char *>(to);
-  const auto address = [](const void *p) { return reinterpret_cast<uintptr_t>(p); };
-  if (bytes == 0 || (address(to) | address(from) | bytes) % 16 != 0)
+  if (bytes == 0 || bytes % 16 != 0 || !aligned(to, 16) || !aligned(from, 16))
     trap("a bulk copy whose size or addresses are not multiples of 16 bytes", site);
   check_buffer("copy_bulk to an address", first, of_shared, site);
   check_buffer("copy_bulk to an address", first + bytes - 1, of_shared, site);
@@ -125,7 +124,7 @@ void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
     trap("a bulk copy over bytes that were stored after the last fence_proxy_async", site);
   block_.running().counts->copied_bulk += bytes;
   barrier.asked += bytes;
-  memset(first, poison, bytes);
+  block_.spoil(first, bytes);
   keep(seen(first), first, bytes);
   const tsan::AsScheduler as(block_.scheduler());
   copies_.push_back({first, from, bytes, which, &block_.running(), site, block_.grid().entries().now()});
@@ -144,10 +143,19 @@ bool Bulk::unfenced(const char *from, size_t bytes) {
   return block_.grid().entries().stored_after(from, bytes, block_.running().proxy_fence);
 }
 
-// The place of an address in the copy engine's view, which begins as shared memory does: poison.
+// The place of an address in the copy engine's view, which begins as shared memory does: unwritten.
 char *Bulk::seen(const char *shared) {
-  if (seen_.empty()) seen_.assign(lab_entry.shared_bytes, static_cast<char>(poison));
+  if (seen_.empty()) {
+    seen_.resize(lab_entry.shared_bytes);
+    unwritten(seen_.data(), seen_.size(), block_.number());
+  }
   return seen_.data() + (shared - block_.memory().shared);
+}
+
+std::string Bulk::in_flight() const {
+  if (copies_.empty()) return "";
+  return std::string("a bulk copy is under way when its block ends: it was issued at ") + copies_[0].site.file + ":" +
+         number(copies_[0].site.line) + "\n";
 }
 
 bool Bulk::land(std::mt19937 &random) {

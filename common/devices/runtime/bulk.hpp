@@ -26,6 +26,7 @@ public:
   void fence_proxy();
   bool land(std::mt19937 &random);      // one copy for which a thread waits; false: there is none
   std::string missing(int which) const; // what the phase in progress of a barrier waits for
+  std::string in_flight() const;        // a copy that nothing has waited for; "" if there is none
 
 private:
   struct Mbarrier {

@@ -78,8 +78,8 @@ void copy_async(void *to, const void *from, size_t bytes, Site site) {
     const auto *start = static_cast<const char *>(other.to);
     if (start < last && first < start + other.bytes) trap("two copies in flight to overlapping targets", site);
   }
-  memset(to, poison, bytes);
-  fiber.copies.push_back({to, from, bytes});
+  block->spoil(to, bytes);
+  fiber.copies.push_back({to, from, bytes, site});
 }
 void mbarrier_init(void *barrier, int arrivals, Site site) { block->bulk().init(barrier, arrivals, site); }
 void mbarrier_init_fence() { block->bulk().fence_init(); }

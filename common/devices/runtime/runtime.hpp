@@ -29,7 +29,6 @@ namespace host {
 constexpr size_t stack_bytes = (64 << 10) + 576; // not a power of two, else all stack tops would share cache sets
 constexpr int named_barriers = 16;
 constexpr uint64_t never = UINT64_MAX; // as a progress value: the block has no spinning fiber
-constexpr unsigned char poison = 0xff;
 
 enum class Wait : uint8_t { ready, warp, block, named, phase, spin, ended }; // what a fiber waits for
 // Result of a launch; common/devices/host.py has the same values.
@@ -55,6 +54,7 @@ struct Copy {
   void *to;
   const void *from;
   size_t bytes;
+  Site site;
 };
 
 // One CUDA thread.
@@ -95,9 +95,13 @@ struct NamedBarrier {
 struct BlockMemory {
   char *stacks, *canary, *shared;
 };
-BlockMemory take_memory();
+BlockMemory take_memory(uint64_t number);
 void put_back(const BlockMemory &memory);
 bool intact(const BlockMemory &memory);
+
+// Fills memory with what no kernel has written: another NaN in each 16 bits, and so in each 32, by `number`. One word
+// for all would be a value that threads agree on. Unseen by ThreadSanitizer.
+void unwritten(char *at, size_t bytes, uint64_t number);
 
 // "a read outside the cache buffer, 2 bytes after its end": `access` and how the address lies to the nearest buffer of
 // the running block.
@@ -136,6 +140,8 @@ public:
   void end();     // of the running fiber
   void join();    // orders the fibers' accesses before those of the calling thread, for ThreadSanitizer
   void abandon(); // the launch has failed: returns to the scheduler and never resumes the running fiber
+  void spoil(void *target, size_t bytes); // of a copy that begins, on behalf of the running fiber
+  uint64_t number() const;                // of this launch and block: what unwritten memory holds
   void describe(std::string &out) const;
   Fiber &running() { return *running_; }
   Grid &grid() { return grid_; }
