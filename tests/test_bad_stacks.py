@@ -1,5 +1,7 @@
 """Impossible stacks and knobs: refused before anything is compiled, in one line with the remedy."""
 
+import random
+
 import pytest
 
 from common.compile.source import build
@@ -7,8 +9,9 @@ from common.devices.cuda import CudaDevice
 from common.errors import LabError, Refused
 from common.model.shapes import Model
 from common.stacks.catalog import read_catalog, variants
-from common.stacks.stack import check_stack
+from common.stacks.stack import check_stack, choose_stacks
 from experiments.__main__ import main
+from experiments.soak.alarms import random_stack
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,10 @@ from experiments.__main__ import main
             ["stack=[joint_heads,value_token,by_value]"],
             ["value_token stands outside by_value", "stack=[joint_heads,by_value,value_token]"],
         ),
+        (
+            ["stack=[tensor_rows,bulk_ring,columns]"],
+            ["tensor_rows stands outside bulk_ring", "stack=[bulk_ring,tensor_rows,columns]"],
+        ),
         (["stack=[vec182]"], ["unknown variant 'vec182'", "did you mean 'vec128'?"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[0] else "",
@@ -65,6 +72,18 @@ def test_refused_in_one_line(argv, message, capsys, tmp_path):
     assert printed.err.count("\n") == 1
     assert all(part in printed.err for part in message), printed.err
     assert not results.exists()
+
+
+def test_the_parent_of_a_listed_stack_is_the_longest_legal_one_without_its_last(seed):
+    catalog, rng = read_catalog(), random.Random(seed)
+    (stack,) = choose_stacks(catalog, "", ["bulk_ring", "joint_heads", "stream_kv", "by_value"], {}, 256)
+    assert stack.parent == ("bulk_ring", "joint_heads")
+    for names in (random_stack(rng, catalog, 256).variants for _ in range(100)):
+        (stack,) = choose_stacks(catalog, "", names, {}, 256)
+        assert check_stack(stack.parent, catalog) == stack.parent
+        for more in set(names[:-1]) - set(stack.parent):
+            with pytest.raises(LabError, match="needs"):
+                check_stack([name for name in names[:-1] if name in (*stack.parent, more)], catalog)
 
 
 def test_exclusions_are_mutual():

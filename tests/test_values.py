@@ -15,7 +15,7 @@ from common.validate.prove import expected
 from common.validate.reference import Reference, Taps
 from common.validate.scenarios import drawn
 from common.validate.trials import TRIALS, Trial
-from common.validate.values import TWINS, tensor
+from common.validate.values import LATE, TWINS, tensor
 
 BY_NAME = {trial.name: trial for trial in TRIALS}
 
@@ -110,9 +110,25 @@ def test_ties_are_exact(host_cache, seed):
         assert float(best) == pytest.approx(float(second), rel=1e-12)  # equal rows, summed in any order
 
 
-def test_the_token_is_beyond_two_to_the_sixteenth(host_cache, seed):
+def test_nine_logits_tie(host_cache, seed):
+    for taps, *_ in steps(BY_NAME["equal rows"], host_cache, seed):
+        best = taps["lm_head", None].topk(TWINS + 1).values
+        assert best[:TWINS].tolist() == pytest.approx([float(best[0])] * TWINS, rel=1e-12)
+        assert best[TWINS] < best[0] * (1 - 1e-9)
+
+
+def test_the_largest_score_of_every_head_is_in_the_third_chunk(host_cache, seed):
+    trial = BY_NAME["late maximum"]
+    m = trial.model
+    for taps, history, position, _ in steps(trial, host_cache, seed):
+        query = taps["qk_norm_rope", 0].view(m.kv_heads, -1, m.head_dim)
+        scores = query @ history[0, 0, :, :position].double().transpose(1, 2) / m.head_dim**0.5
+        assert (scores.argmax(-1) >= LATE).all()
+
+
+def test_the_token_is_beyond_two_to_the_seventeenth(host_cache, seed):
     for taps, *_ in steps(BY_NAME["many words"], host_cache, seed):
-        assert taps.token >= 2**16
+        assert taps.token >= 2**17
 
 
 def silu_by(exp):

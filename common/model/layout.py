@@ -195,13 +195,14 @@ class Layout:
         """The state words before a run that decodes `position` next: int32, [state_size]; ids not given are -1.
 
         barriers: grid barriers passed before. After an even number of them `arrived` is 0 with either kind of barrier
-        (barrier.cuh), and `epoch`, which one of them counts in, is that number.
+        (barrier.cuh), and `epoch`, which one of them counts in, is that number; so is `turn`, as if each was a step.
         """
         import torch  # here, so that the command line starts without it
 
         assert barriers % 2 == 0
         state = torch.zeros(self.state_size, dtype=torch.int32)
-        state[self.state["epoch"].offset] = (barriers + 2**31) % 2**32 - 2**31
+        for counter in ("epoch", "turn"):
+            state[self.state[counter].offset] = (barriers + 2**31) % 2**32 - 2**31
         state[self.state["position"].offset] = position
         state[self.state["prompt_length"].offset] = max(forced, position + 1)
         at = self.state["ids"]

@@ -95,7 +95,7 @@ def choose_stacks(
     """
     if listed is not None:
         names = check_stack(listed, catalog)
-        chosen: list[_Choice] = [("+".join(names) or BASELINE, names, names[:-1], {})]
+        chosen: list[_Choice] = [("+".join(names) or BASELINE, names, without_last(names, catalog), {})]
     elif name not in catalog.selections:
         chosen = [_of_name(catalog, name)]
     elif catalog.selections[name].selects == "steps":
@@ -156,6 +156,11 @@ def prefixes(names: Sequence[str], catalog: Catalog) -> tuple[tuple[str, ...], .
         with suppress(LabError):
             found.append(check_stack(names[:end], catalog))
     return tuple(found)
+
+
+def without_last(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
+    """The longest legal stack without the last of `names`: what needs it is left out, too."""
+    return tuple(name for name in names[:-1] if names[-1] not in with_needed(name, catalog))
 
 
 def ordered(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:

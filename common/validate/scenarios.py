@@ -22,6 +22,7 @@ LARGE = "large keys and values"  # of HISTORIES
 # Positions after which a random history repeats: drawing is what takes long. A prime, so that no power of two is a
 # multiple of it: a position that is off by a tile, a chunk or the width of a word has other entries.
 PERIOD = 1021
+NEAR_TIES = (LARGE, "late keys")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def drawn(
             # What is beyond the first period follows from it, the kind, and what has been drawn before.
             decided = history[..., :PERIOD, :], random.get_state()
             digest = digest_of(f"{start.position} {start.history}".encode(), *decided)
-        near_ties = start.history == LARGE
+        near_ties = start.history in NEAR_TIES
         yield Scenario(start.name, start.position, tuple(ids), history, start.steps, near_ties, start.barriers, digest)
 
 

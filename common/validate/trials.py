@@ -16,6 +16,7 @@ GIVEN, LOW, HIGH = "given", "low", "high"  # the values of a stack's knobs: its 
 
 # Grid barriers passed before. The epoch's sign changes after 2^31 of them, and it is 0 again after 2^32.
 AGES = (120, 2**15 - 16, 2**31 - 6, 2**32 - 6)
+OLD_TILES = (2**16 - 1, 2**31 - 1)  # tiles that a ring has passed: an unsigned counter of 32 bits holds more
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Trial:
     covers  what it exercises that other models do not, for the report of a validation that left it out
     knobs   GIVEN, LOW or HIGH
     plain   whether a plain validation takes it
+    tiles   that a ring of bulk copies counts as passed before each launch, about
+    races   whether the kernel is built with ThreadSanitizer, which finds a race under any schedule
     """
 
     name: str
@@ -36,6 +39,8 @@ class Trial:
     weights: str = ORDINARY
     knobs: str = GIVEN
     plain: bool = False
+    tiles: int = 0
+    races: bool = False
 
 
 #                hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions, theta, eps, tied
@@ -46,13 +51,14 @@ WIDE = Model("wide", 1064, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)
 SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 136, 5e5, 2.0**-5, False)
 GRID = Model("one layer", 160, 200, 1, 6, 2, 24, 509, 48, 5e5, 2.0**-5, False)
 HEADS = Model("large heads", 72, 104, 2, 3, 3, 264, 101, 1100, 1e6, 1e-5, True)
-LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 4200, 1e6, 1e-6, True)
+LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 16_400, 1e6, 1e-6, True)
 # A row fits into the least slot of a ring, 6 KB, so that every legal value of a knob serves this trial; a block's share
 # of a matrix is more than what prefetches take at most.
-WORDS = Model("many words", 24, 2824, 1, 2, 1, 8, 66_048, 16, 1e4, 1e-6, True)
+WORDS = Model("many words", 24, 2824, 1, 2, 1, 8, 262_400, 16, 1e4, 1e-6, True)
 SQUARE = Model("square", 128, 128, 3, 4, 4, 32, 128, 128, 1e6, 1e-6, False)
 LEAST = Model("least", 8, 8, 1, 1, 1, 520, 2, 1, 1e4, 1e-6, False)
 SHORT, MIDDLE = (replace(GRID, name=f"heads of {size}", head_dim=size) for size in (16, 72))
+MANY_TOKENS = replace(SHORT, name="many tokens", positions=136)
 
 TRIALS = (
     Trial(
@@ -83,24 +89,34 @@ TRIALS = (
     ),
     Trial(
         "long prompt",
-        "a prompt of 9 ids, 10 tokens in a row",
+        "a prompt of 17 ids, 18 tokens in a row",
         SEVERAL,
         32,
         3,
-        (Start(0, steps=10, given=9),),
+        (Start(0, steps=18, given=17, barriers=AGES[3]),),
         plain=True,
     ),
     *(
         Trial(kind, kind, SEVERAL, 32, 5, (start, Start(0)), weights=kind, plain=True)
         for kind, start in (
-            ("negative logits", Start(3)),
-            ("low scores", Start(40, history="opposite keys")),
-            ("large gates", Start(17, history="one side")),
-            ("small inputs", Start(9, history="nothing")),
-            ("half way", Start(31)),
-            ("twins", Start(20)),
-            ("ties", Start(33, history="equal scores")),
+            ("negative logits", Start(3, 2)),
+            ("low scores", Start(40, 2, history="opposite keys")),
+            ("large gates", Start(17, 2, history="one side")),
+            ("small inputs", Start(9, 2, history="nothing")),
+            ("half way", Start(31, 2)),
+            ("twins", Start(20, 2)),
+            ("ties", Start(33, 2, history="equal scores")),
         )
+    ),
+    Trial("equal rows", "nine equal logits in one warp", SEVERAL, 32, 1, (Start(7, 2),), weights="ties", plain=True),
+    Trial(
+        "late maximum",
+        "the largest score in the third chunk of positions",
+        SEVERAL,
+        32,
+        5,
+        (Start(134, 2, history="late keys"),),
+        plain=True,
     ),
     Trial(
         "wide, knobs low",
@@ -110,6 +126,7 @@ TRIALS = (
         1,
         (Start(63, 2), Start(128)),
         knobs=LOW,
+        tiles=OLD_TILES[0],
     ),
     Trial(
         "wide, knobs high", "the high ends of knobs on wide rows", WIDE, 64, 16, (Start(64), Start(318, 2)), knobs=HIGH
@@ -117,20 +134,41 @@ TRIALS = (
     Trial("large heads", "heads of 264, blocks of 7 warps, position 1024", HEADS, 224, 2, (Start(1), Start(1023, 2))),
     Trial(
         "long",
-        "positions beyond 4096",
+        "positions beyond 4096, 8192 and 16384",
         LONG,
         64,
         33,
-        (Start(1024), Start(81), Start(4095, 2), Start(4199)),
+        (Start(1024), Start(81), Start(4095, 2), Start(8191, 2, history="late keys"), Start(16_399)),
         knobs=LOW,
     ),
-    Trial("many words", "a vocabulary beyond 2^16, rows of 2824", WORDS, 64, 8, (Start(0, 2),), weights="last words"),
-    Trial("square", "sizes that are all equal, three layers, one block", SQUARE, 160, 1, (Start(126, 2),), knobs=HIGH),
+    Trial("many words", "a vocabulary beyond 2^17, rows of 2824", WORDS, 64, 8, (Start(0, 2),), weights="last words"),
+    Trial(
+        "square",
+        "sizes that are all equal, three layers, one block",
+        SQUARE,
+        160,
+        1,
+        (Start(126, 2),),
+        knobs=HIGH,
+        tiles=OLD_TILES[1],
+    ),
     Trial("least", "one layer, one head of 520, one position", LEAST, 64, 33, (Start(),), knobs=LOW),
+    Trial(
+        "many tokens",
+        "130 tokens in a launch, a prompt of 40 ids",
+        MANY_TOKENS,
+        32,
+        2,
+        (Start(0, 130, given=40, barriers=2**16 - 64),),
+        knobs=HIGH,
+    ),
     Trial("65 blocks", "65 blocks, 40 tokens in a row", GRID, 32, 65, (Start(7, 40, barriers=AGES[2]),), knobs=HIGH),
     Trial("132 blocks", "132 blocks, heads of 72", MIDDLE, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
     Trial("264 blocks", "264 blocks, heads of 16", SHORT, 32, 264, (Start(31, 2, barriers=AGES[0]),), knobs=LOW),
     Trial("300 blocks", "300 blocks", GRID, 32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
+    # The time of a step grows with the square of the threads. Heads wider than a warp: lanes that take a second turn
+    # may store what another lane stores.
+    Trial("races", "every pair of accesses", replace(GRID, head_dim=40), 64, 3, (Start(17, 2),), knobs=LOW, races=True),
 )
 
 

@@ -12,7 +12,8 @@ LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than i
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds, whose exp overflows fp32 unless the maximum is subtracted
 SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls from about 1 to some hundred times eps
 CHANNEL = 60.0  # of a constant channel: a few times the size of all others together
-TWINS = 9  # four on both sides of the largest: a block of five blocks seldom has all of one side
+TWINS = 9  # equal rows: four on both sides of the largest, so a block of five blocks seldom has all of one side
+LATE = 128  # from here on positions are of a third chunk
 KEY = 64.0  # element of an opposite key: its score is about -1000
 
 # Changes a random history in place: [layers, 2, kv_heads, entries, head_dim].
@@ -52,6 +53,11 @@ def _large(history: Tensor, random: torch.Generator) -> None:
     history[:, 1, :, int(torch.randint(entries, (1,), generator=random))] *= LARGE_VALUE
 
 
+def _late(history: Tensor, random: torch.Generator) -> None:
+    """As `_large`, in the third chunk of positions and later: what was seen before counts for almost nothing."""
+    _large(history[:, :, :, LATE:], random)
+
+
 def _equal(history: Tensor, random: torch.Generator) -> None:
     history[:, 0] = history[:, 0, :, :1].clone()
 
@@ -59,13 +65,13 @@ def _equal(history: Tensor, random: torch.Generator) -> None:
 def _ties(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
     """Equal logits and small heads, which no input could cause.
 
-    The rows of the LM head become random pairs of equal rows, so that the largest logit ties; with an odd number of
-    rows one stays single. In every layer the projection of one query head and of one key head is scaled by SMALL_HEAD,
-    so that the eps of its norm matters.
+    The rows of the LM head become random groups of TWINS equal rows, so that the largest logit ties; the last group
+    may be smaller. In every layer the projection of one query head and of one key head is scaled by SMALL_HEAD, so that
+    the eps of its norm matters.
     """
     rows, model = tensor(weights, layout, "lm_head"), layout.model
-    order, half = torch.randperm(len(rows), generator=random), len(rows) // 2
-    rows[order[half : 2 * half]] = rows[order[:half]]
+    for group in torch.randperm(len(rows), generator=random).split(TWINS):
+        rows[group] = rows[group[0]].clone()
     for layer in range(model.layers):
         heads = tensor(weights, layout, "qkv", layer).view(-1, model.head_dim, model.hidden)
         heads[torch.randint(model.heads, (1,), generator=random)] *= SMALL_HEAD
@@ -73,7 +79,7 @@ def _ties(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
 
 
 def _last_words(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """The token is one of the last 512 words, which only an index beyond 2^16 reaches in a larger vocabulary."""
+    """The token is one of the last 512 words, which an index of 17 bits does not reach in a larger vocabulary."""
     tensor(weights, layout, "lm_head")[-512:] *= 16
 
 
@@ -168,6 +174,7 @@ ORDINARY = "ordinary"
 HISTORIES: Mapping[str, History] = {
     ORDINARY: lambda history, random: None,
     "large keys and values": _large,
+    "late keys": _late,
     "equal scores": _equal,
     "opposite keys": _opposite,
     "nothing": lambda history, random: history.zero_(),

@@ -3,8 +3,9 @@
 Two weaker checks run for comparison: of the final token, and `assert_close` on the final logits.
 """
 
+from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 from common.compile.source import Source
 from common.devices.host import HostDevice, HostProgram
 from common.devices.sanitized import SanitizedDevice
-from common.errors import Crashed, Hung
+from common.errors import Crashed, Hung, LabError
 from common.model.layout import Layout
 from common.model.weights import load
 from common.stacks.catalog import read_catalog
@@ -24,7 +25,7 @@ from common.validate.prove import prove
 from common.validate.reference import Reference
 from common.validate.scenarios import Scenario, scenarios
 from common.validate.snapshot import Snapshot
-from common.validate.trials import chosen
+from common.validate.trials import TRIALS, Trial, chosen
 from common.validate.values import weights_of
 from experiments.mutants.mutation import Mutant, edited, source_of, stack_of
 
@@ -36,6 +37,7 @@ GRIDS = (
     *((8, False), (3, False), (1, False), (32, False)),
 )
 EQUIVALENT_GRIDS = 5  # for equivalent mutants, which should pass these and the trials
+SEEDS = 20  # with which a trial must find a mutant that names it
 TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 
 
@@ -47,6 +49,7 @@ class MutantResult:
     grids   number of grids until then
     token   whether the check of the final token found it
     logits  whether the check of the final logits found it
+    seeds   with how many of SEEDS seeds its trial found it; None where it names none
     """
 
     mutant: Mutant
@@ -54,10 +57,11 @@ class MutantResult:
     grids: int
     token: bool
     logits: bool
+    seeds: int | None = None
 
     @property
     def killed(self) -> bool:
-        return bool(self.how)
+        return bool(self.how) and self.seeds in (None, SEEDS)
 
     @property
     def as_expected(self) -> bool:
@@ -71,7 +75,7 @@ class MutantResult:
         """The fields that a record keeps, in JSON's types."""
         mutant = self.mutant
         about = {"class": mutant.kind, "name": mutant.name, "stack": list(mutant.stack), "expect": mutant.expect}
-        return about | {"how": self.how, "grids": self.grids, "token": self.token, "logits": self.logits}
+        return about | {name: getattr(self, name) for name in ("how", "grids", "token", "logits", "seeds")}
 
 
 def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
@@ -84,6 +88,8 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
     device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
     program = device.compile(source)
     token, logits = _weak(device, program, layout, plain, seed)
+    if mutant.trial:
+        return replace(check_trial(mutant, seed, cache), token=token, logits=logits)
     how, tried = _data_race(source, mutant.blocks, layout, plain, seed, cache) if mutant.expect == "thread" else "", 0
     limit = EQUIVALENT_GRIDS if mutant.expect == "equivalent" else len(GRIDS)
     while not how and tried < limit:
@@ -99,14 +105,26 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
         except Crashed as error:
             how = f"crashed: {error.cause}"
     if not how:
-        how = _on_trials(mutant, device, cache, seed)
+        how = _on_trials(mutant, chosen("plain"), device, cache, seed)
     return MutantResult(mutant, how, tried, token, logits)
 
 
-def _on_trials(mutant: Mutant, device: HostDevice, cache: Path, seed: int) -> str:
-    """The first failure on the trials of a plain validation, or ''."""
+def check_trial(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
+    """Try a mutant that names its trial there with SEEDS seeds, from `seed` on."""
+    trials = [trial for trial in TRIALS if trial.name == mutant.trial]
+    if not trials:
+        raise LabError(f"mutant {mutant.name} names a trial {mutant.trial!r}", "name one of common/validate/trials.py")
+    found = []
+    for each in range(seed, seed + SEEDS):
+        device = HostDevice(cache / "kernels", each, workers=1, timeout=TIMEOUT)
+        found.append(_on_trials(mutant, trials, device, cache, each))
+    return MutantResult(mutant, next(filter(None, found), ""), 0, False, False, sum(map(bool, found)))
+
+
+def _on_trials(mutant: Mutant, trials: Iterable[Trial], device: HostDevice, cache: Path, seed: int) -> str:
+    """The first failure on one of `trials`, or ''."""
     stack = stack_of(mutant)
-    for trial in chosen("plain"):
+    for trial in trials:
         try:
             verdict = prove(device, read_catalog(), stack, trial, cache, seed, partial(edited, mutant=mutant))
         except (Hung, Crashed) as error:

@@ -18,18 +18,13 @@ from common.errors import CompileError, Crashed, Hung
 from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import choose_stacks
 from common.validate.prove import prove, text_of
-from common.validate.scenarios import Start, planned
-from common.validate.trials import GRID, LOW, Trial, chosen
+from common.validate.scenarios import planned
+from common.validate.trials import Trial, chosen
 from experiments.mutants.generated import stacks
 from experiments.mutants.mutation import Mutant, apply
 
 FLAGS = ("-O1", "-g0", "-w")  # equal code is an equal file only without debug information
 TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
-# Under ThreadSanitizer, whose time grows with the square of the threads. It finds a race under any schedule.
-# Heads wider than a warp: lanes that take a second turn may store what another lane stores.
-RACES = Trial("races", "every pair of accesses", replace(GRID, head_dim=40), 64, 3, (Start(17, steps=2),), knobs=LOW)
-
-
 NOT_COMPILED, SAME_CODE, SURVIVED = "not compiled", "same code", "survived"
 PLAIN, FULL, THREAD = "plain", "full", "thread"  # found by a plain validation, by a full one, by ThreadSanitizer
 
@@ -63,8 +58,9 @@ def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
     except CompileError as error:
         return Judged(mutant, NOT_COMPILED, error.cause)
     plain = (*chosen("plain"), _of_a_run(seed))
-    rest = tuple(trial for trial in chosen("all") if not trial.plain)
-    for fate, trials in ((PLAIN, plain), (THREAD, (RACES,)), (FULL, rest)):
+    full = [trial for trial in chosen("all") if not trial.plain]
+    races, rest = ([trial for trial in full if trial.races == which] for which in (True, False))
+    for fate, trials in ((PLAIN, plain), (THREAD, races), (FULL, rest)):
         for each, trial in product(affected, trials):
             if how := each.found(trial):
                 return Judged(mutant, fate, f"{trial.name}: {how}")
@@ -90,7 +86,7 @@ class _Stack:
 
     def found(self, trial: Trial) -> str:
         """What shows on `trial` that the kernel is wrong; '' if nothing does."""
-        device = self._sanitized if trial is RACES else self._host
+        device = self._sanitized if trial.races else self._host
         try:
             if not self.changed(trial):
                 return ""

@@ -43,6 +43,7 @@ class Mutant:
     stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
     blocks  of a launch under ThreadSanitizer, which finds a race under any schedule: few are enough for most
     sizes   of its model that differ from MODEL
+    trial   the one that must find it, by name, in place of the grids
     expect  killed: the validator finds it; thread: only ThreadSanitizer finds it; equivalent: it computes the same, so
             it passes; survives: it is wrong and passes
     reason  why, unless `expect` is killed
@@ -58,6 +59,7 @@ class Mutant:
     blocks: int = 3
     knobs: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    trial: str = ""
     expect: str = "killed"
     reason: str = ""
     hangs: bool = False
@@ -112,6 +114,7 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
         blocks=entry.get("blocks", 3),
         knobs=entry.get("knobs", {}),
         sizes=entry.get("sizes", {}),
+        trial=entry.get("trial", ""),
         expect=entry.get("expect", "killed"),
         reason=entry.get("reason", ""),
         hangs=entry.get("hangs", False),

@@ -24,6 +24,8 @@ def summary(found: "Sequence[MutantResult]") -> ResultTable:
     """A row for each class, and their sum. Notes name every survivor and equivalent mutant with the reason."""
     import pandas as pd
 
+    from experiments.mutants.checks import SEEDS
+
     def row(name: str, ones: "Sequence[MutantResult]") -> dict[str, str | int]:
         faults = [one for one in ones if one.mutant.expect != "equivalent"]
         return {
@@ -41,7 +43,8 @@ def summary(found: "Sequence[MutantResult]") -> ResultTable:
     notes = list(NOTES)
     equivalent = [one for one in found if one.mutant.expect == "equivalent"]
     survived = [one for one in found if not one.killed and one not in equivalent]
-    notes += [f"survived: {one.title}: {one.mutant.reason}" for one in survived]
+    seeds = {one.title: f"found with {one.seeds} seeds of {SEEDS}" for one in survived if one.seeds is not None}
+    notes += [f"survived: {one.title}: {seeds.get(one.title, one.mutant.reason)}" for one in survived]
     notes += [f"equivalent: {one.title}: {one.mutant.reason}" for one in equivalent]
     notes += [f"killed, but listed as equivalent: {one.title}: {one.how}" for one in equivalent if one.killed]
     return ResultTable("mutants", QUESTION, pd.DataFrame([*table, row("all", found)]), COUNTED, notes)

@@ -96,6 +96,16 @@ class Setup:
         return CudaDevice()
 
     @cached_property
+    def racing(self) -> "Device | None":
+        """That of trials that look for races, with ThreadSanitizer; None for a GPU, and for another build."""
+        config = self.config
+        if not config.host or config.coverage or config.sanitize not in (None, "thread"):
+            return None
+        from common.devices.sanitized import SanitizedDevice
+
+        return SanitizedDevice(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
+
+    @cached_property
     def expected(self) -> "ReferenceSteps":
         """The reference's steps, computed once for all stacks; of a large model also for other processes, on disk."""
         from common.validate.tolerances import ReferenceSteps

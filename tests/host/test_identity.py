@@ -2,15 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from common.config.run_config import Timing, Validation
+from common.record.json_values import to_json
+from common.record.store import key
+from common.stacks.stack import Stack
 from experiments.experiment import Experiment
+from experiments.run.describe import asked, identity, key_of, proof_of
 from experiments.run.sweep import open_sweep
 from experiments.show.progress import Quiet
 
 pytestmark = pytest.mark.host
+SETTINGS = ("validation", "timing", "blocks", "archs", "sanitize")
 STACK = ("redundant_rmsnorm", "fused_head")
 
 
@@ -27,6 +34,52 @@ def sweep(configured, host_cache: Path, tmp_path: Path, seed):
 
     run.experiment = Experiment(config, Quiet())
     return run
+
+
+@pytest.mark.parametrize("field", ["source_sha", "knobs", "model", "weights_sha", "device", "compiler"])
+def test_every_part_of_a_key_matters(field, tiny):
+    parts = {
+        "source_sha": "a",
+        "knobs": {"v": {"k": 1}},
+        "model": tiny,
+        "weights_sha": "b",
+        "device": "c",
+        "compiler": "d",
+    }
+    others = {"knobs": {"v": {"k": 2}}, "model": replace(tiny, rope_theta=1e4)}
+    assert key(**parts) == key(**parts)
+    assert key(**parts) != key(**{**parts, field: others.get(field, "another")})
+
+
+def test_a_key_has_what_the_record_says_it_is_of(tiny):
+    """Each argument of it in turn; two GPUs of one name are one device."""
+    stack, packed = Stack("s", ("v",), (), {"v": {"k": 1}}), SimpleNamespace(sha="weights")
+    device = {"device": "cuda", "gpu": "H200", "compiler": "NVRTC 13"}
+    base = ("text", stack, tiny, packed, device)
+    others = (
+        "another",
+        replace(stack, knobs={"v": {"k": 2}}),
+        replace(tiny, positions=63),
+        SimpleNamespace(sha="others"),
+    )
+    keys = [key_of(*base[:at], other, *base[at + 1 :]) for at, other in enumerate(others)]
+    keys += [key_of(*base[:4], {**device, name: "another"}) for name in ("gpu", "compiler")]
+    assert len({key_of(*base), *keys}) == 1 + len(keys)
+    assert key_of(*base[:4], {**device, "device": "another"}) == key_of(*base)
+
+
+def test_every_setting_that_decides_an_answer_is_part_of_its_identity(configured):
+    config = configured("model=tiny", "seed=5")
+    others = (Validation(2, None, "all"), Timing(1, 1, 1, 1, 0.1, 1, None, ()), 3, ("sm_80",), "thread")
+    row = to_json({"key": "k", "parent": ["p"], "seed": 5, "asked": asked(config)})
+    assert tuple(row["asked"]) == SETTINGS
+    rows = {
+        name: {**row, "asked": to_json(asked(replace(config, **{name: other})))}
+        for name, other in zip(SETTINGS, others, strict=True)
+    }
+    rows |= {name: {**row, name: other} for name, other in (("key", "l"), ("parent", []), ("seed", 6))}
+    assert {name for name, other in rows.items() if identity(other) == identity(row)} == {"seed"}
+    assert {name for name, other in rows.items() if proof_of(other) == proof_of(row)} == {"parent", "timing", "archs"}
 
 
 def test_a_resumed_stack_is_not_given_the_record_of_another_parent(sweep):

@@ -190,6 +190,20 @@ def test_counts_are_exact(launch):
     assert set(counts.as_dict()) == {"qkv", "down"}
 
 
+PUBLISH = """if (port::thread() != 0 || port::block() > 1) return;
+    float *mine = out + 512 * port::block(), *other = out + 512 * (1 - port::block());
+    for (int i = 0; i < 400; ++i) port::publish(mine + i, i);
+    int there = 0;
+    while (there < 400 && port::look(other + (there & ~3)).word[there & 3] == unsigned(there)) ++there;
+    out[1024 + port::block()] = float(there);"""
+
+
+def test_another_block_may_run_between_two_words_that_a_block_publishes(launch):
+    """One worker: without it, a block that publishes would be seen with all of its words or with none."""
+    seen = [n for seed in range(4) for n in launch(PUBLISH, seed=seed).scratch()[1024:1026].tolist()]
+    assert any(0 < n < 400 for n in seen), seen
+
+
 ORDER = """float mine = float(__atomic_fetch_add(c.state + state_at::token, 1, __ATOMIC_SEQ_CST));
     out[port::block() * 64 + port::thread()] = mine; port::block_barrier();"""
 

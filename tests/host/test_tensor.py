@@ -1,7 +1,5 @@
 """Instructions of tensor cores on the host device: which lane has which element, as PTX defines it, and misuse."""
 
-import random
-
 import pytest
 import torch
 
@@ -9,8 +7,23 @@ from common.errors import Crashed, Hung
 
 pytestmark = pytest.mark.host
 
-# A small whole number for each element of a, b and the next b, as bf16 the upper half of a float.
-VALUE = "const auto value = [&](int i, int j, int k) {{ return float((i * {0} + j * {1} + k * {2}) % 23 - 11); }};"
+# A small whole number for each element of a, b and the next b, as bf16 the upper half of a float. No sum of multiples
+# of i, j and k: to swap rows, columns or matrices of such numbers can leave their products as they are.
+VALUE = """const auto value = [&](unsigned i, unsigned j, unsigned k) {{
+    const unsigned mixed = ((i * 64 + j) * 64 + k + {0}u) * 2654435761u;
+    return float(int((mixed ^ mixed >> 15) * 2246822519u >> 16) % 23 - 11); }};"""
+
+
+def values(size: int, k: int, seed: int) -> torch.Tensor:
+    """The same numbers: float64, [size, size]."""
+
+    def value(i: int, j: int) -> int:
+        mixed = ((i * 64 + j) * 64 + k + seed) * 2654435761 % 2**32
+        return ((mixed ^ mixed >> 15) * 2246822519 % 2**32 >> 16) % 23 - 11
+
+    return torch.tensor([[value(i, j) for j in range(size)] for i in range(size)]).double()
+
+
 BF16 = "const auto upper = [&](int i, int j, int k) { return port::as_bits(value(i, j, k)) >> 16; };"
 MULTIPLY = """const int g = lane() / 4, q = lane() % 4;
   const auto row = [&](int i, int j) { return upper(i, j, 0) | upper(i, j + 1, 0) << 16; };
@@ -32,10 +45,9 @@ ONES = "const Packet<16> a[2] = {}, b[1] = {};"
 # Lanes meet once or more often: with as many words as they have room for.
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 2), (3, 1), (5, 2)])
 def test_products_of_matrices(launch, seed, n, m):
-    steps = [random.Random(seed).randrange(1, 23) for _ in range(3)]
-    session = launch(VALUE.format(*steps) + BF16 + f"constexpr int N = {n}, M = {m};" + MULTIPLY, seed=seed)
-    i, j = torch.meshgrid(torch.arange(32 * n), torch.arange(32 * n), indexing="ij")
-    a, *others = (((i * steps[0] + j * steps[1] + k * steps[2]) % 23 - 11).double() for k in range(1 + m))
+    first = seed % 2**20
+    session = launch(VALUE.format(first) + BF16 + f"constexpr int N = {n}, M = {m};" + MULTIPLY, seed=seed)
+    a, *others = (values(32 * n, k, first) for k in range(1 + m))
     products = torch.stack([a[:16] @ b[:, :8] for b in others])
     assert torch.equal(session.scratch()[: 128 * m].reshape(m, 16, 8).double(), products)
     assert session.counts().total("shuffles") == 0
@@ -50,6 +62,18 @@ def test_products_are_exact(launch):
   if (port::block() == 0 && port::thread() == 0) out[0] = got.sums[0][0];"""
     )
     assert float(session.scratch()[0]) == 1.0078125**2
+
+
+def test_sums_are_not_more_exact_than_fp32(launch):
+    """2^24 + 1 + 1, one after the other: each is lost in fp32, and in double both would stay."""
+    session = launch(
+        """const float x[] = {4096, 1, 1, 0};
+  const unsigned mine = port::as_bits(x[lane() % 4]) >> 16;
+  const Packet<16> a[2] = {{{mine}}, {{}}}, b[] = {{{mine}}};
+  const auto got = port::multiply_add<1, 1>(a, b);
+  if (port::block() == 0 && port::thread() == 0) out[0] = got.sums[0][0];"""
+    )
+    assert float(session.scratch()[0]) == 2.0**24
 
 
 def test_all_lanes_of_a_warp_multiply_together(launch):

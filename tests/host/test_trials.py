@@ -1,18 +1,25 @@
 """Trials: correct stacks pass them, and each finds a fault that only its shape, values or age shows."""
 
+import re
 from dataclasses import replace
 
 import pytest
 import torch
+from racy import has_thread_sanitizer
 from sampled import sampled
 
 from common.devices.host import HostDevice
-from common.errors import CompileError, Hung
+from common.devices.sanitized import SanitizedDevice
+from common.errors import CompileError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
 from common.validate.prove import expected, prove, text_of
 from common.validate.scenarios import Start, drawn
 from common.validate.trials import GIVEN, HIGH, LOW, TRIALS, chosen, not_exercised
+from experiments.mutants import checks
+from experiments.mutants.checks import SEEDS, MutantResult, check_trial
+from experiments.mutants.mutation import read_mutants
+from experiments.mutants.runner import summary
 
 pytestmark = pytest.mark.host
 CATALOG = read_catalog()
@@ -30,8 +37,11 @@ def stack_of(name: str):
     ids=lambda each: each.name,
 )
 def test_a_correct_stack_passes(stack, trial, host_cache, seed):
+    if trial.races and not has_thread_sanitizer(host_cache):
+        pytest.skip("ThreadSanitizer does not work here")
+    device = (SanitizedDevice if trial.races else HostDevice)(host_cache, seed)
     with torch.inference_mode():
-        verdict = prove(HostDevice(host_cache, seed), CATALOG, stack, trial, host_cache, seed)
+        verdict = prove(device, CATALOG, stack, trial, host_cache, seed)
     assert verdict.passed, verdict
     assert verdict.steps == sum(start.steps for start in trial.starts)
 
@@ -62,59 +72,49 @@ def test_an_odd_ring_is_refused_where_two_teams_take_its_tiles(host_cache, seed)
         prove(HostDevice(host_cache, seed), CATALOG, stack, BY_NAME["132 blocks"], host_cache, seed)
 
 
-# The trial that finds it, the stack, and the edit of its text.
-FAULTS = [
-    ("wide", "baseline", "i < K; i += 32 * width", "i < 32 * width && i < K; i += 32 * width"),
-    (
-        "wide",
-        "redundant_rmsnorm",
-        "i += block_threads * width) {\n    const auto a = x(i);\n    const auto w",
-        "i += 2 * block_threads * width) {\n    const auto a = x(i);\n    const auto w",
-    ),
-    (
-        "wide",
-        "split_kv",
-        "sum = fmaf(port::load_activation(from + 1), keep, sum);",
-        "sum += port::load_activation(from + 1);",
-    ),
-    ("wide", "cp_async", "item % per_row >= per_matrix;", "item % per_row > per_matrix;"),
-    ("many words", "baseline", "port::as_float(best.index)", "port::as_float(best.index & 0xffff)"),
-    (
-        "negative logits",
-        "baseline",
-        "Best best{negative_infinity(), 0};\n  const auto job",
-        "Best best{-1.0f, 0};\n  const auto job",
-    ),
-    ("negative logits", "fused_head", "bits & 0x80000000u ? ~bits", "bits & 0x80000000u ? bits"),
-    ("low scores", "baseline", "float max = negative_infinity(), sum = 0;", "float max = -80.0f, sum = 0;"),
-    (
-        "large gates",
-        "baseline",
-        "sums[0] / (1.0f + expf(-sums[0]))",
-        "sums[0] * expf(sums[0]) / (1.0f + expf(sums[0]))",
-    ),
-    ("small inputs", "baseline", "/ model::hidden + model::rms_eps", "/ model::hidden + 1e-6f"),
-    ("half way", "baseline", "+ 0x7fffu + ((bits >> 16) & 1u)", "+ 0x8000u"),
-    ("half way", "baseline", "+ 0x7fffu + ((bits >> 16) & 1u)", "+ 0x7fffu"),
-    ("twins", "fused_head", "Packed(ordered) << 32", "Packed(ordered & ~0xfffu) << 32"),
-    ("ties", "baseline", "b.value == a.value && b.index < a.index", "b.value == a.value && b.index > a.index"),
-    ("many blocks", "atomic_barrier", "port::load_acquire(epoch) != now;", "port::load_acquire(epoch) > now;"),
-    ("long prompt", "baseline", "c.state[state_at::prompt_length]", "(c.state[state_at::prompt_length] & 7u)"),
-]
+NAMES = (
+    "wide; several turns; many blocks; long prompt; negative logits; low scores; large gates; small inputs; half way; "
+    "twins; ties; equal rows; late maximum; wide, knobs low; wide, knobs high; large heads; long; many words; square; "
+    "least; many tokens; 65 blocks; 132 blocks; 264 blocks; 300 blocks; races"
+)
 
 
-@pytest.mark.parametrize(("trial", "name", "old", "new"), sampled(FAULTS, 4))
-def test_a_trial_finds_what_it_is_for(trial, name, old, new, host_cache, seed):
-    def edit(text: str) -> str:
-        assert old in text
-        return text.replace(old, new)
+def test_no_trial_is_missing_from_a_full_or_a_plain_validation():
+    names = NAMES.split("; ")
+    assert [trial.name for trial in chosen("all")] == names
+    assert [trial.name for trial in chosen("plain")] == names[1:13]
 
-    device = HostDevice(host_cache, seed, timeout=20)
-    try:
-        found = str(prove(device, CATALOG, stack_of(name), BY_NAME[trial], host_cache, seed, edit).mismatch)
-    except Hung as error:
-        found = str(error)
-    assert f"trial: {trial}" in found
+
+FAULTS = [mutant for mutant in read_mutants() if mutant.trial]
+
+
+@pytest.mark.parametrize("mutant", sampled([m for m in FAULTS if BY_NAME[m.trial].plain], 3), ids=lambda m: m.name)
+def test_a_trial_finds_what_it_is_for_with_every_seed(mutant, host_cache):
+    """These seeds, so that none is found by chance. `make soak` tries all faults with other ones."""
+    found = check_trial(mutant, 0, host_cache)
+    assert (found.seeds, found.killed) == (SEEDS, True)
+    assert f"trial: {mutant.trial}" in found.how
+
+
+@pytest.mark.parametrize("mutant", sampled([m for m in FAULTS if not BY_NAME[m.trial].plain], 2), ids=lambda m: m.name)
+def test_a_long_trial_finds_what_it_is_for(mutant, host_cache, monkeypatch):
+    monkeypatch.setattr(checks, "SEEDS", 1)
+    assert f"trial: {mutant.trial}" in check_trial(mutant, 0, host_cache).how
+
+
+def test_a_fault_that_is_found_with_some_seeds_only_is_not_killed():
+    (one,) = (mutant for mutant in FAULTS if mutant.name == "ties of a warp to the higher id")
+    lucky = MutantResult(one, "wrong", 0, False, False, seeds=SEEDS - 1)
+    assert not lucky.killed
+    assert f"found with {SEEDS - 1} seeds of {SEEDS}" in summary([lucky]).notes[-1]
+
+
+@pytest.mark.parametrize("name", [name for name, v in CATALOG.variants.items() if v.loader_warps or v.requires])
+def test_every_counter_of_a_ring_is_old_where_a_trial_says_so(name):
+    text = text_of(CATALOG, stack_of(name), BY_NAME["square"]).text
+    loader = "loader_warps = 1;" in text
+    assert ("#define OLD_PHASES" in text) == loader
+    assert not re.search(r"\b(tile|jobs) = 0\b|\btile\[.*\] = 0\b", text)
 
 
 def test_the_knobs_of_a_trial_are_those_of_the_stack_or_the_ends_of_their_ranges():

@@ -80,8 +80,13 @@ bool Bulk::complete(int which) {
   return true;
 }
 
-void Bulk::wait(void *at, unsigned phase, Site site) {
+void Bulk::wait(void *at, unsigned phase, bool old, Site site) {
   const int which = find(at, site);
+  if (Mbarrier &barrier = barriers_[which]; old && !barrier.named) {
+    barrier.named = true;
+    barrier.age = (phase - barrier.phase + 1) & ~1u; // phase is the one in progress, or the one before
+  }
+  phase -= barriers_[which].age;
   const auto other = [&] {
     stop(which,
          "a wait for phase " + number(phase) + " while phase " + number(barriers_[which].phase) +

@@ -20,8 +20,8 @@ public:
   explicit Bulk(Block &block) : block_(block) {}
   void init(void *at, int arrivals, Site site);
   void fence_init();
-  void arrive(void *at, unsigned bytes, Site site); // bytes: expected, in addition
-  void wait(void *at, unsigned phase, Site site);
+  void arrive(void *at, unsigned bytes, Site site);         // bytes: expected, in addition
+  void wait(void *at, unsigned phase, bool old, Site site); // old: the first wait for a barrier tells its age
   void copy(void *to, const void *from, size_t bytes, void *at, Site site);
   void fence_proxy();
   bool land(std::mt19937 &random);      // one copy for which a thread waits; false: there is none
@@ -35,6 +35,8 @@ private:
     int arrivals, pending;
     size_t expected = 0, asked = 0; // bytes that have not landed, and those of them that copies bring
     unsigned phase = 0;             // in progress: so many are complete
+    unsigned age = 0;               // phases that waits count beside them, an even number
+    bool named = false;             // by a wait
     int waiting = 0;
     bool fenced = false;
     uint64_t sync[2] = {}; // objects for ThreadSanitizer, by the parity of the phase

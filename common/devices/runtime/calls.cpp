@@ -87,9 +87,9 @@ void mbarrier_arrive(void *barrier, unsigned bytes, Site site) {
   const tsan::CallerFrame frame(__builtin_return_address(0));
   block->bulk().arrive(barrier, bytes, site);
 }
-void mbarrier_wait(void *barrier, unsigned phase, Site site) {
+void mbarrier_wait(void *barrier, unsigned phase, bool old, Site site) {
   const tsan::CallerFrame frame(__builtin_return_address(0));
-  block->bulk().wait(barrier, phase, site);
+  block->bulk().wait(barrier, phase, old, site);
 }
 void copy_bulk(void *to, const void *from, size_t bytes, void *barrier, Site site) {
   const tsan::CallerFrame frame(__builtin_return_address(0));
