@@ -12,17 +12,20 @@ import pytest
 from faulty_root import make_root, rows, start
 from processes import HANGS_S
 
-from common.errors import Unfinished
+from common.errors import LabError, Unfinished
 from common.record.store import Store
 from common.validate.scenarios import scenarios, steps_in_all
+from common.validate.trials import TRIALS
+from common.validate.verdict import Verdict, Worst
 from experiments.__main__ import main
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 from experiments.run.sweep import SLOW, Sweep
 from experiments.show import __main__ as show
-from experiments.show.progress import Progress
+from experiments.show.progress import Progress, Quiet
 
 pytestmark = pytest.mark.host
+RIGHT = Verdict(None, Worst("embed", None, 0.0, 0.0), steps=1, seed=0)
 TINY = ["device=host", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
 
 
@@ -63,6 +66,42 @@ def test_validation_says_how_far_it_is(configured, host_cache, tmp_path, seed):
     show = Heard(io.StringIO())
     assert LabStack(Setup(config, show), config.stacks[0]).validate().passed
     assert [re.match(r"seed 1 of 1, step (\d) of 5: ", text)[1] for text in show.details] == list("12345")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "races"),
+    [([], "host+tsan"), (["sanitize=thread"], "host+tsan"), (["sanitize=address"], ""), (["coverage=true"], "")],
+)
+def test_a_full_validation_looks_for_races(configured, host_cache, tmp_path, monkeypatch, overrides, races):
+    """With ThreadSanitizer, whatever the other trials run on; another build leaves the trial out, and says so."""
+    tried: dict[bool, set[str]] = {False: set(), True: set()}
+
+    def prove(device, catalog, stack, trial, *_, **options):
+        tried[trial.races].add(device.name)
+        return RIGHT
+
+    monkeypatch.setattr("experiments.run.steps.prove", prove)
+    paths = [f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]
+    config = configured("model=tiny", "validate=full", *overrides, "variant=baseline", *paths)
+    setup = Setup(config, Quiet())
+    verdict = LabStack(setup, config.stacks[0])._tried(RIGHT, "")
+    assert tried == {False: {setup.device.name}, True: {races} - {""}}
+    assert verdict.not_exercised == (() if races else (TRIALS[-1].covers,))
+
+
+def test_where_threadsanitizer_does_not_run_a_full_validation_says_so(configured, host_cache, tmp_path, monkeypatch):
+    def prove(device, catalog, stack, trial, *_, **options):
+        if trial.races:
+            raise LabError("g++ cannot link with ThreadSanitizer", "install its library")
+        return RIGHT
+
+    monkeypatch.setattr("experiments.run.steps.prove", prove)
+    stream, paths = io.StringIO(), [f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]
+    config = configured("model=tiny", "validate=full", "variant=baseline", *paths)
+    verdict = LabStack(Setup(config, Progress(stream)), config.stacks[0])._tried(RIGHT, "")
+    assert verdict.passed
+    assert verdict.not_exercised == (TRIALS[-1].covers,)
+    assert "not looked for races: g++ cannot link with ThreadSanitizer; install its library" in stream.getvalue()
 
 
 def test_a_sanitized_run_says_beforehand_that_it_is_slow(configured):
