@@ -69,12 +69,13 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 def attend(query: Tensor, keys: Tensor, values: Tensor, before: float = 1.0) -> Tensor:
     """softmax(q k / sqrt(head_dim)) v; query head h reads KV head h // (heads / kv_heads).
 
-    query: [heads, head_dim]; keys, values: [kv_heads, positions, head_dim]. before: the part of the scale that the
-    query gets, and not the score. Returns [heads, head_dim].
+    query: [heads, head_dim]; keys, values: [kv_heads, positions, head_dim]. before: a factor of the scores while they
+    are compared, which decides where they are rounded, and no other result. Returns [heads, head_dim].
     """
     grouped = query.view(keys.shape[0], -1, query.shape[-1]) * before
-    scores = grouped @ keys.transpose(1, 2) / (query.shape[-1] ** 0.5 * before)
-    return (scores.softmax(dim=-1) @ values).view_as(query)
+    scores = grouped @ keys.transpose(1, 2)
+    below = (scores - scores.amax(-1, keepdim=True)) / (query.shape[-1] ** 0.5 * before)
+    return (below.softmax(dim=-1) @ values).view_as(query)
 
 
 @contextmanager
@@ -97,8 +98,8 @@ class Reference:
 
     weights: flat bf16, [layout.weights_size], never written. dtype: float64 for the reference values; float32 for the
     runs whose error sets the tolerances. pieces: each matrix product is the sum of this many partial sums over columns,
-    and the query gets another part of attention's scale, so that float32 runs of one step differ in their order of
-    summation, and in their rounding where a score is a single product. device: where torch computes: the formulas and
+    and scores have another factor, so that float32 runs of one step differ in their order of summation, and where a
+    score is a single product in its rounding. device: where torch computes: the formulas and
     the rounding are the same, only the order within a sum is another; taps are on the CPU. A few rows of weights are
     converted to `dtype` at a time, so a step needs little memory beyond the weights. Raises LabError for weights of
     another dtype or size.
