@@ -162,8 +162,8 @@ def test_twenty_times_the_error_of_fp32_is_found(seed):
     session = FakeSession(MODEL, weights)
     session.reset(start.ids, 0)
     session.run()
-    clean, cache = session.scratch(), session.cache()
-    step = start.ids[0], 0, cache, cache[:, :, :, 0]
+    clean, stored = session.scratch(), session.cache.entries(0, 1)
+    step = start.ids[0], 0, stored, stored[:, :, :, 0]
     want = Reference(MODEL, layout, weights).step(*step)[tap]
     runs = [Reference(MODEL, layout, weights, torch.float32, pieces).step(*step)[tap] for pieces in (1, 2, 3, 4)]
     error = max(2.0**-24 * float(want.abs().max()), *(float((run - want).abs().max()) for run in runs))
