@@ -108,7 +108,7 @@ def test_the_signals_belong_to_python_again_after_a_launch(host_cache):
         try:
             session.run()
         except Crashed as error:
-            print(error)
+            print(error, flush=True)
         session.close()
         ctypes.string_at(0)
     """
