@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from common.config.cli import composed
 from common.config.resolve import resolve
 from common.errors import LabError
+from common.record.store import Store
 from experiments.run.setup import Setup
 from experiments.show.progress import Quiet
 
@@ -62,6 +63,11 @@ class Lab(Setup):
 
         rows = pandas.json_normalize(self.store.records(), max_level=1)
         return rows.set_index("id") if len(rows) else rows
+
+    @property
+    def counted(self) -> Store:
+        """A file of the cache: only `record()` writes to the records."""
+        return Store(self.config.cache / "counted.jsonl")
 
     def close(self) -> None:
         """Give back weights and device; what is used afterwards is made again."""

@@ -83,6 +83,8 @@ class Predictor:
         return self.known_counts.count(source, gpu.multiprocessors * source.blocks_per_sm)
 
 
-def open_predictor(model: Model, threads: int, store: Store, cache: Path, on_count: Any = None) -> Predictor:
-    """A predictor whose compiled kernels lie in `cache`; on_count as in KnownCounts, None: counting is not allowed."""
-    return Predictor(model, threads, KnownCounts(store, cache, on_count), store)
+def open_predictor(
+    model: Model, threads: int, store: Store, cache: Path, on_count: Any = None, kept: Store | None = None
+) -> Predictor:
+    """A predictor whose compiled kernels lie in `cache`; on_count and kept as in KnownCounts."""
+    return Predictor(model, threads, KnownCounts(store, cache, on_count, kept), store)

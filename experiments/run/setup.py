@@ -118,7 +118,12 @@ class Setup:
         def on_count(name: str, blocks: int) -> None:
             self.show.begin(f"count {name} on {blocks} blocks")
 
-        return open_predictor(self.model, self.config.threads, self.store, self.config.cache, on_count)
+        return open_predictor(self.model, self.config.threads, self.store, self.config.cache, on_count, self.counted)
+
+    @property
+    def counted(self) -> Store | None:
+        """Where counts that a prediction had to make are kept; None: among the records, which go to other machines."""
+        return None
 
     def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> tuple[Stack, ...]:
         """The stacks that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.

@@ -22,6 +22,7 @@ from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
 from common.errors import CompileError
 from common.model.stages import LAYER_STAGES
+from common.record.store import Store
 from common.stacks.catalog import variants
 from common.validate.verdict import Verdict
 from experiments import Lab, LabError
@@ -68,6 +69,7 @@ def test_the_examples_of_the_manual(tmp_path, host_cache, monkeypatch, capsys):
     (refusal,) = re.findall(r"print\(error\)  # (.*)", example)
     assert refusal in said
     assert "warp_split  PASSED       tiny" in said
+    assert [row["kind"] for row in Store("records.jsonl").records()] == ["run"], "only record() records"
     assert "length\nStats(prompt_tokens=3, kept_tokens=0, tokens=8, " in said
 
 
