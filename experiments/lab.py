@@ -37,6 +37,9 @@ class Lab(Setup):
     """
 
     def __init__(self, *overrides: str, **keys: Any) -> None:
+        for override in overrides:
+            if not isinstance(override, str):
+                raise LabError(f"{override!r} is no override", 'give a text, "timing.steps=10", or a key: threads=512')
         given = (f"{key}={override_text(value)}" for key, value in keys.items())
         super().__init__(resolve(composed("lab", [*overrides, *given])), Quiet())
 

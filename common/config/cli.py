@@ -16,6 +16,8 @@ import hydra
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
@@ -131,7 +133,7 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
                 config = compose(config_name, arguments)
             OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
             return config
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise _explain(error, config_name, arguments, root) from None
         finally:
             GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
@@ -230,10 +232,24 @@ def _explain(error: Exception, config_name: str, arguments: Sequence[str], root:
     if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", message):
         key, _, value = ambiguous[1].lstrip("+").partition("=")
         return LabError(f"{key} has several values: {value}", _remedy(key, value, root))
+    if message.startswith("Config group override must be"):
+        return _no_name(_read_flags(arguments).overrides, root)
     if isinstance(error, OSError) and error.filename:  # Hydra makes a folder for the jobs of a multirun
         return LabError(f"{error.filename} cannot be written: {error.strerror}", "give hydra.sweep.dir=FOLDER")
     first = message.strip().splitlines()[0] if message.strip() else type(error).__name__
     return LabError(first, "correct the override or the yaml; --cfg job prints the composed configuration")
+
+
+def _no_name(overrides: Sequence[str], root: Path) -> LabError:
+    """The error for a value such as `model=5` or `device=null`, of the first override that chooses no file by it."""
+    groups = (one for one in OverridesParser.create().parse_overrides(list(overrides)) if _group(one, root).is_dir())
+    wrong = next(one for one in groups if not isinstance(one.value(), str | list))
+    names = [path.stem for path in _group(wrong, root).glob("*.yaml")]
+    return unknown(wrong.key_or_group, wrong.get_value_element_as_str(), names)
+
+
+def _group(override: Override, root: Path) -> Path:
+    return root / "conf" / override.key_or_group
 
 
 def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Path) -> LabError:

@@ -10,7 +10,8 @@ from common.compile.source import Source, build
 from common.config.best import fastest_stack
 from common.config.resolve import check_positions
 from common.config.run_config import RunConfig
-from common.errors.suggest import unknown
+from common.errors import LabError
+from common.errors.suggest import known
 from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
@@ -132,8 +133,9 @@ class Setup:
         """
         catalog, threads = self.catalog, self.config.threads
         for name in knobs:
-            if name not in catalog.knobs:
-                raise unknown("knob", name, sorted(catalog.knobs))
+            known("knob", name, catalog.knobs)
+        if not isinstance(named, str | list | tuple) or not all(isinstance(name, str) for name in named):
+            raise LabError(f"{named!r} names no stack", 'give a name, or a list: ["redundant_rmsnorm", "vec128"]')
         name, listed = (named, None) if isinstance(named, str) else ("", list(named))
         return choose_stacks(catalog, name, listed, knobs, threads, partial(fastest_stack, catalog, threads))
 

@@ -126,9 +126,8 @@ class LabStack:
         Counts that no record has are made on the host device first: about a minute for Qwen3-0.6B.
         Raises LabError for an unknown GPU, and for a position that the KV cache does not hold.
         """
-        positions, predictor = self.setup.model.positions, self.setup.predictor
-        if not isinstance(position, int) or not 0 <= position < positions:
-            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
+        self._check(position)
+        predictor = self.setup.predictor
         return predictor.predict(self.stack.variants, self.stack.knobs, predictor.gpu(gpu), position)
 
     def measure(self, beat: float | None = None) -> tuple[Measurement, ...]:
@@ -164,8 +163,10 @@ class LabStack:
     def timeline(self, position: int = 1) -> Timeline:
         """When each block worked and waited in one step at `position`, from timestamps that the kernel writes itself.
 
-        It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError.
+        It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError,
+        also for a position that the KV cache does not hold.
         """
+        self._check(position)
         traced = Setup(self.setup.config, self.setup.show, trace=True)
         return trace(LabStack(traced, self.stack), position)
 
@@ -202,6 +203,11 @@ class LabStack:
 
     def _repr_html_(self) -> str:
         return html([self.row])
+
+    def _check(self, position: int) -> None:
+        positions = self.setup.model.positions
+        if type(position) is not int or not 0 <= position < positions:  # True is an int, too
+            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
 
     @contextmanager
     def _step(self, verb: str) -> Iterator[None]:

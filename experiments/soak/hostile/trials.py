@@ -5,14 +5,24 @@ from itertools import islice
 from pathlib import Path
 
 from common.record.store import Store
-from experiments.soak.hostile import cache_states, store_lines
+from experiments.lab import Lab
+from experiments.soak.hostile import cache_states, python_calls, store_lines
 from experiments.soak.hostile.attempt import attempt, violation
 from experiments.soak.hostile.checkpoints import checkpoints
 from experiments.soak.hostile.command_lines import commands, flags, options, runs
 from experiments.soak.hostile.environments import environments
 
 # Of 100 inputs; an environment takes a process of its own, and seconds.
-SHARES = {"runs": 28, "commands": 14, "options": 10, "flags": 4, "checkpoints": 16, "stores": 12, "caches": 12}
+SHARES = {
+    "runs": 26,
+    "commands": 14,
+    "options": 10,
+    "flags": 4,
+    "checkpoints": 14,
+    "stores": 10,
+    "caches": 10,
+    "python": 8,
+}
 ENVIRONMENTS = 4
 
 
@@ -43,6 +53,8 @@ def hostile(count: int, folder: Path, seed: int, environments_too: bool = True) 
             damaged = folder / "damaged"
             damaged.mkdir(exist_ok=True)
             found += store_lines.violations(number, damaged, rng)
+        elif name == "python":
+            found += python_calls.violations(number, Lab(*fixed, model="tiny"), rng)
         else:
             found += cache_states.violations(number, folder / "caches", rng)
     return found
