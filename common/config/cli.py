@@ -29,6 +29,7 @@ from common.config import help
 from common.config.multirun import check_sweeps
 from common.config.stdout import Stdout
 from common.errors import LabError, Unfinished
+from common.errors.machine import system_errors
 from common.errors.suggest import unknown
 from common.stacks.catalog import read_catalog
 
@@ -57,7 +58,8 @@ def run_task(
     def job(cfg: DictConfig) -> None:
         nonlocal failed
         try:
-            codes.append(task(cfg))
+            with system_errors("the command cannot go on"):
+                codes.append(task(cfg))
         except LabError as error:  # printed here, so that the other jobs of a multirun still run
             codes.append(_print_error(error, debug))
         except OmegaConfBaseException as error:

@@ -27,6 +27,7 @@ from common.devices.host_lines import separate_places, with_lines
 from common.devices.host_memory import GuardedBuffer
 from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import Crashed, Hung, Refused
+from common.errors.machine import Vanished
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
@@ -221,7 +222,12 @@ class HostSession:
 
     def _load(self, binary: Path) -> None:
         self._binary, self._timed_out = binary, False
-        self._library = ctypes.CDLL(str(binary))
+        try:
+            self._library = ctypes.CDLL(str(binary))
+        except OSError as error:
+            if not binary.exists():
+                raise Vanished(f"the kernel {binary} is gone: {error}", "give the command again") from error
+            raise
 
     def _run_launches(self, launch_arguments: Sequence[LaunchArguments]) -> None:
         """Run the launches one after another, with their counts summed, and check the canaries.

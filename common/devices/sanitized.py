@@ -26,6 +26,7 @@ from common.devices.host_memory import GUARD_BYTES, GuardedBuffer, SharedBuffer
 from common.devices.sanitizers import SANITIZERS, Sanitizer, finding
 from common.devices.tsan_report import data_races, fault
 from common.errors import CompileError, Crashed, LabError, Race, Refused
+from common.errors.machine import of_system
 from common.model.layout import Layout
 
 BLOCKS = 5  # default grid of ThreadSanitizer: the time of a step grows with the square of the number of threads
@@ -119,6 +120,8 @@ class SanitizedSession(HostSession):
             )
         except subprocess.TimeoutExpired:
             raise Crashed("the kernel's process does not end", "raise device.timeout_s") from None
+        except OSError as error:
+            raise of_system(error, "the kernel's process cannot be started") from error
         self._read(done)
 
     def _read(self, done: subprocess.CompletedProcess[str]) -> None:

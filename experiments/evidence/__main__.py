@@ -133,7 +133,7 @@ def _do(wanted: Request, plan: Plan, step: Step, seconds: float, execute: Execut
     finally:
         new = wanted.store.records()[before:]
         rows = [row for row in new if row.get("kind") in ROWS and row.get("status") != "INTERRUPTED"]
-        state = _state(ended)
+        state = _state(ended, any(row.get("status") == "INTERRUPTED" for row in new))
         wanted.store.append(
             {
                 "kind": STEP,
@@ -166,8 +166,13 @@ def _argv(wanted: Request, step: Step, seconds: float) -> list[str]:
     return argv
 
 
-def _state(ended: Ended) -> str:
-    """A verdict that is not PASSED, or a test that fails, is an answer; what was stopped is to go on."""
+def _state(ended: Ended, interrupted: bool) -> str:
+    """A verdict that is not PASSED, or a test that fails, is an answer; what was stopped is to go on.
+
+    interrupted: whether a record says so of its stack, which ended neither the step nor its question.
+    """
+    if ended.code in (0, 1) and interrupted:
+        return CUT
     if ended.code in (0, 1):
         return DONE
     return CUT if ended.code in (None, UNFINISHED, INTERRUPTED) else FAILED

@@ -11,6 +11,7 @@ from common.config.best import fastest_stack
 from common.config.resolve import check_positions
 from common.config.run_config import RunConfig
 from common.errors import LabError
+from common.errors.machine import of_system
 from common.errors.suggest import known
 from common.model.shapes import Model
 from common.record.store import Store
@@ -153,8 +154,12 @@ class Setup:
         from cupy.cuda import Device
 
         path = self.config.cache / f"gpu-{Device().pci_bus_id.replace(':', '-')}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a") as file:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = open(path, "a")  # noqa: SIM115
+        except OSError as error:
+            raise of_system(error, "the GPU cannot be locked") from error
+        with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self._exclusive = True
             try:

@@ -12,6 +12,7 @@ from common.devices.counters import Counts
 from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
 from common.errors import CompileError, Crashed, Hung, LabError, Mismatched, OutOfMemory, Refused
+from common.errors.machine import system_errors
 from common.record.json_values import to_json
 from common.stacks.stack import Stack, equals_parent
 from common.stacks.stack import title as title_of
@@ -214,7 +215,7 @@ class LabStack:
         """Show and mark a step; what the kernel does wrong becomes the stack's status."""
         self.setup.show.begin(f"{verb} {self.name}")
         try:
-            with annotate(title(verb, self.stack.variants)):
+            with annotate(title(verb, self.stack.variants)), system_errors(f"{verb} {self.name}"):
                 yield
         except tuple(STATUS) as error:
             self.fail(error)

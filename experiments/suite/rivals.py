@@ -10,6 +10,7 @@ import torch
 
 from common.config.resolve import check_ids
 from common.errors import LabError
+from common.errors.machine import MachineError, system_errors
 from common.stacks.stack import Stack
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
 from experiments.experiment import Experiment
@@ -91,7 +92,10 @@ def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     try:
-        return _row(name, ENGINES[name](work), truth)
+        with system_errors(name):
+            return _row(name, ENGINES[name](work), truth)
+    except MachineError:
+        raise
     except LabError as error:
         return {"system": name, "state": f"not run: {error.cause}"}
     except Exception as error:
