@@ -7,7 +7,7 @@ import threading
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -27,13 +27,14 @@ from common import ROOT
 from common.cache.folder import ensure_home, place
 from common.config import help
 from common.config.multirun import check_sweeps
-from common.config.stdout import Stdout
+from common.config.streams import Stream, open_closed
 from common.errors import LabError, Unfinished
+from common.errors.interrupt import INTERRUPTED, SAID
 from common.errors.machine import system_errors
 from common.errors.suggest import unknown
 from common.stacks.catalog import read_catalog
 
-MISTAKE, UNFINISHED, INTERRUPTED = 2, 3, 130
+MISTAKE, UNFINISHED = 2, 3
 MULTIRUN = ("-m", "--multirun")
 RAISE_ERRORS = "HYDRA_FULL_ERROR"  # without this variable Hydra prints its own errors and exits
 _COMPOSING = threading.Lock()
@@ -51,6 +52,26 @@ def run_task(
     Results go to stdout; the one line `error: cause; remedy` to stderr, after a traceback with debug=true.
     """
     debug = "debug=true" in argv
+    return guarded(lambda: _run(task, config_name, argv, root, after, debug), debug)
+
+
+def guarded(work: Callable[[], int], debug: bool = False) -> int:
+    """The exit code of `work`, all of a command; a mistake or an interrupt is one line, as `run_task` says."""
+    open_closed()
+    with redirect_stdout(Stream(sys.stdout, True)), redirect_stderr(Stream(sys.stderr, False)):
+        try:
+            try:
+                return work()
+            finally:
+                sys.stdout.flush()
+        except LabError as error:
+            return _print_error(error, debug)
+        except KeyboardInterrupt:
+            print(SAID, file=sys.stderr)
+            return INTERRUPTED
+
+
+def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: Callable[[], None], debug: bool) -> int:
     arguments: list[str] = []
     codes: list[int] = []
     failed = False  # whether the task raised an error that is a bug and not a mistake on the command line
@@ -82,19 +103,13 @@ def run_task(
             main = partial(_print_help, config_name, flags.overrides, root)
         elif flags.multirun:
             check_sweeps(flags.overrides, root)
-        with _command(config_name, arguments), redirect_stdout(Stdout(sys.stdout)):
+        with _command(config_name, arguments):
             try:
                 main()
             finally:
                 after()
-                sys.stdout.flush()
-    except LabError as error:
-        return _print_error(error, debug)
-    except KeyboardInterrupt:
-        print("error: interrupted; records already written are kept", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of stdout has ended, as in `... | head`
-        return 0
+    except LabError:
+        raise
     except SystemExit as done:  # --help, --version and other flags that only print
         return int(done.code or 0)
     except Exception as error:

@@ -12,11 +12,10 @@ from omegaconf import DictConfig
 
 from common import ROOT
 from common.config import budget
-from common.config.cli import INTERRUPTED, MISTAKE, UNFINISHED, run_task
+from common.config.cli import INTERRUPTED, UNFINISHED, guarded, run_task
 from common.config.device_choice import choose_device
 from common.config.resolve import SEEDS
 from common.config.section import Section
-from common.errors import LabError
 from common.record.provenance import provenance
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
@@ -207,13 +206,7 @@ def main(argv: Sequence[str] | None = None, execute: Execute = execute) -> int:
         return code
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return show(requests[0]) if requests[0].plan else evidence(requests[0], execute)
-    except LabError as error:  # such as a store that can no longer be written
-        print(f"error: {error}", file=sys.stderr)
-        return MISTAKE
-    except KeyboardInterrupt:
-        _say("interrupted; the same command goes on after the rows that are recorded")
-        return INTERRUPTED
+        return guarded(lambda: show(requests[0]) if requests[0].plan else evidence(requests[0], execute))
     finally:
         signal.signal(signal.SIGTERM, before)
 
