@@ -1,8 +1,9 @@
 """Typed access to one section of the configuration; a bad value raises LabError with the full name of its key."""
 
 import os
-from collections.abc import Collection
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ class Section:
     """One section of a composed configuration. All methods raise LabError for a value of another type or range.
 
     values: the section as a dict, with interpolations resolved. path: prefix of its keys, "" at the top or "timing.".
+    origins: by full name, the key that a value is taken from, which is the one to name in an error.
     """
 
     values: dict[str, Any]
     path: str = ""
+    origins: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_config(cls, config: DictConfig | ListConfig, path: str = "") -> "Section":
@@ -33,7 +36,8 @@ class Section:
         values = OmegaConf.to_container(config, resolve=True)
         if not isinstance(values, dict):
             raise LabError(f"{path or 'the configuration'} is a list", "write a mapping of keys to values")
-        return cls({str(key): value for key, value in values.items()}, path)
+        texts = OmegaConf.to_container(config, resolve=False)
+        return cls({str(key): value for key, value in values.items()}, path, dict(_origins(texts, path)))
 
     def section(self, key: str) -> "Section":
         value = self.values.get(key)
@@ -41,7 +45,7 @@ class Section:
             raise LabError(
                 f"{self.path}{key}={value} is not a section", f"override one of its keys: {self.path}{key}.KEY="
             )
-        return Section(value, f"{self.path}{key}.")
+        return Section(value, f"{self.path}{key}.", self.origins)
 
     def only(self, valid: Collection[str]) -> None:
         """Raise LabError for a key that is not in `valid`, such as one added by `+key=value`."""
@@ -61,7 +65,7 @@ class Section:
         value = self.values.get(key)
         items = value if isinstance(value, list) else [value]
         if not items:
-            raise LabError(f"{self.path}{key} is an empty list", f"give {self.path}{key}=[N,...]")
+            raise LabError(f"{self._name(key)} is an empty list", f"give {self._name(key)}=[N,...]")
         return tuple(self._whole(key, item, low, None) for item in items)
 
     def number(self, key: str, zero: bool = False) -> float:
@@ -69,21 +73,21 @@ class Section:
         value = self.values.get(key)
         if not isinstance(value, int | float) or isinstance(value, bool) or not (value > 0 or (zero and value == 0)):
             also = " or 0" if zero else ""
-            raise LabError(f"{self.path}{key}={value} is not a positive number{also}", f"give {self.path}{key}=X")
+            raise LabError(f"{self._name(key)}={value} is not a positive number{also}", f"give {self._name(key)}=X")
         return float(value)
 
     def flag(self, key: str) -> bool:
         """true or false."""
         value = self.values.get(key)
         if not isinstance(value, bool):
-            raise LabError(f"{self.path}{key}={value} is neither true nor false", f"give {self.path}{key}=true")
+            raise LabError(f"{self._name(key)}={value} is neither true nor false", f"give {self._name(key)}=true")
         return value
 
     def text(self, key: str) -> str:
         """A non-empty string."""
         value = self.values.get(key)
         if not isinstance(value, str) or not value.strip():
-            raise LabError(f"{self.path}{key}={value} is not a text", f"give {self.path}{key}=TEXT")
+            raise LabError(f"{self._name(key)}={value} is not a text", f"give {self._name(key)}=TEXT")
         return value
 
     def location(self, key: str) -> Path:
@@ -94,8 +98,11 @@ class Section:
         """A list of strings, possibly empty."""
         value = self.values.get(key)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise LabError(f"{self.path}{key}={value} is not a list of names", f"give {self.path}{key}=[a,b]")
+            raise LabError(f"{self._name(key)}={value} is not a list of names", f"give {self._name(key)}=[a,b]")
         return tuple(value)
+
+    def _name(self, key: str) -> str:
+        return self.origins.get(f"{self.path}{key}", f"{self.path}{key}")
 
     def _whole(self, key: str, value: Any, low: int, high: int | None) -> int:
         inside = (
@@ -103,5 +110,16 @@ class Section:
         )
         if not inside:
             span = f"of at least {low}" if high is None else f"in {low}..{high}"
-            raise LabError(f"{self.path}{key}={value} is not a whole number {span}", f"give {self.path}{key}=N")
+            raise LabError(f"{self._name(key)}={value} is not a whole number {span}", f"give {self._name(key)}=N")
         return value
+
+
+def _origins(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """(full name, origin) of each `ladder: ${options.positions}`, or `positions: ["${options.position}"]`."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _origins(inner, f"{name}.{key}" if name and not name.endswith(".") else f"{name}{key}")
+        return
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if isinstance(single, str) and (found := re.fullmatch(r"\$\{([\w.]+)\}", single)):
+        yield name, found[1]

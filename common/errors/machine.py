@@ -7,11 +7,13 @@ from contextlib import contextmanager
 
 from common.errors import LabError, OutOfMemory
 
-SPACE = "free some space there, or choose another place with cache=DIR and TMPDIR"
+ELSEWHERE = "choose another place with cache=DIR and TMPDIR"
+SPACE = f"free some space there, or {ELSEWHERE}"
 MEMORY = "free memory, or end what else runs, and give the command again"
 LIMIT = "raise the limit of it (ulimit -a), or end what else runs"
 REMEDIES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO), SPACE),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), SPACE),
+    **dict.fromkeys((errno.EROFS, errno.EIO), ELSEWHERE),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN), LIMIT),
     errno.ENOMEM: MEMORY,
 }
@@ -55,7 +57,7 @@ def of_system(error: OSError, what: str) -> MachineError:
     """Any error of the system, as one of the machine; Vanished for a file or folder that is not there."""
     kind = Vanished if isinstance(error, FileNotFoundError) else MachineError
     where = f", {error.filename}" if error.filename else ""
-    remedy = REMEDIES.get(error.errno or 0, "choose another place with cache=DIR and TMPDIR")
+    remedy = REMEDIES.get(error.errno or 0, ELSEWHERE)
     return kind(f"{what}: {error.strerror or error}{where}", remedy)
 
 
