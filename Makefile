@@ -1,19 +1,25 @@
-# Every target uses .venv, which is made once and updated when pyproject.toml or constraints.txt change.
+# Every target uses .venv, which is made once and updated when pyproject.toml or constraints.txt change; with OFFLINE=1
+# python3 as it is, and from wheelhouse/ what it lacks (docs/run-on-gpus.md).
 #   make run ARGS="variant=baseline model=tiny"    make test ARGS="tests/test_config.py -k threads"
 # Options for making .venv, which remembers them; another CUDA or TORCH makes it again:
 #   PYTHON=python3.12   CUDA=12 for drivers before 580   TORCH=cpu or cuda; default cuda with an NVIDIA driver, else cpu
+# With CUDA=12 it is cpu: CuPy would take the NVRTC of torch's CUDA 13 build, whose kernels these drivers do not load.
 
 ARGS ?=
 FITS = import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3.12 python3.13 python3.11 python3; do $$p -c '$(FITS)' 2>/dev/null && echo $$p && break; done)
 -include .venv/choices
 CUDA ?= 13
+ifeq ($(CUDA)$(filter command environment,$(origin TORCH)),12)
+TORCH := cpu
+endif
 ifndef TORCH
 TORCH := $(shell $(PYTHON) -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null && echo cuda || echo cpu)
 endif
-PY = .venv/bin/python
+VENV = .venv/made-for-cuda$(CUDA)-torch-$(TORCH)
+PY = $(if $(OFFLINE),python3,.venv/bin/python)
+STAMP = $(if $(OFFLINE),wheelhouse/installed,$(VENV))
 PIP = $(PY) -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt
-STAMP = .venv/made-for-cuda$(CUDA)-torch-$(TORCH)
 
 .PHONY: help run test coverage soak evidence bench lint format lock wheelhouse clean
 .DEFAULT_GOAL := help
@@ -48,9 +54,10 @@ soak: $(STAMP) ## all mutants by hand, 600 by operator, coverage of all variants
 
 # The records from which tables and figures are made, what is most worth knowing first. On a GPU machine, nine minutes at
 # a time, and again until nothing is left: make evidence BUDGET=540 RESULTS=experiments/results/h200.jsonl
+# A bare one without a network, with a copy of wheelhouse/: make evidence OFFLINE=1 BUDGET=540 RESULTS=...
 RESULTS ?= experiments/results/host.jsonl
 BUDGET ?= null
-evidence: $(STAMP) ## records for the report: what BUDGET=seconds holds, into RESULTS=file; again: it goes on there
+evidence: $(STAMP) ## records for the report: what BUDGET=seconds holds, into RESULTS=file; again: it goes on there (OFFLINE=1)
 	@$(PY) -m experiments.evidence results=$(RESULTS) budget_s=$(BUDGET) $(ARGS) || [ $$? = 3 ] # 3: some of it is left
 
 bench: $(STAMP) ## time of the lab itself on this machine, against its targets
@@ -87,21 +94,30 @@ wheelhouse: $(NEEDED) ## wheels for an offline GPU machine (Python 3.12, Linux x
 		--platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -r $(NEEDED)
 	@ls wheelhouse
 
+wheelhouse/installed:
+	@[ -e $(NEEDED) ] || { \
+		echo "error: no $(NEEDED); run make wheelhouse where there is a network, and copy the folder here" >&2; exit 2; }
+	@$(PY) -m pip install -q --disable-pip-version-check --no-index --find-links wheelhouse -r $(NEEDED)
+	@touch $@
+
 clean: ## remove .venv and files of tools; records stay
 	@rm -rf .venv wheelhouse build *.egg-info .pytest_cache .ruff_cache .coverage .coverage.*
 
 # The CPU build of torch: by pip if its settings offer it, else by uv from PyTorch's index, else the build of pip's index.
-$(STAMP): pyproject.toml constraints.txt
+$(VENV): pyproject.toml constraints.txt
 	@[ "$(filter 12 13,$(CUDA))" ] && [ "$(filter cpu cuda,$(TORCH))" ] || { \
 		echo "error: CUDA=$(CUDA) TORCH=$(TORCH) is not supported; CUDA is 13 or 12, TORCH is cpu or cuda" >&2; exit 2; }
+	@[ $(CUDA)$(TORCH) != 12cuda ] || { \
+		echo "error: CUDA=12 TORCH=cuda is not supported: torch brings the compiler of CUDA 13, whose kernels drivers before 580 do not load; leave TORCH=cuda out" >&2; exit 2; }
 	@$(PYTHON) -c '$(FITS)' 2>/dev/null || { \
 		echo "error: $(or $(PYTHON),python3) is not Python 3.11 to 3.13 with venv and pip; install one (Debian: apt install python3 python3-venv), or give PYTHON=/path/to/python" >&2; exit 2; }
-	@[ $(TORCH) = cuda ] || command -v g++ >/dev/null || { \
+	@[ $(CUDA)$(TORCH) != 13cpu ] || command -v g++ >/dev/null || { \
 		echo "error: no g++, and without an NVIDIA driver kernels run only on the host device; install it (Debian: apt install g++)" >&2; exit 2; }
 	@[ -e $@ ] || { echo "making .venv with $(PYTHON) and torch for $(TORCH): once, a few minutes" >&2; rm -rf .venv; $(PYTHON) -m venv .venv; }
 	@[ $(TORCH) = cuda ] || $(PIP) "$$(sed -n 's/^torch==.*/&+cpu/p' constraints.txt)" 2>/dev/null \
 		|| { $(PIP) uv && .venv/bin/uv pip install -q --python $(PY) -c constraints.txt --torch-backend=cpu torch; } 2>/dev/null \
-		|| echo "note: no CPU build of torch from pip's settings or PyTorch's index; taking the build of pip's index" >&2
+		|| { [ $(CUDA) = 13 ] && echo "note: no CPU build of torch from pip's settings or PyTorch's index; taking the build of pip's index" >&2; } \
+		|| { echo "error: no CPU build of torch from pip's settings or PyTorch's index, and CUDA=12 needs it; give one of them" >&2; exit 2; }
 	@if command -v uv >/dev/null; then uv pip install -q --python $(PY) -c constraints.txt -e '.[cuda$(CUDA),hf,serve,tune,dev]'; \
 		else $(PIP) -e '.[cuda$(CUDA),hf,serve,tune,dev]'; fi
 	@$(PY) -m compileall -qq -j 0 .venv/lib || true # on all cores; pip would take one. A few files are for other Pythons

@@ -1,5 +1,6 @@
 """Talk to a checkpoint, decoded by one compiled stack: `python -m experiments.chat --help`."""
 
+import io
 import json
 import signal
 import sys
@@ -25,7 +26,7 @@ COMMANDS = {
     "/variant NAME": "go on with another variant or named stack, over the same KV cache; knobs as ratio=2:6",
     "/stats": "what the last answer took, and how full the context is",
     "/reset": "begin anew",
-    "/save FILE": "write the conversation as JSON",
+    "/save FILE": "write the conversation as JSON, into a new file",
     "/help": "this list",
     "/quit": "leave, as Ctrl-D does",
 }
@@ -34,7 +35,7 @@ COMMANDS = {
 def chat(cfg: DictConfig) -> int:
     """Answer each line of stdin, until it ends."""
     asked, rest = split(cfg, KEYS)
-    system = asked.text("system") if asked.given("system") else None
+    system = asked.text("system", blank=True) if asked.given("system") else None
     thinking, stop, strings = asked.flag("thinking"), asked.flag("stop"), asked.texts("stop_strings")
     max_tokens = asked.whole("max_tokens", low=1)
     config = resolve(rest)
@@ -74,6 +75,8 @@ def chat(cfg: DictConfig) -> int:
 def lines() -> Iterator[str]:
     """The lines of stdin, without blanks around them; on a terminal with a prompt, history and editing."""
     ask: Callable[[], str] = input
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # the tokenizer refuses what is no UTF-8, and the chat goes on
     if sys.stdin.isatty():
         import readline  # noqa: F401  input() edits lines by it
 
@@ -123,7 +126,7 @@ def command(talk: "Conversation", name: str, *arguments: str) -> None:
         engine.use(arguments[0], knobs(arguments[1:]))
         note(f"{engine.name} answers now")
     elif name == "/stats":
-        note(f"{engine.name}: {engine.held} of {engine.positions} positions of the context; {line(engine.stats())}")
+        note(f"{engine.name}: {talk.size} of {engine.positions} positions of the context; {line(engine.stats())}")
     elif name == "/reset":
         talk.reset()
         note("a new conversation")
@@ -131,7 +134,10 @@ def command(talk: "Conversation", name: str, *arguments: str) -> None:
         file = absolute(arguments[0])
         try:
             about = {"model": engine.model.name, "variant": engine.name, "messages": talk.messages}
-            file.write_text(json.dumps(about, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            with file.open("x", encoding="utf-8") as out:
+                out.write(json.dumps(about, ensure_ascii=False, indent=1) + "\n")
+        except FileExistsError:
+            raise LabError(f"{file} exists", "give another file, or remove that one") from None
         except OSError as error:
             raise LabError(f"{file} cannot be written: {error.strerror}", "give another file") from error
         note(f"saved to {file}")

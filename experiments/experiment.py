@@ -191,23 +191,25 @@ class Experiment:
         device = to_json(self.config.device)
         return [row["took"] for row in self._rows if row["asked"]["device"] == device]
 
-    def measure(self, stacks: Sequence[Stack]) -> list[dict[str, Any]]:
-        """The record of each stack, timed beside its parent on the GPU.
+    def measure(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
+        """The record of each stack, timed beside its parent on the GPU; at `position`, else at those of the run.
 
         What did not pass has no latencies, and one that is implausible is taken out: `left_out` says which and why.
         """
-        return [self._plausible(record) for record in self.measured_records(stacks)]
+        return [self._plausible(record) for record in self.measured_records(stacks, position)]
 
-    def measured_records(self, stacks: Sequence[Stack]) -> list[dict[str, Any]]:
+    def measured_records(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
         """Validate and time each stack, each in a process of its own.
 
         Raises LabError where timing is forbidden, and MachineError where another process has ended one of them.
         """
         from experiments.run.sweep import open_sweep
 
-        if self.config.timing is None:
+        timing = self.config.timing
+        if timing is None:
             raise LabError("this experiment measures, and timing=none forbids it", "leave timing=none out")
-        with open_sweep(replace(self.config, stacks=tuple(stacks)), self.show) as sweep:
+        timing = timing if position is None else replace(timing, positions=(position,))
+        with open_sweep(replace(self.config, stacks=tuple(stacks), timing=timing), self.show) as sweep:
             sweep.run()
         records = [sweep.records[index] for index in range(len(stacks))]
         for record in records:
@@ -216,8 +218,9 @@ class Experiment:
         return records
 
     def _plausible(self, record: dict[str, Any]) -> dict[str, Any]:
-        if record["status"] != "PASSED":
-            self.left_out.append(f"Left out: {label(record)}, {record['status']}: {record['reason']}")
+        failure = f"Left out: {label(record)}, {record['status']}: {record['reason']}"
+        if record["status"] != "PASSED" and failure not in self.left_out:  # at one position, or at each
+            self.left_out.append(failure)
         kept = []
         for timed in record["latencies"]:
             if timed["verdict"] == "IMPLAUSIBLE":

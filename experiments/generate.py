@@ -13,6 +13,7 @@ from common.config.resolve import refuse_runs_keys, resolve, split
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from experiments.generation import options
+from experiments.generation.check import check_request
 from experiments.generation.request import Request, Sampling
 from experiments.show.progress import progress
 
@@ -34,24 +35,30 @@ class Wanted:
 def request(cfg: DictConfig) -> tuple[RunConfig, Wanted]:
     """Split the configuration into the run and the request. Raises LabError for a bad value in either."""
     asked, rest = split(cfg, KEYS)
-    if asked.given("prompt") == asked.given("prompt_ids"):
-        raise LabError("give a prompt, as text or as token ids", "prompt_ids=[1,2,3], or prompt='\"Once upon a time\"'")
-    prompt = asked.text("prompt") if asked.given("prompt") else None
-    ids = asked.wholes("prompt_ids", low=0) if asked.given("prompt_ids") else None
-    max_tokens, stop, stop_strings = asked.whole("max_tokens", low=1), asked.flag("stop"), asked.texts("stop_strings")
     config = resolve(rest)
     refuse_runs_keys(config, "a generation")
+    text, ids = asked.given("prompt"), asked.given("prompt_ids")
+    if text and ids:
+        raise LabError("both prompt= and prompt_ids= are given", "leave one of them out")
+    if not (text or ids):
+        raise LabError("give a prompt, as text or as token ids", "prompt_ids=[1,2,3], or prompt='\"Once upon a time\"'")
     options.check_one_stack(config, "a generation")
-    sampling = options.sampling_of(asked, config.seed)
-    return config, Wanted(prompt, ids, max_tokens, stop, stop_strings, sampling)
+    return config, Wanted(
+        asked.text("prompt", blank=True) if text else None,
+        asked.wholes("prompt_ids", low=0) if ids else None,
+        asked.whole("max_tokens", low=1),
+        asked.flag("stop"),
+        asked.texts("stop_strings"),
+        options.sampling_of(asked, config.seed),
+    )
 
 
 def generate(cfg: DictConfig) -> int:
     """Decode what `cfg` asks for, print the text as it comes, and record it."""
     config, wanted = request(cfg)
-    from experiments.generation.engine import Engine, check_request
+    from experiments.generation.engine import Engine
     from experiments.generation.speed import bandwidth, line
-    from experiments.generation.tokenizer import load_tokenizer
+    from experiments.generation.tokenizer import encode, load_tokenizer
     from experiments.run.setup import Setup
     from experiments.timing.bandwidth import read_ceiling
 
@@ -59,17 +66,18 @@ def generate(cfg: DictConfig) -> int:
         lab = Setup(config, show)
         lab.check()
         tokenizer = None if wanted.prompt is None else load_tokenizer(lab.packed.folder)
-        prompt = list(wanted.ids or () if tokenizer is None else tokenizer.encode(wanted.prompt))
+        prompt = wanted.ids or () if wanted.prompt is None else encode(tokenizer, wanted.prompt)
         if not prompt:
             raise LabError(f"the tokenizer makes no token of {wanted.prompt!r}", "give a longer prompt")
-        asked = Request(tuple(prompt), wanted.max_tokens, wanted.sampling, stop_strings=wanted.stop_strings)
+        asked = Request(prompt, wanted.max_tokens, wanted.sampling, stop_strings=wanted.stop_strings)
         check_request(asked, lab.model)
         engine = Engine(lab, config.stacks[0])
     with closing(engine):
         asked = replace(asked, stop_ids=engine.stop_ids if wanted.stop else frozenset())
-        ids = list[int]()
+        ids, text = list[int](), ""
         for piece in engine.stream(asked):
             ids += piece.ids
+            text += piece.text
             if tokenizer is not None and not config.json:
                 print(piece.text, end="", flush=True)
         stats = engine.stats()
@@ -80,7 +88,7 @@ def generate(cfg: DictConfig) -> int:
     if config.json:
         found |= {"variant": engine.name, "device": config.device.name, "model": lab.model.name, "record": record}
         if tokenizer is not None:
-            found["text"] = tokenizer.decode(ids)
+            found["text"] = text
         print(json.dumps(found))
         return 0
     print(ids if tokenizer is None else "", flush=True)

@@ -1,12 +1,12 @@
 """The lab as a Python object: the same configuration, steps and records as the command line."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.config.cli import composed
 from common.config.resolve import resolve
+from common.config.texts import quoted
 from common.errors import LabError
 from common.record.store import Store
 from experiments.run.setup import Setup
@@ -90,7 +90,7 @@ class Lab(Setup):
 
 
 def override_text(value: Any) -> str:
-    """`value` as Hydra's command line has it; a text is quoted, so that it means itself but for `${...}`.
+    """`value` as Hydra's command line has it; a text is quoted, so that it means itself.
 
     Raises LabError for a value that has no such form.
     """
@@ -101,8 +101,7 @@ def override_text(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str | Path):
-        text = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), str(value))
-        return f"'{text}'"
+        return quoted(str(value))
     if isinstance(value, list | tuple):
         return f"[{','.join(map(override_text, value))}]"
     raise LabError(f"{value!r} is no value of a key", "give a text, number, True, False, None, or a list of them")

@@ -25,8 +25,7 @@ def serve(cfg: DictConfig) -> int:
     config = resolve(rest)
     refuse_runs_keys(config, "a server")
     check_one_stack(config, "a server")
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
+    check_installed()
     import asyncio
 
     from experiments.serving.server import announce, run
@@ -35,6 +34,12 @@ def serve(cfg: DictConfig) -> int:
     first = {"config": to_json(config)}
     asyncio.run(run(settings, first, stack, read_catalog(), partial(announce, settings, stack.name)))
     return 0
+
+
+def check_installed() -> None:
+    """Raise LabError unless the packages of a server are there."""
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

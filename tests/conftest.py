@@ -1,14 +1,13 @@
 """Fixtures of all tests. A random test takes `seed`, which is printed when it fails."""
 
 import os
-import random
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from cubins import Nvrtc
-from sampled import SAMPLE
+from sampled import SAMPLE, seed_for
 
 from common.cache.folder import NAME
 from common.config.cli import composed
@@ -21,8 +20,8 @@ SEED = pytest.StashKey[int]()
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A fresh seed for each run; LAB_SEED=n repeats a failed one."""
-    value = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
+    """A seed of the test's own, another one at each commit; LAB_SEED=n gives one."""
+    value = seed_for(request.node.nodeid)
     request.node.stash[SEED] = value
     return value
 
@@ -33,6 +32,7 @@ LONGEST = (
     "test_standin_faults.py",
     "test_standin_evidence.py",
     "test_tour.py",
+    "test_pages.py",
     "test_standin_tune.py",
     "test_kernels.py",
     "test_lab.py",
@@ -71,6 +71,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     if report.failed:
         seed = f" LAB_SEED={item.stash[SEED]}" if SEED in item.stash else ""
         report.sections.append(("seed", f"repeat with LAB_SAMPLE={SAMPLE}{seed}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"sample: {SAMPLE}")
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,13 @@ class Opened:
         if "refuse" in first:
             raise LabError("no such weights", "give others")
         self.about = {"model": "fake", "device": "host", "positions": POSITIONS, "tokenizer": True, "chat": True}
-        self.about |= {"step_bytes": 1000, "position_bytes": 10, "ceiling": None, "why": "not known of a formula"}
+        self.about |= {
+            "vocab": VOCAB,
+            "step_bytes": 1000,
+            "position_bytes": 10,
+            "ceiling": None,
+            "why": "not known of a formula",
+        }
         self.about |= first.get("about", {})
         self.engine = FakeEngine(None if "mute" in first else Letters())
 

@@ -1,28 +1,31 @@
-"""A random part of the cases of a test: another part in each run, the same in all processes of a run.
+"""Part of the cases of a test, and its random inputs: drawn from the commit, so the same here and in CI.
 
-LAB_SAMPLE=all, and a machine with an NVIDIA driver, take all cases; a number repeats the part of an earlier run.
+Every commit has another part. LAB_SAMPLE=all takes all cases; LAB_SAMPLE=NAME takes the part of that name, such as
+one that a failure has printed.
 """
 
-import ctypes
+import hashlib
 import os
 import random
+import subprocess
 from collections.abc import Iterable
 from typing import TypeVar
+
+from common import ROOT
+from common.record.code import code_sha
 
 T = TypeVar("T")
 ALL = "all"
 
 
-def _driver() -> bool:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
+def tree(root: os.PathLike[str] = ROOT) -> str:
+    """12 hex digits of the content of the last commit below `root`; of the sources themselves where git knows none."""
+    done = subprocess.run(["git", "-C", root, "rev-parse", "HEAD:./"], capture_output=True, text=True)
+    return (code_sha() if done.returncode else done.stdout)[:12]
 
 
 # The process that starts the others sets it for all of them: they must collect the same tests.
-SAMPLE = os.environ.setdefault("LAB_SAMPLE", ALL if _driver() else str(random.SystemRandom().randrange(2**31)))
+SAMPLE = os.environ.setdefault("LAB_SAMPLE", tree())
 
 
 def sampled(cases: Iterable[T], number: int) -> list[T]:
@@ -32,3 +35,9 @@ def sampled(cases: Iterable[T], number: int) -> list[T]:
         return cases
     chosen = random.Random(f"{SAMPLE} {len(cases)}").sample(range(len(cases)), number)
     return [cases[at] for at in sorted(chosen)]
+
+
+def seed_for(test: str) -> int:
+    """The seed of one test's random inputs, 0..2^31-1: LAB_SEED, else drawn from the sample and the test's name."""
+    drawn = hashlib.sha256(f"{tree() if SAMPLE == ALL else SAMPLE} {test}".encode()).digest()
+    return int(os.environ.get("LAB_SEED") or int.from_bytes(drawn[:4], "big") >> 1)

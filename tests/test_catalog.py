@@ -1,9 +1,13 @@
 """Catalog of variants: two new files are a variant, and a broken yaml is named."""
 
+import shutil
+
 import pytest
 from temporary_root import BOTH, HEADER, LAZY, WARP_SPLIT, add, make_root
 
 from common import ROOT
+from common.config.cli import composed, run_task
+from common.config.resolve import resolve
 from common.errors import LabError
 from common.stacks.catalog import read_catalog, variants
 from common.stacks.knobs import Knob
@@ -43,6 +47,21 @@ def test_fields_of_a_variant_are_read(root):
     assert lazy.why_not_bit_equal == "it sums in another order"
     assert (prefetch.parent, prefetch.overrides, prefetch.excludes) == (("warp_split",), ("attention",), ("lazy",))
     assert {knob.name: knob.kind for knob in prefetch.knobs} == {"how": "choice", "matrices": "list", "bytes": "int"}
+
+
+COPIES = {"variant": "lazy", "model": "tiny", "timing": "none", "validate": "plain", "device": "host"}
+
+
+@pytest.mark.parametrize("group", COPIES)
+def test_a_copy_that_kept_the_name_of_its_original_is_refused(root, group, capsys):
+    """Its content would run under the name of another: another variant's text, or no measurement at all."""
+    folder, choice = root / "conf" / group, f"{group}=copied"
+    shutil.copy(folder / f"{COPIES[group]}.yaml", folder / "copied.yaml")
+    says = f"{choice} has the name {COPIES[group]}; write name: copied in conf/{group}/copied.yaml"
+    assert run_task(lambda cfg: pytest.fail("ran"), "config", [choice], root) == 2
+    assert says in capsys.readouterr().err
+    with pytest.raises(LabError, match=says):
+        composed("config", [choice], root)
 
 
 def test_every_shipped_variant_has_both_files():
@@ -109,6 +128,22 @@ def test_a_wrong_header_is_reported_and_costs_only_its_variant(root, old, new, m
     assert list(catalog.broken) == ["lazy"]
     assert message in str(catalog.broken["lazy"])
     assert choose_stacks(catalog, "warp_split", None, {}, 256)[0].variants == ("warp_split",)
+
+
+@pytest.mark.parametrize(
+    ("yaml", "header", "message"),
+    [
+        (LAZY, HEADER.replace("// Idea  ", "// idea  "), "variants/lazy.cu:1 is neither a field"),
+        (LAZY, HEADER.replace("// Run", "// Knobs  none\n// Run"), "variants/lazy.cu has an unknown field `// Knobs`"),
+        (LAZY + "min_arch: [\n", HEADER, "conf/variant/lazy.yaml is not YAML"),
+    ],
+)
+@pytest.mark.parametrize("argv", [["variant=lazy", "depth=4"], ["stack=[lazy]", "depth=4"], ["variant=lazy"]])
+def test_the_error_of_a_variant_comes_before_those_of_its_knobs(root, yaml, header, message, argv, capsys):
+    add(root, LAZY, header)
+    (root / "conf" / "variant" / "lazy.yaml").write_text(yaml)
+    assert run_task(lambda cfg: int(resolve(cfg, root) is None), "config", argv, root) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_a_header_that_is_not_text_is_reported(root):

@@ -140,7 +140,7 @@ def test_a_checkpoint_sets_the_model_shape(one):
 
 
 def test_timing_positions(one):
-    config = one("model=tiny", "timing=default")
+    config = one("model=tiny", "timing=full")
     assert config.timing.at(config.model) == (1, 10, 50)
     config = one("model=tiny", "timing.positions=[63,0]")
     assert config.timing.at(config.model) == (63, 0)

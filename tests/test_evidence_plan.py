@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from made_records import shown_run
-from virtual_machine import ALONE, GPU, ROWS, START, YAML, Machine, row_seconds
+from virtual_machine import ALONE, CUDA, GPU, ROWS, START, YAML, Killed, Machine, row_seconds
 
 from common.config import budget
 from common.config.cli import composed
@@ -19,6 +19,10 @@ from experiments.evidence.execute import Ended
 from experiments.run.describe import asked
 from profiles import target
 
+KILLED = -9
+FAR = (1024, 4096, 16384)
+FIRST = ["exchanges", "ceiling", "streaming", *(f"at_{position}" for position in FAR)]
+
 
 @pytest.fixture
 def call(tmp_path, monkeypatch) -> Callable[..., tuple[int, Machine]]:
@@ -29,7 +33,10 @@ def call(tmp_path, monkeypatch) -> Callable[..., tuple[int, Machine]]:
     def call(*overrides: str, on: Machine | None = None) -> tuple[int, Machine]:
         machine = on or Machine(tmp_path / "r.jsonl")
         monkeypatch.setattr(budget, "clock", lambda: machine.now)
-        return command.main([f"results={machine.results}", *overrides], machine.execute), machine
+        try:
+            return command.main([f"results={machine.results}", *overrides], machine.execute), machine
+        except Killed:
+            return KILLED, machine
 
     return call
 
@@ -78,20 +85,79 @@ def test_calls_cut_at_any_byte_and_resumed_elsewhere_give_the_rows_of_one_call(c
     assert {name for name, state in states(machine) if state == "done"} == set(ROWS)
 
 
-def test_three_calls_of_nine_minutes_hold_all_of_it(call, tmp_path):
-    """If they take what conf/evidence.yaml assumes. The first has the time of every variant and named stack."""
+def test_the_first_three_minutes_hold_what_decides_the_next_kernel(call):
+    """Exchanges, read ceiling, and streaming at every position, if they take what conf/evidence.yaml assumes."""
+    _, machine = call("budget_s=540")
+    assert [step for step, _ in machine.begun][: len(FIRST)] == FIRST
+    store = Store(machine.results)
+    done = [row["name"] for row in store.records() if row["kind"] == "step" and row["state"] == "done"]
+    assert done[: len(FIRST)] == FIRST
+    assert sum(row["seconds"] for row in store.records() if row.get("name") in FIRST) <= 180
+
+
+def test_calls_that_are_killed_go_on_there_and_lose_nothing_but_the_row_under_way(call, tmp_path):
+    _, whole = call("report=false", on=Machine(tmp_path / "whole.jsonl"))
+    results = tmp_path / "cut.jsonl"
+    for kill in (60.0, 180.0, 400.0):
+        machine = Machine(results)
+        done = {name for name, state in states(machine) if state == "done"}
+        machine.kill = kill
+        assert call("budget_s=540", on=machine)[0] == KILLED
+        assert [step for step, _ in machine.begun] == [step for step in ROWS if step not in done][: len(machine.begun)]
+        assert len(machine.begun) > 1
+    for _ in range(9):
+        code, machine = call("budget_s=540", "report=false", on=Machine(results))
+        if code == 0:
+            break
+    assert code == 0
+    assert rows(machine) == rows(whole), "each row once"
+
+
+def test_six_calls_of_nine_minutes_hold_all_of_it(call, tmp_path):
+    """If they take what conf/evidence.yaml assumes. The first two have the time of every variant and named stack."""
     codes = []
-    for _ in range(3):
-        code, machine = call("budget_s=540", on=Machine(tmp_path / "r.jsonl"))
-        codes.append(code)
-        assert len([step for step, _ in rows(machine) if step == "ablation"]) >= ROWS["validation"]
+    for _ in range(6):
+        codes.append(call("budget_s=540", on=Machine(tmp_path / "r.jsonl"))[0])
     assert codes[-1] == 0, codes
 
 
-def test_nothing_begins_that_would_not_end(call, tmp_path):
-    """On a machine three times slower, which the tests show: there they take 450 s."""
+def test_a_step_that_hangs_costs_its_limit_once_in_a_call_and_is_tried_last(call, tmp_path):
     results = tmp_path / "r.jsonl"
-    for _ in range(20):
+    for number in range(3):
+        machine = Machine(results)
+        machine.hangs = {"exchanges", "ceiling", "at_4096"}
+        code, _ = call("budget_s=540", on=machine)
+        assert code == 3
+        begun = [step for step, _ in machine.begun]
+        hung = [step for step in begun if step in machine.hangs]
+        assert len(hung) == len(set(hung)), "once in a call"
+        if number:
+            assert not hung or begun[-len(hung) :] == hung, "last"
+        else:
+            limits = dict(machine.begun)
+            assert limits["ceiling"] == 1.5 * YAML["ceiling"].seconds
+            assert limits["exchanges"] == limits["at_4096"] == CUDA.hang_s
+            kept = [row for row in Store(results).records() if row.get("state") == "failed"]
+            assert [(row["name"], row["code"]) for row in kept] == [(name, None) for name in hung]
+    machine = Machine(results)
+    assert call("report=false", on=machine)[0] == 0
+    assert sorted(rows(machine)) == sorted((step, row) for step, number in ROWS.items() for row in range(number))
+
+
+def test_a_row_that_hangs_in_a_step_lets_the_others_go_on(call, tmp_path, monkeypatch):
+    machine = Machine(tmp_path / "r.jsonl")
+    with monkeypatch.context() as hangs:
+        hangs.setattr(machine, "seconds_of", lambda step, row: 1e9 if (step, row) == ("rivals", 2) else 10)
+        assert call("report=false", on=machine)[0] == 1
+    assert [step for step, _ in machine.begun].count("rivals") == 2, "it made rows, and was begun again"
+    assert [name for name, state in states(machine) if state == "failed"] == ["rivals"]
+    assert machine.begun[-1][0] != "rivals"
+
+
+def test_nothing_begins_that_would_not_end(call, tmp_path):
+    """On a machine three times slower."""
+    results = tmp_path / "r.jsonl"
+    for _ in range(30):
         machine = Machine(results, slow=3.0)
         code, _ = call("budget_s=540", on=machine)
         for step, left in machine.begun[:-1]:
@@ -102,34 +168,23 @@ def test_nothing_begins_that_would_not_end(call, tmp_path):
     assert len(rows(machine)) == sum(ROWS.values())
 
 
-def test_a_step_is_tried_where_others_were_so_slow_that_by_them_no_budget_would_hold_it(call):
-    only, (_, machine) = "only=[barriers,validation]", call("plan=true")
-    machine.slow = 14.0
-    assert YAML["validation"].least_s * machine.slow > 540 > YAML["barriers"].seconds * machine.slow
-    for _ in range(9):
-        machine.now = 0.0
-        if call(only, "budget_s=540", "report=false", on=machine)[0] == 0:
-            break
-    assert len(rows(machine)) == ROWS["barriers"] + ROWS["validation"]
-
-
 def test_a_row_that_was_stopped_is_not_taken_for_the_start_of_its_step(call, tmp_path, monkeypatch):
     machine = Machine(tmp_path / "r.jsonl")
     with monkeypatch.context() as hangs:
         hangs.setattr(machine, "seconds_of", lambda step, row: 1000 if row else 20)
-        assert call("budget_s=420", "only=[validation]", on=machine)[0] == 3
+        assert call("budget_s=420", "only=[ladder]", on=machine)[0] == 3
     assert len(rows(machine)) == 1
-    assert call("budget_s=300", "only=[validation]", "report=false", on=machine)[0] == 0
-    assert len(rows(machine)) == ROWS["validation"]
+    assert call("budget_s=300", "only=[ladder]", "report=false", on=machine)[0] == 0
+    assert len(rows(machine)) == ROWS["ladder"]
 
 
 def test_a_step_that_was_stopped_before_its_first_row_gets_more_time_or_none(call, tmp_path):
     machine = Machine(tmp_path / "r.jsonl", slow=40.0)  # 200 s until the first row, and 288 s of it
-    call("budget_s=300", "only=[validation]", on=machine)
+    call("budget_s=300", "only=[ladder]", on=machine)
     assert len(machine.begun) == 1
-    call("budget_s=300", "only=[validation]", on=machine)
+    call("budget_s=300", "only=[ladder]", on=machine)
     assert len(machine.begun) == 1
-    call("budget_s=540", "only=[validation]", on=machine)
+    call("budget_s=540", "only=[ladder]", on=machine)
     assert len(machine.begun) == 2
 
 
@@ -147,20 +202,20 @@ def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_last(call):
 
 
 def test_a_stack_whose_worker_was_killed_leaves_its_step_to_do(call, tmp_path):
-    class Killed(Machine):
-        """The worker of one stack of the validation is ended by another process, when it begins."""
+    class Losing(Machine):
+        """The worker of one stack of the ladder is ended by another process, when it begins."""
 
         def rows(self, step, argv):
             ended = super().rows(step, argv)
-            if step == "validation" and ("validation", "cut") not in states(self):
+            if step == "ladder" and ("ladder", "cut") not in states(self):
                 row = shown_run(status="INTERRUPTED")
                 Store(self.results).append({name: row[name] for name in row.keys() - {"id", "schema", "time"}})
                 return Ended(1, "")
             return ended
 
-    code, machine = call("report=false", on=Killed(tmp_path / "r.jsonl"))
-    assert (code, ("validation", "cut") in states(machine)) == (0, True)
-    assert ("validation", "done") in states(machine)
+    code, machine = call("report=false", on=Losing(tmp_path / "r.jsonl"))
+    assert (code, ("ladder", "cut") in states(machine)) == (0, True)
+    assert ("ladder", "done") in states(machine)
 
 
 def test_other_code_other_seed_or_another_gpu_is_asked_anew(call, monkeypatch):
@@ -171,32 +226,6 @@ def test_other_code_other_seed_or_another_gpu_is_asked_anew(call, monkeypatch):
     monkeypatch.setattr("experiments.evidence.plan.code_sha", lambda: "other")
     call("report=false", "only=[energy]", on=machine)
     assert len(machine.begun) == 4
-
-
-def test_the_fastest_by_the_records_are_profiled_and_followed_over_the_positions(call, tmp_path):
-    from made_records import timed
-
-    machine = Machine(tmp_path / "r.jsonl")
-    store = Store(machine.results)
-
-    def took(name: str, us: int) -> None:
-        row = timed(name, [name])
-        row["latencies"][0]["seconds"] = {"median": us / 1e6}
-        filled = {"verdict": None, "generation": None, "reason": "", "key": "0" * 16, "seed": 1}
-        filled |= {"weights": {"sha": "", "source": ""}}
-        store.append({key: value for key, value in (row | filled).items() if key not in ("id", "time")})
-
-    for name, us in (("vec128", 400), ("baseline", 700), ("fused_head", 500), ("graph", 600), ("vec128 + graph", 1)):
-        took(name, us)
-    seen = []
-    keep = machine.execute
-    machine.execute = lambda argv, seconds: seen.append(" ".join(argv)) or keep(argv, seconds)  # type: ignore[method-assign]
-    call("report=false", "only=[positions,ncu]", on=machine)
-    assert "options.stacks=[vec128,fused_head,graph]" in seen[0]
-    assert "variant=vec128 " in seen[1]
-    took("baseline", 399)
-    assert call("report=false", "only=[positions,ncu]", on=machine)[0] == 0
-    assert len(seen) == 2, "done for those that were the fastest then"
 
 
 @pytest.mark.parametrize("device", ["cuda", "host"])
@@ -230,17 +259,14 @@ def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
             return Ended(0, "")
 
     call("report=false", on=Recorded(tmp_path / "r.jsonl"))
-    same = [asked_[name] for name in ("ceiling", "ablation", "ladder", "roofline", "ratios", "factorial", "energy")]
+    same = [asked_[name] for name in ("streaming", "ablation", "ladder", "roofline", "ratios", "factorial", "energy")]
     assert all(each == same[0] for each in same)
-    untimed, model = asked_["validation"]
-    assert untimed == same[0][0] | {"timing": None}
-    assert model == same[0][1]
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("only=[foo]", "only=foo names no step; known here: tests, ceiling,"),
+        ("only=[foo]", "only=foo names no step; known here: exchanges, ceiling,"),
         ("budget_s=-1", "budget_s=-1 is not a positive number"),
         ("cuda.steps=[1]", "cuda.steps is no list of steps"),
         ("cuda.steps=[{name: a, run: experiments, args: [], seconds: x}]", "seconds=x is not a positive number"),

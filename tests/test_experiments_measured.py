@@ -19,8 +19,12 @@ class Measured(Experiment):
 
     on_gpu = True
 
-    def measured_records(self, stacks) -> list[dict[str, Any]]:
-        return [self.record(stack) for stack in stacks]
+    def measured_records(self, stacks, position=None) -> list[dict[str, Any]]:
+        records = [self.record(stack) for stack in stacks]
+        return records if position is None else [self.at(record, position) for record in records]
+
+    def at(self, record: dict[str, Any], position: int) -> dict[str, Any]:
+        return record | {"latencies": [entry | {"position": position} for entry in record["latencies"][:1]]}
 
     def record(self, stack) -> dict[str, Any]:
         latencies = [timed(stack, at) for at in self.config.timing.at(self.model)]
@@ -227,4 +231,4 @@ def test_timing_cannot_be_left_out(measured):
         measured_records = Experiment.measured_records
 
     with pytest.raises(LabError, match="timing=none"):
-        measured("positions", "timing=none", "~timing.ladder", kind=Untimed)
+        measured("positions", "timing=none", kind=Untimed)

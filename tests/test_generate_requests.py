@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from trained import save_tokenizer
 
 from common.errors import LabError
 from experiments import generate
-from experiments.generation.tokenizer import load_tokenizer, stop_ids
+from experiments.generation.check import check_request
+from experiments.generation.request import Request, Sampling
+from experiments.generation.tokenizer import chat_text, encode, load_tokenizer, stop_ids
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,60 @@ def test_stop_ids_of_a_checkpoint(tmp_path, files, stops):
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content))
     assert stop_ids(tmp_path) == stops
+
+
+@pytest.mark.parametrize("eos", ["x", [[1]], 1.0, True, -1, {"a": 1}, [2, "x"], [None]])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_a_stop_id_is_an_id(tmp_path, name, eos):
+    (tmp_path / name).write_text(json.dumps({"eos_token_id": eos}))
+    with pytest.raises(LabError, match=rf"{name}: eos_token_id: .* is not an id; ") as found:
+        stop_ids(tmp_path)
+    assert "\n" not in str(found.value)
+
+
+HELLO = [{"role": "user", "content": "hello"}]
+FILES = {  # of a tokenizer, with what they hold; None: there is no such file
+    "tokenizer_config.json": (
+        "[]",
+        "5",
+        "null",
+        "{",
+        *({key: 5} for key in ("tokenizer_class", "eos_token", "auto_map")),
+    ),
+    "tokenizer.json": ("[]", "{}", "null", "{", {"model": {"type": "BPE", "vocab": {}, "merges": [["a", "b"]]}}),
+}
+
+
+def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path):
+    saved = save_tokenizer(tmp_path, 331)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "rms_norm_eps": 0, "eos_token_id": "x"}))
+    for name, contents in FILES.items():
+        whole = (tmp_path / name).read_text()
+        for content in contents:
+            text = content if isinstance(content, str) else json.dumps(json.loads(whole) | content)
+            (tmp_path / name).write_text(text)
+            with pytest.raises(LabError, match="no tokenizer loads from ") as found:
+                load_tokenizer(tmp_path)
+            assert "\n" not in str(found.value), text
+        (tmp_path / name).write_text(whole)
+    assert load_tokenizer(tmp_path).encode("One\n3.") == saved.encode("One\n3.")
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert load_tokenizer(tmp_path).encode("One\n3.") == saved.encode("One\n3.")
+
+
+def test_what_is_no_text_and_no_message_is_refused_in_one_line(tmp_path):
+    tokenizer = save_tokenizer(tmp_path, 331)
+    for text in ("\ud800", 5, None, b"a"):
+        with pytest.raises(LabError, match="the tokenizer refuses the text: "):
+            encode(tokenizer, text)
+    for messages in ("hello", None, 5, {}, [5], ["hello"], [{}], [{"role": "user"}], [HELLO[0] | {"content": 5}], [[]]):
+        with pytest.raises(LabError, match="is no message; "):
+            chat_text(tokenizer, messages, False)
+    for template in ("{{ messages[0].content + 5 }}", "{{ 5 // 0 }}", "{% for", "{{ messages[7].content }}", 5):
+        tokenizer.chat_template = template
+        with pytest.raises(LabError, match="the chat template refuses the messages: ") as found:
+            chat_text(tokenizer, HELLO, False)
+        assert "\n" not in str(found.value)
 
 
 def test_a_tokenizer_is_loaded_or_reported_missing(tmp_path):
@@ -42,7 +99,17 @@ def test_a_tokenizer_is_loaded_or_reported_missing(tmp_path):
     ("argv", "message"),
     [
         ([], "give a prompt"),
-        (["prompt_ids=[1]", "prompt=x"], "give a prompt"),
+        (["experiment=counts"], "experiment= has no effect on a generation"),
+        (["prompt_ids=[1]", "prompt=x"], "both prompt= and prompt_ids= are given; leave one of them out"),
+        (["prompt=5"], """prompt=5 is not a text; quote it: prompt='"5"'"""),
+        (["prompt=true"], """prompt=true is not a text; quote it: prompt='"true"'"""),
+        (["prompt=1.5"], """quote it: prompt='"1.5"'"""),
+        (["prompt="], "prompt= is empty; "),
+        (['prompt=""'], "prompt= is empty; "),
+        (["prompt=[a]"], 'prompt=["a"] is not a text; give prompt=TEXT'),
+        (["prompt=Hello, world"], """quote a text that has a comma: prompt='"Hello, world"'"""),
+        (["prompt_ids=[1]", 'stop_strings=[""]'], "stop_strings=[''] is not a list of names"),
+        (["prompt_ids=[1]", "stop_strings=[1]"], """give stop_strings='["a","b"]'"""),
         (["prompt_ids=[]"], "empty"),
         (["prompt_ids=[-1]"], "prompt_ids=-1"),
         (["prompt_ids=[a]"], "prompt_ids=a"),
@@ -57,3 +124,27 @@ def test_wrong_requests_are_refused(argv, message, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert message in error
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ((1, 2, 3), r"\(1, 2, 3\) is not a Request"),
+        *((Request(ids, 1), "ids: ") for ids in (("a",), (1, 2.5), (True,), ([1],), 5, None, "12", {1, 2})),
+        *((Request((1,), most), "max_tokens=") for most in (2.5, "3", True, None, float("nan"))),
+        *((Request((1,), 1, stop_ids=ids), "stop_ids: ") for ids in (5, None, "x", ["x"], [[1]], [1.0])),
+        *((Request((1,), 1, stop_strings=texts), "stop_strings: ") for texts in ("abc", None, [3], [b"a"], [""])),
+        *((Request((1,), 1, sampling), "sampling=") for sampling in (None, 0.8, {"temperature": 0.8})),
+        *((Request((1,), 1, Sampling(temperature=hot)), "temperature=") for hot in ("0.8", True, None, float("nan"))),
+        *((Request((1,), 1, Sampling(top_k=k)), "top_k=") for k in (2.5, "3", True, None)),
+        *((Request((1,), 1, Sampling(seed=number)), "seed=") for number in (0.5, "3", False, None)),
+    ],
+)
+def test_a_request_of_other_types_is_refused(request_, message, tiny):
+    with pytest.raises(LabError, match=message) as found:
+        check_request(request_, tiny)
+    assert "\n" not in str(found.value)
+
+
+def test_a_request_may_have_lists(tiny):
+    check_request(Request([1, 2], 3, Sampling(1, 5, 1, 1), [2], ["a"]), tiny)

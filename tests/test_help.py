@@ -11,7 +11,7 @@ from common.config.cli import run_task
 from common.stacks.catalog import read_catalog
 
 COMMANDS = {  # and the yaml whose keys their help lists
-    "experiments.__main__": ("config", "base", "timing/default", "validate/plain"),
+    "experiments.__main__": ("config", "base", "timing/evidence", "validate/plain"),
     "experiments.bench": ("bench",),
     "experiments.cache": ("cache", "base"),
     "experiments.chat": ("chat", "generation", "config", "base"),

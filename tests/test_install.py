@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -47,6 +48,22 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     return run
 
 
+CPU_BUILD = "torch-2.13.0+cpu"  # of constraints.txt: named as on PyTorch's index, which is not asked
+CPU_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions")
+
+
+@pytest.fixture(scope="module")
+def cpu_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with torch's CPU build, as far as a resolution looks at it."""
+    folder, about = tmp_path_factory.mktemp("torch"), f"{CPU_BUILD}.dist-info"
+    needs = "".join(f"Requires-Dist: {each}\n" for each in CPU_NEEDS)
+    with zipfile.ZipFile(folder / f"{CPU_BUILD}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+cpu\n{needs}")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    return folder
+
+
 def target(python: str, cuda: str, machine: str) -> Sequence[str]:
     """Arguments for what `make` installs on such a machine: wheels, and antlr4, which is published as source only."""
     extras = [f"--extra={extra}" for extra in (cuda, "hf", "serve", "tune", "dev")]
@@ -55,14 +72,20 @@ def target(python: str, cuda: str, machine: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize(("python", "cuda", "machine"), sampled(product(PYTHONS, CUDAS, MACHINES), 4))
-def test_constraints_resolve_and_pin_everything(resolve: Resolve, python: str, cuda: str, machine: str):
+def test_constraints_resolve_and_pin_everything(
+    resolve: Resolve, cpu_build: Path, python: str, cuda: str, machine: str
+):
+    """CuPy finds one NVRTC, of its own CUDA: with CUDA 12 torch is the CPU build."""
     constraints = ROOT / "constraints.txt"
-    found = resolve(ROOT / "pyproject.toml", "--constraints", str(constraints), *target(python, cuda, machine))
+    torch = [f"--find-links={cpu_build}"] if cuda == "cuda12" else []
+    found = resolve(ROOT / "pyproject.toml", "--constraints", str(constraints), *target(python, cuda, machine), *torch)
     assert not found.returncode, found.stderr
     pins = {line.split(" ")[0] for line in constraints.read_text().splitlines()}
-    installed = set(found.stdout.split("\n")) - {""}
+    installed = {line.replace("+cpu", "") for line in found.stdout.splitlines() if line}
     assert any(line.startswith("torch==") for line in installed)
     assert not installed - pins, "not pinned: run `make lock`"
+    compilers = {line.partition("==")[0] for line in installed if line.startswith("nvidia-cuda-nvrtc")}
+    assert compilers == {{"cuda13": "nvidia-cuda-nvrtc", "cuda12": "nvidia-cuda-nvrtc-cu12"}[cuda]}
 
 
 def test_a_pin_against_those_of_torch_is_found(resolve: Resolve, tmp_path: Path):
@@ -85,7 +108,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_gpu_machine_without_a_network_is_given_every_dependency_that_it_lacks(checkout: Path):
-    """Each is in the list for pip or among those that such a machine has, and the page tells to install that list."""
+    """Each is in the list for pip or among those that such a machine has, and the page tells the command."""
     file = "wheelhouse/requirements.txt"
     subprocess.run(
         [shutil.which("make"), file, "STAMP=", f"PY={sys.executable}"], cwd=checkout, check=True, timeout=HANGS_S
@@ -97,8 +120,8 @@ def test_a_gpu_machine_without_a_network_is_given_every_dependency_that_it_lacks
     names = [Requirement(each).name for each in needed]
     assert sorted([*names, *present]) == sorted(Requirement(each).name for each in dependencies)
     assert {"hydra-core", "nvtx", "platformdirs", "xxhash"} <= set(names)
-    page = (ROOT / "docs" / "run-on-gpus.md").read_text()
-    assert f"pip install --no-index --find-links wheelhouse -r {file} && python -m experiments\n" in page
+    assert {"pytest-timeout", "pytest-xdist"} <= set(names), "options of pytest in pyproject.toml"
+    assert "make evidence OFFLINE=1" in (ROOT / "docs" / "run-on-gpus.md").read_text()
 
 
 def refused(checkout: Path, *arguments: str, path: str = os.environ["PATH"]) -> str:
@@ -141,6 +164,40 @@ def test_missing_compiler_is_said_at_once_where_kernels_can_only_run_on_the_cpu(
     assert re.match(r"error: no g\+\+.*; install it", message)
 
 
-@pytest.mark.parametrize("choice", ["CUDA=11", "TORCH=rocm"])
+@pytest.mark.parametrize("choice", ["CUDA=11", "TORCH=rocm", "CUDA=12 TORCH=cuda"])
 def test_a_choice_that_does_not_exist_is_refused(checkout: Path, choice: str):
-    assert choice in refused(checkout, f"PYTHON={sys.executable}", choice)
+    assert choice in refused(checkout, f"PYTHON={sys.executable}", *choice.split())
+
+
+@pytest.mark.parametrize("known", ["", "CUDA ?= 13\nTORCH ?= cuda\n", "CUDA ?= 12\nTORCH ?= cpu\n"])
+def test_cuda_12_has_torch_for_the_cpu(checkout: Path, known: str):
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "choices").write_text(known)
+    plan = subprocess.run(
+        [shutil.which("make"), "run", "-n", "CUDA=12", f"PYTHON={sys.executable}"],
+        cwd=checkout, capture_output=True, text=True, timeout=HANGS_S, check=True,
+    )  # fmt: skip
+    assert "touch .venv/made-for-cuda12-torch-cpu\n" in plan.stdout
+
+
+def test_offline_takes_the_machine_s_python_and_the_wheels_that_were_copied(checkout: Path, tmp_path_factory):
+    """The wheels are installed once; no .venv is made."""
+    message = refused(checkout, "OFFLINE=1")
+    assert re.match(r"error: no wheelhouse/requirements\.txt; run make wheelhouse where there is a network", message)
+
+    (checkout / "wheelhouse").mkdir()
+    (checkout / "wheelhouse" / "requirements.txt").touch()
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "python3").write_text(f'#!/bin/sh\n[ "$1" = -c ] || echo "$@" >>{folder}/called\n')
+    (folder / "python3").chmod(0o755)
+    given = ("OFFLINE=1", "BUDGET=540", "RESULTS=r.jsonl", f"PYTHON={sys.executable}")
+    for _ in range(2):
+        subprocess.run(
+            [shutil.which("make"), "evidence", *given],
+            cwd=checkout, env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}, check=True, timeout=HANGS_S,
+        )  # fmt: skip
+    install, *calls = (folder / "called").read_text().splitlines()
+    assert "-m pip install" in install
+    assert install.endswith("--no-index --find-links wheelhouse -r wheelhouse/requirements.txt")
+    assert calls == ["-m experiments.evidence results=r.jsonl budget_s=540"] * 2
+    assert not (checkout / ".venv").exists()

@@ -71,21 +71,40 @@ def test_an_effect_that_is_not_modelled_is_never_a_number():
             "model": "not modelled",
         },
     ]
-    rates = [
-        {"producers:consumers": "1:7", "off published %": -51.0, "average tok/s": 251.0, "published average": 511.0}
-    ]
-    some = evidence(*HOST, result("ablation", "predicted", lines), result("ratios", "predicted", rates))
+    rates = [{"gpu": "rtx3090", "stack": "baseline", "position": 1, "system": "another", "error %": -51.0}]
+    rates[0] |= {"predicted tok/s": 49.0, "published tok/s": 100.0}
+    some = evidence(*HOST, result("ablation", "predicted", lines), result("predict", "predicted", rates))
     table = overview.everything(some)
     assert line(table, "baseline")["time against parent"] == "predicted 1,700 us"
-    assert line(table, "redundant_rmsnorm")["time against parent"] == "not modelled"
+    assert line(table, "redundant_rmsnorm")["time against parent"] == "not modelled; published -29.6 %"
     assert "no bound" in table.notes[-1]
     assert "-51 %" in table.notes[-1]
+    assert "the model meets 0;" in table.notes[-1]
     assert any("not modelled" in note for note in variants.against_parent("redundant_rmsnorm", some).notes)
     assert (
         line(variants.changes("redundant_rmsnorm", some), "predicted us, RTX 3090")["redundant_rmsnorm"]
         == "not modelled"
     )
     assert all(figure.name != "ablation" for figure in all_figures(some)), "nothing predicted: nothing to draw"
+
+
+def test_a_published_effect_stands_beside_the_prediction_that_does_not_meet_it():
+    """Of both is published what twice the tokens a second, half the time, comes near to, or does not."""
+    lines = [
+        {
+            "variant": name,
+            "predicted us, RTX 3090": 900.0,
+            "predicted effect %": -50.0,
+            "low %": -50.1,
+            "high %": -49.9,
+            "model": "",
+        }
+        for name in ("l2_prefetch", "cp_async")
+    ]
+    table = overview.everything(evidence(*HOST, result("ablation", "predicted", lines)))
+    times = [line(table, name)["time against parent"] for name in ("cp_async", "l2_prefetch")]
+    assert times == ["predicted -50.0 % [-50.1, -49.9]; published -1.0 %", "predicted -50.0 % [-50.1, -49.9]"]
+    assert "beside each prediction that does not meet it" in table.notes[-1]
 
 
 def test_a_prediction_on_another_gpu_names_it_and_stands_in_a_row_of_its_own():

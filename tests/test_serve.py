@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import socket
 import threading
 from pathlib import Path
 
@@ -15,9 +14,7 @@ pytest.importorskip("openai", reason="needs the extra `dev`")
 
 import openai
 from fake_engine import BUG, CRASH, DEAF, HANG, POSITIONS, SLOW, following, text_of
-from serving import LIMITS, PATIENCE_S, serving
-
-from experiments.serving import limits
+from serving import PATIENCE_S, serving
 
 PROMPT = [3, 1, 4]
 
@@ -84,13 +81,9 @@ WRONG = {  # body of /v1/completions: status and `param` of the answer
     "no model": ({"prompt": [1]}, 422, "model"),
     "unknown model": (GOOD | {"model": "gpt-7"}, 404, "model"),
     "unknown variant": (GOOD | {"model": "fake:vec129"}, 404, "model"),
-    "empty prompt": (GOOD | {"prompt": []}, 422, None),
-    "negative id": (GOOD | {"prompt": [-1]}, 422, "prompt"),
-    "id beyond the vocabulary": (GOOD | {"prompt": [500]}, 422, None),
-    "prompt without room": (GOOD | {"prompt": [1] * (POSITIONS + 1)}, 422, None),
-    "answer without room": (GOOD | {"max_tokens": POSITIONS + 1}, 422, None),
+    "empty prompt": (GOOD | {"prompt": []}, 422, "prompt"),
+    "negative id": (GOOD | {"prompt": [-1]}, 422, "prompt[0]"),
     "no token": (GOOD | {"max_tokens": 0}, 422, "max_tokens"),
-    "two prompts": (GOOD | {"prompt": ["a", "b"]}, 422, "prompt"),
     "two answers": (GOOD | {"n": 2}, 422, "n"),
     "an unknown field": (GOOD | {"magic": 1}, 422, "magic"),
     "five stop strings": (GOOD | {"stop": list("abcde")}, 422, "stop"),
@@ -98,7 +91,7 @@ WRONG = {  # body of /v1/completions: status and `param` of the answer
     "NaN": ('{"model": "fake", "prompt": [1], "temperature": NaN}', 422, "temperature"),
     "half a character": ('{"model": "fake", "prompt": "\\ud800"}', 422, "prompt"),
     "deep": ('{"model": ' + "[" * 9000, 400, None),
-    "stop strings of no length": (GOOD | {"stop": [""]}, 422, "stop"),
+    "stop strings of no length": (GOOD | {"stop": [""]}, 422, "stop[0]"),
 }
 
 
@@ -115,7 +108,7 @@ def test_a_wrong_body_is_answered_in_openais_error_json(server, body, status, pa
 
 
 JUNK = (None, True, -1, 0, 2**70, 1.5, 1e308, float("nan"), float("inf"), "", "x", "\ud800", [], [[]], {}, {"a": [1]})
-CHAT = {"messages": [{"role": "user", "content": "hi", "name": "me"}], "chat_template_kwargs": {}}
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {}}
 
 
 def test_any_value_of_any_field_is_answered_or_refused(server, seed):
@@ -145,18 +138,6 @@ def test_a_text_without_a_tokenizer_is_refused_with_the_remedy():
         with pytest.raises(openai.UnprocessableEntityError, match="send the prompt as token ids"):
             server.openai.completions.create(model="fake", prompt="hi")
         assert server.ids(PROMPT, 3) == following(PROMPT, 3)
-
-
-def test_a_body_that_is_too_long_or_too_slow_is_not_read(server, monkeypatch):
-    big = server.http.post("/v1/completions", json=GOOD | {"user": "x" * 1000 * LIMITS["body_kb"]})
-    chunked = server.http.post("/v1/completions", content=(b"x" * 1000 for _ in range(2 * LIMITS["body_kb"])))
-    assert (big.status_code, chunked.status_code) == (413, 413)
-    assert big.json()["error"]["code"] == "too_long"
-    monkeypatch.setattr(limits, "BODY_S", 0.1)
-    host, port = server.address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as slow:
-        slow.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: 10\r\n\r\n{{".encode())
-        assert slow.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_who_may_ask():
@@ -243,8 +224,9 @@ def test_the_end_of_the_server_is_said_to_those_who_wait():
         stream = server.openai.completions.create(**asked, stream=True)
         next(iter(stream))
         server.end()
-        with pytest.raises(openai.APIError, match="the server ends"):
+        with pytest.raises(openai.APIError, match="the server ends") as ended:
             list(stream)
+        assert ended.value.code == "server_ending", "no worker has failed"
 
 
 def children() -> set[int]:

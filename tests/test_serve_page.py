@@ -45,6 +45,11 @@ def opened(browser: Browser, address: str, width: int) -> tuple[Page, list[str]]
     return page, loaded
 
 
+def say(page: Page, text: str) -> None:
+    page.locator("#say").fill(text)
+    page.locator("#say").press("Enter")
+
+
 def answer_to(*messages: str, count: int, shift: int = 0) -> str:
     return text_of(following([ord(one) % 500 for one in "".join(messages)], count, shift))
 
@@ -127,9 +132,90 @@ def test_an_error_is_said_and_a_key_is_asked_for(browser):
         page.locator("#tokens").fill("1000")
         page.locator("#say").fill("<b>hi</b>")
         page.locator("#say").press("Enter")
-        expect(page.locator("#error")).to_contain_text("need more than 256 positions")
+        expect(page.locator("#error")).to_contain_text("ask for at most 248")
+        expect(page.locator("#log li")).to_have_count(0)
+        expect(page.locator("#say")).to_have_value("<b>hi</b>")
+        page.locator("#tokens").fill("3")
+        page.locator("#send").click()
+        expect(page.locator("#log .assistant .text")).to_have_text(
+            answer_to("<b>hi</b>", count=3), use_inner_text=False
+        )
         expect(page.locator("#log .user .text")).to_have_text("<b>hi</b>")
+        expect(page.locator("#error")).to_be_hidden()
         page.close()
+
+
+def test_a_chat_outlives_a_turn_that_is_refused_and_a_server_that_is_gone(browser):
+    with serving() as server:
+        page, _ = opened(browser, server.address, 1280)
+        say(page, "hi")
+        answers = page.locator("#log .assistant .text")
+        first = answer_to("hi", count=64)
+        expect(answers).to_have_text([first], use_inner_text=False)
+        long = "long " * 60
+        say(page, long)
+        expect(page.locator("#error")).to_contain_text("shorten the conversation")
+        expect(page.locator("#say")).to_have_value(long.strip())
+        expect(answers).to_have_text([first], use_inner_text=False)
+        say(page, "short")
+        second = answer_to("hi", first, "short", count=64)
+        expect(answers).to_have_text([first, second], use_inner_text=False)
+    page.locator("#again").click()
+    expect(page.locator("#error")).to_contain_text("the server does not answer")
+    expect(answers).to_have_text([first, second], use_inner_text=False)
+    say(page, "lost")
+    expect(page.locator("#say")).to_have_value("lost")
+    expect(page.locator("#log li")).to_have_count(4)
+    page.close()
+
+
+def test_temperature_seed_and_system_prompt_are_asked_for_and_kept(browser, server: Running):
+    page, _ = opened(browser, server.address, 390)
+    for field, value in (("temperature", "0.7"), ("seed", "12"), ("system", "be brief"), ("tokens", "5")):
+        page.locator(f"#{field}").fill(value)
+    page.reload()
+    expect(page.get_by_label("Temperature")).to_have_value("0.7")
+    expect(page.get_by_label("System prompt")).to_have_value("be brief")
+    asked = []
+    page.on("request", lambda request: asked.append(request.post_data_json))
+    say(page, "hi")
+    expect(page.locator("#log .assistant .text")).to_have_text(answer_to("be briefhi", count=5), use_inner_text=False)
+    expect(page.locator("#log .assistant .who")).to_contain_text("seed 12")
+    page.get_by_label("Seed").fill("")
+    page.get_by_role("button", name="Regenerate").press("Enter")
+    expect(page.locator("#log .assistant .who")).to_have_text(re.compile(r"seed \d+ "))
+    expect(page.locator("#log .assistant .who")).not_to_contain_text("seed 12 ")
+    expect(page.locator("#log li")).to_have_count(2)
+    bodies = [(body["temperature"], body.get("seed"), body["messages"]) for body in asked]
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    assert bodies == [(0.7, 12, messages), (0.7, None, messages)]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the screen"
+    page.close()
+
+
+KEPT = ["{", "[]", "null", "3", '{"turns": 3, "knobs": [], "tokens": "x"}', '{"turns": [{"role": "user"}, null]}']
+
+
+def test_what_was_kept_wrongly_is_left_out(browser, server: Running):
+    page, loaded = opened(browser, server.address, 1280)
+    for kept in KEPT:
+        page.evaluate("kept => sessionStorage.setItem('lab-state', kept)", kept)
+        page.reload()
+        expect(page.locator("#about")).to_have_text("fake on host, 256 positions")
+        expect(page.locator("#tokens")).to_have_value("64")
+        expect(page.locator("#log li")).to_have_count(0)
+    assert not [line for line in loaded if line.startswith("error")]
+    page.close()
+
+
+def test_a_question_that_was_left_before_its_answer_is_in_the_box_again(browser, server: Running):
+    page, _ = opened(browser, server.address, 1280)
+    turns = [{"role": "user", "text": "hi"}, {"role": "assistant", "text": "", "note": "interrupted"}]
+    page.evaluate("kept => sessionStorage.setItem('lab-state', JSON.stringify(kept))", {"turns": turns})
+    page.reload()
+    expect(page.locator("#say")).to_have_value("hi")
+    expect(page.locator("#log li")).to_have_count(0)
+    page.close()
 
 
 def test_where_the_ceiling_is_known_the_rate_stands_beside_it_and_a_strip_shows_times(browser):

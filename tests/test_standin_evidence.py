@@ -28,16 +28,18 @@ LAST = BUDGET + 6.0  # virtual second at which the clock stops: a call's budget 
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
 SMALL = {
     "ceiling": [],
-    "validation": ["variant=fused_head"],
+    "streaming": ["variant=fused_head"],
+    "at_1024": ["variant=fused_head"],
     "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
     "roofline": ["options.variants=[vec128]"],
-    "positions": ["options.stacks=[fused_head]", "options.positions=[1,40]"],
+    "positions": ["options.stacks=[fused_head]", "options.positions=[1,40]", "model.positions=64"],
     "ratios": ["options.ratios=['2:6']", "options.positions=[1]"],
     "factorial": ["options.variants=[vec128,fused_head]"],
     "quality": ["options.variants=[vec128]", "options.tokens=3"],
 }
 # What Python's own clock decides, which is real, and so differs from call to call.
 REAL = {"first token ms", "tok/s", "average W", "peak W", "J/token", "tokens/J"}
+TESTS = ["-m", "cuda", "-k", "test_every_word_is_read", "tests/cuda"]
 STEPS = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "evidence.yaml").cuda.steps)
 NAMES = [step["name"] for step in STEPS] if SAMPLE == ALL else sampled(SMALL, 1)
 
@@ -47,12 +49,11 @@ def settings(host_cache: Path, seed) -> list[str]:
     """Keys of the evidence command: its steps, with the tiny model and few rounds."""
     steps = []
     for step in STEPS:
-        args = [*step["args"], *(SHORT if "timing=evidence" in step["args"] else [])]
+        args = [*step["args"], *([] if "run" in step else SHORT)]
         args += [] if SAMPLE == ALL else SMALL.get(step["name"], [])
-        fields = {**step, "args": f"[{','.join(map(repr, args))}]"}
-        words = [f"{name}: {'null' if value is None else value}" for name, value in fields.items()]
-        steps.append(f"{{{','.join(words)}}}")
-    args = ["model=tiny", "model.positions=512", "validate=quick", "blocks=3", f"cache={host_cache}"]
+        fields = {**step, "args": f"[{','.join(map(repr, TESTS if step['name'] == 'tests' else args))}]"}
+        steps.append(f"{{{','.join(f'{name}: {value}' for name, value in fields.items())}}}")
+    args = ["model=tiny", "validate=quick", "blocks=3", f"cache={host_cache}"]
     where = [f"cuda.steps=[{','.join(steps)}]", f"args={args}", f"only=[{','.join(NAMES)}]"]
     return ["device=cuda", "report=false", f"seed={seed}", *where]
 
@@ -64,8 +65,7 @@ def call(settings, tmp_path) -> Callable[..., tuple[int, float]]:
     Returns its exit code, and the virtual seconds that it took.
     """
     virtual = tmp_path / "clock"
-    tests = {"PYTEST_ADDOPTS": "-k test_every_word_is_read", "LAB_SAMPLE": SAMPLE}
-    variables = os.environ | environment(STANDIN_CLOCK=str(virtual), **tests) | fake_tools(tmp_path)
+    variables = os.environ | environment(STANDIN_CLOCK=str(virtual), LAB_SAMPLE=SAMPLE) | fake_tools(tmp_path)
 
     def call_(results: Path, *overrides: str, last: float = 1e9) -> tuple[int, float]:
         clock.make(virtual, last)

@@ -1,5 +1,7 @@
 """The stand-in's rules, each broken once: order of streams, arguments, limits, memory, errors that stay."""
 
+import warnings
+
 import numpy as np
 import pytest
 from standin import installed
@@ -99,16 +101,94 @@ def test_arguments_that_a_gpu_would_misread_are_refused(cupy, read, misuse, chan
 
 
 def test_memory_that_nobody_has_written_is_no_zero(cupy):
-    assert set(cupy.empty(9, cupy.uint8).get()) == {255}
+    for _ in range(2):
+        array = cupy.empty(9, cupy.uint8)
+        assert set(array.get()) == {255}
+        array.fill(0)
 
 
-def test_no_more_memory_than_the_gpu_has(cupy):
+def test_no_more_memory_than_the_gpu_has_and_what_is_freed_stays_with_the_pool(cupy):
     free, total = cupy.cuda.Device().mem_info
     held = cupy.empty(free // 2, cupy.uint8)
     with pytest.raises(MemoryError, match="Out of memory allocating"):
         cupy.empty(free // 2 + 1, cupy.uint8)
     del held
+    assert cupy.cuda.Device().mem_info[0] == free - free // 2
     assert cupy.empty(free, cupy.uint8).nbytes == free <= total
+
+
+def test_memory_that_is_freed_while_another_stream_uses_it_has_been_given_away(cupy, read, misuse):
+    data, result = words(cupy), cupy.zeros(1, cupy.uint32)
+    cupy.cuda.Stream.null.synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        read(data, np.uint64(256), np.uint32(1), result)
+        del data
+        cupy.zeros(1024, cupy.uint32)  # of this stream's own memory
+    freed = r"memory that was freed at .*test_standin_gpu.py:\d+ while read_all of .*test_standin_gpu.py:\d+ may still"
+    for use in (lambda: cupy.zeros(9, cupy.uint32), lambda: cupy.asarray(np.zeros(2048)), lambda: words(cupy)):
+        with pytest.raises(misuse, match=freed):
+            use()
+    with stream:
+        mine = cupy.zeros(9)
+    stream.synchronize()
+    assert not cupy.zeros(1024, cupy.uint32).get().any()
+    assert mine.size == 9
+
+
+def test_pinned_memory_that_is_freed_while_a_kernel_uses_it_has_been_given_away(cupy, read, misuse):
+    from cupyx import zeros_pinned
+
+    pinned, data = zeros_pinned(1, np.uint32), words(cupy)
+    read(data, np.uint64(256), np.uint32(2), cupy.uint64(pinned.ctypes.data))
+    del pinned
+    with pytest.raises(
+        misuse, match=r"the host writes memory that was freed at .* while read_all of .* may still use it"
+    ):
+        zeros_pinned(1, np.uint32)
+    cupy.cuda.Stream.null.synchronize()
+    assert zeros_pinned(1, np.uint32) == 0
+
+
+def test_memory_that_its_own_stream_uses_may_be_freed(cupy, read):
+    data, result = words(cupy), cupy.zeros(1, cupy.uint32)
+    read(data, np.uint64(256), np.uint32(1), result)
+    del data
+    assert not cupy.zeros(1024, cupy.uint32).get().any()
+
+
+def test_a_strided_view_is_made_contiguous_by_the_stream_that_copies_it(cupy, misuse):
+    table = cupy.asarray(np.arange(12).reshape(3, 4))
+    other = cupy.cuda.Stream(non_blocking=True)
+    with pytest.raises(misuse, match="copy of a strided view reads a buffer that copy to the GPU by asarray"):
+        table[:, 1].get(stream=other)
+    cupy.cuda.Stream.null.synchronize()
+    assert table[:, 1].get(stream=other).tolist() == [1, 5, 9]
+    half = cupy.zeros((2, cupy.cuda.Device().mem_info[0] * 3 // 8), cupy.uint8)
+    with pytest.raises(MemoryError, match="Out of memory allocating"):
+        half[:, ::2].get()
+    assert not half.get().any()
+    with pytest.raises(RuntimeError, match="Cannot set to non-contiguous array"):
+        table[:, 1].set(np.arange(3))
+
+
+def test_what_is_copied_or_compared_on_the_gpu_must_be_there(cupy, misuse):
+    one, other = cupy.asarray(np.arange(9)), cupy.asarray(np.arange(9), blocking=True)
+    target = cupy.zeros(9, int)
+    cupy.cuda.Stream.null.synchronize()
+    one.fill(3)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        with pytest.raises(misuse, match="array_equal reads a buffer that fill of"):
+            cupy.array_equal(other, one)
+        with pytest.raises(misuse, match="assignment reads a buffer that fill of"):
+            target[:] = one
+        cupy.cuda.Stream.null.synchronize()
+        target[:] = one
+        same = cupy.array_equal(target, one)
+    with pytest.raises(misuse, match="copy to the host reads a buffer that array_equal of"):
+        bool(same)
+    stream.synchronize()
+    assert same
+    assert not cupy.array_equal(one, other)
 
 
 def test_dynamic_shared_memory_above_48_kb_must_be_allowed_first(cupy):
@@ -121,13 +201,22 @@ def test_dynamic_shared_memory_above_48_kb_must_be_allowed_first(cupy):
         kernel.max_dynamic_shared_size_bytes = 228 << 10
 
 
-def test_a_cooperative_grid_must_be_resident(cupy):
+def test_a_cooperative_grid_is_made_resident_with_a_warning(cupy):
     kernel = cupy.RawKernel(BIG, "empty", enable_cooperative_groups=True)
     occupancy = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
     assert occupancy(kernel.kernel.ptr, 1024, 0) == 2
-    kernel((16,), (1024,), ())
-    with pytest.raises(cupy.cuda.driver.CUDADriverError, match="COOPERATIVE_LAUNCH_TOO_LARGE"):
+    with warnings.catch_warnings(action="error"):
+        kernel((16,), (1024,), ())
+        cupy.RawKernel(BIG, "empty")((17,), (1024,), ())
+    with pytest.warns(UserWarning, match="^The grid size will be reduced from 17 to 16, as the specified grid"):
         kernel((17,), (1024,), ())
+    with pytest.raises(ValueError, match=r"The specified grid size \(9 \* 2 \* 1\) exceeds the limit \(16\)"):
+        kernel((9, 2), (1024,), ())
+    with (
+        pytest.warns(UserWarning, match="to 0,"),
+        pytest.raises(cupy.cuda.driver.CUDADriverError, match="INVALID_VALUE"),
+    ):
+        kernel((1,), (32,), (), shared_mem=240_000)
 
 
 def test_a_text_that_nvrtc_refuses_is_cupys_exception_with_the_log(cupy):

@@ -11,10 +11,12 @@ from standin import installed
 
 from common.compile.source import build
 from common.config.device_choice import find_gpu
+from common.devices.cuda_program import CudaProgram
 from common.errors import CompileError, Crashed, LabError, Mismatched, Refused
 from common.model.layout import Layout
 from common.model.weights import load
 from common.validate.snapshot import Snapshot, bit_differences
+from experiments.timing.bandwidth import Memory
 from experiments.timing.exchange import NOTHING, Exchange
 
 pytestmark = pytest.mark.host
@@ -38,9 +40,9 @@ def gpu(host_cache, monkeypatch):
 
 @pytest.fixture
 def session(gpu, tiny, host_cache, seed):
-    """session(source): its session on three blocks; all have the same weights."""
+    """session(source, blocks=3): its session; all have the same weights."""
     weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-    return lambda source: gpu.session(gpu.compile(source), Layout(tiny), weights, 3)
+    return lambda source, blocks=3: gpu.session(gpu.compile(source), Layout(tiny), weights, blocks)
 
 
 @pytest.fixture
@@ -94,6 +96,17 @@ def test_a_graph_is_captured_once_and_leaves_the_same_bits(session, tiny, seed):
         assert list(bit_differences(Snapshot.of(captured), Snapshot.of(whole), frozenset(), "captured")) == []
 
 
+def test_a_graph_whose_buffers_are_replaced_is_refused(session, tiny):
+    from standin_gpu.errors import Misuse
+
+    with closing(session(Composed(("graph",)).source(tiny))) as captured:
+        captured.reset([1], 0)
+        captured.run()
+        captured._state = captured._at_start[1]
+        with pytest.raises(Misuse, match=r"stage_embed writes memory that was freed at .*test_standin_paths.py"):
+            captured.run()
+
+
 def test_a_trap_is_a_crash_that_names_the_kernel_and_is_final(fault, session, tiny):
     fault("trap@2 variants/vec128.cu")
     trapped = session(Composed(("vec128",)).source(tiny))
@@ -131,10 +144,21 @@ def test_a_gpu_that_is_lost_cannot_be_used(tmp_path, monkeypatch):
             CudaDevice()
 
 
-def test_more_blocks_than_are_resident_are_refused_with_the_numbers(gpu, tiny, host_cache):
-    weights = load("synthetic", tiny, None, host_cache, 1)[2].flat
+def test_more_blocks_than_are_resident_are_refused_with_the_numbers(session, tiny):
     with pytest.raises(Refused, match=r"17 blocks of 256 threads .* \d+ registers .* allow 2 blocks on each of 8 SMs"):
-        gpu.session(gpu.compile(build([], tiny)), Layout(tiny), weights, 17)
+        session(build([], tiny), 17)
+
+
+def test_unless_refused_more_blocks_than_are_resident_are_fewer_or_trap(session, tiny, monkeypatch):
+    monkeypatch.setattr(CudaProgram, "refuse_oversize", lambda *arguments: None)
+    with closing(session(build([], tiny), 17)) as cooperative:
+        cooperative.reset([1], 0)
+        with pytest.warns(UserWarning, match="The grid size will be reduced from 17 to 16"):
+            cooperative.run()
+    plain = session(Composed(("atomic_barrier",)).source(tiny), 17)
+    plain.reset([1], 0)
+    with pytest.raises(Crashed, match="atomic_barrier failed on the GPU: cudaErrorLaunchFailure"):
+        plain.run()
 
 
 def test_weights_that_do_not_fit_are_out_of_memory(gpu, tiny):
@@ -164,6 +188,14 @@ def test_a_probe_that_reads_something_else_is_a_crash(fault, gpu):
     fault("wrong read_all")
     with pytest.raises(Crashed, match="reading by 128-bit loads computed the xor"):
         read_ceiling(runs=1)
+
+
+@pytest.mark.parametrize("probe", [Memory, Exchange])
+def test_a_probe_has_the_memory_that_the_pool_keeps_of_others(probe, gpu):
+    import cupy
+
+    assert len(cupy.empty(cupy.cuda.Device().mem_info[0], cupy.uint8)) > 1 << 25  # and freed
+    assert probe(1 << 24)._data.nbytes == 1 << 24
 
 
 @pytest.mark.parametrize(

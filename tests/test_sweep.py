@@ -80,6 +80,19 @@ def test_what_was_validated_is_only_timed(sweep):
     assert [job["proof"] for job in workers.sent] == [None] * 3, "more was asked of the validation"
 
 
+def test_a_gpu_run_says_before_it_starts_how_long_it_takes(sweep, monkeypatch):
+    """By the estimate, then by what such rows took; and it measures two positions, where none are asked."""
+    notes: list[str] = []
+    monkeypatch.setattr(Quiet, "note", lambda show, text: notes.append(text))
+    made = sweep(Workers(), "model.positions=512")
+    assert made.config.timing.at(made.config.model) == (1, 200)
+    sweep(Workers(), "model.positions=512", "resume=false")
+    assert [note for note in notes if "about" in note] == [
+        "3 stacks, at about 20 s each: 1 min",
+        "3 stacks, at about 10 s each: 0.5 min",
+    ]
+
+
 @pytest.mark.parametrize(("verdict", "again"), [("STOPPED", 3), ("UNSTABLE", 0)])
 def test_a_time_that_a_search_gave_up_is_taken_again_where_one_is_asked(sweep, verdict, again):
     first, second = Workers(), Workers()

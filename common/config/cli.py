@@ -1,12 +1,11 @@
 """Command line: Hydra composes the configuration for a task; a mistake ends as one line with exit code 2."""
 
 import os
-import re
 import sys
 import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -16,22 +15,22 @@ import hydra
 from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from common import ROOT
 from common.cache.folder import ensure_home, place
 from common.config import help
+from common.config.explain import explain, several
 from common.config.multirun import check_sweeps
 from common.config.streams import Stream, open_closed
+from common.config.texts import admit_text
 from common.errors import LabError, Unfinished
 from common.errors.interrupt import INTERRUPTED, SAID
 from common.errors.machine import system_errors
-from common.errors.suggest import unknown
 from common.stacks.catalog import read_catalog
 
 MISTAKE, UNFINISHED = 2, 3
@@ -79,12 +78,13 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: C
     def job(cfg: DictConfig) -> None:
         nonlocal failed
         try:
+            _check_names(cfg, HydraConfig.get().runtime.choices, root)
             with system_errors("the command cannot go on"):
                 codes.append(task(cfg))
         except LabError as error:  # printed here, so that the other jobs of a multirun still run
             codes.append(_print_error(error, debug))
         except OmegaConfBaseException as error:
-            codes.append(_print_error(_explain(error, config_name, arguments, root), debug))
+            codes.append(_print_error(explain(error, config_name, arguments, root), debug))
         except Exception:
             failed = True
             raise
@@ -115,7 +115,7 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: C
     except Exception as error:
         if failed:
             raise
-        return _print_error(_explain(error, config_name, arguments, root), debug)
+        return _print_error(explain(error, config_name, arguments, root), debug)
     return max(codes, default=0)
 
 
@@ -147,13 +147,30 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
         GlobalHydra.instance().clear()
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-                config = compose(config_name, arguments)
+                config = compose(config_name, arguments, return_hydra_config=True)
+            with flag_override(config, "struct", False):
+                choices = config.pop("hydra").runtime.choices
+            _check_names(config, choices, root)
             OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
             return config
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise _explain(error, config_name, arguments, root) from None
+            raise explain(error, config_name, arguments, root) from None
         finally:
             GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
+
+
+def _check_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
+    """Raise LabError where a chosen yaml is named as another one, such as a copy whose `name:` was left as it was.
+
+    choices: the file that each group was composed from, by Hydra. What runs is decided by the name.
+    """
+    for group in read_catalog(root).keys & choices.keys():
+        section, choice = config.get(group), choices[group]
+        name = section.get("name", choice) if isinstance(section, DictConfig) else choice
+        if name != choice:
+            raise LabError(
+                f"{group}={choice} has the name {name}", f"write name: {choice} in conf/{group}/{choice}.yaml"
+            )
 
 
 def _print_version() -> None:
@@ -190,16 +207,8 @@ def _register_resolvers(root: Path) -> None:
     help.register(root)
 
 
-def _remedy(key: str, value: str, root: Path) -> str:
-    """What to write instead of several values of a key."""
-    if key == "variant":
-        return f"on top of each other: stack=[{value}]; each for itself: -m variant={value}"
-    each = f"to run each, add -m: {key}={value}"
-    return each if (root / "conf" / key).is_dir() else f"for a list write {key}=[{value}]; {each}"
-
-
 def _admit(argv: Sequence[str], root: Path) -> list[str]:
-    """The arguments with `ratio=2:6` changed to `++ratio=2:6` if any variant has that knob.
+    """The arguments: free texts by `admit_text`, and `ratio=2:6` as `++ratio=2:6` if any variant has that knob.
 
     Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
     would refuse the key; `++` adds it. Whether the chosen stacks have the knob is checked later, in choose_stacks.
@@ -210,12 +219,12 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
         raise LabError("both stack= and variant= are given", "give only one of them")
     for key, value in pairs:
         if value.startswith("[") and (root / "conf" / key).is_dir():
-            raise LabError(f"{key} takes one name, not the list {value}", _remedy(key, value.strip("[]"), root))
+            raise LabError(f"{key} takes one name, not the list {value}", several(key, value.strip("[]"), root))
         if key.lstrip("+~").startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
     knobs = read_catalog(root).knobs
     return [
-        f"++{argument}" if key in knobs and "=" in argument else argument
+        f"++{argument}" if key in knobs and "=" in argument else admit_text(argument)
         for (key, _), argument in zip(pairs, argv, strict=True)
     ]
 
@@ -229,60 +238,3 @@ def _read_flags(arguments: Sequence[str]) -> Namespace:
 
     parser.error = refuse  # type: ignore[method-assign]
     return parser.parse_args(arguments)
-
-
-def _explain(error: Exception, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
-    """An error of Hydra or OmegaConf as a LabError with cause and remedy."""
-    message = str(error)
-    if isinstance(error.__cause__, LabError):  # of a resolver
-        return error.__cause__
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        return unknown(group, name, error.options)
-    if isinstance(error, OverrideParseException):
-        return LabError(
-            f"cannot read '{error.override.lstrip('+')}': {error.message.splitlines()[0]}",
-            """write key=value, a list as [1,2], and quote text with special characters: 'key="a, b"'""",
-        )
-    if override := re.match(r"Could not override '([^']+)'", message):
-        return _unknown_key(override[1], config_name, arguments, root)
-    if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", message):
-        key, _, value = ambiguous[1].lstrip("+").partition("=")
-        return LabError(f"{key} has several values: {value}", _remedy(key, value, root))
-    if message.startswith("Config group override must be"):
-        return _no_name(_read_flags(arguments).overrides, root)
-    if isinstance(error, OSError) and error.filename:  # Hydra makes a folder for the jobs of a multirun
-        return LabError(f"{error.filename} cannot be written: {error.strerror}", "give hydra.sweep.dir=FOLDER")
-    first = message.strip().splitlines()[0] if message.strip() else type(error).__name__
-    return LabError(first, "correct the override or the yaml; --cfg job prints the composed configuration")
-
-
-def _no_name(overrides: Sequence[str], root: Path) -> LabError:
-    """The error for a value such as `model=5` or `device=null`, of the first override that chooses no file by it."""
-    groups = (one for one in OverridesParser.create().parse_overrides(list(overrides)) if _group(one, root).is_dir())
-    wrong = next(one for one in groups if not isinstance(one.value(), str | list))
-    names = [path.stem for path in _group(wrong, root).glob("*.yaml")]
-    return unknown(wrong.key_or_group, wrong.get_value_element_as_str(), names)
-
-
-def _group(override: Override, root: Path) -> Path:
-    return root / "conf" / override.key_or_group
-
-
-def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
-    """The error for an unknown key such as `timing.stpes=3`: it lists the keys of the same section.
-
-    The section is composed with the groups chosen in `arguments`, because its keys depend on them.
-    """
-    groups = {path.name for path in (root / "conf").iterdir() if path.is_dir()} - {key}
-    if key == "gpu":
-        return LabError("gpu= alone has no effect", "give options.gpu=NAME to an experiment that predicts")
-    chosen = [argument for argument in arguments if argument.partition("=")[0] in groups and "," not in argument]
-    with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-        config = compose(config_name, chosen)
-    path, dot, _ = key.rpartition(".")
-    siblings = OmegaConf.select(config, path) if path else config
-    if not isinstance(siblings, DictConfig):
-        path, dot, siblings = "", "", config
-    valid = [f"{path}{dot}{name!s}" for name in siblings]
-    return unknown("key", key, [*valid, *read_catalog(root).knobs] if "variant" in siblings else valid)

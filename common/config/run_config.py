@@ -14,7 +14,7 @@ from common.stacks.stack import Stack
 
 @dataclass(frozen=True)
 class Timing:
-    """Limits of a measurement; conf/timing/default.yaml explains each field. interval: percent of the median."""
+    """Limits of a measurement; conf/timing/evidence.yaml explains each field. interval: percent of the median."""
 
     warmup: int
     steps: int

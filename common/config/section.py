@@ -1,5 +1,6 @@
 """Typed access to one section of the configuration; a bad value raises LabError with the full name of its key."""
 
+import json
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -83,11 +84,17 @@ class Section:
             raise LabError(f"{self._name(key)}={value} is neither true nor false", f"give {self._name(key)}=true")
         return value
 
-    def text(self, key: str) -> str:
-        """A non-empty string."""
+    def text(self, key: str, blank: bool = False) -> str:
+        """A string that is not empty, nor, unless `blank`, white space alone."""
         value = self.values.get(key)
-        if not isinstance(value, str) or not value.strip():
-            raise LabError(f"{self._name(key)}={value} is not a text", f"give {self._name(key)}=TEXT")
+        name = self._name(key)
+        if not isinstance(value, str):
+            said = json.dumps(value)
+            quote = f"""quote it: {name}='"{said}"'"""  # for Hydra as well as for the shell
+            number = isinstance(value, int | float)
+            raise LabError(f"{name}={said} is not a text", quote if number else f"give {name}=TEXT")
+        if not (value if blank else value.strip()):
+            raise LabError(f"{name}= is empty", f"give {name}=TEXT")
         return value
 
     def location(self, key: str) -> Path:
@@ -95,10 +102,11 @@ class Section:
         return absolute(self.text(key))
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings, possibly empty."""
+        """A list of strings that are not empty; the list may be."""
         value = self.values.get(key)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise LabError(f"{self._name(key)}={value} is not a list of names", f"give {self._name(key)}=[a,b]")
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            name = self._name(key)
+            raise LabError(f"{name}={value} is not a list of names", f"""give {name}='["a","b"]'""")
         return tuple(value)
 
     def _name(self, key: str) -> str:

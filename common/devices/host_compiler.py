@@ -18,13 +18,14 @@ from common.errors.machine import of_output, of_system
 from common.model.stages import STAGES
 
 RUNTIME = Path(__file__).resolve().parent / "runtime"
+NATIVE = "-march=native"
 FLAGS = (
     "-std=c++17",
     "-O2",
     "-g1",
     "-fPIC",
     "-pthread",
-    "-march=native",
+    NATIVE,
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fvisibility=hidden",
@@ -40,14 +41,16 @@ WARNINGS = ("-Wall", "-Werror")
 class Compiler:
     """g++ with the folder `cache`. All methods raise LabError without g++, CompileError with the whole output, and
     MachineError for what is no fault of the text.
+
+    cross: prefix of the compiler's name, `aarch64-linux-gnu-`: for another processor than this machine's.
     """
 
-    def __init__(self, cache: Path) -> None:
-        self.cache = Path(cache).absolute()
+    def __init__(self, cache: Path, cross: str = "") -> None:
+        self.cache, self._cross = Path(cache).absolute(), cross
 
     def version(self) -> str:
         """First line of `g++ --version`."""
-        return _version(_gxx())
+        return _version(_gxx(self._cross))
 
     def kernel(self, text: str, *flags: str, large: bool = False) -> Path:
         """The object of a kernel's flattened text; a compiler warning is an error.
@@ -67,7 +70,7 @@ class Compiler:
         """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""
         target = self.cache / f"{_sha(*(path.name for path in objects), *flags)}{suffix}"
         shared = ("-shared",) if suffix == ".so" else ()
-        return _compiled(target, [*shared, "-pthread", *flags, *map(str, objects)])
+        return self._compiled(target, [*shared, "-pthread", *flags, *map(str, objects)])
 
     def covered(self, text: str, folder: Path, objects: list[Path], *flags: str) -> Path:
         """A shared library of a kernel's text and of `objects` in `folder`, with gcov's notes and later its data.
@@ -78,14 +81,14 @@ class Compiler:
         if not target.exists():
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "kernel.cpp").write_text(text)
-            options = [*_options(*WARNINGS, *flags), f"-I{RUNTIME}", "--coverage"]
-            _run([_gxx(), *options, "-c", "kernel.cpp", "-o", "kernel.o"], str(folder))
+            options = [*self._options(*WARNINGS, *flags), f"-I{RUNTIME}", "--coverage"]
+            _run([_gxx(self._cross), *options, "-c", "kernel.cpp", "-o", "kernel.o"], str(folder))
             shared = ["-shared", "-pthread", "--coverage", "kernel.o", *map(str, objects)]
-            _run([_gxx(), *shared, "-o", target.name], str(folder))
+            _run([_gxx(self._cross), *shared, "-o", target.name], str(folder))
         return target
 
     def _object(self, text: str, unit: str, *flags: str) -> Path:
-        options = _options(*flags)
+        options = self._options(*flags)
         headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
         target = self.cache / f"{_sha(unit, text, *headers, *options, self.version(), _cpu())}.o"
         with _temporary() as folder:
@@ -94,31 +97,31 @@ class Compiler:
                 f"-I{RUNTIME}",
                 f"-fdebug-prefix-map={folder}=.",
             ]  # debug information then has relative file names, as the text
-            return _compiled(target, [*options, *paths, "-c", unit], folder)
+            return self._compiled(target, [*options, *paths, "-c", unit], folder)
+
+    def _options(self, *flags: str) -> list[str]:
+        """What every source file is compiled with, and `flags`."""
+        names = ", ".join(f'"{stage}"' for stage in STAGES)
+        options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}"]
+        if self._cross:
+            options.remove(NATIVE)
+        elif platform.machine() == "x86_64":
+            options.append("-mtls-dialect=gnu2")  # TLS descriptors: fast thread-local variables in a loaded library
+        return options
+
+    def _compiled(self, target: Path, arguments: list[str], folder: str = ".") -> Path:
+        """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
+        if not intact(target):
+            with writing(target) as part:
+                _run([_gxx(self._cross), *arguments, "-o", str(part)], folder)
+        return target
 
 
-def _options(*flags: str) -> list[str]:
-    """What every source file is compiled with, and `flags`."""
-    names = ", ".join(f'"{stage}"' for stage in STAGES)
-    options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}"]
-    if platform.machine() == "x86_64":
-        options.append("-mtls-dialect=gnu2")  # TLS descriptors: fast thread-local variables in a loaded library
-    return options
-
-
-def _compiled(target: Path, arguments: list[str], folder: str = ".") -> Path:
-    """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
-    if not intact(target):
-        with writing(target) as part:
-            _run([_gxx(), *arguments, "-o", str(part)], folder)
-    return target
-
-
-def _gxx() -> str:
-    path = shutil.which("g++")
+def _gxx(cross: str = "") -> str:
+    path = shutil.which(f"{cross}g++")
     if not path:
         raise LabError(
-            "the host device needs g++, which is not installed",
+            f"the host device needs {cross}g++, which is not installed",
             "install it (Debian: apt install g++), or use device=cuda",
         )
     return path

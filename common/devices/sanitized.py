@@ -1,37 +1,33 @@
 """Host device with a sanitizer: each call of `run` is a process of its own, whose output says what is wrong and where.
 
 A library with ThreadSanitizer or AddressSanitizer cannot be loaded into a running Python. So the kernel is started as a
-child process (runtime/runner.cpp) on shared buffers. ThreadSanitizer reports each pair of source lines whose accesses
+child process on shared buffers (host_child.py). ThreadSanitizer reports each pair of source lines whose accesses
 no barrier orders; it compares the order that barriers define, not the times of the accesses, so a missing barrier is
 found under nearly every schedule. AddressSanitizer finds what lies outside a variable on the stack or beside a buffer,
 UndefinedBehaviorSanitizer an index outside its array, a shift that is too far, or a signed overflow.
 """
 
-import os
 import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from common.compile.source import Source
-from common.devices.host import UNITS, HostDevice, HostProgram, HostSession, LaunchArguments
+from common.devices.host import HostDevice, HostProgram, HostSession
+from common.devices.host_child import CHILD_UNITS, ChildSession
 from common.devices.host_launch import FAULTED
-from common.devices.host_memory import GUARD_BYTES, GuardedBuffer, SharedBuffer
+from common.devices.host_memory import GuardedBuffer, SharedBuffer
 from common.devices.sanitizers import SANITIZERS, Sanitizer, finding
 from common.devices.tsan_report import data_races, fault
 from common.errors import CompileError, Crashed, LabError, Race, Refused
-from common.errors.machine import of_system
 from common.model.layout import Layout
 
 BLOCKS = 5  # default grid of ThreadSanitizer: the time of a step grows with the square of the number of threads
 MAX_THREADS = 7000  # of a grid; the ThreadSanitizer of gcc aborts at 8128
-GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
 
 
 class SanitizedDevice(HostDevice):
@@ -48,7 +44,7 @@ class SanitizedDevice(HostDevice):
         """As HostDevice.compile. Raises LabError if the library of the sanitizer is not installed."""
         build, sanitizer = self._compiler, self._sanitizer
         kernel = build.kernel(source.text, *sanitizer.instrument, sanitizer.annotate, *self._flags)
-        objects = [kernel, build.runtime((*UNITS, "runner.cpp"), sanitizer.annotate)]
+        objects = [kernel, build.runtime(CHILD_UNITS, sanitizer.annotate)]
         try:
             return HostProgram(source, build.link(objects, ".exe", "-pie", *sanitizer.instrument))
         except CompileError as error:
@@ -86,43 +82,16 @@ class SanitizedDevice(HostDevice):
         return session
 
 
-class SanitizedSession(HostSession):
+class SanitizedSession(ChildSession):
     """One kernel with `sanitizer`. After a finding the buffers hold what the kernel wrote."""
 
     sanitizer: Sanitizer
 
-    def close(self) -> None:
-        self._buffers = {}
+    def _environment(self) -> dict[str, str]:
+        return {self.sanitizer.variable: self.sanitizer.options}
 
-    def _load(self, binary: Path) -> None:
-        self._binary = binary
-
-    def _launch_all(self, launch_arguments: Sequence[LaunchArguments]) -> None:
-        seeds = range(self._seed, self._seed + len(launch_arguments))
-        self._seed += len(launch_arguments)
-        lines = "".join(
-            f"{steps} {stage} {layer} {seed}\n"
-            for (steps, stage, layer), seed in zip(launch_arguments, seeds, strict=True)
-        )
-        shared = [cast(SharedBuffer, buffer) for buffer in (*self._buffers.values(), self._counts)]
-        named = [f"{buffer.descriptor}:{buffer.start}:{buffer.bytes}" for buffer in shared]
-        settings = (GUARD_BYTES, self.blocks, self._workers, self._timeout)
-        try:
-            done = subprocess.run(
-                [*_fixed_addresses(), str(self._binary), *map(str, (*named, *settings))],
-                input=lines,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                pass_fds=[buffer.descriptor for buffer in shared],
-                env=os.environ | {self.sanitizer.variable: self.sanitizer.options},
-                timeout=len(launch_arguments) * self._timeout + GRACE,
-            )
-        except subprocess.TimeoutExpired:
-            raise Crashed("the kernel's process does not end", "raise device.timeout_s") from None
-        except OSError as error:
-            raise of_system(error, "the kernel's process cannot be started") from error
-        self._read(done)
+    def _prefix(self) -> tuple[str, ...]:
+        return _fixed_addresses()
 
     def _read(self, done: subprocess.CompletedProcess[str]) -> None:
         """Raise Race, Hung or Crashed from the child's output and exit status; return if it finished."""
@@ -143,7 +112,7 @@ class SanitizedSession(HostSession):
         if not 0 <= done.returncode <= FAULTED:
             why = fault(done.stderr) or f"exit status {done.returncode} {done.stderr.strip()[-200:]}"
             raise Crashed(f"the kernel's process ended: {why}", "look for an index far outside a buffer")
-        self._raise_for_status(done.returncode, done.stdout)
+        super()._read(done)
 
 
 @cache

@@ -185,10 +185,10 @@ def llama_cpp(work: Workload) -> Generated:
 
 
 ENGINES: dict[str, Callable[[Workload], Generated]] = {
-    "transformers eager": transformers_eager,
     "transformers static cache + compile": transformers_compiled,
-    "torch step": torch_step,
     "torch step in a CUDA graph": torch_graph,
+    "transformers eager": transformers_eager,
+    "torch step": torch_step,
     "vLLM": vllm,
     "SGLang": sglang,
     "TensorRT-LLM": tensorrt_llm,

@@ -1,11 +1,9 @@
 """Evidence for the report, as much as a budget holds: `python -m experiments.evidence --help`."""
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from math import inf
 
 from omegaconf import DictConfig
@@ -18,13 +16,11 @@ from common.config.resolve import SEEDS
 from common.config.section import Section
 from common.record.provenance import provenance
 from common.record.store import Store
-from common.stacks.catalog import read_catalog
 from experiments.evidence.execute import GRACE, Ended, execute
-from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, fastest, filled, read_steps
+from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, read_steps
 from experiments.show.closing import near
 
-KEYS = ("budget_s", "results", "device", "seed", "only", "args", "plan", "report", "debug", "best", "cuda", "host")
-TESTERS = 8  # processes that share the GPU for tests
+KEYS = ("budget_s", "results", "device", "seed", "only", "args", "plan", "report", "debug", "cuda", "host")
 END = 2.0  # seconds of the budget for what this command does after a step
 Execute = Callable[[Sequence[str], float], Ended]
 
@@ -46,18 +42,12 @@ class Request:
     def steps(self) -> Plan:
         """The plan by the records that there are now."""
         top, here = self.top, self.top.section(self.device)
-        common = (*here.texts("args"), f"device={self.device}", f"seed={self.seed}", *self.args)
+        before, after = here.texts("args"), (f"device={self.device}", f"seed={self.seed}", *self.args)
         steps = [
-            step if step.run == "pytest" else replace(step, args=(*step.args, *common))
+            step if step.run == "pytest" else replace(step, args=(*before, *step.args, *after))
             for step in read_steps(here, top.texts("only"))
         ]
-        return Plan(steps, self.gpu, self.store.records())
-
-    def best(self) -> Sequence[str]:
-        """The three fastest variants and named stacks by the records; those of the configuration without any."""
-        catalog = read_catalog()
-        named = (*catalog.variants, *catalog.stacks)
-        return fastest(self.store.records(), self.gpu, named, 3) or self.top.texts("best")
+        return Plan(steps, self.gpu, self.store.records(), here.number("hang_s"))
 
 
 def request(cfg: DictConfig) -> Request:
@@ -87,16 +77,12 @@ def evidence(wanted: Request, execute: Execute = execute) -> int:
     execute: runs one step.
     """
     stopped: set[str] = set()  # in this call: what made no progress is not begun again
-    begun = False  # whether this call has begun any
     while True:
         plan, seconds = wanted.steps(), wanted.deadline - budget.clock() - END
         left = [each for each in plan.left if each.name not in stopped]
-        fitting = [each for each in left if plan.least(each) <= seconds]
-        if not fitting and not begun:  # that one was never begun and others were slow is no reason to do nothing
-            fitting = [each for each in left if not plan.calls(each) and each.least_s <= seconds]
-        if not fitting:
+        step = next((each for each in left if plan.least(each) <= seconds), None)
+        if step is None:
             break
-        begun, step = True, fitting[0]
         _say(f"{step.name}: about {plan.estimate(step):.0f} s" + (f" of {seconds:.0f} left" if seconds < inf else ""))
         if not _do(wanted, plan, step, seconds, execute):
             stopped.add(step.name)
@@ -123,16 +109,22 @@ def table(plan: Plan) -> str:
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-def _do(wanted: Request, plan: Plan, step: Step, seconds: float, execute: Execute) -> bool:
-    """One call of a step, and its record. Whether it may go on in this call: it was cut, but has made rows."""
+def _do(wanted: Request, plan: Plan, step: Step, left: float, execute: Execute) -> bool:
+    """One call of a step, and its record. Whether it may go on in this call: it was cut, but has made rows.
+
+    What makes no row within the limit of the step hangs: it has failed. left: seconds of the budget.
+    """
     before, began = len(wanted.store.records()), budget.clock()
-    ended = Ended(None, "interrupted")
+    limit, ended = plan.limit(step), Ended(INTERRUPTED, "")
+    seconds = min(left, limit)
     try:
         ended = execute(_argv(wanted, step, seconds), seconds)
     finally:
         new = wanted.store.records()[before:]
         rows = [row for row in new if row.get("kind") in ROWS and row.get("status") != "INTERRUPTED"]
-        state = _state(ended, any(row.get("status") == "INTERRUPTED" for row in new))
+        hung = ended.code is None and seconds == limit and not rows
+        interrupted = any(row.get("status") == "INTERRUPTED" for row in new)
+        state = FAILED if hung else _state(ended, interrupted)
         wanted.store.append(
             {
                 "kind": STEP,
@@ -149,19 +141,17 @@ def _do(wanted: Request, plan: Plan, step: Step, seconds: float, execute: Execut
             }
         )
     if state == FAILED:
-        _say(f"{step.name} failed with exit code {ended.code}; the other steps go on")
+        how = f"was stopped after its limit of {limit:.0f} s" if hung else f"failed with exit code {ended.code}"
+        _say(f"{step.name} {how}; the other steps go on")
     return state == CUT and bool(rows)
 
 
 def _argv(wanted: Request, step: Step, seconds: float) -> list[str]:
     if step.run == "pytest":
-        processes = ["-n", str(min(TESTERS, os.cpu_count() or 1))] if find_spec("xdist") else []
-        return [step.run, *step.args, *processes]
-    argv = [step.run, *filled(step.args, wanted.best()), f"results={wanted.store.path}"]
+        return [step.run, *step.args]
+    argv = [step.run, *step.args, f"results={wanted.store.path}"]
     if step.run == "experiments" and step.row_s is not None:
-        argv += [f"row_s={step.row_s:g}"] + (
-            [f"budget_s={max(1.0, seconds - START - GRACE):.1f}"] if seconds < inf else []
-        )
+        argv += [f"row_s={step.row_s:g}", f"budget_s={max(1.0, seconds - START - GRACE):.1f}"]
     return argv
 
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common.config.cli import INTERRUPTED
 from common.config.section import Section
 from common.errors import LabError
 from common.record.code import code_sha
@@ -15,36 +16,43 @@ STEP = "step"  # kind of the record that each call of a step leaves
 ROWS = ("run", "row", "count", "build")  # kinds of records that are rows of a step
 DONE, CUT, FAILED = "done", "cut", "failed"
 START = 5.0  # seconds until a process begins its first row, at least
-RAN_OUT = 1.5  # a step without rows that was stopped gets so many times the seconds it had
+PATIENCE = 1.5  # estimates after which a process is stopped; it is tried again with so many times the seconds it had
 
 
 @dataclass(frozen=True)
 class Step:
-    """`python -m run args`. seconds, least_s, row_s: first estimates, as conf/evidence.yaml explains them."""
+    """`python -m run args`. seconds, row_s: first estimates, as conf/evidence.yaml explains them."""
 
     name: str
     run: str
     args: tuple[str, ...]
     seconds: float
-    least_s: float
     row_s: float | None
 
     @classmethod
     def read(cls, section: Section) -> "Step":
-        section.only({"name", "run", "args", "seconds", "least_s", "row_s"})
-        seconds = section.number("seconds")
-        least = section.number("least_s") if section.given("least_s") else seconds
+        section.only({"name", "run", "args", "seconds", "row_s"})
+        run = section.text("run") if section.given("run") else "experiments"
         row = section.number("row_s") if section.given("row_s") else None
-        return cls(section.text("name"), section.text("run"), section.texts("args"), seconds, least, row)
+        return cls(section.text("name"), run, section.texts("args"), section.number("seconds"), row)
+
+    @property
+    def least(self) -> float:
+        """Seconds of its start and one row, or of all of it where it has no rows."""
+        return self.seconds if self.row_s is None else START + self.row_s
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps, in order, on one device, by the records of all calls so far, the oldest first."""
+    """The steps, in order, on one device, by the records of all calls so far, the oldest first.
+
+    hang_s: seconds that a step with rows has at least: one that hangs is given up by its row's own limit, and recorded.
+    """
 
     steps: Sequence[Step]
     device: str
     records: Sequence[Record]
+    hang_s: float
 
     def asked(self, step: Step) -> str:
         """What decides the step: a record of it stands for it on every machine with this device and this code."""
@@ -68,16 +76,20 @@ class Plan:
 
     def least(self, step: Step) -> float:
         """Seconds that must be left to begin it: of its start and one row, or of all of it where it has no rows."""
-        in_vain = (RAN_OUT * row["seconds"] for row in self._begun(step) if not row["rows"])
+        in_vain = (PATIENCE * row["seconds"] for row in self._begun(step) if not row["rows"])
         return max(self._whole(step) if step.row_s is None else self._first_row(step), *in_vain, 0.0)
+
+    def limit(self, step: Step) -> float:
+        """Seconds after which its process is stopped, whatever the budget: a step that hangs costs no more."""
+        return max(PATIENCE * max(self.estimate(step), step.seconds), self.hang_s if step.row_s else 0.0)
 
     def _first_row(self, step: Step) -> float:
         """Seconds of its start and one row."""
         for row in reversed(self.calls(step)):
             if row["rows"]:  # they may have run side by side; a step that was stopped has spent the rest within a row
-                start = 0.0 if row["code"] is None else row["seconds"] - row["row_seconds"]
+                start = 0.0 if row["code"] in (None, INTERRUPTED) else row["seconds"] - row["row_seconds"]
                 return max(START, start) + row["row_seconds"] / row["rows"]
-        return step.least_s * self._slower
+        return step.least * self._slower
 
     def _whole(self, step: Step) -> float:
         """Seconds of the last time that the step came to its end on this device, else the first estimate."""
@@ -86,7 +98,7 @@ class Plan:
     def _took(self, step: Step) -> float:
         calls = self.calls(step)
         last = next((row["asked"] for row in reversed(calls) if row["state"] == DONE), None)
-        return sum(row["seconds"] for row in calls if row["asked"] == last)
+        return sum(row["seconds"] for row in calls if row["asked"] == last and (row["state"] == DONE or row["rows"]))
 
     @property
     def _slower(self) -> float:
@@ -96,9 +108,9 @@ class Plan:
         return max(1.0, sum(known.values()) / sum(step.seconds for step in known)) if known else 1.0
 
     def _begun(self, step: Step) -> list[Record]:
-        """The calls since it was last asked anew that did not come to its end."""
-        asked = self.asked(step)
-        return [row for row in self.calls(step) if row["asked"] == asked and row["state"] == CUT]
+        """The calls since it was last asked anew that were stopped."""
+        asked, calls = self.asked(step), self.calls(step)
+        return [row for row in calls if row["asked"] == asked and (row["state"] == CUT or row["code"] is None)]
 
     def calls(self, step: Step) -> list[Record]:
         """Its records on this device, the oldest first."""
@@ -114,7 +126,7 @@ def read_steps(section: Section, only: Sequence[str]) -> list[Step]:
 
     only: names of those that are wanted; () for all.
     """
-    section.only({"args", "steps"})
+    section.only({"args", "hang_s", "steps"})
     listed = section.values["steps"]
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise LabError(f"{section.path}steps is no list of steps", "see conf/evidence.yaml")
@@ -122,28 +134,3 @@ def read_steps(section: Section, only: Sequence[str]) -> list[Step]:
     for name in set(only) - {step.name for step in steps}:
         raise LabError(f"only={name} names no step", f"known here: {', '.join(step.name for step in steps)}")
     return [step for step in steps if not only or step.name in only]
-
-
-def filled(args: Sequence[str], best: Sequence[str]) -> list[str]:
-    """The arguments with what {best3} stands for by now, and {best}, its first.
-
-    They are no part of what a step is asked: a time that changes a little would have it done again.
-    """
-    return [arg.replace("{best3}", ",".join(best)).replace("{best}", best[0]) for arg in args]
-
-
-def fastest(records: Iterable[Record], gpu: str, names: Iterable[str], count: int) -> list[str]:
-    """The `count` fastest of `names` on `gpu` at the first position that was timed, by runs of one model and cache."""
-    known = set(names)
-    runs = [
-        row
-        for row in records
-        if row.get("kind") == "run" and row["device"].get("gpu") == gpu and row["variant"] in known and row["latencies"]
-    ]
-    shape = next((row["model"] for row in runs), None)  # the first: of the step that times all stacks
-    times = {
-        row["variant"]: row["latencies"][0]["seconds"]["median"]
-        for row in runs
-        if row["model"] == shape and row["latencies"][0]["verdict"] != "IMPLAUSIBLE"
-    }
-    return sorted(times, key=lambda name: times[name])[:count]

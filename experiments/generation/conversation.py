@@ -31,7 +31,11 @@ class Conversation:
     def reset(self) -> None:
         """Begin anew, with the system's message alone."""
         self.messages = [{"role": "system", "content": self.system}] if self.system else []
-        self.engine.forget()
+
+    @property
+    def size(self) -> int:
+        """Tokens that the messages so far take of the KV cache when the next one comes."""
+        return len(self.engine.chat_ids(self.messages, self.thinking)) if self.messages else 0
 
     def ask(self, text: str, cancelled: Callable[[], bool] = never) -> Iterator[Piece]:
         """The answer to a message, piece by piece; what has been answered is remembered, however it ends.

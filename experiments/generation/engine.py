@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.layout import Layout
-from common.model.shapes import Model
 from common.stacks.stack import Stack
+from experiments.generation.check import check_request
 from experiments.generation.prefill import Prefill
-from experiments.generation.request import Piece, Request, Sampling, Stats, check_sampling
+from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
-from experiments.generation.tokenizer import chat_text, has_tokenizer, load_tokenizer, stop_ids
+from experiments.generation.tokenizer import chat_text, encode, has_tokenizer, load_tokenizer, stop_ids
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 
@@ -32,10 +31,12 @@ class Engine:
     """Decodes requests one after another with one stack. What a prompt has in common with the KV cache is kept.
 
     stop_ids: end-of-sequence ids of the checkpoint. Close it after use. Raises LabError for weights that do not load,
-    and for a stack that does not compile.
+    and for a stack that does not compile; `stream` and `use`, after `close`.
     """
 
     def __init__(self, setup: Setup, stack: Stack) -> None:
+        if not (isinstance(setup, Setup) and isinstance(stack, Stack)):
+            raise LabError("an engine is made of a lab and a stack", "Engine(lab, lab.stack(NAME).stack)")
         self.setup, self.model = setup, setup.model
         folder = setup.packed.folder
         self.tokenizer: Any | None = load_tokenizer(folder) if has_tokenizer(folder) else None
@@ -45,7 +46,7 @@ class Engine:
         self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model, sampling=True)
         self.session = self._open(self.stack.program, setup.config.blocks)
         self.session.reset([0], 0)
-        self._requests = 0
+        self._requests, self._closed = 0, False
 
     @property
     def name(self) -> str:
@@ -57,13 +58,9 @@ class Engine:
         """Of the KV cache."""
         return self.model.positions
 
-    @property
-    def held(self) -> int:
-        """Ids of the last prompt and its answer, which take so many positions."""
-        return len(self._known)
-
     def use(self, variant: str, knobs: Mapping[str, Any] | None = None) -> None:
         """Decode with another stack from now on, over the same KV cache. Raises LabError; the stack then stays."""
+        self._check_open()
         stacks = self.setup.choose(variant, knobs or {})
         if len(stacks) > 1:
             names = ", ".join(stack.name for stack in stacks)
@@ -76,9 +73,10 @@ class Engine:
     def stream(self, request: Request, cancelled: Callable[[], bool] = never) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
 
-        cancelled: asked between pieces. Raises LabError, at once, for an empty prompt, ids out of range, a prompt that
-        with max_tokens does not fit the KV cache, and stop strings without a tokenizer.
+        cancelled: asked between pieces. Raises LabError, at once, for what `check_request` refuses and for stop strings
+        without a tokenizer; and in place of a piece when another answer has begun, which has the KV cache now.
         """
+        self._check_open()
         check_request(request, self.model)
         if request.stop_strings and not self.tokenizer:
             raise LabError("stop strings need a tokenizer, which these weights have not", "leave stop_strings out")
@@ -93,24 +91,17 @@ class Engine:
     def chat_ids(self, messages: Sequence[Mapping[str, str]], thinking: bool) -> tuple[int, ...]:
         """A conversation as a prompt, by the checkpoint's own chat template. Raises LabError if it has none.
 
-        Where its text begins with that of the ids in the KV cache, those ids are taken, so that nothing is read twice:
-        a tokenizer may split an answer differently from how it was generated.
+        The ids depend on nothing else: not on those in the KV cache, with which the same text may have been generated.
         """
         tokenizer = self.tokenizer or load_tokenizer(self.setup.packed.folder)
-        text = chat_text(tokenizer, messages, thinking)
-        known = tokenizer.decode(self._known, clean_up_tokenization_spaces=False)
-        kept = self._known if known and text.startswith(known) else []
-        rest = text[len(known) :] if kept else text
-        return (*kept, *tokenizer.encode(rest, add_special_tokens=False))
-
-    def forget(self) -> None:
-        """Keep nothing of what has been generated."""
-        self._known = []
+        return encode(tokenizer, chat_text(tokenizer, messages, thinking), special=False)
 
     def close(self) -> None:
-        """Free the buffers."""
-        for session in (self.session, *([self._sampler] if "_sampler" in vars(self) else [])):
-            session.close()
+        """Free the buffers. Nothing is decoded any more."""
+        if not self._closed:
+            self._closed = True
+            for session in (self.session, *([self._sampler] if "_sampler" in vars(self) else [])):
+                session.close()
 
     def __enter__(self) -> "Engine":
         return self
@@ -118,14 +109,23 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LabError("the engine is closed", "open another one")
+
     def _stream(self, request: Request, cancelled: Callable[[], bool]) -> Iterator[Piece]:
+        self._check_open()
         start = time.perf_counter()
         prompt = request.ids
         kept = common_start(self._known[:-1], prompt[:-1])
         self._read(prompt, kept, request.sampling)
+        number = self._requests
         text, burst, tokens, first = Answer(self.tokenizer, request.stop_ids, request.stop_strings), 1, 0, 0.0
         finish: str | None = None
         while not finish:
+            self._check_open()
+            if number != self._requests:
+                raise LabError("another answer has begun", "take all pieces of one answer before the next one begins")
             began = time.perf_counter()
             ids = self._decode(min(burst, request.max_tokens - tokens), request.sampling)
             now = time.perf_counter()
@@ -181,25 +181,6 @@ class Engine:
                 "give temperature=0 and repetition_penalty=1, or another variant",
             )
         return ids
-
-
-def check_request(request: Request, model: Model) -> None:
-    """Raise LabError unless the prompt has ids, all of them in the vocabulary, and the answer fits the KV cache.
-
-    The last token is chosen but not decoded, so it needs no place.
-    """
-    prompt, needed = len(request.ids), len(request.ids) + request.max_tokens - 1
-    if not prompt:
-        raise LabError("the prompt has no token", "give at least one")
-    check_ids(request.ids, model, "prompt_ids")
-    check_sampling(request.sampling)
-    if request.max_tokens < 1:
-        raise LabError(f"max_tokens={request.max_tokens} is not a whole number of at least 1", "give max_tokens=N")
-    if needed > model.positions:
-        raise LabError(
-            f"a prompt of {prompt} and max_tokens={request.max_tokens} need {needed} positions of {model.positions}",
-            f"lower max_tokens, or give model.positions={needed}",
-        )
 
 
 def common_start(one: Sequence[int], other: Sequence[int]) -> int:

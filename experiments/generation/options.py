@@ -3,7 +3,8 @@
 from common.config.run_config import RunConfig
 from common.config.section import Section
 from common.errors import LabError
-from experiments.generation.request import Sampling, check_sampling
+from experiments.generation.check import check_sampling
+from experiments.generation.request import Sampling
 
 KEYS = ("temperature", "top_k", "top_p", "repetition_penalty", "max_tokens", "stop", "stop_strings")
 

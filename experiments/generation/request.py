@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from common.errors import LabError
-
 COLDEST, HOTTEST = 1e-3, 1e3  # temperatures; below, the exponents of two logits would be equal in fp32
 LARGEST_PENALTY = 100.0
 SEEDS = 2**63
@@ -62,23 +60,3 @@ class Stats:
     first_token_s: float
     seconds: float
     tokens_per_s: float
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Raise LabError for a value that means nothing."""
-    for name, low, high in (
-        ("temperature", COLDEST, HOTTEST),
-        ("top_p", 0.0, 1.0),
-        ("repetition_penalty", 1 / LARGEST_PENALTY, LARGEST_PENALTY),
-    ):
-        value = getattr(sampling, name)
-        zero = name == "temperature" and value == 0
-        if not (zero or low < value <= high or value == low > 0):
-            also = ", or 0 for the largest logit" if name == "temperature" else ""
-            raise LabError(
-                f"{name}={value} is not a number {'above 0 and at most 1' if not low else f'in {low:g}..{high:g}'}",
-                f"give {name}=X{also}",
-            )
-    for name, limit in (("top_k", 2**31), ("seed", SEEDS)):
-        if not 0 <= getattr(sampling, name) < limit:
-            raise LabError(f"{name}={getattr(sampling, name)} is not in 0..{limit - 1}", f"give {name}=N")

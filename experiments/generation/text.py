@@ -39,10 +39,10 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Text up to the first of some strings. What may be the beginning of one is held back until that is decided."""
+    """Text up to the first of some strings, none of them empty. What may begin one is held back until it is decided."""
 
     def __init__(self, strings: Sequence[str]) -> None:
-        self._strings = [string for string in strings if string]
+        self._strings = strings
         self._held = ""
         self.found = False
 

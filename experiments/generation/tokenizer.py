@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from common.errors import LabError
@@ -11,11 +12,18 @@ FILES = ("tokenizer.json", "vocab.json")
 
 
 def stop_ids(folder: Path | None) -> frozenset[int]:
-    """End-of-sequence ids that generation_config.json names, or else config.json; empty if neither does."""
+    """End-of-sequence ids that generation_config.json names, or else config.json; empty if neither does.
+
+    Raises LabError for a file that cannot be read, and for what is no id.
+    """
     for file in (folder / "generation_config.json", folder / "config.json") if folder else ():
         found = read_json(file).get("eos_token_id") if file.exists() else None
         if found is not None:
-            return frozenset(found if isinstance(found, list) else [found])
+            listed = found if isinstance(found, list) else [found]
+            for one in listed:
+                if type(one) is not int or one < 0:
+                    raise LabError(f"{file}: eos_token_id: {short(one)} is not an id", "give an id, or a list of ids")
+            return frozenset(listed)
     return frozenset()
 
 
@@ -29,29 +37,40 @@ def load_tokenizer(folder: Path | None, instead: str = "give prompt_ids=[1,2,3]"
     if folder is None:
         raise LabError("synthetic weights have no tokenizer", instead)
     try:
-        from transformers import AutoTokenizer
+        from transformers import AutoTokenizer, Qwen3Config
     except ImportError:
         raise LabError("text needs transformers", f"pip install -e '.[hf]', or {instead}") from None
     if not has_tokenizer(folder):
         raise LabError(f"{folder} has no tokenizer", instead)
+    try:  # the lab has read config.json, and takes numbers for which transformers wants another type
+        return AutoTokenizer.from_pretrained(
+            folder, config=Qwen3Config(), local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # of any type: the files may hold anything
+        raise LabError(f"no tokenizer loads from {folder}: {_first_line(error)}", instead) from None
+
+
+def encode(tokenizer: Any, text: str, special: bool = True) -> tuple[int, ...]:
+    """The ids of `text`. special: with those that a tokenizer puts around it. Raises LabError for what is refused."""
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise LabError(f"no tokenizer loads from {folder}: {first}", instead) from None
+        text.encode()  # half a surrogate pair: the tokenizer's own error would not name it
+        return tuple(tokenizer.encode(text, add_special_tokens=special))
+    except Exception as error:
+        raise LabError(f"the tokenizer refuses the text: {_first_line(error)}", "give another text, in UTF-8") from None
 
 
 def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking: bool) -> str:
     """`messages` by the checkpoint's own chat template, up to where the assistant's answer begins.
 
-    Raises LabError for a checkpoint without a template, and for messages that its template refuses.
+    Raises LabError for a checkpoint without a template, for what is no message, and for what the template refuses.
     """
-    from jinja2 import TemplateError
-
     if not getattr(tokenizer, "chat_template", None):
         raise LabError(
             "the checkpoint's tokenizer has no chat template", "use experiments.generate, or a checkpoint made to chat"
         )
+    for message in messages if isinstance(messages, list | tuple) else [messages]:
+        if not (isinstance(message, Mapping) and all(isinstance(message.get(key), str) for key in ("role", "content"))):
+            raise LabError(f"{short(message)} is no message", 'give [{"role": "user", "content": "TEXT"}]')
     try:
         return tokenizer.apply_chat_template(
             [dict(message) for message in messages],
@@ -59,5 +78,11 @@ def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking: b
             add_generation_prompt=True,
             enable_thinking=thinking,
         )
-    except TemplateError as error:
-        raise LabError(f"the chat template refuses the messages: {error}", "give them as it wants them") from None
+    except Exception as error:  # the template is code of the checkpoint
+        raise LabError(
+            f"the chat template refuses the messages: {_first_line(error)}", "give them as it wants them"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

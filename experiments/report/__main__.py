@@ -12,10 +12,10 @@ from common.config.cli import run_task
 from common.config.section import Section, absolute
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
-from experiments.report import blocks, claims
+from experiments.report import blocks
 from experiments.report.evidence import Evidence, read
 
-PAGES = ("README.md", "DEVLOG.md", "docs/*.md")  # files that may hold generated blocks and claims
+PAGES = ("README.md", "DEVLOG.md", "docs/*.md")  # files that may hold generated blocks
 RESULTS = Path("experiments") / "results"
 REMEDY = "python -m experiments.report makes the blocks again; to change one, change the code or add records"
 
@@ -35,25 +35,14 @@ def report(cfg: DictConfig, root: Path = ROOT) -> int:
         found = stale(evidence, root)
         for line in found:
             print(f"error: {line} is not what the records give; {REMEDY}", file=sys.stderr)
-        return int(bool(found + refuted(evidence, root)))
+        return int(bool(found))
     write(evidence, root)
-    refuted(evidence, root)
     return 0
 
 
 def pages(root: Path) -> list[Path]:
     """The files of PAGES below `root`, relative to it."""
     return [path.relative_to(root) for pattern in PAGES for path in sorted(root.glob(pattern))]
-
-
-def refuted(evidence: Evidence, root: Path) -> list[str]:
-    """A line, also printed, for each sentence that the records contradict; see `claims`."""
-    found = []
-    for file in pages(root):
-        found += [f"{file}: {line}" for line in claims.wrong((root / file).read_text(), evidence)]
-    for line in found:
-        print(f"error: {line}; change the sentence and its claim", file=sys.stderr)
-    return found
 
 
 def stale(evidence: Evidence, root: Path) -> list[str]:

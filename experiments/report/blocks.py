@@ -16,6 +16,7 @@ ALONE: dict[str, Callable[[Evidence], Block]] = {
     "variants": overview.gallery,
     "planned": overview.planned,
     "ladder": ladder.table,
+    "steps": ladder.summary,
     "goals": ladder.goals,
     "published": overview.published,
     "records": overview.origins,
@@ -32,7 +33,7 @@ OF: dict[str, Callable[[str, Evidence], Block]] = {
 def make(name: str, evidence: Evidence) -> Block:
     """The contents of the block `name`. Raises LabError for a name that is not known.
 
-    variants, published, planned, ladder, goals, records; changes:VARIANT,...; code:FILE:REGEX+LINES; experiment:NAME,
+    variants, published, planned, ladder, steps, goals, records; changes:VARIANT,...; code:FILE; experiment:NAME,
     digest:NAME and sentence:NAME of an experiment, in full, as a short table and as one sentence.
     """
     kind, _, argument = name.partition(":")

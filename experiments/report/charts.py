@@ -115,11 +115,11 @@ def intervals(axes: "Axes", labels: Sequence[str], effects: Sequence[Span], unit
 
 
 def ladder(
-    axes: "Axes", labels: Sequence[str], spans: Sequence[Span | None], measured: Values, missing: str, unit: str
+    axes: "Axes", labels: Sequence[str], spans: Sequence[Span | None], measured: Values, floor: float | None, unit: str
 ) -> None:
     """A bar per label with its value and interval, (low, value, high), all predicted; a diamond where it was measured.
 
-    missing: what stands in place of a bar.
+    floor: the least that a token can take, a line across all bars; None without one.
     """
     known = [(row, *span) for row, span in enumerate(spans) if span]
     at, low, value, high = zip(*known, strict=True)
@@ -129,11 +129,13 @@ def ladder(
     if points:
         axes.plot(*zip(*points, strict=True), "D", color=COLORS[1], markersize=6, label="measured", linestyle="none")
     for row, span in enumerate(spans):
-        _label(axes, span[2] if span else 0, row, f"{span[1]:,.0f}" if span else missing)
+        _label(axes, span[2] if span else 0, row, f"{span[1]:,.0f}" if span else "not predicted yet")
+    if floor:
+        axes.axvline(floor, color=COLORS[2], linewidth=1.5, label=f"read floor, {floor:,.0f}")
     axes.set_yticks(range(len(labels)), labels)
     axes.set(xlabel=unit, ylim=(len(labels) - 0.4, -0.6))
     axes.grid(False, axis="y")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
 
 
 def curves(axes: "Axes", found: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str) -> None:

@@ -142,6 +142,11 @@ class Evidence:
         """All variants, then all named stacks."""
         return (*self.catalog.variants, *self.catalog.stacks)
 
+    @cached_property
+    def recorded(self) -> tuple[str, ...]:
+        """The names that records know: they were run, or counted."""
+        return tuple(name for name in self.names if self.validated(name) or self.counted(name)[0])
+
     def result(self, experiment: str) -> Record | None:
         """The newest record of an experiment; what was measured goes before what was counted or predicted.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from experiments.prediction.published import GAINS
+from experiments.prediction.published import GAINS, rate_change
 from experiments.report import charts, forecast, ladder
 from experiments.report.evidence import Evidence, Record, plausible, totals
 from experiments.report.forecast import most_on, predicted
@@ -56,9 +56,7 @@ def ablation(evidence: Evidence) -> Figure | None:
 def _expected(evidence: Evidence, row: Record) -> Figure | None:
     """Predicted rates beside published ones, the largest published gain first; without rows that have neither."""
     known = {name: predicted(name, evidence) for name in evidence.names}
-    effects = {
-        name: 100 * (1 / (1 + found.effect / 100) - 1) for name, found in known.items() if found and found.effect
-    }
+    effects = {name: rate_change(found.effect) for name, found in known.items() if found and found.effect}
     shown = [name for name in evidence.names if name in effects or (known[name] and name in GAINS)]
     if not effects:
         return None
@@ -199,7 +197,7 @@ def planned(evidence: Evidence) -> Figure | None:
     gpu, times = next(iter(found.items()))
     spans = [(line["low us"], line["predicted us"], line["high us"]) for line in times.values()]
     unit = f"us a token at position 1, {gpu}, each step on top of those above it"
-    draw = partial(charts.ladder, labels=list(times), spans=spans, measured=[None] * len(times), missing="", unit=unit)
+    draw = partial(charts.ladder, labels=list(times), spans=spans, measured=[None] * len(times), floor=None, unit=unit)
     return _figure("planned", "Prediction of a design, of which nothing is compiled", row, draw, len(times))
 
 
@@ -215,7 +213,7 @@ def steps(evidence: Evidence) -> Figure | None:
         labels=labels,
         spans=[(line["low us"], line["predicted us"], line["high us"]) if line else None for line in lines],
         measured=[climb.measured.get(label) for label in labels],
-        missing="not predicted yet",
+        floor=ladder.read_floor(evidence),
         unit=f"us a token at position {ladder.POSITION}, {climb.gpu}",
     )
     basis = "measured" if climb.measured else "predicted"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.prediction import designs
-from experiments.prediction.published import errors
+from experiments.prediction.published import GAINS, errors, meets, rate_change
 from experiments.report.evidence import Evidence, Record, model_of, plausible
 from experiments.show.row import IMPLAUSIBLE, NOT_MODELLED
 
@@ -85,12 +85,27 @@ def planned(evidence: Evidence) -> dict[str, dict[str, Mapping[str, Any]]]:
 
 
 def time_of(name: str, evidence: Evidence) -> str:
-    """Measured effects of all GPUs, else the prediction, else OPEN."""
+    """Measured effects of all GPUs, else the prediction, with the published effect that it misses, else OPEN."""
     if measured := "; ".join(map(effect, evidence.timed(name))):
         return measured
     found = predicted(name, evidence)
     elsewhere = f" on {found.gpu}" if found and found.gpu != most_on(evidence) else ""
-    return f"{found}{elsewhere}" if found else OPEN
+    missed = f"; published {rate_change(GAINS[name]):+.1f} %" if misses(name, found) else ""
+    return f"{found}{elsewhere}{missed}" if found else OPEN
+
+
+def gain_of(found: Predicted | None) -> tuple[float, float] | None:
+    """The interval of a predicted effect in percent of tokens a second; of one that is not modelled, no effect."""
+    if not found:
+        return None
+    low_high = found.effect_interval if found.modelled else (0.0, 0.0)
+    return low_high and (rate_change(low_high[1]), rate_change(low_high[0]))
+
+
+def misses(name: str, found: Predicted | None) -> bool:
+    """Whether the published gain of a variant lies outside its predicted interval."""
+    gain = gain_of(found)
+    return name in GAINS and gain is not None and not meets(name, gain)
 
 
 def most_on(evidence: Evidence) -> str | None:
@@ -104,14 +119,20 @@ def about_predictions(evidence: Evidence) -> list[str]:
     found = next(filter(None, (predicted(name, evidence) for name in evidence.names)), None)
     if not row or not found:
         return []
-    known = [("predict", "error %"), ("ratios", "off published %")]
-    rows = [(evidence.result(name), column) for name, column in known]
-    off = [line.get(column) for row, column in rows if row and row["basis"] == "predicted" for line in row["table"]]
     where = f"{found.gpu}, or on the GPU that is named"
     about = f"Predicted, not measured: a token of {model_of(row)} on {where}, from counts."
     if found.interval:
         about += " In brackets: from the least to the most that the ranges of the constants in conf/gpu/ allow."
-    return [" ".join([about, "The model is an estimate and no bound.", *errors(off)])]
+    if any(misses(name, predicted(name, evidence)) for name in GAINS):
+        about += " A published effect stands beside each prediction that does not meet it."
+    return [" ".join([about, "The model is an estimate and no bound.", *model_error(evidence)])]
+
+
+def model_error(evidence: Evidence) -> list[str]:
+    """The sentence on the model's error by the newest records; none without predictions."""
+    gains = {name: gain for name in GAINS if (gain := gain_of(predicted(name, evidence)))}
+    rates = evidence.result("predict")
+    return errors(rates["table"] if rates else [], gains)
 
 
 def effect(row: Record) -> str:

@@ -1,9 +1,11 @@
 """Ladder: the steps of a stack that was built after a design, as they are counted, predicted and measured."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common.model.shapes import Model
 from common.stacks.catalog import BASELINE
 from common.stacks.stack import prefixes, title
 from experiments.prediction import designs, gpus
@@ -95,6 +97,41 @@ def table(evidence: Evidence) -> Table:
     notes = [note, *([f"Not predicted yet: {', '.join(told)}. `{COMMAND}` does it."] if told else [])]
     records += [record for climb in found for record in climb.records]
     return Table(list(lines[0]), lines, notes, list(dict.fromkeys(records)))
+
+
+def summary(evidence: Evidence) -> Table:
+    """A row for each step from the baseline to the fastest stack, on the first GPU of the design."""
+    climb, floor = climbs(evidence)[0], read_floor(evidence)
+    basis = "measured" if climb.measured else "predicted"
+    lines = []
+    for rung in rungs(evidence)[1:]:
+        name, counted = rung.stack[-1] if rung.stack else BASELINE, evidence.counts_of(rung.owner, rung.stack)
+        line = climb.predicted.get(rung.label)
+        us = climb.measured.get(rung.label) if climb.measured else line and line["predicted us"]
+        lines.append(
+            {
+                "step": f"{'+ ' if rung.stack else ''}[{name}](variants/{name}.cu)",
+                "idea": re.split("[:;,.] ", evidence.catalog.variants[name].idea)[0],
+                "grid barriers a token": totals(counted["counts"]).get("grid_barriers", 0) if counted else None,
+                f"{basis} us a token": f"{us:,.0f}" if us else "-",
+                "tok/s": f"{1e6 / us:,.0f}" if us else "-",
+                "of the read floor": f"{100 * floor / us:.0f} %" if us and floor else "-",
+            }
+        )
+    note = (
+        f"Qwen3-0.6B, batch 1, position {POSITION}, {climb.gpu}; each step on top of those above it. Barriers are "
+        f"counted, times are {basis}. Read floor: all that a token reads, once: {floor or 0:,.0f} us."
+    )
+    notes = [" ".join([note, *([] if climb.measured else forecast.model_error(evidence))])]
+    return Table(list(lines[0]), lines, notes, climb.records)
+
+
+def read_floor(evidence: Evidence) -> float | None:
+    """Microseconds of a token that only reads, at the read rate of the design's first GPU; None without counts."""
+    row, _ = evidence.counted(BASELINE)
+    return (
+        1e6 * Model(**row["model"]).bytes_per_token(POSITION) / gpus.read(design().gpus[0]).read_rate if row else None
+    )
 
 
 def goals(evidence: Evidence) -> Table:

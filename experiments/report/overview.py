@@ -1,4 +1,4 @@
-"""Tables over all variants: the gallery of the README, the page's wide table, published rates, origins of records."""
+"""Tables over all variants: the gallery of docs/, the page's wide table, published rates, origins of records."""
 
 from common.model.shapes import Model
 from experiments.prediction import gpus
@@ -14,20 +14,18 @@ PASSED = "PASSED"
 
 
 def gallery(evidence: Evidence) -> Table:
-    """Five narrow columns for a page that a phone shows: what each variant is, and what it changes."""
+    """Five narrow columns for a page that a phone shows: what each recorded variant is, and what it changes.
+
+    A variant without records is left out, so that two new files leave the committed page as it is.
+    """
+    columns = ["variant", "idea", "grid barriers", "loads", "time against parent"]
     lines, keys, used = [], [], []
-    for name in evidence.names:
+    for name in evidence.recorded:
         run, (row, base) = evidence.validated(name), evidence.counted(name)
         sums, before = (totals(each["counts"]) if each else {} for each in (row, base))
-        lines.append(
-            {
-                "variant": f"[{name}]({_file(name, evidence)})",
-                "idea": _idea(name, evidence),
-                "grid barriers": change("grid_barriers", sums, before),
-                "loads": change("load_instructions", sums, before),
-                "time against parent": time_of(name, evidence),
-            }
-        )
+        cells = [f"[{name}]({_file(name, evidence)})", _idea(name, evidence)]
+        cells += [change("grid_barriers", sums, before), change("load_instructions", sums, before)]
+        lines.append(dict(zip(columns, [*cells, time_of(name, evidence)], strict=True)))
         keys.append((row or run or {}).get("id"))
         used += [row, run]
     notes = [
@@ -36,7 +34,7 @@ def gallery(evidence: Evidence) -> Table:
         *about_predictions(evidence),
     ]
     records = [row["id"] for row in (*used, evidence.result("ablation")) if row]
-    return Table(list(lines[0]), lines, notes, records, keys)
+    return Table(columns, lines, notes, records, keys)
 
 
 def everything(evidence: Evidence) -> Table:
@@ -146,10 +144,12 @@ def _compared(rate: float | None, known: float) -> str | None:
 
 
 def _validation(evidence: Evidence) -> str:
-    """`All 16 PASSED validation.`, or which did not."""
-    found = {name: evidence.validated(name) for name in evidence.names}
+    """`All 16 PASSED validation.`, or which did not, of those that have records."""
+    found = {name: evidence.validated(name) for name in evidence.recorded}
     others = [f"{name} {run['status'] if run else NOTHING}" for name, run in found.items()]
     others = [text for text in others if not text.endswith(f" {PASSED}")]
+    if not found:
+        return "There are no records yet."
     if not others:
         return f"All {len(found)} {PASSED} validation."
     return f"{len(found) - len(others)} of {len(found)} {PASSED} validation; not: {', '.join(others)}."

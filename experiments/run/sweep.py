@@ -74,6 +74,9 @@ class Sweep:
             left.remove(index)
             self._keep(index, proved[index]["device"], _same_failure(proved[index]))
             self.show.skip(STEPS)
+        if self.config.device.name == "cuda" and len(left) > 1:
+            each = self.config.budget.estimate(self.took)
+            self.show.note(f"{len(left)} stacks, at about {each:.0f} s each: {len(left) * each / 60:.2g} min")
         begun, since = dict.fromkeys(left, 0), dict.fromkeys(left, 0.0)
 
         def fits(job: int) -> bool:

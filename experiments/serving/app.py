@@ -79,7 +79,7 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
     async def chat(request: Request, body: ChatBody) -> Response:
         return await answer(request, body)
 
-    @app.get("/health")
+    @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> JSONResponse:
         status = "ok" if queue.alive else "starting"
         return JSONResponse({"status": status}, 200 if queue.alive else 503)

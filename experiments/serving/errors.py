@@ -8,7 +8,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from experiments.serving.invalid import explain
+
 INVALID, SERVER = "invalid_request_error", "server_error"
+FULL = "context_length_exceeded"
 
 
 class ApiError(Exception):
@@ -32,14 +35,19 @@ class ApiError(Exception):
         return JSONResponse(self.content, self.status, self.headers)
 
 
-def refused(cause: str, remedy: str) -> ApiError:
-    """A request that the engine refuses, such as a prompt without room in the KV cache."""
-    return ApiError(422, f"{cause}; {remedy}", "refused")
+def refused(cause: str, remedy: str, param: str | None = None, code: str = "refused") -> ApiError:
+    """A request that the worker refuses; a conversation without room has OpenAI's own code and status."""
+    return ApiError(400 if code == FULL else 422, f"{cause}; {remedy}", code, param=param)
 
 
 def failed(cause: str, remedy: str) -> ApiError:
     """A worker that ended under a request."""
     return ApiError(503, f"{cause}; {remedy}", "worker_failed", SERVER, headers={"Retry-After": "1"})
+
+
+def ending() -> ApiError:
+    """A request that the server cannot answer because it ends."""
+    return ApiError(503, "the server ends; ask again when it is back", "server_ending", SERVER)
 
 
 def busy(waiting: int, seconds: int) -> ApiError:
@@ -63,11 +71,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":
+        if error.errors()[0]["type"] == "json_invalid":
             return ApiError(400, "the body is not JSON", "json").response
-        field = next((str(part) for part in first["loc"] if part != "body"), None)
-        message = f"{field}: {first['msg']}" if field else "the body must be a JSON object, sent as application/json"
+        field, message = explain(error.errors(), error.body)
         return ApiError(422, message, "invalid", param=field).response
 
     @app.exception_handler(HTTPException)

@@ -23,12 +23,15 @@ class Limits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        headers = Headers(scope=scope)
         try:
-            headers = Headers(scope=scope)
+            self._check_framing(headers)
             self._check_origin(headers)
             self._check_key(headers, scope["path"])
             body = await self._body(headers, receive)
         except ApiError as error:
+            if "expect" in headers:  # its body may or may not follow
+                error.headers |= _CLOSE
             return await error.response(scope, receive, send)
         if body is None:
             return None
@@ -38,6 +41,12 @@ class Limits:
             return unread.pop() if unread else await receive()
 
         return await self._app(scope, replay, send)
+
+    def _check_framing(self, headers: Headers) -> None:
+        """Refuse a body with two lengths: a proxy in front may take the other one, and see another next request."""
+        if "content-length" in headers and "transfer-encoding" in headers:
+            message = "a body has Content-Length or Transfer-Encoding, not both"
+            raise ApiError(400, message, "framing", headers=_CLOSE)
 
     def _check_origin(self, headers: Headers) -> None:
         """On loopback, where there may be no key, refuse what a page of another site sends by the user's browser.
@@ -71,12 +80,12 @@ class Limits:
                     if not message.get("more_body"):
                         return bytes(body)
         except TimeoutError:
-            raise ApiError(408, f"the body did not arrive within {BODY_S:g} s", "slow", headers=_CLOSE) from None
+            raise ApiError(408, f"the body did not arrive within {BODY_S:g} s", "slow") from None
         return None
 
 
-_CLOSE = {"Connection": "close"}  # the rest of the body is not read
+_CLOSE = {"Connection": "close"}  # only where no body is on its way: a client that still sends would lose the answer
 
 
 def _too_long(limit: int) -> ApiError:
-    return ApiError(413, f"the body is longer than {limit} bytes", "too_long", headers=_CLOSE)
+    return ApiError(413, f"the body is longer than {limit} bytes", "too_long")

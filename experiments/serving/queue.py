@@ -11,11 +11,10 @@ from typing import Any
 
 from common.errors import LabError
 from experiments.serving.child import COMMAND, Child, Event
-from experiments.serving.errors import busy, failed, late, refused
+from experiments.serving.errors import busy, ending, failed, late, refused
 from experiments.serving.metrics import Metrics
 from experiments.serving.settings import Settings
 
-ENDED = ("the server ends", "ask again when it is back")
 LAST = ("done", "refused", "failed")  # kinds of the event that ends a job
 
 
@@ -41,6 +40,8 @@ class Job:
                 raise refused(*event["refused"])
             if "failed" in event:
                 raise failed(*event["failed"])
+            if "ending" in event:
+                raise ending()
             yield event
             if "done" in event:
                 return
@@ -86,7 +87,7 @@ class Queue:
         """Give up every job, and take no other: the server ends."""
         self._ended = True
         for job in (*self._waiting, *filter(None, [self._running])):
-            job.said.put_nowait({"failed": ENDED})
+            job.said.put_nowait({"ending": True})
 
     @property
     def alive(self) -> bool:
@@ -104,7 +105,7 @@ class Queue:
     def submit(self, request: Event) -> Job:
         """Queue one request. Raises ApiError when as many wait as may, and at the end."""
         if self._ended:
-            raise failed(*ENDED)
+            raise ending()
         if not self.idle and len(self._waiting) >= self._settings.queue:
             raise busy(len(self._waiting), math.ceil(max(1.0, self._seconds * (1 + len(self._waiting)))))
         job = Job(self, next(self._numbers), request, self._settings.deadline_s)

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.serving.errors import ApiError
 from experiments.serving.metrics import Metrics
 from experiments.serving.queue import Job
-from experiments.serving.schema import ChatBody, CompletionBody, StreamOptions
+from experiments.serving.schema import ChatBody, CompletionBody
 
 Json = dict[str, Any]
 
@@ -24,7 +24,8 @@ class Reply:
         self._created = int(time.time())
         self._events = job.events()
         self._prompt: list[int] = []
-        self._tokens, self._kept = 0, 0
+        self._tokens = 0
+        self._details = Json()  # of the usage; known at the end
 
     async def begin(self) -> None:
         """Wait until the worker has accepted the request. Raises ApiError."""
@@ -50,21 +51,20 @@ class Reply:
 
     async def stream(self) -> AsyncIterator[Json]:
         """The `data` of each server-sent event; an error that comes now is an event too."""
-        options = self._body.stream_options or StreamOptions()
         kind = "chat.completion.chunk" if self._chat else "text_completion"
         timings = Json()
         try:
             if self._chat:
                 begin = {"delta": {"role": "assistant", "content": ""}}
-                yield _data(self._object(kind, [self._choice(begin, None, [])]))
+                yield _data(self._object(kind, [self._choice(begin, None, [])]) | self._so_far())
             async for event in self._pieces():
                 if "done" in event:
                     timings = {"timings": self._timings(event["done"])}
                     break
                 content = {"delta": {"content": event["text"]}} if self._chat else {"text": event["text"]}
                 chunk = self._object(kind, [self._choice(content, event["finish"], event["ids"])])
-                yield _data(chunk | ({"usage": self._usage()} if options.continuous_usage_stats else {}))
-            if options.include_usage:
+                yield _data(chunk | self._so_far())
+            if self._body.stream_options.include_usage:
                 yield _data(self._object(kind, []) | {"usage": self._usage()} | timings)
         except ApiError as error:
             yield _data(error.content)
@@ -75,9 +75,9 @@ class Reply:
         async for event in self._events:
             if "done" in event:
                 done = event["done"]
-                self._kept = done["kept_tokens"]
+                self._details = {"prompt_tokens_details": {"cached_tokens": done["kept_tokens"]}}
                 self._metrics.tokens.labels("prompt").inc(len(self._prompt))
-                self._metrics.tokens.labels("kept").inc(self._kept)
+                self._metrics.tokens.labels("kept").inc(done["kept_tokens"])
                 self._metrics.tokens.labels("generated").inc(self._tokens)
                 self._metrics.first.observe(done["first_token_s"])
                 self._metrics.rate.set(done["tokens_per_s"])
@@ -87,18 +87,22 @@ class Reply:
 
     def _object(self, kind: str, choices: list[Json]) -> Json:
         about = {"id": self._name, "object": kind, "created": self._created, "model": self._body.model}
-        return about | {"choices": choices}
+        return about | {"seed": self._body.seed, "choices": choices}
 
     def _choice(self, content: Json, finish: str | None, ids: list[int]) -> Json:
         tokens = {"token_ids": ids, "prompt_token_ids": self._prompt} if self._body.return_token_ids else {}
         return {"index": 0, **content, "logprobs": None, "finish_reason": finish} | tokens
 
+    def _so_far(self) -> Json:
+        """What a chunk before the last one says of the usage."""
+        options = self._body.stream_options
+        if options.continuous_usage_stats:
+            return {"usage": self._usage()}
+        return {"usage": None} if options.include_usage else {}
+
     def _usage(self) -> Json:
         counts = {"prompt_tokens": len(self._prompt), "completion_tokens": self._tokens}
-        return counts | {
-            "total_tokens": len(self._prompt) + self._tokens,
-            "prompt_tokens_details": {"cached_tokens": self._kept},
-        }
+        return counts | {"total_tokens": len(self._prompt) + self._tokens} | self._details
 
     def _timings(self, done: Mapping[str, Any]) -> Json:
         return {name: done[name] for name in ("first_token_s", "seconds", "tokens_per_s")}

@@ -17,6 +17,7 @@ from experiments.serving.app import make_app
 from experiments.serving.child import COMMAND, Event
 from experiments.serving.metrics import Metrics
 from experiments.serving.offers import Offers
+from experiments.serving.protocol import Protocol
 from experiments.serving.queue import Queue
 from experiments.serving.settings import Settings
 
@@ -73,6 +74,8 @@ async def run(
             app = make_app(queue, offers, settings, metrics)
             config = uvicorn.Config(
                 app,
+                http=Protocol,
+                ws="none",
                 lifespan="off",
                 log_level="warning",
                 access_log=False,

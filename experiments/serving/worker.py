@@ -32,6 +32,7 @@ class Opened:
             "model": setup.model.name,
             "device": self._config.device.name,
             "positions": setup.model.positions,
+            "vocab": setup.model.vocab,
             "tokenizer": self.engine.tokenizer is not None,
             "chat": bool(getattr(self.engine.tokenizer, "chat_template", None)),
             **_bytes(setup.model),

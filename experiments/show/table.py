@@ -176,14 +176,15 @@ def _groups(rows: Sequence[Row], name_width: int) -> list[list[_Column]]:
 def _predicted(rows: Sequence[Row], name_width: int) -> list[_Column]:
     """The columns of the forecast. Where the jobs of a multirun have several GPUs, each cell says its own."""
     gpus = {row.forecast.gpu for row in rows if row.forecast}
-    head, each = ("", gpus) if len(gpus) > 1 else ("".join(gpus), ())
+    model = next(row.forecast.model for row in rows if row.forecast)
+    gpu, each = ("", gpus) if len(gpus) > 1 else (f", {''.join(gpus)}", ())
 
     def parent(row: Row) -> str:
         return in_lines(title(row.forecast.parent), name_width) if row.forecast else "-"
 
     return [
         _Column("parent", parent, "left"),
-        _Column(f"predicted us\n{head}", lambda row: _microseconds(row.forecast, each)),
+        _Column(f"predicted us\n{model}{gpu}", lambda row: _microseconds(row.forecast, each)),
         _Column("against\nparent", lambda row: _effect(row.forecast)),
     ]
 

@@ -1,5 +1,6 @@
 """Latency over the position of the token: each stack beside its parent."""
 
+from collections.abc import Mapping
 from functools import partial
 from math import isnan
 from typing import Any
@@ -71,13 +72,21 @@ def _predicted(experiment: Experiment, stack: Stack, ladder: tuple[int, ...]) ->
 def measured(
     experiment: Experiment, stacks: list[Stack], ladder: tuple[int, ...]
 ) -> dict[str, tuple[Stack, list[float], list[float]]]:
-    """The parent's time is the one taken in turn with the stack's own: its median is the stack's over 1 + effect."""
+    """A record for each stack and position, so that an interruption loses one of them.
+
+    The parent's time is the one taken in turn with the stack's own: its median is the stack's over 1 + effect.
+    """
     found = {}
-    for stack, record in zip(stacks, experiment.measure(stacks), strict=True):
-        timed = {entry["position"]: entry for entry in record["latencies"]}
-        after = [microseconds(record, position) for position in ladder]
-        effects = [(timed.get(position, {}).get("comparison") or {"effect": 0.0})["effect"] for position in ladder]
+    records = [experiment.measure(stacks, position) for position in ladder]
+    for stack, at in zip(stacks, zip(*records, strict=True), strict=True):
+        after = [microseconds(record, position) for record, position in zip(at, ladder, strict=True)]
+        effects = [_effect(record) for record in at]
         before = [time / (1 + effect) for time, effect in zip(after, effects, strict=True)]
         if not all(map(isnan, after)):
             found[changed(stack)] = (stack, before, after)
     return found
+
+
+def _effect(record: Mapping[str, Any]) -> float:
+    """Of a record of one position; 0 without a parent to compare with."""
+    return next((timed["comparison"]["effect"] for timed in record["latencies"] if timed["comparison"]), 0.0)

@@ -6,14 +6,17 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-import torch
 
 from common.config.resolve import check_ids
+from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.errors.machine import MachineError, system_errors
 from common.stacks.stack import Stack
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
+from experiments.engines.process import apart
 from experiments.experiment import Experiment
+from experiments.run.setup import Setup
+from experiments.show.progress import Quiet
 from experiments.show.result_table import COUNTED, MEASURED, ResultTable
 from experiments.show.row import label_of
 from experiments.suite.quality import open_stack
@@ -30,15 +33,12 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack of the run and each rival; one that cannot run says why."""
-    lab, options = experiment.lab, experiment.options
-    prompt = options.wholes("prompt_ids", low=0)
-    check_ids(prompt, lab.model, "options.prompt_ids")
-    tokens = options.whole("tokens", low=2)
-    chosen = options.texts("rivals") or tuple(ENGINES)
+    lab, work = experiment.lab, workload(experiment.lab)
+    check_ids(work.prompt, lab.model, "options.prompt_ids")
+    chosen = experiment.options.texts("rivals") or tuple(ENGINES)
     for name in chosen:
         if name not in ENGINES:
             raise LabError(f"options.rivals names {name}", f"known: {', '.join(ENGINES)}")
-    work = Workload(lab, prompt, tokens, str(options.location("gguf")) if options.given("gguf") else None)
     experiment.show.begin("reference")
     truth = reference(work)
 
@@ -49,7 +49,12 @@ def ask(experiment: Experiment) -> ResultTable:
 
     def rival(name: str) -> dict[str, Any]:
         experiment.show.begin(name)
-        return attempt(name, work, truth)
+        if not experiment.on_gpu:
+            return attempt(name, work, truth)
+        try:
+            return apart(experiment.config.timeout_s, _alone, experiment.config, name, truth)
+        except LabError as error:
+            return {"system": name, "state": f"failed: {error.cause}"}
 
     rows = []
     for stack in experiment.config.stacks:
@@ -62,6 +67,13 @@ def ask(experiment: Experiment) -> ResultTable:
     timings = ["first token ms", "tok/s", "peak MB"]  # of an emulation on a CPU: no statement about a GPU
     missing = "all times, and every engine that runs on GPUs only; here the ids are compared"
     return ResultTable("rivals", QUESTION, table.drop(columns=timings, errors="ignore"), COUNTED, NOTES, missing)
+
+
+def workload(lab: Setup) -> Workload:
+    """What the options ask of every engine."""
+    options = lab.config.options
+    gguf = str(options.location("gguf")) if options.given("gguf") else None
+    return Workload(lab, options.wholes("prompt_ids", low=0), options.whole("tokens", low=2), gguf)
 
 
 def reference(work: Workload) -> list[int]:
@@ -88,9 +100,6 @@ def ours(session: Any, work: Workload) -> Generated:
 
 def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
     """The row of one rival. A failure inside another engine costs that row only."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
     try:
         with system_errors(name):
             return _row(name, ENGINES[name](work), truth)
@@ -100,6 +109,11 @@ def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
         return {"system": name, "state": f"not run: {error.cause}"}
     except Exception as error:
         return {"system": name, "state": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+
+
+def _alone(config: RunConfig, name: str, truth: list[int]) -> dict[str, Any]:
+    """`attempt` in a process of its own: a rival that hangs or crashes costs its limit, and leaves nothing behind."""
+    return attempt(name, workload(Setup(config, Quiet())), truth)
 
 
 def _row(name: str, ran: Generated, truth: list[int]) -> dict[str, Any]:

@@ -78,7 +78,9 @@ def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
 
 def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     size, work = experiment.model.bytes_per_token(position), flops(experiment.model, position)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    if not experiment.options.given("variants"):
+        return rows
     for record in experiment.measure(experiment.stacks(experiment.options.texts("variants"))):
         time = microseconds(record, position)
         if math.isnan(time):

@@ -61,7 +61,7 @@ def ask(experiment: Experiment) -> ResultTable:
     device: Any = experiment.lab.device
     weights = torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
     most = device.multiprocessors if experiment.on_gpu else experiment.options.whole("host_blocks", 1, MAX_BLOCKS)
-    rows = []
+    rows = _exchanges(experiment) if experiment.on_gpu else []  # first: they decide about designs, barriers do no more
     for blocks in grids(most):
         for operation in OPERATION:
             source = kernel(operation, experiment.config.threads)
@@ -83,7 +83,6 @@ def ask(experiment: Experiment) -> ResultTable:
             if found := experiment.row(f"graph node, {blocks} blocks", node):
                 rows.append({"operation": "graph node", "blocks": blocks, **found})
     if experiment.on_gpu:
-        rows += _exchanges(experiment)
         return ResultTable("sync_cost", QUESTION, pd.DataFrame(rows), MEASURED, NOTES, keys=2)
     missing = "microseconds, nodes of a graph, and exchanges under load; here the barriers only ran, and were counted"
     return ResultTable("sync_cost", QUESTION, pd.DataFrame(rows), COUNTED, NOTES, missing, keys=2)

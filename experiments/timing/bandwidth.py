@@ -60,6 +60,14 @@ def read_ceiling(size: int = 2 << 30, runs: int = 20) -> Ceiling:
     return max(Memory(size, runs).read(), key=lambda found: found.best)
 
 
+def affordable(size: int) -> int:
+    """`size`, or half of the current GPU's free memory, where CuPy's pool keeps nothing that it does not use."""
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    return min(size, cupy.cuda.Device().mem_info[0] // 2)
+
+
 class Memory:
     """Data in the current GPU's memory, and kernels that go over it. size: bytes, at most half of the free memory."""
 
@@ -67,7 +75,7 @@ class Memory:
         import cupy
 
         self._cupy, self._runs, self._device = cupy, runs, cupy.cuda.Device()
-        tiles = min(size, self._device.mem_info[0] // 2) // TILE
+        tiles = affordable(size) // TILE
         self._data = cupy.arange(1, tiles * (TILE // 4) + 1, dtype=cupy.uint32)
 
     def read(self) -> Iterator[Ceiling]:

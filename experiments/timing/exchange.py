@@ -14,6 +14,7 @@ import numpy as np
 
 from common.compile.nvrtc import options
 from common.errors import Crashed
+from experiments.timing.bandwidth import affordable
 
 KERNELS = Path(__file__).with_suffix(".cu")
 TEXT = f'#line 1 "experiments/timing/{KERNELS.name}"\n{KERNELS.read_text()}'
@@ -74,7 +75,7 @@ class Exchange:
         self._cupy, device = cupy, cupy.cuda.Device()
         self.blocks = int(device.attributes["MultiProcessorCount"])
         self._bulk = int(device.compute_capability) >= 90
-        self._data = cupy.full(min(size, device.mem_info[0] // 2) // 4096 * 1024, 1, dtype=cupy.uint32)
+        self._data = cupy.full(affordable(size) // 4096 * 1024, 1, dtype=cupy.uint32)
 
     @property
     def loads(self) -> tuple[Load, ...]:

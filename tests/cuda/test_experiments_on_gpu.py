@@ -1,12 +1,11 @@
 """Every experiment that needs a device, with the tiny model: stacks in processes of their own, answers as records."""
 
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sampled import seed_for
 
 from common.record.store import Store
 from experiments.__main__ import main
@@ -37,7 +36,7 @@ def store(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def common(gpu, host_cache, store) -> list[str]:
-    seed = os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31)
+    seed = seed_for("experiments on a GPU")
     blocks = ["blocks=3"] if gpu == "standin" else []  # its time grows with them
     where = [f"cache={host_cache}", f"results={store}", f"seed={seed}", "archs=[]"]
     return ["device=cuda", "model=tiny", "validate=quick", "timeout_s=120", *SHORT, *where, *blocks]

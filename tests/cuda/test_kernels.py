@@ -1,7 +1,5 @@
 """Kernels on a GPU: the same scenarios, reference and tolerances as on the host device."""
 
-import os
-import random
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 import torch
 from composed import STACKS, VARIANTS, Composed
 from in_child import device, in_child, opened
-from sampled import sampled
+from sampled import sampled, seed_for
 
 from common.compile.source import build
 from common.devices.cuda import STATIC_SHARED
@@ -60,7 +58,7 @@ def test_small_models(tiny, odd, host_cache, composed, shape, quick, grid, seed)
 
 @pytest.fixture(scope="module")
 def one_seed() -> int:
-    return int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
+    return seed_for("kernels")
 
 
 @cache

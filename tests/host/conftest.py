@@ -1,6 +1,6 @@
 """Kernels on the host device, opened and closed for each test."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from common.model.shapes import Model
 from common.model.weights import load
 from common.validate.scenarios import Scenario
 from common.validate.snapshot import Snapshot
+from experiments.generation.engine import Engine
 
 Open = Callable[..., HostSession]
 
@@ -39,6 +40,23 @@ def open_session(host_cache: Path) -> Iterator[Open]:
     yield open_
     for session in opened:
         session.close()
+
+
+@pytest.fixture
+def alone(open_session: Open) -> Callable[[Engine, Sequence[int], int], list[int]]:
+    """alone(engine, prompt, tokens): the ids by a kernel that begins where the prompt ends, with the engine's entries.
+
+    They are judged by themselves: two legal roundings of one entry may make two answers.
+    """
+
+    def decode(engine: Engine, prompt: Sequence[int], tokens: int) -> list[int]:
+        session = open_session(build([], engine.model), engine.setup.packed.flat)
+        session.reset(prompt, len(prompt) - 1, engine.session.cache(), forced=len(prompt))
+        session.run(tokens)
+        at = session.layout.state["ids"].offset + len(prompt)
+        return session.state()[at : at + tokens].tolist()
+
+    return decode
 
 
 @pytest.fixture

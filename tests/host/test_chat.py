@@ -21,7 +21,8 @@ def talk(tmp_path, host_cache, seed, monkeypatch, capsys):
 
     def talk_(lines, *overrides):
         where = [f"weights={tmp_path}/model", f"cache={host_cache}", f"results={tmp_path}/r.jsonl", "device=host"]
-        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        typed = b"".join(line if isinstance(line, bytes) else f"{line}\n".encode() for line in lines)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), "utf-8"))
         code = chat.main([*where, "max_tokens=8", f"seed={seed}", *overrides])
         printed = capsys.readouterr()
         return code, printed.out, printed.err
@@ -47,6 +48,7 @@ def test_turns_variants_and_commands_over_one_cache(talk, tmp_path, seed):
         second,
         f"/save {saved}",
         "/stats",
+        f"/save {saved}",
         "/reset",
         first,
         "/help",
@@ -72,10 +74,11 @@ def test_turns_variants_and_commands_over_one_cache(talk, tmp_path, seed):
     begin = tokenizer.apply_chat_template(
         [{"role": "user", "content": first}], add_generation_prompt=True, tokenize=False, enable_thinking=True
     )
-    sizes = kept(notes)
-    assert sizes[0] == sizes[-1] == (len(tokenizer.encode(begin)), 0)
-    if all("<|" not in text and "\ufffd" not in text for text in answers):
-        assert sizes[1][1] == sizes[0][0] + 8 - 1  # all but the last token, which has no entry yet
+    read, sizes = len(tokenizer.encode(begin)), kept(notes)
+    assert sizes[0] == (read, 0)
+    assert sizes[1][1] in range(read, read + 8)  # where the tokenizer splits the answer as it was generated
+    assert sizes[-1] == (read, read - 1)  # the same prompt after the reset
+    assert f"{saved} exists; give another file" in notes
 
 
 def test_a_chat_answers_as_its_template_asks(talk, tmp_path, seed, monkeypatch):
@@ -103,6 +106,14 @@ def test_a_full_context_is_said(talk, tmp_path, seed):
     )
     half = len(out) // 2
     assert out[:half] == out[half:]  # the same again, after the reset
+
+
+def test_a_line_that_is_no_text_does_not_end_the_chat(talk, tmp_path, seed):
+    save_checkpoint(tmp_path / "model", seed)
+    code, _, notes = talk([b"\xff\xfe\n", "a"])
+    assert code == 0
+    assert "error: the tokenizer refuses the text: " in notes
+    assert len(kept(notes)) == 1
 
 
 def test_ctrl_c_ends_the_answer_and_keeps_the_chat(talk, tmp_path, seed, monkeypatch):

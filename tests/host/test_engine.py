@@ -6,7 +6,6 @@ import pytest
 from legal_entries import check_entries
 from sampled import sampled
 
-from common.compile.source import build
 from common.errors import LabError
 from experiments.generation import engine as module
 from experiments.generation.engine import Engine
@@ -25,23 +24,6 @@ def engine(configured, host_cache, seed):
         yield opened
 
 
-@pytest.fixture
-def alone(engine, open_session):
-    """alone(prompt, tokens): the ids by a kernel that begins where the prompt ends, with the entries of the engine.
-
-    They are judged by themselves: two legal roundings of one entry may make two answers.
-    """
-
-    def decode(prompt, tokens):
-        session = open_session(build([], engine.model), engine.setup.packed.flat)
-        session.reset(prompt, len(prompt) - 1, engine.session.cache(), forced=len(prompt))
-        session.run(tokens)
-        at = session.layout.state["ids"].offset + len(prompt)
-        return session.state()[at : at + tokens].tolist()
-
-    return decode
-
-
 def held(engine):
     return engine.model, engine.setup.packed.flat, engine.session.cache()
 
@@ -55,12 +37,12 @@ def answer(engine, prompt, tokens, **more):
 def test_turns_over_one_cache_are_as_if_everything_were_read_anew(engine, alone, seed):
     first = random.Random(seed).choices(range(engine.model.vocab), k=7)
     told, finish = answer(engine, first, 9)
-    assert (told, finish) == (alone(first, 9), "length")
+    assert (told, finish) == (alone(engine, first, 9), "length")
     assert engine.stats().kept_tokens == 0
     check_entries(*held(engine), [*first, *told[:-1]], sampled(range(15), 6))
 
     second = [*first, *told, 5, 6]
-    assert answer(engine, second, 4)[0] == alone(second, 4)
+    assert answer(engine, second, 4)[0] == alone(engine, second, 4)
     assert engine.stats().kept_tokens == len(first) + len(told) - 1
     assert (engine.stats().prompt_tokens, engine.stats().tokens) == (len(second), 4)
 
@@ -68,18 +50,43 @@ def test_turns_over_one_cache_are_as_if_everything_were_read_anew(engine, alone,
     assert engine.name == "vec128"
     third = [*second[:9], (second[9] + 1) % engine.model.vocab, 2]  # another turn after an earlier part
     told = answer(engine, third, 5)[0]
-    assert told == alone(third, 5)
+    assert told == alone(engine, third, 5)
     assert engine.stats().kept_tokens == 9
     check_entries(*held(engine), [*third, *told[:-1]], sampled(range(15), 6))
 
-    engine.forget()
-    answer(engine, third, 5)
-    assert engine.stats().kept_tokens == 0
+    assert answer(engine, third, 5)[0] == told
+    assert engine.stats().kept_tokens == len(third) - 1
+
+
+def test_an_answer_ends_where_another_one_or_the_engine_does(engine, alone):
+    request = Request((3,), 12)
+    older, never_begun = engine.stream(request), engine.stream(request)
+    begun = list(next(older).ids)
+    waiting = engine.stream(Request((4,), 12))  # begins with its first piece
+    begun += next(older).ids
+    assert begun == alone(engine, [3], len(begun))
+    newer = [*next(waiting).ids]
+    for _ in range(2):
+        with pytest.raises(LabError, match="another answer has begun; "):
+            list(older)
+        older = engine.stream(request)
+        next(older)
+        waiting = engine.stream(Request((4,), 12))
+        newer = [token for piece in waiting for token in piece.ids]
+    assert newer == alone(engine, [4], 12)
+
+    older = engine.stream(request)
+    next(older)
+    for _ in range(2):
+        engine.close()
+    for use in (older.__next__, never_begun.__next__, lambda: engine.stream(request), lambda: engine.use("vec128")):
+        with pytest.raises(LabError, match="the engine is closed; "):
+            use()
 
 
 def test_an_answer_ends_at_its_stop_id_or_when_it_is_cancelled(engine, alone):
     want = answer(engine, [3], 12)[0]
-    assert want == alone([3], 12)
+    assert want == alone(engine, [3], 12)
     stop = want[5]
     first = want.index(stop) + 1
     assert answer(engine, [3], 12, stop_ids=frozenset({stop})) == (want[:first], "stop")
@@ -108,6 +115,8 @@ def test_wrong_requests_are_refused_before_anything_is_decoded(engine, request_,
         engine.stats()
     with pytest.raises(LabError, match="synthetic weights have no tokenizer"):
         engine.chat_ids([{"role": "user", "content": "hi"}], False)
+    with pytest.raises(LabError, match="an engine is made of a lab and a stack; "):
+        Engine(engine.setup, "baseline")
     with pytest.raises(LabError, match="did you mean 'baseline'"):
         engine.use("basline")
     with pytest.raises(LabError, match="name one of them"):

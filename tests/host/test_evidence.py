@@ -50,7 +50,7 @@ class Clock:
 def call(host_cache: Path, monkeypatch, seed):
     """call(results, *overrides): one call of the command; each step runs in this process, by the virtual clock."""
     steps = ",".join(
-        f"{{name: {name}, run: experiments, args: [{','.join(map(repr, args))}], seconds: 90, least_s: 40, row_s: 27}}"
+        f"{{name: {name}, run: experiments, args: [{','.join(map(repr, args))}], seconds: 90, row_s: 35}}"
         for name, args in STEPS.items()
         if name in NAMES
     )

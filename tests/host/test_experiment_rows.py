@@ -87,7 +87,7 @@ def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monke
     monkeypatch.setattr(predict, "_pair", pair)
     broken(predict, "_pair", monkeypatch, CompileError("no such type", "see the log", "log"))
     experiment = Experiment(configured("experiment=predict", "model=tiny", f"results={tmp_path}/r.jsonl"), Quiet())
-    reached, missed = predict.claims(experiment)
+    reached, missed = predict.claims(predict.gains_of(experiment))
     assert reached.endswith(": l2_prefetch +100 % (predicted +100.0 to +100.0 %).")
     assert re.findall(r"(\w+) \S+ % \(", missed) == [name for name in GAINS if name not in ("l2_prefetch", "vec128")]
     assert experiment.left_out == ["Left out: vec128: no such type; see the log"]

@@ -3,16 +3,14 @@
 A run of the tests takes a few of the variants and named stacks; `make evidence` has a record of each.
 """
 
-import os
 from dataclasses import replace
 from pathlib import Path
-from random import SystemRandom
 
 import pytest
 import torch
 from composed import CATALOG, NAMED, VARIANTS, Composed
 from omegaconf import OmegaConf
-from sampled import sampled
+from sampled import sampled, seed_for
 
 from common import ROOT
 from common.config.resolve import model_of
@@ -80,7 +78,7 @@ def start(model: Model, seed: int) -> Scenario:
 def full(host_cache):
     shape = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "model" / "qwen3_0_6b.yaml"))
     model = replace(model_of(Section(shape)), positions=64)
-    return Full(model, host_cache, int(os.environ.get("LAB_SEED") or SystemRandom().randrange(2**31)))
+    return Full(model, host_cache, seed_for("full size"))
 
 
 @pytest.mark.parametrize("composed", sampled(COMPOSED, DRAWN), ids=str)

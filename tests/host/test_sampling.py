@@ -10,7 +10,8 @@ from sampled import sampled
 from common.devices.host import HostDevice
 from common.errors import LabError
 from common.model.layout import Layout
-from experiments.generation.request import Sampling, check_sampling
+from experiments.generation.check import check_sampling
+from experiments.generation.request import Sampling
 from experiments.generation.sampling import source, write_settings
 
 pytestmark = pytest.mark.host
@@ -167,7 +168,7 @@ def test_a_prompt_is_not_overwritten_and_missing_logits_are_told(sampler, tiny, 
         ({"top_p": 0.0}, "top_p=0.0 is not a number above 0 and at most 1"),
         ({"top_p": 1.5}, "top_p=1.5"),
         ({"repetition_penalty": 0.0}, "repetition_penalty=0.0"),
-        ({"top_k": -1}, r"top_k=-1 is not in 0\.\."),
+        ({"top_k": -1}, r"top_k=-1 is not a whole number in 0\.\."),
         ({"seed": 2**63}, "seed="),
     ],
 )

@@ -6,11 +6,11 @@ The list is checked for completeness: each barrier, named barrier and wait of th
 """
 
 import os
-import random
 from pathlib import Path
 
 import pytest
 from racy import has_thread_sanitizer
+from sampled import seed_for
 
 from common import ROOT
 from common.errors import LabError
@@ -97,7 +97,7 @@ def test_a_sample_has_every_class_and_no_mutant_twice(seed):
 @pytest.fixture(scope="module")
 def found(host_cache) -> tuple[list[MutantResult], int]:
     """A fresh sample, each mutant checked once; without ThreadSanitizer, none that only it can find."""
-    seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
+    seed = seed_for("mutants")
     mutants = MUTANTS if has_thread_sanitizer(host_cache) else [m for m in MUTANTS if m.expect != "thread"]
     return check_all(sample(mutants, SAMPLE, seed), seed, host_cache, processes=os.cpu_count() or 1), seed
 

@@ -1,12 +1,12 @@
 """Mutation operators: what they change, and that the validation finds it. `make soak` judges a larger part."""
 
 import os
-import random
 import re
 from dataclasses import replace
 
 import pytest
 from racy import has_thread_sanitizer
+from sampled import seed_for
 
 from common import ROOT
 from experiments.mutants.generated import drawn, equivalent, generate, known, mutants_of
@@ -104,7 +104,7 @@ def test_every_entry_of_the_list_of_equivalents_is_of_some_mutant():
 def test_the_validation_finds_them(host_cache):
     if not has_thread_sanitizer(host_cache):
         pytest.skip("ThreadSanitizer does not work here")
-    seed = int(os.environ.get("LAB_SEED") or random.SystemRandom().randrange(2**31))
+    seed = seed_for("operators")
     mutants = drawn([mutant for mutant in MUTANTS if not equivalent(mutant)], len(MUTANTS), seed)
     found: list[Judged] = []
     while (score := Score(found)).faults < SAMPLE:

@@ -4,8 +4,11 @@ With this folder first on PYTHONPATH a Python process finds these packages inste
 children. Nothing outside tests/ knows of it.
 
 Strict where CuPy or a GPU is silent: arguments of kernels must be of the C type (CuPy passes raw bits), a buffer that
-another stream may still use is refused with both lines, memory is 0xff until it is written, addresses must be of living
-buffers, writes beside a buffer are illegal accesses, and times may be read only after waiting.
+another stream may still use is refused with both lines, also when it has been freed and the pool gives its memory away,
+a graph whose arrays are gone is refused, memory is 0xff until it is written, addresses must be of living buffers,
+writes beside a buffer are illegal accesses, and times may be read only after waiting.
+Like CuPy: a cooperative grid that is too large is made smaller with a warning, a strided view is copied twice on its
+way to the host, queries hide errors, freed memory stays with the pool, and what CUDA forbids in a capture breaks it.
 Real: NVRTC compiles every text for sm_90 as CuPy would have it; registers, shared and local memory are the cubin's;
 pynvml is the real one over a made-up NVML. The host device executes the lab's kernels, and numpy a few probes.
 
@@ -15,6 +18,7 @@ What it cannot show:
   the instructions are g++'s, the text's CUDA half (inline PTX) is compiled and never executed;
 - reads of pinned memory by the host before a kernel is done; timing of errors: they are found by the next wait;
 - the sizes of a real model: its memory is 64 MiB; torch.cuda, nsys, ncu and CUDA libraries do not exist;
+- captures that fork to other streams, fragments of the pool, a full queue of launches, times in steps of half a us;
 - CuPy beyond what the lab uses: a name that is missing here is an AttributeError.
 """
 

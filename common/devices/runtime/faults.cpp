@@ -23,6 +23,7 @@ struct Fault {
   int signal;
   const char *access;   // read, write, or access
   uintptr_t at, code;   // the address accessed, and that of the instruction
+  uintptr_t link;       // the return address that a call leaves in a register; 0 where it is on the stack
   const uintptr_t *top; // of the fiber's stack when it faulted
 };
 thread_local Fault fault;
@@ -42,9 +43,10 @@ uintptr_t offset_here(uintptr_t code) {
 }
 
 // The instruction, or the call that led to it if it is in a function of the C library, such as memcpy: then the first
-// return address into this library on the stack.
+// return address into this library, in the link register or on the stack.
 uintptr_t faulting_code() {
   if (offset_here(fault.code) != 0) return fault.code;
+  if (offset_here(fault.link) != 0) return fault.link - 1;
   for (int i = 0; block->owns_stack(fault.top + i) && i < 64; ++i)
     if (offset_here(fault.top[i]) != 0) return fault.top[i] - 1;
   return 0;
@@ -75,7 +77,7 @@ void on_fault(int number, siginfo_t *info, void *context) {
   if (block == nullptr || !block->runs() || handled) return pass_on(number, info, context);
   handled = true;
   auto &machine = static_cast<ucontext_t *>(context)->uc_mcontext;
-  fault = {number, "an access", reinterpret_cast<uintptr_t>(info->si_addr), 0, nullptr};
+  fault = {number, "an access", reinterpret_cast<uintptr_t>(info->si_addr), 0, 0, nullptr};
   const auto stack = reinterpret_cast<uintptr_t>(block->stack_top()) & ~uintptr_t{15};
 #if defined(__x86_64__)
   auto &registers = machine.gregs;
@@ -86,6 +88,7 @@ void on_fault(int number, siginfo_t *info, void *context) {
   registers[REG_RSP] = stack - 8; // as after a call
 #else
   fault.code = machine.pc;
+  fault.link = machine.regs[30];
   fault.top = reinterpret_cast<const uintptr_t *>(machine.sp);
   machine.pc = reinterpret_cast<uintptr_t>(report_fault);
   machine.sp = stack;

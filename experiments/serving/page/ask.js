@@ -2,12 +2,18 @@
 const KEY = "lab-key";
 export const setKey = (key) => sessionStorage.setItem(KEY, key);
 
+// The browser's own word for a server that is gone differs; a request that was stopped is no such case.
+function gone(error) {
+  throw error.name === "AbortError" ? error : new Error("the server does not answer; is it still running?");
+}
+
 // The answer to one request; an Error with OpenAI's message, and `status`, for any other than success.
 export async function call(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
   const key = sessionStorage.getItem(KEY);
   if (key) headers.Authorization = `Bearer ${key}`;
-  const answer = await fetch(path, body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers, signal });
+  const asked = body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers, signal };
+  const answer = await fetch(path, asked).catch(gone);
   if (answer.ok) return answer;
   const found = await answer.json().catch(() => ({}));
   throw Object.assign(new Error(found.error?.message ?? `status ${answer.status}`), { status: answer.status });
@@ -19,7 +25,7 @@ export async function* stream(path, body, signal) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch(gone);
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();

@@ -1,12 +1,9 @@
-// The chat: what is on the page is what is in `state`, which lives as long as the tab.
+// The chat: what is on the page is what is in `state`.
 import { call, setKey, stream } from "./ask.js";
+import { save, state } from "./state.js";
 import { draw } from "./strip.js";
 
 const at = (id) => document.getElementById(id);
-const STATE = "lab-state";
-const empty = { turns: [], variant: null, knobs: {}, tokens: 64, thinking: false };
-const state = { ...empty, ...JSON.parse(sessionStorage.getItem(STATE) ?? "{}") };
-const save = () => sessionStorage.setItem(STATE, JSON.stringify(state));
 let lab, running, position = 0; // position: of the last token
 
 // What can be asked: a chat, or without a chat template a text, or without a tokenizer token ids.
@@ -17,6 +14,14 @@ const HINTS = {
 };
 const mode = () => (lab.chat ? "chat" : lab.tokenizer ? "text" : "ids");
 const model = () => (state.variant === lab.started ? lab.model : `${lab.model}:${state.variant}`);
+
+// Fields of how to answer, and what is kept of their text.
+const SETTINGS = {
+  temperature: (text) => Number(text) || 0,
+  seed: (text) => text,
+  tokens: (text) => Math.max(1, Number(text) || 64),
+  system: (text) => text,
+};
 
 function say(error) {
   at("error").hidden = !error;
@@ -52,14 +57,31 @@ function showRate(rate) {
 }
 
 function wanted(text) {
-  const common = { model: model(), knobs: state.knobs, max_tokens: state.tokens };
+  const common = { model: model(), knobs: state.knobs, max_tokens: state.tokens, temperature: state.temperature };
+  if (state.seed !== "") common.seed = Number(state.seed);
   if (mode() === "ids") return { ...common, prompt: text.split(/[\s,]+/).filter(Boolean).map(Number), return_token_ids: true };
   if (mode() === "text") return { ...common, prompt: text };
   const messages = state.turns.filter((turn) => turn.text).map(({ role, text }) => ({ role, content: text }));
+  if (state.system.trim()) messages.unshift({ role: "system", content: state.system });
   return { ...common, messages, chat_template_kwargs: { enable_thinking: state.thinking } };
 }
 
-async function ask(text) {
+// A question without an answer is no part of the chat: it goes back to the box, or the answer that it had comes back.
+function undo(earlier) {
+  const [question] = forget();
+  if (earlier) [question, earlier].forEach((turn) => { state.turns.push(turn); show(turn); });
+  else at("say").value = [question.text, at("say").value].filter(Boolean).join("\n");
+  save();
+}
+
+// Take the last question and its answer out of the chat.
+function forget() {
+  for (let turn = 0; turn < 2; turn++) at("log").lastChild.remove();
+  return state.turns.splice(-2);
+}
+
+// earlier: the answer that the new one is to replace.
+async function ask(text, earlier) {
   say();
   state.turns.push({ role: "user", text });
   show(state.turns.at(-1));
@@ -88,12 +110,13 @@ async function ask(text) {
         const seconds = (performance.now() - first.time) / 1000;
         if (seconds > 0.05) showRate((one.completion_tokens - first.tokens) / seconds);
       }
-      if (chunk.timings) finish(chunk.timings, one, turn);
+      if (chunk.timings) finish(chunk, one, turn);
       save();
     }
   } catch (error) {
     turn.note = error.name === "AbortError" ? "stopped" : "failed";
     if (error.name !== "AbortError") say(error.message);
+    if (!turn.text) undo(earlier);
   }
   running = undefined;
   who.textContent = [turn.variant, turn.note].filter(Boolean).join(" · ");
@@ -103,18 +126,20 @@ async function ask(text) {
   buttons();
 }
 
-function finish(timings, usage, turn) {
+function finish({ timings, seed }, usage, turn) {
   showRate(timings.tokens_per_s);
   const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
   at("last").textContent =
     `Last answer: ${usage.completion_tokens} tokens after ${usage.prompt_tokens}, of which ${kept} were in the KV cache; ` +
     `first token after ${timings.first_token_s.toFixed(2)} s`;
-  turn.note = [`${timings.tokens_per_s.toFixed(1)} tokens/s`, turn.note].filter(Boolean).join(" · ");
+  const drawn = state.temperature ? `seed ${seed}` : "";
+  turn.note = [`${timings.tokens_per_s.toFixed(1)} tokens/s`, drawn, turn.note].filter(Boolean).join(" · ");
 }
 
 function buttons() {
   at("send").disabled = at("clear").disabled = at("trace").disabled = Boolean(running);
   at("stop").disabled = !running;
+  at("again").disabled = Boolean(running) || state.turns.length < 2;
 }
 
 function showVariant() {
@@ -162,14 +187,17 @@ async function open() {
   at("unlock").hidden = true;
   at("about").textContent = `${lab.model} on ${lab.device}, ${lab.positions} positions`;
   at("say-label").textContent = HINTS[mode()];
-  at("thinks").hidden = mode() !== "chat";
+  at("chats").hidden = mode() !== "chat";
   at("variant").replaceChildren(...lab.variants.map(({ name }) => make("option", { value: name, textContent: name })));
   if (!lab.variants.some(({ name }) => name === state.variant)) Object.assign(state, { variant: lab.started, knobs: {} });
   at("variant").value = state.variant;
-  at("tokens").value = state.tokens;
+  for (const name in SETTINGS) at(name).value = state[name];
   at("thinking").checked = state.thinking;
   at("log").replaceChildren();
   state.turns.forEach(show);
+  const last = state.turns.at(-1); // of a page that was left before it began
+  if (last?.note === "interrupted" && !last.text) undo();
+  buttons();
   showVariant();
   showRate(0);
   at("say").focus();
@@ -178,6 +206,7 @@ async function open() {
 at("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = at("say").value.trim();
+  if (!lab) open();
   if (!text || running || !lab) return;
   at("say").value = "";
   ask(text);
@@ -190,9 +219,14 @@ at("say").addEventListener("keydown", (event) => {
 });
 addEventListener("keydown", (event) => event.key === "Escape" && running?.abort());
 at("stop").addEventListener("click", () => running?.abort());
+at("again").addEventListener("click", () => {
+  const [question, answer] = forget();
+  ask(question.text, answer);
+});
 at("clear").addEventListener("click", () => {
   state.turns = [];
   save();
+  buttons();
   at("log").replaceChildren();
   at("say").focus();
 });
@@ -201,7 +235,7 @@ at("variant").addEventListener("change", () => {
   save();
   showVariant();
 });
-at("tokens").addEventListener("change", () => { state.tokens = Math.max(1, Number(at("tokens").value) || 64); save(); });
+for (const name in SETTINGS) at(name).addEventListener("input", () => { state[name] = SETTINGS[name](at(name).value); save(); });
 at("thinking").addEventListener("change", () => { state.thinking = at("thinking").checked; save(); });
 at("trace").addEventListener("click", trace);
 at("unlock").addEventListener("submit", (event) => { event.preventDefault(); setKey(at("key").value); open(); });

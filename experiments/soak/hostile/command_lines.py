@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "prompt_ids": ("[]", "[-1]", "[503]", "[1.5]", "many", "null", "!"),
             "max_tokens": ("0", "-1", "1000", "1.5", "null", "!"),
             "stop": ("3", "[]", "!"),
-            "stop_strings": ("3", "x", "[1]", "!"),
+            "stop_strings": ("3", "x", "[1]", "!", '[""]', '["\\d"]', "[${x}]", '["\udcff"]'),
             "temperature": ("-1", "1e-9", "nan", "1e9", "null", "!"),
             "top_k": ("-1", "1.5", "null", "!"),
             "top_p": ("0", "1.5", "-0.1", "null", "!"),

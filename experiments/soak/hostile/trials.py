@@ -6,22 +6,23 @@ from pathlib import Path
 
 from common.record.store import Store
 from experiments.lab import Lab
-from experiments.soak.hostile import cache_states, python_calls, store_lines
+from experiments.soak.hostile import cache_states, python_calls, requests, store_lines
 from experiments.soak.hostile.attempt import attempt, violation
 from experiments.soak.hostile.checkpoints import checkpoints
 from experiments.soak.hostile.command_lines import commands, flags, options, runs
 from experiments.soak.hostile.environments import environments
 
-# Of 100 inputs; an environment takes a process of its own, and seconds.
+# Relative; an environment takes a process of its own, and seconds.
 SHARES = {
-    "runs": 26,
+    "runs": 28,
     "commands": 14,
     "options": 10,
     "flags": 4,
-    "checkpoints": 14,
-    "stores": 10,
-    "caches": 10,
-    "python": 8,
+    "checkpoints": 16,
+    "stores": 12,
+    "caches": 12,
+    "requests": 30,
+    "python": 10,
 }
 ENVIRONMENTS = 4
 
@@ -55,6 +56,8 @@ def hostile(count: int, folder: Path, seed: int, environments_too: bool = True) 
             found += store_lines.violations(number, damaged, rng)
         elif name == "python":
             found += python_calls.violations(number, Lab(*fixed, model="tiny"), rng)
+        elif name == "requests":
+            found += requests.violations(number, rng)
         else:
             found += cache_states.violations(number, folder / "caches", rng)
     return found

@@ -7,6 +7,13 @@ from numpy import float32, float64, int8, int16, int32, int64, uint8, uint16, ui
 
 __version__ = "14.2.0"
 
+_pool = cuda.memory.MemoryPool()
+
+
+def get_default_memory_pool() -> cuda.memory.MemoryPool:
+    return _pool
+
+
 __all__ = ["_environment", "arange", "array_equal", "asarray", "cuda", "empty", "full", "ndarray", "zeros"]
-__all__ += ["RawKernel", "RawModule", "float32", "float64", "int8", "int16", "int32", "int64"]
-__all__ += ["uint8", "uint16", "uint32", "uint64"]
+__all__ += ["RawKernel", "RawModule", "float32", "float64", "get_default_memory_pool", "int8", "int16", "int32"]
+__all__ += ["int64", "uint8", "uint16", "uint32", "uint64"]

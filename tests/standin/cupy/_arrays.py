@@ -7,21 +7,22 @@ from cupy.cuda._streams import get_current_stream
 from cupy.cuda.memory import OutOfMemoryError
 from standin_gpu import cost
 from standin_gpu.cython import typed
-from standin_gpu.machine import MACHINE, Buffer, OutOfMemory
+from standin_gpu.machine import MACHINE
+from standin_gpu.memory import Buffer, OutOfMemory, Owner
 
 
 class MemoryPointer:
     """Address in a buffer."""
 
     @classmethod
-    def _at(cls, buffer: Buffer, ptr: int) -> "MemoryPointer":
+    def _at(cls, owner: Owner, ptr: int) -> "MemoryPointer":
         pointer = cls.__new__(cls)
-        pointer._buffer, pointer.ptr = buffer, ptr
+        pointer._owner, pointer.ptr = owner, ptr
         return pointer
 
 
 class ndarray:  # noqa: N801  CuPy's name
-    """Array of the GPU; a view shares the buffer."""
+    """Array of the GPU; a view shares the buffer and its owner."""
 
     @typed
     def __init__(
@@ -30,14 +31,18 @@ class ndarray:  # noqa: N801  CuPy's name
         if memptr is None:
             self._view(*_allocate(shape, dtype))
             return
-        kind, buffer = np.dtype(dtype), memptr._buffer
-        first = memptr.ptr - buffer.bytes.ctypes.data
-        words = buffer.bytes[first : first + int(np.prod(shape)) * kind.itemsize]
-        self._view(buffer, words.view(kind).reshape(shape))
+        kind, memory = np.dtype(dtype), memptr._owner.buffer.bytes
+        first = memptr.ptr - memory.ctypes.data
+        words = memory[first : first + int(np.prod(shape)) * kind.itemsize]
+        self._view(memptr._owner, words.view(kind).reshape(shape))
 
-    def _view(self, buffer: Buffer, array: np.ndarray) -> "ndarray":
-        self._buffer, self._array = buffer, array
+    def _view(self, owner: Owner, array: np.ndarray) -> "ndarray":
+        self._owner, self._array = owner, array
         return self
+
+    @property
+    def _buffer(self) -> Buffer:
+        return self._owner.buffer
 
     @property
     def dtype(self) -> np.dtype:
@@ -57,7 +62,7 @@ class ndarray:  # noqa: N801  CuPy's name
 
     @property
     def data(self) -> MemoryPointer:
-        return MemoryPointer._at(self._buffer, self._array.ctypes.data)
+        return MemoryPointer._at(self._owner, self._array.ctypes.data)
 
     def __len__(self) -> int:
         return len(self._array)
@@ -70,21 +75,28 @@ class ndarray:  # noqa: N801  CuPy's name
             raise TypeError(f"{arr.dtype} array cannot be set to {self.dtype} array")
         if arr.shape != self.shape:
             raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
+        if not self._array.flags.forc:
+            raise RuntimeError("Cannot set to non-contiguous array")
+        MACHINE.captures.refuse_transfer((stream or get_current_stream())._queue, "H2D")
         self._write("copy to the GPU", np.array(arr), stream)  # staged: the source may change after this call
 
     @typed
     def get(self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True) -> np.ndarray:
         MACHINE.call()
-        on = (stream or get_current_stream())._queue
-        found = np.empty_like(self._array) if out is None else out
+        stream = stream or get_current_stream()
+        found = np.empty_like(self._array, order="C") if out is None else out
+        with stream:  # a strided view is made contiguous first, in memory of its own, by the stream that copies
+            source = self if self._array.flags.c_contiguous else _copied(self)
+        MACHINE.captures.refuse_transfer(stream._queue, "D2H")
+        array = source._array
 
         def act() -> float:
-            found[...] = self._array
-            return cost.copied(self.nbytes)
+            found[...] = array
+            return cost.copied(array.nbytes)
 
-        MACHINE.queue(on, "copy to the host", [self._buffer], [], act)
+        MACHINE.queue(stream._queue, "copy to the host", [source._buffer], [], act)
         if blocking:
-            MACHINE.wait(on)
+            stream.synchronize()
         return found
 
     @typed
@@ -94,10 +106,10 @@ class ndarray:  # noqa: N801  CuPy's name
     def __setitem__(self, slices: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim:
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
-        self[slices]._write("assignment", value._array if isinstance(value, ndarray) else value)
+        self[slices]._write("assignment", value)
 
     def __getitem__(self, slices: Any) -> "ndarray":
-        return _of(self._buffer, self._array[(slices, ...) if not isinstance(slices, tuple) else slices])
+        return _of(self._owner, self._array[(slices, ...) if not isinstance(slices, tuple) else slices])
 
     def __int__(self) -> int:
         return int(self.get())
@@ -113,26 +125,35 @@ class ndarray:  # noqa: N801  CuPy's name
 
     def _write(self, what: str, value: Any, stream: Any = None) -> None:
         MACHINE.call()
+        target, reads = self._array, []
+        if isinstance(value, ndarray):
+            value, reads = value._array, [value._buffer]
 
         def act() -> float:
-            self._array[...] = value
-            return cost.copied(self.nbytes)
+            target[...] = value
+            return cost.copied(target.nbytes)
 
-        MACHINE.queue((stream or get_current_stream())._queue, what, [], [self._buffer], act)
+        MACHINE.queue((stream or get_current_stream())._queue, what, reads, [self._buffer], act)
 
 
-def _allocate(shape: Any, dtype: Any) -> tuple[Buffer, np.ndarray]:
+def _allocate(shape: Any, dtype: Any) -> tuple[Owner, np.ndarray]:
     kind = np.dtype(dtype)
     size = int(np.prod(shape)) * kind.itemsize
     try:
-        buffer = MACHINE.allocate(size)
+        owner = MACHINE.allocate(size, get_current_stream()._queue)
     except OutOfMemory as error:
         raise OutOfMemoryError(*error.args) from None
-    return buffer, buffer.bytes.view(kind).reshape(shape)
+    return owner, owner.buffer.bytes.view(kind).reshape(shape)
 
 
-def _of(buffer: Buffer, array: np.ndarray) -> ndarray:
-    return ndarray.__new__(ndarray)._view(buffer, array)
+def _of(owner: Owner, array: np.ndarray) -> ndarray:
+    return ndarray.__new__(ndarray)._view(owner, array)
+
+
+def _copied(array: ndarray) -> ndarray:
+    made = ndarray(array.shape, array.dtype)
+    made._write("copy of a strided view", array)
+    return made
 
 
 def empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
@@ -164,6 +185,8 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, b
         return a
     values = np.array(a, dtype)
     made = ndarray(values.shape, values.dtype)
+    if values.ndim:  # else it is filled with the value
+        MACHINE.captures.refuse_transfer(get_current_stream()._queue, "H2D")
     made._write("copy to the GPU by asarray", values)
     if blocking:
         get_current_stream().synchronize()
@@ -171,6 +194,15 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, b
 
 
 def array_equal(a1: ndarray, a2: ndarray, equal_nan: bool = False) -> ndarray:
-    same = ndarray((), bool)
-    same._write("array_equal", np.array_equal(a1.get(), a2.get(), equal_nan))
+    MACHINE.call()
+    same, first, second = ndarray((), bool), a1._array, a2._array
+    result = same._array
+
+    def act() -> float:
+        result[...] = np.array_equal(first, second, equal_nan)
+        return cost.copied(first.nbytes)
+
+    if equal_nan:
+        get_current_stream().synchronize()
+    MACHINE.queue(get_current_stream()._queue, "array_equal", [a1._buffer, a2._buffer], [same._buffer], act)
     return same

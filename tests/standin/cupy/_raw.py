@@ -11,7 +11,8 @@ from standin_gpu.compiling import CompilationFailed, compile_text
 from standin_gpu.cython import typed
 from standin_gpu.errors import CUDADriverError
 from standin_gpu.launching import Kernel
-from standin_gpu.machine import MACHINE, Buffer
+from standin_gpu.machine import MACHINE
+from standin_gpu.memory import Owner
 
 
 class RawModule:
@@ -36,7 +37,7 @@ class RawModule:
             raise NotImplementedError("the stand-in compiles `code` by NVRTC, as the lab does")
         self.code, self.options, self.enable_cooperative_groups = code, options, enable_cooperative_groups
         self._kernels: dict[str, Kernel] | None = None
-        self._variables: dict[str, Buffer] = {}
+        self._variables: dict[str, Owner] = {}
 
     @typed
     def compile(self, log_stream: Any = None) -> None:
@@ -55,8 +56,8 @@ class RawModule:
         self._loaded()
         if name not in self._variables:
             raise CUDADriverError(errors.NOT_FOUND)
-        buffer = self._variables[name]
-        return MemoryPointer._at(buffer, buffer.bytes.ctypes.data)
+        owner = self._variables[name]
+        return MemoryPointer._at(owner, owner.buffer.bytes.ctypes.data)
 
     def _loaded(self) -> dict[str, Kernel]:
         MACHINE.call()
@@ -65,9 +66,9 @@ class RawModule:
                 found = compile_text(self.code, self.options)
             except CompilationFailed as error:
                 raise CompileException(str(error), self.code, "standin.cu", self.options) from None
-            self._variables = {name: MACHINE.allocate(len(value)) for name, value in found.variables.items()}
+            self._variables = {name: MACHINE.load(len(value)) for name, value in found.variables.items()}
             for name, value in found.variables.items():
-                self._variables[name].bytes[:] = list(value)
+                self._variables[name].buffer.bytes[:] = list(value)
             shared = int.from_bytes(found.variables.get("shared_bytes", b""), "little")
             self._kernels = {name: Kernel(name, self.code, needs, shared) for name, needs in found.kernels.items()}
         return self._kernels

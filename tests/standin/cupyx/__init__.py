@@ -15,13 +15,13 @@ def zeros_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
     kind = np.dtype(dtype)
-    buffer = MACHINE.allocate_pinned(int(np.prod(shape)) * kind.itemsize)
-    return np.asarray(_Held(buffer)).view(kind).reshape(shape)
+    owner = MACHINE.allocate_pinned(int(np.prod(shape)) * kind.itemsize)
+    return np.asarray(_Held(owner)).view(kind).reshape(shape)
 
 
 class _Held:
-    """The buffer's bytes; an array made of them keeps the buffer."""
+    """The buffer's bytes; an array made of them keeps the owner."""
 
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-        self.__array_interface__ = buffer.bytes.__array_interface__
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.__array_interface__ = owner.buffer.bytes.__array_interface__

@@ -7,25 +7,41 @@ CODES = {
     100: ("NoDevice", "NO_DEVICE", "no CUDA-capable device is detected"),
     101: ("InvalidDevice", "INVALID_DEVICE", "invalid device ordinal"),
     400: ("InvalidResourceHandle", "INVALID_HANDLE", "invalid resource handle"),
+    401: ("IllegalState", "ILLEGAL_STATE", "the operation cannot be performed in the present state"),
     500: ("SymbolNotFound", "NOT_FOUND", "named symbol not found"),
     600: ("NotReady", "NOT_READY", "device not ready"),
     700: ("IllegalAddress", "ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
     701: ("LaunchOutOfResources", "LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"),
     716: ("MisalignedAddress", "MISALIGNED_ADDRESS", "misaligned address"),
     719: ("LaunchFailure", "LAUNCH_FAILED", "unspecified launch failure"),
-    720: ("CooperativeLaunchTooLarge", "COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"),
     900: ("StreamCaptureUnsupported", "STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
     901: (
         "StreamCaptureInvalidated",
         "STREAM_CAPTURE_INVALIDATED",
         "operation failed due to a previous error during capture",
     ),
+    905: (
+        "StreamCaptureIsolation",
+        "STREAM_CAPTURE_ISOLATION",
+        "dependency created on uncaptured work in another stream",
+    ),
+    906: (
+        "StreamCaptureImplicit",
+        "STREAM_CAPTURE_IMPLICIT",
+        "operation would make the legacy stream depend on a capturing blocking stream",
+    ),
+    907: (
+        "CapturedEvent",
+        "CAPTURED_EVENT",
+        "operation not permitted on an event last recorded in a capturing stream",
+    ),
     999: ("Unknown", "UNKNOWN", "unknown error"),
 }
 INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE = 1, 2, 100, 101
-INVALID_HANDLE, NOT_FOUND, NOT_READY = 400, 500, 600
-ILLEGAL_ADDRESS, OUT_OF_RESOURCES, MISALIGNED, LAUNCH_FAILED, TOO_LARGE = 700, 701, 716, 719, 720
-CAPTURE_UNSUPPORTED, UNKNOWN = 900, 999
+INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND, NOT_READY = 400, 401, 500, 600
+ILLEGAL_ADDRESS, OUT_OF_RESOURCES, MISALIGNED, LAUNCH_FAILED = 700, 701, 716, 719
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_IMPLICIT, CAPTURED_EVENT = 900, 901, 905, 906, 907
+UNKNOWN = 999
 
 
 class CUDARuntimeError(RuntimeError):

@@ -10,7 +10,8 @@ from standin_gpu.compiling import Needs, Parameter
 from standin_gpu.device import BLOCK_THREADS, MULTIPROCESSORS, OPTIN_SHARED, REGISTERS, STATIC_SHARED, resident_blocks
 from standin_gpu.errors import CUDADriverError
 from standin_gpu.lab_kernels import ENDLESS, FAILED, is_lab_kernel, lab_kernels, launched_threads
-from standin_gpu.machine import MACHINE, Buffer, misuse
+from standin_gpu.machine import MACHINE, misuse
+from standin_gpu.memory import Buffer
 from standin_gpu.probes import PROBES
 from standin_gpu.streams import Queue
 
@@ -79,21 +80,17 @@ class Argument:
     array: np.ndarray | None = None
 
 
-def launch(
-    kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Any, shared: int, on: Queue, cooperative: bool
-) -> None:
+def launch(kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Any, shared: int, on: Queue) -> None:
     """Queue one launch. Raises CUDADriverError as cuLaunchKernel does, Misuse for wrong arguments."""
     MACHINE.call(CUDADriverError, cost.LAUNCH_CALL)
     blocks, threads = int(np.prod(grid)), int(np.prod(block))
     kernel.launches += 1
     if kernel.broken("blocked"):
         faults.block_in_c()
-    if threads > BLOCK_THREADS or shared + kernel.needs.shared > kernel.most_shared:
+    if not blocks or threads > BLOCK_THREADS or shared + kernel.needs.shared > kernel.most_shared:
         raise CUDADriverError(errors.INVALID_VALUE)
     if threads > kernel.max_threads:
         raise CUDADriverError(errors.OUT_OF_RESOURCES)
-    if cooperative and blocks > kernel.occupancy(threads, shared) * MULTIPROCESSORS:
-        raise CUDADriverError(errors.TOO_LARGE)
     found = _arguments(kernel, args)
     if kernel.lab and threads != kernel.launched_threads:
         raise misuse(f"{kernel.name} is compiled for blocks of {kernel.launched_threads} threads, not {threads}")
@@ -110,7 +107,7 @@ def launch(
                 buffer.bytes[0] ^= parameter.name in RESULTS
         return seconds
 
-    MACHINE.queue(on, kernel.name, reads, writes, act)
+    MACHINE.queue(on, kernel.name, reads, writes, act, CUDADriverError)
 
 
 def _arguments(kernel: Kernel, args: Any) -> list[Argument]:

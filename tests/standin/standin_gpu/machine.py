@@ -2,35 +2,17 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from weakref import WeakSet
 
-import numpy as np
 from standin_gpu import clock, cost, device, errors, faults
+from standin_gpu.captures import Captures
 from standin_gpu.errors import CUDARuntimeError, Misuse
-from standin_gpu.streams import Order, Queue, Uses, Work, line
+from standin_gpu.memory import Buffer, OutOfMemory, Owner, Pool
+from standin_gpu.streams import Order, Queue, Use, Uses, Work, line
 
-GUARD = 4096  # bytes on each side of a buffer
-CANARY, FRESH = 0xA5, 0xFF  # of the guards; of memory that has not been written
-
-
-class OutOfMemory(MemoryError):
-    """Allocation that the GPU's memory cannot hold; cupy.cuda.memory has CuPy's class, which derives from this."""
-
-
-class Buffer(Uses):
-    """Memory of the GPU, or pinned memory of the host, between two guards."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-        self._raw = np.full(GUARD + size + 16 + GUARD, CANARY, np.uint8)
-        start = GUARD + -(self._raw.ctypes.data + GUARD) % 16
-        self.bytes = self._raw[start : start + size]
-        self.bytes[:] = FRESH
-        self._ends = self._raw[:start], self._raw[start + size :]
-
-    def intact(self) -> bool:
-        return all(bool((end == CANARY).all()) for end in self._ends)
+HOST = -1  # in place of the number of a stream
+PINNED = 1 << 30  # bytes of pinned memory
 
 
 class Machine:
@@ -38,15 +20,18 @@ class Machine:
 
     def __init__(self) -> None:
         self.order = Order()
-        self.buffers: WeakSet[Buffer] = WeakSet()
-        self.pinned: WeakSet[Buffer] = WeakSet()
+        self.captures = Captures(self.order)
+        self._pool = Pool(device.MEMORY, self.order.clock, self.captures.refuse_malloc)
+        self._pinned = Pool(PINNED, self.order.clock, self.captures.refuse_malloc)
+        self._buffers: WeakSet[Buffer] = WeakSet()
         self.failed = self.pending = 0
         self.memory_gone = False
         self.worked = 0.0  # time.monotonic() of the latest work
 
     @property
     def free(self) -> int:
-        return device.MEMORY - sum(buffer.size for buffer in self.buffers)
+        """Bytes that cudaMemGetInfo reports: not those that CuPy's pool keeps."""
+        return device.MEMORY - self._pool.reserved
 
     def call(self, error: type[RuntimeError] = CUDARuntimeError, seconds: float = cost.CALL) -> None:
         """Every call of the API begins here. Raises the sticky error, as `error`."""
@@ -57,61 +42,83 @@ class Machine:
             raise error(self.failed)
         self.order.now += seconds
 
-    def allocate(self, size: int) -> Buffer:
+    def allocate(self, size: int, on: Queue) -> Owner:
+        """Memory of CuPy's pool. on: the current stream."""
         self.call()
-        if self.memory_gone or size > self.free:
-            raise OutOfMemory(size, device.MEMORY - self.free)
-        buffer = Buffer(size)
-        self.buffers.add(buffer)
-        return buffer
+        if self.memory_gone:
+            raise OutOfMemory(size, self._pool.reserved)
+        return self._known(self._pool.allocate(size, on.number))
 
-    def allocate_pinned(self, size: int) -> Buffer:
+    def give_back(self) -> None:
+        """Give the GPU the memory of CuPy's pool that is not in use."""
+        self._pool.give_back()
+
+    def load(self, size: int) -> Owner:
+        """Memory of a module."""
+        return self._known(Owner(Buffer(size)))
+
+    def allocate_pinned(self, size: int) -> Owner:
+        """Pinned memory of the host, which writes it at once."""
         self.call()
-        buffer = Buffer(size)
-        self.pinned.add(buffer)
-        return buffer
+        owner = self._pinned.allocate(size)
+        owner.buffer.use(Use(HOST, 0, "the host", line()), self.order.clock, writes=True)
+        return self._known(owner)
+
+    def _known(self, owner: Owner) -> Owner:
+        self._buffers.add(owner.buffer)
+        return owner
 
     def buffer_at(self, address: int) -> Buffer | None:
-        """The living buffer, of either kind, that holds this address."""
-        for buffer in (*self.pinned, *self.buffers):
-            if buffer.bytes.ctypes.data <= address < buffer.bytes.ctypes.data + buffer.size:
+        """The living buffer, of any kind, that holds this address."""
+        for buffer in self._buffers:
+            if not buffer.freed and buffer.bytes.ctypes.data <= address < buffer.bytes.ctypes.data + buffer.size:
                 return buffer
         return None
 
     def queue(
-        self, on: Queue, what: str, reads: Sequence[Uses], writes: Sequence[Uses], act: Callable[[], float]
+        self,
+        on: Queue,
+        what: str,
+        reads: Sequence[Uses],
+        writes: Sequence[Uses],
+        act: Callable[[], float],
+        error: type[RuntimeError] = CUDARuntimeError,
     ) -> None:
-        """Queue one piece of work, or record it into the graph that the stream captures."""
+        """Queue one piece of work, or record it into the graph that the stream captures.
+
+        act: may use what is in memory, but own none of it.
+        """
         work = Work(what, reads, writes, act, line())
-        if on.captured is not None:
-            on.captured.append(work)
+        if capture := self.captures.of(on, error):
+            capture.works.append(work)
         else:
             self.worked = time.monotonic()
             self.order.execute(on, work)
 
-    def wait(self, on: Queue, error: type[RuntimeError] = CUDARuntimeError) -> None:
+    def wait(self, on: Queue) -> None:
         """Wait for all work of a stream. Raises the error of work that has failed, and then sticks to it."""
-        self.call(error)
-        if on.captured is not None:
-            raise error(errors.CAPTURE_UNSUPPORTED)
+        self.call()
+        self.captures.refuse_waiting(on)
         if on.endless:
             faults.block_in_c()
         self.order.finished(on)
-        self.surface(error)
+        self.surface()
 
-    def surface(self, error: type[RuntimeError] = CUDARuntimeError) -> None:
+    def surface(self) -> None:
         if self.pending:
             self.failed = self.pending
-            raise error(self.failed)
+            raise CUDARuntimeError(self.failed)
 
     def done(self, on: Queue) -> bool:
-        """Answer to a query; time passes with each, as with every call."""
-        self.call()
-        if on.endless or on.ready > self.order.now:
-            return False
-        self.order.finished(on)
-        self.surface()
-        return True
+        """Answer to a query; CuPy's is no for any error. Time passes with each, as with every call."""
+        with suppress(CUDARuntimeError):
+            self.call()
+            self.captures.refuse_waiting(on)
+            if not on.endless and on.ready <= self.order.now:
+                self.order.finished(on)
+                self.surface()
+                return True
+        return False
 
 
 MACHINE = Machine()

@@ -45,23 +45,47 @@ class Use:
         return clock.get(self.stream, 0) >= self.count
 
 
-class Uses:
-    """The last write of a buffer and the reads after it."""
+@dataclass(frozen=True)
+class Past:
+    """One use of memory by an array that was then freed, at this line."""
 
-    def __init__(self) -> None:
+    use: Use
+    freed: str
+
+
+class Uses:
+    """The last write of a buffer and the reads after it.
+
+    past: those of earlier owners of its memory, before its first write. freed: the line at which it lost its own owner.
+    """
+
+    def __init__(self, past: Sequence[Past] = ()) -> None:
         self.written: Use | None = None
         self.read: dict[int, Use] = {}
+        self.past, self.freed = past, ""
+
+    @property
+    def uses(self) -> list[Use]:
+        return [*filter(None, [self.written]), *self.read.values()]
 
     def use(self, use: Use, clock: Clock, writes: bool) -> None:
-        earlier = [self.written] if self.written else []
-        for other in [*earlier, *(self.read.values() if writes else ())]:
+        does = f"{use.line}: {use.what} {'writes' if writes else 'reads'}"
+        if self.freed:
+            raise Misuse(f"{does} memory that was freed at {self.freed}; a graph does not keep its arrays: keep them")
+        for past in self.past:
+            if not past.use.before(clock):
+                raise Misuse(
+                    f"{does} memory that was freed at {past.freed} while {past.use.what} of {past.use.line} may still "
+                    "use it on another stream, and that CuPy's pool has given away; wait before it is freed"
+                )
+        for other in self.uses if writes else filter(None, [self.written]):
             if not other.before(clock):
                 raise Misuse(
-                    f"{use.line}: {use.what} {'writes' if writes else 'reads'} a buffer that {other.what} of "
-                    f"{other.line} may still use on another stream; wait for that stream, or for an event on it"
+                    f"{does} a buffer that {other.what} of {other.line} may still use on another stream; wait for "
+                    "that stream, or for an event on it"
                 )
         if writes:
-            self.written, self.read = use, {}
+            self.written, self.read, self.past = use, {}, ()
         else:
             self.read[use.stream] = use
 
@@ -70,7 +94,7 @@ class Uses:
 class Queue:
     """One stream. blocking: it is ordered with the null stream. ready: second at which all its work is done.
 
-    captured: work that is recorded into a graph instead of executed. endless: its work never finishes.
+    capture: records its work into a graph instead of having it executed. endless: its work never finishes.
     """
 
     blocking: bool
@@ -78,7 +102,7 @@ class Queue:
     count: int = 0
     clock: Clock = field(default_factory=dict)
     ready: float = 0.0
-    captured: "list[Work] | None" = None
+    capture: "Capture | None" = None
     endless: bool = False
 
 
@@ -91,6 +115,15 @@ class Work:
     writes: Sequence[Uses]
     act: Callable[[], float]
     line: str
+
+
+@dataclass(eq=False)
+class Capture:
+    """Work that a stream records. mode: cudaStreamCaptureMode; valid: no call has broken it, see captures.py."""
+
+    mode: int
+    works: list[Work] = field(default_factory=list)
+    valid: bool = True
 
 
 class Order:

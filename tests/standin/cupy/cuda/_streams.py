@@ -1,13 +1,15 @@
 """Streams, events and graphs of cupy.cuda."""
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 from standin_gpu import cost, errors
+from standin_gpu.captures import RELAXED, invalidate
 from standin_gpu.cython import typed
 from standin_gpu.errors import CUDARuntimeError
 from standin_gpu.machine import MACHINE
-from standin_gpu.streams import Clock, Queue, Work, join
+from standin_gpu.streams import Capture, Clock, Queue, Work, join
 
 _current = threading.local()
 
@@ -50,7 +52,13 @@ class Stream:
 
     def wait_event(self, event: "Event") -> None:
         MACHINE.call()
-        if event._clock is not None:
+        capture = MACHINE.captures.of(self._queue)
+        if event._capture:
+            if event._capture is not capture:
+                raise NotImplementedError("the stand-in captures one stream, which no other joins")
+        elif capture and event._clock is not None:
+            invalidate([capture], errors.CAPTURE_ISOLATION)
+        elif event._clock is not None:
             join(self._queue.clock, event._clock)
             self._queue.ready = max(self._queue.ready, event._time)
             self._queue.endless = self._queue.endless or event._endless
@@ -59,18 +67,22 @@ class Stream:
         MACHINE.call()
         if self._queue is MACHINE.order.null:
             raise RuntimeError("cannot capture on the default (legacy) stream")
-        self._queue.captured = []
+        if self._queue.capture:
+            raise CUDARuntimeError(errors.ILLEGAL_STATE)
+        self._queue.capture = Capture(RELAXED if mode is None else mode)
 
     def end_capture(self) -> "Graph":
         MACHINE.call()
-        works, self._queue.captured = self._queue.captured, None
-        if works is None:
-            raise CUDARuntimeError(errors.INVALID_VALUE)
-        return Graph._captured(works)
+        capture, self._queue.capture = self._queue.capture, None
+        if capture is None:
+            raise CUDARuntimeError(errors.ILLEGAL_STATE)
+        if not capture.valid:
+            raise CUDARuntimeError(errors.CAPTURE_INVALIDATED)
+        return Graph._captured(capture.works)
 
     def is_capturing(self) -> bool:
         MACHINE.call()
-        return self._queue.captured is not None
+        return MACHINE.captures.capturing(self._queue)
 
 
 def _stack() -> list[Stream]:
@@ -92,31 +104,38 @@ class Event:
         if interprocess and not disable_timing:
             raise ValueError("Timing must be disabled for interprocess events")
         self._timed = not disable_timing
-        self._queue: Queue | None = None
         self._clock: Clock | None = None
+        self._capture: Capture | None = None
         self._time, self._endless = 0.0, False
 
     def record(self, stream: Stream | None = None) -> None:
         MACHINE.call()
         queue = (stream or get_current_stream())._queue
-        if queue.captured is not None:
-            raise CUDARuntimeError(errors.CAPTURE_UNSUPPORTED)
-        MACHINE.order.begin(queue)
-        self._queue, self._clock = queue, dict(queue.clock)
-        self._time, self._endless = queue.ready, queue.endless
+        self._capture = MACHINE.captures.of(queue)
+        if not self._capture:
+            MACHINE.order.begin(queue)
+            self._clock, self._time, self._endless = dict(queue.clock), queue.ready, queue.endless
 
     def synchronize(self) -> None:
         MACHINE.call()
-        if self._clock is None:
-            return
-        at = Queue(blocking=False, clock=self._clock, ready=self._time, endless=self._endless)
-        MACHINE.wait(at)
+        self._refuse_captured()
+        if self._clock is not None:
+            MACHINE.wait(self._point(self._clock))
 
     @property
     def done(self) -> bool:
-        if self._clock is None:
-            return True
-        return MACHINE.done(Queue(blocking=False, clock=self._clock, ready=self._time, endless=self._endless))
+        with suppress(CUDARuntimeError):
+            self._refuse_captured()
+            return self._clock is None or MACHINE.done(self._point(self._clock))
+        return False
+
+    def _point(self, clock: Clock) -> Queue:
+        return Queue(blocking=False, clock=clock, ready=self._time, endless=self._endless)
+
+    def _refuse_captured(self) -> None:
+        if self._capture:
+            self._capture.valid = False
+            raise CUDARuntimeError(errors.CAPTURED_EVENT)
 
 
 @typed
@@ -124,6 +143,7 @@ def get_elapsed_time(start_event: Any, end_event: Any) -> float:
     """Milliseconds. Both events must have been waited for, by themselves or with their stream."""
     MACHINE.call()
     for event in (start_event, end_event):
+        event._refuse_captured()
         if event._clock is None or not event._timed:
             raise CUDARuntimeError(errors.INVALID_HANDLE)
         if any(MACHINE.order.clock.get(stream, 0) < count for stream, count in event._clock.items()):
@@ -135,7 +155,9 @@ class Graph:
     """Captured work; a launch executes it on a stream, in the order of its capture."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("currently this class cannot be initiated by the user")
+        raise NotImplementedError(
+            "currently this class cannot be initiated by the user and must be created via stream capture"
+        )
 
     @classmethod
     def _captured(cls, works: list[Work]) -> "Graph":
@@ -147,6 +169,9 @@ class Graph:
     def launch(self, stream: Any = None) -> None:
         MACHINE.call(seconds=cost.LAUNCH_CALL)
         queue = (stream or get_current_stream())._queue
+        if capture := MACHINE.captures.of(queue):
+            capture.works.extend(self._works)
+            return
         for work in self._works:
             MACHINE.order.execute(queue, work)
             queue.ready += cost.NODE - cost.LAUNCH

@@ -1,6 +1,21 @@
 """Stand-in for cupy.cuda.memory."""
 
-from standin_gpu.machine import OutOfMemory
+from typing import Any
+
+from standin_gpu.machine import MACHINE
+from standin_gpu.memory import OutOfMemory
+
+
+class MemoryPool:
+    """The one pool, of all streams."""
+
+    def __init__(self, allocator: Any = None) -> None:
+        if allocator is not None:
+            raise NotImplementedError("the stand-in has one pool, of cudaMalloc")
+
+    def free_all_blocks(self, stream: Any = None) -> None:
+        MACHINE.call()
+        MACHINE.give_back()
 
 
 class OutOfMemoryError(OutOfMemory):

@@ -7,6 +7,8 @@ from standin_gpu.cython import typed
 from standin_gpu.errors import CUDARuntimeError
 from standin_gpu.machine import MACHINE
 
+streamCaptureModeGlobal = 0  # noqa: N816
+streamCaptureModeThreadLocal = 1  # noqa: N816
 streamCaptureModeRelaxed = 2  # noqa: N816
 
 
@@ -49,6 +51,7 @@ def memGetInfo() -> tuple[int, int]:  # noqa: N802
 
 @typed
 def deviceSynchronize() -> None:  # noqa: N802
+    MACHINE.captures.refuse_waiting_for_all()
     for queue in list(MACHINE.order.queues):
         MACHINE.wait(queue)
 

@@ -1,0 +1,48 @@
+"""Free texts on a command line: read as JSON reads a string, and kept from what Hydra and OmegaConf make of a text."""
+
+import json
+import re
+
+from common.errors import LabError
+
+TEXTS = ("prompt", "system", "stop_strings")  # keys whose values a model or an answer is given
+_QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\])*)\1""", re.DOTALL)
+
+
+def admit_text(argument: str) -> str:
+    r"""An override as it is; of a key of TEXTS with its escapes decoded, and so that nothing in it is interpolated.
+
+    Raises LabError for what is no escape of JSON, for a backslash or `${` outside quotes, and for what is no Unicode.
+    """
+    key, equals, value = argument.partition("=")
+    name = key.lstrip("+")
+    if name not in TEXTS:
+        return argument
+    outside = _QUOTED.sub("", value)
+    for special in ("\\", "${"):
+        if special in outside:
+            raise LabError(f"{name}: {special} stands outside quotes", f"""quote the text: {name}='"TEXT"'""")
+    admitted = key + equals + _QUOTED.sub(lambda found: quoted(_decoded(name, found[2])), value)
+    try:
+        admitted.encode()
+    except UnicodeEncodeError:
+        raise LabError(f"{name}: a part is no character", "give UTF-8, and both halves of a \\u pair") from None
+    return admitted
+
+
+def quoted(text: str) -> str:
+    """`text` as a value of Hydra's command line that means itself, `${...}` included."""
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
+
+
+def _decoded(name: str, text: str) -> str:
+    """What stands between two quotes of either kind. Raises LabError for what is no escape of JSON."""
+    other = {"\\'": "'", '"': '\\"'}
+    inner = re.sub(r'\\.|"', lambda found: other.get(found[0], found[0]), text, flags=re.DOTALL)
+    try:
+        return json.loads(f'"{inner}"', strict=False)
+    except json.JSONDecodeError as error:
+        wrong = inner[inner.rindex("\\", 0, error.pos) :][:2]
+        remedy = r"write \n for a new line, \\ for a backslash, and else as JSON does"
+        raise LabError(f"{name}: {wrong} is no escape", remedy) from None

@@ -1,0 +1,97 @@
+"""Stacks as an aarch64 machine executes them, in qemu, compared bit for bit with this machine's.
+
+What differs there is the switch between fibers, written in assembly, the code of another compiler, and its library of
+mathematics. qemu on x86-64 keeps that machine's order of memory, so a missing fence is not found; ThreadSanitizer is
+for that.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common.compile.source import Source, build
+from common.config.resolve import model_named
+from common.devices.host import HostDevice, HostProgram, HostSession
+from common.devices.host_child import CHILD_UNITS, ChildSession
+from common.devices.host_compiler import Compiler
+from common.devices.host_memory import SharedBuffer
+from common.errors import LabError
+from common.model.layout import Layout
+from common.model.weights import load
+from common.stacks.catalog import Catalog, read_catalog
+from common.stacks.stack import Stack, choose_stacks
+
+CROSS, QEMU = "aarch64-linux-gnu-", "qemu-aarch64"
+LIBRARIES = "/usr/aarch64-linux-gnu"  # where Debian's cross compiler has the C library
+THREADS, BLOCKS, POSITION, STEPS = 256, 4, 37, 3
+
+
+class EmulatedDevice(HostDevice):
+    """The host device of an aarch64 machine."""
+
+    name = "host+aarch64"
+    buffer = SharedBuffer
+
+    def __init__(self, cache: Path, *arguments: Any, **options: Any) -> None:
+        super().__init__(cache, *arguments, **options)
+        self._compiler = Compiler(cache, CROSS)
+
+    def compile(self, source: Source) -> HostProgram:
+        objects = [self._kernel(source), self._compiler.runtime(CHILD_UNITS)]
+        return HostProgram(source, self._compiler.link(objects, ".exe", "-pie"))
+
+    def _open(self, *arguments: Any) -> HostSession:
+        return EmulatedSession(*arguments)
+
+
+class EmulatedSession(ChildSession):
+    """One kernel in qemu."""
+
+    def _prefix(self) -> tuple[str, ...]:
+        return (QEMU, "-L", LIBRARIES)
+
+
+def missing() -> str:
+    """The programs that are not installed, and what to do; "" if all are."""
+    lacking = [name for name in (f"{CROSS}g++", QEMU) if not shutil.which(name)]
+    return f"no {' and no '.join(lacking)}; Debian: apt install g++-aarch64-linux-gnu qemu-user" if lacking else ""
+
+
+def differences(folder: Path, seed: int) -> dict[str, str]:
+    """Execute every variant and named stack here and there: by name how they differ, "" where they do not."""
+    catalog = read_catalog()
+    stacks = choose_stacks(catalog, "catalog", None, {}, THREADS)
+    return {stack.name: compare(catalog, stack, folder, seed) for stack in stacks}
+
+
+def compare(catalog: Catalog, stack: Stack, folder: Path, seed: int) -> str:
+    """The buffers that differ after some steps of one stack on the tiny model, the error of one side, or ""."""
+    model = model_named("tiny")
+    weights, layout = load("synthetic", model, None, folder, seed)[2].flat, Layout(model)
+    source = build([catalog.variants[one] for one in stack.variants], model, THREADS, stack.knobs)
+    devices = HostDevice(folder, seed), EmulatedDevice(folder, seed)
+    try:
+        here, there = (_run(device, source, layout, weights, seed) for device in devices)
+    except LabError as error:
+        return str(error)
+    return ", ".join(name for name, value in here.items() if not torch.equal(value, there[name]))
+
+
+def _run(
+    device: HostDevice, source: Source, layout: Layout, weights: torch.Tensor, seed: int
+) -> dict[str, torch.Tensor]:
+    """The bits of each buffer and the counts after STEPS from POSITION on, with a random history."""
+    random = torch.Generator().manual_seed(seed)
+    ids = torch.randint(layout.model.vocab, (POSITION + 1,), generator=random).tolist()
+    history = torch.randn(layout.cache.shape, generator=random).bfloat16()
+    session = device.session(device.compile(source), layout, weights, BLOCKS)
+    session.reset(ids, POSITION, history)
+    session.run(STEPS)
+    counts = session.counts()
+    assert counts is not None, "it has run"
+    found = {name: getattr(session, name)().view(torch.uint8) for name in ("scratch", "cache", "state")}
+    found["counts"] = torch.from_numpy(counts.table.view("int64"))
+    session.close()
+    return found

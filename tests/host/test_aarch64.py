@@ -1,0 +1,54 @@
+"""The host device as an aarch64 machine has it, executed by qemu; skipped where that is not installed."""
+
+import pytest
+import torch
+from bare_kernel import bare_kernel
+
+from common.devices import host_compiler
+from common.errors import Crashed, Hung
+from common.model.layout import Layout
+from common.stacks.catalog import read_catalog
+from common.stacks.stack import choose_stacks
+from experiments.soak.aarch64 import EmulatedDevice, compare, missing
+
+pytestmark = [pytest.mark.host, pytest.mark.skipif(bool(missing()), reason=missing())]
+
+
+def compared(name, folder, seed) -> str:
+    catalog = read_catalog()
+    (stack,) = choose_stacks(catalog, name, None, {}, 256)
+    return compare(catalog, stack, folder, seed)
+
+
+@pytest.mark.parametrize("name", ["baseline", "cp_async", "streaming"])  # barriers, asynchronous copies, bulk copies
+def test_a_stack_has_the_bits_and_the_counts_of_this_machine(name, host_cache, seed):
+    assert compared(name, host_cache, seed) == ""
+
+
+def test_a_switch_that_loses_a_register_is_found(host_cache, tmp_path, monkeypatch):
+    for file in host_compiler.RUNTIME.iterdir():
+        text = file.read_text().replace("  ldp x19, x20, [sp]\n", "")
+        (tmp_path / file.name).write_text(text)
+    monkeypatch.setattr(host_compiler, "RUNTIME", tmp_path)
+    assert compared("baseline", host_cache, 5)
+
+
+def run(body, tiny, folder) -> None:
+    device, layout = EmulatedDevice(folder), Layout(tiny)
+    weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
+    session = device.session(device.compile(bare_kernel(tiny, body)), layout, weights, 3)
+    session.reset([1], 0)
+    session.run()
+
+
+def test_a_fault_within_the_c_library_has_the_line_that_called_it(host_cache, tiny):
+    """memcpy is a leaf: its return address is in a register and on no stack."""
+    with pytest.raises(
+        Crashed, match=r"the null address, or of one that cannot exist at test:2 by thread \d+ of block"
+    ):
+        run("float *volatile nowhere = nullptr;\nmemcpy(out, nowhere, 400);", tiny, host_cache)
+
+
+def test_a_deadlock_is_reported(host_cache, tiny):
+    with pytest.raises(Hung, match=r"block 0: 63 threads \(first 0\) waiting at a block barrier at test:1"):
+        run("if (port::block() != 0 || port::thread() != 7) port::block_barrier();", tiny, host_cache)

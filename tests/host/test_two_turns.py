@@ -1,0 +1,85 @@
+"""Two turns of a chat over one KV cache: ids and answers are those of a cache that has nothing of the first turn."""
+
+import random
+
+import pytest
+from legal_entries import check_entries
+from sampled import sampled
+from trained import SPECIAL, TEXT, save_checkpoint
+
+from experiments.generation.conversation import Conversation
+from experiments.generation.engine import Engine
+from experiments.generation.prefill import Prefill
+from experiments.generation.request import Sampling
+from experiments.run.setup import Setup
+from experiments.show.progress import Quiet
+
+pytestmark = pytest.mark.host
+PARTS = (*TEXT.split(), "  ", "\n", "\n\n", "3.", "\u00e9", "\U0001f9ea", SPECIAL[1], "<think>", "'s")
+
+
+@pytest.fixture
+def engine(tmp_path, host_cache, configured, seed):
+    save_checkpoint(tmp_path / "model", seed, positions=300)
+    config = configured("variant=baseline", f"weights={tmp_path}/model", f"cache={host_cache}")
+    with Engine(Setup(config, Quiet()), config.stacks[0]) as opened:
+        yield opened
+
+
+def conversation(engine: Engine, rng: random.Random, sampling: Sampling) -> Conversation:
+    return Conversation(engine, sampling, 8, rng.random() < 0.5, rng.choice([None, said(rng)]))
+
+
+def said(rng: random.Random) -> str:
+    return " ".join(rng.choices(PARTS, k=rng.randint(1, 5)))
+
+
+def asked(talk: Conversation) -> list[int]:
+    """The prompt of the last turn, as transformers encodes the whole conversation."""
+    wanted = {"add_generation_prompt": True, "enable_thinking": talk.thinking, "return_dict": True}
+    return talk.engine.tokenizer.apply_chat_template(talk.messages[:-1], tokenize=True, **wanted)["input_ids"]
+
+
+def given(engine: Engine, count: int) -> list[int]:
+    """The ids that the kernel has in its state."""
+    at = engine.session.layout.state["ids"].offset
+    return engine.session.state()[at : at + count].tolist()
+
+
+def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, monkeypatch):
+    """The first answer is of any ids: a checkpoint may say what its tokenizer would split in another way.
+
+    Keys, values and answers are no part of this, and are made up.
+    """
+    rng, split_otherwise = random.Random(seed), 0
+    vocab = range(len(SPECIAL), engine.model.vocab)
+    monkeypatch.setattr(Engine, "_decode", lambda self, steps, sampling: rng.choices(vocab, k=steps))
+    monkeypatch.setattr(
+        Prefill, "entries", lambda self, ids, kept: kept.new_zeros(*kept.shape[:3], len(ids), kept.shape[4])
+    )
+    for number in range(200):
+        talk, known = conversation(engine, rng, Sampling()), list[int]()
+        for turn in range(2):
+            answer = [token for piece in talk.ask(said(rng)) for token in piece.ids]
+            prompt = asked(talk)
+            assert given(engine, len(prompt)) == prompt, (seed, number, turn)
+            assert engine.stats().prompt_tokens == len(prompt)
+            if turn:
+                split_otherwise += prompt[: len(known)] != known
+                first = [one == other for one, other in zip(known, prompt, strict=False)]
+                assert engine.stats().kept_tokens == [*first[:-1], False].index(False), (seed, number)
+            known = prompt + answer
+    assert split_otherwise > 100  # of 200: else the conversations would show nothing
+
+
+def test_the_answers_are_those_of_a_kernel_that_begins_at_the_end_of_the_whole_conversation(engine, alone, seed):
+    rng = random.Random(seed)
+    for _ in range(3):
+        talk = conversation(engine, rng, Sampling())
+        list(talk.ask(said(rng)))
+        answer = [token for piece in talk.ask(said(rng)) for token in piece.ids]
+        prompt = asked(talk)
+        assert answer == alone(engine, prompt, len(answer)), seed
+        check_entries(
+            engine.model, engine.setup.packed.flat, engine.session.cache(), prompt, sampled(range(len(prompt) - 1), 4)
+        )
