@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from common.errors import LabError
+from common.errors.interrupt import while_importing
 
 if TYPE_CHECKING:
     from experiments.lab import Lab
 
+while_importing()
 __all__ = ["Lab", "LabError"]
 
 

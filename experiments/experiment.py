@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from common.cache.files import again
 from common.config import budget
 from common.config.run_config import RunConfig
 from common.config.section import Section
 from common.errors import LabError, Unfinished
+from common.errors.machine import MachineError, system_errors
 from common.model.shapes import Model
 from common.record.code import code_sha
 from common.record.json_values import to_json
@@ -111,15 +113,16 @@ class Experiment:
     def attempt(self, name: str, work: Callable[[], Any]) -> Any:
         """What `work` returns; None where it fails: that costs the row `name` alone, and `left_out` says why.
 
-        Raises Unfinished, before the row begins, where it would not end within the budget.
+        Raises Unfinished, before the row begins, where it would not end within the budget; MachineError.
         """
         if not self.config.budget.holds(self._took):
             cause = f"the rows from {name} on are left, at about {self.config.budget.estimate(self._took):.0f} s each"
             raise Unfinished(f"experiment={self.config.task}: {cause}", "the same command goes on there")
         began = budget.clock()
         try:
-            return work()
-        except Unfinished:
+            with system_errors(name):
+                return again(work)
+        except (Unfinished, MachineError):
             raise
         except LabError as error:
             self.left_out.append(f"Left out: {name}: {error}")
@@ -196,7 +199,10 @@ class Experiment:
         return [self._plausible(record) for record in self.measured_records(stacks, position)]
 
     def measured_records(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
-        """Validate and time each stack, each in a process of its own. Raises LabError where timing is forbidden."""
+        """Validate and time each stack, each in a process of its own.
+
+        Raises LabError where timing is forbidden, and MachineError where another process has ended one of them.
+        """
         from experiments.run.sweep import open_sweep
 
         timing = self.config.timing
@@ -205,7 +211,11 @@ class Experiment:
         timing = timing if position is None else replace(timing, positions=(position,))
         with open_sweep(replace(self.config, stacks=tuple(stacks), timing=timing), self.show) as sweep:
             sweep.run()
-        return [sweep.records[index] for index in range(len(stacks))]
+        records = [sweep.records[index] for index in range(len(stacks))]
+        for record in records:
+            if record["status"] == "INTERRUPTED":  # no row is made of what says nothing
+                raise MachineError(f"{record['variant']}: {record['reason']}", "give the command again")
+        return records
 
     def _plausible(self, record: dict[str, Any]) -> dict[str, Any]:
         failure = f"Left out: {label(record)}, {record['status']}: {record['reason']}"

@@ -8,6 +8,7 @@ from common.config.cli import composed
 from common.config.resolve import resolve
 from common.config.texts import quoted
 from common.errors import LabError
+from common.record.store import Store
 from experiments.run.setup import Setup
 from experiments.show.progress import Quiet
 
@@ -36,6 +37,9 @@ class Lab(Setup):
     """
 
     def __init__(self, *overrides: str, **keys: Any) -> None:
+        for override in overrides:
+            if not isinstance(override, str):
+                raise LabError(f"{override!r} is no override", 'give a text, "timing.steps=10", or a key: threads=512')
         given = (f"{key}={override_text(value)}" for key, value in keys.items())
         super().__init__(resolve(composed("lab", [*overrides, *given])), Quiet())
 
@@ -62,6 +66,11 @@ class Lab(Setup):
 
         rows = pandas.json_normalize(self.store.records(), max_level=1)
         return rows.set_index("id") if len(rows) else rows
+
+    @property
+    def counted(self) -> Store:
+        """A file of the cache: only `record()` writes to the records."""
+        return Store(self.config.cache / "counted.jsonl")
 
     def close(self) -> None:
         """Give back weights and device; what is used afterwards is made again."""

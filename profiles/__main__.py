@@ -1,6 +1,5 @@
 """Profile of one kernel: `python -m profiles --help`."""
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from omegaconf import DictConfig
 from common import ROOT
 from common.config.cli import run_task
 from common.config.run_config import RunConfig
-from common.errors import LabError
 from experiments.run.setup import Setup
 from experiments.show.progress import progress
 from profiles import folder, ncu, nsys, timeline
@@ -62,7 +60,7 @@ def _timeline(config: RunConfig, wanted: Request) -> tuple[Path, "DataFrame", st
 
 
 def _under_tool(config: RunConfig, wanted: Request, options: Sequence[str]) -> tuple[Path, "DataFrame"]:
-    """Run profiles.target under the tool. Without a usable tool, run it alone, then raise LabError with the reason.
+    """Run profiles.target under the tool. Raises LabError without a usable one, before anything is compiled.
 
     options: of the tool's command line.
     """
@@ -70,11 +68,7 @@ def _under_tool(config: RunConfig, wanted: Request, options: Sequence[str]) -> t
     # In a multirun these are the overrides of this job; the command line has those of all jobs.
     overrides = [*HydraConfig.get().overrides.task, f"seed={config.seed}"]
     target = [sys.executable, "-m", "profiles.target", *overrides]
-    try:
-        tool = find(wanted.tool, settings.text("minimum"))
-    except LabError:
-        subprocess.run(target, check=False)
-        raise
+    tool = find(wanted.tool, settings.text("minimum"))
     where = folder.make(config, wanted)
     if wanted.tool == "nsys":
         return where, nsys.capture(tool, options, target, where)

@@ -166,6 +166,35 @@ def test_tables_fit_the_terminal_and_keep_all_columns(width, cuda):
     assert all((word in words) == cuda for word in timing)
 
 
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_a_long_name_is_wrapped_and_no_figure_is_cut(width):
+    names = ("joint_heads", "by_value", "bulk_ring", "columns", "value_token", "tensor_rows", "tensor_scores")
+    forecast = Forecast(names[:-1], 1759.6, (1641.7, 1960.9), -0.104, (-0.119, -0.002), "", *WHERE)
+    long = replace(rows(False)[0], variant="+".join(names), stack=names, forecast=forecast)
+    stream, joined = io.StringIO(), "+".join(names)
+    console = Console(file=stream, width=width)
+    show_tables([long], "here", "host", console)
+    found = DataFrame({"variant": [joined], "parent": [joined], "us a token": [1234567.0], "change %": [-12.25]})
+    show_result(ResultTable("ablation", "?", found, COUNTED, keys=2), console)
+    text = stream.getvalue()
+    table_lines = [line for line in text.splitlines() if "│" in line]
+    assert max(map(len, table_lines)) <= width
+    assert "…" not in text
+    for figure in ("1,760 [1,642, 1,961]", "-10.4 % [-11.9, -0.2]", "3.2e-07", "226", "1.19 GB", "1,234,567", "-12.25"):
+        assert any(figure in line for line in table_lines), figure
+    keys = [line.partition("│")[0].strip() for line in table_lines]
+    assert "".join(keys).count(joined) == text.count("variant "), "each table has the whole name"
+
+
+def test_jobs_that_are_predicted_for_several_gpus_say_each_its_own():
+    old = Forecast((), 1700.0, (1600.0, 1800.0), -0.1, (-0.2, -0.1), "", *WHERE)
+    both = [Row(name, (name,), "PASSED", forecast=replace(old, gpu=gpu)) for name, gpu in (("a", "t4"), ("b", "h200"))]
+    stream = io.StringIO()
+    show_tables(both, "here", "host", Console(file=stream, width=200))
+    cells = [line.split("│")[-2].split()[-1] for line in stream.getvalue().splitlines() if "PASSED" in line]
+    assert cells == ["t4", "h200"]
+
+
 def test_a_list_in_brackets_is_shown_in_every_table():
     name, stream = "l2_prefetch matrices=[o,gate]", io.StringIO()
     console = Console(file=stream, width=100)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from made_records import shown_run
 from virtual_machine import ALONE, CUDA, GPU, ROWS, START, YAML, Killed, Machine, row_seconds
 
 from common.config import budget
@@ -198,6 +199,23 @@ def test_a_step_that_fails_ends_nothing_but_itself_and_is_tried_last(call):
     machine.fail = {}
     assert call("report=false", on=machine)[0] == 0
     assert [step for step, _ in machine.begun[len(ROWS) :]] == ["ceiling", "rivals"]
+
+
+def test_a_stack_whose_worker_was_killed_leaves_its_step_to_do(call, tmp_path):
+    class Losing(Machine):
+        """The worker of one stack of the ladder is ended by another process, when it begins."""
+
+        def rows(self, step, argv):
+            ended = super().rows(step, argv)
+            if step == "ladder" and ("ladder", "cut") not in states(self):
+                row = shown_run(status="INTERRUPTED")
+                Store(self.results).append({name: row[name] for name in row.keys() - {"id", "schema", "time"}})
+                return Ended(1, "")
+            return ended
+
+    code, machine = call("report=false", on=Losing(tmp_path / "r.jsonl"))
+    assert (code, ("ladder", "cut") in states(machine)) == (0, True)
+    assert ("ladder", "done") in states(machine)
 
 
 def test_other_code_other_seed_or_another_gpu_is_asked_anew(call, monkeypatch):

@@ -65,6 +65,15 @@ def test_experiments_and_variants_have_a_line_each(capfd):
     assert all(variant.idea in text for variant in read_catalog().variants.values())
 
 
+def test_knobs_stand_in_columns_and_no_line_ends_in_the_middle(capfd):
+    text = shown("experiments.__main__", capfd)
+    lines = text.partition("Knobs of variants (knob=value)\n\n")[2].partition("\n\n")[0].splitlines()
+    knobs = [knob for variant in read_catalog().variants.values() for knob in variant.knobs]
+    assert len(lines) == len(knobs) > 10
+    assert len({line.rindex(knob.help) for line, knob in zip(lines, knobs, strict=True)}) == 1
+    assert not re.search(r"\.\.\.$", text, re.MULTILINE)
+
+
 def test_the_version_is_the_labs(capfd):
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
     assert shown("experiments.__main__", capfd, "--version") == f"megakernel-lab {version}\n"

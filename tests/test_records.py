@@ -205,12 +205,10 @@ except LabError as error:
     assert store.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("path", ["file/r.jsonl", "folder"])
-def test_an_unwritable_path_is_reported_before_any_work(tmp_path, path):
+def test_an_unwritable_path_is_reported_before_any_work(tmp_path):
     (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
     with pytest.raises(LabError, match=r"cannot be written: .*; choose another file with results="):
-        Store(tmp_path / path).check()
+        Store(tmp_path / "file/r.jsonl").check()
 
 
 def test_a_folder_without_permission_is_reported(tmp_path):

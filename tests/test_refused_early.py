@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from checkpoints import save, tensors
@@ -69,12 +71,29 @@ def test_a_pipe_in_a_checkpoint(tmp_path, seed, name):
             find(str(folder / name))
 
 
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+OTHERS = {
+    "a pipe": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a socket": _socket,
+    "nothing": lambda path: path.symlink_to("/dev/null"),
+    "zeros without end": lambda path: path.symlink_to("/dev/zero"),
+    "a full device": lambda path: path.symlink_to("/dev/full"),
+}
+
+
 @pytest.mark.timeout(100)
-def test_a_pipe_in_place_of_records(tmp_path):
-    os.mkfifo(tmp_path / "r.jsonl")
-    store = Store(tmp_path / "r.jsonl")
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_no_regular_file_holds_no_records(tmp_path, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    OTHERS[kind](Path("r"))
+    store = Store("r")
     for use in (store.check, store.records, lambda: store.append({})):
-        with pytest.raises(LabError, match="is a pipe"):
+        with pytest.raises(LabError, match="r is no regular file, and rows must be read again; choose another"):
             use()
 
 

@@ -103,6 +103,15 @@ def test_a_time_that_a_search_gave_up_is_taken_again_where_one_is_asked(sweep, v
     assert all(job["proof"] for job in second.sent)  # it was validated
 
 
+@pytest.mark.parametrize(("status", "again"), [("OOM", 3), ("INTERRUPTED", 3), ("REFUSED", 0)])
+def test_what_says_nothing_of_the_kernel_is_run_again(sweep, status, again):
+    first, second = Workers(), Workers()
+    first.status = status
+    sweep(first, "timing=none")
+    sweep(second, "timing=none")
+    assert len(second.sent) == again
+
+
 def test_a_search_gives_its_workers_other_stacks_and_the_time_to_beat(sweep):
     workers = Workers()
     made = sweep(workers, stacks=())

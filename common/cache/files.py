@@ -13,19 +13,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from xxhash import xxh3_128_digest
 
 from common.cache.folder import make_room
 from common.cache.log import LOG
-from common.errors import LabError
+from common.errors.machine import Vanished, of_system
 
 CHECKSUM = 16  # bytes
+T = TypeVar("T")
 
 
 def cached(path: Path, make: Callable[[], bytes]) -> bytes:
-    """The content of `path`; made and kept there if it is missing or damaged. Raises LabError, and what `make` does."""
+    """The content of `path`; made and kept there if it is missing or damaged.
+
+    Raises MachineError, and what `make` does.
+    """
     with opened(path) as file:
         if file:
             return file.read()[:-CHECKSUM]
@@ -46,7 +50,7 @@ def opened(path: Path, size: int | None = None) -> Iterator[BinaryIO | None]:
     """`path`, open for reading, if it holds what was written, of `size` bytes where that is known; else None.
 
     Another process may remove it at any time, which takes nothing from a file that is open. A damaged file is named in
-    a warning, because the caller makes it again. Raises LabError when it cannot be read.
+    a warning, because the caller makes it again. Raises MachineError when it cannot be read.
     """
     try:
         # Not blocking: opening a FIFO in the place of a file would wait for a writer, for ever.
@@ -55,12 +59,12 @@ def opened(path: Path, size: int | None = None) -> Iterator[BinaryIO | None]:
         yield None
         return
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
     with file:
         try:
             sound = _sound(file.fileno(), size)
         except OSError as error:
-            raise _unusable(path, error) from error
+            raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
         if not sound:
             LOG.warning("note: %s is not as it was written; it is made again", path)
         yield file if sound else None
@@ -70,7 +74,8 @@ def opened(path: Path, size: int | None = None) -> Iterator[BinaryIO | None]:
 def writing(path: Path) -> Iterator[Path]:
     """A name to write a file under; afterwards it gets its checksum, and then the name `path`.
 
-    Two writers, a full disk and a killed process leave no part under `path`. Raises LabError when it cannot be written.
+    Two writers, a full disk and a killed process leave no part under `path`. Raises MachineError when it cannot be
+    written.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
     try:
@@ -84,7 +89,7 @@ def writing(path: Path) -> Iterator[Path]:
         part.replace(path)
         make_room(path)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
     finally:
         with suppress(OSError):  # renamed, or never made
             part.unlink()
@@ -110,8 +115,10 @@ def _checksum(file: int, length: int) -> bytes:
         return xxh3_128_digest(content)
 
 
-def _unusable(path: Path, error: OSError) -> LabError:
-    return LabError(
-        f"the cache folder {path.parent} cannot be used: {error.strerror or error}",
-        "free some space, or choose another one with cache=DIR",
-    )
+def again(work: Callable[[], T]) -> T:
+    """What `work` returns; done once more where a file has vanished, since another process may clear the cache."""
+    try:
+        return work()
+    except Vanished as error:
+        LOG.warning("note: %s; once more", error.cause)
+        return work()

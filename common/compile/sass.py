@@ -17,6 +17,7 @@ from common.cache.files import cached
 from common.compile.elf import variables
 from common.display.shown import Shown
 from common.errors import LabError
+from common.errors.machine import of_output, of_system
 
 # Opcodes whose modifiers are kept in a histogram: those that move data between threads or memories, or order moves.
 # All others (FFMA, IMAD, ...) are counted by their bare name.
@@ -61,6 +62,8 @@ class Resources(Shown):
 
     def count(self, opcode: str, *modifiers: str) -> int:
         """How many instructions are `opcode` with at least these modifiers: count("LDG", "128")."""
+        if not all(isinstance(part, str) for part in (opcode, *modifiers)):
+            raise LabError(f"{(opcode, *modifiers)} is no opcode with modifiers", 'give texts: count("LDG", "128")')
         wanted = set(modifiers)
         return sum(
             number
@@ -153,11 +156,16 @@ def _width(opcode: str) -> int:
 def _tool(tool: str, cubin: bytes, *flags: str) -> str:
     """Output of one of NVIDIA's binary tools on a cubin."""
     path = _find(tool)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        done = subprocess.run([path, *flags, file.name], capture_output=True, text=True)
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(cubin)
+            file.flush()
+            done = subprocess.run([path, *flags, file.name], capture_output=True, text=True)
+    except OSError as error:
+        raise of_system(error, f"{tool} cannot be given the cubin") from error
     if done.returncode:
+        if fault := of_output(done.stderr, done.returncode, [path, file.name]):
+            raise fault
         raise LabError(
             f"{tool} refuses the cubin: {done.stderr.strip() or done.stdout.strip()}",
             f"install a {tool} as new as the compiler: pip install -U nvidia-cuda-{tool}",

@@ -1,13 +1,12 @@
 """Command line: Hydra composes the configuration for a task; a mistake ends as one line with exit code 2."""
 
 import os
-import re
 import sys
 import threading
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -17,7 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
@@ -25,14 +24,16 @@ from omegaconf.errors import OmegaConfBaseException
 from common import ROOT
 from common.cache.folder import ensure_home, place
 from common.config import help
+from common.config.explain import explain, several
 from common.config.multirun import check_sweeps
-from common.config.stdout import Stdout
-from common.config.texts import TEXTS, admit_text
+from common.config.streams import Stream, open_closed
+from common.config.texts import admit_text
 from common.errors import LabError, Unfinished
-from common.errors.suggest import unknown
+from common.errors.interrupt import INTERRUPTED, SAID
+from common.errors.machine import system_errors
 from common.stacks.catalog import read_catalog
 
-MISTAKE, UNFINISHED, INTERRUPTED = 2, 3, 130
+MISTAKE, UNFINISHED = 2, 3
 MULTIRUN = ("-m", "--multirun")
 RAISE_ERRORS = "HYDRA_FULL_ERROR"  # without this variable Hydra prints its own errors and exits
 _COMPOSING = threading.Lock()
@@ -50,6 +51,26 @@ def run_task(
     Results go to stdout; the one line `error: cause; remedy` to stderr, after a traceback with debug=true.
     """
     debug = "debug=true" in argv
+    return guarded(lambda: _run(task, config_name, argv, root, after, debug), debug)
+
+
+def guarded(work: Callable[[], int], debug: bool = False) -> int:
+    """The exit code of `work`, all of a command; a mistake or an interrupt is one line, as `run_task` says."""
+    open_closed()
+    with redirect_stdout(Stream(sys.stdout, True)), redirect_stderr(Stream(sys.stderr, False)):
+        try:
+            try:
+                return work()
+            finally:
+                sys.stdout.flush()
+        except LabError as error:
+            return _print_error(error, debug)
+        except KeyboardInterrupt:
+            print(SAID, file=sys.stderr)
+            return INTERRUPTED
+
+
+def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: Callable[[], None], debug: bool) -> int:
     arguments: list[str] = []
     codes: list[int] = []
     failed = False  # whether the task raised an error that is a bug and not a mistake on the command line
@@ -58,11 +79,12 @@ def run_task(
         nonlocal failed
         try:
             _check_names(cfg, HydraConfig.get().runtime.choices, root)
-            codes.append(task(cfg))
+            with system_errors("the command cannot go on"):
+                codes.append(task(cfg))
         except LabError as error:  # printed here, so that the other jobs of a multirun still run
             codes.append(_print_error(error, debug))
         except OmegaConfBaseException as error:
-            codes.append(_print_error(_explain(error, config_name, arguments, root), debug))
+            codes.append(_print_error(explain(error, config_name, arguments, root), debug))
         except Exception:
             failed = True
             raise
@@ -81,25 +103,19 @@ def run_task(
             main = partial(_print_help, config_name, flags.overrides, root)
         elif flags.multirun:
             check_sweeps(flags.overrides, root)
-        with _command(config_name, arguments), redirect_stdout(Stdout(sys.stdout)):
+        with _command(config_name, arguments):
             try:
                 main()
             finally:
                 after()
-                sys.stdout.flush()
-    except LabError as error:
-        return _print_error(error, debug)
-    except KeyboardInterrupt:
-        print("error: interrupted; records already written are kept", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of stdout has ended, as in `... | head`
-        return 0
+    except LabError:
+        raise
     except SystemExit as done:  # --help, --version and other flags that only print
         return int(done.code or 0)
     except Exception as error:
         if failed:
             raise
-        return _print_error(_explain(error, config_name, arguments, root), debug)
+        return _print_error(explain(error, config_name, arguments, root), debug)
     return max(codes, default=0)
 
 
@@ -137,8 +153,8 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
             _check_names(config, choices, root)
             OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
             return config
-        except (HydraException, OmegaConfBaseException) as error:
-            raise _explain(error, config_name, arguments, root) from None
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            raise explain(error, config_name, arguments, root) from None
         finally:
             GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
 
@@ -191,16 +207,6 @@ def _register_resolvers(root: Path) -> None:
     help.register(root)
 
 
-def _remedy(key: str, value: str, root: Path) -> str:
-    """What to write instead of several values of a key."""
-    if key == "variant":
-        return f"on top of each other: stack=[{value}]; each for itself: -m variant={value}"
-    each = f"to run each, add -m: {key}={value}"
-    if key in TEXTS:
-        return f"""quote a text that has a comma: {key}='"{value}"'; {each}"""
-    return each if (root / "conf" / key).is_dir() else f"for a list write {key}=[{value}]; {each}"
-
-
 def _admit(argv: Sequence[str], root: Path) -> list[str]:
     """The arguments: free texts by `admit_text`, and `ratio=2:6` as `++ratio=2:6` if any variant has that knob.
 
@@ -213,7 +219,7 @@ def _admit(argv: Sequence[str], root: Path) -> list[str]:
         raise LabError("both stack= and variant= are given", "give only one of them")
     for key, value in pairs:
         if value.startswith("[") and (root / "conf" / key).is_dir():
-            raise LabError(f"{key} takes one name, not the list {value}", _remedy(key, value.strip("[]"), root))
+            raise LabError(f"{key} takes one name, not the list {value}", several(key, value.strip("[]"), root))
         if key.lstrip("+~").startswith("variant."):
             raise LabError(f"{key}= would change the description of a variant", "give a knob by its name: ratio=2:6")
     knobs = read_catalog(root).knobs
@@ -232,55 +238,3 @@ def _read_flags(arguments: Sequence[str]) -> Namespace:
 
     parser.error = refuse  # type: ignore[method-assign]
     return parser.parse_args(arguments)
-
-
-def _explain(error: Exception, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
-    """An error of Hydra or OmegaConf as a LabError with cause and remedy."""
-    message, broken = str(error), read_catalog(root).broken
-    if isinstance(error.__cause__, LabError):  # of a resolver
-        return error.__cause__
-    for name in _chosen(arguments):  # what a broken variant declares is not known: its own error comes first
-        if name in broken:
-            return broken[name]
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
-        group, _, name = error.missing_cfg_file.rpartition("/")
-        return unknown(group, name, error.options)
-    if isinstance(error, OverrideParseException):
-        return LabError(
-            f"cannot read '{error.override.lstrip('+')}': {error.message.splitlines()[0]}",
-            """write key=value, a list as [1,2], and quote text with special characters: 'key="a, b"'""",
-        )
-    if override := re.match(r"Could not override '([^']+)'", message):
-        return _unknown_key(override[1], config_name, arguments, root)
-    if ambiguous := re.match(r"Ambiguous value for argument '([^']+)'", message):
-        key, _, value = ambiguous[1].lstrip("+").partition("=")
-        return LabError(f"{key} has several values: {value}", _remedy(key, value, root))
-    if isinstance(error, OSError) and error.filename:  # Hydra makes a folder for the jobs of a multirun
-        return LabError(f"{error.filename} cannot be written: {error.strerror}", "give hydra.sweep.dir=FOLDER")
-    first = message.strip().splitlines()[0] if message.strip() else type(error).__name__
-    return LabError(first, "correct the override or the yaml; --cfg job prints the composed configuration")
-
-
-def _chosen(arguments: Sequence[str]) -> list[str]:
-    """The names that variant= and stack= give."""
-    pairs = (argument.partition("=") for argument in arguments)
-    return [name for key, _, value in pairs if key in ("variant", "stack") for name in re.findall(r"\w+", value)]
-
-
-def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Path) -> LabError:
-    """The error for an unknown key such as `timing.stpes=3`: it lists the keys of the same section.
-
-    The section is composed with the groups chosen in `arguments`, because its keys depend on them.
-    """
-    groups = {path.name for path in (root / "conf").iterdir() if path.is_dir()} - {key}
-    if key == "gpu":
-        return LabError("gpu= alone has no effect", "give options.gpu=NAME to an experiment that predicts")
-    chosen = [argument for argument in arguments if argument.partition("=")[0] in groups and "," not in argument]
-    with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-        config = compose(config_name, chosen)
-    path, dot, _ = key.rpartition(".")
-    siblings = OmegaConf.select(config, path) if path else config
-    if not isinstance(siblings, DictConfig):
-        path, dot, siblings = "", "", config
-    valid = [f"{path}{dot}{name!s}" for name in siblings]
-    return unknown("key", key, [*valid, *read_catalog(root).knobs] if "variant" in siblings else valid)

@@ -44,12 +44,12 @@ def _options(root: Path, group: str) -> list[str]:
 def _comment(file: Path) -> str:
     lines = (line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#"))
     comment = " ".join(line for line in lines if not line.startswith(("@package", "Run ")))
-    return re.split(r"(?<=\.)\s", comment)[0]
+    return re.split(r"(?<=[^.]\.)\s", comment)[0]
 
 
 def _knobs(root: Path) -> list[str]:
-    return [
-        f"{variant.name + '  ' + knob.name + '=' + str(knob.default):<36} {knob.describe():<18} {knob.help}"
-        for variant in read_catalog(root).variants.values()
-        for knob in variant.knobs
-    ] or ["(no variant has one yet)"]
+    knobs = [(variant.name, knob) for variant in read_catalog(root).variants.values() for knob in variant.knobs]
+    cells = [(name, f"{knob.name}={knob.default}", knob.describe(), knob.help) for name, knob in knobs]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
+    rows = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in cells]
+    return rows or ["(no variant has one yet)"]

@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Collection
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ class Section:
     """One section of a composed configuration. All methods raise LabError for a value of another type or range.
 
     values: the section as a dict, with interpolations resolved. path: prefix of its keys, "" at the top or "timing.".
+    origins: by full name, the key that a value is taken from, which is the one to name in an error.
     """
 
     values: dict[str, Any]
     path: str = ""
+    origins: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_config(cls, config: DictConfig | ListConfig, path: str = "") -> "Section":
@@ -34,7 +37,8 @@ class Section:
         values = OmegaConf.to_container(config, resolve=True)
         if not isinstance(values, dict):
             raise LabError(f"{path or 'the configuration'} is a list", "write a mapping of keys to values")
-        return cls({str(key): value for key, value in values.items()}, path)
+        texts = OmegaConf.to_container(config, resolve=False)
+        return cls({str(key): value for key, value in values.items()}, path, dict(_origins(texts, path)))
 
     def section(self, key: str) -> "Section":
         value = self.values.get(key)
@@ -42,7 +46,7 @@ class Section:
             raise LabError(
                 f"{self.path}{key}={value} is not a section", f"override one of its keys: {self.path}{key}.KEY="
             )
-        return Section(value, f"{self.path}{key}.")
+        return Section(value, f"{self.path}{key}.", self.origins)
 
     def only(self, valid: Collection[str]) -> None:
         """Raise LabError for a key that is not in `valid`, such as one added by `+key=value`."""
@@ -62,7 +66,7 @@ class Section:
         value = self.values.get(key)
         items = value if isinstance(value, list) else [value]
         if not items:
-            raise LabError(f"{self.path}{key} is an empty list", f"give {self.path}{key}=[N,...]")
+            raise LabError(f"{self._name(key)} is an empty list", f"give {self._name(key)}=[N,...]")
         return tuple(self._whole(key, item, low, None) for item in items)
 
     def number(self, key: str, zero: bool = False) -> float:
@@ -70,26 +74,27 @@ class Section:
         value = self.values.get(key)
         if not isinstance(value, int | float) or isinstance(value, bool) or not (value > 0 or (zero and value == 0)):
             also = " or 0" if zero else ""
-            raise LabError(f"{self.path}{key}={value} is not a positive number{also}", f"give {self.path}{key}=X")
+            raise LabError(f"{self._name(key)}={value} is not a positive number{also}", f"give {self._name(key)}=X")
         return float(value)
 
     def flag(self, key: str) -> bool:
         """true or false."""
         value = self.values.get(key)
         if not isinstance(value, bool):
-            raise LabError(f"{self.path}{key}={value} is neither true nor false", f"give {self.path}{key}=true")
+            raise LabError(f"{self._name(key)}={value} is neither true nor false", f"give {self._name(key)}=true")
         return value
 
     def text(self, key: str, blank: bool = False) -> str:
         """A string that is not empty, nor, unless `blank`, white space alone."""
         value = self.values.get(key)
+        name = self._name(key)
         if not isinstance(value, str):
             said = json.dumps(value)
-            quote = f"""quote it: {self.path}{key}='"{said}"'"""  # for Hydra as well as for the shell
+            quote = f"""quote it: {name}='"{said}"'"""  # for Hydra as well as for the shell
             number = isinstance(value, int | float)
-            raise LabError(f"{self.path}{key}={said} is not a text", quote if number else f"give {self.path}{key}=TEXT")
+            raise LabError(f"{name}={said} is not a text", quote if number else f"give {name}=TEXT")
         if not (value if blank else value.strip()):
-            raise LabError(f"{self.path}{key}= is empty", f"give {self.path}{key}=TEXT")
+            raise LabError(f"{name}= is empty", f"give {name}=TEXT")
         return value
 
     def location(self, key: str) -> Path:
@@ -100,8 +105,12 @@ class Section:
         """A list of strings that are not empty; the list may be."""
         value = self.values.get(key)
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise LabError(f"{self.path}{key}={value} is not a list of names", f"""give {self.path}{key}='["a","b"]'""")
+            name = self._name(key)
+            raise LabError(f"{name}={value} is not a list of names", f"""give {name}='["a","b"]'""")
         return tuple(value)
+
+    def _name(self, key: str) -> str:
+        return self.origins.get(f"{self.path}{key}", f"{self.path}{key}")
 
     def _whole(self, key: str, value: Any, low: int, high: int | None) -> int:
         inside = (
@@ -109,5 +118,16 @@ class Section:
         )
         if not inside:
             span = f"of at least {low}" if high is None else f"in {low}..{high}"
-            raise LabError(f"{self.path}{key}={value} is not a whole number {span}", f"give {self.path}{key}=N")
+            raise LabError(f"{self._name(key)}={value} is not a whole number {span}", f"give {self._name(key)}=N")
         return value
+
+
+def _origins(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """(full name, origin) of each `ladder: ${options.positions}`, or `positions: ["${options.position}"]`."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _origins(inner, f"{name}.{key}" if name and not name.endswith(".") else f"{name}{key}")
+        return
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if isinstance(single, str) and (found := re.fullmatch(r"\$\{([\w.]+)\}", single)):
+        yield name, found[1]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.display.shown import Shown
+from common.errors.suggest import known
 from common.model.stages import STAGES
 
 WIDTHS = (2, 4, 8, 16)  # bytes of one load
@@ -26,21 +27,25 @@ FIELDS = (
 
 @dataclass(frozen=True, repr=False)
 class Counts(Shown):
-    """Counts of one or more steps. `table` is uint64, [len(STAGES), len(FIELDS)]."""
+    """Counts of one or more steps. `table` is uint64, [len(STAGES), len(FIELDS)].
+
+    The methods raise LabError for an unknown field, stage or kind of memory.
+    """
 
     table: np.ndarray
 
     def total(self, field: str) -> int:
         """Summed over all stages."""
-        return int(self.table[:, FIELDS.index(field)].sum())
+        return int(self.table[:, FIELDS.index(known("count", field, FIELDS))].sum())
 
     def of(self, stage: str, field: str) -> int:
         """Of one stage, over all layers."""
-        return int(self.table[STAGES.index(stage), FIELDS.index(field)])
+        row, column = known("stage", stage, STAGES), known("count", field, FIELDS)
+        return int(self.table[STAGES.index(row), FIELDS.index(column)])
 
     def bytes_by_width(self, data: str, stage: str | None = None) -> dict[int, int]:
         """Bytes loaded of `data`, of one stage or of all: {width of the load in bits: bytes}, without zeros."""
-        fields = {8 * width: f"{data}_{8 * width}bit" for width in WIDTHS}
+        fields = {8 * width: f"{known('kind of memory', data, DATA)}_{8 * width}bit" for width in WIDTHS}
         loaded = {bits: self.total(field) if stage is None else self.of(stage, field) for bits, field in fields.items()}
         return {bits: count for bits, count in loaded.items() if count}
 

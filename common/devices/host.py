@@ -22,7 +22,7 @@ from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import FIELDS, Counts
 from common.devices.host_compiler import Compiler
-from common.devices.host_launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED, TIMED_OUT, TRAPPED, Launch
+from common.devices.host_launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED, TIMED_OUT, TRAPPED, Launch, loaded
 from common.devices.host_lines import separate_places, with_lines
 from common.devices.host_memory import GuardedBuffer
 from common.devices.kv_cache import KvCache
@@ -214,7 +214,7 @@ class HostSession:
 
     def _load(self, binary: Path) -> None:
         self._binary, self._timed_out = binary, False
-        self._library = ctypes.CDLL(str(binary))
+        self._library = loaded(binary)
 
     def _run_launches(self, launch_arguments: Sequence[LaunchArguments]) -> None:
         """Run the launches one after another, with their counts summed, and check the canaries.

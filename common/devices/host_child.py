@@ -12,6 +12,7 @@ from typing import cast
 from common.devices.host import UNITS, HostSession, LaunchArguments
 from common.devices.host_memory import GUARD_BYTES, SharedBuffer
 from common.errors import Crashed
+from common.errors.machine import Vanished, of_system
 
 CHILD_UNITS = (*UNITS, "runner.cpp")  # source files of the runtime in such a program
 GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
@@ -57,6 +58,10 @@ class ChildSession(HostSession):
             )
         except subprocess.TimeoutExpired:
             raise Crashed("the kernel's process does not end", "raise device.timeout_s") from None
+        except OSError as error:
+            raise of_system(error, "the kernel's process cannot be started") from error
+        if not self._binary.exists():  # with words before it, they are what is started
+            raise Vanished(f"the kernel {self._binary} is gone", "give the command again")
         self._read(done)
 
     def _read(self, done: subprocess.CompletedProcess[str]) -> None:

@@ -1,17 +1,20 @@
 """g++ for the host device, with a cache of objects and binaries keyed by text, options, compiler and CPU."""
 
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 from common import ROOT
 from common.cache.files import intact, writing
 from common.errors import CompileError, LabError
+from common.errors.machine import of_output, of_system
 from common.model.stages import STAGES
 
 RUNTIME = Path(__file__).resolve().parent / "runtime"
@@ -36,7 +39,8 @@ WARNINGS = ("-Wall", "-Werror")
 
 
 class Compiler:
-    """g++ with the folder `cache`. All methods raise LabError without g++, and CompileError with the whole output.
+    """g++ with the folder `cache`. All methods raise LabError without g++, CompileError with the whole output, and
+    MachineError for what is no fault of the text.
 
     cross: prefix of the compiler's name, `aarch64-linux-gnu-`: for another processor than this machine's.
     """
@@ -87,7 +91,7 @@ class Compiler:
         options = self._options(*flags)
         headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
         target = self.cache / f"{_sha(unit, text, *headers, *options, self.version(), _cpu())}.o"
-        with tempfile.TemporaryDirectory() as folder:
+        with _temporary() as folder:
             (Path(folder) / unit).write_text(text)
             paths = [
                 f"-I{RUNTIME}",
@@ -142,10 +146,28 @@ def _sha(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
+@contextmanager
+def _temporary() -> Iterator[str]:
+    """A folder for the text that g++ reads."""
+    try:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            yield folder
+    except OSError as error:
+        raise of_system(error, "the text for g++ cannot be written") from error
+
+
 def _run(command: list[str], folder: str = ".") -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    """Run g++ with messages in English. Raises CompileError, and MachineError where the text is not at fault."""
+    environment = os.environ | {"LC_ALL": "C"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=folder, env=environment)
+    except OSError as error:
+        raise of_system(error, "g++ cannot be started") from error
     if done.returncode:
-        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+        if fault := of_output(done.stderr, done.returncode, command):
+            raise fault
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("collect2:")]  # says that ld failed
+        first = next((line for line in lines if "error" in line), next(iter(lines), done.stderr.strip()))
         first = first.replace(f"{ROOT}/", "")  # of the runtime; the kernels' lines name their files so
         raise CompileError(f"g++ failed: {first}", "add debug=true for the whole output of the compiler", done.stderr)
     return done

@@ -1,6 +1,9 @@
 """One launch on the host device as its runtime takes it, and how it ended."""
 
 import ctypes
+from pathlib import Path
+
+from common.errors.machine import Vanished
 
 FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = range(6)  # `Status` of runtime/runtime.hpp
 
@@ -19,3 +22,13 @@ class Launch(ctypes.Structure):
         ("report", ctypes.c_char_p),
         ("report_size", ctypes.c_size_t),
     ]
+
+
+def loaded(binary: Path) -> ctypes.CDLL:
+    """The library of a kernel. Raises Vanished where it has gone since it was compiled."""
+    try:
+        return ctypes.CDLL(str(binary))
+    except OSError as error:
+        if not binary.exists():
+            raise Vanished(f"the kernel {binary} is gone: {error}", "give the command again") from error
+        raise

@@ -5,9 +5,10 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from common.cache.log import note_once
@@ -105,7 +106,7 @@ class Store:
 
     def _lines(self) -> list[bytes]:
         try:
-            self._refuse_pipe()
+            self._check_kind()
             with open(self.path, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)
                 return file.read().split(b"\n")
@@ -133,7 +134,7 @@ class Store:
         file = -1
         try:
             try:
-                self._refuse_pipe()
+                self._check_kind()
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -144,9 +145,11 @@ class Store:
             if file >= 0:
                 os.close(file)
 
-    def _refuse_pipe(self) -> None:
-        if self.path.is_fifo():
-            raise LabError(f"{self.path} is a pipe, and rows must be read again", OTHER_FILE)
+    def _check_kind(self) -> None:
+        """Raise LabError unless rows can be read again: a pipe waits, /dev/null forgets, /dev/zero never ends."""
+        with suppress(FileNotFoundError):
+            if not S_ISREG(self.path.stat().st_mode):
+                raise LabError(f"{self.path} is no regular file, and rows must be read again", OTHER_FILE)
 
     def _unwritable(self, error: OSError) -> LabError:
         return LabError(f"{self.path} cannot be written: {error.strerror}", OTHER_FILE)

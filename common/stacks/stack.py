@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from common.cache.log import note_once
 from common.errors import LabError
 from common.errors.suggest import unknown
 from common.stacks.catalog import BASELINE, Catalog
@@ -110,6 +111,9 @@ def choose_stacks(
         chosen = [_of_name(catalog, one) for one in (*catalog.variants, *named, *catalog.broken)]
     else:
         best = fastest()
+        if best is None:
+            default = catalog.selections[name].default
+            note_once(f"variant={name}: nothing measured on this machine can be chosen; it is {default}")
         chosen = [_of_named(catalog, best) if best else _of_name(catalog, catalog.selections[name].default)]
     _check_taken(catalog, given, [(stack_name, names) for stack_name, names, _, _ in chosen])
     return tuple(
@@ -124,6 +128,10 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     Raises LabError for an unknown name, a variant named twice, two that exclude each other, or one that is missing.
     """
     for name in names:
+        if named := catalog.stacks.get(name) or catalog.tuned.get(name):
+            whole = dict.fromkeys(one for other in names for one in (named.variants if other == name else (other,)))
+            cause = f"{name} is a stack of {len(named.variants)} variants, and a stack is a list of variants"
+            raise LabError(cause, f"name them: stack=[{','.join(whole)}]")
         _check_known(name, catalog)
     stack = tuple(names[1:] if names and names[0] == BASELINE else names)
     for name in stack:

@@ -10,11 +10,10 @@ from omegaconf import DictConfig
 
 from common import ROOT
 from common.config import budget
-from common.config.cli import INTERRUPTED, MISTAKE, UNFINISHED, run_task
+from common.config.cli import INTERRUPTED, UNFINISHED, guarded, run_task
 from common.config.device_choice import choose_device
 from common.config.resolve import SEEDS
 from common.config.section import Section
-from common.errors import LabError
 from common.record.provenance import provenance
 from common.record.store import Store
 from experiments.evidence.execute import GRACE, Ended, execute
@@ -124,7 +123,8 @@ def _do(wanted: Request, plan: Plan, step: Step, left: float, execute: Execute) 
         new = wanted.store.records()[before:]
         rows = [row for row in new if row.get("kind") in ROWS and row.get("status") != "INTERRUPTED"]
         hung = ended.code is None and seconds == limit and not rows
-        state = FAILED if hung else _state(ended)
+        interrupted = any(row.get("status") == "INTERRUPTED" for row in new)
+        state = FAILED if hung else _state(ended, interrupted)
         wanted.store.append(
             {
                 "kind": STEP,
@@ -155,8 +155,13 @@ def _argv(wanted: Request, step: Step, seconds: float) -> list[str]:
     return argv
 
 
-def _state(ended: Ended) -> str:
-    """A verdict that is not PASSED, or a test that fails, is an answer; what was stopped is to go on."""
+def _state(ended: Ended, interrupted: bool) -> str:
+    """A verdict that is not PASSED, or a test that fails, is an answer; what was stopped is to go on.
+
+    interrupted: whether a record says so of its stack, which ended neither the step nor its question.
+    """
+    if ended.code in (0, 1) and interrupted:
+        return CUT
     if ended.code in (0, 1):
         return DONE
     return CUT if ended.code in (None, UNFINISHED, INTERRUPTED) else FAILED
@@ -191,13 +196,7 @@ def main(argv: Sequence[str] | None = None, execute: Execute = execute) -> int:
         return code
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return show(requests[0]) if requests[0].plan else evidence(requests[0], execute)
-    except LabError as error:  # such as a store that can no longer be written
-        print(f"error: {error}", file=sys.stderr)
-        return MISTAKE
-    except KeyboardInterrupt:
-        _say("interrupted; the same command goes on after the rows that are recorded")
-        return INTERRUPTED
+        return guarded(lambda: show(requests[0]) if requests[0].plan else evidence(requests[0], execute))
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -43,12 +43,19 @@ class Unsupported(LabError):
 class KnownCounts:
     """Counts and loops from records; where there is none, from a run on the host device and from a compilation.
 
-    store: what is new is appended to it; the committed records are read, too. cache: the folder of compiled kernels.
+    store: what is new is appended to it, or to `kept` if that is given; the committed records are read, too.
+    cache: the folder of compiled kernels.
     on_count: called with the name of a stack and its grid or arch before that; None: neither is allowed.
     """
 
-    def __init__(self, store: Store, cache: Path, on_count: Callable[[str, int | str], None] | None) -> None:
-        self._store, self._cache, self._on_count = store, cache, on_count
+    def __init__(
+        self,
+        store: Store,
+        cache: Path,
+        on_count: Callable[[str, int | str], None] | None,
+        kept: Store | None = None,
+    ) -> None:
+        self._stores, self._cache, self._on_count = (store, kept) if kept else (store,), cache, on_count
         self._weights: tuple[int, Any] | None = None
         self._device: Any = None
 
@@ -82,7 +89,7 @@ class KnownCounts:
 
     @cached_property
     def _records(self) -> list[dict[str, Any]]:
-        stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), self._store]
+        stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), *self._stores]
         return [row for store in stores for row in store.records() if row.get("kind") in (KIND, LOOPS)]
 
     @cached_property
@@ -100,7 +107,7 @@ class KnownCounts:
         self._on_count(source.name, where)
 
     def _keep(self, kind: str, name: str, source: Source, found: Mapping[str, Any]) -> None:
-        self._store.append({"kind": kind, "key": name, **source.facts(), **found, "provenance": provenance()})
+        self._stores[-1].append({"kind": kind, "key": name, **source.facts(), **found, "provenance": provenance()})
 
     def _run(self, source: Source, blocks: int) -> Counts:
         import torch

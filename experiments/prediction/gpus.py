@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from common import ROOT
 from common.config.section import Section
 from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors.suggest import known
 
 DRAWS = 12  # of the constants, for the interval of a prediction, beside their ends
 RATES = ("read_efficiency", "clock_ghz", "issue", "bytes_per_clock")  # more is faster; of all other ranges less is
@@ -116,8 +116,7 @@ def read(key: str, records: Iterable[Mapping[str, Any]] = (), root: Path = ROOT)
 
     Raises LabError for an unknown key or a bad value.
     """
-    if key not in names(root):
-        raise unknown("gpu", key, names(root))
+    known("gpu", key, names(root))
     section = Section.from_config(OmegaConf.load(root / "conf" / "gpu" / f"{key}.yaml"), f"gpu/{key}: ")
     numbers = [one.name for one in fields(GpuModel) if one.name not in ("key", "ranges", "measured", *TEXTS)]
     section.only({*TEXTS, *numbers})

@@ -8,6 +8,7 @@ from typing import Any
 
 from common.compile.source import Source, build
 from common.devices.counters import Counts
+from common.errors.suggest import known
 from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
@@ -43,12 +44,12 @@ class Predictor:
 
     def source(self, variants: Iterable[str], knobs: Mapping[str, Mapping[str, int | str]]) -> Source:
         """The text to count and to predict with. Its cache is short: no count depends on the size of the cache."""
-        known, model = read_catalog().variants, replace(self.model, positions=min(self.model.positions, SHORT))
-        return build([known[name] for name in variants], model, self.threads, knobs)
+        catalog, model = read_catalog(), replace(self.model, positions=min(self.model.positions, SHORT))
+        return build([catalog.variants[name] for name in variants], model, self.threads, knobs)
 
     def gpu(self, key: str) -> gpus.GpuModel:
         """The GPU of conf/gpu/<key>.yaml, with what records measured on it. Raises LabError for an unknown key."""
-        if key not in self._gpus:
+        if known("gpu", key, gpus.names()) not in self._gpus:
             self._gpus[key] = gpus.read(key, self.records)
         return self._gpus[key]
 
@@ -83,6 +84,8 @@ class Predictor:
         return self.known_counts.count(source, gpu.multiprocessors * source.blocks_per_sm)
 
 
-def open_predictor(model: Model, threads: int, store: Store, cache: Path, on_count: Any = None) -> Predictor:
-    """A predictor whose compiled kernels lie in `cache`; on_count as in KnownCounts, None: counting is not allowed."""
-    return Predictor(model, threads, KnownCounts(store, cache, on_count), store)
+def open_predictor(
+    model: Model, threads: int, store: Store, cache: Path, on_count: Any = None, kept: Store | None = None
+) -> Predictor:
+    """A predictor whose compiled kernels lie in `cache`; on_count and kept as in KnownCounts."""
+    return Predictor(model, threads, KnownCounts(store, cache, on_count, kept), store)

@@ -17,6 +17,7 @@ from typing import Any
 
 from common import ROOT
 from common.errors import LabError
+from common.errors.machine import MachineError
 from experiments.run.worker import OUT_OF_MEMORY
 
 COMMAND = (sys.executable, "-m", "experiments.run.worker")
@@ -218,8 +219,8 @@ class Pool:
             self._ready.append(content)
             self._failed_starts = 0
             self._assign(worker)
-        elif kind == "error":
-            raise LabError(*content)
+        elif kind in ("error", "machine"):
+            raise (MachineError if kind == "machine" else LabError)(*content)
         elif kind in ("done", "spent"):
             job, worker.job = worker.job, None
             assert job is not None  # a worker answers only to a job

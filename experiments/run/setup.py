@@ -10,7 +10,9 @@ from common.compile.source import Source, build
 from common.config.best import fastest_stack
 from common.config.resolve import check_positions
 from common.config.run_config import RunConfig
-from common.errors.suggest import unknown
+from common.errors import LabError
+from common.errors.machine import of_system
+from common.errors.suggest import known
 from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
@@ -128,7 +130,12 @@ class Setup:
         def on_count(name: str, blocks: int) -> None:
             self.show.begin(f"count {name} on {blocks} blocks")
 
-        return open_predictor(self.model, self.config.threads, self.store, self.config.cache, on_count)
+        return open_predictor(self.model, self.config.threads, self.store, self.config.cache, on_count, self.counted)
+
+    @property
+    def counted(self) -> Store | None:
+        """Where counts that a prediction had to make are kept; None: among the records, which go to other machines."""
+        return None
 
     def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> tuple[Stack, ...]:
         """The stacks that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.
@@ -137,8 +144,9 @@ class Setup:
         """
         catalog, threads = self.catalog, self.config.threads
         for name in knobs:
-            if name not in catalog.knobs:
-                raise unknown("knob", name, sorted(catalog.knobs))
+            known("knob", name, catalog.knobs)
+        if not isinstance(named, str | list | tuple) or not all(isinstance(name, str) for name in named):
+            raise LabError(f"{named!r} names no stack", 'give a name, or a list: ["redundant_rmsnorm", "vec128"]')
         name, listed = (named, None) if isinstance(named, str) else ("", list(named))
         return choose_stacks(catalog, name, listed, knobs, threads, partial(fastest_stack, catalog, threads))
 
@@ -156,8 +164,12 @@ class Setup:
         from cupy.cuda import Device
 
         path = self.config.cache / f"gpu-{Device().pci_bus_id.replace(':', '-')}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a") as file:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = open(path, "a")  # noqa: SIM115
+        except OSError as error:
+            raise of_system(error, "the GPU cannot be locked") from error
+        with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self._exclusive = True
             try:

@@ -12,6 +12,7 @@ from common.devices.counters import Counts
 from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
 from common.errors import CompileError, Crashed, Hung, LabError, Mismatched, OutOfMemory, Refused
+from common.errors.machine import system_errors
 from common.record.json_values import to_json
 from common.stacks.stack import Stack, equals_parent
 from common.stacks.stack import title as title_of
@@ -126,9 +127,8 @@ class LabStack:
         Counts that no record has are made on the host device first: about a minute for Qwen3-0.6B.
         Raises LabError for an unknown GPU, and for a position that the KV cache does not hold.
         """
-        positions, predictor = self.setup.model.positions, self.setup.predictor
-        if not isinstance(position, int) or not 0 <= position < positions:
-            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
+        self._check(position)
+        predictor = self.setup.predictor
         return predictor.predict(self.stack.variants, self.stack.knobs, predictor.gpu(gpu), position)
 
     def measure(self, beat: float | None = None) -> tuple[Measurement, ...]:
@@ -164,8 +164,10 @@ class LabStack:
     def timeline(self, position: int = 1) -> Timeline:
         """When each block worked and waited in one step at `position`, from timestamps that the kernel writes itself.
 
-        It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError.
+        It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError,
+        also for a position that the KV cache does not hold.
         """
+        self._check(position)
         traced = Setup(self.setup.config, self.setup.show, trace=True)
         return trace(LabStack(traced, self.stack), position)
 
@@ -203,12 +205,17 @@ class LabStack:
     def _repr_html_(self) -> str:
         return html([self.row])
 
+    def _check(self, position: int) -> None:
+        positions = self.setup.model.positions
+        if type(position) is not int or not 0 <= position < positions:  # True is an int, too
+            raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")
+
     @contextmanager
     def _step(self, verb: str) -> Iterator[None]:
         """Show and mark a step; what the kernel does wrong becomes the stack's status."""
         self.setup.show.begin(f"{verb} {self.name}")
         try:
-            with annotate(title(verb, self.stack.variants)):
+            with annotate(title(verb, self.stack.variants)), system_errors(f"{verb} {self.name}"):
                 yield
         except tuple(STATUS) as error:
             self.fail(error)

@@ -137,11 +137,11 @@ class Sweep:
         self.show.note(finished(row_of(self.records[index])))
 
     def _known(self, store: Sequence[Record], before: Mapping[int, Record]) -> dict[int, Record]:
-        """The newest record of every stack that the store has already; interrupted and stopped ones do not count.
+        """The newest record of every stack that the store has already; undecided and stopped ones do not count.
 
         A record may have been made under another name of the same stack, and is shown under the one of this run.
         """
-        ended = (row for row in store if row.get("kind") == "run" and row["status"] != "INTERRUPTED")
+        ended = (row for row in store if row.get("kind") == "run" and row["status"] not in UNDECIDED)
         rows = {identity(row): row for row in ended if not _stopped(row)}
         return {
             index: rows[identity(row)] | {"variant": self.config.stacks[index].name}

@@ -2,7 +2,8 @@
 
 Protocol with its parent, experiments/run/pool.py: one JSON object per line. stdin carries requests, stdout events:
 `begin`, `detail`, `note`, and finally `done` with the findings, or `spent` with the findings when this process must not
-be used again. The first request is `first_request`; its answer is `ready` with the device's description, or `error`.
+be used again, or `machine` with cause and remedy of what is no stack's fault. The first request is `first_request`; its
+answer is `ready` with the device's description, or `error`.
 Everything else that is printed goes to stderr, which the parent keeps for the report of a crash.
 """
 
@@ -17,13 +18,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TextIO
 
+from common.cache.files import again
 from common.cache.folder import keep_below
 from common.cache.log import LOG
 from common.config.run_config import RunConfig
 from common.errors import CompileError, Crashed, LabError, OutOfMemory
+from common.errors.machine import MachineError
 from common.record.json_values import from_json, to_json
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED, Verdict
@@ -87,14 +91,19 @@ def main() -> None:
         first = requests.get()
         setup = _open(from_json(RunConfig, first["config"]), first["weights"], events)
         events.send({"ready": to_json(setup.device.describe())})
+        while True:
+            found = again(partial(_answer, setup, requests.get()))
+            events.send({"spent" if found["status"] in SPENT else "done": to_json(found)})
+    except MachineError as error:
+        events.send({"machine": [error.cause, error.remedy]})
     except LabError as error:
-        return events.send({"error": [error.cause, error.remedy]})
-    while True:
-        request = requests.get()
-        with setup.exclusive_gpu():
-            stack, more = from_json(Stack, request["stack"]), (request.get("proof"), request.get("beat"))
-            found = _run(setup, stack, request["seconds"], *more)
-        events.send({"spent" if found["status"] in SPENT else "done": to_json(found)})
+        events.send({"error": [error.cause, error.remedy]})
+
+
+def _answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
+    with setup.exclusive_gpu():
+        stack, more = from_json(Stack, request["stack"]), (request.get("proof"), request.get("beat"))
+        return _run(setup, stack, request["seconds"], *more)
 
 
 def _requests() -> "SimpleQueue[Any]":
@@ -127,7 +136,7 @@ def _open(config: RunConfig, sha: str, events: _Events) -> Setup:
 def _run(
     setup: Setup, stack: Stack, seconds: float, proof: Mapping[str, Any] | None = None, beat: float | None = None
 ) -> dict[str, Any]:
-    """Compile, inspect, validate and measure one stack; every exception becomes its status.
+    """Compile, inspect, validate and measure one stack; every exception becomes its status, but MachineError.
 
     seconds: until the parent kills this process. A launch on the host device times out before that, with a report.
     proof: of a stack that is known to pass, from the record of its validation. beat: see `LabStack.measure`.
@@ -144,6 +153,8 @@ def _run(
                 left = deadline - time.monotonic()
                 setup.device.timeout = max(0.1, min(setup.config.host.timeout_s, left))  # type: ignore[attr-defined]
             step()
+    except MachineError:
+        raise
     except LabError as error:
         job.fail(error)
     except Exception as error:
@@ -169,7 +180,7 @@ def _steps(job: "LabStack", beat: float | None) -> "Iterator[Callable[[], object
 def _inspect(job: "LabStack") -> None:
     try:
         job.resources()
-    except CompileError:
+    except (CompileError, MachineError):
         raise
     except LabError as error:  # a missing NVRTC or nvdisasm does not stop validation
         job.setup.show.note(f"no registers or spills: {error}")

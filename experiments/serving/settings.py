@@ -41,7 +41,7 @@ def read_settings(own: Section) -> Settings:
     settings = Settings(
         own.text("bind"),
         own.whole("port", 0, MAX_PORT),
-        own.text("api_key") if own.given("api_key") else None,
+        own.text("api_key") if own.values["api_key"] else None,  # "" as a container passes a variable that is not set
         own.whole("queue", low=0),
         own.number("deadline_s"),
         own.number("cancel_s"),

@@ -96,7 +96,8 @@ def _today(row: Record) -> tuple[str, str]:
     try:
         now, again = source_now(row), command(row)
     except LabError as error:
-        return f"today there is no such source: {error.cause}", recorded
+        seed = "" if " seed=" in recorded else f" seed={row['seed']}"
+        return f"today there is no such source: {error.cause}", recorded + seed
     return "today's source is the same" if now == row["source_sha"] else f"today's source is another: {now}", again
 
 

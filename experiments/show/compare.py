@@ -41,6 +41,9 @@ def pair(names: Sequence[str], results: Path) -> tuple[Record, Record]:
             if a["id"] != b["id"] and _place(a) == _place(b):
                 return a, b
     a, b = sides[0][0], sides[1][0]
+    if a["id"] == b["id"]:
+        cause = f"{names[0]} and {names[1]} are one record, {a['id']}"
+        raise LabError(cause, "give two: python -m experiments.show lists them")
     ids = all(row["id"].startswith(name) for name, row in zip(names, (a, b), strict=True))
     if ids and _place(a)[0] == _place(b)[0]:  # of two devices, since these two were meant
         return a, b

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from common.display.shown import cell
 from common.record.provenance import provenance
 from common.record.store import Store
+from experiments.show.name import in_lines
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PLAIN_WIDTH = 100  # columns where the output is no terminal
+LEAST = 8  # columns of a name
 WRAP = 24  # columns from which a cell of several words is broken into lines
 MEASURED, COUNTED, PREDICTED = "measured", "counted", "predicted"
 
@@ -99,8 +101,12 @@ def _tables(result: ResultTable, width: int) -> "Iterator[Table]":
     from rich.text import Text
 
     shown = {str(name): [cell(_plain(value)) for value in values] for name, values in result.table.items()}
+    names, wordy = list(shown), [str(name) for name in result.table if _wordy(result.table[name])]
+    figures = max((_width(name, shown[name]) + 3 for name in names if name not in wordy), default=0)
+    room = max(LEAST, (width - figures) // max(1, result.keys) - 3)
+    for name in wordy:  # a word that leaves no room for a figure, such as a stack of many variants
+        shown[name] = [" ".join(in_lines(word, room) for word in text.split(" ")) for text in shown[name]]
     widths = {name: _width(name, values) + 3 for name, values in shown.items()}
-    names = list(shown)
     keys, rest = names[: result.keys], names[result.keys :]
     while rest:
         room, chosen = width - sum(widths[name] for name in keys), 0
@@ -109,7 +115,7 @@ def _tables(result: ResultTable, width: int) -> "Iterator[Table]":
         part, rest = keys + rest[:chosen], rest[chosen:]
         table = Table(header_style="bold", show_edge=False, pad_edge=False)
         for name in part:
-            table.add_column(name, justify="left" if _wordy(result.table[name]) else "right")
+            table.add_column(name, justify="left" if name in wordy else "right")
         for row in zip(*(shown[name] for name in part), strict=True):
             table.add_row(*map(Text, row))
         yield table

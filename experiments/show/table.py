@@ -3,11 +3,10 @@
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from textwrap import fill
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -18,12 +17,15 @@ from rich.text import Text
 from common.display.shown import html_table
 from common.stacks.stack import title
 from experiments.show.closing import show_command
+from experiments.show.name import in_lines
 from experiments.show.row import IMPLAUSIBLE, NOT_MODELLED, ArchResources, Forecast, Row, Timed, error, labels
 
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
 PLAIN_WIDTH = 100  # columns where the output is no terminal
-KEY_WIDTH = 24  # columns from which the name of a row is broken into lines
+NAME_WIDTH = 24  # columns from which the name of a row is broken into lines; of a narrow terminal fewer
+LEAST_WIDTH = 8
+GAP = 3  # columns between two cells
 COUNTS_ONLY = "Counts and facts, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
 PREDICTED = (
     "Predicted: a token of {} at position {} on {}, from exact counts and SASS: neither a bound nor a measurement; "
@@ -76,7 +78,8 @@ def html(rows: Sequence[Row]) -> str:
     """The same for a notebook: one table of all columns, and below it what is said of rows that are in no table."""
     rows = _labelled(rows)
     sound = [row for row in rows if row.sound]
-    columns = [_Column("variant", lambda row: row.label), *(each for group in _groups(sound) for each in group)]
+    groups = _groups(sound, NAME_WIDTH)
+    columns = [_Column("variant", lambda row: row.label), *(each for group in groups for each in group)]
     heads = [column.head.replace("\n", " ") for column in columns]
     table = html_table(heads, [[str(column.cell(row)) for column in columns] for row in sound]) if sound else ""
     return table + "".join(f"<p>{escape(line)}</p>" for row in rows for line in _remarks(row))
@@ -110,21 +113,23 @@ def _console() -> Console:
 
 def _fit(rows: Sequence[Row], console: Console) -> list[Table]:
     """As few tables as the width allows. Groups of columns stay together; every table begins with the variant."""
-    key = _Column(
-        "variant", lambda row: fill(row.label, KEY_WIDTH, break_long_words=False, break_on_hyphens=False), "left"
-    )
 
-    def width(columns: Sequence[_Column]) -> Measurement:
-        return Measurement.get(console, console.options.update(max_width=10_000), _table(rows, [key, *columns]))
+    def width(columns: Sequence[_Column], least: bool = False) -> int:
+        found = Measurement.get(console, console.options.update(max_width=10_000), _table(rows, columns))
+        return found.minimum if least and any(column.head == "stack" for column in columns) else found.maximum
+
+    groups = _groups(rows, min(NAME_WIDTH, console.width // 2 - GAP))
+    room = console.width - GAP - max(width([column], least=True) for group in groups for column in group)
+    name_width = max(LEAST_WIDTH, min(NAME_WIDTH, room))
+    key = _Column("variant", lambda row: in_lines(row.label, name_width), "left")
 
     def fits(columns: Sequence[_Column]) -> bool:
-        wrapped = any(column.head == "stack" for column in columns)
-        return (width(columns).minimum if wrapped else width(columns).maximum) <= console.width
+        return width([key, *columns], least=True) <= console.width
 
-    whole = [[group] if fits(group) else [[column] for column in group] for group in _groups(rows)]
+    whole = [[group] if fits(group) else [[column] for column in group] for group in groups]
     packed: list[list[_Column]] = []
     for group in (part for parts in whole for part in parts):
-        if packed and width([*packed[-1], *group]).maximum <= console.width:
+        if packed and width([key, *packed[-1], *group]) <= console.width:
             packed[-1] += group
         else:
             packed.append(list(group))
@@ -143,7 +148,7 @@ def _table(rows: Sequence[Row], columns: Sequence[_Column]) -> Table:
     return table
 
 
-def _groups(rows: Sequence[Row]) -> list[list[_Column]]:
+def _groups(rows: Sequence[Row], name_width: int) -> list[list[_Column]]:
     """Columns by subject; what no row has is left out."""
     proof = [
         _Column("stack", lambda row: title(row.stack), "left"),
@@ -164,16 +169,22 @@ def _groups(rows: Sequence[Row]) -> list[list[_Column]]:
     positions = sorted({timed.position for row in rows for timed in row.latencies})
     times = [_timing(position)[:: 1 if position == positions[0] else 3] for position in positions]
     speed = _Column("tokens/s", lambda row: _or_dash(row.generation, lambda timed: f"{1e6 / timed.microseconds:.0f}"))
-    predicted = _predicted(rows) if any(row.forecast and row.forecast.microseconds for row in rows) else []
+    predicted = _predicted(rows, name_width) if any(row.forecast and row.forecast.microseconds for row in rows) else []
     return [group for group in (proof, counts, resources, *times, [speed] if positions else [], predicted) if group]
 
 
-def _predicted(rows: Sequence[Row]) -> list[_Column]:
-    """The forecast's columns; all forecasts of a run are for one model on one GPU."""
-    first = next(row.forecast for row in rows if row.forecast)
+def _predicted(rows: Sequence[Row], name_width: int) -> list[_Column]:
+    """The columns of the forecast. Where the jobs of a multirun have several GPUs, each cell says its own."""
+    gpus = {row.forecast.gpu for row in rows if row.forecast}
+    model = next(row.forecast.model for row in rows if row.forecast)
+    gpu, each = ("", gpus) if len(gpus) > 1 else (f", {''.join(gpus)}", ())
+
+    def parent(row: Row) -> str:
+        return in_lines(title(row.forecast.parent), name_width) if row.forecast else "-"
+
     return [
-        _Column("parent", lambda row: title(row.forecast.parent) if row.forecast else "-", "left"),
-        _Column(f"predicted us\n{first.model}, {first.gpu}", lambda row: _microseconds(row.forecast)),
+        _Column("parent", parent, "left"),
+        _Column(f"predicted us\n{model}{gpu}", lambda row: _microseconds(row.forecast, each)),
         _Column("against\nparent", lambda row: _effect(row.forecast)),
     ]
 
@@ -221,21 +232,17 @@ def _registers(found: ArchResources | None) -> Text:
     return Text(f"{found.registers}/{found.spill_bytes}", style="red" if found.spill_bytes else "")
 
 
-def _lines(name: str) -> str:
-    """A row's name, broken between its words."""
-    return fill(name, KEY_WIDTH, break_long_words=False, break_on_hyphens=False)
-
-
 def _or_dash(value: Any, show: Callable[[Any], str]) -> str:
     return "-" if value is None else show(value)
 
 
-def _microseconds(forecast: Forecast | None) -> str:
-    """`1,766 [1,640, 1,980]`: the prediction and its interval."""
+def _microseconds(forecast: Forecast | None, named: Collection[str]) -> str:
+    """`1,766 [1,640, 1,980]`: the prediction and its interval, with the GPU where it is one of `named`."""
     if forecast is None or forecast.microseconds is None:
         return "-"
     low, high = forecast.interval or (forecast.microseconds, forecast.microseconds)
-    return f"{forecast.microseconds:,.0f} [{low:,.0f}, {high:,.0f}]"
+    gpu = f" {forecast.gpu}" if forecast.gpu in named else ""
+    return f"{forecast.microseconds:,.0f} [{low:,.0f}, {high:,.0f}]{gpu}"
 
 
 def _effect(forecast: Forecast | None) -> str:

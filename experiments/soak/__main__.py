@@ -8,7 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from common.config.cli import run_task
+from common.config.cli import guarded, run_task
 from common.config.resolve import seed_of
 from common.config.section import Section
 from common.record.store import Store
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # `soak` runs after Hydra has ended: the hostile inputs start Hydra again, and it cannot be nested.
     code = run_task(read, "soak", sys.argv[1:] if argv is None else argv)
-    return code or max(map(soak, requests), default=0)
+    return code or guarded(lambda: max(map(soak, requests), default=0))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pandas as pd
 from common.config.resolve import check_ids
 from common.config.run_config import RunConfig
 from common.errors import LabError
+from common.errors.machine import MachineError, system_errors
 from common.stacks.stack import Stack
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
 from experiments.engines.process import apart
@@ -100,7 +101,10 @@ def ours(session: Any, work: Workload) -> Generated:
 def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
     """The row of one rival. A failure inside another engine costs that row only."""
     try:
-        return _row(name, ENGINES[name](work), truth)
+        with system_errors(name):
+            return _row(name, ENGINES[name](work), truth)
+    except MachineError:
+        raise
     except LabError as error:
         return {"system": name, "state": f"not run: {error.cause}"}
     except Exception as error:

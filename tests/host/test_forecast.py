@@ -83,7 +83,16 @@ def test_counts_that_may_not_be_made_are_reported(config, tmp_path):
 
 
 def test_a_variant_that_the_gpu_is_too_old_for_has_no_prediction_and_ends_nothing(configured, tmp_path, monkeypatch):
-    """The GPU of the forecasts has sm_86."""
+    """The first GPU of the forecasts has sm_86."""
     monkeypatch.setattr(KnownCounts, "count", lambda *asked: table({}))
+    monkeypatch.setattr(forecast, "NEWER", "a100")
     found = forecasts(configured("model=tiny", "variant=bulk_ring", f"results={tmp_path}/r.jsonl"))["bulk_ring"]
     assert (found.microseconds, found.effect, found.note) == (None, None, "bulk_ring needs sm_90")
+
+
+def test_the_steps_to_the_fast_kernel_are_predicted_for_a_gpu_that_holds_all_of_them(configured, tmp_path):
+    config = configured("model=tiny", "variant=ladder", f"results={tmp_path}/r.jsonl")
+    found = forecasts(config)
+    assert [name for name, one in found.items() if one.microseconds is None] == []
+    assert (len(found), {one.gpu for one in found.values()}) == (9, {"h200"})
+    assert {one.gpu for one in forecasts(replace(config, stacks=config.stacks[:1])).values()} == {"rtx3090"}

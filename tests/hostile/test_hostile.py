@@ -1,12 +1,17 @@
 """A stranger with bad intent: a sample of the hostile inputs that `make soak` tries by the hundred."""
 
 import random
+import re
 from itertools import islice
 
 import pytest
 
+from common import ROOT
+from common.errors import LabError
 from common.record.store import Store
-from experiments.soak.hostile import cache_states, store_lines
+from experiments.lab import Lab
+from experiments.run.steps import LabStack
+from experiments.soak.hostile import cache_states, python_calls, store_lines
 from experiments.soak.hostile.attempt import Attempt, Case, violation, violations
 from experiments.soak.hostile.checkpoints import checkpoints
 from experiments.soak.hostile.command_lines import commands, flags, options, runs
@@ -29,6 +34,29 @@ def fixed(tmp_path, watched):
 @pytest.mark.parametrize(("kind", "number"), [(runs, 20), (commands, 20), (options, 12), (flags, 4)])
 def test_a_wrong_command_line_is_refused_in_one_line(kind, number, fixed, watched, seed):
     assert violations(list(islice(kind(random.Random(seed), fixed), number)), watched) == []
+
+
+def test_a_wrong_argument_in_python_is_a_mistake_of_one_line(fixed, seed):
+    assert python_calls.violations(120, Lab(*fixed, model="tiny"), random.Random(seed)) == []
+
+
+def test_every_call_of_the_manual_gets_wrong_arguments():
+    shown = re.findall(r"^\| `(lab|stack)\.(\w+)\(", (ROOT / "docs" / "python.md").read_text(), re.MULTILINE)
+    tried = {"lab": python_calls.SURFACE[Lab], "stack": python_calls.SURFACE[LabStack]}
+    assert len(shown) > 8
+    assert [call for owner, call in shown if call not in tried[owner]] == []
+
+
+def test_the_rule_for_python_finds_each_way_to_break_it(fixed):
+    def fails(error: Exception) -> str:
+        def call(*_: object) -> None:
+            raise error
+
+        return python_calls.broken("a call", call)
+
+    assert fails(LabError("cause", "remedy")) == ""
+    assert fails(TypeError("unhashable")) == "a call: TypeError: unhashable"
+    assert fails(SystemExit(2)) == "a call: SystemExit: 2"
 
 
 def test_a_damaged_checkpoint_is_refused_in_one_line(fixed, watched, tmp_path, seed):

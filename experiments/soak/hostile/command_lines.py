@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from experiments.soak.hostile.attempt import Case
 
 NOISE = "abcxyz{}[]=:,$!?~'\"\\ "  # characters that mean something to Hydra, YAML or a shell
+NO_STORE = ("/dev/null/r.jsonl", "/proc/r.jsonl", "/dev/null", "/dev/zero", "/dev/full", "/dev", "null")
 # Each key with values that are wrong for it; `!` is replaced by random characters.
 OVERRIDES = {
     "threads": ("0", "-32", "33", "2048", "1.5", "null", "[256]", "true", "!"),
@@ -41,7 +42,7 @@ OVERRIDES = {
     "model.positions": ("0", "-1", "!"),
     "device.timeout_s": ("0", "-3", "null", "!"),
     "device.workers": ("0", "-3", "0.5", "!"),
-    "results": ("/dev/null/r.jsonl", "/proc/r.jsonl", "null", "[a]"),
+    "results": (*NO_STORE, "[a]"),
     "ratio": ("126", "8:0", "2:7", "!", "-1:9"),
     "tile": ("0", "99", "null", "!"),
     "json": ("3", "!"),
@@ -64,6 +65,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "variant": ("all", "!", "../vec128"),
             "experiment": ("ablation",),
             "reproduce": ("20200101T000000-0123456789",),
+            "results": NO_STORE,
             "no_such_key": ("1",),
         },
     ),
@@ -87,6 +89,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "operators": ("2", "x"),
             "only": ("no such mutant anywhere", "[]"),
             "processes": ("0", "-1", "x", "null"),
+            "results": NO_STORE,
             "seed": ("-1", "x"),
         },
     ),
@@ -97,17 +100,18 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "validations": ("0", "x"),
             "inputs": ("0", "[]"),
             "seed": ("-1", "x"),
-            "results": ("/dev/null/r.jsonl", "/proc/r.jsonl", "null"),
+            "results": NO_STORE,
             "blows": ("3",),
         },
     ),
+    "experiments.evidence": (("plan=true",), {"results": NO_STORE, "budget_s": ("0", "x"), "only": ("[nope]", "x")}),
     "experiments.report": (
         ("check=true",),
-        {"check": ("3", "[]", "!"), "records": ("[missing.jsonl]", "x", "[3]"), "no_such_key": ("1",)},
+        {"check": ("3", "[]", "!"), "records": ("[missing.jsonl]", "[/dev/zero]", "x", "[3]"), "no_such_key": ("1",)},
     ),
     "experiments.show": (
         (),
-        {"id": ("no-such-record",), "compare": ("a", "[a]", "nope,nada"), "export": ("xml",), "no_such_key": ("1",)},
+        {"id": ("no-such-record",), "compare": ("a", "[a]", "nope,nada"), "export": ("xml",), "results": NO_STORE},
     ),
     "experiments.cache": ((), {"clear": ("everything", "3"), "cache": ("/dev/null/x",), "no_such_key": ("1",)}),
     "profiles": (
@@ -119,6 +123,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "keep": ("3",),
             "variant": ("all",),
             "nsys.options": ("[3]", "x", "[trace=cuda]"),
+            "results": NO_STORE,
         },
     ),
 }
@@ -157,6 +162,7 @@ def commands(rng: random.Random, fixed: Sequence[str]) -> Iterator[Case]:
         "experiments.serve": fixed,
         "experiments.mutants": [word for word in fixed if word.startswith(("cache=", "results="))],
         "profiles": fixed,
+        "experiments.evidence": [word for word in fixed if word.startswith("results=")],
         "experiments.show": [word for word in fixed if word.startswith("results=")],
     }
     while True:

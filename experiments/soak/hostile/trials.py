@@ -5,7 +5,8 @@ from itertools import islice
 from pathlib import Path
 
 from common.record.store import Store
-from experiments.soak.hostile import cache_states, requests, store_lines
+from experiments.lab import Lab
+from experiments.soak.hostile import cache_states, python_calls, requests, store_lines
 from experiments.soak.hostile.attempt import attempt, violation
 from experiments.soak.hostile.checkpoints import checkpoints
 from experiments.soak.hostile.command_lines import commands, flags, options, runs
@@ -21,6 +22,7 @@ SHARES = {
     "stores": 12,
     "caches": 12,
     "requests": 30,
+    "python": 10,
 }
 ENVIRONMENTS = 4
 
@@ -52,6 +54,8 @@ def hostile(count: int, folder: Path, seed: int, environments_too: bool = True) 
             damaged = folder / "damaged"
             damaged.mkdir(exist_ok=True)
             found += store_lines.violations(number, damaged, rng)
+        elif name == "python":
+            found += python_calls.violations(number, Lab(*fixed, model="tiny"), rng)
         elif name == "requests":
             found += requests.violations(number, rng)
         else:

@@ -1,0 +1,67 @@
+"""Mistakes in Python: a LabError of one line, as on the command line; tests/hostile has generated ones."""
+
+import numpy as np
+import pytest
+
+from common.devices.counters import FIELDS, Counts
+from common.model.stages import STAGES
+from common.stacks.catalog import variants
+from experiments import Lab, LabError
+
+COUNTED = Counts(np.zeros((len(STAGES), len(FIELDS)), np.uint64))
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda lab: lab.stack("vec128").measure(), "device=host has no GPU time to measure; "),
+        (lambda lab: lab.stack("vec128").record(), "vec128 has not been validated; "),
+        (lambda lab: lab.stack("vec127"), "unknown variant 'vec127'; did you mean 'vec128'"),
+        (lambda lab: lab.stack("all"), f"all stands for {len(variants())} stacks; "),
+        (lambda lab: lab.stack(["vec128", "vec128"]), "names vec128 twice"),
+        (lambda lab: lab.stack("vec128", ratio="2:6"), "vec128 has no knob ratio; "),
+        (lambda lab: lab.stack("vec128", ration="2:6"), "unknown knob 'ration'; did you mean 'ratio'"),
+        (lambda lab: lab.stack("warp_split", ratio="2:5"), "splits 7 warps, a block has 8"),
+        (lambda lab: lab.stack("vec128").predict("rtx309"), "unknown gpu 'rtx309'; did you mean 'rtx3090'"),
+        (lambda lab: lab.stack("vec128").predict("rtx3090", 64), "position=64 is not in 0..63; "),
+        (lambda lab: lab.stack("vec128").predict("rtx3090", True), "position=True is not in 0..63; "),
+        (lambda lab: lab.stack("vec128").predict(None), "unknown gpu 'None'; known: "),
+        (lambda lab: lab.stack("vec128").timeline(64), "position=64 is not in 0..63; "),
+        (lambda lab: lab.stack("vec128").timeline("1"), "position=1 is not in 0..63; "),
+        (lambda lab: lab.stack(None), "None names no stack; give a name, or a list: "),
+        (lambda lab: lab.stack(["vec128", 5]), "['vec128', 5] names no stack; "),
+        (lambda lab: COUNTED.total("grid_bariers"), "unknown count 'grid_bariers'; did you mean 'grid_barriers'"),
+        (lambda lab: COUNTED.of("qkw", "shuffles"), "unknown stage 'qkw'; did you mean 'qkv'"),
+        (lambda lab: COUNTED.bytes_by_width("weight"), "unknown kind of memory 'weight'; did you mean 'weights'"),
+        (lambda lab: COUNTED.loaded([]), "unknown kind of memory '[]'; known: "),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, ask, said):
+    keys = {"model": "tiny", "device": "host", "results": tmp_path / "records.jsonl", "cache": tmp_path}
+    with pytest.raises(LabError) as found:
+        ask(Lab(**keys))
+    assert said in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys", "said"),
+    [
+        ((), {"modle": "tiny"}, "unknown key 'modle'; did you mean 'model'"),
+        ((), {"model": "tinny"}, "unknown model 'tinny'; did you mean 'tiny'"),
+        ((), {"threads": 100}, "threads=100 is not a multiple of 32; "),
+        ((), {"seed": {}}, "{} is no value of a key; "),
+        ((), {"model": 5}, "unknown model '5'; known: "),
+        ((), {"device": None}, "unknown device 'null'; known: auto, cuda, host"),
+        ((5,), {}, "5 is no override; "),
+        ((), {"variant": "vec128", "stack": ["vec128"]}, "both stack= and variant= are given; "),
+        (("timing.stpes=3",), {}, "unknown key 'timing.stpes'; did you mean 'timing.steps'"),
+        (("model",), {}, "cannot read 'model': "),
+        (("model=tiny,odd",), {}, "model has several values: tiny,odd; "),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_the_line_of_the_command_line(overrides, keys, said):
+    with pytest.raises(LabError) as found:
+        Lab("device=host", *overrides, **keys)
+    assert said in str(found.value)
+    assert "\n" not in str(found.value)
