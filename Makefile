@@ -47,10 +47,10 @@ coverage: $(STAMP) ## lines of the CUDA path that no test executes (ARGS="-k nam
 	@$(PY) -m coverage combine -q && $(PY) -m coverage report
 
 soak: $(STAMP) ## all mutants by hand, 600 by operator, coverage of all variants, then kills, validations, bad inputs (ARGS="kills=20")
-	@$(PY) -m experiments.mutants
-	@$(PY) -m experiments.mutants operators=true sample=600
+	@$(PY) -m tests.strength.mutants
+	@$(PY) -m tests.strength.mutants operators=true sample=600
 	@$(PY) -m experiments device=host coverage=true variant=catalog validate=full
-	@$(PY) -m experiments.soak $(ARGS)
+	@$(PY) -m tests.strength.soak $(ARGS)
 
 # The records from which tables and figures are made, what is most worth knowing first. On a GPU machine, nine minutes at
 # a time, and again until nothing is left: make evidence BUDGET=540 RESULTS=experiments/results/h200.jsonl
@@ -61,7 +61,7 @@ evidence: $(STAMP) ## records for the report: what BUDGET=seconds holds, into RE
 	@$(PY) -m experiments.evidence results=$(RESULTS) budget_s=$(BUDGET) $(ARGS) || [ $$? = 3 ] # 3: some of it is left
 
 bench: $(STAMP) ## time of the lab itself on this machine, against its targets
-	@$(PY) -m experiments.bench $(ARGS)
+	@$(PY) -m tests.strength.bench $(ARGS)
 
 lint: $(STAMP) ## check style, the direction of imports, and types
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/lint-imports --no-logo && .venv/bin/mypy

@@ -11,7 +11,7 @@ from common.model.shapes import Model
 from common.stacks.catalog import read_catalog, variants
 from common.stacks.stack import check_stack, choose_stacks
 from experiments.__main__ import main
-from experiments.soak.alarms import random_stack
+from tests.strength.soak.alarms import random_stack
 
 
 @pytest.mark.parametrize(

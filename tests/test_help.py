@@ -12,15 +12,15 @@ from common.stacks.catalog import read_catalog
 
 COMMANDS = {  # and the yaml whose keys their help lists
     "experiments.__main__": ("config", "base", "timing/evidence", "validate/plain"),
-    "experiments.bench": ("bench",),
+    "tests.strength.bench": ("bench",),
     "experiments.cache": ("cache", "base"),
     "experiments.chat": ("chat", "generation", "config", "base"),
     "experiments.evidence.__main__": ("evidence",),
     "experiments.generate": ("generate", "generation", "config", "base"),
-    "experiments.mutants.__main__": ("mutants", "base"),
+    "tests.strength.mutants.__main__": ("mutants", "base"),
     "experiments.report.__main__": ("report",),
     "experiments.serve": ("serve", "config", "base"),
-    "experiments.soak.__main__": ("soak",),
+    "tests.strength.soak.__main__": ("soak",),
     "profiles.__main__": ("profiles", "config", "base"),
 }
 
@@ -51,7 +51,7 @@ def test_bench_refuses_a_mistake_before_it_measures(capfd, monkeypatch):
 
 
 def test_no_command_shows_keys_that_it_refuses(capfd):
-    for module in ("experiments.cache", "experiments.mutants.__main__"):
+    for module in ("experiments.cache", "tests.strength.mutants.__main__"):
         assert "threads" not in shown(module, capfd)
 
 

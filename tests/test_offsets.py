@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common import ROOT
-from experiments.mutants.operators import code
+from tests.strength.mutants.operators import code
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
 # model::positions, c.position or position(lane) times a size of the model, or anything times model::positions.

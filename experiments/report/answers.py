@@ -14,8 +14,8 @@ NOTHING = "no record yet"
 PAGE = "experiments/results/report.html"
 COMMANDS = {  # of what is no experiment
     "coverage": "python -m experiments device=host coverage=true variant=catalog validate=full",
-    "mutants": "python -m experiments.mutants",
-    "operators": "python -m experiments.mutants operators=true",
+    "mutants": "python -m tests.strength.mutants",
+    "operators": "python -m tests.strength.mutants operators=true",
     "soak": "make soak",
 }
 BASIS = {"measured": "Measured on a GPU", "counted": "Counted, not timed", "predicted": "Predicted, not measured"}

@@ -9,7 +9,7 @@ from common.errors import Crashed, Hung
 from common.model.layout import Layout
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
-from experiments.soak.aarch64 import EmulatedDevice, compare, missing
+from tests.strength.soak.aarch64 import EmulatedDevice, compare, missing
 
 pytestmark = [pytest.mark.host, pytest.mark.skipif(bool(missing()), reason=missing())]
 

@@ -4,7 +4,7 @@ import pytest
 from faulty_root import make_root, results, rows, start
 from processes import HANGS_S
 
-from experiments.soak.kills import kills
+from tests.strength.soak.kills import kills
 
 pytestmark = pytest.mark.host
 

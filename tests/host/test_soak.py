@@ -7,10 +7,10 @@ import pytest
 from common.errors import CompileError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
-from experiments.soak import alarms
-from experiments.soak.__main__ import main, result
-from experiments.soak.alarms import WARPS, false_alarms, random_stack
-from experiments.soak.kills import Killed
+from tests.strength.soak import alarms
+from tests.strength.soak.__main__ import main, result
+from tests.strength.soak.alarms import WARPS, false_alarms, random_stack
+from tests.strength.soak.kills import Killed
 
 
 @pytest.mark.host

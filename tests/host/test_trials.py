@@ -16,10 +16,10 @@ from common.stacks.stack import choose_stacks
 from common.validate.prove import expected, prove, text_of
 from common.validate.scenarios import Start, drawn
 from common.validate.trials import GIVEN, HIGH, LOW, TRIALS, chosen, not_exercised
-from experiments.mutants import checks
-from experiments.mutants.checks import SEEDS, MutantResult, check_trial
-from experiments.mutants.mutation import read_mutants
-from experiments.mutants.runner import summary
+from tests.strength.mutants import checks
+from tests.strength.mutants.checks import SEEDS, MutantResult, check_trial
+from tests.strength.mutants.mutation import read_mutants
+from tests.strength.mutants.runner import summary
 
 pytestmark = pytest.mark.host
 CATALOG = read_catalog()

@@ -11,11 +11,11 @@ from common.errors import LabError
 from common.record.store import Store
 from experiments.lab import Lab
 from experiments.run.steps import LabStack
-from experiments.soak.hostile import cache_states, python_calls, store_lines
-from experiments.soak.hostile.attempt import Attempt, Case, violation, violations
-from experiments.soak.hostile.checkpoints import checkpoints
-from experiments.soak.hostile.command_lines import commands, flags, options, runs
-from experiments.soak.hostile.environments import environments
+from tests.strength.soak.hostile import cache_states, python_calls, store_lines
+from tests.strength.soak.hostile.attempt import Attempt, Case, violation, violations
+from tests.strength.soak.hostile.checkpoints import checkpoints
+from tests.strength.soak.hostile.command_lines import commands, flags, options, runs
+from tests.strength.soak.hostile.environments import environments
 
 
 @pytest.fixture

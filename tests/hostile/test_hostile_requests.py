@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 
-from experiments.soak.hostile.requests import Request, all_changes, violation, violations
+from tests.strength.soak.hostile.requests import Request, all_changes, violation, violations
 
 
 def test_a_value_that_the_schema_does_not_allow_is_refused_by_its_place_and_any_other_is_taken(seed):

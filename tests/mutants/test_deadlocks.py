@@ -10,7 +10,7 @@ from common.devices.host import HostDevice
 from common.errors import Hung
 from common.model.layout import Layout
 from common.model.weights import load
-from experiments.mutants.mutation import read_mutants, source_of
+from tests.strength.mutants.mutation import read_mutants, source_of
 
 pytestmark = pytest.mark.host
 HANGING = [mutant for mutant in read_mutants() if mutant.hangs]

@@ -15,9 +15,9 @@ from sampled import seed_for
 from common import ROOT
 from common.errors import LabError
 from common.stacks.catalog import variants
-from experiments.mutants.checks import MutantResult
-from experiments.mutants.mutation import Edit, apply, read_mutants, sample, source_of
-from experiments.mutants.runner import check_all, summary
+from tests.strength.mutants.checks import MutantResult
+from tests.strength.mutants.mutation import Edit, apply, read_mutants, sample, source_of
+from tests.strength.mutants.runner import check_all, summary
 
 pytestmark = pytest.mark.host
 MUTANTS = read_mutants()

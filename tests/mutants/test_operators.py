@@ -9,12 +9,12 @@ from racy import has_thread_sanitizer
 from sampled import seed_for
 
 from common import ROOT
-from experiments.mutants.generated import drawn, equivalent, generate, known, mutants_of
-from experiments.mutants.judge import Judged
-from experiments.mutants.mutation import source_of
-from experiments.mutants.operators import OPERATORS, code
-from experiments.mutants.runner import judge_all
-from experiments.mutants.score import Score, summary
+from tests.strength.mutants.generated import drawn, equivalent, generate, known, mutants_of
+from tests.strength.mutants.judge import Judged
+from tests.strength.mutants.mutation import source_of
+from tests.strength.mutants.operators import OPERATORS, code
+from tests.strength.mutants.runner import judge_all
+from tests.strength.mutants.score import Score, summary
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
 MUTANTS = tuple(generate())

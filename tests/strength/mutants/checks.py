@@ -27,7 +27,7 @@ from common.validate.scenarios import Scenario, scenarios
 from common.validate.snapshot import Snapshot
 from common.validate.trials import TRIALS, Trial, chosen
 from common.validate.values import weights_of
-from experiments.mutants.mutation import Mutant, edited, source_of, stack_of
+from tests.strength.mutants.mutation import Mutant, edited, source_of, stack_of
 
 # Grids to validate on: number of blocks, and whether with the short list of scenarios. A mutant survives when it passes
 # on all of them. With fewer blocks than heads, a block loops over heads. With many blocks, each has few rows, and the

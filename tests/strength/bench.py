@@ -1,4 +1,4 @@
-"""How long the lab itself takes on this machine, beside what it promises: `python -m experiments.bench --help`.
+"""How long the lab itself takes on this machine, beside what it promises: `python -m tests.strength.bench --help`.
 
 Everything starts with an empty cache of kernels; packed weights are made once before the clock runs.
 """

@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from experiments.mutants.generated import equivalent
 from experiments.show.result_table import COUNTED, ResultTable
+from tests.strength.mutants.generated import equivalent
 
 if TYPE_CHECKING:
-    from experiments.mutants.judge import Judged
+    from tests.strength.mutants.judge import Judged
 
 QUESTION = "how many small systematic changes of the device code the validation finds"
 GOALS = {"plain": 0.85, "full": 0.97}  # shares of the faults that a validation must find
 NOTES = (
     "drawn: a random part of all mutants. not compiled, same code: no mutants, since a compiler refuses them or makes "
-    "the same code of them. equivalent: experiments/mutants/equivalent.yaml has the reason why no result can "
+    "the same code of them. equivalent: tests/strength/mutants/equivalent.yaml has the reason why no result can "
     "differ. plain: found by what a plain run checks; full: by all trials or ThreadSanitizer. Lines that change only "
     "the time a kernel takes are not mutated; the same file lists them.",
 )

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from experiments.soak.hostile.attempt import Case
+from tests.strength.soak.hostile.attempt import Case
 
 NOWHERE = "/nonexistent/folder"
 ENVIRONMENTS: Mapping[str, Mapping[str, str | None]] = {

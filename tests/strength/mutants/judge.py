@@ -20,8 +20,8 @@ from common.stacks.stack import choose_stacks
 from common.validate.prove import prove, text_of
 from common.validate.scenarios import planned
 from common.validate.trials import Trial, chosen
-from experiments.mutants.generated import stacks
-from experiments.mutants.mutation import Mutant, apply
+from tests.strength.mutants.generated import stacks
+from tests.strength.mutants.mutation import Mutant, apply
 
 FLAGS = ("-O1", "-g0", "-w")  # equal code is an equal file only without debug information
 TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once

@@ -11,7 +11,7 @@ import torch
 from common.cache.files import cached
 from common.errors import LabError
 from common.model.weights import load
-from experiments.soak.hostile.checkpoints import MODEL
+from tests.strength.soak.hostile.checkpoints import MODEL
 
 CONTENT = b"what a compiler made " * 40
 

@@ -1,4 +1,4 @@
-"""Mutation test of the validator: `python -m experiments.mutants --help`."""
+"""Mutation test of the validator: `python -m tests.strength.mutants --help`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -14,13 +14,13 @@ from common.config.resolve import seed_of
 from common.config.section import Section
 from common.errors import LabError
 from common.record.store import Store
-from experiments.mutants import score
-from experiments.mutants.generated import drawn, generate
-from experiments.mutants.mutation import Mutant, read_mutants, sample
-from experiments.mutants.runner import check_all, judge_all, summary
 from experiments.show.closing import closing
 from experiments.show.progress import progress
 from experiments.show.result_table import ResultTable, print_result, record_result
+from tests.strength.mutants import score
+from tests.strength.mutants.generated import drawn, generate
+from tests.strength.mutants.mutation import Mutant, read_mutants, sample
+from tests.strength.mutants.runner import check_all, judge_all, summary
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def run(cfg: DictConfig) -> int:
     every = tuple(generate()) if wanted.operators else read_mutants()
     mutants = [m for m in every if wanted.only in f"{m.kind}: {m.name}"]
     if not mutants:
-        remedy = "see experiments/mutants, or leave out only="
+        remedy = "see tests/strength/mutants, or leave out only="
         raise LabError(f"no mutant has {wanted.only!r} in its class or name", remedy)
     of = len(mutants)
     if wanted.sample:

@@ -1,4 +1,4 @@
-"""Soak test of the lab's robustness, too long for a unit test: `python -m experiments.soak --help`."""
+"""Soak test of the lab's robustness, too long for a unit test: `python -m tests.strength.soak --help`."""
 
 import sys
 import tempfile
@@ -16,7 +16,7 @@ from experiments.serve import check_installed
 from experiments.show.closing import closing
 from experiments.show.progress import progress
 from experiments.show.result_table import COUNTED, ResultTable, record_result, show_result
-from experiments.soak.kills import Killed, kills
+from tests.strength.soak.kills import Killed, kills
 
 QUESTION = "whether the lab keeps its guarantees under kills and bad input, on the host device"
 
@@ -50,9 +50,9 @@ def request(cfg: DictConfig) -> Request:
 
 def soak(wanted: Request) -> int:
     """Run all checks, append the result to the store and print it. Returns 0 when no check failed, else 1."""
-    from experiments.soak import aarch64
-    from experiments.soak.alarms import false_alarms
-    from experiments.soak.hostile.trials import hostile
+    from tests.strength.soak import aarch64
+    from tests.strength.soak.alarms import false_alarms
+    from tests.strength.soak.hostile.trials import hostile
 
     with tempfile.TemporaryDirectory() as name, progress(4) as bar:
         folder = Path(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from common.errors import LabError
-from experiments.mutants.mutation import Mutant
+from tests.strength.mutants.mutation import Mutant
 
 T = TypeVar("T")
 Check = Callable[[Mutant, int, Path], T]

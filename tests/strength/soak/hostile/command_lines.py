@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from experiments.soak.hostile.attempt import Case
+from tests.strength.soak.hostile.attempt import Case
 
 NOISE = "abcxyz{}[]=:,$!?~'\"\\ "  # characters that mean something to Hydra, YAML or a shell
 NO_STORE = ("/dev/null/r.jsonl", "/proc/r.jsonl", "/dev/null", "/dev/zero", "/dev/full", "/dev", "null")
@@ -83,7 +83,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "no_such_key": ("1",),
         },
     ),
-    "experiments.mutants": (
+    "tests.strength.mutants": (
         ("only=epoch", "processes=1"),
         {
             "operators": ("2", "x"),
@@ -93,7 +93,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
             "seed": ("-1", "x"),
         },
     ),
-    "experiments.soak": (
+    "tests.strength.soak": (
         ("kills=1", "validations=1", "inputs=1"),
         {
             "kills": ("0", "-1", "x", "null", "1.5"),
@@ -160,7 +160,7 @@ def commands(rng: random.Random, fixed: Sequence[str]) -> Iterator[Case]:
     takes = {
         "experiments.generate": fixed,
         "experiments.serve": fixed,
-        "experiments.mutants": [word for word in fixed if word.startswith(("cache=", "results="))],
+        "tests.strength.mutants": [word for word in fixed if word.startswith(("cache=", "results="))],
         "profiles": fixed,
         "experiments.evidence": [word for word in fixed if word.startswith("results=")],
         "experiments.show": [word for word in fixed if word.startswith("results=")],

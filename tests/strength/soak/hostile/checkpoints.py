@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common.model.layout import Layout
 from common.model.shapes import Model
-from experiments.soak.hostile.attempt import Case
+from tests.strength.soak.hostile.attempt import Case
 
 MODEL = Model("small", 32, 64, 1, 2, 1, 16, 97, 16, 1e6, 1e-6, True)
 

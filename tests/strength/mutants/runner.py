@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.mutants.mutation import Mutant
-from experiments.mutants.processes import check_each
 from experiments.show.result_table import COUNTED, ResultTable
+from tests.strength.mutants.mutation import Mutant
+from tests.strength.mutants.processes import check_each
 
 if TYPE_CHECKING:
-    from experiments.mutants.checks import MutantResult
-    from experiments.mutants.judge import Judged
+    from tests.strength.mutants.checks import MutantResult
+    from tests.strength.mutants.judge import Judged
 
 QUESTION = "how many faults in kernels the validator finds, and how many weaker checks would find"
 NOTES = (
@@ -24,7 +24,7 @@ def summary(found: "Sequence[MutantResult]") -> ResultTable:
     """A row for each class, and their sum. Notes name every survivor and equivalent mutant with the reason."""
     import pandas as pd
 
-    from experiments.mutants.checks import SEEDS
+    from tests.strength.mutants.checks import SEEDS
 
     def row(name: str, ones: "Sequence[MutantResult]") -> dict[str, str | int]:
         faults = [one for one in ones if one.mutant.expect != "equivalent"]
@@ -58,7 +58,7 @@ def check_all(
     done: "Callable[[MutantResult], None]" = lambda _: None,
 ) -> "list[MutantResult]":
     """Check each mutant in its own process, `processes` at a time; `done` is called with each result as it ends."""
-    from experiments.mutants.checks import MutantResult, check_mutant
+    from tests.strength.mutants.checks import MutantResult, check_mutant
 
     def lost(mutant: Mutant, how: str) -> "MutantResult":
         return MutantResult(mutant, how, 1, True, True)
@@ -74,7 +74,7 @@ def judge_all(
     done: "Callable[[Judged], None]" = lambda _: None,
 ) -> "list[Judged]":
     """The fate of each mutant that an operator made; arguments as of check_all."""
-    from experiments.mutants.judge import FULL, Judged, judge
+    from tests.strength.mutants.judge import FULL, Judged, judge
 
     def lost(mutant: Mutant, how: str) -> "Judged":
         return Judged(mutant, FULL, how)  # by which trial is not known

@@ -10,8 +10,8 @@ from pathlib import Path
 import yaml
 
 from common import ROOT
-from experiments.mutants.mutation import Edit, Mutant
-from experiments.mutants.operators import OPERATORS, code
+from tests.strength.mutants.mutation import Edit, Mutant
+from tests.strength.mutants.operators import OPERATORS, code
 
 AREA = "operators"
 LIST = Path(__file__).with_name("equivalent.yaml")

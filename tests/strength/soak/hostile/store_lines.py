@@ -8,7 +8,7 @@ from typing import Any
 
 from common import ROOT
 from common.record.store import SCHEMA, Store
-from experiments.soak.hostile.attempt import Attempt, Case, attempt
+from tests.strength.soak.hostile.attempt import Attempt, Case, attempt
 
 COMMITTED = ROOT / "experiments" / "results" / "host.jsonl"
 GOOD = 2  # undamaged records beside the damaged one

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from common.record.store import Store
 from experiments.lab import Lab
-from experiments.soak.hostile import cache_states, python_calls, requests, store_lines
-from experiments.soak.hostile.attempt import attempt, violation
-from experiments.soak.hostile.checkpoints import checkpoints
-from experiments.soak.hostile.command_lines import commands, flags, options, runs
-from experiments.soak.hostile.environments import environments
+from tests.strength.soak.hostile import cache_states, python_calls, requests, store_lines
+from tests.strength.soak.hostile.attempt import attempt, violation
+from tests.strength.soak.hostile.checkpoints import checkpoints
+from tests.strength.soak.hostile.command_lines import commands, flags, options, runs
+from tests.strength.soak.hostile.environments import environments
 
 # Relative; an environment takes a process of its own, and seconds.
 SHARES = {
