@@ -55,7 +55,7 @@ def run(cfg: DictConfig, report: Report) -> int:
 
 
 def rows_of(sweep: "Sweep") -> "list[Row]":
-    """What has been found of each stack so far, with its forecast where there is no GPU."""
+    """Findings of each stack so far, with its forecast where there is no GPU."""
     from experiments.prediction.forecast import forecasts
     from experiments.show.row import row_of
 

@@ -1,4 +1,4 @@
-"""What the cache folder holds, and how to clear it: `python -m experiments.cache --help`."""
+"""List or clear the cache folder: `python -m experiments.cache --help`."""
 
 import json
 import os

@@ -48,7 +48,7 @@ class Experiment:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Those of `options.positions` that the KV cache holds. Raises LabError when it holds none of them."""
+        """The positions in `options.positions` that the KV cache holds. Raises LabError when it holds none of them."""
         asked = self.options.wholes("positions", low=0)
         if min(asked) >= self.model.positions:
             cause = f"options.positions: none of {list(asked)} is in 0..{self.model.positions - 1}"
@@ -111,7 +111,7 @@ class Experiment:
         return {knob: value for knob, value in self.config.knobs.items() if knob in own}
 
     def attempt(self, name: str, work: Callable[[], Any]) -> Any:
-        """What `work` returns; None where it fails: that costs the row `name` alone, and `left_out` says why.
+        """The result of `work`; None where it fails: that costs the row `name` alone, and `left_out` says why.
 
         Raises Unfinished, before the row begins, where it would not end within the budget; MachineError.
         """
@@ -157,7 +157,7 @@ class Experiment:
         return found
 
     def _lost(self) -> bool:
-        """Whether a row has damaged this process's context on the GPU: then every later call fails."""
+        """True if a row has damaged this process's context on the GPU: then every later call fails."""
         if not self.on_gpu:
             return False
         from cupy.cuda import runtime

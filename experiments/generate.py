@@ -22,7 +22,7 @@ KEYS = ("prompt", "prompt_ids", *options.KEYS)  # beside those of a run; conf/ge
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to decode: `prompt` is text, else `ids`; one of them is None."""
+    """Input to decode: `prompt` is text, else `ids`; one of them is None."""
 
     prompt: str | None
     ids: tuple[int, ...] | None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Lab(Setup):
-    """What `python -m experiments` takes on its command line, opened in this process.
+    """The lab in this process, opened with the arguments of `python -m experiments`.
 
     overrides: as on the command line, such as "timing.steps=10". keys: the same without a dot, as Python values, such
     as threads=512. What is not given is as conf/ says. Nothing is loaded or compiled before it is needed. Unlike the
@@ -55,7 +55,7 @@ class Lab(Setup):
 
     @property
     def stacks(self) -> "list[LabStack]":
-        """Those that the configuration chose: `Lab(variant="all")` has one for every variant."""
+        """The stacks that the configuration chose: `Lab(variant="all")` has one for every variant."""
         from experiments.run.steps import LabStack
 
         return [LabStack(self, stack) for stack in self.config.stacks]

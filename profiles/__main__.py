@@ -76,7 +76,7 @@ def _under_tool(config: RunConfig, wanted: Request, options: Sequence[str]) -> t
 
 
 def _by_stage(config: RunConfig) -> bool:
-    """Whether the stack has a kernel per stage."""
+    """True if the stack has a kernel per stage."""
     from common.stacks.catalog import read_catalog
 
     known = read_catalog().variants

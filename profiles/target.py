@@ -40,7 +40,7 @@ KEYS = (
 
 @dataclass(frozen=True)
 class Request:
-    """What to profile: `tokens` tokens from `position` on. nsys, ncu: the tool's section of the configuration."""
+    """Workload to profile: `tokens` tokens from `position` on. nsys, ncu: the tool's section of the configuration."""
 
     tool: str
     position: int

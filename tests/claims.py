@@ -35,7 +35,7 @@ class Facts:
     evidence: Evidence
 
     def registers(self, name: str, arch: str) -> int:
-        """Of a thread, for the shape that is counted."""
+        """Registers of a thread, for the shape that is counted."""
         return self._newest(self.evidence.built(name))["resources"][arch]["registers"]
 
     def count(self, name: str, field: str) -> int:

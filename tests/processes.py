@@ -1,4 +1,4 @@
-"""What the kernel says of a process: its children, and whether it is still running."""
+"""State of a process by the kernel: its children, and whether it is still running."""
 
 HANGS_S = 800  # seconds after which a process that a test waits for is hung; an idle machine needs a fiftieth
 

@@ -176,7 +176,7 @@ BODIES = {  # its body, and the two lines of its race in "test", if it has one
 
 
 def has_thread_sanitizer(cache: Path) -> bool:
-    """Whether ThreadSanitizer works on this machine."""
+    """True if ThreadSanitizer works on this machine."""
     layout, device = Layout(TINY), SanitizedDevice(cache / "kernels")
     weights = load("synthetic", TINY, None, cache / "weights")[2].flat
     try:

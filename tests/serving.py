@@ -32,7 +32,7 @@ class Running:
         self.connect()
 
     def end(self) -> None:
-        """What a signal does."""
+        """Effect of a signal."""
         self.server.should_exit = True
 
     def connect(self) -> None:

@@ -121,7 +121,7 @@ def test_a_stack_beside_another_parent_than_its_own_is_not_taken(best):
 
 
 def test_latencies_of_another_cache_are_not_compared(best):
-    """Of the two sizes, the one with which more stacks were timed."""
+    """The size with which more stacks were timed."""
     long = row(["lazy"], 1e-3)
     long |= {"model": long["model"] | {"positions": 16448}}
     assert best([long, row(["warp_split"], 2e-3), row([], 3e-3)]).name == "warp_split"

@@ -1,4 +1,4 @@
-"""What a configuration takes from the store of its results: whether to resume, and the seed of what it resumes."""
+"""Configuration taken from the store of results: whether to resume, and the seed of the run to resume."""
 
 from whole_rows import RUN
 

@@ -28,7 +28,7 @@ def made(file: str, load_bytes: str = "", knobs=None, lines=(), branches=(), loo
 
 
 def number(file: str, text: str) -> int:
-    """Of the only line of `file` that has `text`."""
+    """Number of the only line of `file` that has `text`."""
     (found,) = (at for at, line in enumerate((ROOT / file).read_text().splitlines(), 1) if text in line)
     return found
 

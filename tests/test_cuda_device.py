@@ -1,4 +1,4 @@
-"""What the CUDA device asks of CuPy, where that needs no driver to be seen."""
+"""Calls of the CUDA device to CuPy that need no driver."""
 
 from types import SimpleNamespace
 

@@ -46,7 +46,7 @@ TURN = Loop(instructions=80, through_l1=0, loads=1, width=8, phases=2)
 
 
 def kernel(model: Model, names: str = "", loop: Loop = NARROW, **counts: dict[str, int]) -> Kernel:
-    """Of the stack `names`, whose counts are those given; every loop over weights is `loop`."""
+    """Kernel of the stack `names` with the given counts; every loop over weights is `loop`."""
     matrices = {stage: loop for stage, of in DEFINITIONS.items() if of.columns}
     return Kernel(Composed(tuple(names.split())).source(model), table(counts), 4, matrices | {"attention": TURN})
 
@@ -77,7 +77,7 @@ def test_a_matrix_by_hand(tiny):
 
 
 def test_bytes_that_l2_keeps_by_hand(tiny):
-    """Those that it was asked to keep in all stages, in half of it."""
+    """Bytes to keep of all stages, in half of L2."""
     head = {"copied_bulk": 4 << 20, "kept": 1 << 18}
     layers = {"copied_bulk": 4 << 20, "kept": 3 << 18}
     names = "joint_heads by_value bulk_ring hot_l2"

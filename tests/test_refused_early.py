@@ -1,4 +1,4 @@
-"""What could never work is refused before it is waited for: sizes beyond this machine, pipes in place of files."""
+"""Refusal of what could never work before any wait: sizes beyond this machine, pipes in place of files."""
 
 import os
 import shutil

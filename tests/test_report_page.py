@@ -60,7 +60,7 @@ def test_the_page_is_self_contained_and_states_the_origin_of_its_numbers():
 
 
 def test_the_page_asks_for_no_element_without_a_hash_and_follows_the_light():
-    """What a browser's console and a narrow or dark screen would show, as far as it can be read off the file."""
+    """The page in a browser's console and on a narrow or dark screen, as far as it can be read off the file."""
     text = page(evidence(*FULL), all_figures(evidence(*FULL)))
     script = text[text.rindex("<script>") :]
     assert script.index("if (!location.hash) return;") < script.index("location.hash.slice(1)")

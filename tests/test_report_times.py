@@ -89,7 +89,7 @@ def test_an_effect_that_is_not_modelled_is_never_a_number():
 
 
 def test_a_published_effect_stands_beside_the_prediction_that_does_not_meet_it():
-    """Of both is published what twice the tokens a second, half the time, comes near to, or does not."""
+    """Published: twice the tokens a second, half the time; one prediction comes near to it, one does not."""
     lines = [
         {
             "variant": name,

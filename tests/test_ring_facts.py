@@ -35,7 +35,7 @@ def test_columns_come_out_of_the_ring_by_128_bits_into_registers_that_last(nvrtc
 
 
 def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
-    """Of eight rows, or of four or two where a slot has no more; nothing else is multiplied out of the ring."""
+    """Products of eight rows, or of four or two where a slot has no more; only these multiply out of the ring."""
     names = ("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows")
     (own,) = nvrtc.resources(Composed(names).source(QWEN), "decode", ("sm_90",))
     (lanes,) = nvrtc.resources(Composed(names[:-1]).source(QWEN), "decode", ("sm_90",))

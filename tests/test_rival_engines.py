@@ -45,7 +45,7 @@ def following(prompt: list[int], tokens: int) -> list[int]:
 
 
 def read(folder: str, positions: int | None = None) -> None:
-    """What an engine needs to find in its model's folder."""
+    """Files that an engine needs to find in its model's folder."""
     shape = json.loads((Path(folder) / "config.json").read_text())
     assert (shape["architectures"], shape["dtype"]) == (["Qwen3ForCausalLM"], "bfloat16")
     assert positions is None or positions >= len(PROMPT) + TOKENS

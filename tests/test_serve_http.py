@@ -61,7 +61,7 @@ def connection(server):
 
 @pytest.fixture
 def tracebacks(caplog):
-    """What the server logs with a traceback; uvicorn's own logger does not propagate."""
+    """Tracebacks in the server's log; uvicorn's own logger does not propagate."""
     logger = logging.getLogger("uvicorn.error")
     logger.addHandler(caplog.handler)
     yield lambda: [record.getMessage() for record in caplog.records if record.exc_info]

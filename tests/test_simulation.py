@@ -95,7 +95,7 @@ def test_tiles_that_l2_has_come_through_the_port_in_order():
 
 
 def test_a_long_stage_has_as_many_tiles_out_of_l2_as_a_short_one():
-    """Of 3,000 tiles one in twelve: memory serves 2,750, and the last one comes out of L2 with the one before it."""
+    """One in twelve of 3,000 tiles: memory serves 2,750, and the last one comes out of L2 with the one before it."""
     assert total([Task("a", size=3e5, tile=100, kept=25e3)], SLOW) == pytest.approx(2750 * 10 + 50)
 
 

@@ -37,7 +37,7 @@ def found(name: str) -> ModuleType:
 
 
 def public(module: ModuleType) -> dict[str, Any]:
-    """What the stand-in's module offers: its own classes and functions, not modules and numpy's types."""
+    """Names of the stand-in's module: its own classes and functions, not modules and numpy's types."""
     own = {name: value for name, value in vars(module).items() if not name.startswith("_") and callable(value)}
     return {name: value for name, value in own.items() if (getattr(value, "__module__", "") or "").startswith("cupy")}
 

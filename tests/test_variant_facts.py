@@ -161,7 +161,7 @@ def test_gains_of_a_folded_norm_are_asked_for_before_the_wait(nvrtc):
 
 
 def test_by_value_needs_no_atomic_and_no_fence_in_a_layer(nvrtc):
-    """What remains is the barrier of embed, of one block's final norm and of the argmax, and the words of the mail."""
+    """Barriers of embed, of one block's final norm and of the argmax remain, and the words of the mail."""
     for value, plain in zip(nvrtc.decode("joint_heads folded_norm by_value"), nvrtc.decode(""), strict=True):
         assert value.count("ATOMG") == value.count("ATOMG", "ADD") == value.count("MEMBAR", "ALL", "GPU") == 3
         assert plain.count("ATOMG", "ADD") == plain.count("MEMBAR", "ALL", "GPU") == 11
@@ -179,7 +179,7 @@ def test_a_token_by_value_needs_no_atomic_at_all(nvrtc):
 
 
 def test_counted_sums_are_added_by_one_instruction_that_returns_nothing(nvrtc):
-    """Of 64 bits at GPU scope; no barrier and no fence is added to those of the token."""
+    """Atomics of 64 bits at GPU scope; no barrier and no fence is added to those of the token."""
     names = ("joint_heads", "folded_norm", "by_value", "counted_sums")
     for own, plain in zip(nvrtc.decode(" ".join(names)), nvrtc.decode(" ".join(names[:-1])), strict=True):
         assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)

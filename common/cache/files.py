@@ -40,7 +40,7 @@ def cached(path: Path, make: Callable[[], bytes]) -> bytes:
 
 
 def intact(path: Path) -> bool:
-    """Whether `path` holds what was written, as `opened` finds out."""
+    """True if `path` holds what was written, as `opened` finds out."""
     with opened(path) as file:
         return file is not None
 
@@ -96,7 +96,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 def _sound(file: int, size: int | None) -> bool:
-    """Whether the checksum is right; if so the file counts as used now, whatever the file system does about reads."""
+    """True if the checksum is right; if so the file counts as used now, whatever the file system does about reads."""
     state = os.fstat(file)
     if not S_ISREG(state.st_mode):
         return False
@@ -116,7 +116,7 @@ def _checksum(file: int, length: int) -> bytes:
 
 
 def again(work: Callable[[], T]) -> T:
-    """What `work` returns; done once more where a file has vanished, since another process may clear the cache."""
+    """The result of `work`, repeated once where a file has vanished, since another process may clear the cache."""
     try:
         return work()
     except Vanished as error:

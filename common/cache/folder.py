@@ -44,7 +44,7 @@ class CachedFile(NamedTuple):
     used: float
 
     def remove(self) -> bool:
-        """Whether the file is gone."""
+        """True if the file is gone."""
         with suppress(FileNotFoundError):
             try:
                 self.path.unlink()

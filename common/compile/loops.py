@@ -1,4 +1,4 @@
-"""What the loops of a kernel do with the bytes that they load, read from SASS without a GPU.
+"""Loops of a kernel and the bytes that they load, read from SASS without a GPU.
 
 Instructions for each KB of weights, bytes that pass L1 and shared memory beside them, and loads under way at once: the
 parts of a kernel's time that no count of the host device shows, because they are the compiler's work.
@@ -46,7 +46,7 @@ class Loop:
 
 
 def stage_loops(source: Source, arch: str, cache_dir: Path) -> dict[str, Loop]:
-    """Of the stages that multiply a matrix or read the cache, as ptxas compiles them within the whole kernel.
+    """Loops of the stages that multiply a matrix or read the cache, as ptxas compiles them in the whole kernel.
 
     Raises CompileError, and LabError where NVRTC or nvdisasm is missing.
     """
@@ -100,7 +100,7 @@ Loops = list[list[Line]]
 
 
 def weights_loop(loops: Loops) -> Loop | None:
-    """Of a stage that multiplies a matrix; None where no loop loads weights.
+    """Loop of a stage that multiplies a matrix; None where no loop loads weights.
 
     Where some warps load and others multiply, both loops count. A weight is one FFMA.
     """
@@ -123,7 +123,7 @@ def weights_loop(loops: Loops) -> Loop | None:
 
 
 def cache_loop(loops: Loops) -> Loop | None:
-    """Of a stage that attends: the shortest loop with two wide loads and products; None where there is none."""
+    """Loop of attention: the shortest with two wide loads and products; None where there is none."""
     found = [loop for loop in loops if sum(line.written > 0 for line in loop) > 1 and _products(loop)]
     if not found:
         return None
@@ -165,7 +165,7 @@ def under_way(loop: list[tuple[Line, int]]) -> tuple[int, int]:
 
 
 def _only(loop: list[Line], stage: str) -> bool:
-    """Whether all wide loads of the loop belong to `stage`: the loop over layers has those of all."""
+    """True if all wide loads of the loop belong to `stage`: the loop over layers has those of all."""
     return {line.stage for line in loop if line.weights or line.written} == {stage}
 
 

@@ -61,7 +61,7 @@ class Resources(Shown):
         return {"arch": self.arch} | sizes | {"instructions": sum(self.histogram.values())}
 
     def count(self, opcode: str, *modifiers: str) -> int:
-        """How many instructions are `opcode` with at least these modifiers: count("LDG", "128")."""
+        """Number of instructions `opcode` with at least these modifiers: count("LDG", "128")."""
         if not all(isinstance(part, str) for part in (opcode, *modifiers)):
             raise LabError(f"{(opcode, *modifiers)} is no opcode with modifiers", 'give texts: count("LDG", "128")')
         wanted = set(modifiers)

@@ -59,7 +59,7 @@ class Source:
 
     @property
     def by_stage(self) -> bool:
-        """Whether the text has a kernel per stage, `stage_<name>`, instead of the one kernel `decode`."""
+        """True if the text has a kernel per stage, `stage_<name>`, instead of the one kernel `decode`."""
         return self.launch in ("launches", "graph")
 
     @property
@@ -67,7 +67,7 @@ class Source:
         return "+".join(self.stack) or "baseline"
 
     def facts(self) -> dict[str, Any]:
-        """What a record says of the kernel."""
+        """Fields of the kernel in a record."""
         return {
             "variant": self.name,
             "stack": self.stack,

@@ -42,12 +42,12 @@ def fastest_stack(catalog: Catalog, threads: int) -> NamedStack | None:
 
 
 def tuned_for(gpu: str, model: str, position: int, threads: int) -> dict[str, Any]:
-    """What a search says of the stack that it found: `tuned` of its yaml."""
+    """The `tuned` section of the yaml of a stack that a search found."""
     return {"gpu": gpu, "model": model, "position": position, "threads": threads}
 
 
 def _as_asked(record: Mapping[str, Any], catalog: Catalog) -> bool:
-    """Whether a record is of the stack that its name stands for, beside that one's own parent.
+    """True if a record is of the stack that its name stands for, beside that one's own parent.
 
     A leave-one-out, such as `megaqwen - vec128`, is the same kernel beside another parent, under a name of its own.
     """

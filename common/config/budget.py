@@ -28,5 +28,5 @@ class Budget:
         return max(took[-LATEST:], default=self.first)
 
     def holds(self, took: Sequence[float]) -> bool:
-        """Whether a row like those that took so many seconds would end in time."""
+        """True if a row like those that took so many seconds would end in time."""
         return self.estimate(took) <= self.left

@@ -121,7 +121,7 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: C
 
 @contextmanager
 def _command(name: str, arguments: Sequence[str]) -> Iterator[None]:
-    """What Hydra reads of the process, put back at the end; by hand, because `unittest.mock` imports asyncio."""
+    """Arguments and environment that Hydra reads, restored at the end; `unittest.mock` would import asyncio."""
     argv, errors = sys.argv, os.environ.get(RAISE_ERRORS)
     sys.argv, os.environ[RAISE_ERRORS] = [name, *arguments], "1"
     try:

@@ -46,7 +46,7 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str], root: 
 
 
 def several(key: str, value: str, root: Path) -> str:
-    """What to write instead of several values of a key."""
+    """Remedy for several values of a key."""
     if key == "variant":
         return f"on top of each other: stack=[{value}]; each for itself: -m variant={value}"
     each = f"to run each, add -m: {key}={value}"

@@ -244,7 +244,7 @@ def _seed(top: Section) -> int:
 
 
 def _resume(top: Section) -> bool:
-    """Whether finished stacks are skipped. The default is true for an experiment and false for a run."""
+    """True if finished stacks are skipped. The default is true for an experiment and false for a run."""
     return top.flag("resume") if top.given("resume") else top.text("task") != "run"
 
 

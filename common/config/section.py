@@ -54,7 +54,7 @@ class Section:
             raise unknown("key", f"{self.path}{key}", [f"{self.path}{name}" for name in valid])
 
     def given(self, key: str) -> bool:
-        """Whether the key has a value other than null."""
+        """True if the key has a value other than null."""
         return self.values.get(key) is not None
 
     def whole(self, key: str, low: int, high: int | None = None) -> int:

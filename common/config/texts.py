@@ -37,7 +37,7 @@ def quoted(text: str) -> str:
 
 
 def _decoded(name: str, text: str) -> str:
-    """What stands between two quotes of either kind. Raises LabError for what is no escape of JSON."""
+    """The text between two quotes of either kind. Raises LabError for an escape that is not JSON's."""
     other = {"\\'": "'", '"': '\\"'}
     inner = re.sub(r'\\.|"', lambda found: other.get(found[0], found[0]), text, flags=re.DOTALL)
     try:

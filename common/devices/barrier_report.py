@@ -16,7 +16,7 @@ LISTED = 16  # block numbers in one line of the report
 
 @dataclass(frozen=True)
 class Wait:
-    """What a block can wait for. flag: added to the first word of its report; place: where, from all of its words."""
+    """Kind of wait of a block. flag: added to the first word of its report; place: where, from all of its words."""
 
     flag: int
     place: str

@@ -39,7 +39,7 @@ class Counts(Shown):
         return int(self.table[:, FIELDS.index(known("count", field, FIELDS))].sum())
 
     def of(self, stage: str, field: str) -> int:
-        """Of one stage, over all layers."""
+        """Counts of one stage, over all layers."""
         row, column = known("stage", stage, STAGES), known("count", field, FIELDS)
         return int(self.table[STAGES.index(row), FIELDS.index(column)])
 

@@ -19,7 +19,7 @@ _LOOP = re.compile(r"(loop_\w+)>::(\w+)\(\)$")
 
 @dataclass
 class Executed:
-    """How often what stands at each line was executed, over all instances of its template.
+    """Executions of each line, over all instances of its template.
 
     lines     by line
     branches  by line, number of branches that an instance of the line has, and number of the branch from 0; an instance
@@ -33,7 +33,7 @@ class Executed:
 
 
 def executed(folder: Path) -> Executed:
-    """What the sessions of the program in `folder` have executed. Raises LabError without gcov."""
+    """Coverage of all sessions of the program in `folder`. Raises LabError without gcov."""
     found = Executed()
     for file in _read(folder)["files"]:
         if Path(file["file"]).name == TURNS:

@@ -100,7 +100,7 @@ class Compiler:
             return self._compiled(target, [*options, *paths, "-c", unit], folder)
 
     def _options(self, *flags: str) -> list[str]:
-        """What every source file is compiled with, and `flags`."""
+        """Options for every source file, and `flags`."""
         names = ", ".join(f'"{stage}"' for stage in STAGES)
         options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}"]
         if self._cross:

@@ -29,7 +29,7 @@ def with_lines(report: str, binary: Path) -> str:
 
 
 def separate_places(report: str, binary: Path) -> str:
-    """What a finished launch reports of threads that met at different places; "" if each two are one in the source.
+    """Report of threads that met at different places in a finished launch; "" if each two are one in the source.
 
     report: lines `who: {code 1} {code 2}`. The compiler may copy a line, so only the chain of calls tells.
     """

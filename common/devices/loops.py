@@ -79,7 +79,7 @@ def count_turns(text: str) -> tuple[str, list[Loop]]:
 
 
 def _others(init: str, condition: str) -> str:
-    """Whether another thread of the group goes on, as an expression; "" where all of a group begin at one place.
+    """Expression that is true if another thread of the group goes on; "" where all of a group begin at one place.
 
     A thread that starts at `f(lane())` and is now at `i` stands where lane 0 is at `i - (f(lane()) - f(0))`.
     """

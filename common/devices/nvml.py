@@ -95,7 +95,7 @@ class Gpu:
 
 
 def disturbances(readings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What disturbed a measurement, a few words each; () if nothing did. readings: taken during the measurement."""
+    """Disturbances of a measurement, a few words each; () without any. readings: taken during the measurement."""
     notes = []
     for reason in THROTTLE.values():
         if times := sum(reason in reading["throttled"] for reading in readings):

@@ -11,7 +11,7 @@ STOPPED = 66  # exit status after a report
 
 @dataclass(frozen=True)
 class Sanitizer:
-    """How to build and to start a kernel with one sanitizer.
+    """Build and start of a kernel with one sanitizer.
 
     title: its name in g++'s documentation. annotate: option for the runtime, which is not instrumented itself
     (runtime/sanitizer.hpp); instrument: options for the kernel. variable, options: of the environment. library: its

@@ -104,5 +104,5 @@ def _name(file: str, line: str) -> str:
 
 
 def in_text(file: str) -> bool:
-    """Whether a frame is in the flattened text outside port.cuh: such files are relative and not .cpp or .hpp."""
+    """True if a frame is in the flattened text outside port.cuh: such files are relative and not .cpp or .hpp."""
     return not file.startswith(("/", "..", "<")) and not file.endswith((".cpp", ".hpp")) and file != _PORT

@@ -1,4 +1,4 @@
-"""What memory holds that no kernel has written: NaN that arithmetic never yields, another one in each neighbour.
+"""Contents of unwritten memory: NaN that arithmetic never yields, another one in each neighbor.
 
 The result of an operation on NaN is a quiet NaN. These are signaling, so a stored result differs from them in its bits,
 and so does a copy from next to it.

@@ -1,1 +1,1 @@
-"""How a result shows itself, in a terminal and in a notebook."""
+"""Display of results, in a terminal and in a notebook."""

@@ -9,7 +9,7 @@ class Shown:
     """A result with `columns`; a dataclass that inherits from it says `repr=False`."""
 
     def columns(self) -> Mapping[str, Any]:
-        """What is shown: {name with its unit: value}; None for what is missing."""
+        """Figures by name and unit; None for a missing one."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

@@ -76,5 +76,5 @@ def of_output(said: str, code: int, command: Sequence[str]) -> MachineError | No
 
 
 def _cause(line: str) -> str:
-    """What a compiler says after the line of the text that it has just read, which is not at fault."""
+    """The part of a compiler's line after the text that it has just read, which is not at fault."""
     return line.rpartition("error: ")[2]

@@ -169,7 +169,7 @@ class Layout:
 
     @property
     def bytes(self) -> int:
-        """Of weights, cache, scratch and state together: the memory that a kernel needs."""
+        """Bytes of weights, cache, scratch and state together: the memory that a kernel needs."""
         return 2 * (self.weights_size + self.cache.size) + 4 * (self.scratch_size + self.state_size)
 
     def check_memory(self) -> None:

@@ -80,7 +80,7 @@ class Model:
 
     @property
     def large(self) -> bool:
-        """Whether a step takes seconds on a CPU."""
+        """True if a step takes seconds on a CPU."""
         return self.matrix_weights > LARGE
 
     def bytes_per_token(self, position: int) -> int:

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """What the lab has to know of a stage beside its computation.
+    """Properties of a stage beside its computation.
 
     tap      shape of the fp32 tensor that it leaves in scratch; None: it leaves none
     columns  of the weight matrices that it multiplies by a vector; None: it multiplies none

@@ -53,5 +53,5 @@ def pieces(layout: Layout, seed: int) -> "Iterator[tuple[int, torch.Tensor]]":
 
 
 def recipe(seed: int) -> str:
-    """What the weights of a model depend on besides its shapes."""
+    """Parameters of synthetic weights besides the shapes of the model."""
     return f"synthetic version {VERSION} seed {seed}"

@@ -46,7 +46,7 @@ OF_KIND: Mapping[str, Fields] = {
 
 
 def is_whole(row: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether `row` has all that a row of its kind must have, and each of them as JSON's own type of it."""
+    """True if `row` has all that a row of its kind must have, and each of them as JSON's own type of it."""
     if not isinstance(row, dict):
         return False
     wanted = EVERY | OF_KIND.get(str(row.get("kind")), {}) | (TABLE if "table" in row else {})

@@ -67,7 +67,7 @@ def git(root: Path) -> dict[str, Any] | None:
 
 
 def _given_commit() -> dict[str, Any] | None:
-    """What the environment says of a copy without .git: on a machine that only runs what another one sends."""
+    """Commit of a copy without .git, from the environment: on a machine that only runs what another one sends."""
     commit = os.environ.get(COMMIT)
     if not commit:
         return None
@@ -80,7 +80,7 @@ def _given_commit() -> dict[str, Any] | None:
 
 
 def lab_version() -> str | None:
-    """Of the checkout, else of the installed package; None where neither says."""
+    """Version of the checkout, else of the installed package; None without either."""
     try:
         return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     except (OSError, KeyError, tomllib.TOMLDecodeError):

@@ -76,7 +76,7 @@ class Knob:
         return (f"{min(1, warps - 1)}:{max(1, warps - 1)}", f"{warps - 1}:1")
 
     def describe(self) -> str:
-        """What the knob takes, in a few words: `1..16`, `prefetch | ldg`, `P:C`, `any of [o,gate]`."""
+        """Values of the knob, in a few words: `1..16`, `prefetch | ldg`, `P:C`, `any of [o,gate]`."""
         choices = [str(choice) for choice in self.choices]
         if self.kind == "int":
             return f"{'' if self.minimum is None else self.minimum}..{'' if self.maximum is None else self.maximum}"

@@ -36,7 +36,7 @@ class Stack:
 
 
 def equals_parent(stack: Stack, catalog: Catalog) -> bool:
-    """Whether every variant that `stack` adds to its parent must leave its results as they are, bit for bit."""
+    """True if every variant that `stack` adds to its parent must leave its results as they are, bit for bit."""
     added = [catalog.variants[name] for name in stack.variants if name not in stack.parent]
     return bool(added) and all(variant.bit_equal for variant in added)
 

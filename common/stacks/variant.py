@@ -51,7 +51,7 @@ class Variant:
 
     @property
     def bit_equal(self) -> bool:
-        """Whether its results must equal its parent's bit for bit."""
+        """True if its results must equal its parent's bit for bit."""
         return not self.why_not_bit_equal
 
     @property

@@ -273,7 +273,7 @@ class _KernelChecker:
 
 
 def rounding_error(got: Tensor, want: Tensor) -> Tensor:
-    """How far `want` is from the nearest real number that rounds to the bf16 number `got`; 0 for a legal rounding.
+    """Distance of `want` from the nearest real number that rounds to the bf16 number `got`; 0 for a legal rounding.
 
     got, want: float64 of one shape, `got` holding bf16 numbers. NaN where `got` is not finite.
     """

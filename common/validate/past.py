@@ -32,7 +32,7 @@ class Past:
 
 
 def digest_of(*parts: bytes | Tensor) -> bytes:
-    """Of bytes, and of the bits of tensors on the CPU."""
+    """Digest of bytes, and of the bits of tensors on the CPU."""
     digest = hashlib.blake2b()
     for part in parts:
         digest.update(part if isinstance(part, bytes) else part.contiguous().view(torch.uint8).numpy().data)

@@ -1,4 +1,4 @@
-"""What the buffers of a session hold at one moment, and its comparison bit for bit."""
+"""Contents of a session's buffers at one moment, and their comparison bit for bit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ class Snapshot:
 
 
 def padding(layout: Layout) -> tuple[Tensor, Tensor]:
-    """What lies between the slots: bool masks over scratch and over the state words."""
+    """Padding between the slots: bool masks over scratch and over the state words."""
     scratch, state = torch.ones(layout.scratch_size, dtype=torch.bool), torch.ones(layout.state_size, dtype=torch.bool)
     others = [slot for name, slot in layout.global_scratch.items() if name not in STAGES]
     for slot in (*(layout.tap(*tap) for tap in layout.taps()), *others):

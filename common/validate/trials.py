@@ -178,6 +178,6 @@ def chosen(amount: str) -> tuple[Trial, ...]:
 
 
 def not_exercised(done: Iterable[Trial]) -> tuple[str, ...]:
-    """What a validation that took only `done` has not exercised."""
+    """Trials that a validation of only `done` has not exercised."""
     known = tuple(done)
     return tuple(trial.covers for trial in TRIALS if trial not in known)

@@ -1,4 +1,4 @@
-"""What a validation may execute of the CUDA text, item by item, over all programs that it built."""
+"""Items of the CUDA text that a validation may execute, over all programs that it built."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Item:
 
 
 def items(programs: Iterable[Covered]) -> dict[Item, int]:
-    """How often each item was executed, over all programs. A statement of which no program has code is ABSENT."""
+    """Executions of each item, over all programs. A statement without code in any program is ABSENT."""
     found: dict[Item, int] = {}
     for program in programs:
         for item, count in _of(program):
@@ -92,5 +92,5 @@ def _lines(file: str) -> tuple[str, ...]:
 
 
 def holes(found: Mapping[Item, int]) -> list[Item]:
-    """What was never executed, in the order of the files."""
+    """Items that were never executed, in the order of the files."""
     return sorted(item for item, count in found.items() if not count)

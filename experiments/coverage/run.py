@@ -54,7 +54,7 @@ def cover(config: RunConfig) -> int:
 
 
 def executed(config: RunConfig, show: Progress) -> tuple[Mapping[Item, int], list[str]]:
-    """What the validation of the stacks of `config` executes, and a line for each stack that did not pass."""
+    """Coverage by the validation of the stacks of `config`, and a line for each stack that did not pass."""
     assert config.coverage is not None
     config.coverage.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="data-", dir=config.coverage))

@@ -22,7 +22,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended. code: its exit code, None where it was stopped at the deadline; tail: its last lines."""
+    """End of a process. code: its exit code, None where it was stopped at the deadline; tail: its last lines."""
 
     code: int | None
     tail: str

@@ -55,12 +55,12 @@ class Plan:
     hang_s: float
 
     def asked(self, step: Step) -> str:
-        """What decides the step: a record of it stands for it on every machine with this device and this code."""
+        """Identity of a step: a record of it stands for it on every machine with this device and this code."""
         parts = [step.run, step.args, self.device, code_sha()]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def state(self, step: Step) -> str:
-        """How its last call ended; "" without one."""
+        """State of its last call; "" without one."""
         return next((row["state"] for row in reversed(self.calls(step)) if row["asked"] == self.asked(step)), "")
 
     @property
@@ -102,7 +102,7 @@ class Plan:
 
     @property
     def _slower(self) -> float:
-        """How many times longer than first estimated the steps took here; at least 1: an early end proves nothing."""
+        """Ratio of the seconds that steps took here to the first estimates; at least 1: an early end proves nothing."""
         took = {step: self._took(step) for step in self.steps}
         known = {step: seconds for step, seconds in took.items() if seconds}
         return max(1.0, sum(known.values()) / sum(step.seconds for step in known)) if known else 1.0

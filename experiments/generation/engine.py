@@ -23,7 +23,7 @@ NO_LOGITS = -1  # what the sampler leaves as a token where there are none
 
 
 def never() -> bool:
-    """What a request that cannot be cancelled answers."""
+    """Answer of a request that cannot be cancelled."""
     return False
 
 
@@ -50,12 +50,12 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """Of the stack."""
+        """Name of the stack."""
         return self.stack.name
 
     @property
     def positions(self) -> int:
-        """Of the KV cache."""
+        """Size of the KV cache, in positions."""
         return self.model.positions
 
     def use(self, variant: str, knobs: Mapping[str, Any] | None = None) -> None:
@@ -83,7 +83,7 @@ class Engine:
         return self._stream(request, cancelled)
 
     def stats(self) -> Stats:
-        """Of the last answer that has come to its end. Raises LabError before the first."""
+        """Statistics of the last finished answer. Raises LabError before the first."""
         if self._stats is None:
             raise LabError("nothing has been generated yet", "ask first")
         return self._stats

@@ -1,4 +1,4 @@
-"""What a generation is asked for, and what it answers."""
+"""Request of a generation, and its answer."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ SEEDS = 2**63
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen from the logits. temperature 0: the largest logit, and nothing else counts.
+    """Choice of the next token from the logits. temperature 0: the largest logit, and nothing else counts.
 
     top_k               only the k largest logits, and all that equal the last of them; 0: all
     top_p               only the most probable tokens that together reach this probability, after top_k
@@ -49,7 +49,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Stats:
-    """Of one answer. kept_tokens: of the prompt, whose keys and values were in the KV cache. Times in seconds.
+    """Statistics of one answer. kept_tokens: tokens of the prompt that were in the KV cache. Times in seconds.
 
     tokens_per_s: after the first token; 0 for an answer of one token.
     """

@@ -28,7 +28,7 @@ def source(model: Model) -> Source:
 
 
 def needed(sampling: Sampling) -> bool:
-    """Whether another token than that of argmax may be chosen."""
+    """True if another token than that of argmax may be chosen."""
     return sampling.temperature > 0 or sampling.repetition_penalty != 1
 
 

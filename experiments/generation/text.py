@@ -47,7 +47,7 @@ class StopStrings:
         self.found = False
 
     def add(self, text: str) -> str:
-        """What may be shown now. Nothing after a stop string is."""
+        """Text that may be shown now; nothing after a stop string is."""
         if self.found:
             return ""
         text = self._held + text
@@ -60,7 +60,7 @@ class StopStrings:
         return text[: len(text) - held]
 
     def rest(self) -> str:
-        """What was held back; no more text follows."""
+        """The text that was held back; no more follows."""
         held, self._held = self._held, ""
         return held
 
@@ -83,7 +83,7 @@ class Answer:
         self.stopped = False
 
     def add(self, ids: Sequence[int]) -> tuple[list[int], str]:
-        """Those of `ids` that belong to the answer, and the text that they complete. A stop id belongs to it."""
+        """The part of `ids` that belongs to the answer, and the text that it completes. A stop id belongs to it."""
         taken, text = list[int](), ""
         for token in ids:
             taken.append(token)

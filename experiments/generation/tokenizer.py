@@ -28,7 +28,7 @@ def stop_ids(folder: Path | None) -> frozenset[int]:
 
 
 def has_tokenizer(folder: Path | None) -> bool:
-    """Whether there are its files; without them transformers would make up an empty one."""
+    """True if the tokenizer's files are there; without them transformers would make up an empty one."""
     return folder is not None and any((folder / name).is_file() for name in FILES)
 
 

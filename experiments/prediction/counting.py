@@ -1,4 +1,4 @@
-"""What a prediction needs of a kernel, found once and then kept as a record: exact counts, and loops of the SASS.
+"""Inputs of a prediction, made once and kept as a record: exact counts, and loops of the SASS.
 
 Counts are of one decode step on the host device, the same on every machine. They depend on the code, the model, the
 knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Loops are read
@@ -60,7 +60,7 @@ class KnownCounts:
         self._device: Any = None
 
     def count(self, source: Source, blocks: int) -> Counts:
-        """Of one step of `source` at position 1 on a grid of `blocks`.
+        """Counts of one step of `source` at position 1 on a grid of `blocks`.
 
         Raises Uncounted, and LabError where there is no g++.
         """

@@ -29,7 +29,7 @@ def forecasts(config: RunConfig) -> dict[str, Forecast]:
 
 
 def forecaster(threads: int, results: Path) -> Callable[..., Forecast]:
-    """What predicts a stack in blocks of `threads`, on GPU or the one that is named after it.
+    """Predictor of a stack in blocks of `threads`, on GPU or the one that is named after it.
 
     Counts in `results` are used beside the committed ones.
     """

@@ -164,7 +164,7 @@ def _learn(gpu: GpuModel, record: Mapping[str, Any]) -> GpuModel:
 
 
 def _of_exchanges(gpu: GpuModel, record: Mapping[str, Any]) -> dict[str, float]:
-    """What an exchange by value takes alone, and how much of memory's queue it stands in beside the most bytes.
+    """Time of an exchange by value alone, and its share of memory's queue beside the most bytes.
 
     What is under way on all SMs, by the rate of reading, is how long a byte waits: a latency, and the queue.
     """

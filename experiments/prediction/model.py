@@ -28,7 +28,7 @@ KEPT_SHARE = 0.5  # of L2, that can keep lines from one step to the next; assump
 
 @dataclass(frozen=True)
 class Kernel:
-    """What is known of a kernel: its source, counts of one step at position 1 on a grid of `counted_on`, its loops."""
+    """A counted kernel: its source, counts of one step at position 1 on a grid of `counted_on`, its loops."""
 
     source: Source
     counts: Counts
@@ -57,7 +57,7 @@ def memory_of(gpu: GpuModel) -> Memory:
 
 
 def grid_barriers(source: Source, counts: Counts, position: int) -> int:
-    """Of one step at `position`: those counted, and those that variants add at later positions."""
+    """Counts of one step at `position`: those counted, and those that variants add at later positions."""
     extra = (
         (source.model.layers if stage in LAYER else 1) * quantity(source, "extra_barriers", stage, position, 0)
         for stage in STAGES
@@ -252,7 +252,7 @@ class Stage:
         return counted * (1000 * gpu.barrier_us + gpu.l2_ns)  # its release waits for what the block has stored
 
     def _block_barriers(self) -> float:
-        """Of the stage itself: a grid barrier has two in each block, which its own time includes."""
+        """Block barriers of the stage itself: a grid barrier has two in each block, which its own time includes."""
         grid = self.kernel.counted_on
         own = self.counted("block_barriers") - 2 * grid * self.counted("grid_barriers")
         each = self.declared("block_barriers", ceil(max(0.0, own) / min(grid, self.at_work)))

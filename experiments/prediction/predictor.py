@@ -67,7 +67,7 @@ class Predictor:
         return self._made[key]
 
     def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel) -> Kernel:
-        """What is known of `variants` on the grid of `gpu`."""
+        """The counted kernel of `variants` on the grid of `gpu`."""
         source = self.source(variants, knobs)
         counts, loops = self.counts(source, gpu), self.known_counts.loops(source, gpu.arch)
         blocks = gpu.multiprocessors if counts.total("prefetched") else GRID

@@ -85,7 +85,7 @@ def rate_change(time: float) -> float:
 
 
 def meets(name: str, interval: tuple[float, float]) -> bool:
-    """Whether a predicted interval, in percent of tokens a second, holds the published gain or misses it by FREE."""
+    """True if a predicted interval, in percent of tokens a second, holds the published gain or misses it by FREE."""
     return interval[0] - FREE <= GAINS[name] <= interval[1] + FREE
 
 

@@ -59,7 +59,7 @@ class _Held:
         self.size, self.ends = 0.0, deque[list[float]]()
 
     def full(self, more: float, limit: float) -> bool:
-        """Whether there is no room for `more` bytes; whatever its size, one request always has room alone."""
+        """True if there is no room for `more` bytes; whatever its size, one request always has room alone."""
         return self.size > limit * (FULL - 1) and self.size + more > limit * FULL
 
     def room(self, at: float, more: float, limit: float) -> float:

@@ -22,7 +22,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Task:
-    """What the busiest SM does in one stage of one layer.
+    """Work of the busiest SM in one stage of one layer.
 
     size      bytes that it reads; total: that all SMs read together, at least `size`
     rate      bytes a ns that it multiplies

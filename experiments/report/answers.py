@@ -34,7 +34,7 @@ def _in_largest_grid(line: Mapping[str, Any], table: Sequence[Mapping[str, Any]]
 
 
 def _is_first_of_its_kind(line: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> bool:
-    """Of rows that differ in the name only, the first."""
+    """The first of rows that differ in the name only."""
     return next(each for each in table if list(each.values())[1:] == list(line.values())[1:]) is line
 
 
@@ -101,7 +101,7 @@ def _rounded(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentence(name: str, evidence: Evidence) -> Text:
-    """What came of mutants, soak or coverage, or of all records, in one sentence. Raises LabError for another name."""
+    """Result of mutants, soak or coverage, or of all records, in one sentence. Raises LabError for another name."""
     if name not in SENTENCES:
         raise LabError(f"no sentence on {name}", f"known: {', '.join(SENTENCES)}")
     if name == "records":

@@ -31,7 +31,7 @@ Span = tuple[float, float, float]  # low, value, high
 
 
 def svg(name: str, draw: Callable[["Axes"], None], rows: float) -> str:
-    """What `draw` draws, tall enough for `rows` bars. `name` keeps the ids of several drawings on one page apart."""
+    """Figure by `draw`, tall enough for `rows` bars. `name` keeps the ids of several drawings on one page apart."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -134,7 +134,7 @@ class Evidence:
         return {label_of(stack): stack.name for stack in stacks}
 
     def entry(self, name: str) -> Variant | NamedStack:
-        """What the catalog has of a name."""
+        """Catalog entry of a name."""
         return self.catalog.variants.get(name) or self.catalog.stacks[name]
 
     @property
@@ -172,7 +172,7 @@ def model_of(row: Record) -> str | None:
 
 
 def question(row: Record) -> str:
-    """What a timed run was asked: times that may stand in one table have the same cache, positions and options."""
+    """Conditions of a timed run: times that may stand in one table have the same cache, positions and options."""
     positions = [timed["position"] for timed in row["latencies"]]
     asked = (row.get("asked") or {}).get("timing")
     return json.dumps([row["model"], row["threads"], positions, asked], sort_keys=True)
@@ -193,7 +193,7 @@ def _counted_on(row: Record) -> tuple[Any, ...]:
 
 
 def _shape(row: Record) -> tuple[Mapping[str, Any], int]:
-    """What counts and kernels depend on; the size of the cache is no part of it: counts are made with a short one."""
+    """Conditions of counts and kernels, without the size of the cache: counts are made with a short one."""
     return {**row["model"], "positions": None}, row["threads"]
 
 

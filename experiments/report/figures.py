@@ -87,7 +87,7 @@ def _effects(labels: Sequence[str], effects: Sequence[tuple[float, float, float]
 
 
 def counts(evidence: Evidence) -> Figure | None:
-    """What each variant changes in the counts of one token; those that change none of them are left out."""
+    """Changes of the counts of one token by variant; variants that change none of them are left out."""
     labels: list[str] = []
     used: list[Record] = []
     changes: dict[str, list[float]] = {title: [] for title in SHOWN.values()}

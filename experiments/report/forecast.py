@@ -14,7 +14,7 @@ OPEN = "open: needs a GPU"
 
 @dataclass(frozen=True)
 class Predicted:
-    """What `experiment=ablation` predicts of one stack.
+    """Prediction of one stack by `experiment=ablation`.
 
     interval: of the microseconds; None in records that have none. effect, effect_interval: percent against the parent;
     None for a stack that is its own parent, or where it is not modelled.
@@ -50,7 +50,7 @@ def interval(value: float, low: float, high: float) -> str:
 
 
 def predicted(name: str, evidence: Evidence) -> Predicted | None:
-    """Of a variant or named stack; None where the experiment measured, or has no such row."""
+    """Prediction of a variant or named stack; None where the experiment measured, or has no such row."""
     row = evidence.result("ablation")
     if not row or row["basis"] != "predicted":
         return None
@@ -103,7 +103,7 @@ def gain_of(found: Predicted | None) -> tuple[float, float] | None:
 
 
 def misses(name: str, found: Predicted | None) -> bool:
-    """Whether the published gain of a variant lies outside its predicted interval."""
+    """True if the published gain of a variant lies outside its predicted interval."""
     gain = gain_of(found)
     return name in GAINS and gain is not None and not meets(name, gain)
 

@@ -38,7 +38,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Climb:
-    """What is known of the rungs on one GPU, whose name is in `gpu`.
+    """Times of the steps on one GPU, whose name is in `gpu`.
 
     predicted  the line of `experiment=predict` by rung; measured: us a token; rungs without one are left out
     records    ids of those that they come from
@@ -187,5 +187,5 @@ def _timed(gpu: str, steps: Sequence[Rung], evidence: Evidence, predict: Record 
 
 
 def _us(run: Record) -> float:
-    """Of a token at POSITION; 0 where that was not measured."""
+    """Microseconds of a token at POSITION; 0 where that was not measured."""
     return next((1e6 * found["seconds"]["median"] for found in plausible(run) if found["position"] == POSITION), 0.0)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Findings:
-    """What the steps have found of one stack so far.
+    """Findings of the steps on one stack so far.
 
     status     empty until validation or an error decides it; `reason` says in one line why it is not PASSED
     proof      id of the record that has validated the same kernel, where this one did not
@@ -52,7 +52,7 @@ class Findings:
 def about(
     setup: Setup, device: Mapping[str, Any], stack: Stack, found: Mapping[str, Any], gpu: Gpu | None = None
 ) -> dict[str, Any]:
-    """What a record says beside its findings. device: as `Device.describe` gives it; gpu: the one that did the work."""
+    """Origin of a record. device: as `Device.describe` gives it; gpu: the one that did the work."""
     config, packed = setup.config, setup.packed
     return {
         "key": key_of(found["source_sha"], stack, setup.model, packed, device),
@@ -90,6 +90,6 @@ def proof_of(row: Mapping[str, Any]) -> str:
 
 
 def asked(config: RunConfig) -> dict[str, Any]:
-    """What was requested beyond the key and the parent; the positions that are timed are in `timing`."""
+    """Request beyond the key and the parent; the positions that are timed are in `timing`."""
     names = ("validation", "timing", "blocks", "archs", "sanitize")
     return {name: getattr(config, name) for name in names}

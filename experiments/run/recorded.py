@@ -13,7 +13,7 @@ from experiments.prediction.counting import EVIDENCE
 
 
 def resources(source: Source, archs: Sequence[str], folder: Path) -> dict[str, Resources]:
-    """Those of `inspect`, which compiles into `folder` what no committed record of this NVRTC holds.
+    """Resources by `inspect`, which compiles into `folder` what no committed record of this NVRTC holds.
 
     Raises what `inspect` raises.
     """

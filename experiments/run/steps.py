@@ -113,7 +113,7 @@ class LabStack:
         return self.found.verdict
 
     def counts(self) -> Counts:
-        """What one step at position 1 does, exactly. Raises LabError on a GPU, which counts nothing."""
+        """Exact counts of one step at position 1. Raises LabError on a GPU, which counts nothing."""
         if self.found.counts is None:
             with self._step("count"), closing(self.session()) as session:
                 self.found.counts = _count(session)
@@ -190,7 +190,7 @@ class LabStack:
 
     @property
     def row(self) -> Row:
-        """What tables show of it."""
+        """Fields for tables."""
         found = self.found.as_record() | {"status": self.found.status or UNDECIDED}
         stack, config = self.stack, self.setup.config
         found |= {"variant": self.name, "stack": stack.variants, "parent": stack.parent, "knobs": stack.knobs}

@@ -122,7 +122,7 @@ class Sweep:
             )
 
     def _alike(self, row: Mapping[str, Any]) -> bool:
-        """Whether a record of this device took as long as the rows of this run should: it was asked the same."""
+        """True if a record of this device took as long as the rows of this run should: it was asked the same."""
         asked_now = to_json([asked(self.config), self.setup.model, self.config.device.name])
         return row.get("kind") == "run" and [row.get("asked"), row["model"], row["device"]["device"]] == asked_now
 
@@ -160,7 +160,7 @@ class Sweep:
         return {index: rows[proof_of(row)] for index, row in before.items() if proof_of(row) in rows}
 
     def _records_before(self) -> dict[int, Record]:
-        """What the record of each stack is going to be told by; one that has no text is left out: its row says so."""
+        """The key of each stack's record, by index. Stacks without a source are left out; they fail later."""
         setup, config, device, found = self.setup, self.config, self.pool.describe(), {}
         for index, stack in enumerate(config.stacks):
             with suppress(LabError):
@@ -171,12 +171,12 @@ class Sweep:
 
 
 def _proof(row: Record | None) -> Record | None:
-    """What a worker is told of a stack that has passed."""
+    """Job of a worker for a stack that has passed."""
     return row and {"id": row["id"], "verdict": row["verdict"], "blocks": row["blocks"]}
 
 
 def _stopped(row: Record) -> bool:
-    """Whether a measurement was given up, as that of a stack which was too slow for a search."""
+    """True if a measurement was given up, as that of a stack which was too slow for a search."""
     return any(timed["verdict"] == STOPPED for timed in row.get("latencies") or ())
 
 

@@ -90,7 +90,7 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
 
     @app.get("/lab")
     async def lab() -> dict[str, Any]:
-        """What the page needs to know."""
+        """Settings of the page."""
         return {"model": offers.model, "started": offers.started, "variants": offers.describe(), **queue.about}
 
     @app.post("/lab/strip")

@@ -54,7 +54,7 @@ class Child:
 
     @property
     def end(self) -> str:
-        """How the process ended."""
+        """End of the process."""
         code = self._process.returncode
         return "still running" if code is None else signal.Signals(-code).name if code < 0 else f"exit code {code}"
 

@@ -30,7 +30,7 @@ class Metrics:
         self._alive.set_function(alive)
 
     def text(self) -> bytes:
-        """What GET /metrics answers."""
+        """Answer of GET /metrics."""
         return generate_latest(self._registry)
 
 

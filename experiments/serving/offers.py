@@ -1,4 +1,4 @@
-"""What the server offers: one model id for each variant and named stack, and their knobs."""
+"""Model ids of the server, one for each variant and named stack, and their knobs."""
 
 from collections.abc import Iterable
 from typing import Any

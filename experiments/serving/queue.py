@@ -91,7 +91,7 @@ class Queue:
 
     @property
     def alive(self) -> bool:
-        """Whether a worker is there to take a job."""
+        """True if a worker is there to take a job."""
         return self._child is not None and self._child.alive
 
     @property

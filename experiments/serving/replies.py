@@ -94,7 +94,7 @@ class Reply:
         return {"index": 0, **content, "logprobs": None, "finish_reason": finish} | tokens
 
     def _so_far(self) -> Json:
-        """What a chunk before the last one says of the usage."""
+        """Usage in a chunk before the last one."""
         options = self._body.stream_options
         if options.continuous_usage_stats:
             return {"usage": self._usage()}

@@ -55,7 +55,7 @@ class Unserved(Strict):
 
 
 class Body(Unserved):
-    """What both kinds of completion take. The lab's own fields: top_k, repetition_penalty, knobs, return_token_ids."""
+    """Fields of both kinds of completion. The lab's own: top_k, repetition_penalty, knobs, return_token_ids."""
 
     model: Text
     stream: bool = False
@@ -99,13 +99,13 @@ class Message(Strict):
 
     @property
     def plain(self) -> dict[str, str]:
-        """What the chat template gets."""
+        """Message for the chat template."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 
 
 class TemplateOptions(Strict):
-    """Of the checkpoint's chat template."""
+    """Message of the checkpoint's chat template."""
 
     enable_thinking: bool = False
 

@@ -24,12 +24,12 @@ class Settings:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can connect."""
+        """True if only this machine can connect."""
         return is_loopback(self.bind)
 
 
 def is_loopback(name: str) -> bool:
-    """Whether `name` is an address or a name of this machine alone."""
+    """True if `name` is an address or a name of this machine alone."""
     try:
         return ip_address(name.strip("[]")).is_loopback
     except ValueError:

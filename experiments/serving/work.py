@@ -1,4 +1,4 @@
-"""What a worker process does: it reads jobs as lines of JSON, runs them on one engine, and writes events.
+"""Loop of a worker process: it reads jobs as lines of JSON, runs them on one engine, and writes events.
 
 stdin   the first line is for the opener of the engine; then {"job": n, ...} of `schema.job_of`, and {"cancel": n}
 stdout  {"ready": about}, or {"error": [cause, remedy]}; of each job {"prompt": ids}, then pieces {"ids", "text",
@@ -38,7 +38,7 @@ class _UnfitError(LabError):
 
 
 class Engine(Protocol):
-    """What a worker needs of `experiments.generation.engine.Engine`."""
+    """The part of `experiments.generation.engine.Engine` that a worker needs."""
 
     tokenizer: Any
     stop_ids: frozenset[int]

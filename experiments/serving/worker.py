@@ -60,7 +60,7 @@ class Opened:
 
 
 def _bytes(model: Model) -> dict[str, int]:
-    """What one step reads: bytes at position 0, and more for each position."""
+    """Bytes that one step reads: at position 0, and more for each position."""
     return {"step_bytes": model.bytes_per_token(0), "position_bytes": model.kv_bytes_per_position}
 
 

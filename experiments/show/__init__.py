@@ -1,1 +1,1 @@
-"""What a command prints: progress, rows, tables."""
+"""Output of commands: progress, rows, tables."""

@@ -32,7 +32,7 @@ def words(argv: Sequence[str]) -> list[str]:
 
 
 def _is_id(before: str, word: str) -> bool:
-    """Whether `word` is no flag, no value of the flag `before` it, and no key=value but id=WORD."""
+    """True if `word` is no flag, no value of the flag `before` it, and no key=value but id=WORD."""
     if re.fullmatch(r"id=[^[]+", word):
         return True
     return not word.startswith("-") and "=" not in word and not before.startswith("-")
@@ -87,7 +87,7 @@ def whole(row: Record, as_json: bool) -> None:
 
 
 def _today(row: Record) -> tuple[str, str]:
-    """Whether today's source is that of the record, and the command that reproduces it."""
+    """State of today's source beside the record's, and the command that reproduces it."""
     recorded = (row.get("provenance") or {}).get("command") or "unknown"
     if row.get("kind") != "run":
         return "", recorded

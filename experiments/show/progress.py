@@ -1,4 +1,4 @@
-"""What happens now, on stderr: one moving line on a terminal, plain lines anywhere else."""
+"""Progress on stderr: one moving line on a terminal, plain lines anywhere else."""
 
 import sys
 from collections.abc import Iterator

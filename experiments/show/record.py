@@ -86,7 +86,7 @@ def _fields(lines: Sequence[tuple[str, str]]) -> None:
 
 
 def _setting(row: Record) -> list[tuple[str, str]]:
-    """What was run on what, as far as the record says it."""
+    """Stack, model and device of a run, as far as the record says it."""
     found: list[tuple[str, Any]] = []
     if row.get("kind") == "run":
         found += [("stack", title(row["stack"])), ("parent", title(row["parent"]))]

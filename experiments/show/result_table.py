@@ -1,4 +1,4 @@
-"""What an experiment found: one question, one table, and what it could not answer here; shown, and kept as a record."""
+"""Result of an experiment: one question, one table, and what it could not answer here; shown, and recorded."""
 
 import json
 import math

@@ -39,7 +39,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class ArchResources:
-    """What ptxas made of the kernel for one arch: registers of a thread, bytes spilled."""
+    """Result of ptxas for one arch: registers of a thread, bytes spilled."""
 
     registers: int
     spill_bytes: int
@@ -68,7 +68,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Row:
-    """What is shown of one stack; its fields are those of a JSON row.
+    """Row of one stack in tables; its fields are those of a JSON row.
 
     variant           what was requested: a variant, a named stack, or the variants joined by "+"
     stack             its variants, innermost first; parent: those of the stack that it is compared with
@@ -130,7 +130,7 @@ class Row:
 
     @property
     def sound(self) -> bool:
-        """Whether the row may stand in a table."""
+        """True if the row may stand in a table."""
         return self.verdict == "PASSED" and all(timed.verdict != IMPLAUSIBLE for timed in self.times)
 
 

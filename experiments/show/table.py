@@ -90,7 +90,7 @@ def _labelled(rows: Sequence[Row]) -> list[Row]:
 
 
 def _remarks(row: Row) -> Iterator[str]:
-    """What is said of a row beside the tables, a line each."""
+    """Remarks on a row beside the tables, a line each."""
     if row.verdict != "PASSED":
         command = f"; {show_command(row.record, Path(row.results))}" if row.record and row.results else ""
         yield f"{row.label}: {row.verdict} {row.reason}{command}"

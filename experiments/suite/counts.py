@@ -32,7 +32,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
 
 def _count(experiment: Experiment, stack: Stack) -> Counts:
-    """Of the stack; each count, also the parent's and those on other grids, is kept as a record."""
+    """Counts of the stack; each count, also the parent's and those on other grids, is kept as a record."""
     predictor = experiment.predictor
     parent = predictor.source(stack.parent, stack.knobs)
     predictor.known_counts.count(parent, GRID * parent.blocks_per_sm)
@@ -48,7 +48,7 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
 
 
 def _chosen(experiment: Experiment) -> list[Stack]:
-    """Those of `options.variants`, else those of the run with their knobs; where that is every variant, all names."""
+    """Names in `options.variants`, else the run's stacks with their knobs; where that is every variant, all names."""
     catalog, stacks = read_catalog(), list(experiment.config.stacks)
     if names := experiment.options.texts("variants"):
         return experiment.stacks(names)

@@ -70,7 +70,7 @@ def joules(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def settled(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those (second, watt) samples whose average holds nothing of the time before the first one."""
+    """The (second, watt) samples whose average holds nothing of the time before the first one."""
     return [(at, power) for at, power in samples if at - samples[0][0] >= SETTLE]
 
 

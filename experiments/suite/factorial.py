@@ -61,7 +61,7 @@ def predicted(experiment: Experiment, stack: Stack, gpu: GpuModel, position: int
 
 
 def unseen(name: str, times: Times) -> bool:
-    """Whether adding `name` changes the time of no subset: the model has no term for the variant."""
+    """True if adding `name` changes the time of no subset: the model has no term for the variant."""
     pairs = [(time, times[have | {name}]) for have, time in times.items() if have | {name} in times]
     return all(before == after for before, after in pairs) and bool(pairs)
 

@@ -44,7 +44,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
 
 def chosen(experiment: Experiment) -> list[Stack]:
-    """Those of `options.stacks`, else those of the run."""
+    """Stacks in `options.stacks`, else those of the run."""
     names = experiment.options.texts("stacks")
     return experiment.stacks(names) if names else list(experiment.config.stacks)
 
@@ -88,5 +88,5 @@ def measured(
 
 
 def _effect(record: Mapping[str, Any]) -> float:
-    """Of a record of one position; 0 without a parent to compare with."""
+    """Effect in a record of one position; 0 without a parent to compare with."""
     return next((timed["comparison"]["effect"] for timed in record["latencies"] if timed["comparison"]), 0.0)

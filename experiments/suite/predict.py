@@ -130,7 +130,7 @@ def claims(gains: Mapping[str, tuple[float, float]]) -> list[str]:
 
 
 def _pair(experiment: Experiment, stack: Stack, gpu: GpuModel) -> list[Prediction]:
-    """Of a stack and of its parent, position 1."""
+    """Times of a stack and of its parent, position 1."""
     both = (stack.variants, stack.parent)
     return [experiment.predictor.predict(variants, stack.knobs, gpu, 1) for variants in both]
 

@@ -70,7 +70,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
 
 def workload(lab: Setup) -> Workload:
-    """What the options ask of every engine."""
+    """Options that hold for every engine."""
     options = lab.config.options
     gguf = str(options.location("gguf")) if options.given("gguf") else None
     return Workload(lab, options.wholes("prompt_ids", low=0), options.whole("tokens", low=2), gguf)

@@ -67,7 +67,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
 
 def space_of(experiment: Experiment) -> Space:
-    """What the options leave to search. Raises LabError where they leave nothing."""
+    """Search space that the options leave. Raises LabError where they leave nothing."""
     catalog, given = read_catalog(), experiment.options.given("stack")
     if given:
         stack = experiment.stack(experiment.options.text("stack"))
@@ -137,7 +137,7 @@ def known(experiment: Experiment) -> dict[Candidate, Outcome]:
 
 @contextmanager
 def predicting(experiment: Experiment) -> Iterator[Callable[[Stack], Outcome]]:
-    """What predicts a stack for the GPU of the options."""
+    """Predictor of stacks for the GPU of the options."""
     gpu, position = experiment.predictor.gpu(experiment.options.text("gpu")), _position(experiment)
 
     def attempt(stack: Stack) -> Outcome:
@@ -148,7 +148,7 @@ def predicting(experiment: Experiment) -> Iterator[Callable[[Stack], Outcome]]:
 
 @contextmanager
 def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stack], Outcome]]:
-    """What validates and times a stack, in a worker process; texts of candidates that wait are compiled meanwhile."""
+    """Validate and time a stack in a worker process; texts of candidates that wait are compiled meanwhile."""
     from experiments.run.sweep import open_sweep
 
     if experiment.config.timing is None:
@@ -176,7 +176,7 @@ def compile_ahead(experiment: Experiment, candidate: Candidate) -> None:
 
 
 def outcome_of(record: Mapping[str, Any]) -> Outcome:
-    """What a run's record says of a candidate."""
+    """Outcome of a candidate from its run's record."""
     if record["status"] != "PASSED":
         return Outcome(None, state=record["status"], record=record["id"], reason=record["reason"])
     (timed,) = record["latencies"]
@@ -209,7 +209,7 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
 
 
 def _asked(experiment: Experiment) -> dict[str, Any]:
-    """What decides a candidate's outcome beside its kernel, and the strategy: each finds by itself."""
+    """Conditions of a candidate's outcome beside its kernel, and the strategy: each finds by itself."""
     config, on_gpu = experiment.config, experiment.on_gpu
     return to_json(
         {

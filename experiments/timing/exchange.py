@@ -33,7 +33,7 @@ def text(pause: int = PAUSE) -> str:
 
 @dataclass(frozen=True)
 class Load:
-    """What an SM has under way: BATCH loads of each of `threads`, or `slots` bulk copies of `tile` bytes."""
+    """Loads in flight on an SM: BATCH loads of each of `threads`, or `slots` bulk copies of `tile` bytes."""
 
     threads: int = 0
     slots: int = 0
@@ -87,7 +87,7 @@ class Exchange:
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """Those that this GPU can do."""
+        """The exchanges that this GPU can do."""
         return PLAIN + (BULK if self._bulk else ())
 
     def under(self, load: Load) -> Sample:

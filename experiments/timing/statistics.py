@@ -126,7 +126,7 @@ def unpaired(
 
 
 def implausible(bytes_read: float, seconds: float, ceiling: float, cached: float = 0) -> bool:
-    """Whether reading `bytes_read` bytes in `seconds` needs more bandwidth than `ceiling`, in bytes per second.
+    """True if reading `bytes_read` bytes in `seconds` needs more bandwidth than `ceiling`, in bytes per second.
 
     cached: size in bytes of the GPU's last-level cache. That many bytes may still be cached from the step before.
     """

@@ -15,7 +15,7 @@ DRAWS = 500  # of points, after which all candidates of the space are looked thr
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a candidate took.
+    """Cost of a candidate.
 
     seconds    None where it has no time; low, high: their bounds
     state      why they cannot win, in a word: stopped early as too slow, unstable, or what failed; "": they can
@@ -31,7 +31,7 @@ class Outcome:
 
     @property
     def final(self) -> bool:
-        """Whether the time is exact enough to win."""
+        """True if the time is exact enough to win."""
         return self.seconds is not None and not self.state
 
 
@@ -65,7 +65,7 @@ class Search:
                 self.strategy.known(point, outcome.seconds)
 
     def candidates(self, most: int) -> Iterator[Candidate]:
-        """What to try, until `most` are found or none is left; each must be told before the next is taken."""
+        """Candidates to try, until `most` are found or none is left; each must be told before the next is taken."""
         queue: deque[Candidate] = deque()
         while True:
             while len(queue) <= self.ahead and len(self.found) + len(queue) < most:

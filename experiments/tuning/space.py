@@ -104,7 +104,7 @@ class Space:
         return {one.name: one.usual if one.knob else int(one.variant in variants) for one in self.parameters}
 
     def near(self, candidate: Candidate) -> list[list[Candidate]]:
-        """Of each choice the candidates that differ in it: a variant more or less, another value of a knob.
+        """Neighbors: one variant added or removed, or one knob changed.
 
         Of an ordered knob the values next to its own.
 

@@ -23,7 +23,7 @@ class Asked:
 
 
 class Strategy(Protocol):
-    """What a search needs of a strategy."""
+    """Interface of a strategy to a search."""
 
     def known(self, point: Point, seconds: float | None) -> None:
         """A point that was tried before."""

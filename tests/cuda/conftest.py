@@ -38,7 +38,7 @@ def full(gpu, tiny) -> Model:
 
 @pytest.fixture(scope="module")
 def quick(gpu) -> bool:
-    """Whether three scenarios have to do where all would take too long: the host device's own tests run all."""
+    """True if three scenarios are enough, as all would take too long: the host device's own tests run all."""
     return gpu != "real"
 
 

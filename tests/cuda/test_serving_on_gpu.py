@@ -1,4 +1,4 @@
-"""What a server's worker says of a GPU: the ceiling, and the strip of a step with times."""
+"""A server's worker on a GPU: the ceiling, and the strip of a step with times."""
 
 import pytest
 

@@ -88,7 +88,7 @@ def replace_nth(text: str, old: str, new: str, n: int) -> str:
 
 
 def fails(open_session, source: Source, weights: torch.Tensor, seed: int) -> bool:
-    """Whether validation finds a mismatch or deadlock on some grid and schedule; blocks < heads: attention loops."""
+    """True if validation finds a mismatch or deadlock on some grid and schedule; blocks < heads: attention loops."""
     for attempt in range(12):
         session = open_session(source, weights, blocks=(8, 3, 1)[attempt % 3], schedule=seed + attempt, workers=1)
         try:

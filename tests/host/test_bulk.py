@@ -194,7 +194,7 @@ def test_stores_before_a_proxy_fence_may_be_overwritten(launch):
 
 
 def test_entries_of_the_cache_stored_before_a_proxy_fence_are_copied(launch, seed):
-    """Of another thread, whose store an arrival orders before the fence; entries beside those copied may be newer."""
+    """Store of another thread, which an arrival orders before the fence; entries beside those copied may be newer."""
     store = "if (port::thread() == 5) { port::store_kv(c.cache + 12, 0x4040); port::mbarrier_arrive(&s.never); }"
     load = f"""if (port::thread() == 64) port::mbarrier_init(&s.never, 1); {INIT} if (lane() != 0) return;
         port::mbarrier_try_wait(&s.never, 0); port::fence_proxy_async();

@@ -31,7 +31,7 @@ def talk(tmp_path, host_cache, seed, monkeypatch, capsys):
 
 
 def kept(notes: str) -> list[tuple[int, int]]:
-    """Of each answer, the tokens of its prompt, and those of them that were in the KV cache."""
+    """Tokens of each answer's prompt, and the ones of them that were in the KV cache."""
     return [(int(n), int(k)) for n, k in re.findall(r"^\d+ tokens.*; prompt (\d+), (\d+) kept$", notes, re.MULTILINE)]
 
 

@@ -1,4 +1,4 @@
-"""What the trials of a full validation execute of the CUDA text: all of it, but for what has a reason beside it.
+"""The trials of a full validation execute all of the CUDA text, but for what has a reason beside it.
 
 The starts of all trials are executed without the reference, which does not change what a kernel executes.
 """
@@ -58,7 +58,7 @@ def programs(host_cache: Path, tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize("name", sampled(NAMES, 1))
 def test_a_stack_leaves_nothing_out_without_a_reason(programs, name: str, seed: int):
-    """Of what it adds; of the shared text, what the baseline uses of it."""
+    """Items of the text that it adds, and of the shared text that the baseline uses."""
     found = items(programs(name, seed))
     (stack,) = choose_stacks(CATALOG, name, None, {}, threads=256)
     own = {f"variants/{variant}.cu" for variant in stack.variants}

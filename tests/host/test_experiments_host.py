@@ -80,7 +80,7 @@ def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
 
 
 def test_ablation_of_a_variant_that_adds_one_line(run):
-    """Of tiny, a step that waits for latencies only: fewer instructions a KB cannot make a difference that counts."""
+    """A step of tiny waits for latencies only: fewer instructions a KB cannot make a difference that counts."""
     table = {row["variant"]: row for row in run("ablation", *QUICK["ablation"])["table"]}
     assert set(table) == {"vec128 l1=default", "vec128 - vec128"}
     row = table["vec128 l1=default"]

@@ -115,7 +115,7 @@ def test_a_sanitized_run_says_beforehand_that_it_is_slow(configured):
 
 
 def test_a_record_can_be_looked_at_and_its_command_makes_it_again(lab, tmp_path, capfd, seed):
-    """What is printed, run as it stands, keeps a second record of the same question."""
+    """The printed command, run as it stands, keeps a second record of the same question."""
     argv = [*lab, "variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", "model.positions=40", "blocks=3"]
     assert main(argv) == 0
     out = capfd.readouterr().out

@@ -37,7 +37,7 @@ def overrides(tmp_path, host_cache, seed):
 
 
 def generated(overrides: list[str], prompt: list[int], capsys: pytest.CaptureFixture[str]) -> list[int]:
-    """What `python -m experiments.generate` decodes."""
+    """Ids by `python -m experiments.generate`."""
     ids = f"prompt_ids={prompt}".replace(" ", "")
     assert main([*overrides, ids, f"max_tokens={TOKENS}", "stop=false", "json=true"]) == 0
     return json.loads(capsys.readouterr().out)["ids"]

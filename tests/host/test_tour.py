@@ -47,7 +47,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory, host_cache: Path) -> dict
 
 
 def text(outputs: list[Any]) -> str:
-    """What a cell has printed and what its last line shows."""
+    """Output of a cell, and the value of its last line."""
     return "".join(out.get("text") or out.get("data", {}).get("text/plain", "") for out in outputs)
 
 

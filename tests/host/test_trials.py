@@ -63,7 +63,7 @@ def test_columns_that_ask_for_several_packets_of_an_embedding_at_once(host_cache
 
 @pytest.mark.parametrize(("slots", "threads"), [(5, 32), (2, 64), (6, 128), (12, 96)])
 def test_teams_of_warps_take_the_tiles_of_a_small_ring(slots, threads, host_cache, seed):
-    """Of many blocks that share the positions of a head; a block of one warp or of three has no second team."""
+    """Many blocks share the positions of a head; a block of one warp or of three has no second team."""
     given = {"slots": slots, "window": 2, "kb": 6, "chunk": 124}
     (stack,) = choose_stacks(CATALOG, "", ["joint_heads", "by_value", "bulk_ring", "stream_kv"], given, threads)
     trial = replace(BY_NAME["long"], knobs=GIVEN, threads=threads, blocks=7, starts=(Start(1024),))

@@ -1,4 +1,4 @@
-"""What every function of `namespace port` means on CUDA, written as PTX by the PTX ISA, and how to see it.
+"""Meaning of every function of `namespace port` on CUDA, written as PTX by the PTX ISA, and how to see it.
 
 x0, x1, ... are the words that instructions bring, in their order. Modifiers may stand in any order, and the type of a
 load, store, move, shuffle or exchange only says how many bits (bN).

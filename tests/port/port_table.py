@@ -145,7 +145,7 @@ def wrong(arch: str, port: str = PORT, only: str = "") -> dict[str, str]:
 
 
 def _passed(found: list[Kernel], function: str, name: str) -> str:
-    """What moved past a call, or is missing; "" if nothing."""
+    """Instruction that moved past a call, or is missing; "" without any."""
     like = Effect.made(name, ())
     for kernel in found[:2] if function in FENCES else []:
         does = kernel.effects(*AROUND)
@@ -163,7 +163,7 @@ def _kind(effect: Effect, call: Effect) -> str:
 
 
 def _off(kernel: Kernel, turns: float) -> str:
-    """How far sine and cosine are from those of so many turns of a circle; "" if no more than rounding."""
+    """Error of sine and cosine of so many turns of a circle; "" if no more than rounding."""
     stored: dict[str, int] = {}
     kernel.effects("sine", "cosine", stored=stored)
     angle = 2 * math.pi * math.fmod(turns, 1)

@@ -62,7 +62,7 @@ class Kernel:
     name: str
 
     def effects(self, *parameters: str, stored: dict[str, int] | None = None) -> list[Effect]:
-        """What one thread does. parameters: their names; stored: receives the last number stored at each address."""
+        """Execution of one thread. parameters: their names; stored: receives the last number stored at each address."""
         return _Thread(self, parameters, {} if stored is None else stored).run()
 
 
@@ -204,7 +204,7 @@ def _split(operands: str) -> Iterator[str]:
 
 
 def _rule(opcode: str, modifiers: list[str]) -> Callable[..., int] | None:
-    """How to compute it; None for an effect, and for what no sound kernel of the table computes."""
+    """Computation of it; None for an effect, and for what no sound kernel of the table computes."""
     known = modifiers and not {"f32", "f16"} & set(modifiers)
     return RULES.get(f"{opcode}.{modifiers[-1]}", RULES.get(opcode)) if known else None
 

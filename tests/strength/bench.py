@@ -1,4 +1,4 @@
-"""How long the lab itself takes on this machine, beside what it promises: `python -m tests.strength.bench --help`.
+"""Times of the lab itself on this machine, beside their targets: `python -m tests.strength.bench --help`.
 
 Everything starts with an empty cache of kernels; packed weights are made once before the clock runs.
 """
@@ -49,7 +49,7 @@ def _seconds(module: str, cache: Path, *argv: str) -> float:
 
 
 def _lab(module: str, cache: Path, *argv: str) -> str:
-    """What one command of the lab prints; its errors go to this terminal. Raises LabError when it fails."""
+    """Output of one command of the lab; its errors go to this terminal. Raises LabError when it fails."""
     command = [sys.executable, "-m", module, "device=host", f"cache={cache}", f"results={cache}/records.jsonl", *argv]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:

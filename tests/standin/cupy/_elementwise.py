@@ -10,7 +10,7 @@ from standin_gpu.machine import MACHINE
 
 
 class Elementwise:
-    """What cupy.ndarray inherits; `_like` allocates an array."""
+    """Base of cupy.ndarray; `_like` allocates an array."""
 
     _buffer: Any
     _array: np.ndarray

@@ -43,7 +43,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Needs:
-    """What one kernel needs of a multiprocessor, and its parameters."""
+    """Needs of one kernel on a multiprocessor, and its parameters."""
 
     registers: int
     shared: int
@@ -57,7 +57,7 @@ class CompilationFailed(Exception):
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the driver loads of a text: its kernels, and the initial values of its variables, by name."""
+    """Module that the driver loads of a text: kernels, and initial values of variables, by name."""
 
     kernels: dict[str, Needs]
     variables: dict[str, bytes]

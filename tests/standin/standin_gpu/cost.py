@@ -14,12 +14,12 @@ def copied(size: int) -> float:
 
 
 def probed(size: int, share: float = 1.0) -> float:
-    """Of a kernel that moves `size` bytes at a share of the bandwidth."""
+    """Seconds of a kernel that moves `size` bytes at a share of the bandwidth."""
     return LAUNCH + size / (share * BANDWIDTH)
 
 
 def decoded(counts: Counts, blocks: int) -> float:
-    """Of one launch of a decode kernel that has counted itself on the host device."""
+    """Seconds of one launch of a decode kernel that has counted itself on the host device."""
     seconds = LAUNCH + GRID_BARRIER * counts.total("grid_barriers") + ATOMIC * counts.total("atomics")
     seconds += BLOCK_BARRIER * counts.total("block_barriers") / blocks
     for data in ("weights", "kv"):

@@ -63,4 +63,4 @@ class CUDADriverError(RuntimeError):
 
 
 class Misuse(AssertionError):
-    """What a GPU would not report, and might execute wrongly: the stand-in refuses it, with the line."""
+    """Fault that a GPU would not report, and might execute wrongly: the stand-in refuses it, with the line."""

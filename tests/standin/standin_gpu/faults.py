@@ -20,7 +20,7 @@ KINDS = ("trap", "oom", "wrong", "lost", "hang", "blocked")
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a kernel, from its launch number `first` on."""
+    """Fault of a kernel, from its launch number `first` on."""
 
     kind: str
     first: int
@@ -39,7 +39,7 @@ def fault_of(text: str) -> Fault | None:
 
 
 def lost() -> bool:
-    """Whether an earlier process has lost the GPU."""
+    """True if an earlier process has lost the GPU."""
     marker = os.environ.get("STANDIN_LOST")
     return bool(marker) and Path(marker).exists()
 

@@ -30,7 +30,7 @@ def is_lab_kernel(text: str) -> bool:
 
 
 def launched_threads(text: str) -> int:
-    """Of a block, loader warps included."""
+    """Threads of a block, loader warps included."""
     computing, loaders = map(int, THREADS.search(text).groups())
     return computing + 32 * loaders
 
@@ -70,7 +70,7 @@ class LabKernels:
         return self._ended(status, report.value.decode(errors="replace"), addresses), Counts(counts)
 
     def _ended(self, status: int, report: str, addresses: Sequence[int]) -> str:
-        """What a GPU would do. Blocks that wait at a grid barrier for ever give up, report and trap."""
+        """Behavior of a GPU. Blocks that wait at a grid barrier for ever give up, report and trap."""
         if status == DEADLOCKED:
             waiting = SPINS.findall(report)
             for block, stage, layer in waiting:

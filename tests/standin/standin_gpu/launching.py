@@ -45,7 +45,7 @@ class Kernel:
             MACHINE.memory_gone = True
 
     def broken(self, *kinds: str) -> bool:
-        """Whether this launch, which has been counted, has a fault of these kinds."""
+        """True if this launch, which has been counted, has a fault of these kinds."""
         return self.fault is not None and self.fault.kind in kinds and self.launches >= self.fault.first
 
     @property

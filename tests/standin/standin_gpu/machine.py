@@ -16,7 +16,7 @@ PINNED = 1 << 30  # bytes of pinned memory
 
 
 class Machine:
-    """What all calls go through. failed: the sticky error; pending: the error that the next wait finds."""
+    """Gate of all calls. failed: the sticky error; pending: the error that the next wait finds."""
 
     def __init__(self) -> None:
         self.order = Order()

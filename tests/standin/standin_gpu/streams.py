@@ -108,7 +108,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Work:
-    """What is queued. act: executes it and returns its seconds."""
+    """Queued work. act: executes it and returns its seconds."""
 
     what: str
     reads: Sequence[Uses]

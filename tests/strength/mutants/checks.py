@@ -152,7 +152,7 @@ def _data_race(source: Source, blocks: int, layout: Layout, weights: Tensor, see
 
 
 def _weak(device: HostDevice, program: HostProgram, layout: Layout, weights: Tensor, seed: int) -> tuple[bool, bool]:
-    """Whether the final token is wrong, and the final logits, after three steps from a random history."""
+    """Two flags after three steps from a random history: the final token is wrong; the final logits are."""
     start, token, logits = _ordinary(layout, weights, seed)
     try:
         with closing(device.session(program, layout, weights, GRIDS[0][0])) as session:

@@ -1,4 +1,4 @@
-"""What becomes of a mutant that an operator made: no code of its own, found by a validation, or not found.
+"""Fate of a mutant that an operator made: no code of its own, found by a validation, or not found.
 
 A mutant whose compiled code is that of the original on a trial is not run there: it cannot differ ("trivial compiler
 equivalence", Papadakis et al. 2015).
@@ -80,12 +80,12 @@ class _Stack:
         self.differs = False
 
     def changed(self, trial: Trial) -> bool:
-        """Whether the compiled code differs from that of the original. Raises CompileError."""
+        """True if the compiled code differs from that of the original. Raises CompileError."""
         source = text_of(self._catalog, self._stack, trial)
         return self._host.code(source) != self._host.code(replace(source, text=self._edit(source.text)))
 
     def found(self, trial: Trial) -> str:
-        """What shows on `trial` that the kernel is wrong; '' if nothing does."""
+        """Evidence on `trial` that the kernel is wrong; '' without any."""
         device = self._sanitized if trial.races else self._host
         try:
             if not self.changed(trial):
@@ -98,7 +98,7 @@ class _Stack:
 
 
 def _of_a_run(seed: int) -> Trial:
-    """What a run checks beside trials: the model that it takes without a GPU, on its default grid."""
+    """Check of a run beside trials: the model that it takes without a GPU, on its default grid."""
     model = model_named("tiny")
     starts = planned(model, torch.Generator().manual_seed(seed), quick=False)
     return Trial("tiny", "a user's model", model, 256, BLOCKS, tuple(starts), plain=True)

@@ -34,7 +34,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a command did: exit code, both streams, and the files below the watched folder that it changed."""
+    """Outcome of a command: exit code, both streams, and the files below the watched folder that it changed."""
 
     code: int
     out: str

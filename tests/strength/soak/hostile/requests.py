@@ -76,7 +76,7 @@ def all_changes(path: str, rng: random.Random, bodies: int) -> list[Change]:
 
 
 class _Schemas:
-    """What JSON schemas allow and what they do not."""
+    """Values that JSON schemas allow, and values that they do not."""
 
     def __init__(self, rng: random.Random, named: Mapping[str, Schema]) -> None:
         self._rng, self._named = rng, named

@@ -71,7 +71,7 @@ def _broken(done: Attempt, is_record: bool) -> str:
 
 
 def _is_record(content: bytes) -> bool:
-    """Whether the line is JSON with what every record needs to be listed."""
+    """True if the line is JSON with what every record needs to be listed."""
     try:
         row = json.loads(content)
         return isinstance(row["id"], str) and isinstance(row["schema"], int)
