@@ -91,6 +91,8 @@ class Compiler:
         options = self._options(*flags)
         headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
         target = self.cache / f"{_sha(unit, text, *headers, *options, self.version(), _cpu())}.o"
+        if intact(target):  # nothing is written for what the cache has
+            return target
         with _temporary() as folder:
             (Path(folder) / unit).write_text(text)
             paths = [
