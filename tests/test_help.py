@@ -42,7 +42,7 @@ def test_every_key_is_shown_as_its_yaml_has_it(module, capfd):
 
 
 def test_bench_refuses_a_mistake_before_it_measures(capfd, monkeypatch):
-    from experiments import bench
+    from tests.strength import bench
 
     monkeypatch.setattr(bench, "figures", lambda *_: pytest.fail("measured"))
     for argv in (["ful=false"], ["full=maybe"], ["threads=32"]):

@@ -91,7 +91,12 @@ def _run(
     session.run(STEPS)
     counts = session.counts()
     assert counts is not None, "it has run"
-    found = {name: getattr(session, name)().view(torch.uint8) for name in ("scratch", "cache", "state")}
+    left = {
+        "scratch": session.scratch(),
+        "cache": session.cache.entries(0, layout.model.positions),
+        "state": session.state(),
+    }
+    found = {name: values.contiguous().view(torch.uint8) for name, values in left.items()}
     found["counts"] = torch.from_numpy(counts.table.view("int64"))
     session.close()
     return found
