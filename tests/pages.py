@@ -20,10 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 from omegaconf import DictConfig
-from serving import serving
-from trained import save_checkpoint
 
 from common.config.cli import run_task
 from common.config.resolve import resolve, split
@@ -61,6 +58,11 @@ LISTING = (
     "my_ or shipped or line or records",
 )
 Commands = Iterator[list[str]]
+
+
+def executed(text: str) -> bool:
+    """True if a page has a block that is more than a picture."""
+    return any(found["language"] != "text" or found["text"].startswith("$ ") for found in BLOCK.finditer(text))
 
 
 class Page:
@@ -117,7 +119,9 @@ def commands(text: str) -> Commands:
         while words and re.match(r"\w+=", words[0]):
             words = words[1:]
         if words[:1] == ["make"]:
-            made = subprocess.run(["make", "-n", "STAMP=", *words[1:]], capture_output=True, text=True, check=True)
+            outside = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}  # `make test`
+            argv = ["make", "-n", "STAMP=", *words[1:]]
+            made = subprocess.run(argv, env=outside, capture_output=True, text=True, check=True)
             yield from commands(made.stdout)
         elif words:
             yield words[: words.index("||")] if "||" in words else words
@@ -165,6 +169,9 @@ def composed(task: Callable[[DictConfig], int], name: str, argv: list[str], **op
 @contextlib.contextmanager
 def server() -> Iterator[None]:
     """Let a client of port 8000 find a server whose engine is a formula."""
+    import openai
+    from serving import serving
+
     client = openai.OpenAI
     with serving({"about": {"model": "qwen3_0_6b"}}) as running:
         openai.OpenAI = lambda **options: client(**options | {"base_url": f"{running.address}/v1"})
@@ -175,7 +182,11 @@ def server() -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    page = Path(sys.argv[1])
     for checkpoint in CHECKPOINTS:
-        os.makedirs(checkpoint)
-        save_checkpoint(Path(checkpoint), seed=1)
-    Page(Path(sys.argv[1])).run()
+        if checkpoint in page.read_text():
+            from trained import save_checkpoint  # imports transformers, in seconds
+
+            os.makedirs(checkpoint)
+            save_checkpoint(Path(checkpoint), seed=1)
+    Page(page).run()

@@ -79,7 +79,7 @@ def stands_alone(composed: Composed) -> bool:
 
 
 @pytest.fixture(
-    params=sampled([(composed, blocks) for composed in VARIANTS if stands_alone(composed) for blocks in (3, 8)], 10),
+    params=sampled([(composed, blocks) for composed in VARIANTS if stands_alone(composed) for blocks in (3, 8)], 6),
     ids=lambda p: f"{p[0]}-{p[1]}",
 )
 def harness(request, open_session, tiny, odd, tmp_path, seed):

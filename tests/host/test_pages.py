@@ -17,7 +17,7 @@ COPIED = ("common", "conf", "docs", "experiments", "profiles", "variants", "READ
 LINKED = ("Makefile", "tests")
 PYTHON = "docs/python.md"  # tests/host/test_lab.py runs it, and reads what it prints
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
-WITH_BLOCKS = [page for page in PAGES if page != PYTHON and pages.BLOCK.search((ROOT / page).read_text())]
+WITH_BLOCKS = [page for page in PAGES if page != PYTHON and pages.executed((ROOT / page).read_text())]
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS)

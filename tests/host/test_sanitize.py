@@ -34,8 +34,8 @@ from common.errors import Crashed, Hung, Race, Refused
 from common.model.layout import Layout
 
 pytestmark = pytest.mark.host
-GRID_DROPPED, BLOCK_DROPPED, WEAKENED = sampled(BARRIER_STAGES, 2), sampled(BLOCK_BARRIERS, 3), sampled(ORDERS, 2)
-STACKS = sampled(CLEAN, 8)
+GRID_DROPPED, BLOCK_DROPPED, WEAKENED = sampled(BARRIER_STAGES, 2), sampled(BLOCK_BARRIERS, 2), sampled(ORDERS, 2)
+STACKS = sampled(CLEAN, 5)
 SIDE = re.compile(
     r"(?P<kind>(?:atomic )?(?:read|write)) at (?P<place>\S+:\d+)(?: called at (?P<variant>\S+))?"
     r"(?: in (?P<stage>\w+))? by"
