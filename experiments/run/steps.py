@@ -11,6 +11,7 @@ from common.compile.source import Source
 from common.devices.counters import Counts
 from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
+from common.display.table import html
 from common.errors import CompileError, Crashed, Hung, LabError, Mismatched, OutOfMemory, Refused
 from common.errors.machine import system_errors
 from common.record.json_values import to_json
@@ -27,7 +28,7 @@ from experiments.run.recorded import resources
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, trace
 from experiments.tables.row import Row, row_of
-from experiments.tables.run_table import html
+from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
 
 STATUS: dict[type[LabError], str] = {
@@ -203,7 +204,7 @@ class LabStack:
         return f"LabStack({self.name}{given}: {self.found.status or UNDECIDED})"
 
     def _repr_html_(self) -> str:
-        return html([self.row])
+        return html(run_table([self.row]))
 
     def _check(self, position: int) -> None:
         positions = self.setup.model.positions
