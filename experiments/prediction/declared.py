@@ -84,7 +84,7 @@ def quantity(
 ) -> int:
     """`default`, as the baseline, each variant of the stack, and each of the planned `steps` change it in turn."""
     shape = {field: getattr(source.model, field) for field in SHAPES}
-    works = {variant: work_of(variant) for variant in (BASELINE, *source.stack)} | steps
+    works = {variant: work_of(variant) for variant in (BASELINE, *source.stack)} | dict(steps)
     knobs = {name: value for constants in source.knobs.values() for name, value in constants.items()}
     for variant, work in works.items():
         expression = find(work.get(name, {}), stage)
