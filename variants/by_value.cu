@@ -1,4 +1,4 @@
-// Idea        flag-in-data, no grid barrier: a word holds a sentinel until its value is written, and readers poll it
+// Idea        flag-in-data in place of grid barriers: a word holds a sentinel until it is written, and readers poll it
 // Hypothesis  a barrier costs an arrival, a poll that sees the last arrival, and then a load of the result; a polled
 //             value costs one round trip, no atomic, and no fence that waits for all stores of a block
 // Overrides   exchange, publish, receive, stream, activations, advance
