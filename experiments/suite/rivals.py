@@ -13,7 +13,7 @@ from common.errors import LabError
 from common.errors.machine import MachineError, system_errors
 from common.stacks.stack import Stack
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
-from experiments.engines.process import apart
+from experiments.processes.call import apart
 from experiments.experiment import Experiment
 from experiments.run.setup import Setup
 from experiments.show.progress import Quiet

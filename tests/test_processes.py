@@ -11,7 +11,7 @@ import pytest
 from processes import alive
 
 from common.errors import Crashed, LabError
-from experiments.engines.process import apart
+from experiments.processes.call import apart
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -64,7 +64,7 @@ def test_a_process_that_ends_is_a_crash(end, how):
 
 def test_it_ends_with_the_process_that_asked(tmp_path):
     told = tmp_path / "pid"
-    code = f"from pathlib import Path; import test_engine_process as t; t.call_that_hangs(Path({str(told)!r}))"
+    code = f"from pathlib import Path; import test_processes as t; t.call_that_hangs(Path({str(told)!r}))"
     parent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
     while not told.exists():
         assert parent.poll() is None
