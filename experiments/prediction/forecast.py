@@ -11,7 +11,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
 from experiments.prediction.counting import Uncounted, Unsupported
 from experiments.prediction.predictor import Predictor, open_predictor
-from experiments.show.row import NOT_MODELLED, Forecast
+from experiments.tables.row import NOT_MODELLED, Forecast
 
 MODEL, GPU, POSITION = "qwen3_0_6b", "rtx3090", 1  # most figures are published for these
 NEWER = "h200"  # for stacks that GPU is too old for

@@ -25,7 +25,7 @@ from common.validate.verdict import PASSED, Verdict
 from experiments.processes.child import OUT_OF_MEMORY
 from experiments.processes.parent import Parent
 from experiments.run.setup import Setup
-from experiments.show.progress import Progress
+from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack
