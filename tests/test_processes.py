@@ -1,5 +1,6 @@
-"""A call in a process of its own: its answer, its limit, its end, and what it has started."""
+"""Processes of the lab: a call and its limit, a child and its messages, their ends and what they have started."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from processes import alive
 
 from common.errors import Crashed, LabError
 from experiments.processes.call import apart
+from experiments.processes.child import Child, Death, Message
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -72,3 +74,56 @@ def test_it_ends_with_the_process_that_asked(tmp_path):
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert ends(int(told.read_text()))
+
+
+def served(body: str) -> Child:
+    """A child whose body has `parent` and `requests`; `timeit` runs it."""
+    code = "from queue import SimpleQueue; from experiments.processes.parent import Parent; requests = SimpleQueue()"
+    return Child(["timeit", "-n1", "-r1", f"{code}; parent = Parent(requests.put)\n{body}"], keep=True)
+
+
+async def everything(child: Child) -> list[Message]:
+    events = []
+    while (event := await child.read()) is not None:
+        events.append(event)
+    return events
+
+
+def test_a_child_answers_in_lines_of_json_and_its_prints_are_its_report():
+    child = served(
+        "print('loud', flush=True)\nfor _ in range(2): parent.send({'got': requests.get()})\nimport os; os._exit(7)"
+    )
+    for number in range(2):
+        child.send({"number": number})
+    assert asyncio.run(everything(child)) == [{"got": {"number": number}} for number in range(2)]
+    assert child.death() == Death("exit code 7", "loud\n", memory=False, external=False)
+    child.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        ("parent._stdout.write('no JSON' + chr(10)); parent._stdout.flush(); requests.get()", "a line that is no JSON"),
+        ("parent._stdout.write(2000 * 'x'); parent._stdout.flush(); requests.get()", "a line of more than 1000 bytes"),
+        ("import os; os.abort()", "SIGABRT"),
+    ],
+)
+def test_the_cause_of_a_death_is_told(body, cause, monkeypatch):
+    monkeypatch.setattr("experiments.processes.child.LONGEST_LINE", 1000)
+    child = served(body)
+    assert asyncio.run(everything(child)) == []
+    found = child.death()
+    assert (found.cause, found.external, child.alive) == (cause, False, False)
+    child.close()
+
+
+def test_too_little_memory_another_process_and_stacks_are_told_apart():
+    child = served("import sys; print('bad_alloc', file=sys.stderr, flush=True); parent.send({}); requests.get()")
+    assert asyncio.run(child.read()) == {}
+    child.stacks()
+    os.kill(child.popen.pid, signal.SIGTERM)
+    assert asyncio.run(child.read()) is None
+    found = child.death()
+    assert (found.cause, found.memory, found.external) == ("SIGTERM", True, True)
+    assert "Current thread" in found.report
+    child.close()

@@ -13,7 +13,6 @@ from typing import Any
 from common.errors import Crashed, Hung
 from experiments.processes.child import cause_of
 
-
 SPAWN = get_context("spawn")
 
 

@@ -36,9 +36,7 @@ class Process:
 
     def __init__(self, argv: Sequence[str], **streams: Any) -> None:
         try:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-m", *argv], cwd=ROOT, start_new_session=True, **streams
-            )
+            self.popen = subprocess.Popen([sys.executable, "-m", *argv], cwd=ROOT, start_new_session=True, **streams)
         except OSError as error:
             raise of_system(error, f"{argv[0]} does not start") from error
         self._killed = False
@@ -82,7 +80,7 @@ class Child(Process):
     """
 
     def __init__(self, argv: Sequence[str], environment: Message | None = None, keep: bool = False) -> None:
-        self._stderr = tempfile.TemporaryFile() if keep else None
+        self._stderr = tempfile.TemporaryFile() if keep else None  # noqa: SIM115  closed with the child
         pipe, env = subprocess.PIPE, {**os.environ, **(environment or {})}
         super().__init__(argv, env=env, stdin=pipe, stdout=pipe, stderr=self._stderr)
         assert self.popen.stdin is not None
@@ -113,12 +111,13 @@ class Child(Process):
             return None
         *lines, self._partial_line = (self._partial_line + received).split(b"\n")
         try:
-            events = [json.loads(line) for line in lines]
+            if len(self._partial_line) <= LONGEST_LINE:
+                return [json.loads(line) for line in lines]
+            self._fault = f"a line of more than {LONGEST_LINE} bytes"
         except ValueError:
-            return self._end("a line that is no JSON")
-        if len(self._partial_line) > LONGEST_LINE:
-            return self._end(f"a line of more than {LONGEST_LINE} bytes")
-        return events
+            self._fault = "a line that is no JSON"
+        self.kill()
+        return None
 
     async def read(self) -> Message | None:
         """The next event, for asyncio; None at end of file."""
@@ -153,10 +152,6 @@ class Child(Process):
             with contextlib.suppress(BrokenPipeError):
                 if stream:
                     stream.close()
-
-    def _end(self, fault: str) -> None:
-        self._fault = fault
-        self.kill()
 
     async def _readable(self) -> None:
         loop, ready, file = asyncio.get_running_loop(), asyncio.Event(), self.fileno()

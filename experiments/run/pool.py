@@ -176,4 +176,3 @@ class Pool:
         self._selector.unregister(worker)
         self._free.append(self._workers.pop(worker))
         worker.close()
-
