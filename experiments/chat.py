@@ -16,7 +16,7 @@ from common.config.section import absolute
 from common.errors import Crashed, Hung, LabError
 from common.errors.suggest import unknown
 from experiments.generation import options
-from experiments.show.progress import progress
+from experiments.tables.progress import progress
 
 if TYPE_CHECKING:
     from experiments.generation.conversation import Conversation

@@ -20,8 +20,8 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
 from experiments.prediction.predictor import Predictor
 from experiments.run.setup import Setup
-from experiments.show.progress import Progress
-from experiments.show.row import label
+from experiments.tables.progress import Progress
+from experiments.tables.row import label
 
 ROW = "row"  # kind of the record of one row of an experiment
 TIME = "GPU time; the figures here are predictions from exact counts"

@@ -15,7 +15,7 @@ from common.errors import LabError
 from experiments.generation import options
 from experiments.generation.check import check_request
 from experiments.generation.request import Request, Sampling
-from experiments.show.progress import progress
+from experiments.tables.progress import progress
 
 KEYS = ("prompt", "prompt_ids", *options.KEYS)  # beside those of a run; conf/generate.yaml explains them
 

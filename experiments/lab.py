@@ -10,7 +10,7 @@ from common.config.texts import quoted
 from common.errors import LabError
 from common.record.store import Store
 from experiments.run.setup import Setup
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 if TYPE_CHECKING:
     from pandas import DataFrame

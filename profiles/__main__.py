@@ -12,7 +12,7 @@ from common import ROOT
 from common.config.cli import run_task
 from common.config.run_config import RunConfig
 from experiments.run.setup import Setup
-from experiments.show.progress import progress
+from experiments.tables.progress import progress
 from profiles import folder, ncu, nsys, timeline
 from profiles.target import Request, request, require_passed
 from profiles.tool import find

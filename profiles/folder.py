@@ -41,7 +41,7 @@ def writing(folder: Path) -> Iterator[None]:
 def describe(config: RunConfig, wanted: Request, folder: Path, table: "DataFrame", reading: str) -> Path:
     """Write README.md of the profile: command, device, commit, table, interpretation. Returns its path."""
     from common.record.provenance import provenance
-    from experiments.show.markdown import of_frame
+    from experiments.tables.markdown import of_frame
 
     origin = provenance()
     commit = (origin["git"] or {}).get("commit") or "unknown"

@@ -22,7 +22,7 @@ from common.errors.suggest import unknown
 from common.stacks.stack import Stack
 from experiments.run.setup import Setup
 from experiments.run.timeline import rewind
-from experiments.show.progress import progress
+from experiments.tables.progress import progress
 
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack

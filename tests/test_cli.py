@@ -15,10 +15,10 @@ from common import ROOT
 from common.cache.files import cached
 from experiments import __main__ as experiments
 from experiments import generate
-from experiments.show.progress import progress
-from experiments.show.result_table import COUNTED, ResultTable, show_result
-from experiments.show.row import ArchResources, Forecast, Row, Timed
-from experiments.show.table import COUNTS_ONLY, show_json, show_tables
+from experiments.tables.progress import progress
+from experiments.tables.result_table import COUNTED, ResultTable, show_result
+from experiments.tables.row import ArchResources, Forecast, Row, Timed
+from experiments.tables.run_table import COUNTS_ONLY, show_json, show_tables
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 

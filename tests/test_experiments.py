@@ -26,14 +26,14 @@ from experiments.prediction import gpus
 from experiments.prediction.counting import key, table
 from experiments.prediction.model import grid_barriers
 from experiments.prediction.published import errors
-from experiments.show.progress import Quiet
-from experiments.show.result_table import COUNTED, ResultTable, cell, record_result, table_rows
 from experiments.suite import factorial, find, names
 from experiments.suite.factorial import analysis, unseen
 from experiments.suite.quality import compare
 from experiments.suite.roofline import flops
 from experiments.suite.sass import difference
 from experiments.suite.sync_cost import OPERATION, grids, kernel
+from experiments.tables.progress import Quiet
+from experiments.tables.result_table import COUNTED, ResultTable, cell, record_result, table_rows
 from experiments.timing.effects import interaction, main_effect, shapley, subsets
 
 # a saves 10, b saves 20, both together 40: 10 more than the sum

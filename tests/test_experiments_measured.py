@@ -9,9 +9,9 @@ import pytest
 from common.config.section import Section
 from common.errors import LabError, Refused
 from experiments.experiment import Experiment
-from experiments.show.progress import Progress
-from experiments.show.result_table import MEASURED
 from experiments.suite import answer, find, roofline
+from experiments.tables.progress import Progress
+from experiments.tables.result_table import MEASURED
 
 
 class Measured(Experiment):

@@ -19,8 +19,8 @@ from experiments.report import ladder
 from experiments.report.__main__ import RESULTS
 from experiments.report.evidence import read
 from experiments.report.figures import all_figures
-from experiments.show.progress import Quiet
 from experiments.suite import predict
+from experiments.tables.progress import Quiet
 
 
 def predicted(*us: tuple[str, str, float]) -> dict:

@@ -22,7 +22,7 @@ from experiments.__main__ import main
 from experiments.experiment import Experiment
 from experiments.run.setup import Setup
 from experiments.run.worker import _answer
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 FULL = "/usr/bin/ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status"
 TEXT = "variants/x.cu:7:1: error: 'y' was not declared\ncompilation terminated."

@@ -216,8 +216,8 @@ def test_energy_without_power_is_one_line(gpu, configured, monkeypatch, tmp_path
     from standin_gpu.libraries import FUNCTIONS
 
     from experiments.experiment import Experiment
-    from experiments.show.progress import Quiet
     from experiments.suite.energy import ask
+    from experiments.tables.progress import Quiet
 
     monkeypatch.delitem(FUNCTIONS, "nvmlDeviceGetPowerUsage")
     where = [f"results={tmp_path}/records.jsonl", f"cache={host_cache}"]

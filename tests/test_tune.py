@@ -7,8 +7,8 @@ import pytest
 
 from common.errors import CompileError, LabError, Unfinished
 from experiments.experiment import Experiment
-from experiments.show.progress import Progress
 from experiments.suite import tune
+from experiments.tables.progress import Progress
 from experiments.tuning.search import Outcome
 from experiments.tuning.space import Candidate
 

@@ -1,7 +1,7 @@
-// What the copies into a ring of shared memory and the products out of it have to agree on.
+// Constants shared by the copies into the ring in shared memory and the products out of it.
 #pragma once
 #include "params.cuh"
 
-constexpr int most_sums = 512 / block_warps; // products of a tile at most, and those that a block finishes together
+constexpr int most_sums = 512 / block_warps; // products of a tile at most; a block finishes as many together
 
 DEVICE constexpr int fewer(int a, int b) { return a < b ? a : b; }

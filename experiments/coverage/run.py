@@ -15,9 +15,9 @@ from experiments.coverage.items import Item, items
 from experiments.coverage.reasons import read_reasons
 from experiments.coverage.table import table, tracefile
 from experiments.run.sweep import STEPS, open_sweep
-from experiments.show.closing import closing
-from experiments.show.progress import Progress, progress
-from experiments.show.result_table import print_result, record_result
+from experiments.tables.closing import closing
+from experiments.tables.progress import Progress, progress
+from experiments.tables.result_table import print_result, record_result
 
 TRACEFILE = "coverage.info"
 

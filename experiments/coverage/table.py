@@ -5,7 +5,7 @@ from itertools import groupby
 
 from experiments.coverage.items import ABSENT, KINDS, Item, holes
 from experiments.coverage.reasons import Reason, unexplained
-from experiments.show.result_table import COUNTED, ResultTable
+from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "what a validation executes of the CUDA text"
 ALL = "all"

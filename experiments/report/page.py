@@ -9,7 +9,7 @@ from experiments.report import answers, differences, overview, variants
 from experiments.report.evidence import Evidence, Record
 from experiments.report.figures import Figure
 from experiments.report.table import Table
-from experiments.show.result_table import cell
+from experiments.tables.result_table import cell
 
 LINKS = 6  # records that a figure names
 HERE = Path(__file__).resolve().parent

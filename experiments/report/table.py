@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.show import markdown
+from experiments.tables import markdown
 
 
 @dataclass(frozen=True)

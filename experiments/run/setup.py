@@ -17,7 +17,7 @@ from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
-from experiments.show.progress import Progress
+from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:  # these import torch
     from common.devices.protocol import Device

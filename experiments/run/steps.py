@@ -26,8 +26,8 @@ from experiments.run.describe import Findings, about
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, trace
-from experiments.show.row import Row, row_of
-from experiments.show.table import html
+from experiments.tables.row import Row, row_of
+from experiments.tables.run_table import html
 from experiments.timing.measure import Measurement
 
 STATUS: dict[type[LabError], str] = {

@@ -32,7 +32,7 @@ from common.record.json_values import from_json, to_json
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED, Verdict
 from experiments.run.setup import Setup
-from experiments.show.progress import Progress
+from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack

@@ -13,7 +13,7 @@ from experiments.run.steps import LabStack
 from experiments.run.timeline import trace
 from experiments.serving.strip import strip
 from experiments.serving.work import Event, work
-from experiments.show.progress import Progress
+from experiments.tables.progress import Progress
 
 NO_CEILING = "unknown: a CPU that emulates blocks has no read bandwidth to compare with"
 

@@ -7,10 +7,10 @@ from typing import Any
 from common.errors import LabError
 from common.errors.suggest import unknown
 from common.record.store import Store
-from experiments.show.find import Record, find, undamaged
 from experiments.show.record import listed
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.show.row import Row, error, labels, row_of
+from experiments.tables.find import Record, find, undamaged
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.row import Row, error, labels, row_of
 from experiments.timing.statistics import VERDICT_CONFIDENCE, unpaired
 
 SETTINGS = ("gpu", "device", "compiler", "threads", "blocks", "seed")  # shown where they differ

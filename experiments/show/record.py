@@ -6,9 +6,9 @@ from typing import Any
 from common.errors import LabError
 from common.record.store import STORE_FIELDS
 from common.stacks.stack import knob_words, title
-from experiments.show.find import Record, undamaged
-from experiments.show.result_table import ResultTable, cell, show_result
-from experiments.show.row import Timed, error, label, row_of, totals
+from experiments.tables.find import Record, undamaged
+from experiments.tables.result_table import ResultTable, cell, show_result
+from experiments.tables.row import Timed, error, label, row_of, totals
 
 SETTING = ("model", "weights", "device", "seed", "threads", "blocks", "options")
 TIME = 19  # characters of a time up to the second

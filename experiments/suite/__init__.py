@@ -10,9 +10,9 @@ from common.errors import LabError
 from common.errors.suggest import unknown
 from common.stacks.stack import knob_words
 from experiments.experiment import Experiment
-from experiments.show.closing import closing
-from experiments.show.progress import progress
-from experiments.show.result_table import ResultTable, print_result, record_result
+from experiments.tables.closing import closing
+from experiments.tables.progress import progress
+from experiments.tables.result_table import ResultTable, print_result, record_result
 
 
 def names() -> list[str]:

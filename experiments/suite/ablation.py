@@ -11,8 +11,8 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
 from experiments.experiment import TIME, Experiment
 from experiments.prediction.model import grid_barriers
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED, label_of
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import NOT_MODELLED, label_of
 
 QUESTION = "how much each variant changes the time against its parent, and the best stack without each of its variants"
 NOTES = (

@@ -16,8 +16,8 @@ from experiments.prediction import gpus
 from experiments.prediction.counting import Unsupported
 from experiments.prediction.forecast import GPU
 from experiments.prediction.predictor import GRID
-from experiments.show.result_table import COUNTED, ResultTable
-from experiments.show.row import label_of
+from experiments.tables.result_table import COUNTED, ResultTable
+from experiments.tables.row import label_of
 
 
 def ask(experiment: Experiment) -> ResultTable:

@@ -14,9 +14,9 @@ from common.errors import LabError
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction.published import FIGURES
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import label_of
 from experiments.suite.quality import open_stack
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import label_of
 
 QUESTION = "how many joules a token takes"
 PERIOD = 0.02  # seconds between two readings; drivers refresh theirs every 20 to 100 ms

@@ -12,8 +12,8 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
 from experiments.experiment import TIME, Experiment, microseconds
 from experiments.prediction.gpus import GpuModel
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED, label_of
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import NOT_MODELLED, label_of
 from experiments.timing.effects import Times, interaction, main_effect, shapley, subsets
 
 MOST = 7  # variants: 128 subsets, 5,040 orders

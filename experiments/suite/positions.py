@@ -9,8 +9,8 @@ import pandas as pd
 
 from common.stacks.stack import Stack, title
 from experiments.experiment import TIME, Experiment, microseconds
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED, changed
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import NOT_MODELLED, changed
 
 Times = tuple[list[float], list[float]]  # of a stack: microseconds of its parent, and its own, by position
 

@@ -14,8 +14,8 @@ from experiments.prediction import designs, gpus
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
 from experiments.prediction.published import FIGURES, GAINS, Figure, error, errors, meets, rate_change
-from experiments.show.result_table import PREDICTED, ResultTable
-from experiments.show.row import changed
+from experiments.tables.result_table import PREDICTED, ResultTable
+from experiments.tables.row import changed
 
 QUESTION = "how long a step takes on a GPU that is not at hand, by a model, and how far that is from published rates"
 MODEL = (

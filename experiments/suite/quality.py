@@ -15,8 +15,8 @@ from common.errors import LabError
 from common.stacks.stack import Stack
 from experiments.engines.transformers_model import qwen3
 from experiments.experiment import Experiment
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.show.row import label_of
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.row import label_of
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32"
 NOTES = (

@@ -11,8 +11,8 @@ from common.stacks.stack import Stack
 from experiments.experiment import TIME, Experiment, microseconds
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.published import RATIOS, error
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED, label_of
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import NOT_MODELLED, label_of
 
 QUESTION = "how many of a block's warps should only load"
 

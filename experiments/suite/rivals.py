@@ -16,10 +16,10 @@ from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Wor
 from experiments.engines.process import apart
 from experiments.experiment import Experiment
 from experiments.run.setup import Setup
-from experiments.show.progress import Quiet
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.show.row import label_of
 from experiments.suite.quality import open_stack
+from experiments.tables.progress import Quiet
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.row import label_of
 
 QUESTION = "how fast other engines decode the same weights on the same machine, and whether they choose the same tokens"
 NOTES = (

@@ -12,8 +12,8 @@ from experiments.experiment import Experiment, microseconds
 from experiments.prediction.counting import Uncounted
 from experiments.prediction.model import stage_bytes
 from experiments.prediction.predictor import open_predictor
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.show.row import label
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.row import label
 from experiments.timing.exchange import Exchange
 
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"

@@ -15,8 +15,8 @@ from common.record.provenance import provenance
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
 from experiments.experiment import Experiment
-from experiments.show.result_table import COUNTED, ResultTable
-from experiments.show.row import label_of
+from experiments.tables.result_table import COUNTED, ResultTable
+from experiments.tables.row import label_of
 
 QUESTION = "which instructions and registers each variant compiles to, and what changes against its parent"
 NOTES = (

@@ -18,7 +18,7 @@ from common.errors import Refused
 from common.model.layout import MAX_BLOCKS, Layout
 from common.model.shapes import Model
 from experiments.experiment import Experiment
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
 from experiments.timing.exchange import NOTHING, PAUSE, WORDS, Exchange, Load, text
 
 KERNELS = Path(__file__).with_suffix(".cu")

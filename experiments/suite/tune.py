@@ -23,8 +23,8 @@ from common.record.provenance import provenance
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import TIME, Experiment
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import IMPLAUSIBLE, STOPPED
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Point, Space, order
 from experiments.tuning.strategies import PLAIN, importances, strategy

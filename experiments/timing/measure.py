@@ -12,7 +12,7 @@ from common.devices.nvml import Gpu, disturbances
 from common.devices.nvtx import annotate, title
 from common.display.shown import Shown
 from common.model.shapes import Model
-from experiments.show.row import STOPPED
+from experiments.tables.row import STOPPED
 from experiments.timing.bandwidth import Ceiling
 from experiments.timing.statistics import (
     VERDICT_CONFIDENCE,

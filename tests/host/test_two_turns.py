@@ -12,7 +12,7 @@ from experiments.generation.engine import Engine
 from experiments.generation.prefill import Prefill
 from experiments.generation.request import Sampling
 from experiments.run.setup import Setup
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
 PARTS = (*TEXT.split(), "  ", "\n", "\n\n", "3.", "\u00e9", "\U0001f9ea", SPECIAL[1], "<think>", "'s")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from experiments.show.result_table import COUNTED, ResultTable
+from experiments.tables.result_table import COUNTED, ResultTable
 from tests.strength.mutants.generated import equivalent
 
 if TYPE_CHECKING:

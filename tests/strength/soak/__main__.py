@@ -13,9 +13,9 @@ from common.config.resolve import seed_of
 from common.config.section import Section
 from common.record.store import Store
 from experiments.serve import check_installed
-from experiments.show.closing import closing
-from experiments.show.progress import progress
-from experiments.show.result_table import COUNTED, ResultTable, record_result, show_result
+from experiments.tables.closing import closing
+from experiments.tables.progress import progress
+from experiments.tables.result_table import COUNTED, ResultTable, record_result, show_result
 from tests.strength.soak.kills import Killed, kills
 
 QUESTION = "whether the lab keeps its guarantees under kills and bad input, on the host device"

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from common.display.shown import html_table
 from common.stacks.stack import title
-from experiments.show.closing import show_command
-from experiments.show.name import in_lines
-from experiments.show.row import IMPLAUSIBLE, NOT_MODELLED, ArchResources, Forecast, Row, Timed, error, labels
+from experiments.tables.closing import show_command
+from experiments.tables.name import in_lines
+from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED, ArchResources, Forecast, Row, Timed, error, labels
 
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")

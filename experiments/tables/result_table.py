@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from common.display.shown import cell
 from common.record.provenance import provenance
 from common.record.store import Store
-from experiments.show.name import in_lines
+from experiments.tables.name import in_lines
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series

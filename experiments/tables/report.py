@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from common.config.run_config import RunConfig
 
 if TYPE_CHECKING:
-    from experiments.show.row import Row
+    from experiments.tables.row import Row
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Report:
 
     def add(self, found: Found, at_once: bool) -> None:
         """Keep what a job found; print it now, or with that of the other jobs. JSON lines never wait."""
-        from experiments.show.table import show_json
+        from experiments.tables.run_table import show_json
 
         if found.config.json:
             show_json(found.rows)
@@ -53,8 +53,8 @@ class Report:
         found, self.found = [one for one in self.found if one.rows], []
         if not found:
             return
-        from experiments.show.closing import closing
-        from experiments.show.table import show_tables
+        from experiments.tables.closing import closing
+        from experiments.tables.run_table import show_tables
 
         rows = [row for one in found for row in one.rows]
         shared = [parts[0] for parts in zip(*(one.heading for one in found), strict=True) if len(set(parts)) == 1]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from common.display.shown import cell
-from experiments.show.result_table import table_rows
+from experiments.tables.result_table import table_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
