@@ -82,9 +82,9 @@ class Setup:
         """The device that the configuration chose."""
         config = self.config
         if config.host:
-            from common.devices.covered import CoveredDevice
-            from common.devices.host import HostDevice
-            from common.devices.sanitized import SanitizedDevice
+            from common.devices.host.covered import CoveredDevice
+            from common.devices.host.device import HostDevice
+            from common.devices.host.sanitized import SanitizedDevice
 
             cache, settings = config.cache / "kernels", (config.seed, config.host.workers, config.host.timeout_s)
             if config.coverage:
@@ -102,7 +102,7 @@ class Setup:
         config = self.config
         if not config.host or config.coverage or config.sanitize not in (None, "thread"):
             return None
-        from common.devices.sanitized import SanitizedDevice
+        from common.devices.host.sanitized import SanitizedDevice
 
         return SanitizedDevice(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
 

@@ -8,8 +8,8 @@ import torch
 from racy import has_thread_sanitizer
 from sampled import sampled
 
-from common.devices.host import HostDevice
-from common.devices.sanitized import SanitizedDevice
+from common.devices.host.device import HostDevice
+from common.devices.host.sanitized import SanitizedDevice
 from common.errors import CompileError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
