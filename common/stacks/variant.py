@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from common.stacks.knobs import Knob
-from common.stacks.work import Work
 
 SELECTS = ("every", "catalog", "best", "steps")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
@@ -27,7 +26,7 @@ class Variant:
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, where they are in it
     regions    of scratch that only the stacks which ask for them declare: see `common.model.layout`
-    work       for the prediction: see `common.stacks.work`
+    work       for the prediction, which checks it when it is used
     """
 
     name: str
@@ -47,7 +46,7 @@ class Variant:
     requires: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
-    work: Work = field(default_factory=dict)
+    work: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def bit_equal(self) -> bool:

@@ -11,8 +11,8 @@ from common.errors import LabError
 from common.errors.machine import MachineError, system_errors
 from common.stacks.stack import Stack
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
-from experiments.engines.process import apart
 from experiments.experiment import Experiment
+from experiments.processes.call import apart
 from experiments.run.setup import Setup
 from experiments.suite.quality import open_stack
 from experiments.tables.progress import Quiet
