@@ -3,7 +3,8 @@
 import pytest
 
 from common.errors import LabError
-from common.stacks.work import evaluate, find, read_work
+from common.model.expressions import evaluate
+from common.stacks.work import find, read_work
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@
 #include "mail.cuh"
 #include "ring.cuh"
 
-constexpr int head_group = model::heads / model::kv_heads;                         // query heads that share a KV head
-constexpr int most_parts = scratch_at::max_parts, part_size = model::head_dim + 4; // values; a packet: maximum, sum
+constexpr int head_group = model::heads / model::kv_heads; // query heads that share a KV head
+constexpr int part_size = model::head_dim + 4;             // values; a packet: maximum, sum
+constexpr int most_parts = scratch_at::parts_size / (model::layers * model::heads * part_size); // of a head
 
 // What a block attends to at once: heads of one KV head, whose cache is copied once, and of the positions before the
 // token's those from `begin` to `end` - 1. The last part has the token itself, too.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.model.layout import Scratch
 from common.stacks.knobs import Knob
 from common.stacks.work import Work
 
@@ -26,7 +27,7 @@ class Variant:
     published  the effect that others have published
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, where they are in it
-    regions    of scratch that only the stacks which ask for them declare: see `common.model.layout`
+    scratch    regions of scratch for its own words: see `common.model.layout.read_scratch`
     work       for the prediction: see `common.stacks.work`
     """
 
@@ -46,7 +47,7 @@ class Variant:
     excludes: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
+    scratch: Scratch = field(default_factory=dict)
     work: Work = field(default_factory=dict)
 
     @property

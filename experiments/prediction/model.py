@@ -15,10 +15,11 @@ from common.compile.loops import Loop
 from common.compile.source import Source
 from common.devices.counters import Counts
 from common.errors import LabError
+from common.model.expressions import SHAPES, evaluate
 from common.model.shapes import Model
 from common.model.stages import DEFINITIONS, FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.catalog import BASELINE, read_catalog
-from common.stacks.work import DEFAULT, SHAPES, evaluate, find
+from common.stacks.work import DEFAULT, find
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.simulation import simulate
 from experiments.prediction.task import Memory, Task, Times
