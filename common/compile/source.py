@@ -14,7 +14,6 @@ from common.model.layout import Layout, Scratch
 from common.model.shapes import Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant
-from common.stacks.work import Work
 
 KERNEL = ROOT / "common" / "kernel"
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
@@ -33,7 +32,6 @@ class Source:
     tokens_per_launch, blocks_per_sm   for the launch
     min_arch compute capability, ten times, as in sm_XX
     text     includes no file; `sha` is its sha256 in hex
-    work     of each variant, for the prediction
     loader_warps  of a block, beside `threads`
     scratch  the regions that its variants declare
     trace    blocks store time stamps of each stage
@@ -48,7 +46,6 @@ class Source:
     blocks_per_sm: int
     min_arch: int
     text: str = field(repr=False)
-    work: Mapping[str, Work] = field(default_factory=dict, repr=False)
     loader_warps: int = 0
     scratch: Scratch = field(default_factory=dict, repr=False)
     trace: bool = False
@@ -145,7 +142,6 @@ def build(
             constants=[_declare_knobs(v, knobs.get(v.name, {})) for v in mixins],
             loader_warps=loader_warps,
         ),
-        work={v.name: v.work for v in mixins},
         loader_warps=loader_warps,
         scratch=scratch,
         trace=trace,

@@ -7,7 +7,6 @@ from typing import Any
 
 from common.model.layout import Scratch
 from common.stacks.knobs import Knob
-from common.stacks.work import Work
 
 SELECTS = ("every", "catalog", "best", "steps")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
@@ -28,7 +27,7 @@ class Variant:
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, where they are in it
     scratch    regions of scratch for its own words: see `common.model.layout.read_scratch`
-    work       for the prediction: see `common.stacks.work`
+    work       for the prediction, which checks it when it is used
     """
 
     name: str
@@ -48,7 +47,7 @@ class Variant:
     requires: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     scratch: Scratch = field(default_factory=dict)
-    work: Work = field(default_factory=dict)
+    work: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def bit_equal(self) -> bool:

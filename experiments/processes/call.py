@@ -2,6 +2,7 @@
 
 import os
 import signal
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context, parent_process
@@ -9,40 +10,48 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import Any
 
-from common.errors import Crashed, LabError
+from common.errors import Crashed, Hung
+from experiments.processes.child import cause_of
+
+SPAWN = get_context("spawn")
 
 
-def apart(seconds: float, work: Callable[..., Any], *arguments: Any) -> Any:
+def apart(seconds: float, work: Callable[..., Any], *arguments: Any, context: Any = SPAWN) -> Any:
     """`work(*arguments)` in a new process, which ends with all that it has started; arguments and answer are pickled.
 
-    Raises LabError where it does not answer within `seconds`, Crashed where its process ends before.
+    context: of multiprocessing. Raises Hung after `seconds`, Crashed where the process ends without an answer, and what
+    `work` raises.
     """
-    context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(theirs, work, arguments))
     process.start()
     theirs.close()
     try:
         if not ours.poll(seconds):
-            raise LabError(f"not finished after {seconds:g} s", "raise timeout_s")
-        return ours.recv()
+            raise Hung(f"not finished after {seconds:g} s", "raise timeout_s", "")
+        found, error = ours.recv()
     except EOFError:
         process.join()
-        code = process.exitcode or 0
-        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        raise Crashed(f"its process ended by {cause}", "see what it printed") from None
+        raise Crashed(f"its process ended by {cause_of(process.exitcode or 0)}", "see what it printed") from None
     finally:
         process.kill()
         with suppress(ProcessLookupError):
             os.killpg(process.ident or -1, signal.SIGKILL)
         process.join()
         ours.close()
+    if error:
+        raise error
+    return found
 
 
 def _answer(to: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     os.setsid()  # what it starts is killed with it
     Thread(target=_end_with_parent, daemon=True).start()
-    to.send(work(*arguments))
+    try:
+        to.send((work(*arguments), None))
+    except Exception as error:
+        traceback.print_exc()
+        to.send((None, error))
 
 
 def _end_with_parent() -> None:

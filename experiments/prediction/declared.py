@@ -1,6 +1,6 @@
-"""Work of a variant: how its stages load and wait, for the prediction, as expressions over knobs and shapes.
+"""Quantities that a variant declares: how its stages load and wait, as expressions over knobs and shapes.
 
-In a variant's yaml:
+`work` in a variant's yaml, and in the steps of conf/design/:
 
 work:
   blocks_at_work: {attention: heads * (position // chunk + 1)}
@@ -11,15 +11,18 @@ the model's shape, `threads` of a block, `position` of the token, and `default`:
 """
 
 from collections.abc import Collection, Mapping
+from functools import cache
 
+from common.compile.source import Source
 from common.errors import LabError
-from common.model.expressions import SHAPES, check
-from common.model.stages import DEFINITIONS, STAGES
+from common.model.expressions import SHAPES, check, evaluate
+from common.model.stages import DEFINITIONS, STAGES, WARP
+from common.stacks.catalog import BASELINE, read_catalog
 
 Work = Mapping[str, Mapping[str, str]]  # quantity, then stage, then expression
 
 QUANTITIES = (
-    # Loads of weights. What is not declared is that of the loop that ptxas made: see common/compile/loops.py.
+    # Loads of weights. What is not declared is that of the loop that ptxas made: see experiments/prediction/loops.py.
     "load_bytes",  # of one wide load
     "loads_in_flight",  # of one thread, before it needs the first of them
     "requests",  # that these are: 1, all are waited for together; more, the next is sent when one is used
@@ -55,6 +58,34 @@ QUANTITIES = (
 )
 MATRICES, ALL = "matrices", "all"  # in place of a stage: those that multiply weight matrices; every stage
 DEFAULT = "default"
+EMPTY: Mapping[str, Work] = {}
+
+
+@cache
+def work_of(name: str) -> Work:
+    """The `work` of a variant, checked. Raises LabError that names its yaml."""
+    known = read_catalog().variants
+    knobs = (knob for each in (name, *known[name].requires) if each in known for knob in known[each].knobs)
+    constants = [constant for knob in knobs for constant in knob.constants(knob.default, 8 * WARP)]
+    try:
+        return read_work(known[name].work, constants)
+    except LabError as error:
+        raise LabError(f"conf/variant/{name}.yaml {error.cause}", error.remedy) from None
+
+
+def quantity(
+    source: Source, name: str, stage: str, position: int, default: int, steps: Mapping[str, Work] = EMPTY
+) -> int:
+    """`default`, as the baseline, each variant of the stack, and each of the planned `steps` change it in turn."""
+    shape = {field: getattr(source.model, field) for field in SHAPES}
+    works = {variant: work_of(variant) for variant in (BASELINE, *source.stack)} | dict(steps)
+    knobs = {name: value for constants in source.knobs.values() for name, value in constants.items()}
+    for variant, work in works.items():
+        expression = find(work.get(name, {}), stage)
+        if expression is not None:
+            given = {"threads": source.threads, "position": position, DEFAULT: default}
+            default = evaluate(expression, {**shape, **knobs, **source.knobs.get(variant, {}), **given})
+    return default
 
 
 def read_work(work: Mapping[str, Mapping[str, str | int]], constants: Collection[str]) -> Work:
