@@ -19,7 +19,7 @@ from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
 from experiments.prediction.predictor import Predictor
-from experiments.run.setup import Setup
+from experiments.prediction.setup import PredictingSetup
 from experiments.tables.progress import Progress
 from experiments.tables.row import label
 
@@ -65,9 +65,9 @@ class Experiment:
         return self.lab.store
 
     @cached_property
-    def lab(self) -> Setup:
+    def lab(self) -> PredictingSetup:
         """Device, weights and predictor, made when they are first needed."""
-        return Setup(self.config, self.show)
+        return PredictingSetup(self.config, self.show)
 
     @property
     def predictor(self) -> Predictor:

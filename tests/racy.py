@@ -10,7 +10,7 @@ from bare_kernel import bare_kernel
 from composed import CATALOG, NAMED, VARIANTS, Composed
 
 from common.compile.source import Source, build
-from common.devices.sanitized import SanitizedDevice
+from common.devices.host.sanitized import SanitizedDevice
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model

@@ -9,9 +9,9 @@ from made_records import evidence, result
 from common import ROOT
 from common.config.cli import composed
 from common.config.resolve import resolve
-from common.devices.covered import Covered
-from common.devices.gcov import Executed
-from common.devices.loops import Loop
+from common.devices.host.covered import Covered
+from common.devices.host.gcov import Executed
+from common.devices.host.turns import Loop
 from common.errors import LabError
 from experiments.coverage.items import ABSENT, FOLDERS, LINE, Item, holes, items
 from experiments.coverage.reasons import FILE, Reason, read_reasons, unexplained

@@ -12,8 +12,8 @@ import pytest
 from common.cache.files import again, cached
 from common.compile.source import Source
 from common.config.cli import run_task
-from common.devices.host import HostDevice, HostProgram
-from common.devices.host_compiler import Compiler
+from common.devices.host.compiler import Compiler
+from common.devices.host.device import HostDevice, HostProgram
 from common.errors import CompileError, LabError, OutOfMemory
 from common.errors.machine import MachineError, Vanished, system_errors
 from common.record.json_values import to_json

@@ -40,7 +40,7 @@ template <class Base> struct BulkRing : Base {
   static DEVICE void enter(const Context &c) {
     Base::enter(c);
     auto &s = shared<Self>(c);
-    if (port::thread() < block_threads) s.tile[port::thread()] = 0;
+    if (port::thread() < block_threads) s.tile[port::thread()] = passed_tiles<slots>;
     if (port::thread() == block_threads) {
       for (int i = 0; i < slots; ++i) {
         port::mbarrier_init(&s.full[i], 1);
@@ -55,7 +55,7 @@ template <class Base> struct BulkRing : Base {
   // One thread issues all copies. It reads the state of the ring, but neither the token nor any result.
   static DEVICE void load(const Context &c, int steps) {
     if (port::thread() != block_threads) return;
-    unsigned tile = 0, jobs = 0;
+    unsigned tile = passed_tiles<slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {
         feed<Stage::qkv>(c, layer, tile, jobs);

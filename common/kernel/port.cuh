@@ -1,6 +1,6 @@
 // The operations that differ between CUDA and the host device, and all inline PTX. Every operation that a stage needs
-// has one name here and the same meaning on both. The host device's half is common/devices/runtime/port_host.hpp, which
-// also counts loads, copies and barriers.
+// has one name here and the same meaning on both. The host device's half also counts loads, copies and barriers; it is
+// common/devices/host/runtime/port_host.hpp.
 #pragma once
 
 using bf16 = unsigned short;

@@ -1,5 +1,5 @@
 // The operations of tensor cores, as in port.cuh: one name and one meaning on CUDA and on the host device, whose half
-// is common/devices/runtime/tensor_host.hpp.
+// is common/devices/host/runtime/tensor_host.hpp.
 #pragma once
 #include "port.cuh"
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.config.run_config import RunConfig
-from common.devices import gcov
-from common.devices.covered import covered
+from common.devices.host import gcov
+from common.devices.host.covered import covered
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.coverage.items import Item, items

@@ -112,7 +112,7 @@ class KnownCounts:
     def _run(self, source: Source, blocks: int) -> Counts:
         import torch
 
-        from common.devices.host import HostDevice
+        from common.devices.host.device import HostDevice
 
         layout = Layout(source.model)
         if self._weights is None or self._weights[0] != layout.weights_size:  # counts do not depend on their values

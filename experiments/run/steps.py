@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 from common.compile.sass import Resources
 from common.compile.source import Source
@@ -21,7 +21,6 @@ from common.validate.prove import prove
 from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
-from experiments.prediction.prediction import Prediction
 from experiments.run.describe import Findings, about
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
@@ -55,10 +54,10 @@ class LabStack:
         return self.stack.name
 
     @property
-    def parent(self) -> "LabStack":
+    def parent(self) -> Self:
         """The stack that this one is compared with, with the same knobs."""
         stack = self.stack
-        return LabStack(self.setup, replace(stack, name=title_of(stack.parent), variants=stack.parent))
+        return type(self)(self.setup, replace(stack, name=title_of(stack.parent), variants=stack.parent))
 
     @cached_property
     def source(self) -> Source:
@@ -77,7 +76,7 @@ class LabStack:
         setup = self.setup
         return setup.device.session(self.program, setup.layout, setup.packed.flat, setup.config.blocks)
 
-    def compile(self) -> "LabStack":
+    def compile(self) -> Self:
         """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`."""
         with self._step("compile"):
             self.program  # noqa: B018  compiles it
@@ -121,16 +120,6 @@ class LabStack:
             raise LabError(f"device={self.setup.config.device.name} counts nothing", "use device=host")
         return self.found.counts
 
-    def predict(self, gpu: str, position: int = 1) -> Prediction:
-        """Time of one step at `position` on the GPU of conf/gpu/<gpu>.yaml, from exact counts: not a measurement.
-
-        Counts that no record has are made on the host device first: about a minute for Qwen3-0.6B.
-        Raises LabError for an unknown GPU, and for a position that the KV cache does not hold.
-        """
-        self._check(position)
-        predictor = self.setup.predictor
-        return predictor.predict(self.stack.variants, self.stack.knobs, predictor.gpu(gpu), position)
-
     def measure(self, beat: float | None = None) -> tuple[Measurement, ...]:
         """Time the stack beside its parent on the GPU, if it passes validation.
 
@@ -167,7 +156,7 @@ class LabStack:
         It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError,
         also for a position that the KV cache does not hold.
         """
-        self._check(position)
+        self.check_position(position)
         traced = Setup(self.setup.config, self.setup.show, trace=True)
         return trace(LabStack(traced, self.stack), position)
 
@@ -205,7 +194,8 @@ class LabStack:
     def _repr_html_(self) -> str:
         return html([self.row])
 
-    def _check(self, position: int) -> None:
+    def check_position(self, position: int) -> None:
+        """Raise LabError for a position that the KV cache does not hold."""
         positions = self.setup.model.positions
         if type(position) is not int or not 0 <= position < positions:  # True is an int, too
             raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")

@@ -3,9 +3,8 @@
 import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from types import FrameType
 
 import uvicorn
 from sse_starlette.sse import AppStatus
@@ -22,37 +21,25 @@ from experiments.serving.queue import Queue
 from experiments.serving.settings import Settings
 
 CLOSING_S = 5  # for answers that are on their way when the server ends
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 AppStatus.disable_automatic_graceful_drain()  # a stream ends with an error event, and is not cut off
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server. A signal ends `serve`, which then returns: uvicorn would raise the signal again.
+    """Uvicorn's server. When it begins to end, the queue gives up what is on its way."""
 
-    on_end: called when it begins to end, to give up what is on its way.
-    """
-
-    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, queue: Queue) -> None:
         super().__init__(config)
-        self._on_end = on_end
+        self._queue = queue
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_end()
+        self._queue.end()
         await super().shutdown(sockets)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {one: signal.signal(one, self.handle_exit) for one in SIGNALS}
-        try:
-            yield
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Let `serve` return. Uvicorn's own also keeps the signal, and raises it again."""
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 async def run(
@@ -82,7 +69,7 @@ async def run(
                 server_header=False,
                 timeout_graceful_shutdown=CLOSING_S,
             )
-            server = Server(config, queue.end)
+            server = Server(config, queue)
             on_ready(server, f"http://{_shown(settings.bind)}:{listener.getsockname()[1]}")
             await server.serve([listener])
 

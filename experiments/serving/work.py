@@ -26,6 +26,7 @@ from common.errors import Crashed, Hung, LabError, OutOfMemory
 from experiments.generation.request import Piece, Request, Sampling, Stats
 
 Event = Mapping[str, Any]
+FULL = "context_length_exceeded"  # OpenAI's code
 Send = Callable[[Event], None]
 
 
@@ -187,5 +188,5 @@ def _room(positions: int, prompt: int, job: Event) -> int:
         cause, remedy = f"the context holds {positions} tokens: {what} has {prompt}{more}", f"shorten {what}"
         if room > 0:
             field, remedy = job["limit"], f"{remedy}, or ask for at most {room}"
-        raise _UnfitError(cause, remedy, field, "context_length_exceeded")
+        raise _UnfitError(cause, remedy, field, FULL)
     return asked or room

@@ -8,7 +8,7 @@ import torch
 from bare_kernel import bare_kernel
 
 from common.compile.source import Source, build
-from common.devices.host import HostDevice, HostSession
+from common.devices.host.device import HostDevice, HostSession
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load

@@ -11,7 +11,7 @@ import torch
 from sampled import ALL, SAMPLE, sampled
 
 from common import ROOT
-from common.devices.covered import Covered, CoveredDevice, covered
+from common.devices.host.covered import Covered, CoveredDevice, covered
 from common.model.layout import Layout
 from common.model.weights import load
 from common.stacks.catalog import read_catalog

@@ -8,9 +8,9 @@ import torch
 from bare_kernel import bare_kernel
 
 from common.compile.source import Source
-from common.devices import gcov
-from common.devices.covered import Covered, CoveredDevice, covered
-from common.devices.loops import CLASSES, count_turns
+from common.devices.host import gcov
+from common.devices.host.covered import Covered, CoveredDevice, covered
+from common.devices.host.turns import CLASSES, count_turns
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model

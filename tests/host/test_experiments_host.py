@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from common.compile.source import build
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load

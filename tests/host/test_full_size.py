@@ -15,7 +15,7 @@ from sampled import sampled, seed_for
 from common import ROOT
 from common.config.resolve import model_of
 from common.config.section import Section
-from common.devices.host import HostDevice, HostSession
+from common.devices.host.device import HostDevice, HostSession
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load

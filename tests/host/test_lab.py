@@ -167,7 +167,7 @@ def test_a_text_means_itself_whatever_is_in_it(seed):
     letters = random.Random(seed)
     for number in range(300):
         text = "/" + "".join(letters.choices("ab\\'\" ,:;=[]{}()%$~+-#@é", k=letters.randrange(12)))
-        text = re.sub(r"\$+{", "$", text)  # which Hydra would fill in
+        text = re.sub(r"\$[${]*{", "$", text)  # which Hydra would fill in
         override = f"weights={override_text(text)}"
         assert OverridesParser.create().parse_override(override).value() == text, seed
         if number < 5:

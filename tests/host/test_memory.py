@@ -11,8 +11,8 @@ from racy import TINY
 
 from common import ROOT
 from common.compile.source import build
-from common.devices.host import HostDevice
-from common.devices.host_memory import GuardedBuffer
+from common.devices.host.device import HostDevice
+from common.devices.host.memory import GuardedBuffer
 from common.errors import Crashed
 from common.model.layout import Layout
 
@@ -96,7 +96,7 @@ def test_the_signals_belong_to_python_again_after_a_launch(host_cache):
         faulthandler.enable()
         from bare_kernel import bare_kernel
         import torch
-        from common.devices.host import HostDevice
+        from common.devices.host.device import HostDevice
         from common.errors import Crashed
         from common.model.layout import Layout
         from common.model.shapes import Model

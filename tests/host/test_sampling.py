@@ -7,7 +7,7 @@ import pytest
 import torch
 from sampled import sampled
 
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.errors import LabError
 from common.model.layout import Layout
 from experiments.generation.check import check_sampling

@@ -28,8 +28,8 @@ from sampled import sampled
 
 from common import ROOT
 from common.compile.source import KERNEL, Source, build
-from common.devices.sanitized import SanitizedDevice
-from common.devices.tsan_report import data_races
+from common.devices.host.sanitized import SanitizedDevice
+from common.devices.host.tsan_report import data_races
 from common.errors import Crashed, Hung, Race, Refused
 from common.model.layout import Layout
 
@@ -189,14 +189,14 @@ def test_more_threads_than_it_can_follow_are_refused(device, synthetic, seed):
 REPORT = """==================
 WARNING: ThreadSanitizer: data race (pid=1)
   Atomic write of size 4 at 0x7f by thread T2 (mutexes: write M1):
-    #0 port::add(unsigned*) /r/common/devices/runtime/port_host.hpp:9 (k.exe+0x1)
+    #0 port::add(unsigned*) /r/common/devices/host/runtime/port_host.hpp:9 (k.exe+0x1)
     #1 x(Context const&) common/kernel/barrier.cuh:34 (k.exe+0x1)
 
   Previous read of size 4 at 0x7f by thread T7:
     [failed to restore the stack]
 
   Thread T2 'block 0 thread 1' (tid=0, running) created by main thread at:
-    #0 host::tsan::take(char const*) /r/common/devices/runtime/sanitizer.hpp:35 (k.exe+0x2)
+    #0 host::tsan::take(char const*) /r/common/devices/host/runtime/sanitizer.hpp:35 (k.exe+0x2)
 ==================
 """
 

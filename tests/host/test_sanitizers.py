@@ -7,7 +7,7 @@ import torch
 from bare_kernel import bare_kernel
 from racy import TINY
 
-from common.devices.sanitized import SanitizedDevice
+from common.devices.host.sanitized import SanitizedDevice
 from common.errors import Crashed, Hung
 from common.model.layout import Layout
 

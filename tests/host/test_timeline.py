@@ -8,7 +8,7 @@ import torch
 from common.compile.nvrtc import compile_cubin
 from common.compile.sass import sass
 from common.compile.source import build
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.model.layout import MAX_BLOCKS, MOMENTS, Layout
 from common.model.stages import LAYER_STAGES, STAGES
 from common.stacks.catalog import variants

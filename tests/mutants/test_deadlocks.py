@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from sampled import sampled
 
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.errors import Hung
 from common.model.layout import Layout
 from common.model.weights import load

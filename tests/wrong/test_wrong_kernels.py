@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.compile.source import Source, build
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.model.layout import Layout
 from common.model.weights import load
 from common.validate.check import validate

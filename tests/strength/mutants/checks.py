@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from common.compile.source import Source
-from common.devices.host import HostDevice, HostProgram
-from common.devices.sanitized import SanitizedDevice
+from common.devices.host.device import HostDevice, HostProgram
+from common.devices.host.sanitized import SanitizedDevice
 from common.errors import Crashed, Hung, LabError
 from common.model.layout import Layout
 from common.model.weights import load

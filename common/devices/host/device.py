@@ -21,17 +21,17 @@ import torch
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import FIELDS, Counts
-from common.devices.host_compiler import Compiler
-from common.devices.host_launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED, TIMED_OUT, TRAPPED, Launch, loaded
-from common.devices.host_lines import separate_places, with_lines
-from common.devices.host_memory import GuardedBuffer
+from common.devices.host.compiler import Compiler
+from common.devices.host.launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED, TIMED_OUT, TRAPPED, Launch, loaded
+from common.devices.host.lines import separate_places, with_lines
+from common.devices.host.memory import GuardedBuffer
 from common.devices.kv_cache import KvCache
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import Crashed, Hung, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
 from common.model.stages import STAGES
 
-# Source files in common/devices/runtime.
+# Source files in common/devices/host/runtime.
 _NAMES = ("block", "bulk", "calls", "entries", "faults", "fences", "grid", "meetings", "memory")
 UNITS = tuple(f"{name}.cpp" for name in _NAMES)
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows

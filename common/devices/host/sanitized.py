@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from common.compile.source import Source
-from common.devices.host import HostDevice, HostProgram, HostSession
-from common.devices.host_child import CHILD_UNITS, ChildSession
-from common.devices.host_launch import FAULTED
-from common.devices.host_memory import GuardedBuffer, SharedBuffer
-from common.devices.sanitizers import SANITIZERS, Sanitizer, finding
-from common.devices.tsan_report import data_races, fault
+from common.devices.host.child import CHILD_UNITS, ChildSession
+from common.devices.host.device import HostDevice, HostProgram, HostSession
+from common.devices.host.launch import FAULTED
+from common.devices.host.memory import GuardedBuffer, SharedBuffer
+from common.devices.host.sanitizers import SANITIZERS, Sanitizer, finding
+from common.devices.host.tsan_report import data_races, fault
 from common.errors import CompileError, Crashed, LabError, Race, Refused
 from common.model.layout import Layout
 

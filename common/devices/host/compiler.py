@@ -60,8 +60,9 @@ class Compiler:
         return self._object(text, "kernel.cpp", *WARNINGS, LARGE if large else SMALL, *flags)
 
     def runtime(self, units: Sequence[str], *flags: str) -> Path:
-        """The object of source files in common/devices/runtime, compiled as one: each alone would take as long again
-        for the headers that they share. flags: further options.
+        """The object of source files in runtime/, compiled as one: most of the time goes into headers that they share.
+
+        flags: further options.
         """
         text = "\n".join(f'#line 1 "{unit}"\n{(RUNTIME / unit).read_text()}' for unit in units)
         return self._object(text, "runtime.cpp", *flags)

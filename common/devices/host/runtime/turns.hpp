@@ -1,7 +1,7 @@
 // Classes of loops, for a coverage build: how many turns each execution of a loop took, as functions that gcov counts.
 //
-// common/devices/loops.py puts a Loop before every loop of the kernel's text. `Where` names the loop; it is local to
-// the function around it, so each instance of a template has a Loop of its own.
+// common/devices/host/turns.py puts a Loop before every loop of the kernel's text. `Where` names the loop; it is local
+// to the function around it, so each instance of a template has a Loop of its own.
 #pragma once
 
 #define UNCOUNTED __attribute__((no_profile_instrument_function)) // called in every turn
@@ -30,7 +30,7 @@ public:
   }
 
 private:
-  // The names are those of CLASSES in common/devices/loops.py.
+  // The names are those of CLASSES in common/devices/host/turns.py.
   static void none() {}
   static void one() {}
   static void two() {}

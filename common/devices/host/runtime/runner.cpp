@@ -23,7 +23,7 @@ namespace {
 
 constexpr int max_races = 16; // one missing barrier causes hundreds, and each takes time to symbolize
 
-// Maps one buffer, with inaccessible pages around it as in common/devices/host_memory.py.
+// Maps one buffer, with inaccessible pages around it as in common/devices/host/memory.py.
 char *map(const char *buffer, size_t guard, int access, size_t &bytes) {
   int fd;
   size_t start;

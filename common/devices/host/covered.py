@@ -1,7 +1,7 @@
 """Host device that counts, with gcov, how often every line and branch of a kernel's text is executed.
 
 Each program is built into a folder of its own, where g++ leaves gcov's notes. A session that is closed adds its counts
-to the data there, by gcov's own library. common/devices/gcov.py reads both.
+to the data there, by gcov's own library. common/devices/host/gcov.py reads both.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from common.compile.source import Source
-from common.devices.gcov import Executed, executed
-from common.devices.host import UNITS, GuardedBuffer, HostDevice, HostProgram, HostSession
-from common.devices.loops import Loop, count_turns
+from common.devices.host.device import UNITS, GuardedBuffer, HostDevice, HostProgram, HostSession
+from common.devices.host.gcov import Executed, executed
+from common.devices.host.turns import Loop, count_turns
 from common.model.layout import Layout
 
 # Without optimization, lines stay apart.

@@ -31,7 +31,7 @@ constexpr int named_barriers = 16;
 constexpr uint64_t never = UINT64_MAX; // as a progress value: the block has no spinning fiber
 
 enum class Wait : uint8_t { ready, warp, block, named, phase, spin, ended }; // what a fiber waits for
-// Result of a launch; common/devices/host.py has the same values.
+// Result of a launch; common/devices/host/launch.py has the same values.
 enum Status { finished = 0, deadlocked = 1, timed_out = 2, trapped = 3, corrupted = 4, faulted = 5 };
 
 // The place of a shuffle or barrier, which lanes of a warp or threads of a block must reach together. Two copies of one
@@ -43,7 +43,7 @@ struct Meeting {
 };
 constexpr int no_mask = -1, of_matrices = -2; // of_matrices: an instruction of tensor cores
 
-// Two places that differ in `code` only: common/devices/host_lines.py finds out whether they are one in the source.
+// Two places that differ in `code` only: common/devices/host/lines.py finds out whether they are one in the source.
 struct Suspicion {
   const char *who;
   uintptr_t first, second;
@@ -108,7 +108,7 @@ void unwritten(char *at, size_t bytes, uint64_t number);
 std::string describe_address(const std::string &access, uintptr_t address);
 
 // "{word 1a2b}" with the offset of an instruction in this library, or "{word 0}" if it is in another one;
-// common/devices/host_lines.py puts its source line there.
+// common/devices/host/lines.py puts its source line there.
 std::string code_name(const char *word, uintptr_t code);
 
 // While a launch runs, faults of its kernel become its Status. Each of its threads needs a SignalStack.

@@ -5,7 +5,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from common.devices.tsan_report import in_text
+from common.devices.host.tsan_report import in_text
 
 UNKNOWN = "a line that the debug information does not name"
 _CODE = re.compile(r"\{(code|called from) ([0-9a-f]+)\}")  # as code_name in runtime/faults.cpp writes an instruction

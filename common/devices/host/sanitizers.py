@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from common.devices.tsan_report import frames
+from common.devices.host.tsan_report import frames
 
 FRAME = '"    #%n %f %S %M"'  # as ThreadSanitizer prints a frame
 STOPPED = 66  # exit status after a report

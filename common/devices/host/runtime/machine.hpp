@@ -46,7 +46,7 @@ struct Thread {
 };
 extern thread_local Thread *current;
 
-// Arguments of one launch; `_Launch` in common/devices/host.py has the same fields.
+// Arguments of one launch; `Launch` in common/devices/host/launch.py has the same fields.
 struct Launch {
   uint16_t *weights, *cache;
   float *scratch;
