@@ -40,8 +40,8 @@ def writing(folder: Path) -> Iterator[None]:
 
 def describe(config: RunConfig, wanted: Request, folder: Path, table: "DataFrame", reading: str) -> Path:
     """Write README.md of the profile: command, device, commit, table, interpretation. Returns its path."""
+    from common.display.table import Table, markdown
     from common.record.provenance import provenance
-    from experiments.tables.markdown import of_frame
 
     origin = provenance()
     commit = (origin["git"] or {}).get("commit") or "unknown"
@@ -53,7 +53,7 @@ def describe(config: RunConfig, wanted: Request, folder: Path, table: "DataFrame
         f"# {config.stacks[0].title}: {wanted.tool}\n\n"
         f"`{origin['command']}`, seed {config.seed}\n\n"
         f"By {source}, on {device}; commit {commit[:12]}{'+' if (origin['git'] or {}).get('dirty') else ''}, "
-        f"{origin['time']}.\n\n{of_frame(table)}\n"
+        f"{origin['time']}.\n\n{markdown(Table.of(table.to_dict('records'), table.columns))}\n"
         + ("\n![timeline](timeline.svg)\n" if wanted.tool == "timeline" else "")
         + (f"\n{reading}\n" if reading else "")
     )

@@ -50,7 +50,7 @@ def cover(config: RunConfig) -> int:
     whole = {stack.name for stack in config.stacks} >= set(
         read_catalog().variants
     ) and config.validation.trials == "all"
-    return int(bool(failed) or (whole and result.table["no reason"].any()))
+    return int(bool(failed) or (whole and any(row["no reason"] for row in result.rows)))
 
 
 def executed(config: RunConfig, show: Progress) -> tuple[Mapping[Item, int], list[str]]:

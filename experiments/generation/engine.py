@@ -45,7 +45,7 @@ class Engine:
         self.stop_ids = stop_ids(folder)
         self._known: list[int] = []  # ids by position; all but the last one have entries in the KV cache
         self._stats: Stats | None = None
-        self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model, sampling=True)
+        self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model)
         self.session = self._open(self.stack.program, setup.config.blocks)
         self.session.reset([0], 0)
         self._requests, self._closed = 0, False
@@ -69,8 +69,9 @@ class Engine:
             raise LabError(f"{variant} stands for {len(stacks)} stacks", f"name one of them: {names}")
         stack = LabStack(self.setup, stacks[0]).compile()
         session = self._open(stack.program, self.setup.config.blocks, self.session)
-        self.session.close()
+        self._close_sessions()
         self.stack, self.session = stack, session
+        self._requests += 1  # an answer under way ends: its scratch is not that of this stack
 
     def stream(self, request: Request, cancelled: Callable[[], bool] = never) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
@@ -102,8 +103,7 @@ class Engine:
         """Free the buffers. Nothing is decoded any more."""
         if not self._closed:
             self._closed = True
-            for session in (self.session, *([self._sampler] if "_sampler" in vars(self) else [])):
-                session.close()
+            self._close_sessions()
 
     def __enter__(self) -> "Engine":
         return self
@@ -114,6 +114,11 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise LabError("the engine is closed", "open another one")
+
+    def _close_sessions(self) -> None:
+        for session in (self.session, vars(self).pop("_sampler", None)):
+            if session:
+                session.close()
 
     def _stream(self, request: Request, cancelled: Callable[[], bool]) -> Iterator[Piece]:
         self._check_open()
@@ -150,7 +155,7 @@ class Engine:
             yield Piece(tuple(ids), shown, finish)
 
     def _open(self, program: Any, blocks: int | None, beside: Session | None = None) -> Session:
-        return self.setup.device.session(program, self._layout, self.setup.packed.flat, blocks, beside)
+        return self.setup.device.session(program, self.setup.packed.flat, blocks, beside)
 
     @cached_property
     def _sampler(self) -> Session:

@@ -11,6 +11,7 @@ from common.compile.source import Source
 from common.devices.counters import Counts
 from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
+from common.display.table import html
 from common.errors import CompileError, Crashed, Hung, LabError, Mismatched, OutOfMemory, Refused
 from common.errors.machine import system_errors
 from common.record.json_values import to_json
@@ -26,7 +27,7 @@ from experiments.run.recorded import resources
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, trace
 from experiments.tables.row import Row, row_of
-from experiments.tables.run_table import html
+from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
 
 STATUS: dict[type[LabError], str] = {
@@ -74,7 +75,7 @@ class LabStack:
     def session(self) -> Session:
         """Buffers for the compiled stack, on the configured grid; close it after use. Raises LabError."""
         setup = self.setup
-        return setup.device.session(self.program, setup.layout, setup.packed.flat, setup.config.blocks)
+        return setup.device.session(self.program, setup.packed.flat, setup.config.blocks)
 
     def compile(self) -> Self:
         """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`."""
@@ -192,7 +193,7 @@ class LabStack:
         return f"LabStack({self.name}{given}: {self.found.status or UNDECIDED})"
 
     def _repr_html_(self) -> str:
-        return html([self.row])
+        return html(run_table([self.row]))
 
     def check_position(self, position: int) -> None:
         """Raise LabError for a position that the KV cache does not hold."""

@@ -59,8 +59,6 @@ def compared(a: Record, b: Record, predicted: Sequence[float | None] = (None, No
     predicted: microseconds of each on `gpu`. The interval of a change is that of measured times, with the confidence
     that a verdict needs.
     """
-    from pandas import DataFrame
-
     rows = [row_of(a), row_of(b)]
     names = labels(rows)
     lines = [
@@ -72,8 +70,9 @@ def compared(a: Record, b: Record, predicted: Sequence[float | None] = (None, No
     lines += [line for line in _counts(*rows) if line["A"] or line["B"]]
     lines += [_line(f"predicted us on {gpu}", *predicted)] if any(predicted) else []
     times, notes = _times(a, b)
-    table = DataFrame([*lines, *times], dtype=object).set_axis(["what", *names, "change %", "low %", "high %"], axis=1)
-    table = table if times else table.drop(columns=["low %", "high %"])
+    renamed = {"what": "what", "A": names[0], "B": names[1], "change": "change %"}
+    renamed |= {"low": "low %", "high": "high %"} if times else {}
+    table = [{head: line[name] for name, head in renamed.items()} for line in [*lines, *times]]
     question = f"{names[1]} against {names[0]}, {rows[0].model} on {rows[0].gpu or rows[0].device}"
     if times:
         notes += [f"low and high bound a change with {100 * VERDICT_CONFIDENCE:.0f} % confidence."]

@@ -35,7 +35,7 @@ def answer(config: RunConfig) -> int:
         experiment.store.check()
         bar.begin(f"experiment {config.task}, seed {config.seed}")
         result = ask(experiment)
-    if result.table.empty:
+    if not result.rows:
         first, more = experiment.left_out[:1], len(experiment.left_out) - 1
         cause = "".join(first) + (f", and {more} more" if more > 0 else "") or "its options leave nothing to compare"
         raise LabError(f"experiment={config.task} has no row: {cause}", f"see conf/experiment/{config.task}.yaml")

@@ -4,8 +4,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pandas as pd
-
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
@@ -34,7 +32,7 @@ def ask(experiment: Experiment) -> ResultTable:
     rows = measured(experiment, stacks) if experiment.on_gpu else predicted(experiment, stacks, position)
     basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
     notes = NOTES if experiment.on_gpu else (*NOTES, BLIND)
-    return ResultTable("ablation", QUESTION, pd.DataFrame(rows), basis, notes, missing, keys=2)
+    return ResultTable("ablation", QUESTION, rows, basis, notes, missing, keys=2)
 
 
 def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:

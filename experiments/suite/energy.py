@@ -7,7 +7,6 @@ from threading import Event, Thread
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from common.devices.nvml import Gpu
 from common.errors import LabError
@@ -60,7 +59,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
         if found := experiment.row(label_of(stack), work, source=experiment.lab.source(stack).sha):
             rows.append({"variant": label_of(stack), **found})
-    return ResultTable("energy", QUESTION, pd.DataFrame(rows), MEASURED, NOTES)
+    return ResultTable("energy", QUESTION, rows, MEASURED, NOTES)
 
 
 def joules(samples: Sequence[tuple[float, float]]) -> float:
@@ -143,6 +142,4 @@ def _scale(experiment: Experiment) -> ResultTable:
                 "J/token at most, by the published rate": most.get((gpu.key, stack.name, position)),
             }
         )
-    return ResultTable(
-        "energy", QUESTION, pd.DataFrame(rows), PREDICTED, [SCALE.format(gpu=gpu)], "power, and so joules a token"
-    )
+    return ResultTable("energy", QUESTION, rows, PREDICTED, [SCALE.format(gpu=gpu)], "power, and so joules a token")

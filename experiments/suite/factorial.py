@@ -5,8 +5,6 @@ from itertools import combinations
 from math import isnan, nan
 from typing import Any
 
-import pandas as pd
-
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
@@ -52,7 +50,7 @@ def ask(experiment: Experiment) -> ResultTable:
         for row in table:
             if row["kind"] != "subset" and set(row["variants"].split(" x ")) & set(blind):
                 row |= {"us": None, "share %": None}
-    return ResultTable("factorial", question, pd.DataFrame(table), basis, notes, missing, keys=2)
+    return ResultTable("factorial", question, table, basis, notes, missing, keys=2)
 
 
 def predicted(experiment: Experiment, stack: Stack, gpu: GpuModel, position: int) -> float:

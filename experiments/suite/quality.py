@@ -5,7 +5,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -47,7 +46,7 @@ def ask(experiment: Experiment) -> ResultTable:
         found[label_of(stack)] = experiment.row(label_of(stack), partial(kernel, stack), source=sha)
     rows = [{"variant": name, **row} for name, row in found.items() if row]
     notes = [*NOTES, f"{len(ids)} tokens of {lab.model.name}, weights {experiment.config.weights}."]
-    return ResultTable("quality", QUESTION, pd.DataFrame(rows), MEASURED if experiment.on_gpu else COUNTED, notes)
+    return ResultTable("quality", QUESTION, rows, MEASURED if experiment.on_gpu else COUNTED, notes)
 
 
 def given_ids(experiment: Experiment) -> tuple[int, ...]:

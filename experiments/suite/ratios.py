@@ -4,8 +4,6 @@ from functools import partial
 from math import isnan
 from typing import Any
 
-import pandas as pd
-
 from common.errors import LabError
 from common.stacks.stack import Stack
 from experiments.experiment import TIME, Experiment, microseconds
@@ -44,7 +42,7 @@ def ask(experiment: Experiment) -> ResultTable:
             "consumers multiply with fewer warps. The published loaders are not this lab's: they prefetch into L2, and "
             "the other warps load as before."
         )
-    return ResultTable("ratios", QUESTION, pd.DataFrame(rows), basis, notes, missing)
+    return ResultTable("ratios", QUESTION, rows, basis, notes, missing)
 
 
 def _predicted(experiment: Experiment, stack: Stack, gpu: GpuModel, ladder: tuple[int, ...]) -> list[float]:

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import pandas as pd
-
 from common.compile.inspect import BUILD, inspect
 from common.compile.nvrtc import version
 from common.compile.sass import Resources
@@ -54,7 +52,7 @@ def ask(experiment: Experiment) -> ResultTable:
     for stack in experiment.stacks(experiment.options.texts("variants")):
         rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack, made)) or []
     notes = (*NOTES, f"Compiled by NVRTC {version()}.")
-    return ResultTable("sass", QUESTION, pd.DataFrame(rows), COUNTED, notes, keys=2)
+    return ResultTable("sass", QUESTION, rows, COUNTED, notes, keys=2)
 
 
 def _rows(experiment: Experiment, stack: Stack, made: dict[str, dict[str, Resources]]) -> list[dict[str, Any]]:

@@ -1,96 +1,61 @@
-"""Tables of a run that fit the terminal, and the same rows as JSON lines."""
+"""Table of the stacks of a run, and the same rows as JSON lines."""
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
-
-from common.display.shown import html_table
+from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
 from common.stacks.stack import title
 from experiments.tables.closing import show_command
-from experiments.tables.name import in_lines
 from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED, ArchResources, Forecast, Row, Timed, error, labels
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
-PLAIN_WIDTH = 100  # columns where the output is no terminal
-NAME_WIDTH = 24  # columns from which the name of a row is broken into lines; of a narrow terminal fewer
-LEAST_WIDTH = 8
-GAP = 3  # columns between two cells
 COUNTS_ONLY = "Counts and facts, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
 PREDICTED = (
     "Predicted: a token of {} at position {} on {}, from exact counts and SASS: neither a bound nor a measurement; "
     "in brackets, what the unknown constants of the GPU allow. experiment=predict prints its error. "
     f"{NOT_MODELLED}: the model sees no difference."
 )
-
-
-class _Column(NamedTuple):
-    head: str
-    cell: Callable[[Row], str | Text]
-    justify: str = "right"
+Filled = tuple[Column, Callable[[Row], str | Cell]]
 
 
 def show_json(rows: Iterable[Row]) -> None:
-    """One JSON object a row on stdout. Its fields are those of `Row`; nothing is left out, null stands for unknown.
+    """One JSON object a row on stdout: the fields of `Row`, null for an unknown one.
 
-    Nested: `resources` {arch: {registers, spill_bytes}}; `latencies` and `generation` as `Timed`, a list and one of
-    them; `forecast` as `Forecast`, with the GPU, model and position that it is for; `knobs` {variant: {knob: value}};
-    `load_bytes` {bits of a load: bytes a token}. `record` is the id for `python -m experiments.show`, which prints the
-    whole record: counts by stage, every sample, clocks, provenance.
+    `record` is the id for `python -m experiments.show`, which prints the whole record: counts by stage, every sample,
+    clocks, provenance.
     """
     for row in rows:
         print(json.dumps(dataclasses.asdict(row)))
 
 
-def show_tables(rows: Sequence[Row], heading: str, device: str, console: Console | None = None) -> None:
-    """Print `rows` under `heading`; columns that do not fit side by side go to further tables, none is cut off.
-
-    What did not pass, or has a time that cannot be, is in no table: it is named below them, with the reason, and with
-    the command that shows its record.
-    """
-    console = console or _console()
-    console.print(Text(heading, style="bold"), soft_wrap=True)
-    rows = _labelled(rows)
-    sound = [row for row in rows if row.sound]
-    for table in _fit(sound, console) if sound else ():
-        console.print(table)
-        console.print()
-    for line in (line for row in rows for line in _remarks(row)):
-        console.print(Text(line), soft_wrap=True)
+def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Console | None" = None) -> None:
+    """Print `rows` under `heading`; on the host device, with what its figures are."""
+    table = run_table(rows)
     if device == "host":
-        console.print(Text(COUNTS_ONLY, style="italic"))
-        known = (row.forecast for row in sound if row.forecast and row.forecast.microseconds)
-        for model, position, gpu in sorted({(one.model, one.position, one.gpu) for one in known}):
-            console.print(Text(PREDICTED.format(model, position, gpu), style="italic"), soft_wrap=True)
+        known = {one.forecast for one in rows if one.sound and one.forecast and one.forecast.microseconds}
+        places = sorted({(one.model, one.position, one.gpu) for one in known})
+        table = replace(table, notes=[*table.notes, COUNTS_ONLY, *(PREDICTED.format(*place) for place in places)])
+    terminal(table, console, heading)
 
 
-def html(rows: Sequence[Row]) -> str:
-    """The same for a notebook: one table of all columns, and below it what is said of rows that are in no table."""
-    rows = _labelled(rows)
+def run_table(rows: Sequence[Row]) -> Table:
+    """A row for each stack that passed with possible times; notes name the others, and the command that shows them."""
+    rows = [replace(row, label=name) for row, name in zip(rows, labels(rows), strict=True)]
     sound = [row for row in rows if row.sound]
-    groups = _groups(sound, NAME_WIDTH)
-    columns = [_Column("variant", lambda row: row.label), *(each for group in groups for each in group)]
-    heads = [column.head.replace("\n", " ") for column in columns]
-    table = html_table(heads, [[str(column.cell(row)) for column in columns] for row in sound]) if sound else ""
-    return table + "".join(f"<p>{escape(line)}</p>" for row in rows for line in _remarks(row))
-
-
-def _labelled(rows: Sequence[Row]) -> list[Row]:
-    return [replace(row, label=name) for row, name in zip(rows, labels(rows), strict=True)]
+    columns = list(_columns(sound))
+    cells = [[cell(row) for _, cell in columns] for row in sound]
+    return Table([column for column, _ in columns], cells, [line for row in rows for line in _remarks(row)])
 
 
 def _remarks(row: Row) -> Iterator[str]:
-    """Remarks on a row beside the tables, a line each."""
     if row.verdict != "PASSED":
         command = f"; {show_command(row.record, Path(row.results))}" if row.record and row.results else ""
         yield f"{row.label}: {row.verdict} {row.reason}{command}"
@@ -104,113 +69,68 @@ def _remarks(row: Row) -> Iterator[str]:
             yield f"{row.label}: from position {timed.position}, {mark}"
 
 
-def _console() -> Console:
-    plain = Console()
-    if plain.is_terminal or "COLUMNS" in os.environ:
-        return plain
-    return Console(width=PLAIN_WIDTH)
-
-
-def _fit(rows: Sequence[Row], console: Console) -> list[Table]:
-    """As few tables as the width allows. Groups of columns stay together; every table begins with the variant."""
-
-    def width(columns: Sequence[_Column], least: bool = False) -> int:
-        found = Measurement.get(console, console.options.update(max_width=10_000), _table(rows, columns))
-        return found.minimum if least and any(column.head == "stack" for column in columns) else found.maximum
-
-    groups = _groups(rows, min(NAME_WIDTH, console.width // 2 - GAP))
-    room = console.width - GAP - max(width([column], least=True) for group in groups for column in group)
-    name_width = max(LEAST_WIDTH, min(NAME_WIDTH, room))
-    key = _Column("variant", lambda row: in_lines(row.label, name_width), "left")
-
-    def fits(columns: Sequence[_Column]) -> bool:
-        return width([key, *columns], least=True) <= console.width
-
-    whole = [[group] if fits(group) else [[column] for column in group] for group in groups]
-    packed: list[list[_Column]] = []
-    for group in (part for parts in whole for part in parts):
-        if packed and width([key, *packed[-1], *group]) <= console.width:
-            packed[-1] += group
-        else:
-            packed.append(list(group))
-    return [_table(rows, [key, *columns]) for columns in packed]
-
-
-def _table(rows: Sequence[Row], columns: Sequence[_Column]) -> Table:
-    table = Table(header_style="bold", show_edge=False, pad_edge=False)
-    for column in columns:
-        # Only the stack may be broken into lines: it is the one cell that can be longer than a terminal is wide.
-        table.add_column(column.head, justify=column.justify, no_wrap=column.head != "stack")  # type: ignore[arg-type]
-    for row in rows:
-        cells = (column.cell(row) for column in columns)
-        # A str would be read as markup, and lose the list of `matrices=[o,gate]`.
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-    return table
-
-
-def _groups(rows: Sequence[Row], name_width: int) -> list[list[_Column]]:
-    """Columns by subject; what no row has is left out."""
-    proof = [
-        _Column("stack", lambda row: title(row.stack), "left"),
-        _Column("verdict", lambda row: _verdict(row.verdict), "left"),
-        _Column("max error\n/ allowed", lambda row: error(row) or "-"),
-        _Column("at stage", lambda row: row.worst_stage or "-", "left"),
-    ]
+def _columns(rows: Sequence[Row]) -> Iterator[Filled]:
+    """Columns by subject; those that no row has a value for are left out."""
+    yield Column("variant", NAME), lambda row: row.label
+    yield Column("stack", TEXT, "proof"), lambda row: title(row.stack)
+    yield Column("verdict", TEXT, "proof"), lambda row: _verdict(row.verdict)
+    yield Column("max error\n/ allowed", group="proof"), lambda row: error(row) or "-"
+    yield Column("at stage", TEXT, "proof"), lambda row: row.worst_stage or "-"
     widths = sorted({width for row in rows for width in row.load_bytes})
-    counts = [_Column("grid barriers\na token", lambda row: _or_dash(row.grid_barriers, str))] if widths else []
-    counts += [_Column(f"{width}-bit\nloads", _loaded(width)) for width in widths]
+    if widths:
+        yield Column("grid barriers\na token", group="counts"), lambda row: _or_dash(row.grid_barriers, str)
+    for width in widths:
+        yield Column(f"{width}-bit\nloads", group="counts"), _loaded(width)
     if any(row.async_copy_bytes for row in rows):
-        counts += [_Column("cp.async\nbytes", lambda row: _or_dash(row.async_copy_bytes, _bytes))]
+        yield Column("cp.async\nbytes", group="counts"), lambda row: _or_dash(row.async_copy_bytes, _bytes)
     if any(row.prefetched_bytes for row in rows):
-        counts += [_Column("prefetched\nbytes", lambda row: _or_dash(row.prefetched_bytes, _bytes))]
-    counts += [_Column("activation\nloads", lambda row: _or_dash(row.activation_bytes, _bytes))] if widths else []
-    archs = sorted({arch for row in rows for arch in row.resources}, key=lambda arch: int(arch.removeprefix("sm_")))
-    resources = [_Column(f"{arch}\nregs/spill", _compiled(arch)) for arch in archs]
+        yield Column("prefetched\nbytes", group="counts"), lambda row: _or_dash(row.prefetched_bytes, _bytes)
+    if widths:
+        yield Column("activation\nloads", group="counts"), lambda row: _or_dash(row.activation_bytes, _bytes)
+    archs = {arch for row in rows for arch in row.resources}
+    for arch in sorted(archs, key=lambda arch: int(arch.removeprefix("sm_"))):
+        yield Column(f"{arch}\nregs/spill", group="resources"), _compiled(arch)
     positions = sorted({timed.position for row in rows for timed in row.latencies})
-    times = [_timing(position)[:: 1 if position == positions[0] else 3] for position in positions]
-    speed = _Column("tokens/s", lambda row: _or_dash(row.generation, lambda timed: f"{1e6 / timed.microseconds:.0f}"))
-    predicted = _predicted(rows, name_width) if any(row.forecast and row.forecast.microseconds for row in rows) else []
-    return [group for group in (proof, counts, resources, *times, [speed] if positions else [], predicted) if group]
+    for position in positions:
+        yield from _timing(position, with_bandwidth=position == positions[0])
+    if positions:
+        yield Column("tokens/s"), lambda row: _or_dash(row.generation, lambda timed: f"{1e6 / timed.microseconds:.0f}")
+    if any(row.forecast and row.forecast.microseconds for row in rows):
+        yield from _predicted(rows)
 
 
-def _predicted(rows: Sequence[Row], name_width: int) -> list[_Column]:
-    """The columns of the forecast. Where the jobs of a multirun have several GPUs, each cell says its own."""
+def _predicted(rows: Sequence[Row]) -> Iterator[Filled]:
+    """Columns of the forecast. Where the jobs of a multirun have several GPUs, each cell names its own."""
     gpus = {row.forecast.gpu for row in rows if row.forecast}
     model = next(row.forecast.model for row in rows if row.forecast)
     gpu, each = ("", gpus) if len(gpus) > 1 else (f", {''.join(gpus)}", ())
-
-    def parent(row: Row) -> str:
-        return in_lines(title(row.forecast.parent), name_width) if row.forecast else "-"
-
-    return [
-        _Column("parent", parent, "left"),
-        _Column(f"predicted us\n{model}{gpu}", lambda row: _microseconds(row.forecast, each)),
-        _Column("against\nparent", lambda row: _effect(row.forecast)),
-    ]
+    yield Column("parent", TEXT, "forecast"), lambda row: title(row.forecast.parent) if row.forecast else "-"
+    yield Column(f"predicted us\n{model}{gpu}", group="forecast"), lambda row: _microseconds(row.forecast, each)
+    yield Column("against\nparent", group="forecast"), lambda row: _effect(row.forecast)
 
 
 def _loaded(width: int) -> Callable[[Row], str]:
-    """The bytes that loads of `width` bits read."""
+    """Bytes that loads of `width` bits read."""
     return lambda row: _bytes(row.load_bytes.get(width, 0)) if row.load_bytes else "-"
 
 
-def _compiled(arch: str) -> Callable[[Row], Text]:
+def _compiled(arch: str) -> Callable[[Row], str | Cell]:
     """Registers and spills on `arch`."""
-    return lambda row: _registers(row.resources.get(arch))
+    return lambda row: _or_dash(row.resources.get(arch), _registers)
 
 
-def _timing(position: int) -> list[_Column]:
-    """The columns of one position: the latency first, the verdict last, the bandwidth between them."""
+def _timing(position: int, with_bandwidth: bool) -> Iterator[Filled]:
+    """Columns of one position."""
 
-    def cell(show: Callable[[Timed], str | Text]) -> Callable[[Row], str | Text]:
+    def shown(show: Callable[[Timed], str | Cell]) -> Callable[[Row], str | Cell]:
         return lambda row: next((show(timed) for timed in row.latencies if timed.position == position), "-")
 
-    return [
-        _Column(f"us a token\nat {position}", cell(_latency)),
-        _Column("GB/s", cell(lambda timed: f"{timed.gb_per_s:.0f}")),
-        _Column("% of read\nceiling", cell(_of_ceiling)),
-        _Column("against\nparent", cell(lambda timed: _verdict(timed.verdict)), "left"),
-    ]
+    group = f"position {position}"
+    yield Column(f"us a token\nat {position}", group=group), shown(_latency)
+    if with_bandwidth:
+        yield Column("GB/s", group=group), shown(lambda timed: f"{timed.gb_per_s:.0f}")
+        yield Column("% of read\nceiling", group=group), shown(_of_ceiling)
+    yield Column("against\nparent", TEXT, group), shown(lambda timed: _verdict(timed.verdict))
 
 
 def _latency(timed: Timed) -> str:
@@ -218,21 +138,19 @@ def _latency(timed: Timed) -> str:
     return f"{timed.microseconds:.1f} ±{100 * half / timed.microseconds:.2f} %"
 
 
-def _of_ceiling(timed: Timed) -> str:
-    return _or_dash(timed.percent_of_ceiling, lambda share: f"{share:.1f}")
+def _of_ceiling(timed: Timed) -> str | Cell:
+    return _or_dash(timed.percent_of_ceiling, "{:.1f}".format)
 
 
-def _verdict(word: str) -> Text:
-    return Text(word, style="green" if word in GREEN else "yellow" if word in YELLOW else "red")
+def _verdict(word: str) -> Cell:
+    return Cell(word, "green" if word in GREEN else "yellow" if word in YELLOW else "red")
 
 
-def _registers(found: ArchResources | None) -> Text:
-    if found is None:
-        return Text("-")
-    return Text(f"{found.registers}/{found.spill_bytes}", style="red" if found.spill_bytes else "")
+def _registers(used: ArchResources) -> Cell:
+    return Cell(f"{used.registers}/{used.spill_bytes}", "red" if used.spill_bytes else "")
 
 
-def _or_dash(value: Any, show: Callable[[Any], str]) -> str:
+def _or_dash(value: Any, show: Callable[[Any], str | Cell]) -> str | Cell:
     return "-" if value is None else show(value)
 
 

@@ -160,7 +160,7 @@ def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, 
     first = known_counts.count(source, 6)
     device = HostDevice(host_cache / "kernels")
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
-    with closing(device.session(device.compile(source), layout, weights, 6)) as session:
+    with closing(device.session(device.compile(source), weights, 6)) as session:
         session.reset([0] * (position + 1), position, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
         session.run()
         later = session.counts()
