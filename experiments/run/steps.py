@@ -75,7 +75,7 @@ class LabStack:
     def session(self) -> Session:
         """Buffers for the compiled stack, on the configured grid; close it after use. Raises LabError."""
         setup = self.setup
-        return setup.device.session(self.program, setup.layout, setup.packed.flat, setup.config.blocks)
+        return setup.device.session(self.program, setup.packed.flat, setup.config.blocks)
 
     def compile(self) -> Self:
         """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`."""
