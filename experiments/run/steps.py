@@ -25,7 +25,7 @@ from common.validate.verdict import Verdict
 from experiments.run.describe import Findings, about
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
-from experiments.run.timeline import Timeline
+from experiments.run.timeline import Timeline, read, rewind
 from experiments.tables.row import Row, row_of
 from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
