@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from common.compile.nvrtc import options
+from common.compile.nvrtc import check_driver, options
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
@@ -41,6 +41,7 @@ class CudaDevice:
             self._device.use()
         except cupy.cuda.runtime.CUDARuntimeError as error:  # it was there when it was chosen
             raise LabError(f"the GPU cannot be used: {error}", "check nvidia-smi, or use device=host") from error
+        check_driver(cupy.cuda.runtime.driverGetVersion())
         self._weights: tuple[torch.Tensor, Any] | None = None
 
     @property

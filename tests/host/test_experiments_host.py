@@ -129,7 +129,7 @@ def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
 
 
 def test_torch_step_equals_transformers(host_cache: Path, tiny: Model, seed):
-    from experiments.engines.torch_step import TorchStep
+    from experiments.engines.torch_decoder import TorchStep
     from experiments.engines.transformers_model import qwen3
 
     model, layout, packed = load("synthetic", tiny, None, host_cache, seed)
