@@ -198,7 +198,7 @@ def test_a_variant_without_a_time_has_no_place_on_the_roofline(configured, tmp_p
 def test_a_grid_that_is_refused_is_a_row_that_says_why():
     """One SM has room for one block of each operation."""
 
-    def session(program, layout, weights, blocks: int) -> SimpleNamespace:
+    def session(program, weights, blocks: int) -> SimpleNamespace:
         if blocks > 1:
             raise Refused(f"a grid of {blocks} blocks cannot be co-resident", "use blocks=1")
         counts = {"grid_barriers": 225, "atomics": 450}

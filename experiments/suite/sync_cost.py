@@ -70,7 +70,7 @@ def ask(experiment: Experiment) -> ResultTable:
             def work(source: Source = source, blocks: int = blocks) -> dict[str, Any]:
                 program = device.compile(source)
                 try:
-                    with closing(device.session(program, Layout(SHAPE), weights, blocks)) as session:
+                    with closing(device.session(program, weights, blocks)) as session:
                         return _run(session, experiment.on_gpu)
                 except Refused as error:
                     return {"us": None, "why not": error.cause}

@@ -17,7 +17,6 @@ from common.compile.source import Source
 from common.devices.host.device import UNITS, GuardedBuffer, HostDevice, HostProgram, HostSession
 from common.devices.host.gcov import Executed, executed
 from common.devices.host.turns import Loop, count_turns
-from common.model.layout import Layout
 
 # Without optimization, lines stay apart.
 INSTRUMENT = ("-O0", "-fno-exceptions")
@@ -75,10 +74,10 @@ class CoveredDevice(HostDevice):
         return HostProgram(source, binary)
 
     def _open(
-        self, program: HostProgram, layout: Layout, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
+        self, program: HostProgram, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
     ) -> "CoveredSession":
         """One block at a time, `workers` is ignored: gcov's counters are not atomic."""
-        return CoveredSession(program, layout, weights, blocks, 1, *settings)
+        return CoveredSession(program, weights, blocks, 1, *settings)
 
 
 class CoveredSession(HostSession):
