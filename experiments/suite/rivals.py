@@ -41,7 +41,6 @@ def ask(experiment: Experiment) -> ResultTable:
     truth = reference(work)
 
     def rival(name: str) -> dict[str, Any]:
-        experiment.show.begin(name)
         if not experiment.on_gpu:
             return attempt(name, work, truth)
         try:
