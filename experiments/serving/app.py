@@ -87,8 +87,8 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
     async def strip(request: HttpRequest, body: StripBody) -> Response:
         """Stages and blocks of one step, from timestamps that the kernel writes itself."""
         variant = offers.variant(body.model)
-        wanted = {"strip": True, "variant": variant, "knobs": body.knobs, "position": body.position}
-        with queue.job(wanted) as job:
+        step = {"strip": True, "variant": variant, "knobs": body.knobs, "position": body.position}
+        with queue.job(step) as job:
             event = await _unless_left(request, anext(job.events()))
             return JSONResponse(event["done"])
 
