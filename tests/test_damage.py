@@ -15,7 +15,6 @@ from common.compile.source import build
 from common.devices.host import compiler
 from common.devices.host.compiler import Compiler
 from common.devices.host.device import HostDevice
-from common.model.layout import Layout
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
@@ -84,7 +83,7 @@ def test_a_damaged_object_or_library_is_made_again(tmp_path, tiny, seed):
     assert device.compile(source) == program
     assert not [file for file, content in zip(files, damaged, strict=True) if file.read_bytes() == content], seed
     weights = load("synthetic", tiny, None, tmp_path / "weights", seed)[2].flat
-    with closing(device.session(program, Layout(tiny), weights)) as session:
+    with closing(device.session(program, weights)) as session:
         verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
     assert verdict.passed, verdict
 

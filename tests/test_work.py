@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from common.errors import LabError
+from common.model.expressions import evaluate
 from common.stacks.catalog import read_catalog, variants
 from experiments.prediction import declared
-from experiments.prediction.declared import evaluate, find, read_work, work_of
+from experiments.prediction.declared import find, read_work, work_of
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@
 #include "mail.cuh"
 #include "ring.cuh"
 
-constexpr int head_group = model::heads / model::kv_heads;                         // query heads that share a KV head
-constexpr int most_parts = scratch_at::max_parts, part_size = model::head_dim + 4; // values; a packet: maximum, sum
+constexpr int head_group = model::heads / model::kv_heads; // query heads that share a KV head
+constexpr int part_size = model::head_dim + 4;             // values; a packet: maximum, sum
+constexpr int most_parts = scratch_at::parts_size / (model::layers * model::heads * part_size); // of a head
 
 // The work of a block at one time: heads of one KV head, whose cache is copied once, and the positions from `begin` to
 // `end` - 1, all before the token's. The last part has the token itself, too.

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from common.errors import LabError
-from common.model.layout import REGIONS
+from common.model.layout import Scratch, read_scratch
 from common.stacks.header import read_header
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, LOWEST_ARCH, SELECTS, NamedStack, Selection, Variant
@@ -48,11 +48,11 @@ class Entry:
     def names(self, key: str) -> tuple[str, ...]:
         return tuple(map(str, self.take(key, list, [])))
 
-    def regions(self) -> tuple[str, ...]:
-        for region in (names := self.names("regions")):
-            if region not in REGIONS:
-                raise self.wrong(f"asks for the region {region}", f"choose from {', '.join(REGIONS)}")
-        return names
+    def scratch(self) -> Scratch:
+        try:
+            return read_scratch(self.take("scratch", dict, {}))
+        except LabError as error:
+            raise self.wrong(error.cause, error.remedy) from None
 
     def finish(self, mentioned: tuple[str, ...], known: Collection[str]) -> None:
         """Refuse what is left over, and names of variants that do not exist."""
@@ -78,7 +78,7 @@ class Entry:
             excludes=self.names("excludes"),
             requires=self.names("requires"),
             outside=self.names("outside"),
-            regions=self.regions(),
+            scratch=self.scratch(),
             work=self.take("work", dict, {}),
         )
         self.finish((*variant.parent, *variant.excludes, *variant.requires, *variant.outside), known)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.model.layout import Scratch
 from common.stacks.knobs import Knob
 
 SELECTS = ("every", "catalog", "best", "steps")
@@ -25,7 +26,7 @@ class Variant:
     published  the effect that others have published
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, where they are in it
-    regions    of scratch that only the stacks which ask for them declare: see `common.model.layout`
+    scratch    regions of scratch for its own words: see `common.model.layout.read_scratch`
     work       for the prediction, which checks it when it is used
     """
 
@@ -45,7 +46,7 @@ class Variant:
     excludes: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
+    scratch: Scratch = field(default_factory=dict)
     work: Mapping[str, Any] = field(default_factory=dict)
 
     @property

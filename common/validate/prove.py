@@ -54,7 +54,7 @@ def prove(
         def open_session(variants: tuple[str, ...], edit: Callable[[str], str]) -> "Session":
             source = text_of(catalog, replace(stack, variants=variants), trial)
             program = device.compile(replace(source, text=edit(source.text)))
-            return opened.enter_context(closing(device.session(program, layout, weights, trial.blocks)))
+            return opened.enter_context(closing(device.session(program, weights, trial.blocks)))
 
         session = open_session(stack.variants, edit)
         parent = open_session(stack.parent, lambda text: text) if equals_parent(stack, catalog) else None

@@ -119,7 +119,7 @@ class KnownCounts:
             self._weights = (layout.weights_size, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
             self._device = HostDevice(self._cache / "kernels")
         program = self._device.compile(source)
-        with closing(self._device.session(program, layout, self._weights[1], blocks)) as session:
+        with closing(self._device.session(program, self._weights[1], blocks)) as session:
             session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
             session.run()
             return session.counts()

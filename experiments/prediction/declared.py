@@ -6,20 +6,16 @@ work:
   blocks_at_work: {attention: heads * (position // chunk + 1)}
   loads_in_flight: {matrices: 4 if producers else default}
 
-An expression has whole numbers, + - * //, `A if B else C` (B is not 0), the knobs of the variant and of those that it
-requires, the whole numbers of the model's shape, `threads` of a block, `position` of the token, and `default`: the
-value without the variant.
+An expression (`common.model.expressions`) may use knobs of the variant and of those that it requires, whole numbers of
+the model's shape, `threads` of a block, `position` of the token, and `default`: the value without the variant.
 """
 
-import ast
-import operator
 from collections.abc import Collection, Mapping
-from dataclasses import fields
-from functools import cache, lru_cache
+from functools import cache
 
 from common.compile.source import Source
 from common.errors import LabError
-from common.model.shapes import Model
+from common.model.expressions import SHAPES, check, evaluate
 from common.model.stages import DEFINITIONS, STAGES, WARP
 from common.stacks.catalog import BASELINE, read_catalog
 
@@ -63,8 +59,6 @@ QUANTITIES = (
 MATRICES, ALL = "matrices", "all"  # in place of a stage: those that multiply weight matrices; every stage
 DEFAULT = "default"
 EMPTY: Mapping[str, Work] = {}
-SHAPES = tuple(field.name for field in fields(Model) if field.type is int)
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
 @cache
@@ -108,17 +102,7 @@ def read_work(work: Mapping[str, Mapping[str, str | int]], constants: Collection
             place = f"work.{quantity}.{stage}: {text}"
             if stage not in (*STAGES, MATRICES, ALL):
                 raise LabError(place, f"name a stage: {', '.join((*STAGES, MATRICES, ALL))}")
-            try:
-                names = {node.id for node in ast.walk(_parse(str(text))) if isinstance(node, ast.Name)}
-                evaluate(str(text), dict.fromkeys(known, 1))
-            except (ValueError, SyntaxError):
-                raise LabError(place, "write whole numbers, names, + - * // and A if B else C") from None
-            except ZeroDivisionError:
-                raise LabError(f"{place} divides by 0", "write a divisor that cannot be 0") from None
-            except KeyError:
-                raise LabError(
-                    f"{place} names {', '.join(sorted(names - set(known)))}", f"known: {', '.join(known)}"
-                ) from None
+            check(str(text), known, place)
     return {quantity: {stage: str(text) for stage, text in stages.items()} for quantity, stages in work.items()}
 
 
@@ -126,25 +110,3 @@ def find(by_stage: Mapping[str, str], stage: str) -> str | None:
     """The expression for `stage`: its own, that of all stages with matrices, or that of all stages; None: none."""
     groups = (stage, *((MATRICES,) if DEFINITIONS[stage].columns else ()), ALL)
     return next((by_stage[group] for group in groups if group in by_stage), None)
-
-
-def evaluate(expression: str, values: Mapping[str, int | str]) -> int:
-    """The value of an expression. Raises KeyError for a name that is not in `values`, ValueError or SyntaxError."""
-    return _value(_parse(expression), values)
-
-
-@lru_cache
-def _parse(expression: str) -> ast.expr:
-    return ast.parse(expression, mode="eval").body
-
-
-def _value(node: ast.expr, values: Mapping[str, int | str]) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.Name) and isinstance(value := values[node.id], int):
-        return value
-    if isinstance(node, ast.IfExp):
-        return _value(node.body if _value(node.test, values) else node.orelse, values)
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.left, values), _value(node.right, values))
-    raise ValueError(ast.unparse(node))

@@ -75,7 +75,7 @@ class Setup:
     def layout(self) -> "Layout":
         from common.model.layout import Layout
 
-        return Layout(self.model, self.trace)
+        return Layout(self.model)
 
     @cached_property
     def device(self) -> "Device":

@@ -9,11 +9,13 @@ from itertools import count
 from typing import Any
 
 from common.errors import LabError
-from experiments.serving.child import COMMAND, Child, Event
+from experiments.processes.child import Child
 from experiments.serving.errors import SERVER, ApiError
 from experiments.serving.metrics import Metrics
 from experiments.serving.settings import Settings
-from experiments.serving.work import FULL
+from experiments.serving.work import FULL, Event
+
+WORKER = ("experiments.serving.worker",)  # for `python -m`
 
 
 class Job:
@@ -54,14 +56,15 @@ class Queue:
     first: the worker's first request. `about`: what the worker says of itself when it is ready.
     """
 
-    def __init__(self, first: Event, settings: Settings, metrics: Metrics, command: Sequence[str] = COMMAND) -> None:
-        self._first, self._settings, self._metrics, self._command = first, settings, metrics, command
+    def __init__(self, first: Event, settings: Settings, metrics: Metrics, worker: Sequence[str] = WORKER) -> None:
+        self._first, self._settings, self._metrics, self._worker = first, settings, metrics, worker
         self._jobs: list[Job] = []  # the first one has the device, or gets it next
         self._numbers = count(1)
         self._device = asyncio.Lock()  # held while a job runs, and while a worker starts
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = False
         self._seconds = 1.0  # that the last job ran
+        self.about: Event = {}
         metrics.waiting.set_function(lambda: len(self._jobs[1:]))
         metrics.alive.set_function(lambda: self.alive)
 
@@ -73,11 +76,7 @@ class Queue:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._child.close()
-
-    @property
-    def about(self) -> dict[str, Any]:
-        return dict(self._child.about)
+        await asyncio.to_thread(self._child.close)
 
     @property
     def alive(self) -> bool:
@@ -116,7 +115,7 @@ class Queue:
 
     def _stop(self, job: Job) -> None:
         if job in self._jobs:
-            self._child.kill()
+            self._spawn(asyncio.to_thread(self._child.kill))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -125,13 +124,25 @@ class Queue:
 
     async def _start(self) -> Child:
         """A worker that is ready. Raises LabError."""
-        child = await Child.start(self._first, self._command)
+        child = Child(self._worker)
+        try:
+            child.send(self._first)
+            event = await child.read()
+            if event is None:
+                cause = f"the worker ended before it was ready: {child.death().cause}"
+                raise LabError(cause, "see its messages above")
+            if "error" in event:
+                raise LabError(*event["error"])
+        except BaseException:
+            child.close()
+            raise
+        self.about = event["ready"]
         self._spawn(self._watch(child))
         return child
 
     async def _watch(self, child: Child) -> None:
         """Replace a worker that ends, so that the next job need not wait for its start."""
-        await child.wait()
+        await asyncio.to_thread(child.popen.wait)
         async with self._device:
             with contextlib.suppress(LabError):  # the next job tries again, and says why
                 await self._replace()
@@ -139,7 +150,7 @@ class Queue:
     async def _replace(self) -> None:
         """Start another worker if this one has ended. Raises LabError."""
         if not self._child.alive:
-            await self._child.close()
+            self._child.close()
             self._child = await self._start()
             self._metrics.restarts.inc()
 
@@ -164,9 +175,10 @@ class Queue:
         while True:
             event = await self._child.read()
             if event is None:
-                raise LabError(f"the worker ended by {self._child.end}", "a new one starts; ask again")
+                death = await asyncio.to_thread(self._child.death)
+                raise LabError(f"the worker ended by {death.cause}", "a new one starts; ask again")
             if "failed" in event:  # it ends by itself; none of its successor's jobs may reach it
-                await self._child.close()
+                await asyncio.to_thread(self._child.kill)
                 raise LabError(*event["failed"])
             job.said.put_nowait(_refused(*event["refused"]) if "refused" in event else event)
             if "refused" in event or "done" in event:

@@ -13,12 +13,12 @@ from common.errors import LabError
 from common.stacks.catalog import Catalog
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
-from experiments.serving.child import COMMAND, Event
 from experiments.serving.metrics import Metrics
 from experiments.serving.offers import Offers
 from experiments.serving.protocol import Protocol
-from experiments.serving.queue import Queue
+from experiments.serving.queue import WORKER, Queue
 from experiments.serving.settings import Settings
+from experiments.serving.work import Event
 
 CLOSING_S = 5  # for answers that are on their way when the server ends
 
@@ -48,7 +48,7 @@ async def run(
     started: Stack,
     catalog: Catalog,
     on_ready: Callable[[Server, str], None],
-    command: Sequence[str] = COMMAND,
+    worker: Sequence[str] = WORKER,
 ) -> None:
     """Serve until the end. first: the worker's first request. on_ready: called with the server and its address.
 
@@ -56,7 +56,7 @@ async def run(
     """
     metrics = Metrics()
     with _listen(settings) as listener:
-        async with Queue(first, settings, metrics, command) as queue:
+        async with Queue(first, settings, metrics, worker) as queue:
             offers = Offers(queue.about["model"], started, catalog)
             app = make_app(queue, offers, settings, metrics)
             config = uvicorn.Config(

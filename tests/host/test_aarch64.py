@@ -36,7 +36,7 @@ def test_a_switch_that_loses_a_register_is_found(host_cache, tmp_path, monkeypat
 def run(body, tiny, folder) -> None:
     device, layout = EmulatedDevice(folder), Layout(tiny)
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
-    session = device.session(device.compile(bare_kernel(tiny, body)), layout, weights, 3)
+    session = device.session(device.compile(bare_kernel(tiny, body)), weights, 3)
     session.reset([1], 0)
     session.run()
 

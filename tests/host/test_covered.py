@@ -60,7 +60,7 @@ def run(host_cache: Path, tmp_path: Path, tiny: Model):
         weights = torch.ones(layout.weights_size).bfloat16()
         for _ in range(times):  # a new device each time, as in a new process
             device = CoveredDevice(host_cache, tmp_path)
-            with closing(device.session(device.compile(source), layout, weights, 1)) as session:
+            with closing(device.session(device.compile(source), weights, 1)) as session:
                 session.reset([1], 0)
                 session.run()
         (program,) = covered(tmp_path)

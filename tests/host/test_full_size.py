@@ -43,7 +43,7 @@ class Full:
     def session(self, composed: Composed) -> HostSession:
         program = self.device.compile(composed.source(self.model))
         self.device.seed += 10  # another schedule for each
-        return self.device.session(program, Layout(self.model), self.weights)
+        return self.device.session(program, self.weights)
 
     def root(self, composed: Composed) -> Snapshot:
         """The outputs of `composed`, compared with the reference stage by stage."""

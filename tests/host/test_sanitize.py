@@ -67,7 +67,7 @@ def run(device, synthetic, seed):
     def run_(source: Source, blocks: int = 3, schedule: int = seed, steps: int = 1):
         weights = synthetic(TINY, seed)
         device.seed = schedule
-        with closing(device.session(device.compile(source), Layout(TINY), weights, blocks)) as session:
+        with closing(device.session(device.compile(source), weights, blocks)) as session:
             session.reset([1] * 31, 30, torch.zeros(Layout(TINY).cache.shape, dtype=torch.bfloat16))
             session.run(steps)
             return session.state(), session.counts()
@@ -159,9 +159,7 @@ def test_what_orders_memory_and_what_does_not(run, name):
 
 def test_a_race_keeps_what_the_kernel_left_and_the_session(device, synthetic, seed):
     device.seed = seed
-    with closing(
-        device.session(device.compile(without_grid_barrier("qkv")), Layout(TINY), synthetic(TINY, seed), 3)
-    ) as session:
+    with closing(device.session(device.compile(without_grid_barrier("qkv")), synthetic(TINY, seed), 3)) as session:
         for _ in range(2):
             session.reset([1], 0)
             with pytest.raises(Race):
@@ -183,7 +181,7 @@ def test_a_fault_of_the_process_is_told(run):
 def test_more_threads_than_it_can_follow_are_refused(device, synthetic, seed):
     program = device.compile(build([], TINY, THREADS))
     with pytest.raises(Refused, match="200 blocks of 64 threads"):
-        device.session(program, Layout(TINY), synthetic(TINY, seed), 200)
+        device.session(program, synthetic(TINY, seed), 200)
 
 
 REPORT = """==================

@@ -28,7 +28,7 @@ from common.devices.host.memory import GuardedBuffer
 from common.devices.kv_cache import KvCache
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import Crashed, Hung, Refused
-from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
+from common.model.layout import MAX_BLOCKS, WAIT_WORDS
 from common.model.stages import STAGES
 
 # Source files in common/devices/host/runtime.
@@ -94,7 +94,6 @@ class HostDevice:
     def session(
         self,
         program: HostProgram,
-        layout: Layout,
         weights: torch.Tensor,
         blocks: int | None = None,
         beside: "HostSession | None" = None,
@@ -104,12 +103,12 @@ class HostDevice:
         if not 1 <= blocks <= MAX_BLOCKS:
             raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
         if self._weights is None or self._weights[0] is not weights:
-            guarded = self.buffer(layout.weights_size, torch.bfloat16, _at_end(self.seed))
+            guarded = self.buffer(program.source.layout.weights_size, torch.bfloat16, _at_end(self.seed))
             guarded.tensor.copy_(weights)
             guarded.freeze()
             self._weights = (weights, guarded)
-        workers = self.workers or ((os.cpu_count() or 1) if layout.model.large else 1)
-        return self._open(program, layout, self._weights[1], blocks, workers, self.seed, self.timeout, beside)
+        workers = self.workers or ((os.cpu_count() or 1) if program.source.model.large else 1)
+        return self._open(program, self._weights[1], blocks, workers, self.seed, self.timeout, beside)
 
     def _open(self, *arguments: Any) -> "HostSession":
         return HostSession(*arguments)
@@ -123,7 +122,6 @@ class HostSession:
     def __init__(
         self,
         program: HostProgram,
-        layout: Layout,
         weights: GuardedBuffer,
         blocks: int,
         workers: int,
@@ -131,20 +129,22 @@ class HostSession:
         timeout: float,
         beside: "HostSession | None" = None,
     ) -> None:
-        self.layout, self.blocks = layout, blocks
+        layout = self.layout = program.source.layout
+        self.blocks = blocks
         self._source, self._workers, self._seed, self._timeout = program.source, workers, seed, timeout
         buffer = partial(type(weights), at_end=_at_end(seed))
-        self._buffers = (
-            beside._buffers
-            if beside
-            else {
+        if beside:
+            self._buffers = dict(beside._buffers)
+            if beside.layout.scratch_size < layout.scratch_size:
+                self._buffers["scratch"] = buffer(layout.scratch_size, torch.float32)
+        else:
+            self._buffers = {
                 "weights": weights,
                 "cache": buffer(layout.cache.size, torch.bfloat16),
                 "scratch": buffer(layout.scratch_size, torch.float32),
                 "state": buffer(layout.state_size, torch.int32),
                 "waits": buffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
             }
-        )
         self._counts = buffer(len(STAGES) * len(FIELDS), torch.int64)
         self._ran = False
         self._position = 0

@@ -24,7 +24,6 @@ from common.devices.host.memory import GuardedBuffer, SharedBuffer
 from common.devices.host.sanitizers import SANITIZERS, Sanitizer, finding
 from common.devices.host.tsan_report import data_races, fault
 from common.errors import CompileError, Crashed, LabError, Race, Refused
-from common.model.layout import Layout
 
 BLOCKS = 5  # default grid of ThreadSanitizer: the time of a step grows with the square of the number of threads
 MAX_THREADS = 7000  # of a grid; the ThreadSanitizer of gcc aborts at 8128
@@ -56,7 +55,6 @@ class SanitizedDevice(HostDevice):
     def session(
         self,
         program: HostProgram,
-        layout: Layout,
         weights: torch.Tensor,
         blocks: int | None = None,
         beside: HostSession | None = None,
@@ -65,7 +63,7 @@ class SanitizedDevice(HostDevice):
         thread = self._sanitizer.suffix == "tsan"
         if blocks is None and thread:
             blocks = BLOCKS * program.source.blocks_per_sm
-        session = super().session(program, layout, weights, blocks, beside)
+        session = super().session(program, weights, blocks, beside)
         if thread and session.blocks * program.source.launched_threads > MAX_THREADS:
             raise Refused(
                 f"ThreadSanitizer cannot follow {session.blocks} blocks of {program.source.launched_threads} threads",
@@ -74,10 +72,10 @@ class SanitizedDevice(HostDevice):
         return session
 
     def _open(
-        self, program: HostProgram, layout: Layout, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
+        self, program: HostProgram, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
     ) -> "SanitizedSession":
         """One block at a time, `workers` is ignored: `Grid::dispatch` in runtime/grid.cpp says why."""
-        session = SanitizedSession(program, layout, weights, blocks, 1, *settings)
+        session = SanitizedSession(program, weights, blocks, 1, *settings)
         session.sanitizer = self._sanitizer
         return session
 

@@ -21,7 +21,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.processes.call import apart
 from experiments.run.setup import Setup
-from experiments.tables.closing import closing
+from experiments.tables.output import closing_lines
 from experiments.tables.progress import Progress, Quiet, progress
 from experiments.tables.result_table import print_result, record_result
 from tests.strength.coverage import gcov
@@ -78,7 +78,7 @@ def run(cfg: DictConfig) -> int:
     print_result(result, config.json)
     if not config.json:
         print(f"For a browser: genhtml {file}")
-        print(closing([kept], config.results))
+        print(closing_lines([kept], config.results))
     names = {stack.name for stack in config.stacks}
     whole = names >= set(read_catalog().variants) and config.validation.trials == "all"
     return int(bool(failed) or (whole and any(row["no reason"] for row in result.rows)))

@@ -16,7 +16,6 @@ from typing import Any
 from common.compile.source import Source
 from common.devices.host.compiler import RUNTIME, WARNINGS
 from common.devices.host.device import UNITS, GuardedBuffer, HostDevice, HostProgram, HostSession
-from common.model.layout import Layout
 from tests.strength.coverage.gcov import Executed, executed
 from tests.strength.coverage.turns import Loop, count_turns
 
@@ -87,10 +86,10 @@ class CoveredDevice(HostDevice):
         return binary
 
     def _open(
-        self, program: HostProgram, layout: Layout, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
+        self, program: HostProgram, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
     ) -> "CoveredSession":
         """One block at a time, `workers` is ignored: gcov's counters are not atomic."""
-        return CoveredSession(program, layout, weights, blocks, 1, *settings)
+        return CoveredSession(program, weights, blocks, 1, *settings)
 
 
 class CoveredSession(HostSession):

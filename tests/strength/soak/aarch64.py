@@ -86,7 +86,7 @@ def _run(
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(layout.model.vocab, (POSITION + 1,), generator=random).tolist()
     history = torch.randn(layout.cache.shape, generator=random).bfloat16()
-    session = device.session(device.compile(source), layout, weights, BLOCKS)
+    session = device.session(device.compile(source), weights, BLOCKS)
     session.reset(ids, POSITION, history)
     session.run(STEPS)
     counts = session.counts()
