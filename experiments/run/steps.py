@@ -25,7 +25,7 @@ from common.validate.verdict import Verdict
 from experiments.run.describe import Findings, about
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
-from experiments.run.timeline import Timeline, trace
+from experiments.run.timeline import Timeline, read, rewind
 from experiments.tables.row import Row, row_of
 from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
@@ -137,7 +137,8 @@ class LabStack:
         self.validate()
         if self.found.status != "PASSED":
             raise LabError(f"{self.name} is {self.found.status}: {self.found.reason}", "only what passes is timed")
-        from experiments.timing.paired import Candidate, time_pair
+        from experiments.timing.measure import Kernel
+        from experiments.timing.paired import time_pair
 
         with (
             self.setup.exclusive_gpu(),
@@ -145,7 +146,7 @@ class LabStack:
             closing(self.session()) as child,
             closing(self.parent.session()) as base,
         ):
-            pair = Candidate(self.stack.variants, child), Candidate(self.stack.parent, base)
+            pair = Kernel(self.stack.variants, child), Kernel(self.stack.parent, base)
             on_detail, expected = self.setup.show.detail, self.setup.expected
             latencies, generation = time_pair(*pair, expected, config.timing, config.seed, on_detail, beat)
         self.found.latencies, self.found.generation = tuple(latencies), generation
@@ -158,8 +159,15 @@ class LabStack:
         also for a position that the KV cache does not hold.
         """
         self.check_position(position)
-        traced = Setup(self.setup.config, self.setup.show, trace=True)
-        return trace(LabStack(traced, self.stack), position)
+        setup = self.setup
+        if not setup.trace:
+            return LabStack(Setup(setup.config, setup.show, trace=True), self.stack).timeline(position)
+        device = setup.config.device.name
+        with closing(self.session()) as session:
+            for _ in ("warm up", "trace"):
+                rewind(session, position, 1)
+                session.run(1)
+            return read(session, f"{self.name}, {setup.model.name}, position {position}, {device}", device)
 
     def record(self) -> str:
         """Append what has been found to the store, as a run does; returns the record's id. Raises LabError."""
