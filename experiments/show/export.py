@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from common.errors import LabError
 from common.errors.suggest import unknown
-from experiments.tables.find import Record, undamaged
+from experiments.tables.find import Record
 from experiments.tables.row import label
 
 if TYPE_CHECKING:
@@ -54,9 +54,8 @@ def frame(runs: Sequence[Record]) -> "DataFrame":
 
     rows = []
     for run in runs:
-        with undamaged(run):
-            latencies = {str(timed["position"]): timed for timed in run["latencies"]}
-            rows.append({"id": run["id"], "label": label(run), **run, "latencies": latencies})
+        latencies = {str(timed["position"]): timed for timed in run["latencies"]}
+        rows.append({"id": run["id"], "label": label(run), **run, "latencies": latencies})
     table = json_normalize(rows).map(lambda value: json.dumps(value) if isinstance(value, list) else value)
     for name in table.columns:
         values = table[name].dropna()
