@@ -10,7 +10,6 @@ import uvicorn
 from sse_starlette.sse import AppStatus
 
 from common.errors import LabError
-from common.stacks.catalog import Catalog
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
 from experiments.serving.metrics import Metrics
@@ -46,7 +45,6 @@ async def run(
     settings: Settings,
     first: Event,
     started: Stack,
-    catalog: Catalog,
     on_ready: Callable[[Server, str], None],
     worker: Sequence[str] = WORKER,
 ) -> None:
@@ -57,10 +55,9 @@ async def run(
     metrics = Metrics()
     with _listen(settings) as listener:
         async with Queue(first, settings, metrics, worker) as queue:
-            offers = Offers(queue.about["model"], started, catalog)
-            app = make_app(queue, offers, settings, metrics)
+            offers = Offers(queue.about["model"], started)
             config = uvicorn.Config(
-                app,
+                make_app(queue, offers, settings, metrics),
                 http=Protocol,
                 ws="none",
                 lifespan="off",

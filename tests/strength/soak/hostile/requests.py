@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
 from experiments.serving.metrics import Metrics
@@ -169,7 +168,7 @@ def violations(count: int, rng: random.Random) -> list[str]:
 
 async def _ask_all(count: int, rng: random.Random) -> list[str]:
     settings = Settings("127.0.0.1", 0, None, queue=1, deadline_s=60.0, cancel_s=60.0, body_kb=1000)
-    offers = Offers(MODEL, Stack("baseline", (), (), {}), read_catalog())
+    offers = Offers(MODEL, Stack("baseline", (), (), {}))
     app = make_app(_Answering(), offers, settings, Metrics())  # type: ignore[arg-type]
     found = []
     for request, _ in zip(requests(rng), range(count), strict=False):
