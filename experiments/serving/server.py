@@ -12,12 +12,12 @@ from sse_starlette.sse import AppStatus
 from common.errors import LabError
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
+from experiments.serving.jobs import Event
 from experiments.serving.metrics import Metrics
-from experiments.serving.offers import Offers
+from experiments.serving.models import ServedModels
 from experiments.serving.protocol import Protocol
 from experiments.serving.queue import WORKER, Queue
 from experiments.serving.settings import Settings
-from experiments.serving.work import Event
 
 CLOSING_S = 5  # for answers that are on their way when the server ends
 
@@ -55,9 +55,9 @@ async def run(
     metrics = Metrics()
     with _listen(settings) as listener:
         async with Queue(first, settings, metrics, worker) as queue:
-            offers = Offers(queue.about["model"], started)
+            served = ServedModels(queue.about["model"], started)
             config = uvicorn.Config(
-                make_app(queue, offers, settings, metrics),
+                make_app(queue, served, settings, metrics),
                 http=Protocol,
                 ws="none",
                 lifespan="off",

@@ -9,7 +9,7 @@ from common.stacks.variant import NamedStack, Variant
 from experiments.serving.errors import ApiError
 
 
-class Offers:
+class ServedModels:
     """Model ids: `MODEL` is the stack that the server was started with, `MODEL:NAME` a variant or named stack.
 
     variants: name, idea and knobs of each, for the page.
