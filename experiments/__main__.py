@@ -13,17 +13,17 @@ from omegaconf import DictConfig
 from common.config.cli import MULTIRUN, run_task
 from common.config.resolve import resolve
 from common.errors import LabError
+from experiments.tables.output import Job, Output
 from experiments.tables.progress import progress
-from experiments.tables.report import Found, Report
 
 if TYPE_CHECKING:
     from experiments.run.sweep import Sweep
     from experiments.tables.row import Row
 
 
-def run(cfg: DictConfig, report: Report) -> int:
+def run(cfg: DictConfig, output: Output) -> int:
     """Run every stack of the configuration; 0 if all passed, else 1. Raises LabError for a mistake in it."""
-    report.jobs += 1
+    output.started += 1
     config = resolve(cfg)
     if config.task != "run":
         if config.coverage:
@@ -48,7 +48,7 @@ def run(cfg: DictConfig, report: Report) -> int:
         except (KeyboardInterrupt, LabError) as error:
             ended = error
     rows = rows_of(sweep)
-    report.add(Found(rows, sweep.setup.model.name, config), at_once=not _multirun())
+    output.add(Job(rows, sweep.setup.model.name, config), at_once=not _multirun())
     if ended:
         raise ended
     return int(any(row.verdict != "PASSED" for row in rows))
@@ -73,9 +73,9 @@ def _multirun() -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    argv, report = sys.argv[1:] if argv is None else argv, Report()
-    code = run_task(partial(run, report=report), "config", argv, after=report.close)
-    if not code and not report.jobs and set(argv) & set(MULTIRUN):
+    argv, output = sys.argv[1:] if argv is None else argv, Output()
+    code = run_task(partial(run, output=output), "config", argv, after=output.close)
+    if not code and not output.started and set(argv) & set(MULTIRUN):
         print("each job prints into its own log; python -m experiments.show lists their records", file=sys.stderr)
     return code
 

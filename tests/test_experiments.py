@@ -21,7 +21,7 @@ from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.record.store import Store
 from common.stacks.catalog import variants
-from experiments.experiment import Experiment
+from experiments.experiment import Experiment, StepTime
 from experiments.prediction import gpus
 from experiments.prediction.counting import key, table
 from experiments.prediction.model import grid_barriers
@@ -181,7 +181,9 @@ def test_a_variant_without_a_modelled_effect_has_no_prediction():
 def test_a_factorial_says_no_effect_of_a_variant_that_the_model_does_not_see(configured, tmp_path: Path, monkeypatch):
     """vec128 changes no time; fused_head takes 300 us off 1,200."""
     times = {(): 1200.0, ("vec128",): 1200.0, ("fused_head",): 900.0, ("vec128", "fused_head"): 900.0}
-    monkeypatch.setattr(factorial, "predicted", lambda experiment, stack, gpu, position: times[stack.variants])
+    monkeypatch.setattr(
+        Experiment, "_predicted", lambda self, stack, gpu, positions: [StepTime(times[stack.variants], 1200.0)]
+    )
     options = ("options.variants=[vec128,fused_head]", "options.position=1")
     config = configured("experiment=factorial", "model=tiny", *options, f"results={tmp_path}/r.jsonl")
     found = factorial.ask(Experiment(config, Quiet()))

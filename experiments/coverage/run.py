@@ -15,7 +15,7 @@ from experiments.coverage.items import Item, items
 from experiments.coverage.reasons import read_reasons
 from experiments.coverage.table import table, tracefile
 from experiments.run.sweep import STEPS, open_sweep
-from experiments.tables.closing import closing
+from experiments.tables.output import closing_lines
 from experiments.tables.progress import Progress, progress
 from experiments.tables.result_table import print_result, record_result
 
@@ -46,7 +46,7 @@ def cover(config: RunConfig) -> int:
     print_result(result, config.json)
     if not config.json:
         print(f"For a browser: genhtml {file}")
-        print(closing([kept], config.results))
+        print(closing_lines([kept], config.results))
     whole = {stack.name for stack in config.stacks} >= set(
         read_catalog().variants
     ) and config.validation.trials == "all"

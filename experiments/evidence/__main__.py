@@ -18,7 +18,7 @@ from common.record.provenance import provenance
 from common.record.store import Store
 from experiments.evidence.execute import GRACE, Ended, execute
 from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, read_steps
-from experiments.tables.closing import near
+from experiments.tables.output import relative
 
 KEYS = ("budget_s", "results", "device", "seed", "only", "args", "plan", "report", "debug", "cuda", "host")
 END = 2.0  # seconds of the budget for what this command does after a step
@@ -89,7 +89,7 @@ def evidence(wanted: Request, execute: Execute = execute) -> int:
     print(table(plan))
     if left := [step for step in plan.left if plan.state(step) != FAILED]:
         print(f"left: {', '.join(f'{step.name} (about {plan.estimate(step):.0f} s)' for step in left)}")
-        print(f"The same command goes on there, also on another machine with a copy of {near(wanted.store.path)}.")
+        print(f"The same command goes on there, also on another machine with a copy of {relative(wanted.store.path)}.")
         return UNFINISHED
     if failed := [step.name for step in plan.left]:
         print(f"failed: {', '.join(failed)}; their records have the last lines of what they printed")

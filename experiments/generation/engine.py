@@ -24,11 +24,6 @@ BURST = 0.03  # seconds of queued steps between two looks at their tokens: text 
 NO_LOGITS = -1  # what the sampler leaves as a token where there are none
 
 
-def never() -> bool:
-    """Answer of a request that cannot be cancelled."""
-    return False
-
-
 class Engine:
     """Decodes requests one after another with one stack. What a prompt has in common with the KV cache is kept.
 
@@ -73,7 +68,7 @@ class Engine:
         self.stack, self.session = stack, session
         self._requests += 1  # an answer under way ends: its scratch is not that of this stack
 
-    def stream(self, request: Request, cancelled: Callable[[], bool] = never) -> Iterator[Piece]:
+    def stream(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
 
         cancelled: asked between pieces. Raises LabError, at once, for what `check_request` refuses and for stop strings

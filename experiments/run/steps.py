@@ -25,7 +25,7 @@ from common.validate.verdict import Verdict
 from experiments.run.describe import Findings, about
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
-from experiments.run.timeline import Timeline, trace
+from experiments.run.timeline import Timeline, read, rewind
 from experiments.tables.row import Row, row_of
 from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
@@ -158,8 +158,15 @@ class LabStack:
         also for a position that the KV cache does not hold.
         """
         self.check_position(position)
-        traced = Setup(self.setup.config, self.setup.show, trace=True)
-        return trace(LabStack(traced, self.stack), position)
+        setup = self.setup
+        if not setup.trace:
+            return LabStack(Setup(setup.config, setup.show, trace=True), self.stack).timeline(position)
+        device = setup.config.device.name
+        with closing(self.session()) as session:
+            for _ in ("warm up", "trace"):
+                rewind(session, position, 1)
+                session.run(1)
+            return read(session, f"{self.name}, {setup.model.name}, position {position}, {device}", device)
 
     def record(self) -> str:
         """Append what has been found to the store, as a run does; returns the record's id. Raises LabError."""

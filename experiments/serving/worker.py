@@ -9,7 +9,7 @@ from common.record.json_values import from_json
 from experiments.generation.engine import Engine
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
-from experiments.run.timeline import Timeline, trace
+from experiments.run.timeline import Timeline
 from experiments.serving.work import Event, work
 from experiments.tables.progress import Progress
 
@@ -51,9 +51,9 @@ class Opened:
 
     def strip(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
         """Stages and blocks of one step of a traced kernel, which has buffers of its own. Raises LabError."""
-        setup = Setup(self._config, Progress(sys.stderr), trace=True)
+        setup = Setup(self._config, Progress(sys.stderr))
         (stack,) = setup.choose(*self._named(variant, knobs))
-        return strip(trace(LabStack(setup, stack), position))
+        return strip(LabStack(setup, stack).timeline(position))
 
     def _named(self, variant: str, knobs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The stack as `Setup.choose` takes it, and its knobs."""

@@ -4,7 +4,6 @@ Predictions are made from its records; those of Qwen3-0.6B are committed.
 """
 
 from contextlib import suppress
-from functools import partial
 
 from common.devices.counters import Counts
 from common.stacks.catalog import read_catalog
@@ -15,15 +14,11 @@ from experiments.prediction.counting import Unsupported
 from experiments.prediction.forecast import GPU
 from experiments.prediction.predictor import GRID
 from experiments.tables.result_table import COUNTED, ResultTable
-from experiments.tables.row import label_of
 
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack; those that prefetch are counted on the grid of every GPU, and parents on one."""
-    rows = []
-    for stack in _chosen(experiment):
-        if counts := experiment.attempt(label_of(stack), partial(_count, experiment, stack)):
-            rows.append({"variant": label_of(stack)} | counts.columns())
+    rows = experiment.rows(_chosen(experiment), lambda stack: _count(experiment, stack).columns())
     question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
     note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
     return ResultTable("counts", question, rows, COUNTED, [note])

@@ -17,7 +17,7 @@ from common.errors import Refused
 from common.model.layout import MAX_BLOCKS, Layout
 from common.model.shapes import Model
 from experiments.experiment import Experiment
-from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.timing.exchange import NOTHING, PAUSE, WORDS, Exchange, Load, text
 
 KERNELS = Path(__file__).with_suffix(".cu")
@@ -83,10 +83,8 @@ def ask(experiment: Experiment) -> ResultTable:
             node = partial(_graph_node, blocks, experiment.config.threads)
             if found := experiment.row(f"graph node, {blocks} blocks", node):
                 rows.append({"operation": "graph node", "blocks": blocks, **found})
-    if experiment.on_gpu:
-        return ResultTable("sync_cost", QUESTION, rows, MEASURED, NOTES, keys=2)
     missing = "microseconds, nodes of a graph, and exchanges under load; here the barriers only ran, and were counted"
-    return ResultTable("sync_cost", QUESTION, rows, COUNTED, NOTES, missing, keys=2)
+    return experiment.answer(QUESTION, rows, NOTES, (COUNTED, missing), keys=2)
 
 
 def grids(most: int) -> list[int]:

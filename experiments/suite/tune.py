@@ -21,8 +21,8 @@ from common.record.json_values import to_json
 from common.record.provenance import provenance
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
-from experiments.experiment import TIME, Experiment
-from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.experiment import Experiment
+from experiments.tables.result_table import ResultTable
 from experiments.tables.row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Point, Space, order
@@ -61,8 +61,7 @@ def ask(experiment: Experiment) -> ResultTable:
     rows = [*_fastest(search), *_important(experiment, search, notes)]
     if search.best and experiment.on_gpu:
         notes.append(f"Written: {write(experiment, search.best[0])}; variant=best takes it on this GPU.")
-    basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
-    return ResultTable("tune", QUESTION, rows, basis, notes, missing, keys=2)
+    return experiment.answer(QUESTION, rows, notes, keys=2)
 
 
 def space_of(experiment: Experiment) -> Space:
@@ -238,7 +237,7 @@ def _position(experiment: Experiment) -> int:
 
 def _knobs(experiment: Experiment, candidate: Candidate) -> dict[str, Any]:
     """Its knobs, and those of the command line that it has."""
-    return candidate.values | experiment.taken(candidate.variants)
+    return candidate.values | experiment.own_knobs(candidate.variants)
 
 
 def _label(candidate: Candidate) -> str:

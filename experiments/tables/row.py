@@ -1,5 +1,6 @@
-"""One row of a run's table: what is shown of one stack, read from its record."""
+"""Row of a run's table: the figures of one stack, from its record."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
 
 Record = Mapping[str, Any]
-SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # what tells equal labels apart
+SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # for rows of one label
 IMPLAUSIBLE = "IMPLAUSIBLE"
 STOPPED = "STOPPED"  # verdict of a measurement that ended early, as that of a stack too slow to win a search
 NOT_MODELLED = "not modelled"  # of an effect: no term of the prediction differs between a stack and its parent
@@ -158,7 +159,7 @@ def row_of(record: Record) -> Row:
         prefetched_bytes=total("prefetched"),
         activation_bytes=total(*(f"activations_{8 * width}bit" for width in WIDTHS)),
         resources={
-            arch: ArchResources(found["registers"], found["spill_bytes"]) for arch, found in record["resources"].items()
+            arch: ArchResources(used["registers"], used["spill_bytes"]) for arch, used in record["resources"].items()
         },
         latencies=tuple(map(_timed, record["latencies"])),
         generation=record["generation"] and _timed(record["generation"]),
@@ -177,34 +178,28 @@ def row_of(record: Record) -> Row:
 
 
 def label(record: Record, own: bool = True) -> str:
-    """`warp_split ratio=2:6`: what a record is called in a table.
+    """Name of a record in a table: `warp_split ratio=2:6`, with the knobs that are not at their defaults.
 
-    Knobs of the variant that gives the name always stand there, but without `own`; those of others where their value is
-    not the default.
+    own: with all knobs of the variant that gives the name.
     """
     catalog, name = read_catalog(), record["variant"]
-    given = catalog.stacks[name].knobs if name in catalog.stacks else {}
+    preset = catalog.stacks[name].knobs if name in catalog.stacks else {}
     words = [name]
-    for one, values in knob_values(catalog, record.get("stack") or (), record.get("knobs") or {}).items():
-        knobs = catalog.variants[one].knobs if one in catalog.variants else ()
-        usual = {knob.name: given.get(knob.name, knob.default) for knob in knobs}
-        shown = {knob: value for knob, value in values.items() if (own and one == name) or value != usual.get(knob)}
+    for variant, values in knob_values(catalog, record.get("stack") or (), record.get("knobs") or {}).items():
+        knobs = catalog.variants[variant].knobs if variant in catalog.variants else ()
+        usual = {knob.name: preset.get(knob.name, knob.default) for knob in knobs}
+        shown = {knob: value for knob, value in values.items() if (own and variant == name) or value != usual.get(knob)}
         words += [word for word in knob_words(shown) if word not in words]
     return " ".join(words)
 
 
-def changed(stack: Stack) -> str:
-    """The name of a stack, and those of its knobs that are not at their defaults: for the heads of columns."""
-    return label({"stack": stack.variants, "knobs": stack.knobs, "variant": stack.name}, own=False)
-
-
-def label_of(stack: Stack) -> str:
-    """The same of a stack that has no record yet."""
-    return label({"variant": stack.name, "stack": stack.variants, "knobs": stack.knobs})
+def label_of(stack: Stack, own: bool = True) -> str:
+    """`label` of a stack that has no record yet."""
+    return label({"variant": stack.name, "stack": stack.variants, "knobs": stack.knobs}, own)
 
 
 def error(row: Row) -> str | None:
-    """`3.2e-07 / 4.0e-06`: the largest error beside what is allowed there; None where nothing was compared."""
+    """`3.2e-07 / 4.0e-06`: the largest error and its tolerance; None where nothing was compared."""
     if row.max_error is None:
         return None
     allowed = "" if row.tolerance is None else f" / {row.tolerance:.1e}"
@@ -212,53 +207,49 @@ def error(row: Row) -> str | None:
 
 
 def finished(row: Row) -> str:
-    """A stack that has just ended, in one line: verdict, and what is known of it."""
+    """One line for a stack that has just ended: verdict and main figures."""
     if row.verdict != "PASSED":
         return f"{row.label}: {row.verdict} {row.reason}"
-    known = [f"max error {error(row)} allowed"] if row.max_error is not None else []
-    known += [] if row.grid_barriers is None else [f"{row.grid_barriers} grid barriers a token"]
-    known += [f"{timed.microseconds:.1f} us a token at {timed.position}" for timed in row.latencies[:1]]
-    return f"{row.label}: PASSED, {', '.join(known)}"
+    figures = [f"max error {error(row)} allowed"] if row.max_error is not None else []
+    figures += [] if row.grid_barriers is None else [f"{row.grid_barriers} grid barriers a token"]
+    figures += [f"{timed.microseconds:.1f} us a token at {timed.position}" for timed in row.latencies[:1]]
+    return f"{row.label}: PASSED, {', '.join(figures)}"
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
-    """A name for each row, all of them different: rows of one label get the settings in which they differ.
+    """A different name for each row: its label, with the settings in which rows of one label differ.
 
-    Last of all, for equal repetitions of one run, the record's id.
+    Equal repetitions of one run differ in the record's id.
     """
-    found = [row.label or row.variant for row in rows]
+    names = [row.label or row.variant for row in rows]
     for setting in SETTINGS:
-        for name in {name for name in found if found.count(name) > 1}:
-            same = [at for at, other in enumerate(found) if other == name]
+        for name in {name for name in names if names.count(name) > 1}:
+            same = [at for at, other in enumerate(names) if other == name]
             if len({getattr(rows[at], setting) for at in same}) > 1:
                 for at in same:
-                    found[at] = f"{name} {setting}={getattr(rows[at], setting)}"
-    return found
+                    names[at] = f"{name} {setting}={getattr(rows[at], setting)}"
+    return names
 
 
 def _tolerance(worst: Record) -> float | None:
-    """A record keeps the error as a share of what it is allowed; None where that says nothing."""
+    """Tolerance from the recorded error and its share of it; None where the share is 0 or infinite."""
     share = worst.get("ratio")
     return worst["error"] / share if isinstance(share, float) and share > 0 else None
 
 
-def totals(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def totals(counts: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
     """Every count, summed over the stages."""
-    totals: dict[str, int] = {}
-    for stage in counts.values():
-        for name, value in stage.items():
-            totals[name] = totals.get(name, 0) + value
-    return totals
+    return sum(map(Counter, counts.values()), Counter[str]())
 
 
-def _timed(found: Record) -> Timed:
-    seconds = found["seconds"]
+def _timed(latency: Record) -> Timed:
+    seconds = latency["seconds"]
     return Timed(
-        position=found["position"],
+        position=latency["position"],
         microseconds=1e6 * seconds["median"],
         interval=(1e6 * seconds["low"], 1e6 * seconds["high"]),
-        gb_per_s=found["bandwidth"] / 1e9,
-        percent_of_ceiling=100 * found["of_ceiling"],
-        verdict=found["verdict"] or "-",
-        marks=tuple(found.get("marks", ())),
+        gb_per_s=latency["bandwidth"] / 1e9,
+        percent_of_ceiling=100 * latency["of_ceiling"],
+        verdict=latency["verdict"] or "-",
+        marks=tuple(latency.get("marks", ())),
     )

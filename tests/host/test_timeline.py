@@ -13,8 +13,7 @@ from common.model.layout import MAX_BLOCKS, MOMENTS
 from common.model.stages import LAYER_STAGES, STAGES
 from common.stacks.catalog import variants
 from experiments.run.timeline import UNWRITTEN, read, timeline
-from profiles.figure import draw
-from profiles.timeline import by_stage, chrome_trace, order, reading
+from profiles.timeline import by_stage, chrome_trace, draw, order, reading
 
 BLOCKS = 5
 

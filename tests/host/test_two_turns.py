@@ -7,7 +7,7 @@ from legal_entries import check_entries
 from sampled import sampled
 from trained import SPECIAL, TEXT, save_checkpoint
 
-from experiments.generation.conversation import Conversation
+from experiments.chat import Conversation
 from experiments.generation.engine import Engine
 from experiments.generation.request import Sampling
 from experiments.run.setup import Setup
