@@ -213,7 +213,8 @@ def totals(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     by_data = {
         data: [(width, sums.get(f"{data}_{8 * width}bit", 0)) for width in WIDTHS] for data in DATA if data != "shared"
     }
-    return sums | {
+    return {
+        **sums,
         "load_instructions": sum(size // width for widths in by_data.values() for width, size in widths),
         "weights": sum(size for _, size in by_data["weights"]),
         "activations": sum(size for _, size in by_data["activations"]),
