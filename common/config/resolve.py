@@ -82,7 +82,6 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         device=choice,
         host=_host(device) if choice.name == "host" else None,
         sanitize=_sanitize(top, choice),
-        coverage=_coverage(top, choice),
         model=model,
         positions=positions,
         weights=weights,
@@ -112,8 +111,8 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
 
 def refuse_runs_keys(config: RunConfig, what: str) -> None:
     """Raise LabError where `what`, such as "a profile", is given what only `python -m experiments` does."""
-    asked = (config.task != "run", config.reproduce, config.resume, config.coverage)
-    given = dict(zip(("experiment=", "reproduce=", "resume=", "coverage="), asked, strict=True))
+    asked = (config.task != "run", config.reproduce, config.resume)
+    given = dict(zip(("experiment=", "reproduce=", "resume="), asked, strict=True))
     for key in (key for key, value in given.items() if value):
         raise LabError(f"{key} has no effect on {what}", "leave it out, or run python -m experiments")
 
@@ -183,17 +182,6 @@ def _sanitize(top: Section, device: DeviceChoice) -> str | None:
             f"sanitize={name} is for the host device, not for {device.name}", "add device=host, or leave out sanitize="
         )
     return name
-
-
-def _coverage(top: Section, device: DeviceChoice) -> Path | None:
-    """Where a coverage build leaves its data; None without coverage=true."""
-    if not top.flag("coverage"):
-        return None
-    if device.name != "host":
-        raise LabError(f"coverage=true is for the host device, not for {device.name}", "add device=host")
-    if top.given("sanitize"):
-        raise LabError("coverage=true and sanitize= are two builds", "leave one of them out")
-    return top.location("results").parent / "coverage"
 
 
 def _timing(section: Section) -> Timing | None:

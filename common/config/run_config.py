@@ -55,7 +55,6 @@ class RunConfig:
     knobs      values of knobs as they were given: `stacks` have them, and an experiment gives them to its own stacks
     host       None on cuda
     sanitize   "thread", "address" or "undefined": a sanitizer of g++ on the host device; or None
-    coverage   folder for what gcov counts while the stacks are validated on the host device, or None
     model      None: the shape is read from the checkpoint that `weights` names
     positions  size of the KV cache; None: the model's own
     weights    "synthetic", a path, or a name on the hub
@@ -79,7 +78,6 @@ class RunConfig:
     device: DeviceChoice
     host: HostOptions | None
     sanitize: str | None
-    coverage: Path | None
     model: Model | None
     positions: int | None
     weights: str

@@ -6,12 +6,10 @@ from typing import Any
 
 from common.display.table import Table
 from common.errors import LabError
-from experiments.coverage.items import KINDS
-from experiments.coverage.table import ALL
 from experiments.report.evidence import NOTHING, Evidence, Record, model_of
 
 COMMANDS = {  # of what is no experiment
-    "coverage": "python -m experiments device=host coverage=true variant=catalog validate=full",
+    "coverage": "python -m tests.strength.coverage",
     "mutants": "python -m tests.strength.mutants",
     "operators": "python -m tests.strength.mutants operators=true",
     "soak": "make soak",
@@ -127,8 +125,9 @@ def _soak(row: Record) -> str:
 
 
 def _coverage(row: Record) -> str:
-    total = next(line for line in row["table"] if line["file"] == ALL)
-    shares = ", ".join(f"{total[f'{kind} %']:g} % of {total[kind]:,} {kind}" for kind in KINDS)
+    total = next(line for line in row["table"] if line["file"] == "all")
+    kinds = [name for name in total if f"{name} %" in total]
+    shares = ", ".join(f"{total[f'{kind} %']:g} % of {total[kind]:,} {kind}" for kind in kinds)
     left = total["no reason"]
     rest = f"**{left} others have no reason**" if left else "everything else has its reason"
     return (
