@@ -26,8 +26,6 @@ def run(cfg: DictConfig, output: Output) -> int:
     output.started += 1
     config = run_config(cfg)
     if config.task != "run":
-        if config.coverage:
-            raise LabError("coverage= has no effect on an experiment", "leave one of them out")
         from experiments.suite import answer
 
         return answer(config)
@@ -35,10 +33,6 @@ def run(cfg: DictConfig, output: Output) -> int:
         from experiments.run.reproduce import reproduce
 
         return reproduce(config.reproduce, config)
-    if config.coverage:
-        from experiments.coverage.run import cover
-
-        return cover(config)
     from experiments.run.sweep import STEPS, open_sweep
 
     ended = None

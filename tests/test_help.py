@@ -17,6 +17,7 @@ COMMANDS = {  # and the yaml whose keys their help lists
     "experiments.chat": ("chat", "generation", "config", "base"),
     "experiments.evidence.__main__": ("evidence",),
     "experiments.generate": ("generate", "generation", "config", "base"),
+    "tests.strength.coverage.__main__": ("config", "base"),
     "tests.strength.mutants.__main__": ("mutants", "base"),
     "experiments.report.__main__": ("report",),
     "experiments.serve": ("serve", "config", "base"),

@@ -79,7 +79,6 @@ def resolve(
         "timing": _timing(top.section("timing")),
         "budget": _budget(top),
         "resume": resume,
-        "coverage": _coverage(top, device),
     }
     config = RunConfig(**made, **top.fields(RunConfig, but=made))
     if config.sanitize and not config.host:
@@ -96,12 +95,11 @@ def resolve(
 
 def refuse_runs_keys(config: RunConfig, what: str) -> None:
     """Raise LabError where `what`, such as "a profile", is given what only `python -m experiments` does."""
-    given: dict[str, Any] = {
+    given = {
         "experiment=": config.task != "run",
         "reproduce=": config.reproduce,
         "resume=": config.resume,
     }
-    given["coverage="] = config.coverage
     for key in (key for key, value in given.items() if value):
         raise LabError(f"{key} has no effect on {what}", "leave it out, or run python -m experiments")
 
@@ -157,17 +155,6 @@ def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tu
         return None, positions
     model = model_named(AUTO_MODEL[device.name], root)
     return (replace(model, positions=positions) if positions else model), positions
-
-
-def _coverage(top: Section, device: DeviceChoice) -> Path | None:
-    """Where a coverage build leaves its data; None without coverage=true."""
-    if not top.flag("coverage"):
-        return None
-    if device.name != "host":
-        raise LabError(f"coverage=true is for the host device, not for {device.name}", "add device=host")
-    if top.given("sanitize"):
-        raise LabError("coverage=true and sanitize= are two builds", "leave one of them out")
-    return top.location("results").parent / "coverage"
 
 
 def _timing(section: Section) -> Timing | None:

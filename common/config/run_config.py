@@ -73,7 +73,6 @@ class RunConfig:
     device: DeviceChoice
     host: HostOptions | None
     sanitize: Literal["thread", "address", "undefined"] | None
-    coverage: Path | None
     model: Model | None
     positions: int | None
     weights: str

@@ -82,13 +82,10 @@ class Setup:
         """The device that the configuration chose."""
         config = self.config
         if config.host:
-            from common.devices.host.covered import CoveredDevice
             from common.devices.host.device import HostDevice
             from common.devices.host.sanitized import SanitizedDevice
 
             cache, settings = config.cache / "kernels", (config.seed, config.host.workers, config.host.timeout_s)
-            if config.coverage:
-                return CoveredDevice(cache, config.coverage, *settings)
             if config.sanitize:
                 return SanitizedDevice(cache, *settings, sanitizer=config.sanitize)
             return HostDevice(cache, *settings)
@@ -100,7 +97,7 @@ class Setup:
     def racing(self) -> "Device | None":
         """That of trials that look for races, with ThreadSanitizer; None for a GPU, and for another build."""
         config = self.config
-        if not config.host or config.coverage or config.sanitize not in (None, "thread"):
+        if not config.host or config.sanitize not in (None, "thread"):
             return None
         from common.devices.host.sanitized import SanitizedDevice
 

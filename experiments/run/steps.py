@@ -137,7 +137,8 @@ class LabStack:
         self.validate()
         if self.found.status != "PASSED":
             raise LabError(f"{self.name} is {self.found.status}: {self.found.reason}", "only what passes is timed")
-        from experiments.timing.paired import Candidate, time_pair
+        from experiments.timing.measure import Kernel
+        from experiments.timing.paired import time_pair
 
         with (
             self.setup.exclusive_gpu(),
@@ -145,7 +146,7 @@ class LabStack:
             closing(self.session()) as child,
             closing(self.parent.session()) as base,
         ):
-            pair = Candidate(self.stack.variants, child), Candidate(self.stack.parent, base)
+            pair = Kernel(self.stack.variants, child), Kernel(self.stack.parent, base)
             on_detail, expected = self.setup.show.detail, self.setup.expected
             latencies, generation = time_pair(*pair, expected, config.timing, config.seed, on_detail, beat)
         self.found.latencies, self.found.generation = tuple(latencies), generation

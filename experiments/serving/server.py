@@ -70,12 +70,13 @@ async def run(
                 timeout_graceful_shutdown=CLOSING_S,
             )
             server = Server(config, queue)
-            on_ready(server, f"http://{_shown(settings.bind)}:{listener.getsockname()[1]}")
+            host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
+            on_ready(server, f"http://{host}:{listener.getsockname()[1]}")
             await server.serve([listener])
 
 
 def announce(settings: Settings, served: str, server: Server, address: str) -> None:
-    """Tell on stderr where the server listens, and a warning where others can listen in."""
+    """Print where the server listens, and a warning where others can listen in."""
     print(f"serving {served} at {address} (page) and {address}/v1 (API); Ctrl-C ends", file=sys.stderr)
     if not settings.loopback:
         print(
@@ -94,7 +95,3 @@ def _listen(settings: Settings) -> socket.socket:
         reason = getattr(error, "strerror", None) or error
         cause = f"bind={settings.bind} port={settings.port} cannot be taken: {reason}"
         raise LabError(cause, "give another port=, or port=0 for a free one") from None
-
-
-def _shown(name: str) -> str:
-    return f"[{name}]" if ":" in name else name

@@ -137,12 +137,12 @@ def _ids(opened: Opened, job: Event) -> tuple[int, ...]:
 
 def _room(positions: int, prompt: int, job: Event) -> int:
     """Tokens of the longest answer; its last one is chosen but not decoded, so it needs no room. Raises LabError."""
-    asked, room = job["max_tokens"], positions - prompt + 1
-    if room < max(1, asked or 1):
+    limit, room = job["max_tokens"], positions - prompt + 1
+    if room < max(1, limit or 1):
         what, field = ("the conversation", "messages") if "messages" in job else ("the prompt", "prompt")
-        more = f", and {job['limit']} asks for {asked} more" if asked else ""
+        more = f", and {job['field']} asks for {limit} more" if limit else ""
         cause, remedy = f"the context holds {positions} tokens: {what} has {prompt}{more}", f"shorten {what}"
         if room > 0:
-            field, remedy = job["limit"], f"{remedy}, or ask for at most {room}"
+            field, remedy = job["field"], f"{remedy}, or ask for at most {room}"
         raise _UnfitError(cause, remedy, field, FULL)
-    return asked or room
+    return limit or room

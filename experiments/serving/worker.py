@@ -29,7 +29,6 @@ class Opened:
         setup = Setup(self._config, Progress(sys.stderr))
         ceiling = _ceiling(setup)  # before the weights, since it needs room on the GPU
         self.engine = Engine(setup, self._started)
-        self._current = self._named(self._started.name, {})
         self.about = {
             "model": setup.model.name,
             "device": self._config.device.name,
@@ -43,11 +42,8 @@ class Opened:
         }
 
     def use(self, variant: str, knobs: Mapping[str, Any]) -> None:
-        """Give the engine another kernel if it has not got this one. Raises LabError; the old one then stays."""
-        wanted = self._named(variant, knobs)
-        if wanted != self._current:
-            self.engine.use(*wanted)
-            self._current = wanted
+        """Let the engine decode with this stack. Raises LabError; the old one then stays."""
+        self.engine.use(*self._named(variant, knobs))
 
     def strip(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
         """Stages and blocks of one step of a traced kernel, which has buffers of its own. Raises LabError."""
@@ -62,26 +58,26 @@ class Opened:
         return variant if "+" not in variant else self._started.variants, {**self._config.knobs, **knobs}
 
 
-def strip(found: Timeline) -> dict[str, Any]:
+def strip(timeline: Timeline) -> dict[str, Any]:
     """Work and wait of each block in each stage of a step, summed over the layers; None for a block without a part.
 
     Stages in the order in which they begin. Without times, work and wait are 0.
     """
-    spans, stages = found.spans, []
+    spans, stages = timeline.spans, []
     blocks = int(spans["block"].max()) + 1
     for stage, rows in sorted(spans.groupby("stage"), key=lambda group: group[1]["begin"].min()):
         work: list[int | None] = [None] * blocks
         wait: list[int | None] = [None] * blocks
         for block, own in rows.groupby("block"):
-            work[block] = int((own["end"] - own["begin"]).sum()) if found.timed else 0
-            wait[block] = int((own["passed"] - own["end"]).sum()) if found.timed else 0
+            work[block] = int((own["end"] - own["begin"]).sum()) if timeline.timed else 0
+            wait[block] = int((own["passed"] - own["end"]).sum()) if timeline.timed else 0
         stages.append({"stage": stage, "work": work, "wait": wait})
-    about = {"title": found.title, "unit": found.unit, "reading": READING[found.unit]}
+    about = {"title": timeline.title, "unit": timeline.unit, "reading": READING[timeline.unit]}
     return about | {"blocks": blocks, "stages": stages}
 
 
 def _ceiling(setup: Setup) -> dict[str, Any]:
-    """Bytes per second of the fastest way to read, or why that is not known."""
+    """Bytes per second of the fastest way to read, or the reason why there is none."""
     if setup.config.device.name != "cuda":
         return {"ceiling": None, "why": NO_CEILING}
     from experiments.timing.bandwidth import read_ceiling

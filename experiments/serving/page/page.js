@@ -57,7 +57,7 @@ function showRate(rate) {
     : `Ceiling ${lab.why}`;
 }
 
-function wanted(text) {
+function bodyOf(text) {
   const common = { model: model(), knobs: state.knobs, max_tokens: state.tokens, temperature: state.temperature };
   if (state.seed !== "") common.seed = Number(state.seed);
   if (mode() === "ids") return { ...common, prompt: text.split(/[\s,]+/).filter(Boolean).map(Number), return_token_ids: true };
@@ -86,7 +86,7 @@ async function ask(text, earlier) {
   say();
   state.turns.push({ role: "user", text });
   show(state.turns.at(-1));
-  const body = { ...wanted(text), stream_options: { include_usage: true, continuous_usage_stats: true } };
+  const body = { ...bodyOf(text), stream_options: { include_usage: true, continuous_usage_stats: true } };
   const turn = { role: "assistant", text: "", variant: state.variant, note: "interrupted" };
   state.turns.push(turn);
   save();
@@ -131,7 +131,7 @@ function finish({ timings, seed }, usage, turn) {
   showRate(timings.tokens_per_s);
   const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
   at("last").textContent =
-    `Last answer: ${usage.completion_tokens} tokens after ${usage.prompt_tokens}, of which ${kept} were in the KV cache; ` +
+    `Last answer: ${usage.completion_tokens} tokens after ${usage.prompt_tokens}, ${kept} in the KV cache before; ` +
     `first token after ${timings.first_token_s.toFixed(2)} s`;
   const drawn = state.temperature ? `seed ${seed}` : "";
   turn.note = [`${timings.tokens_per_s.toFixed(1)} tokens/s`, drawn, turn.note].filter(Boolean).join(" · ");

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,16 +151,15 @@ class _Schemas:
 class _Answering:
     """A queue whose worker accepts every request, so that only the server's own checks are tried."""
 
-    alive, waiting, about = True, 0, {"model": MODEL}
+    alive, about = True, {"model": MODEL}
 
-    def submit(self, request: Mapping[str, Any]) -> Job:
-        job = Job(self, 1, request, 60.0)  # type: ignore[arg-type]
+    @contextmanager
+    def job(self, request: Mapping[str, Any]) -> Iterator[Job]:
+        job = Job(1, request, 60.0)
         answer: list[dict[str, Any]] = [{"prompt": [1]}, {"ids": [1], "text": "a", "finish": "length"}, {"done": DONE}]
         for event in answer[2:] if "strip" in request else answer:
             job.said.put_nowait(event)
-        return job
-
-    def drop(self, job: Job) -> None: ...
+        yield job
 
 
 def violations(count: int, rng: random.Random) -> list[str]:
