@@ -1,7 +1,6 @@
 """Check of a request before anything is decoded."""
 
 from reprlib import repr as short
-from typing import Any
 
 from common.config.resolve import check_ids
 from common.errors import LabError
@@ -16,17 +15,19 @@ def check_request(request: Request, model: Model) -> None:
     """
     if not isinstance(request, Request):
         raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
-    for name, kinds, valid, example in (
-        ("ids", tuple | list, _is_whole, "(1, 2, 3)"),
-        ("stop_ids", frozenset | set | tuple | list, _is_whole, "frozenset({2})"),
-        ("stop_strings", tuple | list, _is_text, '("a",)'),  # and not one text, whose items are its letters
+    for name, kinds, kind, example in (
+        ("ids", tuple | list, int, "(1, 2, 3)"),
+        ("stop_ids", frozenset | set | tuple | list, int, "frozenset({2})"),
+        ("stop_strings", tuple | list, str, '("a",)'),  # and not one text, whose items are its letters
     ):
         items = getattr(request, name)
-        wrong = [one for one in items if not valid(one)] if isinstance(items, kinds) else [items]
+        wrong = [items]
+        if isinstance(items, kinds):
+            wrong = [one for one in items if not isinstance(one, kind) or type(one) is bool or one == ""]
         if wrong:
             raise LabError(f"{name}: {short(wrong[0])} does not belong there", f"give {name}={example}")
     check_sampling(request.sampling)
-    if not _is_whole(request.max_tokens) or request.max_tokens < 1:
+    if type(request.max_tokens) is not int or request.max_tokens < 1:
         cause = f"max_tokens={short(request.max_tokens)} is not a whole number of at least 1"
         raise LabError(cause, "give max_tokens=N")
     prompt, needed = len(request.ids), len(request.ids) + request.max_tokens - 1
@@ -58,13 +59,5 @@ def check_sampling(sampling: Sampling) -> None:
             raise LabError(f"{name}={short(value)} is not a number {span}", f"give {name}=X{also}")
     for name, limit in (("top_k", 2**31), ("seed", SEEDS)):
         value = getattr(sampling, name)
-        if not (_is_whole(value) and 0 <= value < limit):
+        if type(value) is not int or not 0 <= value < limit:
             raise LabError(f"{name}={short(value)} is not a whole number in 0..{limit - 1}", f"give {name}=N")
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)

@@ -25,7 +25,7 @@ NO_LOGITS = -1  # what the sampler leaves as a token where there are none
 
 
 class Engine:
-    """Decodes requests one after another with one stack. What a prompt has in common with the KV cache is kept.
+    """Decodes requests one after another with one stack. The common start of a prompt and the KV cache is kept.
 
     stop_ids: end-of-sequence ids of the checkpoint. Close it after use. Raises LabError for weights that do not load,
     and for a stack that does not compile; `stream` and `use`, after `close`.
@@ -38,7 +38,7 @@ class Engine:
         folder = setup.packed.folder
         self.tokenizer: Any | None = load_tokenizer(folder) if has_tokenizer(folder) else None
         self.stop_ids = stop_ids(folder)
-        self._known: list[int] = []  # ids by position; all but the last one have entries in the KV cache
+        self._ids: list[int] = []  # ids by position; all but the last one have entries in the KV cache
         self._stats: Stats | None = None
         self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model)
         self.session = self._open(self.stack.program, setup.config.blocks)
@@ -62,6 +62,8 @@ class Engine:
         if len(stacks) > 1:
             names = ", ".join(stack.name for stack in stacks)
             raise LabError(f"{variant} stands for {len(stacks)} stacks", f"name one of them: {names}")
+        if stacks[0] == self.stack.stack:
+            return
         stack = LabStack(self.setup, stacks[0]).compile()
         session = self._open(stack.program, self.setup.config.blocks, self.session)
         self._close_sessions()
@@ -71,8 +73,8 @@ class Engine:
     def stream(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
 
-        cancelled: asked between pieces. Raises LabError, at once, for what `check_request` refuses and for stop strings
-        without a tokenizer; and in place of a piece when another answer has begun, which has the KV cache now.
+        cancelled: called between pieces. Raises LabError, at once, for what `check_request` refuses and for stop
+        strings without a tokenizer; and in place of a piece when another answer has begun, which has the KV cache now.
         """
         self._check_open()
         check_request(request, self.model)
@@ -119,7 +121,7 @@ class Engine:
         self._check_open()
         start = time.perf_counter()
         prompt = request.ids
-        kept = common_start(self._known[:-1], prompt[:-1])
+        kept = common_start(self._ids[:-1], prompt[:-1])
         self._read(prompt, kept, request.sampling)
         number = self._requests
         text, burst, tokens, first = Answer(self.tokenizer, request.stop_ids, request.stop_strings), 1, 0, 0.0
@@ -135,7 +137,7 @@ class Engine:
             first = first or now - start
             ids, shown = text.add(ids)
             tokens += len(ids)
-            self._known += ids
+            self._ids += ids
             if text.stopped:
                 finish = "stop"
             elif tokens == request.max_tokens:
@@ -164,7 +166,7 @@ class Engine:
 
     def _read(self, prompt: Sequence[int], kept: int, sampling: Sampling) -> None:
         """Bring the prompt into the KV cache, but for its last id, which the first step decodes."""
-        self._known, last = list(prompt[:kept]), len(prompt) - 1
+        self._ids, last = list(prompt[:kept]), len(prompt) - 1
         if last > kept:
             cache = self.session.cache
             ids, history = prompt[kept:last], cache.entries(0, kept)
@@ -173,12 +175,12 @@ class Engine:
         self._requests += 1
         write_settings(state, self._layout, sampling, self._requests)
         self.session.resume(state)
-        self._known = list(prompt)
+        self._ids = list(prompt)
 
     def _decode(self, steps: int, sampling: Sampling) -> list[int]:
         """The next `steps` ids. Raises LabError if they should be sampled and the stack keeps no logits."""
         self.session.run(steps, self._sampler if needed(sampling) else None)
-        at = self._layout.state["ids"].offset + len(self._known)
+        at = self._layout.state["ids"].offset + len(self._ids)
         ids = self.session.state()[at : at + steps].tolist()
         if NO_LOGITS in ids:
             raise LabError(
