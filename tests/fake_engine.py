@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from common.errors import Hung, LabError
 from experiments.generation.request import Piece, Stats
-from experiments.serving.work import work
+from experiments.serving.jobs import serve_jobs
 
 VOCAB, POSITIONS = 500, 256
 SLOW, CRASH, HANG, DEAF, BUG = 491, 492, 493, 494, 495  # 0.02 s a token; ends; is Hung; never looks at a cancel; raises
@@ -74,7 +74,7 @@ class FakeEngine:
         return tuple(self.tokenizer.encode("".join(one["content"] for one in messages)))
 
 
-class Opened:
+class FakeWorker:
     def __init__(self, first):
         if "refuse" in first:
             raise LabError("no such weights", "give others")
@@ -94,7 +94,7 @@ class Opened:
             raise LabError(f"{variant} takes no knob {min(knobs)}", "leave it out")
         self.engine.shift = 0 if variant == "baseline" else 1
 
-    def strip(self, variant, knobs, position):
+    def trace(self, variant, knobs, position):
         timed = self.about["ceiling"] is not None
         work, wait = ([1000, 400, None], [0, 600, None]) if timed else ([0, 0, None], [0, 0, None])
         stages = [{"stage": name, "work": work, "wait": wait} for name in ("embed", "qkv", "attention")]
@@ -103,4 +103,4 @@ class Opened:
 
 
 if __name__ == "__main__":
-    work(Opened)
+    serve_jobs(FakeWorker)

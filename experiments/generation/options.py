@@ -4,19 +4,20 @@ from collections.abc import Mapping
 
 from omegaconf import DictConfig
 
-from common.config.resolve import refuse_runs_keys, resolve
+from common.config.resolve import refuse_runs_keys
 from common.config.run_config import RunConfig
 from common.config.section import Section
 from common.errors import LabError
 from experiments.generation.check import check_sampling
 from experiments.generation.request import Sampling, Stats
+from experiments.run.choice import run_config
 
 KEYS = ("temperature", "top_k", "top_p", "repetition_penalty", "max_tokens", "stop", "stop_strings")
 
 
 def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
     """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several."""
-    config = resolve(cfg)
+    config = run_config(cfg)
     refuse_runs_keys(config, what)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)

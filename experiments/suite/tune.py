@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 from common.config import budget
-from common.config.best import tuned_for
 from common.config.section import absolute
 from common.errors import LabError, Unfinished
 from common.record.json_values import to_json
@@ -22,6 +21,7 @@ from common.record.provenance import provenance
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import Experiment
+from experiments.run.choice import tuned_for
 from experiments.tables.result_table import ResultTable
 from experiments.tables.row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
