@@ -42,14 +42,6 @@ class FakeEngine:
 
     def stream(self, request, cancelled):
         ids = request.ids
-        if not ids:
-            raise LabError("the prompt is empty", "give a longer one")
-        if max(ids) >= VOCAB:
-            raise LabError(f"token id {max(ids)} is not in 0..{VOCAB - 1}", "give ids of the vocabulary")
-        if len(ids) + request.max_tokens - 1 > self.positions:
-            raise LabError(
-                f"{len(ids)} + {request.max_tokens} need more than {self.positions} positions", "ask for less"
-            )
         if CRASH in ids:
             os._exit(7)
         if HANG in ids:
