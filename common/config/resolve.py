@@ -22,6 +22,7 @@ from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
 from common.config.run_config import HostOptions, RunConfig, Timing, Validation
 from common.config.section import Section, absolute
+from common.devices.host.sanitizers import SANITIZERS
 from common.errors import LabError
 from common.errors.suggest import unknown
 from common.model.layout import MAX_BLOCKS
@@ -34,7 +35,6 @@ from common.stacks.stack import choose_stacks
 MAX_THREADS = 1024  # CUDA's limit of one block
 SEEDS = 2**31
 SYNTHETIC = "synthetic"
-SANITIZERS = ("thread", "address", "undefined")
 AMOUNTS = ("none", "plain", "all")  # of trials
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny"}
 
