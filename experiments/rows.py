@@ -66,7 +66,6 @@ class Rows:
         """`work(session)` of each stack under its label, kept as `row` does; one that fails is left out."""
 
         def in_session(stack: Stack) -> Mapping[str, Any]:
-            self.show.begin(f"{self.config.task} of {label_of(stack)}")
             with closing(open_session(self.lab, stack)) as session:
                 return work(session)
 
@@ -109,6 +108,7 @@ class Rows:
                 if record["asked"] == identity:
                     self.left_out.extend([record["reason"]] if record["reason"] else [])
                     return record["found"]
+        self.show.begin(name)
         failures = len(self.left_out)
         found = self.attempt(name, work)
         reason = "".join(self.left_out[failures:])

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
-from common.config.resolve import refuse_runs_keys, resolve, split
+from common.config.resolve import refuse_runs_keys, split
 from common.config.run_config import RunConfig
 from common.config.section import Section
 from common.devices.nvtx import annotate, title
 from common.errors import LabError
 from common.errors.suggest import unknown
 from common.stacks.stack import Stack
+from experiments.run.choice import run_config
 from experiments.run.setup import Setup
 from experiments.run.timeline import rewind
 from experiments.tables.progress import progress
@@ -51,7 +52,7 @@ def read(cfg: DictConfig) -> Profile:
     if tool not in TOOLS:
         raise unknown("tool", tool, TOOLS)
     position, tokens, keep = own.whole("position", low=0), own.whole("tokens", low=1), own.flag("keep")
-    sections, config = (own.section("nsys"), own.section("ncu")), resolve(rest)
+    sections, config = (own.section("nsys"), own.section("ncu")), run_config(rest)
     refuse_runs_keys(config, "a profile")
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)

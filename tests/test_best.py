@@ -7,7 +7,7 @@ import pytest
 from temporary_root import add, make_root
 from whole_rows import RUN
 
-import common.config.best
+import experiments.run.choice
 from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
@@ -48,12 +48,12 @@ def best(tmp_path, monkeypatch):
                 raise LabError("no GPU", "use device=host")
             return gpu
 
-        monkeypatch.setattr(common.config.best, "find_gpu", find)
+        monkeypatch.setattr(experiments.run.choice, "find_gpu", find)
         for number, one in enumerate(rows):
             Store(root / "experiments" / "results" / f"{number}.jsonl").append(one)
         read_catalog.cache_clear()
         catalog = read_catalog(root)
-        fastest = partial(common.config.best.fastest_stack, catalog, threads)
+        fastest = partial(experiments.run.choice.fastest_stack, catalog, threads)
         (stack,) = choose_stacks(catalog, "best", None, given, threads, fastest)
         return stack
 
@@ -107,7 +107,7 @@ def test_the_baseline_may_be_the_fastest(best):
 
 
 def test_the_shipped_default_can_be_composed(monkeypatch):
-    monkeypatch.setattr(common.config.best, "measured_on", lambda *_: [])
+    monkeypatch.setattr(experiments.run.choice, "measured_on", lambda *_: [])
     (stack,) = choose_stacks(read_catalog(), "best", None, {}, 256)
     assert stack.name == read_catalog().selections["best"].default
     assert len(stack.variants) > 1

@@ -170,7 +170,7 @@ def test_the_sentence_says_what_has_no_reason(left: int, told: str):
     shares = {"lines": 1200, "lines %": 100.0, "branches": 300, "branches %": 98.6, "loop classes": 9}
     row = {"file": "all", **shares, "loop classes %": 50.0, "never": 8, "no reason": left}
     known = evidence(result("coverage", "counted", [row]) | {"stacks": ["a", "b"]})
-    text = blocks.make("sentence:coverage", known).markdown()
+    text = blocks.make("sentence:coverage", known)
     assert "2 stacks executes 100 % of 1,200 lines, 98.6 % of 300 branches, 50 % of 9 loop classes" in text
     assert told in text
 

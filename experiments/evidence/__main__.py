@@ -12,7 +12,7 @@ from common import ROOT
 from common.config import budget
 from common.config.cli import INTERRUPTED, UNFINISHED, guarded, run_task
 from common.config.device_choice import choose_device
-from common.config.resolve import SEEDS
+from common.config.run_config import SEEDS
 from common.config.section import Section
 from common.record.provenance import provenance
 from common.record.store import Store

@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from common.compile.source import Source, build
-from common.config.best import fastest_stack
 from common.config.resolve import check_positions
 from common.config.run_config import RunConfig
 from common.errors import LabError
@@ -17,6 +16,7 @@ from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
+from experiments.run.choice import fastest_stack
 from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:  # these import torch

@@ -88,7 +88,7 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
             "FLOP/byte": work / size,
             "GFLOP/s": work / step.us / 1e3,
         }
-        for stack, steps in zip(stacks, experiment.measured_or_predicted(stacks, [position]), strict=True)
+        for stack, steps in experiment.measured_or_predicted(stacks, [position])
         for step in steps
         if not math.isnan(step.us)
     ]

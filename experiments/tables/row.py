@@ -239,7 +239,10 @@ def _tolerance(worst: Record) -> float | None:
 
 def totals(counts: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
     """Every count, summed over the stages."""
-    return sum(map(Counter, counts.values()), Counter[str]())
+    sums = Counter[str]()
+    for stage in counts.values():
+        sums.update(stage)
+    return sums
 
 
 def _timed(latency: Record) -> Timed:

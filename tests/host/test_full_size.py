@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from sampled import sampled, seed_for
 
 from common import ROOT
-from common.config.resolve import model_of
 from common.config.section import Section
 from common.devices.host.device import HostDevice, HostSession
 from common.model.layout import Layout
@@ -77,7 +76,7 @@ def start(model: Model, seed: int) -> Scenario:
 @pytest.fixture(scope="module")
 def full(host_cache):
     shape = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "model" / "qwen3_0_6b.yaml"))
-    model = replace(model_of(Section(shape)), positions=64)
+    model = replace(Section(shape).read(Model), positions=64)
     return Full(model, host_cache, seed_for("full size"))
 
 
