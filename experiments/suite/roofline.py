@@ -7,9 +7,8 @@ from typing import Any
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from experiments.experiment import Experiment
-from experiments.prediction.counting import Uncounted
 from experiments.prediction.model import stage_bytes
-from experiments.prediction.predictor import open_predictor
+from experiments.prediction.predictor import Predictor, Uncounted
 from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.tables.row import label_of
 from experiments.timing.exchange import Exchange
@@ -61,7 +60,7 @@ def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     """Bytes of each stage of the baseline, over all layers. Raises Uncounted: GPU time is not for counting."""
     config, predictor = experiment.config, experiment.predictor
     if experiment.on_gpu:
-        predictor = open_predictor(experiment.model, config.threads, experiment.store, config.cache)
+        predictor = Predictor(experiment.model, config.threads, experiment.store, config.cache)
     source = predictor.source((), {})
     counts = predictor.counts(source, predictor.gpu(experiment.options.text("gpu")))
     sizes = {stage: stage_bytes(source, counts, stage, position) for stage in STAGES}
