@@ -13,7 +13,7 @@ from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.cuda_program import CudaProgram
 from common.devices.hold import Hold
-from common.devices.kv_cache import CudaKvCache, KvCache
+from common.devices.kv_cache import CudaKvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import CompileError, Crashed, LabError, Refused
