@@ -31,7 +31,7 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
     source = predictor.source(stack.variants, stack.knobs)
     for gpu in gpus.names():
         predictor.counts(source, predictor.gpu(gpu))
-    # What a run without a GPU predicts with; other archs are compiled when they are asked for.
+    # A run without a GPU predicts with these; other archs are compiled when they are needed.
     arch = predictor.gpu(GPU).arch
     for each in (parent, source):
         with suppress(Unsupported):

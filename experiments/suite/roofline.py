@@ -117,17 +117,17 @@ def _probes() -> list[dict[str, Any]]:
     from experiments.timing.bandwidth import Memory
 
     memory = Memory()
-    found = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
-    return [*found, _probe("copy, both directions", *memory.copy()), *_windows()]
+    reads = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
+    return [*reads, _probe("copy, both directions", *memory.copy()), *_windows()]
 
 
 def _windows() -> Iterator[dict[str, Any]]:
     """Bandwidth of reading by what an SM has under way, one block on each."""
     exchange = Exchange()
     for load in exchange.loads:
-        found = exchange.read(load)
-        about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * found.slowest}
-        yield {"kind": "window", "what": f"read, {load.name}", "GB/s": found.rate / 1e9, **about}
+        timed = exchange.read(load)
+        about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * timed.slowest}
+        yield {"kind": "window", "what": f"read, {load.name}", "GB/s": timed.rate / 1e9, **about}
 
 
 def _probe(what: str, size: int, seconds: float) -> dict[str, Any]:
