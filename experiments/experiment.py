@@ -100,22 +100,20 @@ class Experiment(Rows):
 
     def measured_or_predicted(
         self, stacks: Sequence[Stack], positions: Sequence[int], apart: bool = False
-    ) -> list[list[StepTime]]:
-        """Times of each stack at each of `positions`: measured on a GPU, else predicted for `options.gpu`.
+    ) -> list[tuple[Stack, list[StepTime]]]:
+        """Each stack with its times at `positions`: measured on a GPU, else predicted for `options.gpu`.
 
-        A stack without any has an empty list, and `left_out` says why. apart: each position in a record of its own, so
-        that an interruption loses no other; else all of them at the positions of the run.
+        A stack without any time is left out. apart: each position in a record of its own, so that an interruption loses
+        no other; else all of them at the positions of the run.
         """
-        if not self.on_gpu:
+        if self.on_gpu:
+            runs = [self.measure(stacks, position) for position in positions] if apart else [self.measure(stacks)]
+            times = [_step_times(records, positions) for records in zip(*runs, strict=True)]
+        else:
             gpu = self.predictor.gpu(self.options.text("gpu"))
             work = (partial(self._predicted, stack, gpu, positions) for stack in stacks)
-            return [self.attempt(label_of(stack), each) or [] for stack, each in zip(stacks, work, strict=True)]
-        runs = [self.measure(stacks, position) for position in positions] if apart else [self.measure(stacks)]
-        times = []
-        for records in zip(*runs, strict=True):  # of one stack
-            timed = {each["position"]: each for record in records for each in record["latencies"]}
-            times.append([_step_time(timed.get(position)) for position in positions] if timed else [])
-        return times
+            times = [self.attempt(label_of(stack), each) for stack, each in zip(stacks, work, strict=True)]
+        return [(stack, of_stack) for stack, of_stack in zip(stacks, times, strict=True) if of_stack]
 
     def _predicted(self, stack: Stack, gpu: GpuModel, positions: Sequence[int]) -> list[StepTime]:
         def us(variants: tuple[str, ...], position: int) -> float:
@@ -126,7 +124,7 @@ class Experiment(Rows):
     def measure(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
         """The record of each stack, timed beside its parent on the GPU; at `position`, else at those of the run.
 
-        What did not pass has no latencies, and one that is implausible is taken out: `left_out` says which and why.
+        A stack that did not pass has no latencies, and IMPLAUSIBLE ones are removed: `left_out` says which and why.
         """
         return [self._plausible(record) for record in self.measured_records(stacks, position)]
 
@@ -164,8 +162,13 @@ class Experiment(Rows):
         return record | {"latencies": kept}
 
 
-def _step_time(timed: Mapping[str, Any] | None) -> StepTime:
-    if timed is None:
-        return StepTime(nan, nan)
-    us, comparison = 1e6 * timed["seconds"]["median"], timed["comparison"]
-    return StepTime(us, us / (1 + comparison["effect"]) if comparison else us)
+def _step_times(records: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> list[StepTime]:
+    """Times in the records of one stack; none at all if it has none at any position."""
+    latencies = {timed["position"]: timed for record in records for timed in record["latencies"]}
+    times = []
+    for position in positions if latencies else ():
+        timed = latencies.get(position)
+        us = 1e6 * timed["seconds"]["median"] if timed else nan
+        effect = timed["comparison"]["effect"] if timed and timed["comparison"] else 0.0
+        times.append(StepTime(us, us / (1 + effect)))
+    return times

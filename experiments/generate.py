@@ -14,7 +14,6 @@ from common.config.section import Section
 from common.errors import LabError
 from common.model.shapes import Model
 from experiments.generation import options
-from experiments.generation.check import check_request
 from experiments.generation.request import Request, Stats
 from experiments.tables.progress import progress
 
@@ -49,7 +48,7 @@ def generate(cfg: DictConfig) -> int:
             request = replace(request, ids=encode(load_tokenizer(lab.packed.folder), text))
         if not request.ids:
             raise LabError(f"the tokenizer makes no token of {text!r}", "give a longer prompt")
-        check_request(request, lab.model)
+        request.check(lab.model)
         engine = Engine(lab, config.stacks[0])
     with engine:
         pieces = []

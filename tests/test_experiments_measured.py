@@ -211,7 +211,6 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
         lab=SimpleNamespace(device=SimpleNamespace(compile=lambda source: source, session=session)),
         options=Section({"host_blocks": 2}),
         config=SimpleNamespace(threads=256, task="sync_cost"),
-        show=SimpleNamespace(begin=lambda name: None),
         row=lambda name, work, source: work(),
         answer=lambda question, rows, *given, **more: SimpleNamespace(rows=rows),
     )

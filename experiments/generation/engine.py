@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from reprlib import repr as short
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +13,6 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.stacks.stack import Stack
 from experiments.engines.torch_decoder import prefill
-from experiments.generation.check import check_request
 from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
@@ -73,11 +73,13 @@ class Engine:
     def stream(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
 
-        cancelled: called between pieces. Raises LabError, at once, for what `check_request` refuses and for stop
-        strings without a tokenizer; and in place of a piece when another answer has begun, which has the KV cache now.
+        cancelled: called between pieces. Raises LabError, at once, for a request that does not fit the model, and for
+        stop strings without a tokenizer; and in place of a piece when another answer has begun, which has the KV cache.
         """
         self._check_open()
-        check_request(request, self.model)
+        if not isinstance(request, Request):
+            raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
+        request.check(self.model)
         if request.stop_strings and not self.tokenizer:
             raise LabError("stop strings need a tokenizer, which these weights have not", "leave stop_strings out")
         return self._stream(request, cancelled)

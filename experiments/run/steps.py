@@ -22,7 +22,7 @@ from common.validate.prove import prove
 from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
-from experiments.run.describe import Findings, about
+from experiments.run.describe import Findings, keep
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, read, rewind
@@ -177,8 +177,7 @@ class LabStack:
 
     def append(self, found: dict[str, Any]) -> str:
         """Write one record, `found` and what it was found with; returns its id."""
-        setup = self.setup
-        return setup.store.append(about(setup, setup.device.describe(), self.stack, found) | found)
+        return keep(self.setup, self.setup.device.describe(), self.stack, found)["id"]
 
     def fail(self, error: LabError) -> None:
         """Take the status that `error` stands for, and its report."""

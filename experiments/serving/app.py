@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 from experiments.serving.errors import HANDLERS, ApiError
 from experiments.serving.limits import Limits
 from experiments.serving.metrics import Counted, Metrics
-from experiments.serving.offers import Offers
+from experiments.serving.models import ServedModels
 from experiments.serving.page import FOLDER, HEADERS, NAMES
 from experiments.serving.queue import Queue
 from experiments.serving.replies import Reply
-from experiments.serving.schema import ChatBody, CompletionBody, StripBody, job_of
+from experiments.serving.schema import ChatBody, CompletionBody, TraceBody, job_of
 from experiments.serving.settings import Settings
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class _Stream(EventSourceResponse):
             await super().__call__(scope, receive, send)
 
 
-def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics) -> FastAPI:
+def make_app(queue: Queue, served: ServedModels, settings: Settings, metrics: Metrics) -> FastAPI:
     """The application in front of `queue`."""
     # Without the pages of documentation, which load scripts from elsewhere.
     app = FastAPI(title="megakernel-lab", docs_url=None, redoc_url=None, exception_handlers=HANDLERS)
@@ -46,7 +46,7 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
 
     async def answer(request: HttpRequest, body: CompletionBody | ChatBody) -> Response:
         with ExitStack() as place:
-            job = place.enter_context(queue.job(job_of(body, offers.variant(body.model))))
+            job = place.enter_context(queue.job(job_of(body, served.variant(body.model))))
             reply = Reply(body, job, metrics)
             await _unless_left(request, reply.begin())
             if body.stream:
@@ -55,11 +55,11 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [await model(name) for name in offers.ids]}
+        return {"object": "list", "data": [await model(name) for name in served.ids]}
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
-        offers.variant(name)
+        served.variant(name)
         return {"id": name, "object": "model", "created": 0, "owned_by": "megakernel-lab"}
 
     @app.post("/v1/completions")
@@ -81,13 +81,13 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
     @app.get("/lab")
     async def lab() -> dict[str, Any]:
         """Settings of the page."""
-        return {"model": offers.model, "started": offers.started, "variants": offers.variants, **queue.about}
+        return {"model": served.model, "started": served.started, "variants": served.variants, **queue.about}
 
-    @app.post("/lab/strip")
-    async def strip(request: HttpRequest, body: StripBody) -> Response:
+    @app.post("/lab/trace")
+    async def trace(request: HttpRequest, body: TraceBody) -> Response:
         """Stages and blocks of one step, from timestamps that the kernel writes itself."""
-        variant = offers.variant(body.model)
-        step = {"strip": True, "variant": variant, "knobs": body.knobs, "position": body.position}
+        variant = served.variant(body.model)
+        step = {"trace": True, "variant": variant, "knobs": body.knobs, "position": body.position}
         with queue.job(step) as job:
             event = await _unless_left(request, anext(job.events()))
             return JSONResponse(event["done"])

@@ -11,9 +11,9 @@ from typing import Any
 from common.errors import LabError
 from experiments.processes.child import Child
 from experiments.serving.errors import SERVER, ApiError
+from experiments.serving.jobs import FULL, Event
 from experiments.serving.metrics import Metrics
 from experiments.serving.settings import Settings
-from experiments.serving.work import FULL, Event
 
 WORKER = ("experiments.serving.worker",)  # for `python -m`
 

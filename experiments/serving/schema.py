@@ -198,8 +198,8 @@ class ChatBody(Body):
     chat_template_kwargs: TemplateOptions = TemplateOptions()
 
 
-class StripBody(Strict):
-    """POST /lab/strip, for the page: a step at `position`."""
+class TraceBody(Strict):
+    """POST /lab/trace, for the page: a step at `position`."""
 
     model: Text
     knobs: Knobs = Field({})
@@ -207,7 +207,7 @@ class StripBody(Strict):
 
 
 def job_of(body: CompletionBody | ChatBody, variant: str) -> dict[str, Any]:
-    """The job that the worker gets; it reads it in experiments/serving/work.py."""
+    """The job that the worker gets; it reads it in experiments/serving/jobs.py."""
     field, own = "max_tokens", dict[str, Any]()
     if isinstance(body, ChatBody):
         field = "max_completion_tokens" if body.max_completion_tokens else field

@@ -10,15 +10,14 @@ import uvicorn
 from sse_starlette.sse import AppStatus
 
 from common.errors import LabError
-from common.stacks.catalog import Catalog
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
+from experiments.serving.jobs import Event
 from experiments.serving.metrics import Metrics
-from experiments.serving.offers import Offers
+from experiments.serving.models import ServedModels
 from experiments.serving.protocol import Protocol
 from experiments.serving.queue import WORKER, Queue
 from experiments.serving.settings import Settings
-from experiments.serving.work import Event
 
 CLOSING_S = 5  # for answers that are on their way when the server ends
 
@@ -46,7 +45,6 @@ async def run(
     settings: Settings,
     first: Event,
     started: Stack,
-    catalog: Catalog,
     on_ready: Callable[[Server, str], None],
     worker: Sequence[str] = WORKER,
 ) -> None:
@@ -57,10 +55,9 @@ async def run(
     metrics = Metrics()
     with _listen(settings) as listener:
         async with Queue(first, settings, metrics, worker) as queue:
-            offers = Offers(queue.about["model"], started, catalog)
-            app = make_app(queue, offers, settings, metrics)
+            served = ServedModels(queue.about["model"], started)
             config = uvicorn.Config(
-                app,
+                make_app(queue, served, settings, metrics),
                 http=Protocol,
                 ws="none",
                 lifespan="off",

@@ -10,7 +10,7 @@ from experiments.generation.engine import Engine
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 from experiments.run.timeline import Timeline
-from experiments.serving.work import Event, work
+from experiments.serving.jobs import Event, serve_jobs
 from experiments.tables.progress import Progress
 
 NO_CEILING = "unknown: a CPU that emulates blocks has no read bandwidth to compare with"
@@ -20,7 +20,7 @@ READING = {
 }
 
 
-class Opened:
+class EngineWorker:
     """The engine of the configured stack. A request for that stack gets the configured knobs, unless it gives them."""
 
     def __init__(self, first: Event) -> None:
@@ -45,11 +45,11 @@ class Opened:
         """Let the engine decode with this stack. Raises LabError; the old one then stays."""
         self.engine.use(*self._named(variant, knobs))
 
-    def strip(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
+    def trace(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
         """Stages and blocks of one step of a traced kernel, which has buffers of its own. Raises LabError."""
         setup = Setup(self._config, Progress(sys.stderr))
         (stack,) = setup.choose(*self._named(variant, knobs))
-        return strip(LabStack(setup, stack).timeline(position))
+        return stage_times(LabStack(setup, stack).timeline(position))
 
     def _named(self, variant: str, knobs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The stack as `Setup.choose` takes it, and its knobs."""
@@ -58,7 +58,7 @@ class Opened:
         return variant if "+" not in variant else self._started.variants, {**self._config.knobs, **knobs}
 
 
-def strip(timeline: Timeline) -> dict[str, Any]:
+def stage_times(timeline: Timeline) -> dict[str, Any]:
     """Work and wait of each block in each stage of a step, summed over the layers; None for a block without a part.
 
     Stages in the order in which they begin. Without times, work and wait are 0.
@@ -88,4 +88,4 @@ def _ceiling(setup: Setup) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    work(Opened)
+    serve_jobs(EngineWorker)

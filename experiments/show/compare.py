@@ -8,7 +8,7 @@ from common.errors import LabError
 from common.errors.suggest import unknown
 from common.record.store import Store
 from experiments.show.record import listed
-from experiments.tables.find import Record, find, undamaged
+from experiments.tables.find import Record, find
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
 from experiments.tables.row import IMPLAUSIBLE, Row, error, labels, row_of
 from experiments.timing.statistics import VERDICT_CONFIDENCE, unpaired
@@ -86,14 +86,12 @@ def _one(name: str, runs: Sequence[Record], results: Path) -> Record:
 
 
 def _place(row: Record) -> tuple[Any, ...]:
-    with undamaged(row):
-        return row["model"], row["device"]["device"], row["device"].get("gpu")
+    return row["model"], row["device"]["device"], row["device"].get("gpu")
 
 
 def _described(name: str, row: Record) -> str:
-    with undamaged(row):
-        where = row["device"].get("gpu") or row["device"]["device"]
-        return f"{name} ({row['model']['name']}, {row['model']['positions']} positions, {where})"
+    where = row["device"].get("gpu") or row["device"]["device"]
+    return f"{name} ({row['model']['name']}, {row['model']['positions']} positions, {where})"
 
 
 def _change(a: Any, b: Any) -> float | None:
@@ -141,8 +139,8 @@ def _measured(row: Record) -> Mapping[int | str, Mapping[str, Any]]:
 def _paired(a: Record, b: Record, place: int | str) -> tuple[Interval, str] | None:
     """Change from `a` to `b`, and the record in whose process they took turns; None where they never did.
 
-    A run takes turns with its parent. That the other record is of that parent is known where knobs, block size,
-    requested options and a clean commit are the same.
+    A run takes turns with its parent; the other record is of that parent if knobs, block size, requested options and
+    a clean commit are the same.
     """
     for child, parent in ((b, a), (a, b)):
         comparison = _measured(child)[place].get("comparison")

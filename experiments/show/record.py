@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from common.display.table import aligned, cell
-from common.errors import LabError
 from common.record.store import STORE_FIELDS
 from common.stacks.stack import knob_words, title
-from experiments.tables.find import Record, undamaged
+from experiments.tables.find import Record
 from experiments.tables.result_table import recorded_result, show_result
 from experiments.tables.row import Row, Timed, error, label, row_of, totals
 
@@ -16,19 +15,9 @@ Lines = list[tuple[str, str]]
 
 
 def listed(row: Record) -> dict[str, str]:
-    """A record in a list: id, time (UTC), kind, status, and what it is about; of a damaged one the id alone."""
-    try:
-        with undamaged(row):
-            status = str(row.get("status") or row.get("basis") or "-")
-            return {
-                "id": row["id"],
-                "time": _time(row),
-                "kind": str(row.get("kind")),
-                "status": status,
-                "what": _what(row),
-            }
-    except LabError:
-        return {"id": row["id"], "time": "-", "kind": "-", "status": "damaged", "what": "-"}
+    """A record in a list: id, time (UTC), kind, status, and what it is about."""
+    kind, status = str(row.get("kind")), str(row.get("status") or row.get("basis") or "-")
+    return {"id": row["id"], "time": _time(row), "kind": kind, "status": status, "what": _what(row)}
 
 
 def show_list(rows: Sequence[Record]) -> None:

@@ -113,7 +113,7 @@ def _sample(gpu: Gpu, work: Any) -> list[tuple[float, float]]:
 
 def _scale(experiment: Experiment) -> ResultTable:
     gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
-    position, stacks = experiment.options.whole("position", low=0), experiment.config.stacks
+    position = experiment.options.whole("position", low=0)
     figures = (figure for figure in FIGURES if figure.gpu == gpu.key and figure.position == position)
     most = {figure.stack: figure.source.power_w / figure.rate for figure in figures if figure.source.power_w}
     rows = [
@@ -123,7 +123,7 @@ def _scale(experiment: Experiment) -> ResultTable:
             "J/token at the predicted time and the power limit": step.us / 1e6 * gpu.power_w,
             "J/token at most, by the published rate": most.get(stack.name),
         }
-        for stack, steps in zip(stacks, experiment.measured_or_predicted(stacks, [position]), strict=True)
+        for stack, steps in experiment.measured_or_predicted(experiment.config.stacks, [position])
         for step in steps
     ]
     return experiment.answer(QUESTION, rows, [SCALE.format(gpu=gpu)], (PREDICTED, "power, and so joules a token"))

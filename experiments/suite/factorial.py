@@ -27,8 +27,8 @@ def ask(experiment: Experiment) -> ResultTable:
     names, position = experiment.options.texts("variants"), experiment.options.whole("position", low=0)
     _check(names)
     stacks = legal(experiment, names)
-    found = zip(stacks, experiment.measured_or_predicted(stacks, [position]), strict=True)
-    times = {frozenset(stack.variants): time.us for stack, of_stack in found for time in of_stack if not isnan(time.us)}
+    timed = experiment.measured_or_predicted(stacks, [position])
+    times = {frozenset(stack.variants): time.us for stack, (time,) in timed if not isnan(time.us)}
     notes, table = list(NOTES), analysis(names, times)
     if len(times) < len(stacks):
         notes.append(f"{len(stacks) - len(times)} of {len(stacks)} subsets have no time: {WITHOUT}")

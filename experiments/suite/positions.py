@@ -1,4 +1,4 @@
-"""Latency over the position of the token: each stack beside its parent."""
+"""Latency over the position of the token: each stack and its parent."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from experiments.tables.row import NOT_MODELLED, label_of
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each position that the cache holds; each of `options.stacks`, else of the run, beside its parent."""
-    positions, names = experiment.positions, experiment.options.texts("stacks")
-    stacks = experiment.stacks(names) if names else list(experiment.config.stacks)
-    times = zip(stacks, experiment.measured_or_predicted(stacks, positions, apart=True), strict=True)
-    timed = {label_of(stack, own=False): (stack, of_stack) for stack, of_stack in times if of_stack}
+    """A row for each position that the cache holds; each of `options.stacks`, else of the run, with its parent."""
+    positions, chosen = experiment.positions, experiment.options.texts("stacks")
+    stacks = experiment.stacks(chosen) if chosen else list(experiment.config.stacks)
+    timed = experiment.measured_or_predicted(stacks, positions, apart=True)
+    names = [label_of(stack, own=False) for stack, _ in timed]
     rows: list[dict[str, Any]] = [
         {"position": position, "GB": experiment.model.bytes_per_token(position) / 1e9} for position in positions
     ]
     notes = []
     if not experiment.on_gpu:
         notes.append(f"Predicted for {experiment.predictor.gpu(experiment.options.text('gpu')).name}.")
-    for name, (stack, of_stack) in timed.items():
+    for name, (stack, of_stack) in zip(names, timed, strict=True):
         # The model may see a stack at some positions only; where at none, it predicts no effect, not even 0.
         same = all(time.us == time.parent_us for time in of_stack)
         blind = same and not experiment.on_gpu and stack.variants != stack.parent
@@ -29,5 +29,5 @@ def ask(experiment: Experiment) -> ResultTable:
             row[f"{title(stack.parent)} us"] = time.parent_us
             row[f"{name} us"] = time.us
             row[f"{name} effect %"] = None if blind else 100 * (time.us / time.parent_us - 1)
-    question = f"how the time of a token grows with its position: {', '.join(timed)}"
+    question = f"how the time of a token grows with its position: {', '.join(names)}"
     return experiment.answer(question, rows if timed else [], notes)

@@ -26,8 +26,10 @@ def ask(experiment: Experiment) -> ResultTable:
         raise LabError("ratio= is what this experiment varies", f"give options.ratios=['{one}']")
     stacks = [experiment.stack("warp_split", {"ratio": ratio}) for ratio in ratios]
     experiment.check_knobs(stacks)
-    times = zip(ratios, experiment.measured_or_predicted(stacks, positions), strict=True)
-    rows = [_row(ratio, positions, [1e6 / time.us for time in of_stack]) for ratio, of_stack in times if of_stack]
+    rows = []
+    for stack, times in experiment.measured_or_predicted(stacks, positions):
+        ratio = "{producers}:{consumers}".format(**stack.knobs["warp_split"])
+        rows.append(_row(ratio, positions, [1e6 / time.us for time in times]))
     notes = [PUBLISHED]
     if not experiment.on_gpu:
         notes.append(PREDICTED.format(experiment.predictor.gpu(experiment.options.text("gpu")).name))

@@ -23,8 +23,6 @@ NOTES = (
     "Peak memory is what torch allocated, and for this lab its four buffers; engines with an allocator of their own "
     "show none.",
 )
-
-
 TIMES = ("first token ms", "tok/s", "peak MB")
 MISSING = "all times, and every engine that runs on GPUs only; here the ids are compared"
 
@@ -41,7 +39,6 @@ def ask(experiment: Experiment) -> ResultTable:
     truth = reference(work)
 
     def rival(name: str) -> dict[str, Any]:
-        experiment.show.begin(name)
         if not experiment.on_gpu:
             return attempt(name, work, truth)
         try:

@@ -1,7 +1,7 @@
 // The chat: what is on the page is what is in `state`.
 import { call, setKey, stream } from "./ask.js";
 import { save, state } from "./state.js";
-import { draw } from "./strip.js";
+import { draw } from "./stages.js";
 
 const at = (id) => document.getElementById(id);
 let lab, running, position = 0; // position: of the last token
@@ -167,11 +167,11 @@ function field(knob) {
 async function trace() {
   say();
   at("trace").disabled = true;
-  at("strip").textContent = "tracing; the first time, its kernel is compiled";
+  at("stages").textContent = "tracing; the first time, its kernel is compiled";
   try {
-    draw(at("strip"), await (await call("/lab/strip", { model: model(), knobs: state.knobs, position })).json());
+    draw(at("stages"), await (await call("/lab/trace", { model: model(), knobs: state.knobs, position })).json());
   } catch (error) {
-    at("strip").textContent = "";
+    at("stages").textContent = "";
     say(error.message);
   }
   buttons();

@@ -1,4 +1,4 @@
-// One step as a strip: a row for each stage, a column for each block.
+// The stages of one step: a row for each stage, a column for each block.
 const SVG = "http://www.w3.org/2000/svg", LABEL = 112, WIDTH = 352, ROW = 16;
 
 const element = (name, attributes, text) => {
