@@ -16,7 +16,7 @@ RUN = "config"  # the yaml of a run, whose keys other commands take, too
 
 
 def overview(command: str, root: Path) -> str:
-    """What conf/<command>.yaml says of the command, its choices, and its keys with their defaults."""
+    """The comment of conf/<command>.yaml, the choices of the command, and its keys with their defaults."""
     files, groups = _parts(command, root)
     parts = [_comment(_read(root, command))]
     if groups:
