@@ -124,7 +124,7 @@ class Experiment(Rows):
     def measure(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
         """The record of each stack, timed beside its parent on the GPU; at `position`, else at those of the run.
 
-        What did not pass has no latencies, and one that is implausible is taken out: `left_out` says which and why.
+        A stack that did not pass has no latencies, and IMPLAUSIBLE ones are removed: `left_out` says which and why.
         """
         return [self._plausible(record) for record in self.measured_records(stacks, position)]
 

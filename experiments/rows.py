@@ -1,4 +1,4 @@
-"""Rows of an experiment: attempted within its budget, kept at once, and taken from the store on resuming."""
+"""Rows of an experiment: attempted within its budget, kept at once, and read from the store on resuming."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -43,7 +43,7 @@ class Rows:
 
     @cached_property
     def left_out(self) -> list[str]:
-        """A line for each thing that was measured and enters no table, with the reason."""
+        """A line for each result that is in no table, with the reason."""
         return []
 
     @property
@@ -57,8 +57,8 @@ class Rows:
 
     def rows(self, stacks: Sequence[Stack], work: Callable[[Stack], Mapping[str, Any]]) -> list[dict[str, Any]]:
         """`work(stack)` of each stack under its label; one that fails is left out."""
-        found = [(label_of(stack), self.attempt(label_of(stack), partial(work, stack))) for stack in stacks]
-        return [{"variant": name, **row} for name, row in found if row]
+        rows = [(label_of(stack), self.attempt(label_of(stack), partial(work, stack))) for stack in stacks]
+        return [{"variant": name, **row} for name, row in rows if row]
 
     def session_rows(
         self, stacks: Sequence[Stack], work: Callable[[Session], Mapping[str, Any]]
@@ -71,8 +71,8 @@ class Rows:
 
         rows = []
         for stack in stacks:
-            if found := self.row(label_of(stack), partial(in_session, stack), source=self.lab.source(stack).sha):
-                rows.append({"variant": label_of(stack), **found})
+            if row := self.row(label_of(stack), partial(in_session, stack), source=self.lab.source(stack).sha):
+                rows.append({"variant": label_of(stack), **row})
         return rows
 
     def attempt(self, name: str, work: Callable[[], Any]) -> Any:
@@ -100,7 +100,7 @@ class Rows:
     def row(self, name: str, work: Callable[[], Mapping[str, Any]], **about: Any) -> Mapping[str, Any] | None:
         """`attempt`, kept as a record at once: an interruption loses no finished row, and resuming takes it from there.
 
-        about: what decides the row beside the configuration and the code, such as the sha of a kernel's source.
+        about: conditions of the row other than configuration and code, such as the sha of a kernel's source.
         """
         identity = to_json({**self._about, "row": name, "about": about})
         if self.config.resume:
@@ -110,20 +110,20 @@ class Rows:
                     return record["found"]
         self.show.begin(name)
         failures = len(self.left_out)
-        found = self.attempt(name, work)
+        figures = self.attempt(name, work)
         reason = "".join(self.left_out[failures:])
         self.store.append(
-            {"kind": ROW, "asked": identity, "found": found, "reason": reason, "took": self._took[-1]}
+            {"kind": ROW, "asked": identity, "found": figures, "reason": reason, "took": self._took[-1]}
             | {"provenance": provenance()}
         )
         if self._lost():
             raise Unfinished(
                 f"after {name} this process cannot use the GPU any more", "the same command goes on after it"
             )
-        return found
+        return figures
 
     def _lost(self) -> bool:
-        """True if a row has damaged this process's context on the GPU: then every later call fails."""
+        """True if a row has destroyed this process's context on the GPU, so that every later call fails."""
         if not self.on_gpu:
             return False
         from cupy.cuda import runtime

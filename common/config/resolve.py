@@ -131,7 +131,8 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
 
 def model_named(name: str, root: Path = ROOT) -> Model:
     """The Model of conf/model/<name>.yaml. Raises LabError."""
-    return Section.from_config(OmegaConf.load(root / "conf" / "model" / f"{name}.yaml"), "model.").read(Model)
+    shape = OmegaConf.load(root / "conf" / "model" / f"{name}.yaml")
+    return Section.from_config(OmegaConf.merge(shape, {"name": name}), "model.").read(Model)
 
 
 def seed_of(top: Section) -> int:

@@ -14,7 +14,7 @@ from common.record.store import Store
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.stack import choose_stacks
 from common.stacks.variant import NamedStack, Variant
-from experiments.prediction.counting import KIND
+from experiments.prediction.predictor import KIND
 from experiments.tables.row import IMPLAUSIBLE, label_of
 from experiments.tables.row import totals as summed
 

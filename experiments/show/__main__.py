@@ -4,6 +4,9 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from omegaconf import DictConfig
 
@@ -13,8 +16,20 @@ from common.config.texts import quoted
 from common.errors import LabError
 from experiments.tables.find import Record, find, newest, undamaged
 
-OPTIONS = ("id", "compare", "export", "out", "results", "json", "debug")
 LISTED = 20  # records
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The keys of conf/show.yaml, which explains them."""
+
+    id: tuple[str, ...]
+    compare: tuple[str, ...]
+    export: Literal["csv", "parquet"] | None
+    out: Path | None
+    results: Path
+    json: bool
+    debug: bool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,27 +58,24 @@ def _list(texts: Sequence[str]) -> str:
 
 def show(cfg: DictConfig) -> int:
     """Print an export, a comparison, some records, or a list. Raises LabError."""
-    options = Section.from_config(cfg)
-    options.only(OPTIONS)
-    results, as_json = options.location("results"), options.flag("json")
-    chosen = [name for name in ("id", "compare", "export") if options.values[name]]
+    settings = Section.from_config(cfg).read(Settings)
+    chosen = [name for name in ("id", "compare", "export") if getattr(settings, name)]
     if len(chosen) > 1:
         raise LabError(f"both {chosen[0]} and {chosen[1]} are given", "give the one or the other")
-    if options.given("export"):
+    if settings.export:
         from experiments.show.export import export
 
-        out = options.location("out") if options.given("out") else None
-        export(newest(results)[::-1], options.text("export"), out)
-    elif options.texts("compare"):
-        _compare(options)
-    elif ids := options.texts("id"):
-        for row in [find(name, results) for name in ids]:
-            _show_one(row, as_json)
+        export(newest(settings.results)[::-1], settings.export, settings.out)
+    elif settings.compare:
+        _compare(settings)
+    elif settings.id:
+        for row in [find(name, settings.results) for name in settings.id]:
+            _show_one(row, settings.json)
     else:
         from experiments.show.record import listed, show_list
 
-        rows = newest(results)[:LISTED][::-1]
-        if as_json:
+        rows = newest(settings.results)[:LISTED][::-1]
+        if settings.json:
             print("\n".join(json.dumps(listed(row)) for row in rows))
         else:
             show_list(rows)
@@ -101,25 +113,24 @@ def _today(row: Record) -> tuple[str, str]:
     return "today's source is the same" if now == row["source_sha"] else f"today's source is another: {now}", again
 
 
-def _compare(options: Section) -> None:
+def _compare(settings: Settings) -> None:
     """Print two runs side by side. Raises LabError when they cannot be compared."""
     from experiments.prediction.forecast import GPU, MODEL, forecaster
     from experiments.run.reproduce import stack_of
     from experiments.show.compare import compared, pair
     from experiments.tables.result_table import print_result
 
-    results = options.location("results")
-    rows = pair(options.texts("compare"), results)
+    rows = pair(settings.compare, settings.results)
 
     def microseconds(row: Record) -> float | None:
         try:
-            return forecaster(row["threads"], results)(stack_of(row)).microseconds
+            return forecaster(row["threads"], settings.results)(stack_of(row)).microseconds
         except LabError:  # a variant that no longer exists
             return None
 
     with undamaged(rows[0]), undamaged(rows[1]):
         table = compared(*rows, [microseconds(row) for row in rows], f"{GPU}, {MODEL}")
-    print_result(table, options.flag("json"))
+    print_result(table, settings.json)
 
 
 if __name__ == "__main__":

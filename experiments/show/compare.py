@@ -139,8 +139,8 @@ def _measured(row: Record) -> Mapping[int | str, Mapping[str, Any]]:
 def _paired(a: Record, b: Record, place: int | str) -> tuple[Interval, str] | None:
     """Change from `a` to `b`, and the record in whose process they took turns; None where they never did.
 
-    A run takes turns with its parent. That the other record is of that parent is known where knobs, block size,
-    requested options and a clean commit are the same.
+    A run takes turns with its parent; the other record is of that parent if knobs, block size, requested options and
+    a clean commit are the same.
     """
     for child, parent in ((b, a), (a, b)):
         comparison = _measured(child)[place].get("comparison")

@@ -5,23 +5,18 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from common.errors import LabError
-from common.errors.suggest import unknown
 from experiments.tables.find import Record
 from experiments.tables.row import label
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FORMATS = ("csv", "parquet")
 
-
-def export(records: Sequence[Record], form: str, out: Path | None) -> None:
+def export(records: Sequence[Record], form: Literal["csv", "parquet"], out: Path | None) -> None:
     """Write the records of kind `run` among `records` to `out`; csv without it to stdout. Raises LabError."""
-    if form not in FORMATS:
-        raise unknown("export", form, FORMATS)
     if form == "parquet" and out is None:
         raise LabError("export=parquet is no text", "say where it goes: out=FILE")
     if form == "parquet" and find_spec("pyarrow") is None:

@@ -10,9 +10,8 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction import gpus
-from experiments.prediction.counting import Unsupported
 from experiments.prediction.forecast import GPU
-from experiments.prediction.predictor import GRID
+from experiments.prediction.predictor import GRID, Unsupported
 from experiments.tables.result_table import COUNTED, ResultTable
 
 
@@ -28,16 +27,16 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
     """Counts of the stack; each count, also the parent's and those on other grids, is kept as a record."""
     predictor = experiment.predictor
     parent = predictor.source(stack.parent, stack.knobs)
-    predictor.known_counts.count(parent, GRID * parent.blocks_per_sm)
+    predictor.count(parent)
     source = predictor.source(stack.variants, stack.knobs)
     for gpu in gpus.names():
         predictor.counts(source, predictor.gpu(gpu))
-    # What a run without a GPU predicts with; other archs are compiled when they are asked for.
+    # A run without a GPU predicts with these; other archs are compiled when they are needed.
     arch = predictor.gpu(GPU).arch
     for each in (parent, source):
         with suppress(Unsupported):
-            predictor.known_counts.loops(each, arch)
-    return predictor.known_counts.count(source, GRID * source.blocks_per_sm)
+            predictor.loops(each, arch)
+    return predictor.count(source)
 
 
 def _chosen(experiment: Experiment) -> list[Stack]:

@@ -1,4 +1,4 @@
-"""Latency over the position of the token: each stack beside its parent."""
+"""Latency over the position of the token: each stack and its parent."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from experiments.tables.row import NOT_MODELLED, label_of
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each position that the cache holds; each of `options.stacks`, else of the run, beside its parent."""
+    """A row for each position that the cache holds; each of `options.stacks`, else of the run, with its parent."""
     positions, chosen = experiment.positions, experiment.options.texts("stacks")
     stacks = experiment.stacks(chosen) if chosen else list(experiment.config.stacks)
     timed = experiment.measured_or_predicted(stacks, positions, apart=True)

@@ -109,12 +109,13 @@ def unreached(rows: list[dict[str, Any]]) -> list[str]:
 def gains_of(experiment: Experiment) -> dict[str, tuple[float, float]]:
     """Predicted intervals of the changes in GAINS, in percent of tokens a second: RTX 3090, position 1."""
     gpu = experiment.predictor.gpu("rtx3090")
-    found = {}
+    intervals = {}
     for name in GAINS:
         if times := experiment.attempt(name, partial(_pair, experiment, experiment.stack(name), gpu)):
             effect = times[0].against(times[1])
-            found[name] = (rate_change(100 * effect.high), rate_change(100 * effect.low)) if effect else (0.0, 0.0)
-    return found
+            interval = (rate_change(100 * effect.high), rate_change(100 * effect.low)) if effect else (0.0, 0.0)
+            intervals[name] = interval
+    return intervals
 
 
 def claims(gains: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -7,9 +7,8 @@ from typing import Any
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from experiments.experiment import Experiment
-from experiments.prediction.counting import Uncounted
 from experiments.prediction.model import stage_bytes
-from experiments.prediction.predictor import open_predictor
+from experiments.prediction.predictor import Predictor, Uncounted
 from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.tables.row import label_of
 from experiments.timing.exchange import Exchange
@@ -61,7 +60,7 @@ def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     """Bytes of each stage of the baseline, over all layers. Raises Uncounted: GPU time is not for counting."""
     config, predictor = experiment.config, experiment.predictor
     if experiment.on_gpu:
-        predictor = open_predictor(experiment.model, config.threads, experiment.store, config.cache)
+        predictor = Predictor(experiment.model, config.threads, experiment.store, config.cache)
     source = predictor.source((), {})
     counts = predictor.counts(source, predictor.gpu(experiment.options.text("gpu")))
     sizes = {stage: stage_bytes(source, counts, stage, position) for stage in STAGES}
@@ -118,17 +117,17 @@ def _probes() -> list[dict[str, Any]]:
     from experiments.timing.bandwidth import Memory
 
     memory = Memory()
-    found = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
-    return [*found, _probe("copy, both directions", *memory.copy()), *_windows()]
+    reads = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
+    return [*reads, _probe("copy, both directions", *memory.copy()), *_windows()]
 
 
 def _windows() -> Iterator[dict[str, Any]]:
     """Bandwidth of reading by what an SM has under way, one block on each."""
     exchange = Exchange()
     for load in exchange.loads:
-        found = exchange.read(load)
-        about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * found.slowest}
-        yield {"kind": "window", "what": f"read, {load.name}", "GB/s": found.rate / 1e9, **about}
+        timed = exchange.read(load)
+        about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * timed.slowest}
+        yield {"kind": "window", "what": f"read, {load.name}", "GB/s": timed.rate / 1e9, **about}
 
 
 def _probe(what: str, size: int, seconds: float) -> dict[str, Any]:

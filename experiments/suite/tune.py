@@ -187,7 +187,6 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
     name = TUNED + re.sub(r"\W+", "_", f"{gpu} {model} {threads}".lower())
     stack = composed(experiment, candidate)
     fields = {
-        "name": name,
         "idea": f"the fastest that a search found for {model} on {gpu}",
         "stack": list(stack.variants),
         "knobs": _knobs(experiment, candidate),

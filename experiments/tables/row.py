@@ -18,23 +18,16 @@ NOT_MODELLED = "not modelled"  # of an effect: no term of the prediction differs
 
 @dataclass(frozen=True)
 class Forecast:
-    """A predicted decode step.
-
-    microseconds  of one token; None: its counts are not known
-    effect        its change against the parent, -0.1 is 10 % less; None where there is none
-    interval, effect_interval   from the least to the most that the ranges of the GPU's constants allow
-    note          why one of them is None; empty for a stack that is its own parent
-    gpu, model, position   what it is predicted for, by the names of conf/gpu and conf/model
-    """
+    """Predicted decode step. The intervals are those that the ranges of the GPU's constants allow."""
 
     parent: tuple[str, ...]
-    microseconds: float | None
+    microseconds: float | None  # a token; None: its counts are unknown
     interval: tuple[float, float] | None
-    effect: float | None
+    effect: float | None  # change against the parent, -0.1 is 10 % less; None: `note` says why
     effect_interval: tuple[float, float] | None
-    note: str
-    gpu: str
-    model: str
+    note: str  # why a figure is None; empty for a stack that is its own parent
+    gpu: str  # of conf/gpu
+    model: str  # of conf/model
     position: int
 
 
@@ -48,82 +41,52 @@ class ArchResources:
 
 @dataclass(frozen=True)
 class Timed:
-    """One position on a GPU.
-
-    microseconds       a token (median)
-    interval           its 95 % bounds
-    gb_per_s           10^9 bytes/s of the bytes that a token must read
-    percent_of_ceiling of the read-only bandwidth measured in the same run
-    verdict            against the parent
-    marks              what disturbed the measurement, such as throttling
-    """
+    """Time at one position on a GPU."""
 
     position: int
-    microseconds: float
-    interval: tuple[float, float]
-    gb_per_s: float
-    percent_of_ceiling: float | None
-    verdict: str
-    marks: tuple[str, ...] = ()
+    microseconds: float  # a token, the median
+    interval: tuple[float, float]  # 95 % bounds
+    gb_per_s: float  # 10^9 bytes/s of the bytes that a token must read
+    percent_of_ceiling: float | None  # share of the read-only bandwidth measured in the same run
+    verdict: str  # against the parent
+    marks: tuple[str, ...] = ()  # disturbances, such as throttling
 
 
 @dataclass(frozen=True)
 class Row:
-    """Row of one stack in tables; its fields are those of a JSON row.
+    """Row of one stack in tables; its fields are those of a JSON row."""
 
-    variant           what was requested: a variant, a named stack, or the variants joined by "+"
-    stack             its variants, innermost first; parent: those of the stack that it is compared with
-    verdict           of validation: PASSED, MISMATCH, HUNG, ...; `reason` says in one line why it is not PASSED
-    max_error         of the tap that came nearest to its tolerance, absolute; tolerance: what that tap is allowed;
-                      worst_stage: where it is
-    grid_barriers     a token
-    load_bytes        of weights and KV cache a token, by the width of the load in bits
-    activation_bytes  of activations loaded a token, by all blocks together
-    resources         by arch, as `sm_90`
-    latencies         by position, empty without a GPU; generation: of many tokens from position 0 on
-    record            id in the store; results: the file that the store is
-    async_copy_bytes  of weights a token by cp.async; prefetched_bytes: requested ahead of their load
-    forecast          of its time, where there is no GPU to measure it
-    label             `variant`, the knobs of that variant, and what differs from the defaults of the stack's others
-    knobs             {variant: {knob: value}}, all of them
-    model, weights    name of the shape, and what the weights were made or read from
-    device, gpu       `host` or `cuda`, and the GPU's name; compiler: of the kernel
-    seed, threads, blocks   of weights and inputs; of a block; of the grid, None where it was never chosen
-    source_sha        sha256 of the flattened CUDA text
-    not_exercised     what the validation did not do, so that its verdict says nothing about it
-    """
-
-    variant: str
-    stack: tuple[str, ...]
-    verdict: str
-    reason: str = ""
-    max_error: float | None = None
-    worst_stage: str | None = None
-    grid_barriers: int | None = None
-    load_bytes: Mapping[int, int] = field(default_factory=dict)
-    activation_bytes: int | None = None
-    resources: Mapping[str, ArchResources] = field(default_factory=dict)
-    latencies: tuple[Timed, ...] = ()
-    generation: Timed | None = None
-    record: str | None = None
-    async_copy_bytes: int | None = None
-    prefetched_bytes: int | None = None
-    forecast: Forecast | None = None
-    label: str = ""
-    parent: tuple[str, ...] = ()
-    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tolerance: float | None = None
-    model: str | None = None
-    weights: str | None = None
-    device: str | None = None
+    variant: str  # as requested: a variant, a named stack, or the variants joined by "+"
+    stack: tuple[str, ...]  # variants, innermost first
+    verdict: str  # of validation: PASSED, MISMATCH, HUNG, ...
+    reason: str = ""  # why it is not PASSED, in one line
+    max_error: float | None = None  # absolute, at the tap nearest to its tolerance
+    worst_stage: str | None = None  # stage of that tap
+    grid_barriers: int | None = None  # a token
+    load_bytes: Mapping[int, int] = field(default_factory=dict)  # weights and KV cache a token, by bits of a load
+    activation_bytes: int | None = None  # activations loaded a token, by all blocks together
+    resources: Mapping[str, ArchResources] = field(default_factory=dict)  # by arch, as `sm_90`
+    latencies: tuple[Timed, ...] = ()  # by position; empty without a GPU
+    generation: Timed | None = None  # many tokens from position 0 on
+    record: str | None = None  # id in the store
+    async_copy_bytes: int | None = None  # weights a token by cp.async
+    prefetched_bytes: int | None = None  # weights a token that are requested ahead of their load
+    forecast: Forecast | None = None  # where there is no GPU to measure
+    label: str = ""  # `variant` with its knobs, and those of other variants that are not at their defaults
+    parent: tuple[str, ...] = ()  # variants of the stack that it is compared with
+    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {variant: {knob: value}}, all of them
+    tolerance: float | None = None  # of the tap of `max_error`
+    model: str | None = None  # name of the shape
+    weights: str | None = None  # file, or recipe of synthetic ones
+    device: str | None = None  # `host` or `cuda`
     gpu: str | None = None
     compiler: str | None = None
-    seed: int | None = None
-    threads: int | None = None
-    blocks: int | None = None
-    source_sha: str | None = None
-    results: str | None = None
-    not_exercised: tuple[str, ...] = ()
+    seed: int | None = None  # of weights and inputs
+    threads: int | None = None  # of a block
+    blocks: int | None = None  # of the grid; None where none was chosen
+    source_sha: str | None = None  # sha256 of the flattened CUDA text
+    results: str | None = None  # file of the store
+    not_exercised: tuple[str, ...] = ()  # cases that the validation did not cover
 
     @property
     def times(self) -> tuple[Timed, ...]:

@@ -39,8 +39,8 @@ def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Consol
     """Print `rows` under `heading`; on the host device, with what its figures are."""
     table = run_table(rows)
     if device == "host":
-        known = {one.forecast for one in rows if one.sound and one.forecast and one.forecast.microseconds}
-        places = sorted({(one.model, one.position, one.gpu) for one in known})
+        forecasts = [row.forecast for row in rows if row.sound and row.forecast and row.forecast.microseconds]
+        places = sorted({(forecast.model, forecast.position, forecast.gpu) for forecast in forecasts})
         table = replace(table, notes=[*table.notes, COUNTS_ONLY, *(PREDICTED.format(*place) for place in places)])
     terminal(table, console, heading)
 

@@ -18,6 +18,7 @@ from experiments.experiment import Experiment
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
 from experiments.prediction.published import GAINS
+from experiments.prediction.task import Times
 from experiments.suite import counts, predict, sass
 from experiments.tables.progress import Quiet
 
@@ -83,7 +84,7 @@ def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monke
     """By this model every change halves the time: twice the tokens a second, which is published of l2_prefetch."""
 
     def pair(experiment: Experiment, stack: Stack, gpu: GpuModel) -> list[Prediction]:
-        return [Prediction((seconds,), 0, 0, 0, 0, 0, {}) for seconds in (1e-3, 2e-3)]
+        return [Prediction((seconds,), Times(), 0, 0) for seconds in (1e-3, 2e-3)]
 
     monkeypatch.setattr(predict, "_pair", pair)
     broken(predict, "_pair", monkeypatch, CompileError("no such type", "see the log", "log"))
