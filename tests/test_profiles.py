@@ -204,7 +204,10 @@ def test_help_explains_each_key(capfd):
         own, runs = compose("profiles"), compose("config")
     keys = [key for key in own if key not in runs]
     assert keys == ["tool", "position", "tokens", "keep", "nsys", "ncu"]
-    keys += [inner for section in ("nsys", "ncu") for inner in own[section]]
+    for section in ("nsys", "ncu"):
+        assert main(["--help", section]) == 0
+        out += capfd.readouterr().out
+        keys += list(own[section])
     for key in keys:
         assert re.search(rf"^ +{key}:.* # \w", out, re.MULTILINE), f"{key} has no comment"
     groups = ("model", "device", "variant", "validate")
