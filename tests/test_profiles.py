@@ -210,13 +210,8 @@ def test_help_explains_each_key(capfd):
         keys += list(own[section])
     for key in keys:
         assert re.search(rf"^ +{key}:.* # \w", out, re.MULTILINE), f"{key} has no comment"
-    groups = ("model", "device", "variant", "validate")
-    for key in set(runs) - {*groups, "timing"}:  # a profile is not a timing
-        assert re.search(rf"^ *{key}:", out, re.MULTILINE), key
-    for group in groups:
-        assert re.search(rf"^{group}=NAME", out, re.MULTILINE), group
-        for file in (ROOT / "conf" / group).glob("*.yaml"):
-            assert re.search(rf"^  {file.stem} +\w", out, re.MULTILINE), file
+    for key in set(runs) - {"timing"}:  # a profile is not a timing; test_help reads the lists of choices
+        assert re.search(rf"\b{key}\b", out), key
     assert "results: ${root:}/experiments/runs/records.jsonl" in out
     assert "$$" not in out
 
