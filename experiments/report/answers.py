@@ -94,7 +94,7 @@ def _rounded(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentence(name: str, evidence: Evidence) -> str:
-    """Result of mutants, operators, coverage or soak, or of all records, in one sentence. Raises LabError for another name."""
+    """Result of one of SENTENCES in one sentence. Raises LabError for another name."""
     if name not in SENTENCES:
         raise LabError(f"no sentence on {name}", f"known: {', '.join(SENTENCES)}")
     if name == "records":
@@ -119,9 +119,9 @@ def _mutants(row: Record) -> str:
 def _operators(row: Record) -> str:
     total = next(line for line in row["table"] if line["operator"] == "all")
     return (
-        f"Of {total['drawn']} changes that operators made of single lines of device code, {total['faults']} are faults; "
-        f"`validate=plain` finds {total['plain %']:g} % of them and `validate=full` {total['full %']:g} % (by operator, "
-        "with the survivors, in the report)."
+        f"Of {total['drawn']} changes that operators made of single lines of device code, {total['faults']} are "
+        f"faults; `validate=plain` finds {total['plain %']:g} % of them and `validate=full` {total['full %']:g} % "
+        "(by operator, with the survivors, in the report)."
     )
 
 
