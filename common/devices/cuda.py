@@ -11,7 +11,6 @@ from common.compile.nvrtc import check_driver, options
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
-from common.devices.cuda_program import CudaProgram
 from common.devices.hold import Hold
 from common.devices.kv_cache import CudaKvCache
 from common.devices.protocol import Session
@@ -23,6 +22,30 @@ from common.model.stages import STAGES
 PUT_BACK = 3  # launches that restore the buffers before a timed run
 BUFFERS = ("cache", "_state", "_waits", "_stream")  # of a session beside another one: the same
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
+
+
+class CudaProgram:
+    """The loaded kernels, `decode` or one per stage, and their source. dynamic_shared: bytes for each launch."""
+
+    def __init__(self, source: Source, kernels: Sequence[Any], dynamic_shared: int) -> None:
+        self.source, self.kernels, self.dynamic_shared = source, kernels, dynamic_shared
+
+    def blocks_per_sm(self, driver: Any) -> int:
+        """Blocks that one SM can hold. driver: CuPy's."""
+        pointer, threads = self.kernels[0].kernel.ptr, self.source.launched_threads
+        return driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, threads, self.dynamic_shared)
+
+    def refuse_oversize(self, blocks: int, per_sm: int, multiprocessors: int) -> None:
+        """Raise Refused for a grid that cannot be co-resident: a block that waits for an absent one never ends."""
+        threads, kernel = self.source.launched_threads, self.kernels[0]
+        largest = MAX_BLOCKS if self.source.by_stage else min(per_sm * multiprocessors, MAX_BLOCKS)
+        if not 1 <= blocks <= largest:
+            raise Refused(
+                f"a grid of {blocks} blocks of {threads} threads cannot be co-resident: {kernel.num_regs} registers a "
+                f"thread and {kernel.shared_size_bytes + self.dynamic_shared} B of shared memory allow {per_sm} blocks "
+                f"on each of {multiprocessors} SMs",
+                f"use blocks={largest} or fewer" if largest else "use fewer threads",
+            )
 
 
 class CudaDevice:
@@ -178,12 +201,6 @@ class CudaSession(Session):
                     then._queue(1)
 
     def time(self, steps: int, repeats: int) -> list[float]:
-        """Seconds per step of each of `repeats` runs of `steps` queued steps, measured by CUDA events.
-
-        Each run starts with the buffers as `reset` left them, so that no kernel can tell a timed run from a first one:
-        what a run has written is put back, on the device. All runs are queued before the first begins. Raises Hung,
-        Crashed, and Refused where launches are synchronous.
-        """
         self.layout.check_room(self._start, steps)
         end = self._start + steps
         written = self.cache.words[..., self._start : end, :]
