@@ -213,8 +213,9 @@ class CudaSession(Session):
             written[:] = rest
 
         self._hold = self._hold or Hold(self._cupy)
-        run, launches = partial(self._queue, steps), self._launches(steps) + PUT_BACK
-        runs = self._hold.seconds(run, repeats, launches, self._finished, put_back)
+        source = self._program.source
+        queued = PUT_BACK + (steps if source.launch == "graph" else len(launches(source, steps)))
+        runs = self._hold.seconds(partial(self._queue, steps), repeats, queued, self._finished, put_back)
         self._position = end
         return [seconds / steps for seconds in runs]
 
@@ -231,42 +232,26 @@ class CudaSession(Session):
         del self.cache, self._scratch, self._state, self._at_start, self._rest
 
     def _queue(self, steps: int) -> None:
-        source = self._program.source
-        if source.launch == "graph":
+        if self._program.source.launch == "graph":
             self._graph = self._graph or self._capture()
             for _ in range(steps):
                 self._graph.launch(self._stream)
-        elif source.by_stage:
-            for _ in range(steps):
-                self._launch_stages()
         else:
-            for done in range(0, steps, source.tokens_per_launch):
-                self._launch(self._program.kernels[0], min(steps - done, source.tokens_per_launch))
+            self._launch(steps)
         self._position += steps
 
-    def _launches(self, steps: int) -> int:
-        """Launches of `steps` queued steps; that of a graph is one."""
-        source = self._program.source
-        if source.by_stage and source.launch != "graph":
-            return steps * len(launches(source))
-        return -(-steps // source.tokens_per_launch)
-
-    def _launch(self, kernel: Any, last: int) -> None:
-        """Queue one launch. last: the kernel's last argument, the tokens to decode or the layer of a stage."""
+    def _launch(self, steps: int) -> None:
+        """Queue each launch of `steps` steps."""
         waits = self._cupy.uint64(self._waits.data_ptr())
         buffers = (self._weights, self.cache.words, self._scratch, self._state, waits)
-        shared = self._program.dynamic_shared
-        threads = self._program.source.launched_threads
-        kernel((self.blocks,), (threads,), (*buffers, self._cupy.int32(last)), shared_mem=shared)
-
-    def _launch_stages(self) -> None:
-        for stage, layer in launches(self._program.source):
-            self._launch(self._program.kernels[stage], layer)
+        grid, shared = ((self.blocks,), (self._program.source.launched_threads,)), self._program.dynamic_shared
+        for kernel, last in launches(self._program.source, steps):
+            self._program.kernels[kernel](*grid, (*buffers, self._cupy.int32(last)), shared_mem=shared)
 
     def _capture(self) -> Any:
         """The launches of one step as a CUDA graph. It needs no update: position and token are in device memory."""
         self._stream.begin_capture()
-        self._launch_stages()
+        self._launch(1)
         return self._stream.end_capture()
 
     @contextmanager
