@@ -14,8 +14,7 @@ from omegaconf import DictConfig
 from common.config.cli import run_task
 from common.config.resolve import split
 from common.config.section import absolute
-from common.errors import Crashed, Hung, LabError
-from common.errors.suggest import unknown
+from common.errors import Crashed, Hung, LabError, unknown
 from experiments.generation import options
 from experiments.generation.request import Piece, Request
 from experiments.tables.progress import progress

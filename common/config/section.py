@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors import LabError, unknown
 
 T = TypeVar("T")
 
