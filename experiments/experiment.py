@@ -1,22 +1,31 @@
-"""One experiment: its configuration, options, stacks, times, rows and table."""
+"""One experiment: its configuration, options, stacks, times, rows and table.
 
-from collections.abc import Mapping, Sequence
+Rows are attempted within the budget, kept at once, and read from the store on resuming.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import nan
 from typing import Any
 
+from common.cache.files import again
+from common.config import budget
 from common.config.section import Section
-from common.errors import LabError
-from common.errors.machine import MachineError
-from common.stacks.catalog import read_catalog
+from common.devices.protocol import Session
+from common.errors import LabError, Unfinished
+from common.errors.machine import MachineError, system_errors
+from common.record.json_values import to_json
+from common.record.provenance import code_sha, provenance
 from common.stacks.stack import Stack, check_stack
 from experiments.prediction.gpus import GpuModel
-from experiments.prediction.predictor import Predictor
-from experiments.rows import Rows
+from experiments.prediction.setup import PredictingSetup
+from experiments.run.setup import Setup
 from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.tables.row import IMPLAUSIBLE, label, label_of
+from experiments.tables.row import IMPLAUSIBLE, label, label_of, plausible
 
+ROW = "row"  # kind of the record of one row of an experiment
 TIME = "GPU time; the figures here are predictions from exact counts"
 
 
@@ -28,9 +37,17 @@ class StepTime:
     parent_us: float
 
 
-@dataclass(frozen=True)
-class Experiment(Rows):
-    """One experiment under way."""
+class Experiment(PredictingSetup):
+    """One experiment under way, with all that its rows need of the lab."""
+
+    @cached_property
+    def left_out(self) -> list[str]:
+        """A line for each result that is in no table, with the reason."""
+        return []
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.config.device.name == "cuda"
 
     @property
     def options(self) -> Section:
@@ -46,21 +63,27 @@ class Experiment(Rows):
         return tuple(position for position in positions if position < self.model.positions)
 
     @property
-    def predictor(self) -> Predictor:
-        return self.lab.predictor
+    def position(self) -> int:
+        return self.options.whole("position", low=0)
+
+    @property
+    def gpu(self) -> GpuModel:
+        """The GPU that predictions are for, `options.gpu`."""
+        return self.predictor.gpu(self.options.text("gpu"))
 
     def stack(self, name: str, knobs: Mapping[str, Any] | None = None) -> Stack:
         """The variant or named stack `name`, with those knobs of the command line that it has, and with `knobs`."""
-        usual = self.lab.choose(name, {})[0]
-        return self.lab.choose(name, self.own_knobs(usual.variants) | dict(knobs or {}))[0]
+        (usual,) = self.choose(name, {})
+        (stack,) = self.choose(name, self.own_knobs(usual.variants) | dict(knobs or {}))
+        return stack
 
     def stacks(self, names: Sequence[str], *more: Stack) -> list[Stack]:
         """`stack` of each of `names`, else of all variants and named stacks; then `more`.
 
         Raises LabError for a knob of the command line that none of them has: it would change nothing.
         """
-        catalog = read_catalog()
-        chosen = [*map(self.stack, names or (*catalog.variants, *catalog.stacks)), *more]
+        names = names or (*self.catalog.variants, *self.catalog.stacks)
+        chosen = [*map(self.stack, names), *more]
         self.check_knobs(chosen)
         return chosen
 
@@ -70,20 +93,20 @@ class Experiment(Rows):
         for knob in self.config.knobs:
             if knob not in effective:
                 names = ", ".join(stack.name for stack in stacks) or "it"
-                takers = ", ".join(read_catalog().takers(knob))
+                takers = ", ".join(self.catalog.takers(knob))
                 cause = f"{knob}= has no effect on experiment={self.config.task}: {names} has no such knob"
                 raise LabError(cause, f"leave it out; variants that take it: {takers}")
 
     def composed(self, names: Sequence[str], parent: Sequence[str], like: Stack | None = None) -> Stack:
         """The stack of `names` compared with `parent`; knobs as in `like`, else of the command line or the defaults."""
-        (stack,) = self.lab.choose(list(names) or ["baseline"], self.own_knobs(names))
+        (stack,) = self.choose(list(names), self.own_knobs(names))
         knobs = dict(stack.knobs) | {name: like.knobs[name] for name in stack.knobs if like and name in like.knobs}
-        return replace(stack, parent=check_stack(parent, read_catalog()), knobs=knobs)
+        return replace(stack, parent=check_stack(parent, self.catalog), knobs=knobs)
 
     def own_knobs(self, variants: Sequence[str]) -> dict[str, Any]:
         """Knobs of the command line that one of `variants` has."""
-        catalog = read_catalog().variants
-        own = {knob.name for name in variants if name in catalog for knob in catalog[name].knobs}
+        known = self.catalog.variants
+        own = {knob.name for name in variants if name in known for knob in known[name].knobs}
         return {knob: value for knob, value in self.config.knobs.items() if knob in own}
 
     def answer(
@@ -110,9 +133,8 @@ class Experiment(Rows):
             runs = [self.measure(stacks, position) for position in positions] if apart else [self.measure(stacks)]
             times = [_step_times(records, positions) for records in zip(*runs, strict=True)]
         else:
-            gpu = self.predictor.gpu(self.options.text("gpu"))
-            work = (partial(self._predicted, stack, gpu, positions) for stack in stacks)
-            times = [self.attempt(label_of(stack), each) for stack, each in zip(stacks, work, strict=True)]
+            gpu = self.gpu
+            times = [self.attempt(label_of(stack), partial(self._predicted, stack, gpu, positions)) for stack in stacks]
         return [(stack, of_stack) for stack, of_stack in zip(stacks, times, strict=True) if of_stack]
 
     def _predicted(self, stack: Stack, gpu: GpuModel, positions: Sequence[int]) -> list[StepTime]:
@@ -126,7 +148,17 @@ class Experiment(Rows):
 
         A stack that did not pass has no latencies, and IMPLAUSIBLE ones are removed: `left_out` says which and why.
         """
-        return [self._plausible(record) for record in self.measured_records(stacks, position)]
+        records = self.measured_records(stacks, position)
+        for record in records:
+            failure = f"Left out: {label(record)}, {record['status']}: {record['reason']}"
+            if record["status"] != "PASSED" and failure not in self.left_out:  # at one position, or at each
+                self.left_out.append(failure)
+            for timed in record["latencies"]:
+                if timed["verdict"] == IMPLAUSIBLE:
+                    place = f"{label(record)} at position {timed['position']}"
+                    ceiling = f"{100 * timed['of_ceiling']:.0f} % of the read ceiling"
+                    self.left_out.append(f"Left out: {place}, {IMPLAUSIBLE}: {ceiling}")
+        return [record | {"latencies": plausible(record)} for record in records]
 
     def measured_records(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
         """Validate and time each stack, each in a process of its own.
@@ -147,19 +179,113 @@ class Experiment(Rows):
                 raise MachineError(f"{record['variant']}: {record['reason']}", "give the command again")
         return records
 
-    def _plausible(self, record: dict[str, Any]) -> dict[str, Any]:
-        failure = f"Left out: {label(record)}, {record['status']}: {record['reason']}"
-        if record["status"] != "PASSED" and failure not in self.left_out:  # at one position, or at each
-            self.left_out.append(failure)
-        kept = []
-        for timed in record["latencies"]:
-            if timed["verdict"] == IMPLAUSIBLE:
-                place = f"{label(record)} at position {timed['position']}"
-                ceiling = f"{100 * timed['of_ceiling']:.0f} % of the read ceiling"
-                self.left_out.append(f"Left out: {place}, {IMPLAUSIBLE}: {ceiling}")
-            else:
-                kept.append(timed)
-        return record | {"latencies": kept}
+    def rows(self, stacks: Sequence[Stack], work: Callable[[Stack], Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """`work(stack)` of each stack under its label; one that fails is left out."""
+        rows = [(label_of(stack), self.attempt(label_of(stack), partial(work, stack))) for stack in stacks]
+        return [{"variant": name, **row} for name, row in rows if row]
+
+    def session_rows(
+        self, stacks: Sequence[Stack], work: Callable[[Session], Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """`work(session)` of each stack under its label, kept as `row` does; one that fails is left out."""
+
+        def in_session(stack: Stack) -> Mapping[str, Any]:
+            with closing(open_session(self, stack)) as session:
+                return work(session)
+
+        rows = []
+        for stack in stacks:
+            if row := self.row(label_of(stack), partial(in_session, stack), source=self.source(stack).sha):
+                rows.append({"variant": label_of(stack), **row})
+        return rows
+
+    def attempt(self, name: str, work: Callable[[], Any]) -> Any:
+        """The result of `work`; None where it fails: that costs the row `name` alone, and `left_out` says why.
+
+        Raises Unfinished, before the row begins, where it would not end within the budget; MachineError.
+        """
+        if not self.config.budget.holds(self._took):
+            cause = f"the rows from {name} on are left, at about {self.config.budget.estimate(self._took):.0f} s each"
+            raise Unfinished(f"experiment={self.config.task}: {cause}", "the same command goes on there")
+        began = budget.clock()
+        try:
+            with system_errors(name):
+                return again(work)
+        except (Unfinished, MachineError):
+            raise
+        except LabError as error:
+            self.left_out.append(f"Left out: {name}: {error}")
+        except Exception as error:  # of a kernel, a library or another engine
+            self.left_out.append(f"Left out: {name}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        finally:
+            self._took.append(budget.clock() - began)
+        return None
+
+    def row(self, name: str, work: Callable[[], Mapping[str, Any]], **about: Any) -> Mapping[str, Any] | None:
+        """`attempt`, kept as a record at once: an interruption loses no finished row, and resuming takes it from there.
+
+        about: conditions of the row other than configuration and code, such as the sha of a kernel's source.
+        """
+        identity = to_json({**self._about, "row": name, "about": about})
+        if self.config.resume:
+            for record in reversed(self._rows):
+                if record["asked"] == identity:
+                    self.left_out.extend([record["reason"]] if record["reason"] else [])
+                    return record["found"]
+        self.show.begin(name)
+        failures = len(self.left_out)
+        figures = self.attempt(name, work)
+        reason = "".join(self.left_out[failures:])
+        self.store.append(
+            {"kind": ROW, "asked": identity, "found": figures, "reason": reason}
+            | {"took": self._took[-1], "provenance": provenance()}
+        )
+        if self._lost():
+            cause = f"after {name} this process cannot use the GPU any more"
+            raise Unfinished(cause, "the same command goes on after it")
+        return figures
+
+    def _lost(self) -> bool:
+        """True if a row has destroyed this process's context on the GPU, so that every later call fails."""
+        if not self.on_gpu:
+            return False
+        from cupy.cuda import runtime
+
+        try:
+            runtime.deviceSynchronize()
+        except runtime.CUDARuntimeError:
+            return True
+        return False
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        names = ("task", "device", "seed", "threads", "blocks")
+        return {name: getattr(self.config, name) for name in names} | {
+            "options": self.options.values,
+            "model": self.model,
+            "weights": self.packed.sha,
+            "code": code_sha(),
+        }
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        """The rows of this experiment that the store has."""
+        return [
+            row for row in self.store.records() if row.get("kind") == ROW and row["asked"]["task"] == self.config.task
+        ]
+
+    @cached_property
+    def _took(self) -> list[float]:
+        """Seconds of rows of this experiment on this device, the newest last."""
+        device = to_json(self.config.device)
+        return [row["took"] for row in self._rows if row["asked"]["device"] == device]
+
+
+def open_session(lab: Setup, stack: Stack) -> Session:
+    """A session of `stack` with the run's weights."""
+    from experiments.run.steps import LabStack
+
+    return LabStack(lab, stack).session()
 
 
 def _step_times(records: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> list[StepTime]:

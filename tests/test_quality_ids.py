@@ -15,9 +15,9 @@ def ids(tiny, tmp_path, seed):
     """ids(**options) of an experiment whose weights come from `folder`."""
 
     def ids_(folder=tmp_path, **options) -> tuple[int, ...]:
-        lab = SimpleNamespace(model=tiny, packed=SimpleNamespace(folder=folder))
         options = Section({"text": None, "ids": None, "tokens": 5} | options, "options.")
-        return given_ids(SimpleNamespace(options=options, lab=lab, config=SimpleNamespace(seed=seed)))
+        about = {"model": tiny, "packed": SimpleNamespace(folder=folder), "config": SimpleNamespace(seed=seed)}
+        return given_ids(SimpleNamespace(options=options, **about))
 
     return ids_
 

@@ -10,6 +10,7 @@ from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
+from experiments.prediction.gpus import GpuModel
 from experiments.prediction.predictor import Predictor, Uncounted, Unsupported
 from experiments.tables.row import NOT_MODELLED, Forecast
 
@@ -34,25 +35,26 @@ def forecaster(threads: int, results: Path) -> Callable[..., Forecast]:
     Counts in `results` are used beside the committed ones.
     """
     unused = results.parent  # where kernels would be compiled, if any were counted
-    return partial(_forecast, Predictor(model_named(MODEL), threads, Store(results), unused))
+    return partial(_known, Predictor(model_named(MODEL), threads, Store(results), unused))
 
 
-def _forecast(predictor: Predictor, stack: Stack, name: str = GPU) -> Forecast:
-    gpu = predictor.gpu(name)
-
-    def nothing(note: str) -> Forecast:
-        return Forecast(stack.parent, None, None, None, None, note, name, MODEL, POSITION)
-
+def _known(predictor: Predictor, stack: Stack, name: str = GPU) -> Forecast:
     try:
-        own, parent = (
-            predictor.predict(variants, stack.knobs, gpu, POSITION) for variants in (stack.variants, stack.parent)
-        )
+        return forecast(predictor, stack, predictor.gpu(name), POSITION)
     except Uncounted:
-        return nothing(f"no counts of {MODEL} yet: {counting(stack, predictor.threads)}")
+        note = f"no counts of {MODEL} yet: {counting(stack, predictor.threads)}"
     except Unsupported as error:
-        return nothing(error.cause)
+        note = error.cause
     except LabError as error:  # of what a variant declares, or of loops that are not recognized
-        return nothing(str(error))
+        note = str(error)
+    return Forecast(stack.parent, None, None, None, None, note, name, MODEL, POSITION)
+
+
+def forecast(predictor: Predictor, stack: Stack, gpu: GpuModel, position: int) -> Forecast:
+    """Prediction of `stack` beside its parent. Raises LabError as `Predictor.predict` does."""
+    own, parent = (
+        predictor.predict(variants, stack.knobs, gpu, position) for variants in (stack.variants, stack.parent)
+    )
     effect = own.against(parent)
     return Forecast(
         parent=stack.parent,
@@ -61,9 +63,9 @@ def _forecast(predictor: Predictor, stack: Stack, name: str = GPU) -> Forecast:
         effect=effect.value if effect else None,
         effect_interval=(effect.low, effect.high) if effect else None,
         note=NOT_MODELLED if effect is None and stack.variants != stack.parent else "",
-        gpu=name,
-        model=MODEL,
-        position=POSITION,
+        gpu=gpu.key,
+        model=predictor.model.name,
+        position=position,
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from experiments.tables.row import NOT_MODELLED, Forecast
+
 
 @dataclass(frozen=True)
 class Source:
@@ -84,9 +86,11 @@ def rate_change(time: float) -> float:
     return 100 * (1 / (1 + time) - 1)
 
 
-def rate_interval(low: float, high: float) -> tuple[float, float]:
-    """`rate_change` of an interval."""
-    return rate_change(high), rate_change(low)
+def gain(found: Forecast) -> tuple[float, float] | None:
+    """The effect's interval in percent of tokens a second; (0, 0) where it is not modelled."""
+    if found.note == NOT_MODELLED:
+        return 0.0, 0.0
+    return found.effect_interval and (rate_change(found.effect_interval[1]), rate_change(found.effect_interval[0]))
 
 
 def meets(name: str, interval: tuple[float, float]) -> bool:

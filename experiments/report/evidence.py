@@ -15,7 +15,7 @@ from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.stack import choose_stacks
 from common.stacks.variant import NamedStack, Variant
 from experiments.prediction.predictor import KIND
-from experiments.tables.row import IMPLAUSIBLE, label_of
+from experiments.tables.row import label_of
 from experiments.tables.row import totals as summed
 
 Record = Mapping[str, Any]
@@ -177,11 +177,6 @@ def question(row: Record) -> str:
     positions = [timed["position"] for timed in row["latencies"]]
     timing = (row.get("asked") or {}).get("timing")
     return json.dumps([row["model"], row["threads"], positions, timing], sort_keys=True)
-
-
-def plausible(row: Record) -> list[Mapping[str, Any]]:
-    """The latencies of a run that may stand in a table: none is faster than the memory's bandwidth allows."""
-    return [timed for timed in row["latencies"] if timed["verdict"] != IMPLAUSIBLE]
 
 
 def _place(row: Record) -> tuple[str | None, str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from experiments.prediction.published import GAINS, rate_change
 from experiments.report import charts, ladder, predicted
-from experiments.report.evidence import Evidence, Record, plausible, totals
-from experiments.tables.row import NOT_MODELLED
+from experiments.report.evidence import Evidence, Record, totals
+from experiments.tables.row import NOT_MODELLED, plausible
 
 COUNTS = {"grid_barriers": "grid barriers", "load_instructions": "load instructions", "activations": "activation bytes"}
 VISIBLE = 0.5  # percent: a smaller change cannot be seen as a bar

@@ -10,9 +10,10 @@ from common.stacks.catalog import BASELINE
 from common.stacks.stack import prefixes, title
 from experiments.prediction import designs, gpus
 from experiments.prediction.designs import Ladder
-from experiments.report.evidence import Evidence, Record, model_of, plausible, question, totals
+from experiments.report.evidence import Evidence, Record, model_of, question, totals
 from experiments.report.predicted import Line, lines, model_error, time
 from experiments.report.variants import change
+from experiments.tables.row import plausible
 
 POSITION = 1
 COMMAND = "python -m experiments experiment=predict results=experiments/results/host.jsonl"

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.prediction import designs
-from experiments.prediction.published import GAINS, errors, meets, rate_change, rate_interval
-from experiments.report.evidence import Evidence, Record, model_of, plausible
-from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED, Forecast, with_interval
+from experiments.prediction.published import GAINS, errors, gain, meets, rate_change
+from experiments.report.evidence import Evidence, Record, model_of
+from experiments.tables.row import IMPLAUSIBLE, Forecast, plausible, with_interval
 
 OPEN = "open: needs a GPU"
 Line = Mapping[str, Any]  # of `experiment=predict`
@@ -81,13 +81,6 @@ def text(found: Forecast) -> str:
     if found.note:
         return found.note
     return f"predicted {found.change or f'{found.time} us'}"
-
-
-def gain(found: Forecast) -> tuple[float, float] | None:
-    """The effect's interval in percent of tokens a second; (0, 0) where it is not modelled."""
-    if found.note == NOT_MODELLED:
-        return 0.0, 0.0
-    return found.effect_interval and rate_interval(*found.effect_interval)
 
 
 def _misses(name: str, found: Forecast) -> bool:

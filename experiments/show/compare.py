@@ -9,7 +9,7 @@ from common.record.store import Store
 from experiments.show.record import listed
 from experiments.tables.find import Record, find
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
-from experiments.tables.row import IMPLAUSIBLE, Row, error, labels, row_of
+from experiments.tables.row import IMPLAUSIBLE, Row, error, labels, plausible, row_of
 from experiments.timing.statistics import VERDICT_CONFIDENCE, unpaired
 
 COUNTS = {
@@ -130,9 +130,9 @@ def _times(a: Record, b: Record) -> Iterator[tuple[Line, Interval, str]]:
 
 def _measured(row: Record) -> Mapping[int | str, Mapping[str, Any]]:
     """Measurements by position, without IMPLAUSIBLE ones."""
-    times = {timed["position"]: timed for timed in row["latencies"]}
-    times |= {"generation": row["generation"]} if row["generation"] else {}
-    return {place: timed for place, timed in times.items() if timed["verdict"] != IMPLAUSIBLE}
+    times: dict[int | str, Mapping[str, Any]] = {timed["position"]: timed for timed in plausible(row)}
+    whole = row["generation"]
+    return times | ({"generation": whole} if whole and whole["verdict"] != IMPLAUSIBLE else {})
 
 
 def _paired(a: Record, b: Record, place: int | str) -> tuple[Interval, str] | None:

@@ -1,6 +1,7 @@
 """Ablation: each variant against its parent, and the best stack without each of its variants."""
 
 from dataclasses import replace
+from functools import partial
 from math import nan
 from typing import Any
 
@@ -8,6 +9,8 @@ from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
 from experiments.experiment import Experiment
+from experiments.prediction.forecast import forecast
+from experiments.prediction.gpus import GpuModel
 from experiments.prediction.model import grid_barriers
 from experiments.tables.result_table import ResultTable
 from experiments.tables.row import NOT_MODELLED, label_of
@@ -26,14 +29,12 @@ BLIND = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """Measured on a GPU, at every position that is timed; elsewhere predicted for the GPU that the options name."""
-    position = experiment.options.whole("position", low=0)
     best = leave_one_out(experiment, experiment.stack(experiment.options.text("best")))
     stacks = experiment.stacks(experiment.options.texts("variants"), *best)
     if experiment.on_gpu:
         return experiment.answer(QUESTION, measured(experiment, stacks), NOTES, keys=2)
-    for option in ("gpu", "newer"):
-        experiment.predictor.gpu(experiment.options.text(option))  # refuses an unknown one
-    rows = experiment.rows(stacks, lambda stack: predicted(experiment, stack, position))
+    newer = experiment.predictor.gpu(experiment.options.text("newer"))
+    rows = experiment.rows(stacks, partial(predicted, experiment, (experiment.gpu, newer), experiment.position))
     return experiment.answer(QUESTION, rows, (*NOTES, BLIND), keys=2)
 
 
@@ -49,26 +50,25 @@ def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
     return stacks
 
 
-def predicted(experiment: Experiment, stack: Stack, position: int) -> dict[str, Any]:
-    """Counts, and the predicted effect; on the newer GPU where a variant needs its arch."""
+def predicted(experiment: Experiment, gpus: tuple[GpuModel, GpuModel], position: int, stack: Stack) -> dict[str, Any]:
+    """Counts, and the predicted effect on the first of `gpus`; on the second where a variant needs its arch."""
     predictor = experiment.predictor
-    source, gpu = predictor.source(stack.variants, stack.knobs), predictor.gpu(experiment.options.text("gpu"))
-    if source.min_arch > int(gpu.arch.removeprefix("sm_")):
-        gpu = predictor.gpu(experiment.options.text("newer"))
-    counts = predictor.counts(source, gpu)
-    parent, own = (predictor.predict(names, stack.knobs, gpu, position) for names in (stack.parent, stack.variants))
-    effect = own.against(parent)
+    source = predictor.source(stack.variants, stack.knobs)
+    gpu = gpus[source.min_arch > int(gpus[0].arch.removeprefix("sm_"))]
+    counts, found = predictor.counts(source, gpu), forecast(predictor, stack, gpu, position)
+    fast, slow = found.interval or (None, None)
+    low, high = found.effect_interval or (None, None)
     return {
         "parent": title(stack.parent),
         "grid barriers": grid_barriers(source, counts, position),
         "prefetched MB": counts.total("prefetched") / 1e6,
-        f"predicted us, {gpu.name}": 1e6 * own.seconds,
-        "low us": 1e6 * own.low,
-        "high us": 1e6 * own.high,
-        "predicted effect %": effect and 100 * effect.value,
-        "low %": effect and 100 * effect.low,
-        "high %": effect and 100 * effect.high,
-        "model": NOT_MODELLED if effect is None and stack.variants != stack.parent else "",
+        f"predicted us, {gpu.name}": found.microseconds,
+        "low us": fast,
+        "high us": slow,
+        "predicted effect %": found.effect and 100 * found.effect,
+        "low %": low and 100 * low,
+        "high %": high and 100 * high,
+        "model": found.note,
         "published": _published(stack),
     }
 

@@ -112,8 +112,7 @@ def _sample(gpu: Gpu, work: Any) -> list[tuple[float, float]]:
 
 
 def _scale(experiment: Experiment) -> ResultTable:
-    gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
-    position = experiment.options.whole("position", low=0)
+    gpu, position = experiment.gpu, experiment.position
     figures = (figure for figure in RATES if figure.gpu == gpu.key and figure.position == position)
     most = {figure.stack: figure.source.power_w / figure.rate for figure in figures if figure.source.power_w}
     rows = [

@@ -24,7 +24,7 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of four kinds: subset, effect, pair, share; times in microseconds a token."""
-    names, position = experiment.options.texts("variants"), experiment.options.whole("position", low=0)
+    names, position = experiment.options.texts("variants"), experiment.position
     _check(names)
     stacks = legal(experiment, names)
     timed = experiment.measured_or_predicted(stacks, [position])
@@ -33,8 +33,7 @@ def ask(experiment: Experiment) -> ResultTable:
     if len(times) < len(stacks):
         notes.append(f"{len(stacks) - len(times)} of {len(stacks)} subsets have no time: {WITHOUT}")
     if not experiment.on_gpu:
-        gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
-        notes.append(f"Predicted for {gpu.name} at position {position}.")
+        notes.append(f"Predicted for {experiment.gpu.name} at position {position}.")
         blind = [name for name in names if unseen(name, times)]
         notes += [f"{name}: {NOT_MODELLED} at this position." for name in blind]
         for row in table:

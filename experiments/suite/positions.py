@@ -19,7 +19,7 @@ def ask(experiment: Experiment) -> ResultTable:
     ]
     notes = []
     if not experiment.on_gpu:
-        notes.append(f"Predicted for {experiment.predictor.gpu(experiment.options.text('gpu')).name}.")
+        notes.append(f"Predicted for {experiment.gpu.name}.")
     for name, (stack, of_stack) in zip(names, timed, strict=True):
         # The model may see a stack at some positions only; where at none, it predicts no effect, not even 0.
         same = all(time.us == time.parent_us for time in of_stack)

@@ -6,12 +6,13 @@ from itertools import product
 from typing import Any
 
 from common.stacks.catalog import read_catalog
-from common.stacks.stack import Stack, prefixes, title
+from common.stacks.stack import prefixes, title
 from experiments.experiment import Experiment
 from experiments.prediction import designs, gpus
+from experiments.prediction.forecast import forecast
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
-from experiments.prediction.published import GAINS, RATES, error, errors, meets, rate_interval
+from experiments.prediction.published import GAINS, RATES, error, errors, gain, meets
 from experiments.tables.result_table import PREDICTED, ResultTable
 from experiments.tables.row import label_of
 
@@ -29,10 +30,8 @@ BUILT = "of the steps of a stack that was built after a design: counted and comp
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each GPU and stack at the given position, each published figure, and each step of conf/design/."""
-    options = experiment.options
-    keys = options.texts("gpus") or tuple(gpus.names())
-    position = options.whole("position", low=0)
-    named = options.texts("stacks")
+    keys = experiment.options.texts("gpus") or tuple(gpus.names())
+    position, named = experiment.position, experiment.options.texts("stacks")
     stacks = experiment.stacks(named) if named else []
     experiment.check_knobs(stacks)
     models = [experiment.predictor.gpu(key) for key in keys]
@@ -46,7 +45,7 @@ def ask(experiment: Experiment) -> ResultTable:
             if (name, position) not in published and (predicted := experiment.attempt(name, time)):
                 rows.append(line(gpu, name, position, predicted))
         for figure in figures:  # with the knobs that the published kernel has
-            (stack,) = experiment.lab.choose(figure.stack, {})
+            (stack,) = experiment.choose(figure.stack, {})
             predicted = experiment.predictor.predict(stack.variants, stack.knobs, gpu, figure.position)
             name = label_of(stack, own=False)
             rows.append(line(gpu, name, figure.position, predicted, figure.rate, figure.system))
@@ -85,11 +84,11 @@ def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]
         if us := design.published.get(gpu.key):
             yield line(gpu, "declared", 1, design.predict(gpu), 1e6 / us, design.name)
     for ladder in (ladder for ladder in designs.ladders() if gpu.key in ladder.gpus):
-        (stack,) = experiment.lab.choose(ladder.stack, {})
+        (stack,) = experiment.choose(ladder.stack, {})
         kernel = experiment.attempt(ladder.name, partial(experiment.predictor.kernel, stack.variants, stack.knobs, gpu))
         for step, time in ladder.predict(kernel, gpu, 1) if kernel else ():
             yield line(gpu, f"+ {step}", 1, time, system=f"{ladder.name}: planned, on {ladder.stack}")
-        (built,) = experiment.lab.choose(ladder.built, {})
+        (built,) = experiment.choose(ladder.built, {})
         for names, position in product(prefixes(built.variants, read_catalog()), sorted({1, *ladder.goals})):
             predict = partial(experiment.predictor.predict, names, built.knobs, gpu, position)
             if time := experiment.attempt(title(names), predict):
@@ -108,12 +107,11 @@ def unreached(rows: list[dict[str, Any]]) -> list[str]:
 
 def gains_of(experiment: Experiment) -> dict[str, tuple[float, float]]:
     """Predicted intervals of the changes in GAINS, in percent of tokens a second: RTX 3090, position 1."""
-    gpu = experiment.predictor.gpu("rtx3090")
-    intervals = {}
+    predictor, intervals = experiment.predictor, {}
     for name in GAINS:
-        if times := experiment.attempt(name, partial(_pair, experiment, experiment.stack(name), gpu)):
-            effect = times[0].against(times[1])
-            intervals[name] = rate_interval(effect.low, effect.high) if effect else (0.0, 0.0)
+        work = partial(forecast, predictor, experiment.stack(name), predictor.gpu("rtx3090"), 1)
+        if (found := experiment.attempt(name, work)) and (interval := gain(found)):
+            intervals[name] = interval
     return intervals
 
 
@@ -128,9 +126,3 @@ def claims(gains: Mapping[str, tuple[float, float]]) -> list[str]:
         False: "Published gains that no draw of the constants gives",
     }
     return [f"{words[met]}: {'; '.join(some)}." for met, some in texts.items() if some]
-
-
-def _pair(experiment: Experiment, stack: Stack, gpu: GpuModel) -> list[Prediction]:
-    """Times of a stack and of its parent, position 1."""
-    both = (stack.variants, stack.parent)
-    return [experiment.predictor.predict(variants, stack.knobs, gpu, 1) for variants in both]

@@ -40,7 +40,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
 def given_ids(experiment: Experiment) -> tuple[int, ...]:
     """`options.text` by the weights' tokenizer, else `options.ids`, else random ones from the seed."""
-    options, model = experiment.options, experiment.lab.model
+    options, model = experiment.options, experiment.model
     if options.given("text"):
         ids = tuple(_tokenizer(experiment).encode(options.text("text")).ids)
     elif options.given("ids"):
@@ -74,10 +74,9 @@ def compare(truth: Tensor, got: Tensor, ids: Sequence[int]) -> dict[str, float]:
 
 def theirs(experiment: Experiment, ids: Sequence[int], dtype: torch.dtype) -> Tensor:
     """transformers' logits of the whole text: float32, [len(ids), vocab]."""
-    lab = experiment.lab
     experiment.show.begin(f"transformers in {dtype}")
     with torch.no_grad():
-        model = qwen3(lab.model, lab.layout, lab.packed.flat, dtype)
+        model = qwen3(experiment.model, experiment.layout, experiment.packed.flat, dtype)
         return model(torch.tensor([list(ids)])).logits[0].float()
 
 
@@ -93,7 +92,7 @@ def ours(session: Session, ids: Sequence[int]) -> Tensor:
 
 
 def _tokenizer(experiment: Experiment) -> Any:
-    folder = experiment.lab.packed.folder
+    folder = experiment.packed.folder
     if folder is None or not (folder / "tokenizer.json").exists():
         raise LabError("options.text needs a tokenizer, and these weights have none", "give options.ids=[...]")
     from tokenizers import Tokenizer

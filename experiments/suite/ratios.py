@@ -32,7 +32,7 @@ def ask(experiment: Experiment) -> ResultTable:
         rows.append(_row(ratio, positions, [1e6 / time.us for time in times]))
     notes = [PUBLISHED]
     if not experiment.on_gpu:
-        notes.append(PREDICTED.format(experiment.predictor.gpu(experiment.options.text("gpu")).name))
+        notes.append(PREDICTED.format(experiment.gpu.name))
     return experiment.answer(QUESTION, rows, notes)
 
 

@@ -29,8 +29,8 @@ MISSING = "all times, and every engine that runs on GPUs only; here the ids are 
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack of the run and each rival; one that cannot run says why."""
-    lab, work = experiment.lab, workload(experiment.lab)
-    check_ids(work.prompt, lab.model, "options.prompt_ids")
+    work = workload(experiment)
+    check_ids(work.prompt, experiment.model, "options.prompt_ids")
     chosen = experiment.options.texts("rivals") or tuple(ENGINES)
     for name in chosen:
         if name not in ENGINES:

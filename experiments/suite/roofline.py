@@ -31,39 +31,33 @@ FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor; 128 since 8.6 (CUDA pr
 
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of probes, of stages, and of variants; bytes everywhere, times where there is a GPU."""
-    position = experiment.options.whole("position", low=0)
     if not experiment.on_gpu:
         experiment.check_knobs(())  # the bytes are those of the baseline
-    if experiment.on_gpu:
-        notes = [CEILING, INTENSITY]
-        try:
-            stages = _stages(experiment, position)
-        except Uncounted:
-            stages = []
-            notes.append(NO_STAGES)
-        variants = _variants(experiment, position)  # first: with the probes, two processes share the GPU
-        rows = [*_probes(), _arithmetic_roof(), *stages, *variants]
-        best = max(row["GB/s"] for row in rows if row["kind"] == "probe" and row["what"].startswith("read"))
-        for row in rows:
-            row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
-        return experiment.answer(QUESTION, rows, notes, keys=2)
-    stages = _stages(experiment, position)
-    gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
-    for row in stages:
-        row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
-        row[f"us at read rate, {gpu.name}"] = row["MB"] * 1e6 / gpu.read_rate * 1e6
-    missing = "bandwidths, and the place of each variant"
-    return experiment.answer(QUESTION, stages, [INTENSITY], (COUNTED, missing), keys=2)
+        stages, gpu = _stages(experiment, experiment.predictor), experiment.gpu
+        for row in stages:
+            row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
+            row[f"us at read rate, {gpu.name}"] = row["MB"] * 1e6 / gpu.read_rate * 1e6
+        missing = "bandwidths, and the place of each variant"
+        return experiment.answer(QUESTION, stages, [INTENSITY], (COUNTED, missing), keys=2)
+    config, notes = experiment.config, [CEILING, INTENSITY]
+    try:  # with known counts: GPU time is not for counting
+        stages = _stages(experiment, Predictor(experiment.model, config.threads, experiment.store, config.cache))
+    except Uncounted:
+        stages = []
+        notes.append(NO_STAGES)
+    variants = _variants(experiment, experiment.position)  # first: with the probes, two processes share the GPU
+    rows = [*_probes(), _arithmetic_roof(), *stages, *variants]
+    best = max(row["GB/s"] for row in rows if row["kind"] == "probe" and row["what"].startswith("read"))
+    for row in rows:
+        row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
+    return experiment.answer(QUESTION, rows, notes, keys=2)
 
 
-def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
-    """Bytes of each stage of the baseline, over all layers. Raises Uncounted: GPU time is not for counting."""
-    config, predictor = experiment.config, experiment.predictor
-    if experiment.on_gpu:
-        predictor = Predictor(experiment.model, config.threads, experiment.store, config.cache)
+def _stages(experiment: Experiment, predictor: Predictor) -> list[dict[str, Any]]:
+    """Bytes of each stage of the baseline, over all layers."""
     source = predictor.source((), {})
-    counts = predictor.counts(source, predictor.gpu(experiment.options.text("gpu")))
-    sizes = {stage: stage_bytes(source, counts, stage, position) for stage in STAGES}
+    counts = predictor.counts(source, experiment.gpu)
+    sizes = {stage: stage_bytes(source, counts, stage, experiment.position) for stage in STAGES}
     total = sum(sizes.values())
     rows = [
         {"kind": "stage", "what": stage, "MB": size / 1e6, "share %": 100 * size / total}

@@ -77,7 +77,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
 def _orders(experiment: Experiment) -> Iterator[Measurement]:
     """Barriers, launches and nodes of a graph, on growing grids."""
-    device: Any = experiment.lab.device
+    device: Any = experiment.device
     weights = torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
     threads = experiment.config.threads
 

@@ -87,7 +87,7 @@ def starts(space: Space) -> list[Point]:
 
 def composed(experiment: Experiment, candidate: Candidate) -> Stack:
     """Stack of a candidate, without a parent: a search compares candidates. Raises LabError."""
-    (stack,) = experiment.lab.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
+    (stack,) = experiment.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
     return replace(stack, parent=stack.variants)
 
 
@@ -135,7 +135,7 @@ def recorded(experiment: Experiment) -> dict[Candidate, Outcome]:
 @contextmanager
 def predicting(experiment: Experiment) -> Iterator[Callable[[Stack], Outcome]]:
     """Predictor of stacks for the GPU of the options."""
-    gpu, position = experiment.predictor.gpu(experiment.options.text("gpu")), _position(experiment)
+    gpu, position = experiment.gpu, _position(experiment)
 
     yield lambda stack: Outcome(experiment.predictor.predict(stack.variants, stack.knobs, gpu, position).seconds)
 
@@ -164,7 +164,7 @@ def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stac
 def compile_ahead(experiment: Experiment, candidate: Candidate) -> None:
     """Compile a candidate into CuPy's cache. Errors are ignored: the worker compiles it again and reports them."""
     with suppress(Exception):
-        experiment.lab.device.compile(experiment.lab.source(composed(experiment, candidate)))
+        experiment.device.compile(experiment.source(composed(experiment, candidate)))
 
 
 def outcome_of(record: Mapping[str, Any]) -> Outcome:
@@ -207,7 +207,7 @@ def _conditions(experiment: Experiment) -> dict[str, Any]:
             "device": config.device if on_gpu else "predicted",
             "gpu": None if on_gpu else experiment.options.text("gpu"),
             "model": experiment.model,
-            "weights": experiment.lab.packed.sha if on_gpu else None,
+            "weights": experiment.packed.sha if on_gpu else None,
             "blocks": config.blocks,
             "threads": config.threads,
             "timing": config.timing if on_gpu else None,
@@ -219,7 +219,7 @@ def _conditions(experiment: Experiment) -> dict[str, Any]:
 
 def _source_sha(experiment: Experiment, candidate: Candidate) -> str | None:
     try:
-        return experiment.lab.source(composed(experiment, candidate)).sha
+        return experiment.source(composed(experiment, candidate)).sha
     except LabError:  # a stack that cannot be composed is a failure of its own
         return None
 

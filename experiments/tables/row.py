@@ -158,6 +158,11 @@ def row_of(record: Record) -> Row:
     )
 
 
+def plausible(record: Record) -> list[Mapping[str, Any]]:
+    """The latencies of a run that may stand in a table: none is faster than the memory's bandwidth allows."""
+    return [timed for timed in record["latencies"] if timed["verdict"] != IMPLAUSIBLE]
+
+
 def label(record: Record, own: bool = True) -> str:
     """Name of a record in a table: `warp_split ratio=2:6`, with the knobs that are not at their defaults.
 

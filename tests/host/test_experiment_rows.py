@@ -12,15 +12,15 @@ from common.config import budget
 from common.errors import CompileError, Crashed
 from common.record.store import Store
 from common.stacks.stack import Stack
-from experiments import rows
+from experiments import experiment
 from experiments.__main__ import main
 from experiments.experiment import Experiment
 from experiments.prediction.gpus import GpuModel
-from experiments.prediction.prediction import Prediction
+from experiments.prediction.predictor import Predictor
 from experiments.prediction.published import GAINS
-from experiments.prediction.task import Times
 from experiments.suite import counts, predict, sass
 from experiments.tables.progress import Quiet
+from experiments.tables.row import Forecast
 
 pytestmark = pytest.mark.host
 QUALITY = ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"]
@@ -55,7 +55,7 @@ def broken(module, name: str, monkeypatch, error: Exception, stack: str = "vec12
 
 
 def test_a_kernel_that_crashes_costs_quality_its_row(run, monkeypatch):
-    broken(rows, "open_session", monkeypatch, Crashed("a kernel wrote beyond its buffers", "see there"))
+    broken(experiment, "open_session", monkeypatch, Crashed("a kernel wrote beyond its buffers", "see there"))
     code, (*_, record) = run(*QUALITY)
     assert code == 0
     assert [row["variant"] for row in record["table"]] == [name for name in NAMES if "vec128" not in name]
@@ -63,7 +63,7 @@ def test_a_kernel_that_crashes_costs_quality_its_row(run, monkeypatch):
 
 
 def test_a_kernel_that_crashes_leaves_the_rivals(run, monkeypatch):
-    broken(rows, "open_session", monkeypatch, RuntimeError("CUDA error:\nan illegal memory access"))
+    broken(experiment, "open_session", monkeypatch, RuntimeError("CUDA error:\nan illegal memory access"))
     code, (*_, record) = run("experiment=rivals", "variant=vec128", "options.rivals=[torch step]", "options.tokens=3")
     assert code == 0
     assert [row["system"] for row in record["table"]] == ["torch step"]
@@ -83,25 +83,25 @@ def test_a_text_that_does_not_compile_costs_its_row(module, name, run, monkeypat
 def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monkeypatch):
     """By this model every change halves the time: twice the tokens a second, which is published of l2_prefetch."""
 
-    def pair(experiment: Experiment, stack: Stack, gpu: GpuModel) -> list[Prediction]:
-        return [Prediction((seconds,), Times(), 0, 0) for seconds in (1e-3, 2e-3)]
+    def halved(predictor: Predictor, stack: Stack, gpu: GpuModel, position: int) -> Forecast:
+        return Forecast(stack.parent, 1e3, (1e3, 1e3), -0.5, (-0.5, -0.5), "", gpu.key, "tiny", position)
 
-    monkeypatch.setattr(predict, "_pair", pair)
-    broken(predict, "_pair", monkeypatch, CompileError("no such type", "see the log", "log"))
-    experiment = Experiment(configured("experiment=predict", "model=tiny", f"results={tmp_path}/r.jsonl"), Quiet())
-    reached, missed = predict.claims(predict.gains_of(experiment))
+    monkeypatch.setattr(predict, "forecast", halved)
+    broken(predict, "forecast", monkeypatch, CompileError("no such type", "see the log", "log"))
+    asked = Experiment(configured("experiment=predict", "model=tiny", f"results={tmp_path}/r.jsonl"), Quiet())
+    reached, missed = predict.claims(predict.gains_of(asked))
     assert reached.endswith(": l2_prefetch +100 % (predicted +100.0 to +100.0 %).")
     assert re.findall(r"(\w+) \S+ % \(", missed) == [name for name in GAINS if name not in ("l2_prefetch", "vec128")]
-    assert experiment.left_out == ["Left out: vec128: no such type; see the log"]
+    assert asked.left_out == ["Left out: vec128: no such type; see the log"]
 
 
 def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
-    called = broken(rows, "open_session", monkeypatch, KeyboardInterrupt(), "fused_head")
+    called = broken(experiment, "open_session", monkeypatch, KeyboardInterrupt(), "fused_head")
     code, records = run(*QUALITY)
     assert (code, called) == (130, ["baseline", "vec128", "fused_head"])
     assert [row["asked"]["row"] for row in records] == NAMES[:3]
     monkeypatch.undo()
-    called = broken(rows, "open_session", monkeypatch, KeyboardInterrupt(), "none")
+    called = broken(experiment, "open_session", monkeypatch, KeyboardInterrupt(), "none")
     code, records = run(*QUALITY)
     assert (code, called) == (0, ["fused_head"])
     assert [row["variant"] for row in records[-1]["table"]] == NAMES
