@@ -182,7 +182,7 @@ class LabStack:
         """Take the status that `error` stands for, and its report."""
         self.found.status = next((name for kind, name in STATUS.items() if isinstance(error, kind)), "REFUSED")
         self.found.reason = str(error)
-        self.found.report = getattr(error, "log", "") or getattr(error, "report", "")
+        self.found.report = error.report
 
     @property
     def row(self) -> Row:
