@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.errors.machine import MachineError
-from common.record.json_values import to_json
+from common.json_values import to_json
 from experiments.processes.child import Child, Message
 
 WORKER = "experiments.run.worker"

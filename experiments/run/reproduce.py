@@ -9,8 +9,8 @@ from common.compile.source import build
 from common.config.resolve import model_named
 from common.config.run_config import RunConfig
 from common.errors import LabError
+from common.json_values import from_json, to_json
 from common.model.shapes import Model
-from common.record.json_values import from_json, to_json
 from common.record.provenance import provenance
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack, knob_values, knob_words

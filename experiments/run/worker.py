@@ -19,7 +19,7 @@ from common.cache.log import LOG
 from common.config.run_config import RunConfig
 from common.errors import CompileError, Crashed, LabError, OutOfMemory
 from common.errors.machine import MachineError
-from common.record.json_values import from_json, to_json
+from common.json_values import from_json, to_json
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED, Verdict
 from experiments.processes.child import OUT_OF_MEMORY

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.config.run_config import RunConfig
-from common.record.json_values import from_json
+from common.json_values import from_json
 from experiments.generation.engine import Engine
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
