@@ -1,0 +1,109 @@
+// Products of matrices by a warp (mma.sync) and the loads of their parts (ldmatrix).
+#include "places.hpp"
+
+#include <cmath>
+
+namespace ptx {
+namespace {
+
+struct Bf16 {
+  static constexpr int in_word = 2;
+  static float value(uint32_t word, int k) { return bits<float>(k ? word & 0xffff0000u : word << 16); }
+};
+struct F16 {
+  static constexpr int in_word = 2;
+  static float value(uint32_t word, int k) {
+    const uint32_t h = word >> 16 * k & 0xffff, sign = h >> 15 << 31, exponent = h >> 10 & 31, fraction = h & 1023;
+    if (exponent == 31) return bits<float>(sign | 0x7f800000u | fraction << 13);
+    if (exponent) return bits<float>(sign | (exponent + 112) << 23 | fraction << 13);
+    const float x = float(fraction) * 0x1p-24f;
+    return sign ? -x : x;
+  }
+};
+struct Tf32 { // the low 13 bits do not count
+  static constexpr int in_word = 1;
+  static float value(uint32_t word, int) { return bits<float>(word & 0xffffe000u); }
+};
+
+// d = a b + c: 16 x 8 of fp32 from 16 x K and K x 8. With g = lane / 4 and q = lane % 4, words of a take turns between
+// rows g and g + 8, then go on by 4 words of K; those of b are of column g; c and d have columns 2 q and 2 q + 1 of row
+// g, then of row g + 8. Products are exact; they are added to c one after another, in the order of K.
+// more: the registers of d, a, b, c.
+template <class T, int K> struct Multiply {
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!gathered(w, in, all_lanes)) return;
+    if (w.mask != all_lanes) return fault(w, in, "a product of matrices without all lanes of the warp");
+    constexpr int in_word = T::in_word, a_words = 16 * K / 32 / in_word, b_words = 8 * K / 32 / in_word;
+    const uint32_t *more = &w.program->more[in->more];
+    Mode<false> mode; // subnormal numbers count
+    alignas(64) float a[16][K], b[K][8], c[16][8];
+    for (int j = 0; j < a_words; ++j) {
+      const uint32_t *word = w.reg<uint32_t>(more[4 + j]);
+      const int row = 8 * (j & 1), from = 4 * in_word * (j >> 1);
+      for (int i = 0; i < warp_size; ++i)
+        for (int k = 0; k < in_word; ++k) a[row + i / 4][from + i % 4 * in_word + k] = T::value(word[i], k);
+    }
+    for (int j = 0; j < b_words; ++j) {
+      const uint32_t *word = w.reg<uint32_t>(more[4 + a_words + j]);
+      for (int i = 0; i < warp_size; ++i)
+        for (int k = 0; k < in_word; ++k) b[4 * in_word * j + i % 4 * in_word + k][i / 4] = T::value(word[i], k);
+    }
+    for (int j = 0; j < 4; ++j) {
+      const float *word = w.reg<float>(more[4 + a_words + b_words + j]);
+      for (int i = 0; i < warp_size; ++i) c[8 * (j >> 1) + i / 4][i % 4 * 2 + (j & 1)] = word[i];
+    }
+    for (int row = 0; row < 16; ++row) {
+      float sum[8];
+      for (int n = 0; n < 8; ++n) sum[n] = c[row][n];
+      for (int k = 0; k < K; ++k)
+        for (int n = 0; n < 8; ++n) sum[n] = std::fma(a[row][k], b[k][n], sum[n]);
+      for (int n = 0; n < 8; ++n) c[row][n] = sum[n] != sum[n] ? bits<float>(0x7fffffffu) : sum[n];
+    }
+    for (int j = 0; j < 4; ++j) {
+      float *word = w.reg<float>(more[j]);
+      for (int i = 0; i < warp_size; ++i) word[i] = c[8 * (j >> 1) + i / 4][i % 4 * 2 + (j & 1)];
+    }
+    NEXT;
+  }
+};
+
+// ldmatrix: N matrices of 8 x 8 halves; lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix m.
+template <int N, bool Turned> struct LoadMatrix {
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!gathered(w, in, all_lanes)) return;
+    const Flags f{in->flags};
+    const uint32_t *more = &w.program->more[in->more];
+    uint8_t *rows[warp_size];
+    for (int i = 0; i < 8 * N; ++i) {
+      const uint64_t address = address_of(w, in->a, f.wide(), i) + uint64_t(in->imm);
+      rows[i] = place(w, in, f.space(), i, address, 16, reads);
+      if (!rows[i]) return;
+    }
+    if (w.grid->races && !w.grid->races->load(w, in, uint32_t((1ull << 8 * N) - 1), rows, 4, 4)) return;
+    for (int m = 0; m < N; ++m) {
+      uint32_t *d = w.reg<uint32_t>(more[m]);
+      for (int i = 0; i < warp_size; ++i) {
+        uint16_t half[2];
+        for (int k = 0; k < 2; ++k) {
+          const int row = Turned ? i % 4 * 2 + k : i / 4, column = Turned ? i / 4 : i % 4 * 2 + k;
+          half[k] = reinterpret_cast<const uint16_t *>(rows[8 * m + row])[column];
+        }
+        d[i] = half[0] | uint32_t(half[1]) << 16;
+      }
+    }
+    NEXT;
+  }
+};
+
+} // namespace
+
+void add_matrices(Ops &ops) {
+  put<Multiply<Bf16, 16>>(ops, "mma.m16n8k16.bf16"), put<Multiply<Bf16, 8>>(ops, "mma.m16n8k8.bf16");
+  put<Multiply<F16, 16>>(ops, "mma.m16n8k16.f16"), put<Multiply<F16, 8>>(ops, "mma.m16n8k8.f16");
+  put<Multiply<Tf32, 8>>(ops, "mma.m16n8k8.tf32"), put<Multiply<Tf32, 4>>(ops, "mma.m16n8k4.tf32");
+  put<LoadMatrix<1, false>>(ops, "ldmatrix.x1"), put<LoadMatrix<1, true>>(ops, "ldmatrix.x1.trans");
+  put<LoadMatrix<2, false>>(ops, "ldmatrix.x2"), put<LoadMatrix<2, true>>(ops, "ldmatrix.x2.trans");
+  put<LoadMatrix<4, false>>(ops, "ldmatrix.x4"), put<LoadMatrix<4, true>>(ops, "ldmatrix.x4.trans");
+}
+
+} // namespace ptx
