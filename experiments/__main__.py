@@ -13,12 +13,12 @@ from omegaconf import DictConfig
 from common.config.cli import MULTIRUN, run_task
 from common.config.resolve import resolve
 from common.errors import LabError
-from experiments.show.progress import progress
-from experiments.show.report import Found, Report
+from experiments.tables.progress import progress
+from experiments.tables.report import Found, Report
 
 if TYPE_CHECKING:
     from experiments.run.sweep import Sweep
-    from experiments.show.row import Row
+    from experiments.tables.row import Row
 
 
 def run(cfg: DictConfig, report: Report) -> int:
@@ -57,7 +57,7 @@ def run(cfg: DictConfig, report: Report) -> int:
 def rows_of(sweep: "Sweep") -> "list[Row]":
     """Findings of each stack so far, with its forecast where there is no GPU."""
     from experiments.prediction.forecast import forecasts
-    from experiments.show.row import row_of
+    from experiments.tables.row import row_of
 
     where = str(sweep.config.results)
     rows = [replace(row_of(sweep.records[index]), results=where) for index in sorted(sweep.records)]

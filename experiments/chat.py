@@ -6,20 +6,22 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
-from common.config.resolve import refuse_runs_keys, resolve, split
+from common.config.resolve import split
 from common.config.section import absolute
 from common.errors import Crashed, Hung, LabError
 from common.errors.suggest import unknown
 from experiments.generation import options
-from experiments.show.progress import progress
+from experiments.generation.request import Piece, Request, Sampling
+from experiments.tables.progress import progress
 
 if TYPE_CHECKING:
-    from experiments.generation.conversation import Conversation
+    from experiments.generation.engine import Engine
 
 KEYS = ("system", "thinking", *options.KEYS)  # beside those of a run; conf/chat.yaml explains them
 COMMANDS = {
@@ -32,17 +34,71 @@ COMMANDS = {
 }
 
 
+@dataclass
+class Conversation:
+    """Messages, and how to answer them over the KV cache of an engine.
+
+    system: the first message, or None. thinking: see Engine.chat_ids. room: tokens that the last answer could have had
+    before the KV cache was full.
+    """
+
+    engine: "Engine"
+    sampling: Sampling
+    max_tokens: int
+    thinking: bool
+    system: str | None = None
+    stop_ids: frozenset[int] = frozenset()
+    stop_strings: tuple[str, ...] = ()
+    room: int = 0
+
+    def __post_init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, with the system's message alone."""
+        self.messages = [{"role": "system", "content": self.system}] if self.system else []
+
+    @property
+    def size(self) -> int:
+        """Tokens that the messages so far take of the KV cache when the next one comes."""
+        return len(self.engine.chat_ids(self.messages, self.thinking)) if self.messages else 0
+
+    def ask(self, text: str, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Piece]:
+        """The answer to a message, piece by piece; what has been answered is remembered, however it ends.
+
+        Raises LabError, and forgets the message, if the KV cache has no room for an answer.
+        """
+        self.messages.append({"role": "user", "content": text})
+        answered = list[str]()
+        try:
+            ids = self.engine.chat_ids(self.messages, self.thinking)
+            self.room = self.engine.positions - len(ids) + 1
+            if self.room < 1:
+                raise LabError(
+                    f"the context is full: the conversation has {len(ids)} tokens, the KV cache "
+                    f"{self.engine.positions} positions",
+                    "/reset begins anew, and model.positions=N makes room for more",
+                )
+            most = min(self.max_tokens, self.room)
+            request = Request(ids, most, self.sampling, self.stop_ids, self.stop_strings)
+            for piece in self.engine.stream(request, cancelled):
+                answered.append(piece.text)
+                yield piece
+        finally:
+            if answered:
+                self.messages.append({"role": "assistant", "content": "".join(answered)})
+            else:
+                self.messages.pop()
+
+
 def chat(cfg: DictConfig) -> int:
     """Answer each line of stdin, until it ends."""
-    asked, rest = split(cfg, KEYS)
-    system = asked.text("system", blank=True) if asked.given("system") else None
-    thinking, stop, strings = asked.flag("thinking"), asked.flag("stop"), asked.texts("stop_strings")
-    max_tokens = asked.whole("max_tokens", low=1)
-    config = resolve(rest)
-    refuse_runs_keys(config, "a chat")
-    options.check_one_stack(config, "a chat")
-    sampling = options.sampling_of(asked, config.seed)
-    from experiments.generation.conversation import Conversation
+    own, rest = split(cfg, KEYS)
+    system = own.text("system", blank=True) if own.given("system") else None
+    thinking, stop, strings = own.flag("thinking"), own.flag("stop"), own.texts("stop_strings")
+    max_tokens = own.whole("max_tokens", low=1)
+    config = options.resolve_one(rest, "a chat")
+    sampling = options.sampling_of(own, config.seed)
     from experiments.generation.engine import Engine
     from experiments.generation.tokenizer import chat_text, load_tokenizer
     from experiments.run.setup import Setup
@@ -74,18 +130,14 @@ def chat(cfg: DictConfig) -> int:
 
 def lines() -> Iterator[str]:
     """The lines of stdin, without blanks around them; on a terminal with a prompt, history and editing."""
-    ask: Callable[[], str] = input
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # the tokenizer refuses what is no UTF-8, and the chat goes on
-    if sys.stdin.isatty():
+    prompt = "> " if sys.stdin.isatty() else ""
+    if prompt:
         import readline  # noqa: F401  input() edits lines by it
-
-        def ask() -> str:
-            return input("> ")
-
     while True:
         try:
-            line = ask().strip()
+            line = input(prompt).strip()
         except EOFError:
             return
         except KeyboardInterrupt:
@@ -94,28 +146,22 @@ def lines() -> Iterator[str]:
         yield line
 
 
-def answer(talk: "Conversation", text: str) -> None:
+def answer(talk: Conversation, text: str) -> None:
     """Print the answer to `text` as it comes. Ctrl-C ends it."""
-    from experiments.generation.speed import line
-
-    finish = None
     with interrupts() as interrupted:
         for piece in talk.ask(text, interrupted):
             print(piece.text, end="", flush=True)
-            finish = piece.finish
     print(flush=True)
     stats = talk.engine.stats()
-    if finish == "length" and stats.tokens == talk.room:
+    if piece.finish == "length" and stats.tokens == talk.room:
         note("the context is full; /reset begins anew, and model.positions=N makes room for more")
-    elif finish == "length":
+    elif piece.finish == "length":
         note(f"max_tokens={talk.max_tokens} reached")
-    note(line(stats))
+    note(options.speed(stats))
 
 
-def command(talk: "Conversation", name: str, *arguments: str) -> None:
+def command(talk: Conversation, name: str, *arguments: str) -> None:
     """Execute one of COMMANDS. Raises LabError for a mistake."""
-    from experiments.generation.speed import line
-
     shapes = {text.partition(" ")[0]: text for text in COMMANDS}
     if name not in shapes:
         raise unknown("command", name, list(shapes))
@@ -126,7 +172,8 @@ def command(talk: "Conversation", name: str, *arguments: str) -> None:
         engine.use(arguments[0], knobs(arguments[1:]))
         note(f"{engine.name} answers now")
     elif name == "/stats":
-        note(f"{engine.name}: {talk.size} of {engine.positions} positions of the context; {line(engine.stats())}")
+        context = f"{talk.size} of {engine.positions} positions of the context"
+        note(f"{engine.name}: {context}; {options.speed(engine.stats())}")
     elif name == "/reset":
         talk.reset()
         note("a new conversation")

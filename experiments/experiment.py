@@ -19,9 +19,9 @@ from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
 from experiments.prediction.predictor import Predictor
-from experiments.run.setup import Setup
-from experiments.show.progress import Progress
-from experiments.show.row import label
+from experiments.prediction.setup import PredictingSetup
+from experiments.tables.progress import Progress
+from experiments.tables.row import label
 
 ROW = "row"  # kind of the record of one row of an experiment
 TIME = "GPU time; the figures here are predictions from exact counts"
@@ -65,9 +65,9 @@ class Experiment:
         return self.lab.store
 
     @cached_property
-    def lab(self) -> Setup:
+    def lab(self) -> PredictingSetup:
         """Device, weights and predictor, made when they are first needed."""
-        return Setup(self.config, self.show)
+        return PredictingSetup(self.config, self.show)
 
     @property
     def predictor(self) -> Predictor:

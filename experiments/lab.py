@@ -9,16 +9,16 @@ from common.config.resolve import resolve
 from common.config.texts import quoted
 from common.errors import LabError
 from common.record.store import Store
-from experiments.run.setup import Setup
-from experiments.show.progress import Quiet
+from experiments.prediction.setup import PredictingSetup
+from experiments.tables.progress import Quiet
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from experiments.run.steps import LabStack
+    from experiments.prediction.stack import PredictedStack
 
 
-class Lab(Setup):
+class Lab(PredictingSetup):
     """The lab in this process, opened with the arguments of `python -m experiments`.
 
     overrides: as on the command line, such as "timing.steps=10". keys: the same without a dot, as Python values, such
@@ -43,22 +43,22 @@ class Lab(Setup):
         given = (f"{key}={override_text(value)}" for key, value in keys.items())
         super().__init__(resolve(composed("lab", [*overrides, *given])), Quiet())
 
-    def stack(self, named: str | Sequence[str], **knobs: Any) -> "LabStack":
+    def stack(self, named: str | Sequence[str], **knobs: Any) -> "PredictedStack":
         """A variant or named stack by its name, or a list of variants, innermost first; with values of its knobs."""
-        from experiments.run.steps import LabStack
+        from experiments.prediction.stack import PredictedStack
 
         stacks = self.choose(named, knobs)
         if len(stacks) > 1:
             names = ", ".join(stack.name for stack in stacks)
             raise LabError(f"{named} stands for {len(stacks)} stacks", f"name one of them: {names}")
-        return LabStack(self, stacks[0])
+        return PredictedStack(self, stacks[0])
 
     @property
-    def stacks(self) -> "list[LabStack]":
+    def stacks(self) -> "list[PredictedStack]":
         """The stacks that the configuration chose: `Lab(variant="all")` has one for every variant."""
-        from experiments.run.steps import LabStack
+        from experiments.prediction.stack import PredictedStack
 
-        return [LabStack(self, stack) for stack in self.config.stacks]
+        return [PredictedStack(self, stack) for stack in self.config.stacks]
 
     def records(self) -> "DataFrame":
         """Every record of `results=`, a row each, oldest first, by its id; `model.name` and the like are columns."""

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
-from common.config.resolve import refuse_runs_keys, resolve, split
+from common.config.resolve import split
 from common.errors import LabError
 from common.record.json_values import to_json
 from common.stacks.catalog import read_catalog
-from experiments.generation.options import check_one_stack
+from experiments.generation.options import resolve_one
 from experiments.serving.settings import KEYS, read_settings
 
 NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
@@ -22,9 +22,7 @@ def serve(cfg: DictConfig) -> int:
     """Serve the stack of `cfg` until a signal ends it."""
     own, rest = split(cfg, KEYS)
     settings = read_settings(own)
-    config = resolve(rest)
-    refuse_runs_keys(config, "a server")
-    check_one_stack(config, "a server")
+    config = resolve_one(rest, "a server")
     check_installed()
     import asyncio
 

@@ -1,8 +1,10 @@
-"""Profile of one kernel: `python -m profiles --help`."""
+"""Profile of one kernel: `python -m profiles --help`. A folder, next to the records of runs or kept in profiles/."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,14 +13,17 @@ from omegaconf import DictConfig
 from common import ROOT
 from common.config.cli import run_task
 from common.config.run_config import RunConfig
+from common.errors import LabError
 from experiments.run.setup import Setup
-from experiments.show.progress import progress
-from profiles import folder, ncu, nsys, timeline
-from profiles.target import Request, request, require_passed
-from profiles.tool import find
+from experiments.tables.progress import progress
+from profiles import ncu, nsys
+from profiles.target import Profile, read, require_passed
+from profiles.tool import FULL_NAMES, find
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+REMEDY = "choose a writable folder: results=FOLDER/records.jsonl, without keep=true"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,51 +33,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def profile(cfg: DictConfig) -> int:
     """Make one profile: a folder, and its table on stdout."""
-    config, wanted = request(cfg)
+    made = read(cfg)
     # Both sections are checked, so that no wrong key is ignored because another tool was chosen.
-    options = {"nsys": nsys.options(wanted.nsys), "ncu": ncu.options(wanted.ncu, _by_stage(config))}
-    if wanted.tool == "timeline":
-        where, table, reading = _timeline(config, wanted)
+    options = {"nsys": nsys.options(made.nsys), "ncu": ncu.options(made.ncu, _by_stage(made.config))}
+    if made.tool == "timeline":
+        folder, table, reading = _timeline(made)
     else:
-        where, table = _under_tool(config, wanted, options[wanted.tool])
+        folder, table = _under_tool(made, options[made.tool])
         reading = ""
-    with folder.writing(where):
-        path = folder.describe(config, wanted, where, table, reading)
+    with writing(folder):
+        path = _describe(made, folder, table, reading)
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
     print(f"{table.to_string(index=False)}\n\n{reading}\n{shown}".replace("\n\n\n", "\n\n"))
     return 0
 
 
-def _timeline(config: RunConfig, wanted: Request) -> tuple[Path, "DataFrame", str]:
-    from experiments.run.timeline import trace
-    from profiles.figure import draw
+def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
+    from profiles import timeline
 
-    where = folder.make(config, wanted)
+    folder = make_folder(made)
     with progress(4) as show:
-        stack = require_passed(Setup(config, show, trace=True), config.stacks[0])
+        stack = require_passed(Setup(made.config, show, trace=True), made.config.stacks[0])
         show.begin("trace")
-        stack.setup.layout.check_room(0, wanted.tokens)  # not used here, but more than a cache holds is a mistake
-        found = trace(stack, wanted.position)
-    with folder.writing(where):
-        timeline.chrome_trace(found, where / "timeline.json")
-        draw(found, where / "timeline.svg")
-    return where, timeline.by_stage(found), timeline.reading(found)
+        stack.setup.layout.check_room(0, made.tokens)  # not used here, but more than a cache holds is a mistake
+        found = stack.timeline(made.position)
+    with writing(folder):
+        timeline.chrome_trace(found, folder / "timeline.json")
+        timeline.draw(found, folder / "timeline.svg")
+    return folder, timeline.by_stage(found), timeline.reading(found)
 
 
-def _under_tool(config: RunConfig, wanted: Request, options: Sequence[str]) -> tuple[Path, "DataFrame"]:
+def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "DataFrame"]:
     """Run profiles.target under the tool. Raises LabError without a usable one, before anything is compiled.
 
     options: of the tool's command line.
     """
-    settings = wanted.nsys if wanted.tool == "nsys" else wanted.ncu
+    settings = made.nsys if made.tool == "nsys" else made.ncu
     # In a multirun these are the overrides of this job; the command line has those of all jobs.
-    overrides = [*HydraConfig.get().overrides.task, f"seed={config.seed}"]
+    overrides = [*HydraConfig.get().overrides.task, f"seed={made.config.seed}"]
     target = [sys.executable, "-m", "profiles.target", *overrides]
-    tool = find(wanted.tool, settings.text("minimum"))
-    where = folder.make(config, wanted)
-    if wanted.tool == "nsys":
-        return where, nsys.capture(tool, options, target, where)
-    return where, ncu.capture(tool, [*options, "--source-folders", str(ROOT)], target, where)
+    tool = find(made.tool, settings.text("minimum"))
+    folder = make_folder(made)
+    if made.tool == "nsys":
+        return folder, nsys.capture(tool, options, target, folder)
+    return folder, ncu.capture(tool, [*options, "--source-folders", str(ROOT)], target, folder)
 
 
 def _by_stage(config: RunConfig) -> bool:
@@ -81,6 +85,49 @@ def _by_stage(config: RunConfig) -> bool:
 
     known = read_catalog().variants
     return any(known[name].launch in ("graph", "launches") for name in config.stacks[0].variants)
+
+
+def make_folder(made: Profile) -> Path:
+    """Make the folder and check that it is writable, before minutes of work. Raises LabError."""
+    config = made.config
+    model = config.model.name if config.model else Path(config.weights).name
+    parent = ROOT / "profiles" if made.keep else config.results.parent / "profiles"
+    folder = parent / f"{made.tool}-{config.stacks[0].name}-{model}-{config.device.name}"
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    return folder
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn an OSError inside the block into a LabError."""
+    try:
+        yield
+    except OSError as error:
+        raise LabError(f"{folder} cannot be written: {error.strerror}", REMEDY) from error
+
+
+def _describe(made: Profile, folder: Path, table: "DataFrame", reading: str) -> Path:
+    """Write README.md of the profile: command, device, commit, table, interpretation. Returns its path."""
+    from common.display.table import Table, markdown
+    from common.record.provenance import provenance
+
+    origin, config = provenance(), made.config
+    git, gpu = origin["git"] or {}, origin["gpu"] or {}
+    commit = f"{(git.get('commit') or 'unknown')[:12]}{'+' if git.get('dirty') else ''}"
+    source = FULL_NAMES.get(made.tool, "timestamps in the kernel")
+    device = gpu.get("name") or f"device {config.device.name}, {origin['cpu']}"
+    path = folder / "README.md"
+    path.write_text(
+        f"# {config.stacks[0].title}: {made.tool}\n\n"
+        f"`{origin['command']}`, seed {config.seed}\n\n"
+        f"By {source}, on {device}; commit {commit}, {origin['time']}.\n\n"
+        f"{markdown(Table.of(table.to_dict('records'), table.columns))}\n"
+        + ("\n![timeline](timeline.svg)\n" if made.tool == "timeline" else "")
+        + (f"\n{reading}\n" if reading else "")
+    )
+    return path
 
 
 if __name__ == "__main__":

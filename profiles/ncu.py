@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from common.config.section import Section
 from common.errors import LabError
+from profiles import tool
 from profiles.tool import call, extra, literal
 
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ NAME = "Kernel Name"
 def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "DataFrame":
     """Run `target` under `ncu`, keep its report in `folder`, and return `metrics` of it. Raises LabError."""
     report = folder / "report.ncu-rep"
-    report.unlink(missing_ok=True)  # so that an old report is not read when nothing was profiled
-    call([ncu, *options, "--export", literal(report), "--force-overwrite", *target], folder / "ncu.log")
-    if not report.exists():
-        raise LabError("ncu profiled nothing", "use device=cuda, and check ncu.kernel and ncu.skip")
+    command = [ncu, *options, "--export", literal(report), "--force-overwrite", *target]
+    tool.capture(command, report, "use device=cuda, and check ncu.kernel and ncu.skip")
     shown = ["--csv", "--page", "details", "--print-details", "all"]
     return metrics(call([ncu, "--import", str(report), *shown], folder / "import.log"))
 

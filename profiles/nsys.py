@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from common.config.section import Section
 from common.errors import LabError
+from profiles import tool
 from profiles.tool import call, extra, literal
 
 if TYPE_CHECKING:
@@ -22,26 +23,17 @@ def options(settings: Section) -> list[str]:
     `--capture-range=nvtx` is not used: it matches only registered strings, and those of the lab's ranges are not.
     """
     settings.only({"minimum", "options"})
-    return [
-        "--capture-range=cudaProfilerApi",
-        "--capture-range-end=stop",
-        "--force-overwrite=true",
-        *extra(settings),
-    ]
+    return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true", *extra(settings)]
 
 
 def capture(nsys: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "DataFrame":
     """Run `target` under `nsys`, keep its report in `folder`, and return `kernels` of it. Raises LabError."""
     report = folder / "report.nsys-rep"
-    report.unlink(missing_ok=True)  # so that an old report is not read when nothing was captured
-    call([nsys, "profile", *options, f"--output={literal(report)}", *target], folder / "nsys.log")
-    if not report.exists():
-        raise LabError("nsys captured nothing", "use device=cuda: only CUDA runs call cudaProfilerStart and Stop")
+    command = [nsys, "profile", *options, f"--output={literal(report)}", *target]
+    tool.capture(command, report, "use device=cuda: only CUDA runs call cudaProfilerStart and Stop")
     export = report.with_suffix(".sqlite")
-    call(
-        [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={export}", str(report)],
-        folder / "export.log",
-    )
+    command = [nsys, "export", "--type=sqlite", "--force-overwrite=true", f"--output={export}", str(report)]
+    call(command, folder / "export.log")
     return kernels(export)
 
 

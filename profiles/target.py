@@ -22,26 +22,20 @@ from common.errors.suggest import unknown
 from common.stacks.stack import Stack
 from experiments.run.setup import Setup
 from experiments.run.timeline import rewind
-from experiments.show.progress import progress
+from experiments.tables.progress import progress
 
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack
 
 TOOLS = ("timeline", "nsys", "ncu")
-KEYS = (
-    "tool",
-    "position",
-    "tokens",
-    "keep",
-    "nsys",
-    "ncu",
-)  # added to those of a run; see conf/profiles.yaml
+KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to those of a run; see conf/profiles.yaml
 
 
 @dataclass(frozen=True)
-class Request:
-    """Workload to profile: `tokens` tokens from `position` on. nsys, ncu: the tool's section of the configuration."""
+class Profile:
+    """A profile of the stack of `config`: `tokens` tokens from `position` on. nsys, ncu: their sections."""
 
+    config: RunConfig
     tool: str
     position: int
     tokens: int
@@ -50,25 +44,19 @@ class Request:
     ncu: Section
 
 
-def request(cfg: DictConfig) -> tuple[RunConfig, Request]:
-    """Split the configuration into the run and the request. Raises LabError for a bad value in either."""
+def read(cfg: DictConfig) -> Profile:
+    """The profile that a configuration describes. Raises LabError for a bad value."""
     own, rest = split(cfg, KEYS)
-    if own.text("tool") not in TOOLS:
-        raise unknown("tool", own.text("tool"), TOOLS)
-    wanted = Request(
-        own.text("tool"),
-        own.whole("position", low=0),
-        own.whole("tokens", low=1),
-        own.flag("keep"),
-        own.section("nsys"),
-        own.section("ncu"),
-    )
-    config = resolve(rest)
+    tool = own.text("tool")
+    if tool not in TOOLS:
+        raise unknown("tool", tool, TOOLS)
+    position, tokens, keep = own.whole("position", low=0), own.whole("tokens", low=1), own.flag("keep")
+    sections, config = (own.section("nsys"), own.section("ncu")), resolve(rest)
     refuse_runs_keys(config, "a profile")
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"a profile shows one stack, not {len(config.stacks)}", f"choose one: variant={names}")
-    return config, wanted
+    return Profile(config, tool, position, tokens, keep, *sections)
 
 
 def require_passed(setup: Setup, stack: Stack) -> "LabStack":
@@ -87,27 +75,27 @@ def require_passed(setup: Setup, stack: Stack) -> "LabStack":
 
 def run_target(cfg: DictConfig) -> int:
     """Validate the stack of `cfg`, then decode its tokens under the profiler."""
-    config, wanted = request(cfg)
+    made = read(cfg)
     with progress(4) as show:
-        stack = require_passed(Setup(config, show), config.stacks[0])
+        stack = require_passed(Setup(made.config, show), made.config.stacks[0])
         show.begin("decode under the profiler")
-        decode(stack, wanted)
+        decode(stack, made.position, made.tokens)
         stack.record()
-    print(f"{stack.name}: PASSED, {wanted.tokens} tokens decoded from position {wanted.position} on")
+    print(f"{stack.name}: PASSED, {made.tokens} tokens decoded from position {made.position} on")
     return 0
 
 
-def decode(passed: "LabStack", wanted: Request) -> None:
+def decode(passed: "LabStack", position: int, tokens: int) -> None:
     """Decode twice: once to warm up, and once between cudaProfilerStart and Stop."""
     stack, per_launch = passed.stack.variants, passed.source.tokens_per_launch
     with closing(passed.session()) as session:
-        rewind(session, wanted.position, wanted.tokens)
-        session.run(wanted.tokens)
-        rewind(session, wanted.position, wanted.tokens)
+        rewind(session, position, tokens)
+        session.run(tokens)
+        rewind(session, position, tokens)
         with _capture(passed.setup.device.name), annotate(title("profile", stack)):
-            for done in range(0, wanted.tokens, per_launch):
-                with annotate(title("decode", stack, f"position {wanted.position + done}")):
-                    session.run(min(per_launch, wanted.tokens - done))
+            for done in range(0, tokens, per_launch):
+                with annotate(title("decode", stack, f"position {position + done}")):
+                    session.run(min(per_launch, tokens - done))
 
 
 @contextmanager

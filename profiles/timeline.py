@@ -1,4 +1,4 @@
-"""Tables and files of a timeline: per stage what its blocks did, what that means, and Chrome's trace format."""
+"""Table, reading, trace and figure of a timeline."""
 
 import json
 from itertools import pairwise
@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.model.stages import STAGES
+from experiments.report.charts import COLORS, WIDTH, drawing
 from experiments.run.timeline import Timeline
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from pandas import DataFrame
+
+WAITING = "#a9a9a9"
 
 ORDINAL = (
     "The blocks of the host device run one at a time, so a timestamp is only an ordinal: it shows the order of the "
@@ -31,18 +36,21 @@ def times(found: Timeline) -> "DataFrame":
     """
     import pandas
 
-    spans = found.spans.assign(
-        work=found.spans["end"] - found.spans["begin"], wait=found.spans["passed"] - found.spans["end"]
-    )
-    blocks = spans.groupby(["stage", "block"])[["work", "wait"]].sum()
+    blocks = _sums(found)
     rows = []
-    for stage in (*(stage for stage in STAGES if stage in set(spans["stage"])), "all stages"):
+    for stage in (*(stage for stage in STAGES if stage in blocks.index), "all stages"):
         of = blocks.groupby("block").sum() if stage == "all stages" else blocks.loc[stage]
         work, wait = of["work"].mean(), of["wait"].mean()
         rows.append((stage, len(of), work, of["work"].max(), wait, 100 * wait / (work + wait) if work + wait else 0.0))
     unit = found.unit
     heads = ("stage", "blocks", f"work ({unit})", f"slowest block ({unit})", f"waiting ({unit})", "waiting (%)")
     return pandas.DataFrame(rows, columns=heads)
+
+
+def _sums(found: Timeline) -> "DataFrame":
+    """Work and wait of each block in each stage, over all layers."""
+    begin, end, passed = (found.spans[name] for name in ("begin", "end", "passed"))
+    return found.spans.assign(work=end - begin, wait=passed - end).groupby(["stage", "block"])[["work", "wait"]].sum()
 
 
 def order(found: Timeline) -> "DataFrame":
@@ -105,3 +113,52 @@ def chrome_trace(found: Timeline, path: Path) -> None:
         if found.timed and row.passed > row.end:
             events.append(slice_(f"wait after {row.stage}", "wait", row, row.end, row.passed))
     path.write_text(json.dumps({"traceEvents": meta + events, "displayTimeUnit": "ns"}))
+
+
+def draw(found: Timeline, path: Path) -> None:
+    """Write an SVG: the middle layer, a row per block; if timed, also each block's share of waiting by stage."""
+
+    def fill(figure: "Figure") -> None:
+        if found.timed:
+            above, below = figure.subplots(2, 1, height_ratios=(3, 2))
+            _draw_shares(below, found)
+        else:
+            above = figure.subplots()
+        _draw_layer(above, found)
+
+    path.write_text(drawing("timeline", (1.4 * WIDTH, 7 if found.timed else 4), fill))
+
+
+def _draw_layer(axes: "Axes", found: Timeline) -> None:
+    spans = found.spans
+    layer = int(spans["layer"].max()) // 2
+    shown = spans[(spans["layer"] == layer) & ~spans["stage"].isin(("embed", "final_norm", "lm_head", "argmax"))]
+
+    def bars(name: str, color: str, begin: str, end: str, rows: "DataFrame") -> None:
+        axes.broken_barh([], (0, 1), color=color, label=name)
+        for block, own in rows.groupby("block"):
+            spans = zip(own[begin] - shown["begin"].min(), (own[end] - own[begin]).clip(lower=0), strict=True)
+            axes.broken_barh(list(spans), (block - 0.4, 0.8), color=color, rasterized=True)
+
+    if found.timed:
+        bars("waiting", WAITING, "end", "passed", shown)
+    for number, (stage, rows) in enumerate(shown.groupby("stage", sort=False)):
+        bars(stage, COLORS[number % len(COLORS)], "begin", "end", rows)
+    axes.set(title=f"{found.title}: layer {layer}", xlabel=found.unit, ylabel="block")
+    axes.locator_params(axis="y", integer=True)
+    axes.invert_yaxis()
+    axes.margins(x=0.01)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+
+def _draw_shares(axes: "Axes", found: Timeline) -> None:
+    sums = _sums(found)
+    whole = sums["work"] + sums["wait"]
+    share = (100 * sums["wait"] / whole.where(whole > 0)).unstack("block")
+    share = share.reindex([stage for stage in STAGES if stage in share.index])
+    image = axes.imshow(share.to_numpy(dtype=float), aspect="auto", cmap="magma_r", vmin=0, vmax=100)
+    axes.set_yticks(range(len(share)), share.index)
+    axes.locator_params(axis="x", integer=True)
+    axes.grid(False)
+    axes.set(xlabel="block", title="share of waiting, all layers (%)")
+    axes.figure.colorbar(image, ax=axes, pad=0.01)

@@ -89,5 +89,13 @@ def call(command: Sequence[str], log: Path) -> str:
     return done.stdout
 
 
+def capture(command: Sequence[str], report: Path, remedy: str) -> None:
+    """Run a tool that writes `report`, with its output beside it. Raises LabError where it captures nothing."""
+    report.unlink(missing_ok=True)  # so that an old one is not read
+    call(command, report.with_name(f"{Path(command[0]).name}.log"))
+    if not report.exists():
+        raise LabError(f"{Path(command[0]).name} captured nothing", remedy)
+
+
 def _number(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))

@@ -13,6 +13,7 @@ from common.model.layout import Layout
 from common.model.shapes import Model
 
 LANES, TILE = 8, 8
+REGIONS = {"mail": ("2", "taps"), "best": ("4", "max_blocks", "2")}  # of scratch
 
 
 def dot(matrix: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -30,7 +31,7 @@ class FakeSession:
     blocks = 1
 
     def __init__(self, model: Model, weights: torch.Tensor, fault: str = "", at: int = 0) -> None:
-        self.model, self.layout, self.fault, self.at = model, Layout(model), fault, at
+        self.model, self.layout, self.fault, self.at = model, Layout(model, REGIONS), fault, at
         self._weights = weights.float().numpy()
         self._launches = 0
         self._cache = torch.zeros(self.layout.cache.shape, dtype=torch.bfloat16)

@@ -15,8 +15,12 @@ def run(variant: str, stack: list[str], barriers: int, when: int = 0, **more) ->
     """A record of kind `run`, by hand: 1,000 bytes of weights in 64-bit loads, `barriers` grid barriers."""
     counts = {"qkv": {"grid_barriers": barriers, "weights_64bit": 1000, "activations_32bit": 40}}
     sm_90 = {
+        "arch": "sm_90",
+        "kernel": "decode",
         "registers": 40 + barriers,
         "spill_bytes": 0,
+        "stack": 0,
+        "local": 0,
         "shared": 512,
         "histogram": {"BAR.SYNC": barriers, "FFMA": 9},
     }
@@ -34,6 +38,7 @@ def timed(variant: str, stack: list[str]) -> dict:
     pair = {"effect": -0.1, "low": -0.12, "high": -0.09, "verdict": "FASTER"}
     latency = {"position": 1, "seconds": {"median": 5e-4, "low": 4.9e-4, "high": 5.1e-4}, "comparison": pair}
     latency |= {"verdict": "FASTER", "bandwidth": 1e12, "of_ceiling": 0.5}
+    latency |= {"stack": stack, "steps": 20, "samples": [5e-4], "bytes_per_step": 5e8}
     device = {"device": "cuda", "gpu": "A GPU", "compiler": "NVRTC 13"}
     return run(variant, stack, 0, 9, counts=None, resources={}, device=device, latencies=[latency])
 

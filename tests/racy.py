@@ -10,9 +10,8 @@ from bare_kernel import bare_kernel
 from composed import CATALOG, NAMED, VARIANTS, Composed
 
 from common.compile.source import Source, build
-from common.devices.sanitized import SanitizedDevice
+from common.devices.host.sanitized import SanitizedDevice
 from common.errors import LabError
-from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.stages import LAYER_STAGES
 from common.model.weights import load
@@ -177,10 +176,10 @@ BODIES = {  # its body, and the two lines of its race in "test", if it has one
 
 def has_thread_sanitizer(cache: Path) -> bool:
     """True if ThreadSanitizer works on this machine."""
-    layout, device = Layout(TINY), SanitizedDevice(cache / "kernels")
+    device = SanitizedDevice(cache / "kernels")
     weights = load("synthetic", TINY, None, cache / "weights")[2].flat
     try:
-        session = device.session(device.compile(build([], TINY, THREADS)), layout, weights, 1)
+        session = device.session(device.compile(build([], TINY, THREADS)), weights, 1)
         session.reset([1], 0)
         session.run()
     except LabError:

@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 from openai import InternalServerError, OpenAI
@@ -17,7 +15,7 @@ from common.stacks.stack import Stack
 from experiments.serving.server import Server, run
 from experiments.serving.settings import Settings
 
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_engine.py")))
+FAKE = ("tests.fake_engine",)
 BASELINE = Stack("baseline", (), (), {})
 PATIENCE_S = 150.0  # a busy machine may stand still for a minute; nothing waits so long by itself
 LIMITS = {"bind": "127.0.0.1", "port": 0, "api_key": None, "body_kb": 20}
@@ -87,7 +85,7 @@ class Running:
 
 
 @contextmanager
-def serving(first: dict | None = None, command: tuple[str, ...] = FAKE, **limits: object) -> Iterator[Running]:
+def serving(first: dict | None = None, worker: tuple[str, ...] = FAKE, **limits: object) -> Iterator[Running]:
     """A server with `limits` in place of LIMITS; it has ended when the block ends. Raises what `run` raises."""
     settings, told, ready = Settings(**{**LIMITS, **limits}), {}, threading.Event()
 
@@ -97,7 +95,7 @@ def serving(first: dict | None = None, command: tuple[str, ...] = FAKE, **limits
 
     def serve() -> None:
         try:
-            asyncio.run(run(settings, first or {}, BASELINE, read_catalog(), on_ready, command))
+            asyncio.run(run(settings, first or {}, BASELINE, read_catalog(), on_ready, worker))
         except BaseException as error:
             told["error"] = error
         ready.set()

@@ -21,8 +21,11 @@ def row(stack, seconds, verdict="FASTER"):
     """A record of a run in the form of experiments/run/steps.py; `seconds` at position 1."""
     fetched = {"how": "ldg", "matrices_o": 1, "matrices_gate": 0, "matrices_down": 1, "bytes": 128}
     knobs = {"warp_split": {"producers": 3, "consumers": 5}, "lazy": {}, "prefetch": fetched}
-    latency = {"position": 1, "seconds": {"median": seconds}, "verdict": verdict}
-    far = {"position": 16384, "seconds": {"median": 1e-9}, "verdict": "FASTER"}
+    latency = {
+        "stack": [], "position": 1, "steps": 20, "seconds": {"median": seconds, "low": seconds, "high": seconds},
+        "samples": [seconds], "bytes_per_step": 1e9, "bandwidth": 1e12, "of_ceiling": 0.5, "verdict": verdict,
+    }  # fmt: skip
+    far = latency | {"position": 16384, "seconds": {"median": 1e-9, "low": 1e-9, "high": 1e-9}, "verdict": "FASTER"}
     return RUN | {
         "variant": "+".join(stack) or "baseline",
         "stack": stack,

@@ -54,7 +54,7 @@ def opened(moved, tiny, host_cache, seed):
     layout, weights = Layout(model), load("synthetic", model, None, host_cache, seed)[2].flat
     device = CudaDevice()
     program = device.compile(build([], model))
-    sessions = [device.session(program, layout, weights, 3) for _ in range(2)]
+    sessions = [device.session(program, weights, 3) for _ in range(2)]
     moved.clear()
     yield *sessions, ReferenceSteps(model, layout, weights), layout
     for session in sessions:

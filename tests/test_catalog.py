@@ -1,11 +1,13 @@
 """Catalog of variants: two new files are a variant, and a broken yaml is named."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from temporary_root import BOTH, HEADER, LAZY, WARP_SPLIT, add, make_root
 
 from common import ROOT
+from common.compile.source import build
 from common.config.cli import composed, run_task
 from common.config.resolve import resolve
 from common.errors import LabError
@@ -84,7 +86,10 @@ def test_every_shipped_variant_has_both_files():
         ("launch: plain", "parent: [missing]", "missing"),
         ("launch: plain", "excludes: missing", "excludes"),
         ("launch: plain", "outside: [missing]", "missing"),
-        ("launch: plain", "regions: [worst]", "asks for the region worst"),
+        ("launch: plain", "scratch: {rope: [2, 4]}", "scratch.rope: [2, 4]; give it another name"),
+        ("launch: plain", "scratch: {mine: [4]}", "scratch.mine: [4]; give a list: turns"),
+        ("launch: plain", "scratch: {mine: [2, rows]}", "scratch.mine: [2, 'rows'] names rows; known: hidden,"),
+        ("launch: plain", "scratch: {mine: [2, 4.5]}", "scratch.mine: [2, 4.5]; write whole numbers"),
         ("launch: plain", "min_arch: [", "not YAML"),
         ("launch: plain", "n: 3", "unknown key n"),
         ("launch: plain", "knobs: {n: 3}", "knob n: is 3"),
@@ -230,3 +235,16 @@ def test_knobs_become_constants():
 def test_knob_values_that_are_refused(knob, value):
     with pytest.raises(LabError, match=knob.name):
         knob.constants(value, 256)
+
+
+def test_regions_of_scratch_are_those_of_the_stack(tiny):
+    known = read_catalog().variants
+    other = replace(known["vec128"], scratch={"mail": ("2", "taps"), "mine": ("3", "2 * heads")})
+    layout = build([known["by_value"], other], tiny).layout
+    assert {name: slot.shape for name, slot in layout.regions.items()} == {"mail": (2, 2560), "mine": (3, 8)}
+    assert "mine_size = 8;" in layout.declare()
+    assert build([], tiny).layout.regions == {}
+    with pytest.raises(LabError, match=r"vec128 declares scratch.mail as \['4'\], another variant as \['2', 'taps'\]"):
+        build([known["by_value"], replace(other, scratch={"mail": ("4",)})], tiny)
+    with pytest.raises(LabError, match=r"scratch.mine is \[2, -1\] for model tiny; "):
+        build([replace(other, scratch={"mine": ("2", "heads - 5")})], tiny)

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 import torch
-from fake_session import FakeSession
+from fake_session import REGIONS, FakeSession
 
 from common.errors import Refused
-from common.model.layout import REGIONS, Layout
+from common.model.layout import Layout
 from common.model.shapes import Model
 from common.validate.check import compare_bits, validate
 from common.validate.past import Past
@@ -93,7 +93,7 @@ FAULTS = [
     ("later position touched", 0, "cache", None),
     ("NaN stored a position later", 0, "cache", None),
     ("NaN between two taps", 0, "scratch", None),
-    *((f"{name} sent a turn too early", 0, "scratch", None) for name in ("mail", *REGIONS)),
+    *((f"{name} sent a turn too early", 0, "scratch", None) for name in REGIONS),
     ("state between two words", 0, "state", None),
     ("position stands still", 0, "state", None),
     ("prompt overwritten", 0, "state", None),

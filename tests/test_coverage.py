@@ -9,9 +9,9 @@ from made_records import evidence, result
 from common import ROOT
 from common.config.cli import composed
 from common.config.resolve import resolve
-from common.devices.covered import Covered
-from common.devices.gcov import Executed
-from common.devices.loops import Loop
+from common.devices.host.covered import Covered
+from common.devices.host.gcov import Executed
+from common.devices.host.turns import Loop
 from common.errors import LabError
 from experiments.coverage.items import ABSENT, FOLDERS, LINE, Item, holes, items
 from experiments.coverage.reasons import FILE, Reason, read_reasons, unexplained
@@ -114,8 +114,7 @@ def test_the_table_counts_lines_branches_and_classes_and_lists_what_is_missing()
         "branch 1 of 2",
     }
     why = Reason(WARP_SPLIT, missing[-1].text, ("branch 1 of 2",), "because")
-    rows = table(found, [why]).table.set_index("file")
-    row = rows.loc[WARP_SPLIT]
+    (row,) = (row for row in table(found, [why]).rows if row["file"] == WARP_SPLIT)
     assert (row["branches"], row["branches %"], row["loop classes"], row["loop classes %"]) == (2, 50, 5, 20)
     assert row["never"] - row["no reason"] == 1
     notes = table(found, [why]).notes

@@ -44,7 +44,7 @@ def test_shared_memory_above_48_kb_is_allowed_asked_for_and_launched_with(gpu, t
     assert kernels[0].max_dynamic_shared_size_bytes == 60_000
     program = CudaProgram(source, kernels, 60_000)
     assert program.resources()["shared"] == 60_000
-    gpu.device.session(program, Layout(tiny), torch.zeros(8, dtype=torch.bfloat16))
+    gpu.device.session(program, torch.zeros(8, dtype=torch.bfloat16))
     assert ("occupancy", 60_000) in gpu.asked
     session = CudaSession.__new__(CudaSession)
     session._cupy, session._program, session.blocks = gpu.device._cupy, program, 2
@@ -62,7 +62,7 @@ def test_more_shared_memory_than_the_gpu_has_is_refused(gpu, tiny):
 
 def test_weights_are_on_the_gpu_before_another_stream_reads_them(gpu, tiny):
     program = CudaProgram(build([], tiny), [kernel()], 0)
-    gpu.device.session(program, Layout(tiny), torch.zeros(8, dtype=torch.bfloat16))
+    gpu.device.session(program, torch.zeros(8, dtype=torch.bfloat16))
     assert [asked for asked in gpu.asked if asked[0] == "copy"] == [("copy", True)]
 
 

@@ -12,10 +12,9 @@ from processes import HANGS_S
 
 from common.cache.files import cached
 from common.compile.source import build
-from common.devices import host_compiler
-from common.devices.host import HostDevice
-from common.devices.host_compiler import Compiler
-from common.model.layout import Layout
+from common.devices.host import compiler
+from common.devices.host.compiler import Compiler
+from common.devices.host.device import HostDevice
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
@@ -84,7 +83,7 @@ def test_a_damaged_object_or_library_is_made_again(tmp_path, tiny, seed):
     assert device.compile(source) == program
     assert not [file for file, content in zip(files, damaged, strict=True) if file.read_bytes() == content], seed
     weights = load("synthetic", tiny, None, tmp_path / "weights", seed)[2].flat
-    with closing(device.session(program, Layout(tiny), weights)) as session:
+    with closing(device.session(program, weights)) as session:
         verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
     assert verdict.passed, verdict
 
@@ -96,12 +95,12 @@ def test_a_cached_object_is_used_only_with_the_same_stages_and_headers(tmp_path,
     units = ["calls.cpp"]
     first = build.runtime(units)
     assert build.runtime(units) == first
-    monkeypatch.setattr(host_compiler, "STAGES", (*host_compiler.STAGES, "one_more"))
+    monkeypatch.setattr(compiler, "STAGES", (*compiler.STAGES, "one_more"))
     assert build.runtime(units) != first
     monkeypatch.undo()
     copy = tmp_path / "host"
-    shutil.copytree(host_compiler.RUNTIME, copy)
-    monkeypatch.setattr(host_compiler, "RUNTIME", copy)
+    shutil.copytree(compiler.RUNTIME, copy)
+    monkeypatch.setattr(compiler, "RUNTIME", copy)
     assert build.runtime(units) == first
     (copy / "runtime.hpp").rename(copy / "renamed.hpp")
     (copy / "runtime.hpp").write_text('#include "renamed.hpp"\n')

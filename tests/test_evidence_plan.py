@@ -239,7 +239,7 @@ def test_every_step_is_a_command_that_is_accepted(device, call, tmp_path, monkey
             if argv[0] != "pytest":
                 here = [word.replace("device=cuda", "device=host") for word in argv[1:]]
                 config = composed({"experiments": "config"}.get(argv[0], argv[0]), here)
-                (resolve if argv[0] == "experiments" else target.request)(config)
+                (resolve if argv[0] == "experiments" else target.read)(config)
                 composed_.append(argv[0])
             return Ended(0, "")
 

@@ -9,9 +9,9 @@ import pytest
 from common.config.section import Section
 from common.errors import LabError, Refused
 from experiments.experiment import Experiment
-from experiments.show.progress import Progress
-from experiments.show.result_table import MEASURED
 from experiments.suite import answer, find, roofline
+from experiments.tables.progress import Progress
+from experiments.tables.result_table import MEASURED
 
 
 class Measured(Experiment):
@@ -72,7 +72,7 @@ def measured(configured, tmp_path: Path):
         assert experiment.left_out == list(left_out)
         assert result.basis == MEASURED
         assert result.needs_gpu is None
-        return result.table.to_dict("records")
+        return result.lines
 
     return run
 
@@ -198,7 +198,7 @@ def test_a_variant_without_a_time_has_no_place_on_the_roofline(configured, tmp_p
 def test_a_grid_that_is_refused_is_a_row_that_says_why():
     """One SM has room for one block of each operation."""
 
-    def session(program, layout, weights, blocks: int) -> SimpleNamespace:
+    def session(program, weights, blocks: int) -> SimpleNamespace:
         if blocks > 1:
             raise Refused(f"a grid of {blocks} blocks cannot be co-resident", "use blocks=1")
         counts = {"grid_barriers": 225, "atomics": 450}
@@ -214,7 +214,7 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
         show=SimpleNamespace(begin=lambda name: None),
         row=lambda name, work, source: work(),
     )
-    table = find("sync_cost")(experiment).table.to_dict("records")
+    table = find("sync_cost")(experiment).rows
     assert [row["blocks"] for row in table] == [1] * 5 + [2] * 5
     assert {row["barriers counted"] for row in table[:5]} == {225}
     assert {row["why not"] for row in table[5:]} == {"a grid of 2 blocks cannot be co-resident"}

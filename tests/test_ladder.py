@@ -19,8 +19,8 @@ from experiments.report import ladder
 from experiments.report.__main__ import RESULTS
 from experiments.report.evidence import read
 from experiments.report.figures import all_figures
-from experiments.show.progress import Quiet
 from experiments.suite import predict
+from experiments.tables.progress import Quiet
 
 
 def predicted(*us: tuple[str, str, float]) -> dict:
@@ -119,7 +119,7 @@ def test_the_experiment_predicts_each_step_and_leaves_out_what_it_cannot(configu
     monkeypatch.setattr(Predictor, "kernel", unknown)
     options = ("options.gpus=[h100]", "options.stacks=[baseline]", f"results={tmp_path}/r.jsonl")
     experiment = Experiment(configured("experiment=predict", *options), Quiet())
-    times = {row["stack"]: row["predicted us"] for row in predict.ask(experiment).table.to_dict("records")}
+    times = {row["stack"]: row["predicted us"] for row in predict.ask(experiment).rows}
     steps = [step.key for step in ladder.rungs(evidence())[2:]]
     assert [times.get(step) for step in steps] == [None if at == 3 else at for at in range(1, len(steps) + 1)]
     assert any(line.startswith(f"Left out: {steps[2]}: three are too many") for line in experiment.left_out)

@@ -3,7 +3,7 @@
 import pytest
 from composed import Composed
 
-from common.compile.loops import Line, cache_loop, stage_loops, under_way, weights_loop
+from experiments.prediction.loops import Line, cache_loop, stage_loops, under_way, weights_loop
 
 ROW = (
     """

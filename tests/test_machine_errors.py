@@ -12,8 +12,8 @@ import pytest
 from common.cache.files import again, cached
 from common.compile.source import Source
 from common.config.cli import run_task
-from common.devices.host import HostDevice, HostProgram
-from common.devices.host_compiler import Compiler
+from common.devices.host.compiler import Compiler
+from common.devices.host.device import HostDevice, HostProgram
 from common.errors import CompileError, LabError, OutOfMemory
 from common.errors.machine import MachineError, Vanished, system_errors
 from common.record.json_values import to_json
@@ -22,7 +22,7 @@ from experiments.__main__ import main
 from experiments.experiment import Experiment
 from experiments.run.setup import Setup
 from experiments.run.worker import _answer
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 FULL = "/usr/bin/ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status"
 TEXT = "variants/x.cu:7:1: error: 'y' was not declared\ncompilation terminated."

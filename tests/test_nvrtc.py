@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from common.compile import nvrtc, sass
-from common.compile.loops import _lines, _loops, under_way
 from common.compile.source import KERNEL
 from common.errors import CompileError, LabError
+from experiments.prediction.loops import _lines, _loops, under_way
 from experiments.timing.bandwidth import TEXT as BANDWIDTH
 from experiments.timing.exchange import BATCH, PAUSE
 from experiments.timing.exchange import text as exchange

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from composed import Composed
 
-from common.compile.loops import Loop
 from common.config.resolve import model_named
 from common.errors import LabError
 from common.model.shapes import Model
 from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.prediction import designs, gpus
 from experiments.prediction.counting import table
+from experiments.prediction.loops import Loop
 from experiments.prediction.model import Kernel, Stage, positions_of_a_warp
 from experiments.prediction.prediction import predict
 from experiments.prediction.published import FIGURES
@@ -161,10 +161,10 @@ def test_work_of_a_planned_step_is_declared(tiny):
     (ladder,) = designs.ladders()
     found = kernel(tiny, qkv={"weights_64bit": tiny.layers * 128 * 128, "grid_barriers": tiny.layers})
     assert stage(found, "qkv").exchange == 2100
-    work = dict(found.source.work)
+    planned = {}
     for step, more in ladder.steps.items():
-        work[step] = more
-        task = stage(replace(found, source=replace(found.source, work=dict(work)), declared={}), "qkv")
+        planned = {**planned, step: more}
+        task = stage(replace(found, steps=planned, declared={}), "qkv")
         if step == "by_value":
             assert (task.exchange, task.head, task.place) == (500, 0, 8 * 8 * 8 * 32)
         if step == "ring and columns":

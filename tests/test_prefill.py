@@ -10,7 +10,7 @@ from sampled import sampled
 
 from common.model.layout import Layout
 from common.model.weights import load
-from experiments.generation import prefill
+from experiments.engines import torch_decoder
 
 
 @pytest.fixture
@@ -20,9 +20,7 @@ def entries(host_cache, seed):
     def entries_(model, ids, history=None):
         weights, layout = load("synthetic", model, None, host_cache, seed)[2].flat, Layout(model)
         none = torch.empty(*layout.cache.shape[:3], 0, model.head_dim, dtype=torch.bfloat16)
-        return weights, prefill.Prefill(model, layout, weights, "cpu").entries(
-            ids, none if history is None else history
-        )
+        return weights, torch_decoder.prefill(model, layout, weights, ids, none if history is None else history)
 
     return entries_
 
@@ -31,11 +29,11 @@ def test_a_prompt_of_2048_tokens_in_one_call(entries, tiny, seed):
     model = replace(tiny, positions=2048)
     prompt = random.Random(seed).choices(range(model.vocab), k=2048)
     weights, found = entries(model, prompt)
-    check_entries(model, weights, found, prompt, [0, 1, prefill.CHUNK - 1, prefill.CHUNK, 2047])
+    check_entries(model, weights, found, prompt, [0, 1, torch_decoder.CHUNK - 1, torch_decoder.CHUNK, 2047])
 
 
 def test_chunks_and_history_of_odd_shapes(entries, odd, seed, monkeypatch):
-    monkeypatch.setattr(prefill, "CHUNK", 5)
+    monkeypatch.setattr(torch_decoder, "CHUNK", 5)
     prompt = random.Random(seed).choices(range(odd.vocab), k=19)
     weights, found = entries(odd, prompt[:7])
     for first, end in ((7, 8), (8, 19)):

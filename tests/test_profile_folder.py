@@ -8,8 +8,7 @@ from permissions import without_root_rights
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from profiles import __main__ as profiles
-from profiles import folder
-from profiles.target import Request
+from profiles.target import Profile
 
 HOST = ("device=host", "model=tiny", "variant=baseline", "seed=7")
 REMEDY = "; choose a writable folder: results=FOLDER/records.jsonl, without keep=true\n"
@@ -29,7 +28,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_any_work(tmp_path, m
     kept = tmp_path / "profiles"
     if exists:
         (kept / "timeline-baseline-tiny-host").mkdir(parents=True)
-    monkeypatch.setattr(folder, "ROOT", tmp_path)
+    monkeypatch.setattr(profiles, "ROOT", tmp_path)
     for path in (*kept.rglob("*"), kept, tmp_path):
         if path.exists():
             path.chmod(0o555)
@@ -57,14 +56,14 @@ def test_a_file_at_the_path_of_the_folder_is_reported_in_one_line(tmp_path, star
 def test_a_disk_that_fills_up_later_is_reported_in_one_line(tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "timeline.svg"))
     message = f"{tmp_path} cannot be written: No space left on device; choose a writable folder"
-    with pytest.raises(LabError, match=message), folder.writing(tmp_path):
+    with pytest.raises(LabError, match=message), profiles.writing(tmp_path):
         raise full
 
 
 def test_a_profile_is_written_next_to_the_records(configured, tmp_path):
     config: RunConfig = configured("variant=baseline", "model=tiny", f"results={tmp_path}/mine/records.jsonl")
-    wanted = Request("timeline", 1, 1, False, None, None)
-    assert folder.make(config, wanted) == tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-host"
+    wanted = Profile(config, "timeline", 1, 1, False, None, None)
+    assert profiles.make_folder(wanted) == tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-host"
     assert list((tmp_path / "mine").rglob("*")) == [
         tmp_path / "mine" / "profiles",
         tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-host",

@@ -17,7 +17,9 @@ from whole_rows import RUN
 
 from common import ROOT
 from common.errors import LabError
-from common.record.fields import OF_KIND, TABLE
+from common.model.shapes import Model
+from common.record.json_values import from_json
+from common.record.record import CountRecord, Record, RunRecord, read_record
 from common.record.store import SCHEMA, Store, key
 
 HERE = Path(__file__).parent
@@ -104,12 +106,20 @@ SASS = {"kind": "sass", "question": "?", "basis": "counted", "columns": [], "tab
 WHOLE = {"run": RUN, "count": COUNT, "build": RUN | {"kind": "build"}, "table": SASS | {"provenance": {}}}
 
 
+NEEDED = {
+    "run": """variant stack knobs model threads source_sha provenance key status reason weights device parent seed
+        verdict counts resources latencies generation model.hidden model.tied weights.sha device.compiler""",
+    "count": "variant stack knobs model threads source_sha provenance key counts blocks model.positions",
+    "build": "variant stack knobs model threads source_sha provenance resources model.rms_eps",
+    "table": "question basis columns notes needs_gpu provenance",
+}
+
+
 @pytest.mark.parametrize("change", ["missing", "of another type"])
 @pytest.mark.parametrize("kind", WHOLE)
 def test_a_row_with_a_field_missing_or_of_another_type_is_no_row(tmp_path, caplog, kind, change):
     store = Store(tmp_path / "r.jsonl")
-    wanted = TABLE if kind == "table" else OF_KIND[kind]
-    names = sorted(wanted.keys() - {"kind", "table"})  # without these it would be a row of another kind
+    names = NEEDED[kind].split()
     for name in names:
         parent, _, field = name.rpartition(".")
         row = json.loads(json.dumps(WHOLE[kind]))
@@ -125,8 +135,28 @@ def test_a_row_with_a_field_missing_or_of_another_type_is_no_row(tmp_path, caplo
 
 def test_committed_rows_are_whole(caplog):
     for path in (ROOT / "experiments" / "results").glob("*.jsonl"):
-        assert len(Store(path).records()) == len(path.read_text().splitlines())
+        lines = path.read_text().splitlines()
+        assert [record.row["id"] for record in Store(path).read(Record)] == [json.loads(line)["id"] for line in lines]
     assert not caplog.records
+
+
+def test_fields_that_are_absent_take_defaults_and_unknown_ones_are_kept():
+    @dataclass(frozen=True)
+    class Newer(Model):
+        bias: bool = False
+
+    row = {**RUN, "id": "a", "schema": SCHEMA, "time": "2026-01-01", "colour": "red"}
+    del row["report"]
+    record = read_record(row)
+    assert (type(record), record.report, record.took, record.row["colour"]) == (RunRecord, "", None, "red")
+    assert from_json(Newer, row["model"]) == Newer(**row["model"], bias=False)
+
+
+def test_records_are_read_by_their_kind(tmp_path):
+    store = Store(tmp_path / "r.jsonl")
+    ids = [store.append(row) for row in (RUN, COUNT, RUN)]
+    assert [run.id for run in store.read(RunRecord)] == [ids[0], ids[2]]
+    assert [(count.id, count.model.hidden) for count in store.read(CountRecord)] == [(ids[1], 64)]
 
 
 def test_a_row_after_a_torn_one_is_whole(tmp_path, caplog):
@@ -187,6 +217,8 @@ def test_a_full_disk_leaves_the_file_unchanged(tmp_path):
     program = """
 import resource, sys
 from common.errors import LabError
+from common.model.shapes import Model
+from common.record.json_values import from_json
 from common.record.store import Store
 try:
     Store(sys.argv[1]).append({"filler": "x" * 100_000})

@@ -16,7 +16,7 @@ from experiments.__main__ import main
         ({"stack": ["vec128"], "knobs": {"vec128": {"l1": "gone"}}}, "l1=gone"),
         ({"stack": ["warp_split"], "knobs": {"warp_split": {"producers": 2, "consumers": 9}}}, "ratio=2:9"),
         ({"weights": {"sha": "0", "source": "a folder"}}, "the record's weights are a folder"),
-        ({"model": RUN["model"] | {"heads": 3}}, "3 query heads"),
+        ({"model": RUN["model"] | {"heads": 3}}, "has no record with the id"),
     ],
 )
 def test_a_record_that_cannot_be_built_again(tmp_path, capsys, more, said):

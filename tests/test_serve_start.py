@@ -15,15 +15,15 @@ from experiments.run.timeline import Timeline
 from experiments.serve import main
 from experiments.serving.server import announce
 from experiments.serving.settings import Settings
-from experiments.serving.strip import strip
+from experiments.serving.worker import strip
 
 
 def test_a_server_that_cannot_start_says_why(capsys):
     with pytest.raises(LabError, match="no such weights"), serving({"refuse": True}):
         pass
-    for command in (("sh", "-c", "echo not JSON; exec sleep 600"), ("sh", "-c", "exit 3"), ("/no/such/program",)):
-        why = r"(ended before it was ready: (SIGKILL|exit code 3))|no worker starts"
-        with pytest.raises(LabError, match=why), serving(command=command):
+    sleeper = ("timeit", "-n1", "-r1", "import time; print('no JSON', flush=True); time.sleep(600)")
+    for worker, why in ((sleeper, "a line that is no JSON"), (("no_such_module",), "exit code 1")):
+        with pytest.raises(LabError, match=f"ended before it was ready: {why}; "), serving(worker=worker):
             pass
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from common import ROOT
-from experiments.show.closing import DEFAULT, closing, near, show_command
-from experiments.show.report import Found, Report
-from experiments.show.row import finished, label, labels, row_of
-from experiments.show.table import show_json, show_tables
+from experiments.tables.closing import DEFAULT, closing, near, show_command
+from experiments.tables.report import Found, Report
+from experiments.tables.row import finished, label, labels, row_of
+from experiments.tables.run_table import show_json, show_tables
 
 
 def row(**more):

@@ -13,7 +13,6 @@ from common.compile.source import build
 from common.config.device_choice import find_gpu
 from common.devices.cuda_program import CudaProgram
 from common.errors import CompileError, Crashed, LabError, Mismatched, Refused
-from common.model.layout import Layout
 from common.model.weights import load
 from common.validate.snapshot import Snapshot, bit_differences
 from experiments.timing.bandwidth import Memory
@@ -42,7 +41,7 @@ def gpu(host_cache, monkeypatch):
 def session(gpu, tiny, host_cache, seed):
     """session(source, blocks=3): its session; all have the same weights."""
     weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-    return lambda source, blocks=3: gpu.session(gpu.compile(source), Layout(tiny), weights, blocks)
+    return lambda source, blocks=3: gpu.session(gpu.compile(source), weights, blocks)
 
 
 @pytest.fixture
@@ -162,9 +161,9 @@ def test_unless_refused_more_blocks_than_are_resident_are_fewer_or_trap(session,
 
 
 def test_weights_that_do_not_fit_are_out_of_memory(gpu, tiny):
-    program, layout = gpu.compile(build([], tiny)), Layout(tiny)
+    program = gpu.compile(build([], tiny))
     with pytest.raises(MemoryError, match="Out of memory allocating 80,000,000 bytes"):
-        gpu.session(program, layout, torch.zeros(40_000_000, dtype=torch.bfloat16), 3)
+        gpu.session(program, torch.zeros(40_000_000, dtype=torch.bfloat16), 3)
 
 
 def test_a_wrong_bit_is_a_mismatch(fault, lab):
@@ -216,8 +215,8 @@ def test_energy_without_power_is_one_line(gpu, configured, monkeypatch, tmp_path
     from standin_gpu.libraries import FUNCTIONS
 
     from experiments.experiment import Experiment
-    from experiments.show.progress import Quiet
     from experiments.suite.energy import ask
+    from experiments.tables.progress import Quiet
 
     monkeypatch.delitem(FUNCTIONS, "nvmlDeviceGetPowerUsage")
     where = [f"results={tmp_path}/records.jsonl", f"cache={host_cache}"]

@@ -17,7 +17,7 @@ from common.stacks.stack import Stack
 from experiments.run.describe import Findings
 from experiments.run.setup import Setup
 from experiments.run.sweep import Sweep
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 GPU = {"device": "cuda", "gpu": "A GPU", "compiler": "NVRTC 13"}
 VERDICT = {"mismatch": None, "worst": WORST, "steps": 7, "seed": 5}

@@ -4,12 +4,12 @@ import pytest
 from composed import CATALOG, Composed
 from sampled import sampled
 
-from common.compile.loops import TARGET, _lines
 from common.compile.nvrtc import compile_cubin
 from common.compile.sass import INSTRUCTION, sass
 from common.compile.source import Source
 from common.config.resolve import model_named
-from experiments.prediction.model import quantity
+from experiments.prediction.declared import quantity
+from experiments.prediction.loops import TARGET, _lines
 
 ARCH = "sm_90"
 WARPS, TEAM = 8, 4  # of a block, and of a team that has a tile of the cache

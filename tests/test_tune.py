@@ -7,8 +7,8 @@ import pytest
 
 from common.errors import CompileError, LabError, Unfinished
 from experiments.experiment import Experiment
-from experiments.show.progress import Progress
 from experiments.suite import tune
+from experiments.tables.progress import Progress
 from experiments.tuning.search import Outcome
 from experiments.tuning.space import Candidate
 
@@ -80,7 +80,7 @@ def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, monkeypatch
     monkeypatch.setattr(tune, "tried", spent)
     result = tune.ask(experiment("options.strategy=random"))
     assert "The budget ended it: the rows from vec128 on are left." in result.notes
-    assert result.table.empty
+    assert not result.rows
 
 
 def test_importances_that_cannot_be_computed_cost_the_table_nothing_else(experiment, monkeypatch):
@@ -90,5 +90,5 @@ def test_importances_that_cannot_be_computed_cost_the_table_nothing_else(experim
     monkeypatch.setattr(tune, "importances", absent)
     monkeypatch.setattr(tune, "tried", lambda *given: Outcome(1e-3, 1e-3, 1e-3))
     result = tune.ask(experiment("options.strategy=random"))
-    assert set(result.table["kind"]) == {"stack"}
+    assert {row["kind"] for row in result.rows} == {"stack"}
     assert "No importances: scikit-learn does not import; pip install scikit-learn" in result.notes

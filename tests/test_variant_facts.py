@@ -14,7 +14,7 @@ from sampled import sampled
 
 from common.compile.nvrtc import ARCHS, compile_all, compile_cubin
 from common.compile.sass import sass
-from common.devices.host_compiler import Compiler
+from common.devices.host.compiler import Compiler
 from common.errors import CompileError
 from common.model.stages import STAGES
 

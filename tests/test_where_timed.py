@@ -51,10 +51,9 @@ class Launches:
         self.wrong: Callable[[Begun], bool] = lambda begun: False
 
     def around(self, launch: Callable) -> Callable:
-        layout = self.layout
-        words, entries, results = layout.state_size, layout.cache.size, layout.scratch_size
-
         def launch_(kernel, name, blocks, arguments):
+            layout = self.layout
+            words, entries, results = layout.state_size, layout.cache.size, layout.scratch_size
             _, cache, scratch, state, _, last = arguments
             state_, cache_, scratch_ = (
                 (kind * size).from_address(address)
@@ -116,8 +115,8 @@ def timed(gpu, tiny, host_cache, seed):
         validated = list(scenarios(tiny, seed, weights, quick=True))
         used = {each.position + step for each in validated for step in range(-STEPS, each.steps)}
         at = max(set(range(1, tiny.positions - STEPS)) - used)
-        launches.wrong = lambda begun: wrong(at, 0, begun)
-        with closing(device.session(device.compile(source), Layout(tiny), weights, 3)) as session:
+        launches.wrong, launches.layout = lambda begun: wrong(at, 0, begun), source.layout
+        with closing(device.session(device.compile(source), weights, 3)) as session:
             assert validate(session, weights, tiny, validated, seed, reference=expected).passed
             before = len(launches.begun)
             launches.wrong = lambda begun: wrong(at, before, begun)

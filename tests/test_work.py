@@ -1,9 +1,14 @@
 """Work of variants: expressions over knobs and shapes."""
 
+from dataclasses import replace
+
 import pytest
 
 from common.errors import LabError
-from common.stacks.work import evaluate, find, read_work
+from common.model.expressions import evaluate
+from common.stacks.catalog import read_catalog, variants
+from experiments.prediction import declared
+from experiments.prediction.declared import find, read_work, work_of
 
 
 @pytest.mark.parametrize(
@@ -47,3 +52,16 @@ def test_the_narrowest_group_counts():
     by_stage = {"all": "1", "matrices": "2", "qkv": "3"}
     assert [find(by_stage, stage) for stage in ("embed", "down", "qkv")] == ["1", "2", "3"]
     assert find({"matrices": "2"}, "attention") is None
+
+
+@pytest.mark.parametrize("name", variants())
+def test_every_variant_declares_sound_work(name):
+    assert work_of.__wrapped__(name).keys() == variants()[name].work.keys()
+
+
+def test_a_mistake_names_the_yaml(monkeypatch):
+    catalog = read_catalog()
+    wrong = replace(catalog.variants["vec128"], work={"load_bytes": {"matrices": "wide"}})
+    monkeypatch.setattr(declared, "read_catalog", lambda: replace(catalog, variants={"vec128": wrong}))
+    with pytest.raises(LabError, match=r"conf/variant/vec128.yaml work.load_bytes.matrices: wide names wide; known: "):
+        work_of.__wrapped__("vec128")

@@ -16,7 +16,7 @@ template <class Derived> struct Baseline : Decode<Derived> {
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
     if constexpr (S != Stage::argmax) Self::template exchange<S>(c, layer);
   }
-  // What lets other blocks read the result of stage S.
+  // Makes the result of stage S readable by other blocks.
   template <Stage S> static DEVICE void exchange(const Context &c, int layer) { Self::template barrier<S>(c, layer); }
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) { grid_barrier(c, S, layer); }
 

@@ -1,7 +1,7 @@
-// Idea        a loader warp copies weights in bulk into a ring of shared memory: the rows of its block, in the order in
-//             which they will be used; the other warps multiply rows out of the ring
-// Hypothesis  copies hold no registers and wait for no input: with ahead=1 memory works on while blocks wait for each
-//             other, as far as the ring lasts; fewer bytes under way than the ring has keep memory's queue short
+// Idea        producer/consumer through a ring in shared memory: a loader warp copies the rows of its block in bulk, in
+//             the order of their use; the other warps multiply from the ring
+// Hypothesis  copies hold no registers and wait for no input: with ahead=1 loads continue while blocks wait for each
+//             other, as far as the ring lasts; a window smaller than the ring keeps memory's queue short
 // Overrides   enter, load, matvec
 // Run         python -m experiments variant=bulk_ring slots=12 kb=16 window=4 ahead=1
 #include "common/kernel/decode.cuh"
@@ -40,7 +40,7 @@ template <class Base> struct BulkRing : Base {
   static DEVICE void enter(const Context &c) {
     Base::enter(c);
     auto &s = shared<Self>(c);
-    if (port::thread() < block_threads) s.tile[port::thread()] = 0;
+    if (port::thread() < block_threads) s.tile[port::thread()] = passed_tiles<slots>;
     if (port::thread() == block_threads) {
       for (int i = 0; i < slots; ++i) {
         port::mbarrier_init(&s.full[i], 1);
@@ -52,10 +52,10 @@ template <class Base> struct BulkRing : Base {
     port::named_sync(all_threads, block_threads + 32 * loader_warps);
   }
 
-  // One thread asks for everything. It looks at the ring, and neither at the token nor at any result.
+  // One thread issues all copies. It reads the state of the ring, but neither the token nor any result.
   static DEVICE void load(const Context &c, int steps) {
     if (port::thread() != block_threads) return;
-    unsigned tile = 0, jobs = 0;
+    unsigned tile = passed_tiles<slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {
         feed<Stage::qkv>(c, layer, tile, jobs);
@@ -67,7 +67,7 @@ template <class Base> struct BulkRing : Base {
     }
   }
 
-  // What L2 does with a tile of stage S, of which the arguments are the first row and the number of rows.
+  // L2 policy of a tile (first row, rows) of stage S.
   template <Stage S, class Mine> static DEVICE L2 in_l2(int, int) { return L2::pass; }
 
   template <Stage S> static DEVICE void feed(const Context &c, int layer, unsigned &tile, unsigned &jobs) {

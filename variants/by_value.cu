@@ -1,6 +1,6 @@
-// Idea        a value says by itself that it has arrived: its word is unwritten until then, and who needs it polls it
-// Hypothesis  a barrier is an arrival, a poll that sees the last arrival, and only then a load of what it announced; a
-//             value takes one round trip, no atomic, and no fence that waits for all of a block's stores
+// Idea        flag-in-data in place of grid barriers: a word holds a sentinel until it is written, and readers poll it
+// Hypothesis  a barrier costs an arrival, a poll that sees the last arrival, and then a load of the result; a polled
+//             value costs one round trip, no atomic, and no fence that waits for all stores of a block
 // Overrides   exchange, publish, receive, stream, activations, advance
 // Run         python -m experiments variant=by_value
 #include "common/kernel/decode.cuh"
@@ -9,12 +9,12 @@
 template <class Base> struct ByValue : Base {
   using Self = typename Base::Self;
 
-  // The stages whose results travel by value. After any other stage there is the exchange of the stack below; the
+  // The stages whose results travel by value. Any other stage is followed by the exchange of the stack below; the
   // barriers between two steps are the ones that the mail relies on.
   static constexpr bool mailed(Stage s) {
     return s == Stage::qkv || s == Stage::attention || s == Stage::o_proj || s == Stage::gate_up || s == Stage::down;
   }
-  // Of these, the vectors that a matrix is multiplied by as they arrive.
+  // The input vectors of matrices among these results; they are multiplied as they arrive.
   static constexpr int longest = model::query > model::intermediate ? model::query : model::intermediate;
 
   struct Shared : Base::Shared {

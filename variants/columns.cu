@@ -63,7 +63,7 @@ template <class Base> struct Columns : Base {
       }
   }
 
-  // Who calls it has a vector, and finishes the sums of a row.
+  // The caller has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
     typename InputOf<Self, Job::K>::Type x(c);
     x.take(Vector{job.x});
@@ -121,7 +121,7 @@ template <class Base> struct Columns : Base {
     }
   }
 
-  // That of the norm whose squares are in the parts of a batch.
+  // The factor of the norm whose squares are in the parts of a batch.
   static DEVICE float factor(const Context &c, unsigned batch) {
     float sum = 0;
     UNROLL

@@ -1,5 +1,5 @@
-// Idea        a block that has attended to a head multiplies the columns of o_proj that belong to it by a share of the
-//             rows, and adds the products into words that count their addends
+// Idea        o_proj split along K by head: the block that attended to a head multiplies its columns of a share of the
+//             rows, and adds the products to 64-bit words that also count the additions
 // Hypothesis  the output of attention stays in its block: four exchanges a layer, not five (28 of 140 at 28 layers).
 //             With 132 blocks 8 share a query head, each with 128 rows: 16 adds a word, 16,384 a layer, 128 a block. A
 //             block polls 8 KB of sums and 4 KB of residual, no 8 KB of attention and 4 KB of o_proj. Attention is

@@ -1,5 +1,5 @@
 // Idea        RMSNorm as a factor: out = sum W (gain * x) / sqrt(mean x^2 + eps). Products do not wait for the norm,
-//             and the gains are asked for before the barrier that comes before it
+//             and the gains are loaded before the barrier ahead of it
 // Hypothesis  two grid barriers per layer are saved as by redundant_rmsnorm (56 of 227 at 28 layers); of what it leaves
 //             there goes, too: a block barrier, a second pass over x, and gains that come from memory after the sum
 // Overrides   normalize, after, activations, emit
@@ -64,7 +64,7 @@ template <class Base> struct FoldedNorm : Base {
   // First element of this thread's packet p.
   static DEVICE int at(int p) { return (p * block_threads + port::thread()) * width; }
 
-  // What is left of the stage: its tap, which no block reads, by the block with the fewest rows of the next stage.
+  // The rest of the stage: its tap, which no block reads, by the block with the fewest rows of the next stage.
   template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
     if constexpr (!here(S)) {
       Base::template normalize<S>(c, layer);

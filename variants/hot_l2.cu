@@ -1,6 +1,6 @@
-// Idea        L2 keeps some tiles of lm_head from one token to the next: their bulk copies ask it to give them up last,
-//             all others to be given up first
-// Hypothesis  25 of 1,192 MB need not come out of memory again. They are tiles of lm_head, which waits for memory only,
+// Idea        some tiles of lm_head stay in L2 from one token to the next: their bulk copies have the policy
+//             evict_last, all others evict_first
+// Hypothesis  25 of 1,192 MB are L2 hits. They are tiles of lm_head, the one stage that waits for memory only,
 //             while exchanges hide a part of a layer's loads; and about one in twelve all through it, not its first
 //             ones, with which the ring fills at once, and then memory pauses: so it works on while L2 gives its share
 // Overrides   nothing

@@ -25,7 +25,7 @@ template <class Base> struct JointHeads : Base {
     if constexpr (S != Stage::qk_norm_rope) Base::template after<S>(c, layer);
   }
 
-  // Whether this block stores what it makes of a head where it attends to the token itself.
+  // True if this block stores what it makes of a head where it attends to the token itself.
   static DEVICE bool stores_heads() { return true; }
 
   // A warp each makes the query and, where the block attends to the token itself, its key and its value. One block of a
@@ -66,7 +66,7 @@ template <class Base> struct JointHeads : Base {
     port::block_barrier();
   }
 
-  // One head by one warp. `head` counts in the order of the qkv rows. Gains and angles are asked for before the head,
+  // One head by one warp. `head` counts in the order of the qkv rows. Gains and angles are loaded before the head,
   // which may not have arrived.
   template <class Out>
   static DEVICE void norm_rope(const Context &c, int layer, int head, const bf16 *gain, Head &h, Out out) {

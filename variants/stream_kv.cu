@@ -28,7 +28,7 @@ template <class Base> struct StreamKv : Base {
     Base::enter(c); // in which the block learns of it
   }
 
-  // What ordered the last step before this one orders also the entries that it stored before this arrival.
+  // The same order that puts the last step before this one covers the entries that it stored before this arrival.
   static DEVICE void step(const Context &c) {
     if (port::thread() == 0) port::mbarrier_arrive(&shared<Self>(c).begins);
     Base::step(c);
@@ -37,7 +37,7 @@ template <class Base> struct StreamKv : Base {
   // As bulk_ring, and all entries of the cache but the token's. Only those of the step before have to be waited for.
   static DEVICE void load(const Context &c, int steps) {
     if (port::thread() != block_threads) return;
-    unsigned tile = 0, jobs = 0;
+    unsigned tile = passed_tiles<Base::slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {
         Base::template feed<Stage::qkv>(c, layer, tile, jobs);
@@ -74,7 +74,7 @@ template <class Base> struct StreamKv : Base {
     }
   }
 
-  // Of the tile that begins with position `first`.
+  // Number of positions in the tile that begins with position `first`.
   static DEVICE int positions_from(const Share &share, int first) {
     return share.end - first < per_tile ? share.end - first : per_tile;
   }

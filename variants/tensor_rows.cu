@@ -6,7 +6,7 @@
 // Run         python -m experiments variant=tensor_rows
 #include "common/kernel/tensor.cuh"
 
-// What `columns` multiplies by, above it or below it in the stack.
+// The input type that `columns` multiplies by, above or below it in the stack.
 template <class Base> struct TensorRows : Base {
   using Self = typename Base::Self;
   template <int K> static constexpr int rows() { return fewer(Self::slot_bytes / (K * int(sizeof(bf16))), most_sums); }

@@ -13,7 +13,7 @@ template <class Base> struct TensorScores : Base {
     HeadTerms heads;
   };
 
-  // What `stream_kv` attends by.
+  // The type of heads that `stream_kv` attends with.
   struct Lanes : TensorHeads {
     DEVICE explicit Lanes(const Context &c) : TensorHeads(shared<Self>(c).heads) {}
   };

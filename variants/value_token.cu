@@ -1,5 +1,5 @@
-// Idea        the token is chosen by value: every block publishes its best candidate, finds the best of all for itself
-//             and loads the next embedding; the loop over tokens runs without a grid barrier
+// Idea        argmax by value: every block publishes its best candidate, finds the best of all for itself and loads the
+//             next embedding; the loop over tokens runs without a grid barrier
 // Hypothesis  the barriers after the embedding, the final norm and the head and the one between two tokens become one
 //             exchange by value per token; the final norm is made by every block
 // Overrides   decode, embed, exchange, stream, emit, prepare, normalize, activations, argmax
@@ -16,7 +16,7 @@ template <class Base> struct ValueToken : Base {
     unsigned token; // of the next step
   };
 
-  // What orders a step. Results of stages travel by mail, which makes unwritten what the next step polls; the choice of
+  // The order of steps. Results of stages travel by mail, which makes unwritten what the next step polls; the choice of
   // the token orders one step before the next. The residual of the embedding is read by the thread that stored it, and
   // weights by anyone. The angles are the one result that is left: they are announced by a turn, once a step.
   static DEVICE void decode(const Context &first, int steps) {
@@ -63,7 +63,7 @@ template <class Base> struct ValueToken : Base {
     const bf16 *row = embedding(c);
     return [=](int i) {
       if (S != Stage::input_norm || layer > 0) return rest(i);
-      constexpr int most = N < 8 ? N : 8; // elements of a load; columns ask for several loads
+      constexpr int most = N < 8 ? N : 8; // elements of a load; columns take several loads
       Floats<N> x;
       UNROLL
       for (int first = 0; first < N; first += most) {

@@ -4,16 +4,16 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from common import ROOT
 from common.errors import LabError
-from common.model.layout import Layout
+from common.model.layout import Layout, Scratch
 from common.model.shapes import Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant
-from common.stacks.work import Work
 
 KERNEL = ROOT / "common" / "kernel"
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
@@ -32,8 +32,9 @@ class Source:
     tokens_per_launch, blocks_per_sm   for the launch
     min_arch compute capability, ten times, as in sm_XX
     text     includes no file; `sha` is its sha256 in hex
-    work     of each variant, for the prediction
     loader_warps  of a block, beside `threads`
+    scratch  the regions that its variants declare
+    trace    blocks store time stamps of each stage
     """
 
     stack: tuple[str, ...]
@@ -45,8 +46,14 @@ class Source:
     blocks_per_sm: int
     min_arch: int
     text: str = field(repr=False)
-    work: Mapping[str, Work] = field(default_factory=dict, repr=False)
     loader_warps: int = 0
+    scratch: Scratch = field(default_factory=dict, repr=False)
+    trace: bool = False
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout of its buffers."""
+        return Layout(self.model, self.scratch, self.trace)
 
     @property
     def sha(self) -> str:
@@ -91,7 +98,7 @@ def build(
     knobs: per variant the value of each of its knobs; an int becomes a constant `knob::<variant>::<knob>`, a choice a
     set of `knob::<variant>::<knob>_is_<choice>` booleans. A knob with `sets` also sets that field of the Source.
     by_stage: one kernel per stage, to test or time the stages of any stack one by one.
-    trace: every block stores time stamps of each stage; the session needs `Layout(model, trace=True)`.
+    trace: every block stores time stamps of each stage.
 
     The line directives name files relative to the repository, so that compilers, profilers and debuggers show the
     variant's own lines. Raises LabError when a file is not found.
@@ -117,6 +124,7 @@ def build(
     else:
         entry = [f"KERNEL_ENTRY(Kernel, {threads + WARP * loader_warps}, {blocks_per_sm})"]
     files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([KERNEL / "trace.cuh"] if trace else [])]
+    scratch = _merged(mixins)
     return Source(
         stack=tuple(v.name for v in mixins),
         model=model,
@@ -127,16 +135,30 @@ def build(
         blocks_per_sm=blocks_per_sm,
         min_arch=max([LOWEST_ARCH, *(v.min_arch for v in mixins)]),
         text=kernel_text(
-            Layout(model, trace, regions={region for v in mixins for region in v.regions}),
+            Layout(model, scratch, trace),
             threads,
             files,
             [f"struct Kernel : {kernel} {{}};", *entry],
             constants=[_declare_knobs(v, knobs.get(v.name, {})) for v in mixins],
             loader_warps=loader_warps,
         ),
-        work={v.name: v.work for v in mixins},
         loader_warps=loader_warps,
+        scratch=scratch,
+        trace=trace,
     )
+
+
+def _merged(stack: Sequence[Variant]) -> Scratch:
+    """The scratch regions of all variants; equal ones are one region. Raises LabError if two of one name differ."""
+    found: dict[str, tuple[str, ...]] = {}
+    for variant in stack:
+        for name, shape in variant.scratch.items():
+            if found.setdefault(name, shape) != shape:
+                raise LabError(
+                    f"{variant.name} declares scratch.{name} as {list(shape)}, another variant as {list(found[name])}",
+                    "rename one of the two, or declare it in a variant that both require",
+                )
+    return found
 
 
 def kernel_text(

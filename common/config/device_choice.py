@@ -3,7 +3,6 @@
 import ctypes
 from dataclasses import dataclass
 
-from common.compile.nvrtc import check_driver
 from common.errors import LabError
 
 DEVICES = ("auto", "cuda", "host")
@@ -43,7 +42,6 @@ def find_gpu() -> str:
         raise LabError(f"CuPy does not import: {error}", f"pip install -e '.[cuda13]', {USE_HOST}") from None
     try:
         if runtime.getDeviceCount():
-            check_driver(runtime.driverGetVersion())
             return runtime.getDeviceProperties(0)["name"].decode()
         why = ""
     except runtime.CUDARuntimeError as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from common.compile.nvrtc import options
+from common.compile.nvrtc import check_driver, options
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
@@ -16,11 +16,11 @@ from common.devices.hold import Hold
 from common.devices.kv_cache import CudaKvCache, KvCache
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import CompileError, Crashed, LabError, Refused
-from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
+from common.model.layout import MAX_BLOCKS, WAIT_WORDS
 from common.model.stages import STAGES
 
 PUT_BACK = 3  # launches that restore the buffers before a timed run
-BUFFERS = ("cache", "_scratch", "_state", "_at_start", "_waits", "_stream")  # what sessions can share
+BUFFERS = ("cache", "_state", "_waits", "_stream")  # of a session beside another one: the same
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
 
 
@@ -41,6 +41,7 @@ class CudaDevice:
             self._device.use()
         except cupy.cuda.runtime.CUDARuntimeError as error:  # it was there when it was chosen
             raise LabError(f"the GPU cannot be used: {error}", "check nvidia-smi, or use device=host") from error
+        check_driver(cupy.cuda.runtime.driverGetVersion())
         self._weights: tuple[torch.Tensor, Any] | None = None
 
     @property
@@ -109,7 +110,6 @@ class CudaDevice:
     def session(
         self,
         program: CudaProgram,
-        layout: Layout,
         weights: torch.Tensor,
         blocks: int | None = None,
         beside: "CudaSession | None" = None,
@@ -123,30 +123,35 @@ class CudaDevice:
             self._weights = None  # free the old weights before the new ones are allocated
             # Blocking: the session's stream does not wait for copies on this one.
             self._weights = (weights, self._cupy.asarray(weights.view(torch.int16).numpy(), blocking=True))
-        return CudaSession(self._cupy, program, layout, self._weights[1], blocks, beside)
+        return CudaSession(self._cupy, program, self._weights[1], blocks, beside)
 
 
 class CudaSession:
     """One kernel and its buffers on a GPU; see common.devices.protocol.Session for the methods."""
 
+    _scratch: Any
+
     def __init__(
-        self, cupy: Any, program: CudaProgram, layout: Layout, weights: Any, blocks: int, beside: "CudaSession | None"
+        self, cupy: Any, program: CudaProgram, weights: Any, blocks: int, beside: "CudaSession | None"
     ) -> None:
         from cupyx import zeros_pinned
 
-        self.layout, self.blocks = layout, blocks
+        layout = self.layout = program.source.layout
+        self.blocks = blocks
         self._cupy, self._program, self._weights = cupy, program, weights
         self._graph: Any = None
         self._hold: Hold | None = None
         self._start = self._position = 0
         self._unwritten = NOT_WRITTEN  # of the last reset
         self._rest: Any = None  # the entries that timed runs write, as they were before
+        size = layout.scratch_size
+        large_enough = beside is not None and beside._scratch.size >= size
+        self._scratch = beside._scratch[:size] if beside and large_enough else cupy.empty(size, cupy.float32)
+        self._at_start = cupy.empty(size, cupy.float32), cupy.empty(layout.state_size, cupy.int32)
         if beside:
             vars(self).update((name, getattr(beside, name)) for name in BUFFERS)
             return
-        self._scratch = cupy.empty(layout.scratch_size, cupy.float32)
         self._state = cupy.empty(layout.state_size, cupy.int32)
-        self._at_start = cupy.empty(layout.scratch_size, cupy.float32), cupy.empty(layout.state_size, cupy.int32)
         # Pinned host memory: readable after a trap, which makes device memory inaccessible.
         self._waits = torch.from_numpy(zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))
         self._stream = cupy.cuda.Stream(non_blocking=True)

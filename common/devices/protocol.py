@@ -76,13 +76,12 @@ class Device(Protocol):
     def compile(self, source: Source) -> Any:
         """A program ready to launch. Raises CompileError."""
 
-    def session(
-        self, program: Any, layout: Layout, weights: torch.Tensor, blocks: int | None = None, beside: Any = None
-    ) -> Session:
+    def session(self, program: Any, weights: torch.Tensor, blocks: int | None = None, beside: Any = None) -> Session:
         """Allocate the buffers of one kernel.
 
-        program: from `compile`. weights: bf16, [layout.weights_size], as `common.model.weights` packs them. blocks: of
-        the grid; None means source.blocks_per_sm on each SM, where the host device counts as 8 SMs (5 with
-        ThreadSanitizer). beside: a session with this layout and these weights; the new one shares its buffers, and they
-        run in turn. Raises Refused when the grid cannot be co-resident.
+        program: from `compile`; its source has the layout. weights: bf16, [layout.weights_size], as
+        `common.model.weights` packs them. blocks: of the grid; None means source.blocks_per_sm on each SM, where the
+        host device counts as 8 SMs (5 with ThreadSanitizer). beside: a session of this model with these weights; the
+        new one shares its buffers, but for a scratch that is too small, and they run in turn.
+        Raises Refused when the grid cannot be co-resident.
         """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.model.layout import NOT_SENT, REGIONS, Layout
+from common.model.layout import NOT_SENT, Layout
 
 NOT_WRITTEN = nan
 NUMBER = 300.0  # instead of NaN, which a maximum skips: a kernel that reads such memory then leaves other bits
@@ -40,10 +40,9 @@ def fill(tensor: torch.Tensor, value: float = NOT_WRITTEN) -> None:
 
 
 def fill_scratch(scratch: torch.Tensor, layout: Layout, value: float = NOT_WRITTEN) -> None:
-    """Overwrite all of scratch, and what travels by value with the one word that says that nothing has arrived."""
+    """Overwrite all of scratch, and the regions of its variants with the sentinel."""
     fill(scratch, value)
-    for name in ("mail", *REGIONS):
-        slot = layout.global_scratch[name]
+    for slot in layout.regions.values():
         scratch[slot.offset : slot.offset + slot.size].view(torch.int32).fill_(NOT_SENT)
 
 

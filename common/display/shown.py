@@ -1,8 +1,9 @@
 """Result that shows itself: one line in a terminal, a small table in a notebook."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping
 from typing import Any
+
+from common.display.table import Table, cell, html
 
 
 class Shown:
@@ -16,25 +17,4 @@ class Shown:
         return f"{type(self).__name__}({', '.join(f'{name}: {cell(value)}' for name, value in self.columns().items())})"
 
     def _repr_html_(self) -> str:
-        columns = self.columns()
-        return html_table(list(columns), [list(map(cell, columns.values()))])
-
-
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """An HTML table of texts, which are escaped."""
-
-    def line(tag: str, texts: Sequence[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) + "</tr>"
-
-    return f"<table>{line('th', heads)}{''.join(line('td', row) for row in rows)}</table>"
-
-
-def cell(value: Any) -> str:
-    """A value as tables show it: `-` for a missing one, four significant digits of a float, thousands of an integer."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return html(Table.of([self.columns()]))

@@ -2,7 +2,7 @@
 #pragma once
 #include "reduce.cuh"
 
-// How the lanes of a warp divide the work: `group` neighbouring lanes hold the elements of one head, so a warp works on
+// Division of the work among the lanes of a warp: `group` lanes in a row hold the elements of one head; a warp works on
 // `positions` positions at once.
 template <class Self> struct HeadLanes {
   static constexpr int width = Self::load_bytes / 2;

@@ -1,5 +1,5 @@
-// The choice of the token by value: every block publishes its best candidate, and finds the best of all for itself. A
-// candidate is two words, value and index, which are `unwritten` until they are there.
+// Argmax by value: every block publishes its best candidate, and finds the best of all for itself. A candidate is two
+// words, value and index, which hold the sentinel `unwritten` until they are stored.
 //
 // It is the barrier between two steps, too, because every block waits for every other: a fence comes before a candidate
 // is published, and one after all have been seen. What a block did in a step comes before what any block does in the
@@ -33,8 +33,8 @@ DEVICE void send_candidate(const Context &c, Best best) {
   port::publish(mine + 1, best.index);
 }
 
-// Waits for the candidates of all blocks; returns the best of those that this thread has seen. Called by all threads of
-// the block.
+// Waits for the candidates of all blocks; returns the best that this thread has seen. Called by all threads of the
+// block.
 DEVICE Best arrive_candidates(const Context &c) {
   Best best{negative_infinity(), 0};
   for (int b = 2 * port::thread(); b < port::blocks(); b += 2 * block_threads) {

@@ -24,8 +24,8 @@ template <int Lanes, int N> DEVICE float transposing_sum(const float (&value)[N]
 
 constexpr int next_power_of_two(int n) { return n <= 1 ? 1 : 2 * next_power_of_two((n + 1) / 2); }
 
-// How the columns of a row lie in the lanes of a block: warp by warp, `each` neighbouring packets of 8 columns to a
-// lane. The `group` lanes of a warp that its share takes are repeated, so that a warp multiplies `rows` rows at once.
+// Columns of a row in the lanes of a block: warp by warp, `each` neighbouring packets of 8 columns to a lane. The
+// `group` lanes of a warp that its share takes are repeated, so that a warp multiplies `rows` rows at once.
 template <int K> struct ColumnLanes {
   static constexpr int packets = K / 8;
   static constexpr int group_for(int each) {
@@ -68,7 +68,7 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
 
   DEVICE explicit ColumnInput(const Context &) {}
 
-  // `from.template at<N>(i)` gives N elements from element i on; those of a lane are asked for together if they can be.
+  // `from.template at<N>(i)` gives N elements from element i on; the loads of a lane are issued together if possible.
   template <class From> DEVICE void take(const From &from) {
     constexpr int together = Lanes::packets % Lanes::each == 0 ? Lanes::each : 1;
     UNROLL
@@ -80,7 +80,7 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
     }
   }
 
-  // The same, each element times its gain; the warp's part of the sum of the squares before that. Gains are asked for
+  // The same, each element times its gain; the warp's part of the sum of the squares before that. Gains are loaded
   // before the elements, which may not have arrived.
   template <class From> DEVICE float take_and_scale(const From &from, const bf16 *gains) {
     Packet<16> gain[Lanes::each] = {};
@@ -150,7 +150,7 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
   }
 };
 
-// What multiplies in the stack `Self`: the lanes of a warp, unless a variant above or below has an input of its own.
+// The input type of the stack `Self`: the lanes of a warp, unless a variant above or below has an input of its own.
 template <class> using Void = void;
 template <class Self, int K, class = void> struct InputOf {
   using Type = ColumnInput<K>;

@@ -27,7 +27,7 @@ template <class Derived> struct Decode {
   // Called once per launch by all threads of the grid, loader warps included, before anything else.
   static DEVICE void enter(const Context &) {}
 
-  // What the loader warps of a block do while its other threads decode; a block barrier is not for them.
+  // The work of a block's loader warps while its other threads decode; they take no part in block barriers.
   static DEVICE void load(const Context &, int) {}
 
   // Called by all threads of the grid, once per launch. A launch decodes one token unless a variant overrides this.
@@ -64,13 +64,13 @@ template <class Derived> struct Decode {
 #undef ONCE
 #undef PER_LAYER
 
-  // Whether a block reads the whole vector that a matrix is multiplied by, as `activations` gives it.
+  // True if a block reads the whole input vector of a matrix, as `activations` gives it.
   static constexpr bool whole_inputs = true;
 
   // The result of stage S as the next stage reads it. Called by all threads of a block.
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) { return tap<S>(c, layer); }
 
-  // Puts elements of the result of stage S where the stages that follow find them: a function of the element, counted
+  // Stores elements of the result of stage S where the stages that follow read them: a function of the element, counted
   // from `first`, and of its value.
   template <Stage S> static DEVICE auto publish(const Context &c, int layer, int first = 0) {
     float *out = tap<S>(c, layer) + first;
@@ -88,7 +88,7 @@ template <class Derived> struct Decode {
     return [=](int i) { return load_floats<N>(x + i); };
   }
 
-  // What stage S multiplies. The same matrices and rows in every block, whatever the token and the position are.
+  // The matrices of stage S and their rows: the same in every block, for any token and position.
   template <Stage S> static DEVICE auto job(const Context &c, int layer) {
     if constexpr (S == Stage::qkv)
       return MatVec<model::hidden>{{layer_weights(c, weight_at::qkv, layer)}, model::query + 2 * model::kv};
@@ -103,7 +103,7 @@ template <class Derived> struct Decode {
       return MatVec<model::hidden>{{c.weights + weight_at::lm_head}, model::vocab};
   }
 
-  // What a finished row of stage S does: a function of the row and of its sums, one for each matrix. It publishes the
+  // The end of a row of stage S: a function of the row and of its sums, one for each matrix. It publishes the
   // row's result and returns it. One thread calls it for a row, and the same one for that row of o_proj and of down, so
   // it may read what it stored itself.
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {

@@ -1,15 +1,15 @@
-// Values that say by themselves that they have arrived: a word of the mail is `unwritten` until its value is there, and
-// is polled by every thread that needs it. A barrier takes two round trips to L2, and a third one for what it
-// announced; this takes one.
+// Flag-in-data: a word of the mail holds the sentinel `unwritten` until its value is stored; every thread that needs
+// the value polls the word. A barrier takes two round trips to L2, and a third one for the load of the result; this
+// takes one.
 //
-// The mail exists twice, for even and for odd turns, and a turn is one step of the kernel since the reset. Who
-// publishes a word makes the same word of the next turn unwritten, when no block reads it: the readers of the turn
-// before have passed the barriers between two steps, which also order the words made unwritten before the polls of the
+// The mail is a double buffer, for even and for odd turns; a turn is one step of the kernel since the reset. The thread
+// that publishes a word resets the same word of the next turn to `unwritten`, when no block reads it: the readers of
+// the turn before have passed the barriers between two steps, which also order the reset words before the polls of the
 // next step.
 #pragma once
 #include "barrier.cuh"
 
-// What a word of the mail holds after a reset (NOT_SENT in layout.py).
+// The sentinel: a word of the mail after a reset (NOT_SENT in layout.py).
 constexpr unsigned unwritten = 0xffffffffu;
 
 // In the first word of a block's report: it waited for values, not at a barrier.

@@ -3,7 +3,7 @@
 #include "reduce.cuh"
 
 // `Matrices` matrices of the same shape [rows][K], multiplied by one vector row by row; gate and up go together. The
-// rows are distributed round-robin over `parts` blocks, of which this one has the number `part`. By default these are
+// rows are distributed round-robin over `parts` blocks; this block is number `part` of them. By default these are
 // all blocks of the grid. A job is known before its vector is; `x` is set once the vector may be read.
 template <int Columns, int Matrices = 1> struct MatVec {
   static constexpr int K = Columns, matrices = Matrices;

@@ -1,19 +1,19 @@
-// A softmax that is made in parts: by a warp tile by tile, by the warps of a block, and by several blocks, whose parts
-// travel by value.
+// Split softmax: by tiles in a warp, by the warps of a block, and by several blocks, whose parts travel by value.
 //
-// The parts of blocks exist twice, for even and for odd turns, as the mail does. How many there are changes with the
-// position, so all words of the next turn are made unwritten in every step, whoever wrote them; what orders two steps
-// comes between.
+// The parts of blocks have a double buffer, for even and for odd turns, as the mail has. Their number changes with the
+// position, so all words of the next turn are reset to `unwritten` in every step, whichever block wrote them; the order
+// of two steps lies between.
 #pragma once
 #include "attention.cuh"
 #include "mail.cuh"
 #include "ring.cuh"
 
-constexpr int head_group = model::heads / model::kv_heads;                         // query heads that share a KV head
-constexpr int most_parts = scratch_at::max_parts, part_size = model::head_dim + 4; // values; a packet: maximum, sum
+constexpr int head_group = model::heads / model::kv_heads; // query heads that share a KV head
+constexpr int part_size = model::head_dim + 4;             // values; a packet: maximum, sum
+constexpr int most_parts = scratch_at::parts_size / (model::layers * model::heads * part_size); // of a head
 
-// What a block attends to at once: heads of one KV head, whose cache is copied once, and of the positions before the
-// token's those from `begin` to `end` - 1. The last part has the token itself, too.
+// The work of a block at one time: heads of one KV head, whose cache is copied once, and the positions from `begin` to
+// `end` - 1, all before the token's. The last part has the token itself, too.
 struct Share {
   int head, heads, part, parts, begin, end;
 };
@@ -38,7 +38,7 @@ template <int Chunk, int PerTile> struct SharesOf {
   }
 };
 
-// How lanes hold a head whose entries lie in shared memory, whatever width the stack loads the cache by.
+// Division of a head in shared memory among lanes, for any width by which the stack loads the cache.
 constexpr int widest_load = 16;
 struct Tiles {
   static constexpr int load_bytes = widest_load;
@@ -85,7 +85,7 @@ struct Heads {
     }
   }
 
-  // Attends to `count` neighbouring positions, of which each warp of a team takes some, with the first `N` heads. A key
+  // Attends to `count` neighbouring positions, some in each warp of a team, with the first `N` heads. A key
   // and a value are loaded once for all heads, and what was seen before is kept. The softmax is rescaled once for
   // `AtOnce` positions of a lane; a position beyond the last is the last one again, of no weight.
   template <int N, int AtOnce> DEVICE void see(const bf16 *key, const bf16 *value, int count) {
@@ -131,7 +131,7 @@ struct Heads {
     }
   }
 
-  // Whether a lane has a packet; all do, where the lanes divide a head evenly. And the first element of its packet.
+  // True if a lane has a packet: all have one where the lanes divide a head evenly. And its packet's first element.
   static DEVICE bool exists(int p) {
     return Split::packets % Split::group == 0 || lane() % Split::group + p * Split::group < Split::packets;
   }
@@ -139,7 +139,7 @@ struct Heads {
     return position * model::head_dim + (lane() % Split::group + p * Split::group) * width;
   }
 
-  // Adds the values of `AtOnce` positions, of which `at(u)` is the u-th, to those of the first `N` heads.
+  // Adds the values of `AtOnce` positions (the u-th is `at(u)`) to the values of the first `N` heads.
   template <int N, int AtOnce, class At>
   DEVICE void add_values(const bf16 *value, const float (&weight)[N][AtOnce], At at) {
     UNROLL

@@ -1,6 +1,6 @@
 // The operations that differ between CUDA and the host device, and all inline PTX. Every operation that a stage needs
-// has one name here and the same meaning on both. The host device's half is common/devices/runtime/port_host.hpp, which
-// also counts loads, copies and barriers.
+// has one name here and the same meaning on both. The host device's half also counts loads, copies and barriers; it is
+// common/devices/host/runtime/port_host.hpp.
 #pragma once
 
 using bf16 = unsigned short;
@@ -8,10 +8,10 @@ using bf16 = unsigned short;
 // The kind of data that a load reads. The host device counts each kind separately.
 enum class Data { weights, kv, activations };
 
-// Whether a load allocates a line in L1. Data that is read once need not.
+// L1 policy of a load: data that is read once need not allocate a line.
 enum class L1 { allocate, no_allocate };
 
-// What L2 does with the lines that a bulk copy reads when it needs room: it gives them up first, or last of all.
+// L2 policy of the lines that a bulk copy reads: evicted first, or last.
 enum class L2 { pass, keep };
 
 // `Bytes` of memory in registers, as 32-bit words.
@@ -148,7 +148,7 @@ DEVICE unsigned long long exchange_relaxed(unsigned long long *word, unsigned lo
   asm volatile("atom.relaxed.gpu.global.exch.b64 %0, [%1], %2;" : "=l"(before) : "l"(word), "l"(value) : "memory");
   return before;
 }
-// Words that say by themselves that they have arrived. Relaxed at GPU scope: no other access is ordered by them.
+// Words of flag-in-data exchanges. Relaxed at GPU scope: no other access is ordered by them.
 DEVICE void publish(float *to, unsigned bits) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(bits) : "memory");
 }
@@ -199,7 +199,7 @@ DEVICE void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes) {
                "r"(bytes)
                : "memory");
 }
-// Whether the phase is complete; if it is not, after about a microsecond. What arrived before is then visible.
+// True if the phase is complete; false after about a microsecond. All that arrived in the phase is then visible.
 DEVICE bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase) {
   unsigned complete;
   asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, 1000;\n"

@@ -1,14 +1,14 @@
-// Sums of o_proj that say how many addends they have: a word of 64 bits holds a sum in fixed point and two counts. Who
-// has an addend adds it by one atomic; a word is complete when its count is, and is polled by every thread that needs
-// it. Integers add up to the same in any order, so a run repeats bit for bit.
+// Counted sums of o_proj: a 64-bit word holds a sum in fixed point and two counts. Each addend is one atomic add; a
+// word is complete when its count is, and every thread that needs the sum polls it. Integers add up to the same in any
+// order, so a run repeats bit for bit.
 //
 // From the top: the sum in units of 2^-32, a count of bad addends, a count of all; a count has the bits that it needs,
 // 5 for 16 heads, and the sum the others. An addend that is NaN, or so large that a sum could leave its bits, is bad:
 // it counts, adds nothing, and makes the sum NaN.
 //
-// The words exist twice, for even and for odd turns, as the mail does. A sum begins at -1, which is an unwritten word.
-// Who adds the first head's product to a word makes the word of the next turn unwritten: what adds to that and polls it
-// comes after the barriers between two steps, and what did so in the turn before came before them.
+// The words are a double buffer, for even and for odd turns, as the mail is. A sum begins at -1, an unwritten word. The
+// thread that adds the first head's product to a word resets the word of the next turn: the additions and polls of that
+// turn come after the barriers between two steps, and those of the turn before came before them.
 #pragma once
 #include "mail.cuh"
 #include "sums_port.cuh"
@@ -22,13 +22,13 @@ constexpr float units = 4294967296.0f; // of 1
 // The largest addend: all of them fill half of the sum's range.
 constexpr float addend_limit = float(1ull << (62 - sum_at)) / units / addends;
 
-// What adds `value` to a word.
+// The addend of `value`: added to a word, it adds value and count.
 DEVICE unsigned long long addend(float value) {
   if (!(fabsf(value) < addend_limit)) return 1 << count_bits | 1;
   return static_cast<unsigned long long>(llrintf(value * units)) << sum_at | 1;
 }
 
-// How many addends a word has.
+// Number of addends in a word.
 DEVICE unsigned counted(unsigned long long word) { return unsigned(word + 1) & count_mask; }
 
 // The sum of a word that has all of them.

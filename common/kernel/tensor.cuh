@@ -10,7 +10,7 @@ template <int K, int Often> struct TensorInput {
   static constexpr int wide = pieces == 4 ? 2 : 1; // lines of a row that a product has at once, a half of each
   static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // of a lane
   static constexpr int columns = lines * wide * line;                                             // of a warp
-  static constexpr int both = pieces == 1 ? 2 : 1;        // products, of which each half of a line is in one
+  static constexpr int both = pieces == 1 ? 2 : 1;        // products: each half of a line is in one
   static constexpr int mine = (columns / 32 + 3) / 4 * 4; // columns that a lane takes
   static constexpr bool exact = columns * block_warps == K && mine * 32 == columns; // no lane is left over
   // Lanes exchange terms through shared memory, half of them at a time where they are more than 9 KB.
@@ -20,7 +20,7 @@ template <int K, int Often> struct TensorInput {
   const int thread = port::thread_anew(); // of this stage
   bf16 *const place;                      // [block_warps][3][staged]
   float x[mine] = {};
-  // Of the columns of a lane, in both halves of a line: one of the three terms, or none.
+  // Terms of a lane's columns, in both halves of a line: one of the three, or none.
   Packet<16> term[2 * lines] = {};
 
   DEVICE explicit TensorInput(void *place) : place(static_cast<bf16 *>(place)) {}
@@ -52,7 +52,7 @@ template <int K, int Often> struct TensorInput {
     return warp_sum(squares);
   }
 
-  // All columns of a lane are asked for together if they can be.
+  // The loads of a lane's columns are issued together if possible.
   template <class From> DEVICE void fill(const From &from) {
     constexpr int together = K % mine == 0 && columns % mine == 0 ? mine : 4;
     UNROLL
@@ -64,7 +64,7 @@ template <int K, int Often> struct TensorInput {
     }
   }
 
-  // A lane takes its columns, and gets one term of those that it multiplies by.
+  // A lane loads its columns, and receives one term of the columns that it multiplies by.
   DEVICE void split() {
     const int t = lane() / 4 % 4;
     bf16 *terms = place + warp() * 3 * staged;

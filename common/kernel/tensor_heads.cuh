@@ -3,8 +3,8 @@
 #include "parts.cuh"
 #include "terms.cuh"
 
-// What threads of a block exchange: terms of one query; by warp and head the weights of eight positions, and the factor
-// of what the warp has seen before.
+// Data exchanged by the threads of a block: terms of one query; by warp and head the weights of eight positions, and
+// the factor of the sums over earlier positions.
 struct HeadTerms {
   static constexpr int lines = (model::head_dim + line - 1) / line, at_once = 8;
   alignas(16) bf16 term[3][lines * line];

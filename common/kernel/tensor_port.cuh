@@ -1,5 +1,5 @@
 // The operations of tensor cores, as in port.cuh: one name and one meaning on CUDA and on the host device, whose half
-// is common/devices/runtime/tensor_host.hpp.
+// is common/devices/host/runtime/tensor_host.hpp.
 #pragma once
 #include "port.cuh"
 
@@ -22,8 +22,8 @@ DEVICE int thread_anew() {
 
 // Products of a bf16 matrix `a`, 16 x 32 N, and `M` others, 32 N x 8, by all lanes of a warp. With g = lane / 4 and
 // q = lane % 4, a lane gives of every 32 columns of a, which are as many rows of the others, the eight from 8 q on, two
-// to a word: those of a in two packets, in each of which words of row g and of row g + 8 take turns; those of `b` in
-// one packet, of column g. It gets columns 2 q and 2 q + 1 of row g, then of row g + 8.
+// to a word: for a in two packets, in which words of row g and of row g + 8 take turns; for `b` in one packet, of
+// column g. It gets columns 2 q and 2 q + 1 of row g, then of row g + 8.
 // Products are exact. In which order they are added, and how sums are rounded, is a GPU's own: the host device adds up
 // those of every eighth column in order, then these sums, each rounded to the nearest. sm_80.
 template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> *a, const Packet<16> *b) {

@@ -47,7 +47,7 @@ DEVICE void load_lines(const unsigned char *from, int at, bool exact, Packet<16>
   }
 }
 
-// Of a pair of products of both halves: the sums of row lane / 4 in columns 2 q and 2 q + 1, where q is lane % 4.
+// From a pair of products of both halves: the sums of row lane / 4 in columns 2 q and 2 q + 1, where q is lane % 4.
 DEVICE Floats<2> both_halves(const Products<2> &products) {
   return {{products.sums[0][0] + products.sums[1][2], products.sums[0][3] + products.sums[1][1]}};
 }

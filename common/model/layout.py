@@ -6,14 +6,16 @@ as compile-time constants. Offsets and sizes are in elements: bf16 for weights a
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from common.errors import LabError
 from common.model import stages
-from common.model.shapes import Model
+from common.model.expressions import SHAPES, check, evaluate
+from common.model.shapes import LARGEST, Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
 
 if TYPE_CHECKING:
@@ -24,10 +26,16 @@ MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result per bl
 MIN_CHUNK = 16  # fewest positions that an attention which splits the cache may give to one block
 MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and after the barrier that follows it
 WAIT_WORDS = 4  # of a block that gave up waiting: stage + 1, layer, and the words it waited for
-NOT_SENT = -1  # every word that travels by value, after a reset: a NaN that no arithmetic of a GPU makes (mail.cuh)
-MAX_PARTS = 16  # of a head's positions, which that many blocks attend to; lanes of half a warp
-REGIONS = ("best", "parts", "sums")  # of scratch, declared in the text of stacks that ask for them only
+NOT_SENT = -1  # sentinel of every word that travels by value: a NaN that no arithmetic of a GPU makes (mail.cuh)
 LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
+NAMES = (
+    *SHAPES,
+    "max_blocks",
+    "taps",
+)  # that the shape of a scratch region may name; taps: elements of all layers' taps
+FIXED = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch that no region may have
+
+Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions by name, as expressions over NAMES
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,25 @@ def _pack(shapes: dict[str, tuple[int, ...]], start: int = 0) -> tuple[dict[str,
     return slots, end
 
 
+def read_scratch(scratch: Mapping[str, object]) -> Scratch:
+    """The `scratch` of a variant's yaml, checked: `parts: [2, layers, heads, 16, head_dim + 4]`.
+
+    A region has 32-bit words that travel by value (flag-in-data): a reset fills them with the sentinel NOT_SENT. Its
+    first size is a number of turns, each a step of the kernel; a step leaves the next turn's words at the sentinel,
+    which validation checks. The other sizes are those of one turn. Expressions may use NAMES.
+    Raises LabError for a name that is none or is taken, and for a malformed shape.
+    """
+    for name, shape in scratch.items():
+        place = f"scratch.{name}: {shape}"
+        if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in FIXED or name.endswith("_size"):
+            raise LabError(place, "give it another name, of small letters")
+        if not isinstance(shape, list) or len(shape) < 2:
+            raise LabError(place, "give a list: turns, then the sizes of one turn")
+        for size in shape:
+            check(str(size), NAMES, place)
+    return {name: tuple(map(str, shape)) for name, shape in scratch.items() if isinstance(shape, list)}
+
+
 class Layout:
     """Offsets of every tensor of one model.
 
@@ -64,24 +91,17 @@ class Layout:
     scratch  the tap of every stage and layer (`common.model.stages`), never reused within a step. A stage writes its
              result there in every launch, so the kernel that is validated is the kernel that is timed.
              `rope` holds cos, then sin, of the position's head_dim/2 angles. `partial` holds one pair (value, index
-             bits) per block for argmax. `workspace` is for variants that need room between stages. `mail` has the taps
-             of all layers twice more, one for even and one for odd turns, for variants whose words say by themselves
-             that they have arrived. `trace` exists with trace=True: 64-bit time stamps [stage][layer][block][moment]
-             (trace.cuh). REGIONS: `best` has a pair (value, index) per block and turn, of four turns (choice.cuh);
-             `parts`, for even and for odd turns, has the parts of each head's softmax, and a packet for maximum and sum
-             of each (parts.cuh); `sums`, for even and for odd turns, has a 64-bit word for each row of o_proj
-             (sums.cuh). `seen` is for sampling: a mark for each id of the vocabulary.
-    state    position, prompt_length, token, the words of the grid barriers, the turn, and the token ids; with
-             sampling=True last what a sampler is asked for. Nothing that is there without `sampling` has another place
-             with it.
+             bits) per block for argmax. `workspace` is for variants that need room between stages. `seen`, for
+             sampling, has a mark for each id of the vocabulary. Then come the `regions` of the stack's variants, and
+             with trace=True `trace`: 64-bit time stamps [stage][layer][block][moment] (trace.cuh).
+    state    position, prompt_length, token, the words of the grid barriers, the turn, the token ids, and the settings
+             of a sampler.
     waits    WAIT_WORDS 32-bit words per block. The host can read them after the kernel has trapped.
     """
 
-    def __init__(
-        self, model: Model, trace: bool = False, sampling: bool = False, regions: Collection[str] = ()
-    ) -> None:
+    def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False) -> None:
+        """scratch: the regions that variants declare, see `read_scratch`. Raises LabError for an impossible shape."""
         m = self.model = model
-        self.regions = frozenset({*regions, *(["seen"] if sampling else [])})  # of scratch, those to declare
         first, end = _pack({"embed": (m.vocab, m.hidden)})
         self.layer_weights, end_of_layer = _pack(
             {
@@ -112,23 +132,19 @@ class Layout:
         self.first_layer_tap = end
         self.layer_scratch, end_of_layer = _pack(taps(LAYER, m), end)
         self.layer_scratch_stride = end_of_layer - end
-        tail, self.scratch_size = _pack(
+        fixed, end = _pack(
             taps(LAST, m)
             | {
                 "partial": (MAX_BLOCKS, 2),
                 "workspace": (m.heads * -(-m.positions // MIN_CHUNK) * (m.head_dim + 2),),
-                "mail": (2, m.layers * self.layer_scratch_stride),
-            }
-            | ({"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)} if trace else {})
-            | {
-                "best": (4, MAX_BLOCKS, 2),
                 "seen": (m.vocab,),
-                "parts": (2, m.layers, m.heads, MAX_PARTS, m.head_dim + 4),
-                "sums": (2, m.layers, m.hidden, 2),
             },
             end + m.layers * self.layer_scratch_stride,
         )
-        self.global_scratch = first | tail
+        self.regions, end = _pack(self._shapes(scratch or {}), end)
+        stamps: dict[str, tuple[int, ...]] = {"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)}
+        tail, self.scratch_size = _pack(stamps if trace else {}, end)
+        self.global_scratch = first | fixed | self.regions | tail
 
         words = {
             "position": 1,  # of the token the next step decodes
@@ -139,12 +155,26 @@ class Layout:
             "head": LINE,  # of an LM head that chooses the token without a barrier: best (64 bits), blocks done
             "turn": 1,  # steps since the reset, by kernels that need it; never put back with the position
             "ids": m.positions + 1,  # ids[p] is the token at position p
-        } | ({"sampling": LINE} if sampling else {})
+            "sampling": LINE,
+        }
         self.state, end = {}, 0
         for name, count in words.items():
             self.state[name] = Slot(end, (count,))
             end += -(-count // LINE) * LINE
         self.state_size = end
+
+    def _shapes(self, scratch: Scratch) -> dict[str, tuple[int, ...]]:
+        """The shapes of `scratch` for this model."""
+        values = {name: getattr(self.model, name) for name in SHAPES}
+        values |= {"max_blocks": MAX_BLOCKS, "taps": self.model.layers * self.layer_scratch_stride}
+        shapes = {name: tuple(evaluate(size, values) for size in shape) for name, shape in scratch.items()}
+        for name, shape in shapes.items():
+            if shape[0] < 2 or min(shape) < 1 or prod(shape) > LARGEST:
+                raise LabError(
+                    f"scratch.{name} is {list(shape)} for model {self.model.name}",
+                    "give 2 or more turns, and sizes of at least 1",
+                )
+        return shapes
 
     def weight(self, name: str, layer: int | None = None) -> Slot:
         """The slot of a weight tensor, in bf16 elements; `layer` for a layer's own tensors."""
@@ -213,6 +243,7 @@ class Layout:
     def declare(self) -> str:
         """The stages, the model and all offsets as C++ constants: the first lines of every flattened source.
 
+        Of a region NAME of scratch: `scratch_at::NAME`, its offset, and `NAME_size`, the elements of one turn.
         `Tap<Stage::qkv>` has `at`, the offset in scratch, `layer_stride` and `size`. A stage that leaves no tap has no
         such type, so that code which reads its tap does not compile.
         """
@@ -230,8 +261,8 @@ class Layout:
             offsets = f"static constexpr size_t at = {slot.offset}, layer_stride = {stride};"
             return f"template <> struct Tap<Stage::{stage}> {{ {offsets} static constexpr int size = {slot.size}; }};"
 
-        left_out = {*STAGES, *REGIONS, "seen"} - self.regions
-        others = {name: slot for name, slot in self.global_scratch.items() if name not in left_out}
+        others = {name: slot for name, slot in self.global_scratch.items() if name not in STAGES}
+        turns = {f"{name}_size": slot.size // slot.shape[0] for name, slot in self.regions.items()}
         return "\n".join(
             [
                 stages.declare(),
@@ -245,8 +276,7 @@ class Layout:
                     others,
                     workspace_size=others["workspace"].size,
                     layers=self.first_layer_tap,
-                    mail_size=others["mail"].shape[1],
-                    **({"max_parts": MAX_PARTS} if "parts" in others else {}),
+                    **turns,
                 ),
                 block("state_at", self.state),
                 f"constexpr int max_blocks = {MAX_BLOCKS}; constexpr int line_words = {LINE}; "

@@ -4,10 +4,12 @@ import dataclasses
 import math
 import types
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 UNIONS = (Union, types.UnionType)
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 def to_json(value: Any) -> Any:
@@ -36,17 +38,56 @@ def to_json(value: Any) -> Any:
 def from_json(kind: Any, value: Any) -> Any:
     """The inverse of `to_json`: a value of type `kind`.
 
-    kind: a type made of dataclasses, tuples, mappings, paths, strings and finite numbers, or a union of one with None.
-    Raises KeyError for a missing field of a dataclass.
+    kind: a type made of dataclasses, tuples, mappings, paths, strings and numbers, or a union of these. A field that is
+    absent takes its default, and unknown fields are ignored.
+    Raises KeyError for an absent field without a default, TypeError for a value of another type.
     """
-    if value is None or kind is Any:
+    if kind is Any:
         return value
-    if get_origin(kind) in UNIONS:
-        kind = next(option for option in get_args(kind) if option is not type(None))
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in UNIONS:
+        return _one_of(arguments, value)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind)
-        names = [field.name for field in dataclasses.fields(kind)]
-        return kind(**{name: from_json(hints[name], value[name]) for name in names})
-    if get_origin(kind) is tuple:
-        return tuple(from_json(get_args(kind)[0], item) for item in value)
-    return Path(value) if kind is Path else value
+        _check(value, dict)
+        hints = {name: hint for name, (hint, needed) in _hints(kind).items() if needed or name in value}
+        return kind(**{name: from_json(hint, value[name]) for name, hint in hints.items()})
+    if origin is tuple:
+        _check(value, list | tuple)
+        return tuple(from_json(arguments[0], item) for item in value)
+    if origin in (Mapping, dict):
+        _check(value, Mapping)
+        return {name: from_json(arguments[1], item) for name, item in value.items()}
+    if kind is float:
+        if value not in NOT_FINITE:
+            _check(value, int | float)
+        return float(value)
+    if kind is Path:
+        return Path(value)
+    _check(value, kind)
+    return value
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    """The value as the first of `kinds` that takes it."""
+    errors = []
+    for kind in kinds:
+        try:
+            return from_json(kind, value)
+        except (TypeError, KeyError) as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _check(value: Any, kind: Any) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is not of type {kind}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, tuple[Any, bool]]:
+    """(type, whether it has no default) of each field of a dataclass."""
+    hints, missing = get_type_hints(kind), dataclasses.MISSING
+    return {
+        each.name: (hints[each.name], each.default is missing and each.default_factory is missing)
+        for each in dataclasses.fields(kind)
+    }

@@ -9,17 +9,18 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any
+from typing import Any, TypeVar
 
 from common.cache.log import note_once
 from common.errors import LabError
-from common.record.fields import is_whole
 from common.record.json_values import to_json
+from common.record.record import Record, read_record
 
 SCHEMA = 2
 # By schema: converts a row to the next schema. Rows of schema 1 have no `asked`, the settings of a run beyond its key.
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda row: {"asked": None, **row}}
 STORE_FIELDS = ("id", "schema", "time")  # added to every row by the store
+R = TypeVar("R", bound=Record)
 OTHER_FILE = "choose another file with results=FILE"
 
 
@@ -74,27 +75,31 @@ class Store:
         return name
 
     def records(self) -> list[dict[str, Any]]:
-        """All rows in the order they were written, converted to the current schema; [] if there is no file.
+        """The rows of `read` as JSON."""
+        return [dict(record.row) for record in self.read(Record)]
+
+    def read(self, kind: type[R]) -> list[R]:
+        """All records of one type in the order they were written, in the current schema; [] if there is no file.
 
         A line that is not a whole row stays in the file, is copied to `<path>.corrupt`, and is named in a note.
         Raises LabError for a row of a newer schema, or a file that cannot be read.
         """
-        rows: dict[str, dict[str, Any]] = {}
+        found: dict[str, Record] = {}
         corrupt = []
         for number, line in enumerate(self._lines(), start=1):
             if not line.strip():
                 continue
             try:
-                row: Any = self._migrated(json.loads(line))
+                record: Record | None = read_record(self._migrated(json.loads(line)))
             except (ValueError, KeyError, TypeError, RecursionError):
-                row = {}
-            if is_whole(row):
-                rows.setdefault(row["id"], row)
+                record = None
+            if record:
+                found.setdefault(record.id, record)
             else:
                 corrupt.append((number, line))
         if corrupt:
             self._copy_corrupt(corrupt)
-        return list(rows.values())
+        return [record for record in found.values() if isinstance(record, kind)]
 
     def _migrated(self, row: dict[str, Any]) -> dict[str, Any]:
         if row["schema"] > SCHEMA:

@@ -8,11 +8,10 @@ from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from common.errors import LabError
-from common.model.layout import REGIONS
+from common.model.layout import Scratch, read_scratch
 from common.stacks.header import read_header
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, LOWEST_ARCH, SELECTS, NamedStack, Selection, Variant
-from common.stacks.work import Work, read_work
 
 
 class Entry:
@@ -49,11 +48,11 @@ class Entry:
     def names(self, key: str) -> tuple[str, ...]:
         return tuple(map(str, self.take(key, list, [])))
 
-    def regions(self) -> tuple[str, ...]:
-        for region in (names := self.names("regions")):
-            if region not in REGIONS:
-                raise self.wrong(f"asks for the region {region}", f"choose from {', '.join(REGIONS)}")
-        return names
+    def scratch(self) -> Scratch:
+        try:
+            return read_scratch(self.take("scratch", dict, {}))
+        except LabError as error:
+            raise self.wrong(error.cause, error.remedy) from None
 
     def finish(self, mentioned: tuple[str, ...], known: Collection[str]) -> None:
         """Refuse what is left over, and names of variants that do not exist."""
@@ -64,24 +63,23 @@ class Entry:
             raise self.wrong(f"has an unknown key {key}", "correct or remove it")
 
     def variant(self, known: Collection[str], keys: Collection[str]) -> Variant:
-        header, knobs, requires = read_header(self.source), self.knobs(keys), self.names("requires")
-        needed = [knob for name in requires if name in known for knob in Entry(name, self.root).knobs(keys)]
+        header = read_header(self.source)
         variant = Variant(
             name=self.source.stem,
             file=self.source,
             **vars(header),
             parent=self.names("parent"),
-            knobs=knobs,
+            knobs=self.knobs(keys),
             launch=self.take("launch", str, LAUNCHES[0]),
             min_arch=self.take("min_arch", int, LOWEST_ARCH),
             loader_warps=self.take("loader_warps", int, 0),
             why_not_bit_equal=self.take("why_not_bit_equal", str, ""),
             published=self.take("published", str, ""),
             excludes=self.names("excludes"),
-            requires=requires,
+            requires=self.names("requires"),
             outside=self.names("outside"),
-            regions=self.regions(),
-            work=self.work((*knobs, *needed)),
+            scratch=self.scratch(),
+            work=self.take("work", dict, {}),
         )
         self.finish((*variant.parent, *variant.excludes, *variant.requires, *variant.outside), known)
         if variant.launch not in LAUNCHES:
@@ -111,18 +109,12 @@ class Entry:
         self.finish((selection.default,) if selection.default else (), known)
         return selection
 
-    def work(self, knobs: tuple[Knob, ...]) -> Work:
-        try:
-            return read_work(self.take("work", dict, {}), _constants(knobs))
-        except LabError as error:
-            raise self.wrong(error.cause, error.remedy) from None
-
     def knobs(self, keys: Collection[str]) -> tuple[Knob, ...]:
         specs = self.take("knobs", dict, {})
         for name in sorted(keys & specs.keys()):
             raise self.wrong(f"has a knob named {name}, a key of every run", "rename it")
         knobs = tuple(self.knob(name, spec) for name, spec in specs.items())
-        names = _constants(knobs)
+        names = [constant for knob in knobs for constant in knob.constants(knob.default, 8 * WARP)]
         if len(set(names)) < len(names):
             raise self.wrong(f"has knobs that make one constant twice: {', '.join(names)}", "rename one")
         return knobs
@@ -144,8 +136,3 @@ class Entry:
         except LabError as error:
             raise self.wrong(f"knob {name}: default: {error.cause}", error.remedy) from None
         return knob
-
-
-def _constants(knobs: tuple[Knob, ...]) -> list[str]:
-    """Names of the compile-time constants of all knobs of a variant."""
-    return [constant for knob in knobs for constant in knob.constants(knob.default, 8 * WARP)]

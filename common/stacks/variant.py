@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.model.layout import Scratch
 from common.stacks.knobs import Knob
-from common.stacks.work import Work
 
 SELECTS = ("every", "catalog", "best", "steps")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
@@ -26,8 +26,8 @@ class Variant:
     published  the effect that others have published
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, where they are in it
-    regions    of scratch that only the stacks which ask for them declare: see `common.model.layout`
-    work       for the prediction: see `common.stacks.work`
+    scratch    regions of scratch for its own words: see `common.model.layout.read_scratch`
+    work       for the prediction, which checks it when it is used
     """
 
     name: str
@@ -46,8 +46,8 @@ class Variant:
     excludes: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    work: Work = field(default_factory=dict)
+    scratch: Scratch = field(default_factory=dict)
+    work: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def bit_equal(self) -> bool:

@@ -25,6 +25,8 @@ from common.validate.trials import GIVEN, HIGH, Trial
 from common.validate.values import weights_of
 from common.validate.verdict import Verdict
 
+OLD_RING = "PASSED_TILES"  # the macro of common/kernel/ring.cuh: tiles that a ring has passed before a launch
+
 if TYPE_CHECKING:
     from common.devices.protocol import Device, Session
 
@@ -52,7 +54,7 @@ def prove(
         def open_session(variants: tuple[str, ...], edit: Callable[[str], str]) -> "Session":
             source = text_of(catalog, replace(stack, variants=variants), trial)
             program = device.compile(replace(source, text=edit(source.text)))
-            return opened.enter_context(closing(device.session(program, layout, weights, trial.blocks)))
+            return opened.enter_context(closing(device.session(program, weights, trial.blocks)))
 
         session = open_session(stack.variants, edit)
         parent = open_session(stack.parent, lambda text: text) if equals_parent(stack, catalog) else None
@@ -80,16 +82,9 @@ def text_of(catalog: Catalog, stack: Stack, trial: Trial) -> Source:
     names = {*stack.variants, *stack.parent}
     knobs = {name: _constants(catalog, name, stack.knobs.get(name, {}), trial) for name in names}
     source = build([catalog.variants[name] for name in stack.variants], trial.model, trial.threads, knobs)
-    return replace(source, text=aged(source.text, trial.tiles)) if trial.tiles else source
-
-
-def aged(text: str, tiles: int) -> str:
-    """A kernel whose ring counts `tiles` as passed when a launch begins, or fewer: as many as leave each barrier with
-    the parity that it begins with. On a GPU that is all that a wait sees; the host device is told (OLD_PHASES)."""
-    passed = f"2 * Self::slots * ({tiles}u / (2 * Self::slots))"
-    begun = text.replace("unsigned tile = 0, jobs = 0;", f"unsigned tile = {passed}, jobs = {tiles - tiles % 2}u;")
-    found = begun.replace("s.tile[port::thread()] = 0;", f"s.tile[port::thread()] = {passed};")
-    return text if found == text else f"#define OLD_PHASES\n{found}"
+    if not trial.tiles or not any(catalog.variants[name].loader_warps for name in stack.variants):
+        return source  # without a ring the kernel is the same
+    return replace(source, text=f"#define {OLD_RING} {trial.tiles}u\n{source.text}")
 
 
 def _constants(catalog: Catalog, name: str, known: Mapping[str, Any], trial: Trial) -> dict[str, int | str]:

@@ -48,7 +48,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
-def rope_table(model: Model, position: int, dtype: torch.dtype) -> Tensor:
+def rope_table(model: Model, position: int | Tensor, dtype: torch.dtype) -> Tensor:
     """cos, then sin, of position * theta^(-2i / head_dim) for i < head_dim / 2: [2, head_dim / 2] in `dtype`.
 
     The angles are always float64. In fp32 their rounding error would grow with the position: up to 2^-24 * position

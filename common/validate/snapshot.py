@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from common.model.layout import NOT_SENT, REGIONS, Layout
+from common.model.layout import NOT_SENT, Layout
 from common.model.stages import STAGES
 from common.validate.verdict import Mismatch
 
@@ -98,8 +98,7 @@ def sent_too_early(seen: Snapshot) -> Iterator[Mismatch]:
     Whoever polls such a word takes an old value for the new one, if its timing allows.
     """
     turn = int(seen.words("turn"))
-    for name in ("mail", *REGIONS):
-        slot = seen.layout.global_scratch[name]
+    for name, slot in seen.layout.regions.items():
         places = seen.scratch[slot.offset : slot.offset + slot.size].view(slot.shape)
         words = places[turn % len(places)].view(torch.int32)
         note = f"{name}, a word of the next turn that is not unwritten"

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from common import ROOT
-from common.devices.covered import Covered
-from common.devices.loops import CLASSES
+from common.devices.host.covered import Covered
+from common.devices.host.turns import CLASSES
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import knob_values, knob_words
 from experiments.coverage.statements import statements

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.config.run_config import RunConfig
-from common.devices import gcov
-from common.devices.covered import covered
+from common.devices.host import gcov
+from common.devices.host.covered import covered
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.coverage.items import Item, items
 from experiments.coverage.reasons import read_reasons
 from experiments.coverage.table import table, tracefile
 from experiments.run.sweep import STEPS, open_sweep
-from experiments.show.closing import closing
-from experiments.show.progress import Progress, progress
-from experiments.show.result_table import print_result, record_result
+from experiments.tables.closing import closing
+from experiments.tables.progress import Progress, progress
+from experiments.tables.result_table import print_result, record_result
 
 TRACEFILE = "coverage.info"
 
@@ -50,7 +50,7 @@ def cover(config: RunConfig) -> int:
     whole = {stack.name for stack in config.stacks} >= set(
         read_catalog().variants
     ) and config.validation.trials == "all"
-    return int(bool(failed) or (whole and result.table["no reason"].any()))
+    return int(bool(failed) or (whole and any(row["no reason"] for row in result.rows)))
 
 
 def executed(config: RunConfig, show: Progress) -> tuple[Mapping[Item, int], list[str]]:

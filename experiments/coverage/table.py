@@ -5,7 +5,7 @@ from itertools import groupby
 
 from experiments.coverage.items import ABSENT, KINDS, Item, holes
 from experiments.coverage.reasons import Reason, unexplained
-from experiments.show.result_table import COUNTED, ResultTable
+from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "what a validation executes of the CUDA text"
 ALL = "all"
@@ -18,8 +18,6 @@ NOTE = (
 
 def table(found: Mapping[Item, int], reasons: Sequence[Reason]) -> ResultTable:
     """A row for each file, and their sum. The notes list every hole, with its reason or without one."""
-    import pandas as pd
-
     missing = holes(found)
     left = unexplained(missing, reasons)
     files = sorted({item.file for item in found})
@@ -30,7 +28,7 @@ def table(found: Mapping[Item, int], reasons: Sequence[Reason]) -> ResultTable:
         why = [each for each in reasons if each.reason == reason]
         some = [hole for hole in missing if any(each.explains(hole) for each in why)]
         notes += [f"never: {line}: {reason}" for line in listed(some)]
-    return ResultTable("coverage", QUESTION, pd.DataFrame(rows), COUNTED, notes)
+    return ResultTable("coverage", QUESTION, rows, COUNTED, notes)
 
 
 def _row(

@@ -18,7 +18,7 @@ from common.record.provenance import provenance
 from common.record.store import Store
 from experiments.evidence.execute import GRACE, Ended, execute
 from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, read_steps
-from experiments.show.closing import near
+from experiments.tables.closing import near
 
 KEYS = ("budget_s", "results", "device", "seed", "only", "args", "plan", "report", "debug", "cuda", "host")
 END = 2.0  # seconds of the budget for what this command does after a step

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from torch import Tensor
+
 from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.layout import Layout
 from common.stacks.stack import Stack
+from experiments.engines.torch_decoder import prefill
 from experiments.generation.check import check_request
-from experiments.generation.prefill import Prefill
 from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
@@ -20,11 +22,6 @@ from experiments.run.steps import LabStack
 
 BURST = 0.03  # seconds of queued steps between two looks at their tokens: text flows, and the looks cost little
 NO_LOGITS = -1  # what the sampler leaves as a token where there are none
-
-
-def never() -> bool:
-    """Answer of a request that cannot be cancelled."""
-    return False
 
 
 class Engine:
@@ -43,7 +40,7 @@ class Engine:
         self.stop_ids = stop_ids(folder)
         self._known: list[int] = []  # ids by position; all but the last one have entries in the KV cache
         self._stats: Stats | None = None
-        self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model, sampling=True)
+        self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model)
         self.session = self._open(self.stack.program, setup.config.blocks)
         self.session.reset([0], 0)
         self._requests, self._closed = 0, False
@@ -67,10 +64,11 @@ class Engine:
             raise LabError(f"{variant} stands for {len(stacks)} stacks", f"name one of them: {names}")
         stack = LabStack(self.setup, stacks[0]).compile()
         session = self._open(stack.program, self.setup.config.blocks, self.session)
-        self.session.close()
+        self._close_sessions()
         self.stack, self.session = stack, session
+        self._requests += 1  # an answer under way ends: its scratch is not that of this stack
 
-    def stream(self, request: Request, cancelled: Callable[[], bool] = never) -> Iterator[Piece]:
+    def stream(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
 
         cancelled: asked between pieces. Raises LabError, at once, for what `check_request` refuses and for stop strings
@@ -100,8 +98,7 @@ class Engine:
         """Free the buffers. Nothing is decoded any more."""
         if not self._closed:
             self._closed = True
-            for session in (self.session, *([self._sampler] if "_sampler" in vars(self) else [])):
-                session.close()
+            self._close_sessions()
 
     def __enter__(self) -> "Engine":
         return self
@@ -112,6 +109,11 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise LabError("the engine is closed", "open another one")
+
+    def _close_sessions(self) -> None:
+        for session in (self.session, vars(self).pop("_sampler", None)):
+            if session:
+                session.close()
 
     def _stream(self, request: Request, cancelled: Callable[[], bool]) -> Iterator[Piece]:
         self._check_open()
@@ -148,7 +150,7 @@ class Engine:
             yield Piece(tuple(ids), shown, finish)
 
     def _open(self, program: Any, blocks: int | None, beside: Session | None = None) -> Session:
-        return self.setup.device.session(program, self._layout, self.setup.packed.flat, blocks, beside)
+        return self.setup.device.session(program, self.setup.packed.flat, blocks, beside)
 
     @cached_property
     def _sampler(self) -> Session:
@@ -156,15 +158,17 @@ class Engine:
         return self._open(self.setup.device.compile(source(self.model)), 1, self.session)
 
     @cached_property
-    def _prefill(self) -> Prefill:
-        return Prefill(self.model, self._layout, self.setup.packed.flat, self.setup.reference_device)
+    def _prompt_weights(self) -> Tensor:
+        """Weights where prompts are computed."""
+        return self.setup.packed.flat.to(self.setup.reference_device)
 
     def _read(self, prompt: Sequence[int], kept: int, sampling: Sampling) -> None:
         """Bring the prompt into the KV cache, but for its last id, which the first step decodes."""
         self._known, last = list(prompt[:kept]), len(prompt) - 1
         if last > kept:
             cache = self.session.cache
-            cache.store(kept, self._prefill.entries(prompt[kept:last], cache.entries(0, kept)))
+            ids, history = prompt[kept:last], cache.entries(0, kept)
+            cache.store(kept, prefill(self.model, self._layout, self._prompt_weights, ids, history))
         state = self._layout.initial_state(prompt, last, forced=len(prompt))
         self._requests += 1
         write_settings(state, self._layout, sampling, self._requests)

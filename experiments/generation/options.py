@@ -1,29 +1,48 @@
-"""Keys of a generation on the command line; conf/generation.yaml explains them."""
+"""Command lines of generation: the keys that conf/generation.yaml explains, and an answer's speed in words."""
 
+from collections.abc import Mapping
+
+from omegaconf import DictConfig
+
+from common.config.resolve import refuse_runs_keys, resolve
 from common.config.run_config import RunConfig
 from common.config.section import Section
 from common.errors import LabError
 from experiments.generation.check import check_sampling
-from experiments.generation.request import Sampling
+from experiments.generation.request import Sampling, Stats
 
 KEYS = ("temperature", "top_k", "top_p", "repetition_penalty", "max_tokens", "stop", "stop_strings")
 
 
-def sampling_of(asked: Section, seed: int) -> Sampling:
+def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
+    """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several."""
+    config = resolve(cfg)
+    refuse_runs_keys(config, what)
+    if len(config.stacks) > 1:
+        names = ", ".join(stack.name for stack in config.stacks)
+        raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")
+    return config
+
+
+def sampling_of(own: Section, seed: int) -> Sampling:
     """Raises LabError for a bad value."""
     sampling = Sampling(
-        asked.number("temperature", zero=True),
-        asked.whole("top_k", low=0),
-        asked.number("top_p"),
-        asked.number("repetition_penalty"),
+        own.number("temperature", zero=True),
+        own.whole("top_k", low=0),
+        own.number("top_p"),
+        own.number("repetition_penalty"),
         seed,
     )
     check_sampling(sampling)
     return sampling
 
 
-def check_one_stack(config: RunConfig, what: str) -> None:
-    """Raise LabError for several stacks, of which `what`, such as "a generation", runs one."""
-    if len(config.stacks) > 1:
-        names = ", ".join(stack.name for stack in config.stacks)
-        raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")
+def speed(stats: Stats, read: Mapping[str, float] | None = None) -> str:
+    """Tokens and times of an answer, in one line. read: on a GPU, `gb_per_s` and `of_ceiling`."""
+    text = f"{stats.tokens} tokens"
+    if stats.tokens_per_s:
+        text += f", {stats.tokens_per_s:.1f} tokens/s ({1e3 / stats.tokens_per_s:.2f} ms a token)"
+    text += f", the first after {stats.first_token_s:.3f} s; prompt {stats.prompt_tokens}, {stats.kept_tokens} kept"
+    if stats.tokens_per_s and read:
+        text += f"; {read['gb_per_s']:.0f} GB/s, {100 * read['of_ceiling']:.0f} % of the read ceiling"
+    return text

@@ -17,13 +17,13 @@ SETTINGS = {"scale": 0, "top_k": 1, "top_p": 2, "seed": 4, "penalty": 6, "mark":
 
 
 def source(model: Model) -> Source:
-    """The kernel that samples, for sessions with `Layout(model, sampling=True)`."""
+    """The kernel that samples, for a session beside that of a stack."""
     threads = min(1024, 32 * math.ceil(model.vocab / 1024))
     settings = (
         f"namespace setting_at {{ {' '.join(f'constexpr int {name} = {at};' for name, at in SETTINGS.items())} }}"
     )
     entry = [f"KERNEL_ENTRY(Sample, {threads}, 1)"]
-    text = kernel_text(Layout(model, sampling=True), threads, [KERNEL], entry, constants=[settings])
+    text = kernel_text(Layout(model), threads, [KERNEL], entry, constants=[settings])
     return Source(("sample",), model, threads, {}, "plain", 1, 1, LOWEST_ARCH, text)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from common import ROOT
-from common.compile.loops import Loop, stage_loops
 from common.compile.source import Source
 from common.devices.counters import FIELDS, Counts
 from common.errors import LabError
@@ -25,6 +24,7 @@ from common.model.layout import Layout
 from common.model.stages import STAGES
 from common.record.provenance import provenance
 from common.record.store import Store
+from experiments.prediction.loops import Loop, stage_loops
 
 KIND, LOOPS = "count", "loops"
 POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
@@ -112,14 +112,14 @@ class KnownCounts:
     def _run(self, source: Source, blocks: int) -> Counts:
         import torch
 
-        from common.devices.host import HostDevice
+        from common.devices.host.device import HostDevice
 
         layout = Layout(source.model)
         if self._weights is None or self._weights[0] != layout.weights_size:  # counts do not depend on their values
             self._weights = (layout.weights_size, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
             self._device = HostDevice(self._cache / "kernels")
         program = self._device.compile(source)
-        with closing(self._device.session(program, layout, self._weights[1], blocks)) as session:
+        with closing(self._device.session(program, self._weights[1], blocks)) as session:
             session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
             session.run()
             return session.counts()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from omegaconf import OmegaConf
 
 from common import ROOT
 from common.config.section import Section
-from common.stacks.work import Work, read_work
+from experiments.prediction.declared import Work, read_work
 from experiments.prediction.gpus import GpuModel, ranged
 from experiments.prediction.model import Kernel, memory_of
 from experiments.prediction.prediction import Prediction, of_draws, predict
@@ -25,7 +26,7 @@ class Published:
 
     layer, last    {stage: bytes of its matrix}; chains: {stage: ns of what waits for each other in it}
     exchange_ns    between two stages; bytes_per_clock: that an SM multiplies; both with a range
-    ring_bytes, tile_bytes, window_bytes, ahead   of the loads, as in `common.stacks.work`
+    ring_bytes, tile_bytes, window_bytes, ahead   of the loads, as in `experiments.prediction.declared`
     published      {key of conf/gpu/: us a token}
     """
 
@@ -88,11 +89,9 @@ class Ladder:
 
     def predict(self, kernel: Kernel, gpu: GpuModel, position: int) -> Iterator[tuple[str, Prediction]]:
         """(name of the step, prediction); `kernel` is what is known of the stack."""
-        work = dict(kernel.source.work)
-        for step, more in self.steps.items():
-            work[step] = more
-            source = replace(kernel.source, work=dict(work))
-            yield step, predict(Kernel(source, kernel.counts, kernel.counted_on, kernel.loops), gpu, position)
+        for number, step in enumerate(self.steps, start=1):
+            planned = dict(islice(self.steps.items(), number))
+            yield step, predict(replace(kernel, steps=planned, declared={}), gpu, position)
 
 
 def published(root: Path = ROOT) -> list[Published]:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from common.config.resolve import model_named
 from common.config.run_config import RunConfig
+from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
 from experiments.prediction.counting import Uncounted, Unsupported
 from experiments.prediction.predictor import Predictor, open_predictor
-from experiments.show.row import NOT_MODELLED, Forecast
+from experiments.tables.row import NOT_MODELLED, Forecast
 
 MODEL, GPU, POSITION = "qwen3_0_6b", "rtx3090", 1  # most figures are published for these
 NEWER = "h200"  # for stacks that GPU is too old for
@@ -51,6 +52,8 @@ def _forecast(predictor: Predictor, stack: Stack, name: str = GPU) -> Forecast:
         return nothing(f"no counts of {MODEL} yet: {counting(stack, predictor.threads)}")
     except Unsupported as error:
         return nothing(error.cause)
+    except LabError as error:  # of what a variant declares, or of loops that are not recognized
+        return nothing(str(error))
     effect = own.against(parent)
     return Forecast(
         parent=stack.parent,

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from common.compile.loops import Loop
 from common.compile.source import Source
 from common.devices.counters import Counts
 from common.errors import LabError
 from common.model.shapes import Model
 from common.model.stages import DEFINITIONS, FIRST, LAST, LAYER, STAGES, WARP
-from common.stacks.catalog import BASELINE, read_catalog
-from common.stacks.work import DEFAULT, SHAPES, evaluate, find
+from experiments.prediction.declared import Work, quantity
 from experiments.prediction.gpus import GpuModel
+from experiments.prediction.loops import Loop
 from experiments.prediction.simulation import simulate
 from experiments.prediction.task import Memory, Task, Times
 
@@ -28,12 +27,16 @@ KEPT_SHARE = 0.5  # of L2, that can keep lines from one step to the next; assump
 
 @dataclass(frozen=True)
 class Kernel:
-    """A counted kernel: its source, counts of one step at position 1 on a grid of `counted_on`, its loops."""
+    """A counted kernel: its source, counts of one step at position 1 on a grid of `counted_on`, its loops.
+
+    steps: of a design, planned on top of the stack.
+    """
 
     source: Source
     counts: Counts
     counted_on: int
     loops: Mapping[str, Loop]
+    steps: Mapping[str, Work] = field(default_factory=dict)
     declared: dict[tuple[str, str, int, float], int] = field(default_factory=dict, repr=False)  # quantities, once each
 
 
@@ -79,19 +82,6 @@ def stage_bytes(source: Source, counts: Counts, stage: str, position: int) -> fl
     return weight_bytes(counts, stage) + (source.model.kv_bytes_per_position * (position + 1) if of.cached else 0)
 
 
-def quantity(source: Source, name: str, stage: str, position: int, default: int) -> int:
-    """`default`, as the baseline and the variants of the stack change it in turn; see `common.stacks.work`."""
-    shape = {field: getattr(source.model, field) for field in SHAPES}
-    works = {BASELINE: read_catalog().variants[BASELINE].work, **source.work}
-    knobs = {name: value for constants in source.knobs.values() for name, value in constants.items()}
-    for variant, work in works.items():
-        expression = find(work.get(name, {}), stage)
-        if expression is not None:
-            known = {"threads": source.threads, "position": position, DEFAULT: default}
-            default = evaluate(expression, {**shape, **knobs, **source.knobs.get(variant, {}), **known})
-    return default
-
-
 @dataclass(frozen=True)
 class Stage:
     """One stage of a kernel on a GPU; all times in ns, all bytes and barriers of one layer."""
@@ -105,7 +95,8 @@ class Stage:
         """The quantity `name` of the stage."""
         key = (name, self.name, self.position, default)
         if key not in self.kernel.declared:
-            self.kernel.declared[key] = quantity(self.kernel.source, name, self.name, self.position, round(default))
+            source, steps = self.kernel.source, self.kernel.steps
+            self.kernel.declared[key] = quantity(source, name, self.name, self.position, round(default), steps)
         return self.kernel.declared[key]
 
     @property
@@ -124,7 +115,7 @@ class Stage:
         """Its loop over weights or the cache. Raises LabError where the SASS has none that is recognized."""
         if self.name not in self.kernel.loops:
             cause = f"no loop in the SASS of {self.kernel.source.name} loads what {self.name} needs"
-            raise LabError(cause, "it cannot be predicted; see common/compile/loops.py for what is recognized")
+            raise LabError(cause, "it cannot be predicted; see experiments/prediction/loops.py for what is recognized")
         return self.kernel.loops[self.name]
 
     @property

@@ -1,6 +1,6 @@
 """Predictor for one model: counts, known or made, and the time that follows from them on a GPU."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.prediction import gpus
 from experiments.prediction.counting import EVIDENCE, KnownCounts
+from experiments.prediction.declared import work_of
 from experiments.prediction.model import Kernel
 from experiments.prediction.prediction import Prediction, predict
 
@@ -42,9 +43,14 @@ class Predictor:
         stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), self.store]
         return [record for store in stores for record in store.records()]
 
-    def source(self, variants: Iterable[str], knobs: Mapping[str, Mapping[str, int | str]]) -> Source:
-        """The text to count and to predict with. Its cache is short: no count depends on the size of the cache."""
+    def source(self, variants: Sequence[str], knobs: Mapping[str, Mapping[str, int | str]]) -> Source:
+        """The text to count and to predict with. No count depends on the size of its short cache.
+
+        Raises LabError for a mistake in what one of the variants declares.
+        """
         catalog, model = read_catalog(), replace(self.model, positions=min(self.model.positions, SHORT))
+        for name in variants:
+            work_of(name)  # a mistake in it costs no counting
         return build([catalog.variants[name] for name in variants], model, self.threads, knobs)
 
     def gpu(self, key: str) -> gpus.GpuModel:

@@ -11,7 +11,6 @@ from experiments.report.evidence import Evidence, Record, model_of
 from experiments.report.table import Table, Text
 
 NOTHING = "no record yet"
-PAGE = "experiments/results/report.html"
 COMMANDS = {  # of what is no experiment
     "coverage": "python -m experiments device=host coverage=true variant=catalog validate=full",
     "mutants": "python -m tests.strength.mutants",
@@ -119,7 +118,7 @@ def _mutants(row: Record) -> str:
         f"Of {total['mutants']} faults planted one at a time, {killed} are found, {rest}, and {lost}. A comparison of "
         f"the final token alone would miss {killed - total['final token']} of the {killed}, "
         f"`torch.testing.assert_close` on the final logits {killed - total['final logits']} "
-        f"([by class]({PAGE}#experiment-mutants))."
+        f"(by class in the report)."
     )
 
 
@@ -127,7 +126,7 @@ def _soak(row: Record) -> str:
     tried = list(dict.fromkeys(line["tried"] for line in row["table"]))
     wrong = sum(line["went wrong"] for line in row["table"])
     told = "nothing went wrong" if not wrong else f"**{wrong} went wrong**"
-    return f"The last soak: {', '.join(tried)}; {told} ([by promise]({PAGE}#experiment-soak))."
+    return f"The last soak: {', '.join(tried)}; {told} (by promise in the report)."
 
 
 def _coverage(row: Record) -> str:
@@ -137,7 +136,7 @@ def _coverage(row: Record) -> str:
     told = f"**{left} others have no reason**" if left else "everything else has its reason"
     return (
         f"Of the CUDA text, the validation of {len(row['stacks'])} stacks executes {shares}, each template instance "
-        f"counted apart; {told} ([by file]({PAGE}#experiment-coverage))."
+        f"counted apart; {told} (by file in the report)."
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Each has a contrast of at least 3 to 1 with a white and with a dark page.
 COLORS = ("#3b7fc4", "#d1495b", "#4f9464", "#b97d10", "#8579c9", "#b0608f", "#6d8299", "#2a8f8f")
@@ -32,12 +33,17 @@ Span = tuple[float, float, float]  # low, value, high
 
 def svg(name: str, draw: Callable[["Axes"], None], rows: float) -> str:
     """Figure by `draw`, tall enough for `rows` bars. `name` keeps the ids of several drawings on one page apart."""
+    return drawing(name, (WIDTH, 1.3 + 0.27 * rows), lambda figure: draw(figure.add_subplot()))
+
+
+def drawing(name: str, inches: tuple[float, float], draw: Callable[["Figure"], None]) -> str:
+    """Figure by `draw` in the style of the lab, as SVG."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(STYLE | {"svg.hashsalt": f"megakernel-lab {name}"}):
-        canvas = Figure(figsize=(WIDTH, 1.3 + 0.27 * rows), layout="constrained")
-        draw(canvas.add_subplot())
+        canvas = Figure(figsize=inches, layout="constrained")
+        draw(canvas)
         out = io.StringIO()
         canvas.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return _in_any_light("\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n")

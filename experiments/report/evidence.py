@@ -15,7 +15,7 @@ from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.stack import choose_stacks
 from common.stacks.variant import NamedStack, Variant
 from experiments.prediction.counting import KIND
-from experiments.show.row import IMPLAUSIBLE, label_of
+from experiments.tables.row import IMPLAUSIBLE, label_of
 
 Record = Mapping[str, Any]
 Pair = tuple[Record | None, Record | None]  # of a stack and of its parent

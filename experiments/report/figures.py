@@ -9,7 +9,7 @@ from experiments.prediction.published import GAINS, rate_change
 from experiments.report import charts, forecast, ladder
 from experiments.report.evidence import Evidence, Record, plausible, totals
 from experiments.report.forecast import most_on, predicted
-from experiments.show.row import NOT_MODELLED
+from experiments.tables.row import NOT_MODELLED
 
 SHOWN = {"grid_barriers": "grid barriers", "load_instructions": "load instructions", "activations": "activation bytes"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from experiments.prediction import designs
 from experiments.prediction.published import GAINS, errors, meets, rate_change
 from experiments.report.evidence import Evidence, Record, model_of, plausible
-from experiments.show.row import IMPLAUSIBLE, NOT_MODELLED
+from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED
 
 OPEN = "open: needs a GPU"
 

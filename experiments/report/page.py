@@ -5,11 +5,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from common.display.table import cell
 from experiments.report import answers, differences, overview, variants
 from experiments.report.evidence import Evidence, Record
 from experiments.report.figures import Figure
 from experiments.report.table import Table
-from experiments.show.result_table import cell
 
 LINKS = 6  # records that a figure names
 HERE = Path(__file__).resolve().parent

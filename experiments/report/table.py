@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.show import markdown
+from common.display import table
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Table:
 
     def markdown(self) -> str:
         """The table, then its notes as paragraphs."""
-        return "\n\n".join([markdown.table(self.columns, self.lines), *self.notes])
+        return table.markdown(table.Table.of(self.lines, self.columns, self.notes))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from common.display.table import cell
 from common.stacks.catalog import BASELINE
 from experiments.report.evidence import Evidence, Pair, model_of, totals
 from experiments.report.forecast import OPEN, Predicted, effect, predicted
 from experiments.report.table import Table
-from experiments.show.result_table import cell
 
 COUNTED = "Counts of one token at position 1 on the host device, and what ptxas made of the kernel: not GPU time."
 INSPECT = "python -m experiments experiment=sass results=experiments/results/host.jsonl"

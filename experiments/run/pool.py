@@ -1,130 +1,57 @@
 """Pool of worker processes: a worker that crashes, hangs or runs out of memory loses only its own job."""
 
-import contextlib
-import json
-import os
 import re
 import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-from common import ROOT
 from common.errors import LabError
 from common.errors.machine import MachineError
-from experiments.run.worker import OUT_OF_MEMORY
+from experiments.processes.child import Child, Message
 
-COMMAND = (sys.executable, "-m", "experiments.run.worker")
+WORKER = "experiments.run.worker"
 GRACE = 2.0  # seconds after its deadline in which a worker may still report by itself
 FAILED_STARTS = 3  # consecutive workers that end before they are ready; then the run stops
-STDERR_TAIL = 8000  # characters of stderr that go into a record's report
-EXTERNAL = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that another process sends
 SHOW = "see the report in its record"
 
-Event = Mapping[str, Any]
 Notify = Callable[[int | None, str, str], None]
 
 
-class WorkerProcess:
-    """One child process in its own process group, started without a shell. `job`: index of its current job."""
+class Worker(Child):
+    """A process that does one job at a time. job: its index, if any; device: the content of its `ready` event.
 
-    def __init__(self, setup: Event, environment: Mapping[str, str]) -> None:
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed with the worker
-        self._process = subprocess.Popen(
-            COMMAND,
-            cwd=ROOT,
-            env=os.environ | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            start_new_session=True,
-        )
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        self._stdin, self._stdout = stdin, stdout
-        os.set_blocking(self.stdout, False)
-        self._partial_line = b""
-        self._oom_kills = _oom_kills()
+    deadline: in seconds of time.monotonic()
+    """
+
+    def __init__(self, setup: Message, environment: Mapping[str, str], seconds: float) -> None:
+        super().__init__([WORKER], environment, keep=True)
         self.job: int | None = None
-        self.device: Event = {}  # content of its `ready` event
-        self.step, self.deadline = "start", float("inf")  # deadline: in seconds of time.monotonic()
+        self.device: Message = {}
+        self.step, self.deadline = "start", time.monotonic() + seconds
         self.send(setup)
 
-    @property
-    def stdout(self) -> int:
-        return self._stdout.fileno()
-
-    def send(self, request: Event) -> None:
-        """Write one request. The loss of a worker that has ended is handled when its events are read."""
-        try:
-            self._stdin.write(json.dumps(request).encode() + b"\n")
-            self._stdin.flush()
-        except BrokenPipeError:
-            pass
-
-    def events(self) -> list[Event] | None:
-        """Events since the last call; None when the worker has ended and every event was returned."""
-        try:
-            received = os.read(self.stdout, 1 << 20)
-        except BlockingIOError:
-            return []
-        if not received:
-            return None
-        *lines, self._partial_line = (self._partial_line + received).split(b"\n")
-        return [json.loads(line) for line in lines]
-
-    def kill(self) -> None:
-        """SIGKILL the process and the compilers it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def close(self) -> None:
-        self.kill()
-        for stream in (self._stdin, self._stdout, self._stderr):
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+    def findings(self) -> dict[str, str]:
+        """Findings of a worker that has ended without any: CRASHED, OOM or INTERRUPTED."""
+        death = self.death()
+        status, remedy = "CRASHED", SHOW
+        if death.memory:
+            status, remedy = "OOM", "free memory, or take a smaller model or fewer positions"
+        elif death.external:
+            status, remedy = "INTERRUPTED", "another process sent the signal; resume=true runs the stack again"
+        first = next((f": {line.strip()}" for line in death.report.splitlines() if line.strip()), "")
+        reason = f"the process ended by {death.cause}, at: {self.step}{first}; {remedy}"
+        return {"status": status, "reason": reason, "report": death.report}
 
     def stop_hung(self, seconds: float) -> dict[str, str]:
         """Kill a worker that is past its deadline; returns the findings, with the stack of every thread as report."""
-        try:
-            os.kill(self._process.pid, signal.SIGUSR1)
-            time.sleep(0.2)  # faulthandler writes the stacks to stderr
-        except ProcessLookupError:
-            pass
+        self.stacks()
         self.kill()
-        report = self._stderr_tail()
+        report = self.death().report
         frame = re.search(r"Current thread .*\n\s*(File .*)", report)
         place = f" ({frame[1]})" if frame else ""
         reason = f"not finished after {seconds:g} s, at: {self.step}{place}; {SHOW}, or raise timeout_s"
         return {"status": "HUNG", "reason": reason, "report": report}
-
-    def cause_of_death(self) -> dict[str, str]:
-        """Findings of a worker that ended without sending any: CRASHED, OOM or INTERRUPTED."""
-        code, report = self._process.wait(), self._stderr_tail()
-        self.kill()  # compilers that it has started may still run
-        cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        status, remedy = "CRASHED", SHOW
-        killed_by_kernel = code == -signal.SIGKILL and _oom_kills() > self._oom_kills
-        if killed_by_kernel or any(text in report for text in OUT_OF_MEMORY):
-            status, remedy = "OOM", "free memory, or take a smaller model or fewer positions"
-        elif -code in EXTERNAL:
-            status, remedy = "INTERRUPTED", "another process sent the signal; resume=true runs the stack again"
-        first = next((f": {line.strip()}" for line in report.splitlines() if line.strip()), "")
-        reason = f"the process ended by {cause}, at: {self.step}{first}; {remedy}"
-        return {"status": status, "reason": reason, "report": report}
-
-    def _stderr_tail(self) -> str:
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - STDERR_TAIL))
-        return self._stderr.read().decode(errors="replace").replace(f"{ROOT}{os.sep}", "")
 
 
 class Pool:
@@ -133,14 +60,14 @@ class Pool:
     setup: the first request of every worker. seconds: limit for one job, counted from its first `begin` event.
     """
 
-    def __init__(self, setup: Event, environments: Sequence[Mapping[str, str]], seconds: float) -> None:
+    def __init__(self, setup: Message, environments: Sequence[Mapping[str, str]], seconds: float) -> None:
         self._setup, self._seconds = setup, seconds
         self._free = list(environments)
-        self._workers: dict[WorkerProcess, Mapping[str, str]] = {}
+        self._workers: dict[Worker, Mapping[str, str]] = {}
         self._selector = selectors.DefaultSelector()
-        self._jobs: Sequence[Event] = ()
+        self._jobs: Sequence[Message] = ()
         self._queue: deque[int] = deque()
-        self._ready: list[Event] = []
+        self._ready: list[Message] = []
         self._failed_starts = 0
         self._fits: Callable[[int], bool] = lambda job: True
 
@@ -157,7 +84,7 @@ class Pool:
         """Indexes of the jobs that workers have now."""
         return [worker.job for worker in self._workers if worker.job is not None]
 
-    def describe(self) -> Event:
+    def describe(self) -> Message:
         """The device, as the first worker that is ready describes it. Raises LabError when no worker starts."""
         while not self._ready:
             self._start(1)
@@ -166,8 +93,8 @@ class Pool:
         return self._ready[0]
 
     def run(
-        self, jobs: Sequence[Event], notify: Notify, fits: Callable[[int], bool] = lambda job: True
-    ) -> Iterator[tuple[int, Event, Event]]:
+        self, jobs: Sequence[Message], notify: Notify, fits: Callable[[int], bool] = lambda job: True
+    ) -> Iterator[tuple[int, Message, Message]]:
         """(index of the job, description of the device, findings) of each job as it ends.
 
         fits: asked when a worker is free for a job; one that does not fit is never begun.
@@ -185,12 +112,11 @@ class Pool:
     def _start(self, wanted: int) -> None:
         while self._free and len(self._workers) < wanted:
             environment = self._free.pop(0)
-            worker = WorkerProcess(self._setup, environment)
-            worker.deadline = time.monotonic() + self._seconds
+            worker = Worker(self._setup, environment, self._seconds)
             self._workers[worker] = environment
-            self._selector.register(worker.stdout, selectors.EVENT_READ, worker)
+            self._selector.register(worker, selectors.EVENT_READ, worker)
 
-    def _assign(self, worker: WorkerProcess) -> None:
+    def _assign(self, worker: Worker) -> None:
         worker.step, worker.deadline = "ready", float("inf")
         while self._queue and worker.job is None:
             job = self._queue.popleft()
@@ -198,7 +124,7 @@ class Pool:
         if worker.job is not None:
             worker.send({**self._jobs[worker.job], "seconds": self._seconds})
 
-    def _receive(self, notify: Notify) -> Iterator[tuple[int, Event, Event]]:
+    def _receive(self, notify: Notify) -> Iterator[tuple[int, Message, Message]]:
         """Wait for the next event or the next deadline, and handle it."""
         nearest = min((worker.deadline for worker in self._workers), default=float("inf"))
         timeout = None if nearest == float("inf") else max(0.0, nearest + GRACE - time.monotonic())
@@ -208,11 +134,11 @@ class Pool:
             for event in events or ():
                 yield from self._handle(worker, event, notify)
             if events is None:
-                yield from self._end(worker, worker.cause_of_death())
+                yield from self._end(worker, worker.findings())
         for worker in [worker for worker in self._workers if time.monotonic() > worker.deadline + GRACE]:
             yield from self._end(worker, worker.stop_hung(self._seconds))
 
-    def _handle(self, worker: WorkerProcess, event: Event, notify: Notify) -> Iterator[tuple[int, Event, Event]]:
+    def _handle(self, worker: Worker, event: Message, notify: Notify) -> Iterator[tuple[int, Message, Message]]:
         ((kind, content),) = event.items()
         if kind == "ready":
             worker.device = content
@@ -235,7 +161,7 @@ class Pool:
                 worker.deadline = min(worker.deadline, time.monotonic() + self._seconds)
             notify(worker.job, kind, content)
 
-    def _end(self, worker: WorkerProcess, found: Event) -> Iterator[tuple[int, Event, Event]]:
+    def _end(self, worker: Worker, found: Message) -> Iterator[tuple[int, Message, Message]]:
         """Remove a worker that crashed or hung; `found` becomes the findings of its job."""
         job, device = worker.job, worker.device
         self._remove(worker)
@@ -246,16 +172,7 @@ class Pool:
             if self._failed_starts == FAILED_STARTS:
                 raise LabError(f"a worker does not start: {found['reason']}", f"its stderr: {found['report'][-500:]}")
 
-    def _remove(self, worker: WorkerProcess) -> None:
-        self._selector.unregister(worker.stdout)
+    def _remove(self, worker: Worker) -> None:
+        self._selector.unregister(worker)
         self._free.append(self._workers.pop(worker))
         worker.close()
-
-
-def _oom_kills() -> int:
-    """Processes that the Linux OOM killer has ended since this machine started."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

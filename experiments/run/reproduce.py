@@ -15,9 +15,9 @@ from common.record.json_values import from_json, to_json
 from common.record.provenance import provenance
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack, knob_values, knob_words
-from experiments.show.find import find as find_record
-from experiments.show.find import undamaged
-from experiments.show.progress import Quiet
+from experiments.tables.find import find as find_record
+from experiments.tables.find import undamaged
+from experiments.tables.progress import Quiet
 
 SYNTHETIC = "synthetic"
 VERSIONS = ("lab", "python", "torch", "cupy", "numpy", "nvrtc")  # of the provenance: printed, but not compared

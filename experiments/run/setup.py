@@ -17,14 +17,13 @@ from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
-from experiments.show.progress import Progress
+from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:  # these import torch
     from common.devices.protocol import Device
     from common.model.layout import Layout
     from common.model.weights import PackedWeights
     from common.validate.tolerances import ReferenceSteps
-    from experiments.prediction.predictor import Predictor
 
 
 class Setup:
@@ -76,16 +75,16 @@ class Setup:
     def layout(self) -> "Layout":
         from common.model.layout import Layout
 
-        return Layout(self.model, self.trace)
+        return Layout(self.model)
 
     @cached_property
     def device(self) -> "Device":
         """The device that the configuration chose."""
         config = self.config
         if config.host:
-            from common.devices.covered import CoveredDevice
-            from common.devices.host import HostDevice
-            from common.devices.sanitized import SanitizedDevice
+            from common.devices.host.covered import CoveredDevice
+            from common.devices.host.device import HostDevice
+            from common.devices.host.sanitized import SanitizedDevice
 
             cache, settings = config.cache / "kernels", (config.seed, config.host.workers, config.host.timeout_s)
             if config.coverage:
@@ -103,7 +102,7 @@ class Setup:
         config = self.config
         if not config.host or config.coverage or config.sanitize not in (None, "thread"):
             return None
-        from common.devices.sanitized import SanitizedDevice
+        from common.devices.host.sanitized import SanitizedDevice
 
         return SanitizedDevice(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
 
@@ -121,21 +120,6 @@ class Setup:
         import torch
 
         return "cuda" if self.config.device.name == "cuda" and torch.cuda.is_available() else "cpu"
-
-    @cached_property
-    def predictor(self) -> "Predictor":
-        """Counts and predictions for the model; it may run kernels on the host device to count."""
-        from experiments.prediction.predictor import open_predictor
-
-        def on_count(name: str, blocks: int) -> None:
-            self.show.begin(f"count {name} on {blocks} blocks")
-
-        return open_predictor(self.model, self.config.threads, self.store, self.config.cache, on_count, self.counted)
-
-    @property
-    def counted(self) -> Store | None:
-        """Where counts that a prediction had to make are kept; None: among the records, which go to other machines."""
-        return None
 
     def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> tuple[Stack, ...]:
         """The stacks that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.

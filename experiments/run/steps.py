@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 from common.compile.sass import Resources
 from common.compile.source import Source
 from common.devices.counters import Counts
 from common.devices.nvtx import annotate, title
 from common.devices.protocol import Session
+from common.display.table import html
 from common.errors import CompileError, Crashed, Hung, LabError, Mismatched, OutOfMemory, Refused
 from common.errors.machine import system_errors
 from common.record.json_values import to_json
@@ -21,13 +22,12 @@ from common.validate.prove import prove
 from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
-from experiments.prediction.prediction import Prediction
 from experiments.run.describe import Findings, about
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
-from experiments.run.timeline import Timeline, trace
-from experiments.show.row import Row, row_of
-from experiments.show.table import html
+from experiments.run.timeline import Timeline, read, rewind
+from experiments.tables.row import Row, row_of
+from experiments.tables.run_table import run_table
 from experiments.timing.measure import Measurement
 
 STATUS: dict[type[LabError], str] = {
@@ -55,10 +55,10 @@ class LabStack:
         return self.stack.name
 
     @property
-    def parent(self) -> "LabStack":
+    def parent(self) -> Self:
         """The stack that this one is compared with, with the same knobs."""
         stack = self.stack
-        return LabStack(self.setup, replace(stack, name=title_of(stack.parent), variants=stack.parent))
+        return type(self)(self.setup, replace(stack, name=title_of(stack.parent), variants=stack.parent))
 
     @cached_property
     def source(self) -> Source:
@@ -75,9 +75,9 @@ class LabStack:
     def session(self) -> Session:
         """Buffers for the compiled stack, on the configured grid; close it after use. Raises LabError."""
         setup = self.setup
-        return setup.device.session(self.program, setup.layout, setup.packed.flat, setup.config.blocks)
+        return setup.device.session(self.program, setup.packed.flat, setup.config.blocks)
 
-    def compile(self) -> "LabStack":
+    def compile(self) -> Self:
         """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`."""
         with self._step("compile"):
             self.program  # noqa: B018  compiles it
@@ -121,16 +121,6 @@ class LabStack:
             raise LabError(f"device={self.setup.config.device.name} counts nothing", "use device=host")
         return self.found.counts
 
-    def predict(self, gpu: str, position: int = 1) -> Prediction:
-        """Time of one step at `position` on the GPU of conf/gpu/<gpu>.yaml, from exact counts: not a measurement.
-
-        Counts that no record has are made on the host device first: about a minute for Qwen3-0.6B.
-        Raises LabError for an unknown GPU, and for a position that the KV cache does not hold.
-        """
-        self._check(position)
-        predictor = self.setup.predictor
-        return predictor.predict(self.stack.variants, self.stack.knobs, predictor.gpu(gpu), position)
-
     def measure(self, beat: float | None = None) -> tuple[Measurement, ...]:
         """Time the stack beside its parent on the GPU, if it passes validation.
 
@@ -167,9 +157,16 @@ class LabStack:
         It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError,
         also for a position that the KV cache does not hold.
         """
-        self._check(position)
-        traced = Setup(self.setup.config, self.setup.show, trace=True)
-        return trace(LabStack(traced, self.stack), position)
+        self.check_position(position)
+        setup = self.setup
+        if not setup.trace:
+            return LabStack(Setup(setup.config, setup.show, trace=True), self.stack).timeline(position)
+        device = setup.config.device.name
+        with closing(self.session()) as session:
+            for _ in ("warm up", "trace"):
+                rewind(session, position, 1)
+                session.run(1)
+            return read(session, f"{self.name}, {setup.model.name}, position {position}, {device}", device)
 
     def record(self) -> str:
         """Append what has been found to the store, as a run does; returns the record's id. Raises LabError."""
@@ -203,9 +200,10 @@ class LabStack:
         return f"LabStack({self.name}{given}: {self.found.status or UNDECIDED})"
 
     def _repr_html_(self) -> str:
-        return html([self.row])
+        return html(run_table([self.row]))
 
-    def _check(self, position: int) -> None:
+    def check_position(self, position: int) -> None:
+        """Raise LabError for a position that the KV cache does not hold."""
         positions = self.setup.model.positions
         if type(position) is not int or not 0 <= position < positions:  # True is an int, too
             raise LabError(f"position={position} is not in 0..{positions - 1}", "give a position of the KV cache")

@@ -20,8 +20,8 @@ from experiments.run.describe import Findings, about, asked, identity, key_of, p
 from experiments.run.pool import Pool
 from experiments.run.setup import Setup
 from experiments.run.worker import first_request
-from experiments.show.progress import Progress
-from experiments.show.row import STOPPED, finished, row_of
+from experiments.tables.progress import Progress
+from experiments.tables.row import STOPPED, finished, row_of
 
 UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
 STEPS = 4  # of each stack in the progress bar

@@ -1,6 +1,5 @@
 """Timeline of one step: when each block worked and waited, from timestamps that the kernel writes itself."""
 
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from common.devices.protocol import Session
-    from experiments.run.steps import LabStack
 
 UNWRITTEN = 0x7FC000007FC00000  # two fp32 NaN, which `read` puts where no block has written
 
@@ -82,13 +80,3 @@ def rewind(session: "Session", position: int, tokens: int) -> None:
     session.layout.check_room(position, tokens)
     history = torch.zeros(session.layout.cache.shape, dtype=torch.bfloat16)
     session.reset([0] * (position + 1), position, history)
-
-
-def trace(stack: "LabStack", position: int) -> Timeline:
-    """The timeline of one step at `position`, the second of two; the setup of `stack` must trace. Raises LabError."""
-    with closing(stack.session()) as session:
-        for _ in ("warm up", "trace"):
-            rewind(session, position, 1)
-            session.run(1)
-        device = stack.setup.config.device.name
-        return read(session, f"{stack.name}, {session.layout.model.name}, position {position}, {device}", device)

@@ -1,26 +1,17 @@
 """Worker process that compiles, validates and measures stacks: `python -m experiments.run.worker`.
 
-Protocol with its parent, experiments/run/pool.py: one JSON object per line. stdin carries requests, stdout events:
-`begin`, `detail`, `note`, and finally `done` with the findings, or `spent` with the findings when this process must not
-be used again, or `machine` with cause and remedy of what is no stack's fault. The first request is `first_request`; its
-answer is `ready` with the device's description, or `error`.
-Everything else that is printed goes to stderr, which the parent keeps for the report of a crash.
+Events to its parent, experiments/run/pool.py: `begin`, `detail`, `note`, and finally `done` with the findings, or
+`spent` with the findings when this process must not be used again, or `machine` with cause and remedy of what is no
+stack's fault. The first request is `first_request`; its answer is `ready` with the device's description, or `error`.
 """
 
-import faulthandler
-import json
 import logging
-import os
-import resource
-import signal
-import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from common.cache.files import again
 from common.cache.folder import keep_below
@@ -31,15 +22,15 @@ from common.errors.machine import MachineError
 from common.record.json_values import from_json, to_json
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED, Verdict
+from experiments.processes.child import OUT_OF_MEMORY
+from experiments.processes.parent import Parent
 from experiments.run.setup import Setup
-from experiments.show.progress import Progress
+from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack
 
 SPENT = ("HUNG", "CRASHED", "OOM")  # after these a thread, the CUDA context or the heap may be damaged
-# Parts of messages with which libraries report that memory is exhausted: in an exception, or in a dead worker's stderr.
-OUT_OF_MEMORY = ("bad_alloc", "allocate memory", "out of memory", "OutOfMemory", "MemoryError")
 
 
 def first_request(config: RunConfig, weights: str) -> dict[str, Any]:
@@ -48,22 +39,19 @@ def first_request(config: RunConfig, weights: str) -> dict[str, Any]:
 
 
 class _Events(Progress):
-    """Progress as events on the parent's pipe."""
+    """Progress as events to the parent."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, parent: Parent) -> None:
+        self._parent = parent
 
     def begin(self, what: str) -> None:
-        self.send({"begin": what})
+        self._parent.send({"begin": what})
 
     def detail(self, text: str, of: str = "") -> None:
-        self.send({"detail": text})
+        self._parent.send({"detail": text})
 
     def note(self, text: str) -> None:
-        self.send({"note": text})
-
-    def send(self, event: Mapping[str, Any]) -> None:
-        print(json.dumps(event, allow_nan=False), file=self._stream, flush=True)
+        self._parent.send({"note": text})
 
 
 class _Notes(logging.Handler):
@@ -79,44 +67,27 @@ class _Notes(logging.Handler):
 
 def main() -> None:
     """Serve requests until stdin ends."""
-    events = _Events(os.fdopen(os.dup(1), "w"))
+    requests: SimpleQueue[Any] = SimpleQueue()
+    parent = Parent(requests.put)
+    events = _Events(parent)
     LOG.addHandler(_Notes(events))
-    os.dup2(2, 1)  # output of a library or a kernel goes to stderr, so that it is not parsed as an event
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1)  # the parent sends it for the stack traces of a hung process
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    requests = _requests()
     try:
         first = requests.get()
         setup = _open(from_json(RunConfig, first["config"]), first["weights"], events)
-        events.send({"ready": to_json(setup.device.describe())})
+        parent.send({"ready": to_json(setup.device.describe())})
         while True:
             found = again(partial(_answer, setup, requests.get()))
-            events.send({"spent" if found["status"] in SPENT else "done": to_json(found)})
+            parent.send({"spent" if found["status"] in SPENT else "done": to_json(found)})
     except MachineError as error:
-        events.send({"machine": [error.cause, error.remedy]})
+        parent.send({"machine": [error.cause, error.remedy]})
     except LabError as error:
-        events.send({"error": [error.cause, error.remedy]})
+        parent.send({"error": [error.cause, error.remedy]})
 
 
 def _answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
     with setup.exclusive_gpu():
         stack, more = from_json(Stack, request["stack"]), (request.get("proof"), request.get("beat"))
         return _run(setup, stack, request["seconds"], *more)
-
-
-def _requests() -> "SimpleQueue[Any]":
-    """Requests of the parent, read by a thread. When the parent ends, this process and its compilers end at once."""
-    requests: SimpleQueue[Any] = SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            requests.put(json.loads(line))
-        os.killpg(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=read, daemon=True).start()
-    return requests
 
 
 def _open(config: RunConfig, sha: str, events: _Events) -> Setup:

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
+from fastapi import Request as HttpRequest
 from fastapi.responses import FileResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
-from experiments.serving import errors
+from experiments.serving.errors import HANDLERS, ApiError
 from experiments.serving.limits import Limits
 from experiments.serving.metrics import Counted, Metrics
 from experiments.serving.offers import Offers
@@ -40,13 +41,12 @@ class _Stream(EventSourceResponse):
 
 def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics) -> FastAPI:
     """The application in front of `queue`."""
-    app = FastAPI(title="megakernel-lab", docs_url=None, redoc_url=None)  # both load scripts from elsewhere
-    errors.install(app)
+    # Without the pages of documentation, which load scripts from elsewhere.
+    app = FastAPI(title="megakernel-lab", docs_url=None, redoc_url=None, exception_handlers=HANDLERS)
     app.add_middleware(Limits, settings=settings)
     app.add_middleware(Counted, metrics=metrics)
-    metrics.observe(lambda: queue.waiting, lambda: queue.alive)
 
-    async def answer(request: Request, body: CompletionBody | ChatBody) -> Response:
+    async def answer(request: HttpRequest, body: CompletionBody | ChatBody) -> Response:
         job = queue.submit(job_of(body, offers.variant(body.model)))
         reply, streaming = Reply(body, job, metrics), False
         try:
@@ -63,8 +63,7 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        about = {"object": "model", "created": 0, "owned_by": "megakernel-lab"}
-        return {"object": "list", "data": [{"id": name, **about} for name in offers.ids]}
+        return {"object": "list", "data": [await model(name) for name in offers.ids]}
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
@@ -72,17 +71,16 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
         return {"id": name, "object": "model", "created": 0, "owned_by": "megakernel-lab"}
 
     @app.post("/v1/completions")
-    async def completions(request: Request, body: CompletionBody) -> Response:
+    async def completions(request: HttpRequest, body: CompletionBody) -> Response:
         return await answer(request, body)
 
     @app.post("/v1/chat/completions")
-    async def chat(request: Request, body: ChatBody) -> Response:
+    async def chat(request: HttpRequest, body: ChatBody) -> Response:
         return await answer(request, body)
 
     @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> JSONResponse:
-        status = "ok" if queue.alive else "starting"
-        return JSONResponse({"status": status}, 200 if queue.alive else 503)
+        return JSONResponse({"status": "ok"}) if queue.alive else JSONResponse({"status": "starting"}, 503)
 
     @app.get("/metrics")
     async def metrics_() -> Response:
@@ -91,13 +89,13 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
     @app.get("/lab")
     async def lab() -> dict[str, Any]:
         """Settings of the page."""
-        return {"model": offers.model, "started": offers.started, "variants": offers.describe(), **queue.about}
+        return {"model": offers.model, "started": offers.started, "variants": offers.variants, **queue.about}
 
     @app.post("/lab/strip")
-    async def strip(request: Request, body: StripBody) -> Response:
+    async def strip(request: HttpRequest, body: StripBody) -> Response:
         """Stages and blocks of one step, from timestamps that the kernel writes itself."""
-        wanted = {"variant": offers.variant(body.model), "knobs": body.knobs, "position": body.position}
-        job = queue.submit({"strip": True, **wanted})
+        variant = offers.variant(body.model)
+        job = queue.submit({"strip": True, "variant": variant, "knobs": body.knobs, "position": body.position})
         try:
             event = await _unless_left(request, anext(job.events()))
             return JSONResponse(event["done"])
@@ -108,12 +106,12 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
-        return FileResponse(FOLDER / "page.html", headers=HEADERS)
+        return await file("page.html")
 
     @app.get("/{name}", include_in_schema=False)
     async def file(name: str) -> FileResponse:
         if name not in NAMES:
-            raise errors.ApiError(404, f"there is nothing at /{name}", "not_found")
+            raise ApiError(404, f"there is nothing at /{name}", "not_found")
         return FileResponse(FOLDER / name, headers=HEADERS)
 
     return app
@@ -123,7 +121,7 @@ class _LeftError(Exception):
     """The client closed its connection."""
 
 
-async def _unless_left(request: Request, work: Awaitable[T]) -> T:
+async def _unless_left(request: HttpRequest, work: Awaitable[T]) -> T:
     """The result of `work`, which is cancelled when the client leaves: then raises _LeftError."""
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:
@@ -137,6 +135,6 @@ async def _unless_left(request: Request, work: Awaitable[T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def _left(request: Request) -> None:
+async def _left(request: HttpRequest) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,17 +1,23 @@
 """Errors of the server, each answered as OpenAI's error JSON."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from experiments.serving.invalid import explain
-
 INVALID, SERVER = "invalid_request_error", "server_error"
-FULL = "context_length_exceeded"
+LONGEST = 60  # characters of a name that is shown
+CAUSES = {
+    "extra_forbidden": "is not known to this server; leave it out",
+    "missing": "is required",
+    "model_type": "should be an object",
+    "model_attributes_type": "should be an object",
+    "dict_type": "should be an object",
+    "string_unicode": "has half of a surrogate pair",
+}
 
 
 class ApiError(Exception):
@@ -35,52 +41,54 @@ class ApiError(Exception):
         return JSONResponse(self.content, self.status, self.headers)
 
 
-def refused(cause: str, remedy: str, param: str | None = None, code: str = "refused") -> ApiError:
-    """A request that the worker refuses; a conversation without room has OpenAI's own code and status."""
-    return ApiError(400 if code == FULL else 422, f"{cause}; {remedy}", code, param=param)
+async def respond(request: object, error: Exception) -> JSONResponse:
+    """The answer to a request that raised `error`."""
+    if isinstance(error, RequestValidationError):
+        error = _invalid(error.errors(), error.body)
+    elif isinstance(error, HTTPException):
+        error = ApiError(error.status_code, str(error.detail), "http", headers=error.headers)
+    elif not isinstance(error, ApiError):
+        error = ApiError(500, f"{type(error).__name__} in the server; its log has the traceback", "fault", SERVER)
+    return error.response
 
 
-def failed(cause: str, remedy: str) -> ApiError:
-    """A worker that ended under a request."""
-    return ApiError(503, f"{cause}; {remedy}", "worker_failed", SERVER, headers={"Retry-After": "1"})
+HANDLERS: dict[Any, Any] = dict.fromkeys((ApiError, RequestValidationError, HTTPException, Exception), respond)
 
 
-def ending() -> ApiError:
-    """A request that the server cannot answer because it ends."""
-    return ApiError(503, "the server ends; ask again when it is back", "server_ending", SERVER)
+def _invalid(errors: Any, body: Any) -> ApiError:
+    """The field that is wrong, by its place in the body, such as messages[3].content, and why.
+
+    errors: pydantic's. A field that may have several types has one for each; the innermost place counts.
+    """
+    if errors[0]["type"] == "json_invalid":
+        return ApiError(400, "the body is not JSON", "json")
+    places = [_place(error, body) for error in errors]
+    place = max((place for place in places if place[: len(places[0])] == places[0]), key=len)
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{_name(part)}" for part in place).lstrip(".")
+    causes = [_cause(error) for error, its in zip(errors, places, strict=True) if its == place]
+    message = f"{shown}: {', or '.join(dict.fromkeys(causes))}"
+    if not place:
+        key = errors[0]["type"] == "string_unicode"  # which has no place
+        message = f"a name {causes[0]}" if key else "the body must be a JSON object, sent as application/json"
+    return ApiError(422, message, "invalid", param=shown or None)
 
 
-def busy(waiting: int, seconds: int) -> ApiError:
-    """No room in the queue; seconds: until there is likely to be some."""
-    message = f"{waiting} requests wait for the device already; try again in {seconds} s"
-    return ApiError(429, message, "queue_full", "rate_limit_error", headers={"Retry-After": str(seconds)})
+def _place(error: Any, body: Any) -> tuple[str | int, ...]:
+    """Keys and indices that lead to the value; what else pydantic names is the type that was tried."""
+    place, value, loc = list[str | int](), body, error["loc"][1:]
+    for part in loc:
+        if part in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
+            value = value[part]
+            place.append(part)
+        elif part == loc[-1] and error["type"] == "missing":
+            place.append(part)
+    return tuple(place)
 
 
-def late(seconds: float) -> ApiError:
-    """A request that was not answered in time."""
-    message = f"not finished within {seconds:g} s; ask for fewer tokens, or raise deadline_s of the server"
-    return ApiError(504, message, "deadline", SERVER)
+def _cause(error: Any) -> str:
+    return CAUSES.get(error["type"]) or error["msg"].removeprefix("Input ")
 
 
-def install(app: FastAPI) -> None:
-    """Let `app` answer every error in this form."""
-
-    @app.exception_handler(ApiError)
-    async def on_api_error(request: Request, error: ApiError) -> JSONResponse:
-        return error.response
-
-    @app.exception_handler(RequestValidationError)
-    async def on_invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        if error.errors()[0]["type"] == "json_invalid":
-            return ApiError(400, "the body is not JSON", "json").response
-        field, message = explain(error.errors(), error.body)
-        return ApiError(422, message, "invalid", param=field).response
-
-    @app.exception_handler(HTTPException)
-    async def on_http(request: Request, error: HTTPException) -> JSONResponse:
-        return ApiError(error.status_code, str(error.detail), "http", headers=error.headers).response
-
-    @app.exception_handler(Exception)
-    async def on_fault(request: Request, error: Exception) -> JSONResponse:
-        message = f"{type(error).__name__} in the server; its log has the traceback"
-        return ApiError(500, message, "fault", SERVER).response
+def _name(key: str) -> str:
+    """A key as it is, or in quotes where it would not be told from the text around it."""
+    return key if key.isidentifier() and len(key) <= LONGEST else json.dumps(key[:LONGEST])

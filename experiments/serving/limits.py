@@ -21,8 +21,6 @@ class Limits:
         self._app, self._settings = app, settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
         try:
             self._check_framing(headers)

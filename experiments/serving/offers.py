@@ -1,6 +1,5 @@
 """Model ids of the server, one for each variant and named stack, and their knobs."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from common.stacks.catalog import Catalog
@@ -11,43 +10,32 @@ from experiments.serving.errors import ApiError
 
 
 class Offers:
-    """Model ids: `MODEL` is the stack that the server was started with, `MODEL:NAME` a variant or named stack."""
+    """Model ids: `MODEL` is the stack that the server was started with, `MODEL:NAME` a variant or named stack.
+
+    variants: name, idea and knobs of each, for the page.
+    """
 
     def __init__(self, model: str, started: Stack, catalog: Catalog) -> None:
         self.model, self.started = model, started.name
+        stacks = {started.name: ("", started.variants)}
         entries: dict[str, Variant | NamedStack] = {**catalog.variants, **catalog.stacks, **catalog.tuned}
-        self._ideas = {started.name: ""} | {name: entry.idea for name, entry in entries.items()}
-        self._knobs = {name: _knobs(catalog, (*variant.parent, name)) for name, variant in catalog.variants.items()}
-        self._knobs |= {
-            name: _knobs(catalog, stack.variants) for name, stack in {**catalog.stacks, **catalog.tuned}.items()
-        }
-        self._knobs.setdefault(started.name, _knobs(catalog, started.variants))
+        for name, entry in entries.items():
+            stacks[name] = entry.idea, (*entry.parent, name) if isinstance(entry, Variant) else entry.variants
+        self._names, self.variants = list(stacks), list[dict[str, Any]]()
+        for name, (idea, stack) in stacks.items():
+            knobs = {knob.name: _knob(knob) for one in stack for knob in catalog.variants[one].knobs}
+            self.variants.append({"name": name, "idea": idea, "knobs": list(knobs.values())})
 
     @property
     def ids(self) -> list[str]:
-        return [self.model, *(f"{self.model}:{name}" for name in self._ideas)]
+        return [self.model, *(f"{self.model}:{name}" for name in self._names)]
 
     def variant(self, model: str) -> str:
         """The variant that a request's `model` names. Raises ApiError."""
-        if model == self.model:
-            return self.started
-        prefix, _, name = model.rpartition(":")
-        if prefix != self.model or name not in self._ideas:
+        if model not in self.ids:
             message = f"there is no model {model!r}; GET /v1/models lists what there is"
             raise ApiError(404, message, "model_not_found", param="model")
-        return name
-
-    def describe(self) -> list[dict[str, Any]]:
-        """Every variant with its idea and its knobs, for the page."""
-        return [
-            {"name": name, "idea": idea, "knobs": [_knob(knob) for knob in self._knobs[name]]}
-            for name, idea in self._ideas.items()
-        ]
-
-
-def _knobs(catalog: Catalog, names: Iterable[str]) -> list[Knob]:
-    """The knobs of a stack, each once."""
-    return list({knob.name: knob for name in names for knob in catalog.variants[name].knobs}.values())
+        return self.started if model == self.model else model.rpartition(":")[2]
 
 
 def _knob(knob: Knob) -> dict[str, Any]:

@@ -2,20 +2,20 @@
 
 import asyncio
 import contextlib
-import itertools
 import math
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from itertools import count
 from typing import Any
 
 from common.errors import LabError
-from experiments.serving.child import COMMAND, Child, Event
-from experiments.serving.errors import busy, ending, failed, late, refused
+from experiments.processes.child import Child
+from experiments.serving.errors import SERVER, ApiError
 from experiments.serving.metrics import Metrics
 from experiments.serving.settings import Settings
+from experiments.serving.work import FULL, Event
 
-LAST = ("done", "refused", "failed")  # kinds of the event that ends a job
+WORKER = ("experiments.serving.worker",)  # for `python -m`
 
 
 class Job:
@@ -23,34 +23,31 @@ class Job:
 
     def __init__(self, queue: "Queue", number: int, request: Event, deadline_s: float) -> None:
         self._queue, self._seconds = queue, deadline_s
+        self._deadline = asyncio.get_running_loop().time() + deadline_s
         self.number, self.request = number, request
-        self.deadline = asyncio.get_running_loop().time() + deadline_s
-        self.said: asyncio.Queue[Event] = asyncio.Queue()
+        self.said: asyncio.Queue[Event | ApiError] = asyncio.Queue()
         self.left = False
 
     async def events(self) -> AsyncIterator[Event]:
         """Events up to and including `done`. Raises ApiError for a refusal, a lost worker and a missed deadline."""
         while True:
             try:
-                async with asyncio.timeout_at(self.deadline):
+                async with asyncio.timeout_at(self._deadline):
                     event = await self.said.get()
             except TimeoutError:
-                raise late(self._seconds) from None
-            if "refused" in event:
-                raise refused(*event["refused"])
-            if "failed" in event:
-                raise failed(*event["failed"])
-            if "ending" in event:
-                raise ending()
+                remedy = "ask for fewer tokens, or raise deadline_s of the server"
+                message = f"not finished within {self._seconds:g} s; {remedy}"
+                raise ApiError(504, message, "deadline", SERVER) from None
+            if isinstance(event, ApiError):
+                raise event
             yield event
             if "done" in event:
                 return
 
     def leave(self) -> None:
         """No client waits for this job any more: it frees its place, or the device after the current step."""
-        if not self.left:
-            self.left = True
-            self._queue.drop(self)
+        self.left = True
+        self._queue.drop(self)
 
 
 class Queue:
@@ -59,129 +56,144 @@ class Queue:
     first: the worker's first request. `about`: what the worker says of itself when it is ready.
     """
 
-    def __init__(self, first: Event, settings: Settings, metrics: Metrics, command: Sequence[str] = COMMAND) -> None:
-        self._first, self._settings, self._metrics, self._command = first, settings, metrics, command
-        self._waiting: deque[Job] = deque()
-        self._running: Job | None = None
-        self._numbers = itertools.count(1)
-        self._wake = asyncio.Event()
-        self._child: Child | None = None
+    def __init__(self, first: Event, settings: Settings, metrics: Metrics, worker: Sequence[str] = WORKER) -> None:
+        self._first, self._settings, self._metrics, self._worker = first, settings, metrics, worker
+        self._jobs: list[Job] = []  # the first one has the device, or gets it next
+        self._numbers = count(1)
+        self._device = asyncio.Lock()  # held while a job runs, and while a worker starts
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ended = False
         self._seconds = 1.0  # that the last job ran
-        self.about: dict[str, Any] = {}
+        self.about: Event = {}
+        metrics.waiting.set_function(lambda: len(self._jobs[1:]))
+        metrics.alive.set_function(lambda: self.alive)
 
     async def __aenter__(self) -> "Queue":
-        await self._start()
-        self._serving = asyncio.create_task(self._serve())
+        self._child = await self._start()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._serving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._serving
-        if self._child:
-            await self._child.close()
-            await self._watching
-
-    def end(self) -> None:
-        """Give up every job, and take no other: the server ends."""
-        self._ended = True
-        for job in (*self._waiting, *filter(None, [self._running])):
-            job.said.put_nowait({"ending": True})
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._child.close)
 
     @property
     def alive(self) -> bool:
         """True if a worker is there to take a job."""
-        return self._child is not None and self._child.alive
+        return self._child.alive
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def idle(self) -> bool:
-        return self._running is None and not self._waiting
+    def end(self) -> None:
+        """Give up every job, and take no other: the server ends."""
+        self._ended = True
+        for job in self._jobs:
+            job.said.put_nowait(_ending())
 
     def submit(self, request: Event) -> Job:
         """Queue one request. Raises ApiError when as many wait as may, and at the end."""
         if self._ended:
-            raise ending()
-        if not self.idle and len(self._waiting) >= self._settings.queue:
-            raise busy(len(self._waiting), math.ceil(max(1.0, self._seconds * (1 + len(self._waiting)))))
+            raise _ending()
+        if len(self._jobs) > self._settings.queue:
+            seconds = math.ceil(max(1.0, self._seconds * len(self._jobs)))  # until there is likely to be room
+            message = f"{len(self._jobs) - 1} requests wait for the device already; try again in {seconds} s"
+            raise ApiError(429, message, "queue_full", "rate_limit_error", headers={"Retry-After": str(seconds)})
         job = Job(self, next(self._numbers), request, self._settings.deadline_s)
-        if self.idle:
-            self._running = job  # taken at once, so that the next one is counted as waiting
-        else:
-            self._waiting.append(job)
-        self._wake.set()
+        self._jobs.append(job)
+        self._spawn(self._run(job))
         return job
 
     def drop(self, job: Job) -> None:
         """Forget a job that no client waits for; a worker that does not react to the cancel is killed."""
-        if job in self._waiting:
-            self._waiting.remove(job)
-            self._metrics.left.inc()
-        elif job is self._running and self._child:
-            self._metrics.left.inc()
+        if job not in self._jobs:
+            return
+        self._metrics.left.inc()
+        if job is self._jobs[0]:
             self._child.send({"cancel": job.number})
             asyncio.get_running_loop().call_later(self._settings.cancel_s, self._stop, job)
+        else:
+            self._jobs.remove(job)
 
     def _stop(self, job: Job) -> None:
-        if job is self._running and self._child:
-            self._child.kill()
+        if job in self._jobs:
+            self._spawn(asyncio.to_thread(self._child.kill))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _start(self) -> Child:
-        """The worker, started if there is none. Raises LabError."""
-        ended = self._child
-        if ended and ended.alive:
-            return ended
-        if ended:
-            await ended.close()
-        self._child = await Child.start(self._first, self._command)
-        self._watching = asyncio.create_task(self._watch(self._child))
-        if ended:
-            self._metrics.restarts.inc()
-        self.about = dict(self._child.about)
-        return self._child
-
-    async def _serve(self) -> None:
-        while True:
-            if not self.alive:  # the next request need not wait for the start
-                with contextlib.suppress(LabError):
-                    await self._start()
-            if self._running is None and self._waiting:
-                self._running = self._waiting.popleft()
-            if self._running is None:
-                self._wake.clear()
-                await self._wake.wait()
-            else:
-                begin = time.monotonic()
-                if not self._running.left:
-                    await self._run(self._running)
-                    self._seconds = time.monotonic() - begin
-                self._running = None
-
-    async def _watch(self, child: Child) -> None:
-        """Wake the queue when an idle worker ends."""
-        await child.wait()
-        self._wake.set()
-
-    async def _run(self, job: Job) -> None:
-        """Give one job to the worker and pass on what it says, until its last event."""
+        """A worker that is ready. Raises LabError."""
+        child = Child(self._worker)
         try:
-            child = await self._start()
-        except LabError as error:
-            return job.said.put_nowait({"failed": [error.cause, error.remedy]})
-        if job.left:  # while the worker started
-            return None
-        child.send({"job": job.number, **job.request})
-        while True:
+            child.send(self._first)
             event = await child.read()
             if event is None:
-                cause = f"the worker ended by {child.end}"
-                return job.said.put_nowait({"failed": [cause, "a new one starts; ask again"]})
-            job.said.put_nowait(event)
+                cause = f"the worker ended before it was ready: {child.death().cause}"
+                raise LabError(cause, "see its messages above")
+            if "error" in event:
+                raise LabError(*event["error"])
+        except BaseException:
+            child.close()
+            raise
+        self.about = event["ready"]
+        self._spawn(self._watch(child))
+        return child
+
+    async def _watch(self, child: Child) -> None:
+        """Replace a worker that ends, so that the next job need not wait for its start."""
+        await asyncio.to_thread(child.popen.wait)
+        async with self._device:
+            with contextlib.suppress(LabError):  # the next job tries again, and says why
+                await self._replace()
+
+    async def _replace(self) -> None:
+        """Start another worker if this one has ended. Raises LabError."""
+        if not self._child.alive:
+            self._child.close()
+            self._child = await self._start()
+            self._metrics.restarts.inc()
+
+    async def _run(self, job: Job) -> None:
+        """Have one job answered as soon as the device is free."""
+        async with self._device:
+            begin = time.monotonic()
+            try:
+                await self._replace()
+                if not job.left:
+                    await self._answer(job)
+            except LabError as error:
+                job.said.put_nowait(_failed(error.cause, error.remedy))
+            finally:
+                if job in self._jobs:
+                    self._jobs.remove(job)
+                    self._seconds = time.monotonic() - begin
+
+    async def _answer(self, job: Job) -> None:
+        """Give one job to the worker and pass on what it says, until its last event. Raises LabError for a failure."""
+        self._child.send({"job": job.number, **job.request})
+        while True:
+            event = await self._child.read()
+            if event is None:
+                death = await asyncio.to_thread(self._child.death)
+                raise LabError(f"the worker ended by {death.cause}", "a new one starts; ask again")
             if "failed" in event:  # it ends by itself; none of its successor's jobs may reach it
-                await child.close()
-            if any(kind in event for kind in LAST):
-                return None
+                await asyncio.to_thread(self._child.kill)
+                raise LabError(*event["failed"])
+            job.said.put_nowait(_refused(*event["refused"]) if "refused" in event else event)
+            if "refused" in event or "done" in event:
+                return
+
+
+def _ending() -> ApiError:
+    return ApiError(503, "the server ends; ask again when it is back", "server_ending", SERVER)
+
+
+def _failed(cause: str, remedy: str) -> ApiError:
+    """A worker that ended under a request."""
+    return ApiError(503, f"{cause}; {remedy}", "worker_failed", SERVER, headers={"Retry-After": "1"})
+
+
+def _refused(cause: str, remedy: str, param: str | None = None, code: str = "refused") -> ApiError:
+    """A request that the worker refuses; a conversation without room has OpenAI's own code and status."""
+    return ApiError(400 if code == FULL else 422, f"{cause}; {remedy}", code, param=param)

@@ -18,14 +18,13 @@ class Reply:
     """The answer to one body, built from the events of its job."""
 
     def __init__(self, body: CompletionBody | ChatBody, job: Job, metrics: Metrics) -> None:
-        self._body, self._job, self._metrics = body, job, metrics
+        self._body, self._metrics, self._events = body, metrics, job.events()
         self._chat = isinstance(body, ChatBody)
         self._name = f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid.uuid4().hex}"
         self._created = int(time.time())
-        self._events = job.events()
         self._prompt: list[int] = []
         self._tokens = 0
-        self._details = Json()  # of the usage; known at the end
+        self._done = Json()  # statistics of the answer, at its end
 
     async def begin(self) -> None:
         """Wait until the worker has accepted the request. Raises ApiError."""
@@ -33,57 +32,39 @@ class Reply:
 
     async def whole(self) -> Json:
         """The answer of a request without streaming. Raises ApiError."""
-        texts, ids, finish, timings = [], list[int](), None, Json()
-        async for event in self._pieces():
-            if "done" in event:
-                timings = self._timings(event["done"])
-            else:
-                texts.append(event["text"])
-                ids += event["ids"]
-                finish = event["finish"] or finish
-        text = "".join(texts)
+        pieces = [piece async for piece in self._pieces()]
+        text = "".join(piece["text"] for piece in pieces)
         content = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
-        choice = self._choice(content, finish, ids)
-        return self._object("chat.completion" if self._chat else "text_completion", [choice]) | {
-            "usage": self._usage(),
-            "timings": timings,
-        }
+        ids = [token for piece in pieces for token in piece["ids"]]
+        kind = "chat.completion" if self._chat else "text_completion"
+        return self._object(kind, [self._choice(content, pieces[-1]["finish"], ids)]) | self._end()
 
     async def stream(self) -> AsyncIterator[Json]:
         """The `data` of each server-sent event; an error that comes now is an event too."""
         kind = "chat.completion.chunk" if self._chat else "text_completion"
-        timings = Json()
         try:
             if self._chat:
                 begin = {"delta": {"role": "assistant", "content": ""}}
                 yield _data(self._object(kind, [self._choice(begin, None, [])]) | self._so_far())
-            async for event in self._pieces():
-                if "done" in event:
-                    timings = {"timings": self._timings(event["done"])}
-                    break
-                content = {"delta": {"content": event["text"]}} if self._chat else {"text": event["text"]}
-                chunk = self._object(kind, [self._choice(content, event["finish"], event["ids"])])
-                yield _data(chunk | self._so_far())
+            async for piece in self._pieces():
+                content = {"delta": {"content": piece["text"]}} if self._chat else {"text": piece["text"]}
+                choice = self._choice(content, piece["finish"], piece["ids"])
+                yield _data(self._object(kind, [choice]) | self._so_far())
             if self._body.stream_options.include_usage:
-                yield _data(self._object(kind, []) | {"usage": self._usage()} | timings)
+                yield _data(self._object(kind, []) | self._end())
         except ApiError as error:
             yield _data(error.content)
         yield {"data": "[DONE]"}
 
     async def _pieces(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The rest of the events, counted."""
+        """The pieces of the answer, counted."""
         async for event in self._events:
             if "done" in event:
-                done = event["done"]
-                self._details = {"prompt_tokens_details": {"cached_tokens": done["kept_tokens"]}}
-                self._metrics.tokens.labels("prompt").inc(len(self._prompt))
-                self._metrics.tokens.labels("kept").inc(done["kept_tokens"])
-                self._metrics.tokens.labels("generated").inc(self._tokens)
-                self._metrics.first.observe(done["first_token_s"])
-                self._metrics.rate.set(done["tokens_per_s"])
+                self._done = event["done"]
+                self._metrics.answered(self._done)
             else:
                 self._tokens += len(event["ids"])
-            yield event
+                yield event
 
     def _object(self, kind: str, choices: list[Json]) -> Json:
         about = {"id": self._name, "object": kind, "created": self._created, "model": self._body.model}
@@ -101,11 +82,14 @@ class Reply:
         return {"usage": None} if options.include_usage else {}
 
     def _usage(self) -> Json:
-        counts = {"prompt_tokens": len(self._prompt), "completion_tokens": self._tokens}
-        return counts | {"total_tokens": len(self._prompt) + self._tokens} | self._details
+        total = len(self._prompt) + self._tokens
+        return {"prompt_tokens": len(self._prompt), "completion_tokens": self._tokens, "total_tokens": total}
 
-    def _timings(self, done: Mapping[str, Any]) -> Json:
-        return {name: done[name] for name in ("first_token_s", "seconds", "tokens_per_s")}
+    def _end(self) -> Json:
+        """Usage and times of the whole answer."""
+        details = {"prompt_tokens_details": {"cached_tokens": self._done["kept_tokens"]}}
+        times = {name: self._done[name] for name in ("first_token_s", "seconds", "tokens_per_s")}
+        return {"usage": self._usage() | details, "timings": times}
 
 
 def _data(content: Json) -> Json:

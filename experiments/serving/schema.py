@@ -1,14 +1,93 @@
-"""Bodies of requests: OpenAI's fields that the lab has, and its own; any other field is refused by name."""
+"""Bodies of requests: OpenAI's fields that the lab has, and its own; any other field is refused by name.
 
+Types are strict: true is no 1, and neither 2.5 nor "2" is an integer.
+"""
+
+import json
+from dataclasses import fields
 from secrets import randbelow
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError, core_schema
 
-from experiments.generation.request import LARGEST_PENALTY, SEEDS
-from experiments.serving.fields import Count, Knobs, Only, Prompt, Strict, Temperature, Text, Word
+from experiments.generation.request import COLDEST, LARGEST_PENALTY, SEEDS, Sampling
 
+HOTTEST = 2  # of OpenAI's API; the lab itself goes further
 FRESH = 2**32  # fresh seeds are below it, so that JavaScript can hold them
+SAMPLING = {field.name for field in fields(Sampling)}
+
+
+class Strict(BaseModel):
+    """An object without unknown fields. Null for a field that may be absent means that it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {name: value for name, value in given.items() if value is not None or name not in optional}
+
+
+class Only:
+    """Annotates a field that OpenAI has and the lab has not: it takes `values`, which ask for nothing."""
+
+    def __init__(self, *values: Any) -> None:
+        self._values = values
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"enum": [None, *self._values]}
+
+    def _check(self, value: Any) -> Any:
+        if any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in self._values):
+            return value
+        shown = " or ".join(map(json.dumps, self._values)) or "null"
+        raise PydanticCustomError("only", "only {shown} is taken here; leave it out", {"shown": shown})
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON can hold it
+        raise PydanticCustomError("string_unicode", "half of a surrogate pair") from None
+    return text
+
+
+def _warm(temperature: float) -> float:
+    if 0 < temperature < COLDEST:
+        limits = {"low": COLDEST, "high": HOTTEST}
+        raise PydanticCustomError("cold", "should be 0, for the most probable token, or {low} to {high}", limits)
+    return temperature
+
+
+def _one(prompt: Any) -> Any:
+    """The prompt of a list of one prompt."""
+    if not isinstance(prompt, list) or not prompt or not all(isinstance(each, str | list) for each in prompt):
+        return prompt
+    if len(prompt) > 1:
+        raise PydanticCustomError("prompts", "should be one prompt: a text or a list of token ids")
+    return prompt[0]
+
+
+def _listed(stop: str | list[str]) -> list[str]:
+    return [stop] if isinstance(stop, str) else stop
+
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Text = Annotated[str, AfterValidator(_encodable)]
+Word = Annotated[Text, Field(min_length=1)]
+Words = Annotated[list[Word], Field(max_length=4)]
+Knobs = dict[Text, int | Text | list[int | Text]]
+Temperature = Annotated[float, Field(ge=0, le=HOTTEST), AfterValidator(_warm)]
+Prompt = Annotated[Text | Annotated[list[TokenId], Field(min_length=1)], BeforeValidator(_one)]
+Null = Annotated[Any, Only()]
 
 
 class StreamOptions(Strict):
@@ -22,7 +101,7 @@ class StreamOptions(Strict):
 class Unserved(Strict):
     """OpenAI's fields that the lab has not, each with the values that ask for nothing; labels may be any text."""
 
-    audio: Annotated[Any, Only()] = None
+    audio: Null = None
     best_of: Annotated[Any, Only(1)] = None
     echo: Annotated[Any, Only(False)] = None
     frequency_penalty: Annotated[Any, Only(0)] = None
@@ -32,15 +111,15 @@ class Unserved(Strict):
     logprobs: Annotated[Any, Only(False)] = None
     metadata: Annotated[Any, Only({})] = None
     modalities: Annotated[Any, Only(["text"])] = None
-    moderation: Annotated[Any, Only()] = None
+    moderation: Null = None
     n: Annotated[Any, Only(1)] = None
     parallel_tool_calls: Annotated[Any, Only(True, False)] = None
-    prediction: Annotated[Any, Only()] = None
+    prediction: Null = None
     presence_penalty: Annotated[Any, Only(0)] = None
     prompt_cache_key: Text | None = None
-    prompt_cache_options: Annotated[Any, Only()] = None
-    prompt_cache_retention: Annotated[Any, Only()] = None
-    reasoning_effort: Annotated[Any, Only()] = None
+    prompt_cache_options: Null = None
+    prompt_cache_retention: Null = None
+    reasoning_effort: Null = None
     response_format: Annotated[Any, Only({"type": "text"})] = None
     safety_identifier: Text | None = None
     service_tier: Annotated[Any, Only("auto", "default")] = None
@@ -50,8 +129,8 @@ class Unserved(Strict):
     tools: Annotated[Any, Only([])] = None
     top_logprobs: Annotated[Any, Only(0)] = None
     user: Text | None = None
-    verbosity: Annotated[Any, Only()] = None
-    web_search_options: Annotated[Any, Only()] = None
+    verbosity: Null = None
+    web_search_options: Null = None
 
 
 class Body(Unserved):
@@ -65,7 +144,7 @@ class Body(Unserved):
     top_k: int = Field(0, ge=0, lt=2**31)
     repetition_penalty: float = Field(1.0, ge=1 / LARGEST_PENALTY, le=LARGEST_PENALTY)
     seed: int = Field(default_factory=lambda: randbelow(FRESH), ge=0, lt=SEEDS)
-    stop: Word | Annotated[list[Word], Field(max_length=4)] = Field([])
+    stop: Annotated[Word | Words, AfterValidator(_listed)] = Field([])
     knobs: Knobs = Field({})
     return_token_ids: bool = False
 
@@ -82,7 +161,7 @@ class Part(Strict):
 
     type: Literal["text"]
     text: Text
-    prompt_cache_breakpoint: Annotated[Any, Only()] = None
+    prompt_cache_breakpoint: Null = None
 
 
 class Message(Strict):
@@ -91,10 +170,10 @@ class Message(Strict):
     role: Literal["system", "developer", "user", "assistant"]
     content: Text | Annotated[list[Part], Field(min_length=1)]
     annotations: Annotated[Any, Only([])] = None
-    audio: Annotated[Any, Only()] = None
-    function_call: Annotated[Any, Only()] = None
-    name: Annotated[Any, Only()] = None
-    refusal: Annotated[Any, Only()] = None
+    audio: Null = None
+    function_call: Null = None
+    name: Null = None
+    refusal: Null = None
     tool_calls: Annotated[Any, Only([])] = None
 
     @property
@@ -105,7 +184,7 @@ class Message(Strict):
 
 
 class TemplateOptions(Strict):
-    """Message of the checkpoint's chat template."""
+    """Options of the checkpoint's chat template."""
 
     enable_thinking: bool = False
 
@@ -119,30 +198,22 @@ class ChatBody(Body):
     chat_template_kwargs: TemplateOptions = TemplateOptions()
 
 
-def job_of(body: CompletionBody | ChatBody, variant: str) -> dict[str, Any]:
-    """The request that the worker gets; it reads it in experiments/serving/work.py."""
-    own: dict[str, Any]
-    if isinstance(body, ChatBody):
-        field = "max_completion_tokens" if body.max_completion_tokens else "max_tokens"
-        thinking = body.chat_template_kwargs.enable_thinking
-        own = {"messages": [one.plain for one in body.messages], "thinking": thinking}
-    else:
-        own, field = {"prompt": body.prompt}, "max_tokens"
-    sampling = {
-        "temperature": body.temperature,
-        "top_k": body.top_k,
-        "top_p": body.top_p,
-        "repetition_penalty": body.repetition_penalty,
-        "seed": body.seed,
-    }
-    stops = [body.stop] if isinstance(body.stop, str) else body.stop
-    own |= {"limit": field, "max_tokens": getattr(body, field)}
-    return own | {"variant": variant, "knobs": body.knobs, "sampling": sampling, "stop": stops}
-
-
 class StripBody(Strict):
     """POST /lab/strip, for the page: a step at `position`."""
 
     model: Text
     knobs: Knobs = Field({})
     position: int = Field(0, ge=0, lt=2**31)
+
+
+def job_of(body: CompletionBody | ChatBody, variant: str) -> dict[str, Any]:
+    """The job that the worker gets; it reads it in experiments/serving/work.py."""
+    limit, own = "max_tokens", dict[str, Any]()
+    if isinstance(body, ChatBody):
+        limit = "max_completion_tokens" if body.max_completion_tokens else limit
+        own["messages"] = [message.plain for message in body.messages]
+        own["thinking"] = body.chat_template_kwargs.enable_thinking
+    else:
+        own["prompt"] = body.prompt
+    own |= {"limit": limit, "max_tokens": getattr(body, limit), "sampling": body.model_dump(include=SAMPLING)}
+    return own | {"variant": variant, "knobs": body.knobs, "stop": body.stop}

@@ -3,9 +3,8 @@
 import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from types import FrameType
 
 import uvicorn
 from sse_starlette.sse import AppStatus
@@ -14,45 +13,33 @@ from common.errors import LabError
 from common.stacks.catalog import Catalog
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
-from experiments.serving.child import COMMAND, Event
 from experiments.serving.metrics import Metrics
 from experiments.serving.offers import Offers
 from experiments.serving.protocol import Protocol
-from experiments.serving.queue import Queue
+from experiments.serving.queue import WORKER, Queue
 from experiments.serving.settings import Settings
+from experiments.serving.work import Event
 
 CLOSING_S = 5  # for answers that are on their way when the server ends
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 AppStatus.disable_automatic_graceful_drain()  # a stream ends with an error event, and is not cut off
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server. A signal ends `serve`, which then returns: uvicorn would raise the signal again.
+    """Uvicorn's server. When it begins to end, the queue gives up what is on its way."""
 
-    on_end: called when it begins to end, to give up what is on its way.
-    """
-
-    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, queue: Queue) -> None:
         super().__init__(config)
-        self._on_end = on_end
+        self._queue = queue
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._on_end()
+        self._queue.end()
         await super().shutdown(sockets)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {one: signal.signal(one, self.handle_exit) for one in SIGNALS}
-        try:
-            yield
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Let `serve` return. Uvicorn's own also keeps the signal, and raises it again."""
+        self.force_exit |= self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 async def run(
@@ -61,7 +48,7 @@ async def run(
     started: Stack,
     catalog: Catalog,
     on_ready: Callable[[Server, str], None],
-    command: Sequence[str] = COMMAND,
+    worker: Sequence[str] = WORKER,
 ) -> None:
     """Serve until the end. first: the worker's first request. on_ready: called with the server and its address.
 
@@ -69,7 +56,7 @@ async def run(
     """
     metrics = Metrics()
     with _listen(settings) as listener:
-        async with Queue(first, settings, metrics, command) as queue:
+        async with Queue(first, settings, metrics, worker) as queue:
             offers = Offers(queue.about["model"], started, catalog)
             app = make_app(queue, offers, settings, metrics)
             config = uvicorn.Config(
@@ -82,7 +69,7 @@ async def run(
                 server_header=False,
                 timeout_graceful_shutdown=CLOSING_S,
             )
-            server = Server(config, queue.end)
+            server = Server(config, queue)
             on_ready(server, f"http://{_shown(settings.bind)}:{listener.getsockname()[1]}")
             await server.serve([listener])
 

@@ -1,32 +1,27 @@
-"""Loop of a worker process: it reads jobs as lines of JSON, runs them on one engine, and writes events.
+"""Loop of a worker process: it runs the server's jobs on one engine, and answers with events.
 
-stdin   the first line is for the opener of the engine; then {"job": n, ...} of `schema.job_of`, and {"cancel": n}
-stdout  {"ready": about}, or {"error": [cause, remedy]}; of each job {"prompt": ids}, then pieces {"ids", "text",
-        "finish"}, and last {"done": stats}, {"refused": [cause, remedy, field, code]}, or {"failed": [cause, remedy]}
-        when this process must not be used again, and ends
-Everything else that is printed goes to stderr.
+messages  the first one is for the opener of the engine; then {"job": n, ...} of `schema.job_of`, and {"cancel": n}
+events    {"ready": about}, or {"error": [cause, remedy]}; of each job {"prompt": ids}, then pieces {"ids", "text",
+          "finish"}, and last {"done": stats}, {"refused": [cause, remedy, field, code]}, or {"failed": [cause, remedy]}
+          when this process must not be used again, and ends
 """
 
-import faulthandler
-import json
-import os
-import resource
-import signal
-import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from common.errors import Crashed, Hung, LabError, OutOfMemory
-from experiments.generation.request import Piece, Request, Sampling, Stats
+from experiments.generation.request import Request, Sampling
+from experiments.processes.parent import Parent
+
+if TYPE_CHECKING:  # it imports torch
+    from experiments.generation.engine import Engine
 
 Event = Mapping[str, Any]
-Send = Callable[[Event], None]
+FULL = "context_length_exceeded"  # OpenAI's code
 
 
 class _UnfitError(LabError):
@@ -37,92 +32,53 @@ class _UnfitError(LabError):
         self.param, self.code = param, code
 
 
-class Engine(Protocol):
-    """The part of `experiments.generation.engine.Engine` that a worker needs."""
-
-    tokenizer: Any
-    stop_ids: frozenset[int]
-
-    @property
-    def positions(self) -> int: ...
-    def stream(self, request: Request, cancelled: Callable[[], bool]) -> Iterator[Piece]: ...
-    def stats(self) -> Stats: ...
-    def chat_ids(self, messages: list[Mapping[str, str]], thinking: bool) -> tuple[int, ...]: ...
-
-
 class Opened(Protocol):
     """An engine with one stack at a time. about: of the model and the device, for the page and the checks here."""
 
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def about(self) -> Event: ...
+    engine: "Engine"
+    about: dict[str, Any]
+
     def use(self, variant: str, knobs: Mapping[str, Any]) -> None: ...
     def strip(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event: ...
 
 
-class Jobs:
-    """Jobs from stdin, read by a thread, and whether one was cancelled."""
-
-    def __init__(self) -> None:
-        self.lines: SimpleQueue[Any] = SimpleQueue()
-        self._cancelled = 0  # number of the last cancelled job
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def cancelled(self, number: int) -> bool:
-        return self._cancelled == number
-
-    def _read(self) -> None:
-        """When the server ends, this process and its compilers end at once."""
-        for line in sys.stdin:
-            message = json.loads(line)
-            if "cancel" in message:
-                self._cancelled = message["cancel"]
-            else:
-                self.lines.put(message)
-        os.killpg(os.getpid(), signal.SIGKILL)
-
-
 def work(open_: Callable[[Event], Opened]) -> None:
-    """Open the engine and serve jobs until stdin ends, or until one has damaged this process."""
-    stream = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """Open the engine and serve jobs until the server ends, or until one has damaged this process."""
+    messages, cancelled = SimpleQueue[Event](), set[int]()
 
-    def send(event: Event) -> None:
-        print(json.dumps(event), file=stream, flush=True)
+    def receive(message: Event) -> None:
+        if "cancel" in message:
+            cancelled.add(message["cancel"])
+        else:
+            messages.put(message)
 
-    jobs = Jobs()
+    parent = Parent(receive)
     try:
-        opened = open_(jobs.lines.get())
+        opened = open_(messages.get())
     except LabError as error:
-        return send({"error": [error.cause, error.remedy]})
-    send({"ready": opened.about})
+        return parent.send({"error": [error.cause, error.remedy]})
+    parent.send({"ready": opened.about})
     while True:
-        job = jobs.lines.get()
+        job = messages.get()
+        events = _strip(opened, job) if "strip" in job else _answer(opened, job, cancelled)
         try:
-            if "strip" in job:
-                send({"done": _strip(opened, job)})
-                continue
-            with _unfit("knobs" if job["knobs"] else "model"):
-                opened.use(job["variant"], job["knobs"])
-            _answer(opened, job, partial(jobs.cancelled, job["job"]), send)
+            for event in events:
+                parent.send(event)
         except (Hung, Crashed, OutOfMemory) as error:
-            return send({"failed": [error.cause, error.remedy]})
+            return parent.send({"failed": [error.cause, error.remedy]})
         except _UnfitError as error:
-            send({"refused": [error.cause, error.remedy, error.param, error.code]})
+            parent.send({"refused": [error.cause, error.remedy, error.param, error.code]})
         except LabError as error:
-            send({"refused": [error.cause, error.remedy]})
+            parent.send({"refused": [error.cause, error.remedy]})
         except Exception as error:
             traceback.print_exc()
-            return send({"failed": [f"{type(error).__name__} in the worker", "its log has the traceback; ask again"]})
+            cause = f"{type(error).__name__} in the worker"
+            return parent.send({"failed": [cause, "its log has the traceback; ask again"]})
 
 
 @contextmanager
 def _unfit(field: str) -> Iterator[None]:
-    """Say of what is refused inside which field it comes from."""
+    """Name the field that a refusal inside comes from."""
     try:
         yield
     except (Hung, Crashed, OutOfMemory):
@@ -131,29 +87,30 @@ def _unfit(field: str) -> Iterator[None]:
         raise _UnfitError(error.cause, error.remedy, field) from None
 
 
-def _strip(opened: Opened, job: Event) -> Event:
+def _strip(opened: Opened, job: Event) -> Iterator[Event]:
     """Stages and blocks of one step. Raises LabError."""
     positions = opened.engine.positions
     if job["position"] >= positions:
         raise _UnfitError(f"position {job['position']} is not in 0..{positions - 1}", "give one of them", "position")
     with _unfit("knobs" if job["knobs"] else "model"):
-        return opened.strip(job["variant"], job["knobs"], job["position"])
+        yield {"done": opened.strip(job["variant"], job["knobs"], job["position"])}
 
 
-def _answer(opened: Opened, job: Event, cancelled: Callable[[], bool], send: Send) -> None:
-    """Run one request and send its pieces. Raises LabError."""
+def _answer(opened: Opened, job: Event, cancelled: Container[int]) -> Iterator[Event]:
+    """The answer to one request; its first event says that it is accepted. Raises LabError."""
+    with _unfit("knobs" if job["knobs"] else "model"):
+        opened.use(job["variant"], job["knobs"])
     engine = opened.engine
     if job["stop"] and engine.tokenizer is None:
         raise _UnfitError("there is no tokenizer for stop strings", "leave stop out", "stop")
     ids = _ids(opened, job)
     most = _room(engine.positions, len(ids), job)
-    sampling, stops = Sampling(**job["sampling"]), tuple(job["stop"])
-    pieces = engine.stream(Request(ids, most, sampling, engine.stop_ids, stops), cancelled)
-    for number, piece in enumerate(pieces):
-        if number == 0:  # until then the request may be refused
-            send({"prompt": ids})
-        send(asdict(piece))
-    send({"done": asdict(engine.stats())})
+    request = Request(ids, most, Sampling(**job["sampling"]), engine.stop_ids, tuple(job["stop"]))
+    for number, piece in enumerate(engine.stream(request, lambda: job["job"] in cancelled)):
+        if number == 0:  # until then the engine may refuse it
+            yield {"prompt": ids}
+        yield asdict(piece)
+    yield {"done": asdict(engine.stats())}
 
 
 def _ids(opened: Opened, job: Event) -> tuple[int, ...]:
@@ -187,5 +144,5 @@ def _room(positions: int, prompt: int, job: Event) -> int:
         cause, remedy = f"the context holds {positions} tokens: {what} has {prompt}{more}", f"shorten {what}"
         if room > 0:
             field, remedy = job["limit"], f"{remedy}, or ask for at most {room}"
-        raise _UnfitError(cause, remedy, field, "context_length_exceeded")
+        raise _UnfitError(cause, remedy, field, FULL)
     return asked or room

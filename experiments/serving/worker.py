@@ -5,17 +5,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.config.run_config import RunConfig
-from common.model.shapes import Model
 from common.record.json_values import from_json
 from experiments.generation.engine import Engine
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
-from experiments.run.timeline import trace
-from experiments.serving.strip import strip
+from experiments.run.timeline import Timeline
 from experiments.serving.work import Event, work
-from experiments.show.progress import Progress
+from experiments.tables.progress import Progress
 
 NO_CEILING = "unknown: a CPU that emulates blocks has no read bandwidth to compare with"
+READING = {
+    "ns": "Sums over all layers. Writing timestamps takes time of its own: compare shares.",
+    "ordinal": "The blocks of the host device run one at a time: how long each works and waits, device=cuda shows.",
+}
 
 
 class Opened:
@@ -35,7 +37,8 @@ class Opened:
             "vocab": setup.model.vocab,
             "tokenizer": self.engine.tokenizer is not None,
             "chat": bool(getattr(self.engine.tokenizer, "chat_template", None)),
-            **_bytes(setup.model),
+            "step_bytes": setup.model.bytes_per_token(0),
+            "position_bytes": setup.model.kv_bytes_per_position,
             **ceiling,
         }
 
@@ -48,9 +51,9 @@ class Opened:
 
     def strip(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
         """Stages and blocks of one step of a traced kernel, which has buffers of its own. Raises LabError."""
-        setup = Setup(self._config, Progress(sys.stderr), trace=True)
+        setup = Setup(self._config, Progress(sys.stderr))
         (stack,) = setup.choose(*self._named(variant, knobs))
-        return strip(trace(LabStack(setup, stack), position))
+        return strip(LabStack(setup, stack).timeline(position))
 
     def _named(self, variant: str, knobs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The stack as `Setup.choose` takes it, and its knobs."""
@@ -59,9 +62,22 @@ class Opened:
         return variant if "+" not in variant else self._started.variants, {**self._config.knobs, **knobs}
 
 
-def _bytes(model: Model) -> dict[str, int]:
-    """Bytes that one step reads: at position 0, and more for each position."""
-    return {"step_bytes": model.bytes_per_token(0), "position_bytes": model.kv_bytes_per_position}
+def strip(found: Timeline) -> dict[str, Any]:
+    """Work and wait of each block in each stage of a step, summed over the layers; None for a block without a part.
+
+    Stages in the order in which they begin. Without times, work and wait are 0.
+    """
+    spans, stages = found.spans, []
+    blocks = int(spans["block"].max()) + 1
+    for stage, rows in sorted(spans.groupby("stage"), key=lambda group: group[1]["begin"].min()):
+        work: list[int | None] = [None] * blocks
+        wait: list[int | None] = [None] * blocks
+        for block, own in rows.groupby("block"):
+            work[block] = int((own["end"] - own["begin"]).sum()) if found.timed else 0
+            wait[block] = int((own["passed"] - own["end"]).sum()) if found.timed else 0
+        stages.append({"stage": stage, "work": work, "wait": wait})
+    about = {"title": found.title, "unit": found.unit, "reading": READING[found.unit]}
+    return about | {"blocks": blocks, "stages": stages}
 
 
 def _ceiling(setup: Setup) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Output of commands: progress, rows, tables."""
+"""Command that shows, compares and exports records."""

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from common.config.cli import run_task
 from common.config.section import Section
 from common.errors import LabError
-from experiments.show.find import Record, find, newest, undamaged
+from experiments.tables.find import Record, find, newest, undamaged
 
 KEYS = ("id", "compare", "export", "out", "results", "json", "debug")
 LISTED = 20
@@ -106,7 +106,7 @@ def compare(asked: Section) -> None:
     from experiments.prediction.forecast import GPU, MODEL, forecaster
     from experiments.run.reproduce import stack_of
     from experiments.show.compare import compared, pair
-    from experiments.show.result_table import print_result
+    from experiments.tables.result_table import print_result
 
     results = asked.location("results")
     rows = pair(asked.texts("compare"), results)

@@ -7,10 +7,10 @@ from typing import Any
 from common.errors import LabError
 from common.errors.suggest import unknown
 from common.record.store import Store
-from experiments.show.find import Record, find, undamaged
 from experiments.show.record import listed
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.show.row import Row, error, labels, row_of
+from experiments.tables.find import Record, find, undamaged
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.row import Row, error, labels, row_of
 from experiments.timing.statistics import VERDICT_CONFIDENCE, unpaired
 
 SETTINGS = ("gpu", "device", "compiler", "threads", "blocks", "seed")  # shown where they differ
@@ -59,8 +59,6 @@ def compared(a: Record, b: Record, predicted: Sequence[float | None] = (None, No
     predicted: microseconds of each on `gpu`. The interval of a change is that of measured times, with the confidence
     that a verdict needs.
     """
-    from pandas import DataFrame
-
     rows = [row_of(a), row_of(b)]
     names = labels(rows)
     lines = [
@@ -72,8 +70,9 @@ def compared(a: Record, b: Record, predicted: Sequence[float | None] = (None, No
     lines += [line for line in _counts(*rows) if line["A"] or line["B"]]
     lines += [_line(f"predicted us on {gpu}", *predicted)] if any(predicted) else []
     times, notes = _times(a, b)
-    table = DataFrame([*lines, *times], dtype=object).set_axis(["what", *names, "change %", "low %", "high %"], axis=1)
-    table = table if times else table.drop(columns=["low %", "high %"])
+    renamed = {"what": "what", "A": names[0], "B": names[1], "change": "change %"}
+    renamed |= {"low": "low %", "high": "high %"} if times else {}
+    table = [{head: line[name] for name, head in renamed.items()} for line in [*lines, *times]]
     question = f"{names[1]} against {names[0]}, {rows[0].model} on {rows[0].gpu or rows[0].device}"
     if times:
         notes += [f"low and high bound a change with {100 * VERDICT_CONFIDENCE:.0f} % confidence."]

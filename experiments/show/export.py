@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import LabError
 from common.errors.suggest import unknown
-from experiments.show.find import Record, undamaged
-from experiments.show.row import label
+from experiments.tables.find import Record, undamaged
+from experiments.tables.row import label
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from common.display.table import aligned, cell
 from common.errors import LabError
 from common.record.store import STORE_FIELDS
 from common.stacks.stack import knob_words, title
-from experiments.show.find import Record, undamaged
-from experiments.show.result_table import ResultTable, cell, show_result
-from experiments.show.row import Timed, error, label, row_of, totals
+from experiments.tables.find import Record, undamaged
+from experiments.tables.result_table import recorded_result, show_result
+from experiments.tables.row import Timed, error, label, row_of, totals
 
 SETTING = ("model", "weights", "device", "seed", "threads", "blocks", "options")
 TIME = 19  # characters of a time up to the second
@@ -34,11 +35,8 @@ def _listed(row: Record) -> dict[str, str]:
 
 
 def show_list(rows: Sequence[Record]) -> None:
-    """A line for each record, as `listed` gives it."""
-    lines = [{"id": "id", "time": "time (UTC)", "kind": "kind", "status": "status", "what": "what"}, *map(listed, rows)]
-    widths = {name: max(len(line[name]) for line in lines) for name in lines[0]}
-    for line in lines:
-        print("  ".join(f"{value:{widths[name]}}" for name, value in line.items()).rstrip())
+    """Print a line for each record, as `listed` gives it."""
+    print(aligned([("id", "time (UTC)", "kind", "status", "what"), *(list(listed(row).values()) for row in rows)]))
 
 
 def show_record(row: Record, source: str, command: str) -> None:
@@ -46,7 +44,7 @@ def show_record(row: Record, source: str, command: str) -> None:
     print(f"{_what(row)}  ({row.get('kind')} {row['id']}, {row['time'][:TIME].replace('T', ' ')} UTC)")
     if "columns" in row:
         _fields(_setting(row))
-        show_result(result_of(row))
+        show_result(recorded_result(row))
     elif row.get("kind") == "run":
         _fields([*_setting(row), *_verdict(row), ("source", f"{row['source_sha']}: {source}")])
         if row["report"]:
@@ -63,16 +61,6 @@ def show_record(row: Record, source: str, command: str) -> None:
     print(f"\nReproduce: {command}")
 
 
-def result_of(row: Record) -> ResultTable:
-    """The table of an experiment, read back from its record."""
-    from pandas import DataFrame
-
-    table = DataFrame(row["table"], columns=row["columns"])
-    return ResultTable(
-        row["kind"], row["question"], table, row["basis"], row["notes"], row["needs_gpu"], row.get("keys", 1)
-    )
-
-
 def _what(row: Record) -> str:
     if "variant" in row:
         return label(row)
@@ -80,9 +68,8 @@ def _what(row: Record) -> str:
 
 
 def _fields(lines: Sequence[tuple[str, str]]) -> None:
-    width = max((len(name) for name, _ in lines), default=0)
-    for name, value in lines:
-        print(f"  {name:{width}}  {value}")
+    if lines:
+        print(aligned(lines, indent="  "))
 
 
 def _setting(row: Record) -> list[tuple[str, str]]:

@@ -10,9 +10,9 @@ from common.errors import LabError
 from common.errors.suggest import unknown
 from common.stacks.stack import knob_words
 from experiments.experiment import Experiment
-from experiments.show.closing import closing
-from experiments.show.progress import progress
-from experiments.show.result_table import ResultTable, print_result, record_result
+from experiments.tables.closing import closing
+from experiments.tables.progress import progress
+from experiments.tables.result_table import ResultTable, print_result, record_result
 
 
 def names() -> list[str]:
@@ -35,7 +35,7 @@ def answer(config: RunConfig) -> int:
         experiment.store.check()
         bar.begin(f"experiment {config.task}, seed {config.seed}")
         result = ask(experiment)
-    if result.table.empty:
+    if not result.rows:
         first, more = experiment.left_out[:1], len(experiment.left_out) - 1
         cause = "".join(first) + (f", and {more} more" if more > 0 else "") or "its options leave nothing to compare"
         raise LabError(f"experiment={config.task} has no row: {cause}", f"see conf/experiment/{config.task}.yaml")

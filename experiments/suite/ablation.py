@@ -4,15 +4,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pandas as pd
-
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
 from experiments.experiment import TIME, Experiment
 from experiments.prediction.model import grid_barriers
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED, label_of
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import NOT_MODELLED, label_of
 
 QUESTION = "how much each variant changes the time against its parent, and the best stack without each of its variants"
 NOTES = (
@@ -34,7 +32,7 @@ def ask(experiment: Experiment) -> ResultTable:
     rows = measured(experiment, stacks) if experiment.on_gpu else predicted(experiment, stacks, position)
     basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
     notes = NOTES if experiment.on_gpu else (*NOTES, BLIND)
-    return ResultTable("ablation", QUESTION, pd.DataFrame(rows), basis, notes, missing, keys=2)
+    return ResultTable("ablation", QUESTION, rows, basis, notes, missing, keys=2)
 
 
 def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:

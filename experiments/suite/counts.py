@@ -6,8 +6,6 @@ Predictions are made from its records; those of Qwen3-0.6B are committed.
 from contextlib import suppress
 from functools import partial
 
-import pandas as pd
-
 from common.devices.counters import Counts
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
@@ -16,8 +14,8 @@ from experiments.prediction import gpus
 from experiments.prediction.counting import Unsupported
 from experiments.prediction.forecast import GPU
 from experiments.prediction.predictor import GRID
-from experiments.show.result_table import COUNTED, ResultTable
-from experiments.show.row import label_of
+from experiments.tables.result_table import COUNTED, ResultTable
+from experiments.tables.row import label_of
 
 
 def ask(experiment: Experiment) -> ResultTable:
@@ -28,7 +26,7 @@ def ask(experiment: Experiment) -> ResultTable:
             rows.append({"variant": label_of(stack)} | counts.columns())
     question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
     note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
-    return ResultTable("counts", question, pd.DataFrame(rows), COUNTED, [note])
+    return ResultTable("counts", question, rows, COUNTED, [note])
 
 
 def _count(experiment: Experiment, stack: Stack) -> Counts:

@@ -7,16 +7,15 @@ from threading import Event, Thread
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from common.devices.nvml import Gpu
 from common.errors import LabError
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction.published import FIGURES
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import label_of
 from experiments.suite.quality import open_stack
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import label_of
 
 QUESTION = "how many joules a token takes"
 PERIOD = 0.02  # seconds between two readings; drivers refresh theirs every 20 to 100 ms
@@ -60,7 +59,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
         if found := experiment.row(label_of(stack), work, source=experiment.lab.source(stack).sha):
             rows.append({"variant": label_of(stack), **found})
-    return ResultTable("energy", QUESTION, pd.DataFrame(rows), MEASURED, NOTES)
+    return ResultTable("energy", QUESTION, rows, MEASURED, NOTES)
 
 
 def joules(samples: Sequence[tuple[float, float]]) -> float:
@@ -143,6 +142,4 @@ def _scale(experiment: Experiment) -> ResultTable:
                 "J/token at most, by the published rate": most.get((gpu.key, stack.name, position)),
             }
         )
-    return ResultTable(
-        "energy", QUESTION, pd.DataFrame(rows), PREDICTED, [SCALE.format(gpu=gpu)], "power, and so joules a token"
-    )
+    return ResultTable("energy", QUESTION, rows, PREDICTED, [SCALE.format(gpu=gpu)], "power, and so joules a token")

@@ -5,15 +5,13 @@ from itertools import combinations
 from math import isnan, nan
 from typing import Any
 
-import pandas as pd
-
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
 from experiments.experiment import TIME, Experiment, microseconds
 from experiments.prediction.gpus import GpuModel
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED, label_of
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import NOT_MODELLED, label_of
 from experiments.timing.effects import Times, interaction, main_effect, shapley, subsets
 
 MOST = 7  # variants: 128 subsets, 5,040 orders
@@ -52,7 +50,7 @@ def ask(experiment: Experiment) -> ResultTable:
         for row in table:
             if row["kind"] != "subset" and set(row["variants"].split(" x ")) & set(blind):
                 row |= {"us": None, "share %": None}
-    return ResultTable("factorial", question, pd.DataFrame(table), basis, notes, missing, keys=2)
+    return ResultTable("factorial", question, table, basis, notes, missing, keys=2)
 
 
 def predicted(experiment: Experiment, stack: Stack, gpu: GpuModel, position: int) -> float:

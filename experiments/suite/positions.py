@@ -5,12 +5,10 @@ from functools import partial
 from math import isnan
 from typing import Any
 
-import pandas as pd
-
 from common.stacks.stack import Stack, title
 from experiments.experiment import TIME, Experiment, microseconds
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED, changed
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import NOT_MODELLED, changed
 
 Times = tuple[list[float], list[float]]  # of a stack: microseconds of its parent, and its own, by position
 
@@ -40,7 +38,7 @@ def ask(experiment: Experiment) -> ResultTable:
         notes.append(f"Predicted for {experiment.predictor.gpu(experiment.options.text('gpu')).name}.")
     notes += [f"{name}: {NOT_MODELLED}." for name in blind]
     question = f"how the time of a token grows with its position: {', '.join(times)}"
-    return ResultTable("positions", question, pd.DataFrame(rows if times else []), basis, notes, missing)
+    return ResultTable("positions", question, rows if times else [], basis, notes, missing)
 
 
 def chosen(experiment: Experiment) -> list[Stack]:

@@ -5,8 +5,6 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-import pandas as pd
-
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, prefixes, title
 from experiments.experiment import Experiment
@@ -14,8 +12,8 @@ from experiments.prediction import designs, gpus
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
 from experiments.prediction.published import FIGURES, GAINS, Figure, error, errors, meets, rate_change
-from experiments.show.result_table import PREDICTED, ResultTable
-from experiments.show.row import changed
+from experiments.tables.result_table import PREDICTED, ResultTable
+from experiments.tables.row import changed
 
 QUESTION = "how long a step takes on a GPU that is not at hand, by a model, and how far that is from published rates"
 MODEL = (
@@ -55,7 +53,7 @@ def ask(experiment: Experiment) -> ResultTable:
     notes = [MODEL, f"Rows {DECLARED}.", f"Rows {BUILT}.", *errors(rows, gains), *unreached(rows)]
     notes += [*_measured(map(experiment.predictor.gpu, keys)), *claims(gains)]
     missing = "a check: `experiment=ablation` measures, and `roofline` and `sync_cost` replace the assumed constants"
-    return ResultTable("predict", QUESTION, pd.DataFrame(rows), PREDICTED, notes, missing)
+    return ResultTable("predict", QUESTION, rows, PREDICTED, notes, missing)
 
 
 def _row(experiment: Experiment, gpu: GpuModel, stack: Stack, position: int, figure: Figure | None) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,8 +14,8 @@ from common.errors import LabError
 from common.stacks.stack import Stack
 from experiments.engines.transformers_model import qwen3
 from experiments.experiment import Experiment
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.show.row import label_of
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.row import label_of
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32"
 NOTES = (
@@ -47,7 +46,7 @@ def ask(experiment: Experiment) -> ResultTable:
         found[label_of(stack)] = experiment.row(label_of(stack), partial(kernel, stack), source=sha)
     rows = [{"variant": name, **row} for name, row in found.items() if row]
     notes = [*NOTES, f"{len(ids)} tokens of {lab.model.name}, weights {experiment.config.weights}."]
-    return ResultTable("quality", QUESTION, pd.DataFrame(rows), MEASURED if experiment.on_gpu else COUNTED, notes)
+    return ResultTable("quality", QUESTION, rows, MEASURED if experiment.on_gpu else COUNTED, notes)
 
 
 def given_ids(experiment: Experiment) -> tuple[int, ...]:

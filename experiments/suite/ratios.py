@@ -4,15 +4,13 @@ from functools import partial
 from math import isnan
 from typing import Any
 
-import pandas as pd
-
 from common.errors import LabError
 from common.stacks.stack import Stack
 from experiments.experiment import TIME, Experiment, microseconds
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.published import RATIOS, error
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import NOT_MODELLED, label_of
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import NOT_MODELLED, label_of
 
 QUESTION = "how many of a block's warps should only load"
 
@@ -44,7 +42,7 @@ def ask(experiment: Experiment) -> ResultTable:
             "consumers multiply with fewer warps. The published loaders are not this lab's: they prefetch into L2, and "
             "the other warps load as before."
         )
-    return ResultTable("ratios", QUESTION, pd.DataFrame(rows), basis, notes, missing)
+    return ResultTable("ratios", QUESTION, rows, basis, notes, missing)
 
 
 def _predicted(experiment: Experiment, stack: Stack, gpu: GpuModel, ladder: tuple[int, ...]) -> list[float]:

@@ -5,21 +5,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pandas as pd
-
 from common.config.resolve import check_ids
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.errors.machine import MachineError, system_errors
 from common.stacks.stack import Stack
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
-from experiments.engines.process import apart
 from experiments.experiment import Experiment
+from experiments.processes.call import apart
 from experiments.run.setup import Setup
-from experiments.show.progress import Quiet
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.show.row import label_of
 from experiments.suite.quality import open_stack
+from experiments.tables.progress import Quiet
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.row import label_of
 
 QUESTION = "how fast other engines decode the same weights on the same machine, and whether they choose the same tokens"
 NOTES = (
@@ -61,12 +59,13 @@ def ask(experiment: Experiment) -> ResultTable:
         sha = lab.source(stack).sha
         rows.append(experiment.row(f"this lab: {label_of(stack)}", partial(kernel, stack), source=sha))
     rows += [experiment.row(name, partial(rival, name)) for name in chosen]
-    table = pd.DataFrame([row for row in rows if row])
+    found = [row for row in rows if row]
     if experiment.on_gpu:
-        return ResultTable("rivals", QUESTION, table, MEASURED, NOTES)
+        return ResultTable("rivals", QUESTION, found, MEASURED, NOTES)
     timings = ["first token ms", "tok/s", "peak MB"]  # of an emulation on a CPU: no statement about a GPU
     missing = "all times, and every engine that runs on GPUs only; here the ids are compared"
-    return ResultTable("rivals", QUESTION, table.drop(columns=timings, errors="ignore"), COUNTED, NOTES, missing)
+    found = [{name: value for name, value in row.items() if name not in timings} for row in found]
+    return ResultTable("rivals", QUESTION, found, COUNTED, NOTES, missing)
 
 
 def workload(lab: Setup) -> Workload:

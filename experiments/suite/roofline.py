@@ -4,16 +4,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import pandas as pd
-
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from experiments.experiment import Experiment, microseconds
 from experiments.prediction.counting import Uncounted
 from experiments.prediction.model import stage_bytes
 from experiments.prediction.predictor import open_predictor
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
-from experiments.show.row import label
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.row import label
 from experiments.timing.exchange import Exchange
 
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
@@ -49,14 +47,14 @@ def ask(experiment: Experiment) -> ResultTable:
         best = max(row["GB/s"] for row in rows if row["kind"] == "probe" and row["what"].startswith("read"))
         for row in rows:
             row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
-        return ResultTable("roofline", QUESTION, pd.DataFrame(rows), MEASURED, notes, keys=2)
+        return ResultTable("roofline", QUESTION, rows, MEASURED, notes, keys=2)
     stages = _stages(experiment, position)
     gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
     for row in stages:
         row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
         row[f"us at read rate, {gpu.name}"] = row["MB"] * 1e6 / gpu.read_rate * 1e6
     return ResultTable(
-        "roofline", QUESTION, pd.DataFrame(stages), COUNTED, [INTENSITY], "bandwidths, and the place of each variant", 2
+        "roofline", QUESTION, stages, COUNTED, [INTENSITY], "bandwidths, and the place of each variant", 2
     )
 
 

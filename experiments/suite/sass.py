@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import pandas as pd
-
 from common.compile.inspect import BUILD, inspect
 from common.compile.nvrtc import version
 from common.compile.sass import Resources
@@ -15,8 +13,8 @@ from common.record.provenance import provenance
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
 from experiments.experiment import Experiment
-from experiments.show.result_table import COUNTED, ResultTable
-from experiments.show.row import label_of
+from experiments.tables.result_table import COUNTED, ResultTable
+from experiments.tables.row import label_of
 
 QUESTION = "which instructions and registers each variant compiles to, and what changes against its parent"
 NOTES = (
@@ -54,7 +52,7 @@ def ask(experiment: Experiment) -> ResultTable:
     for stack in experiment.stacks(experiment.options.texts("variants")):
         rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack, made)) or []
     notes = (*NOTES, f"Compiled by NVRTC {version()}.")
-    return ResultTable("sass", QUESTION, pd.DataFrame(rows), COUNTED, notes, keys=2)
+    return ResultTable("sass", QUESTION, rows, COUNTED, notes, keys=2)
 
 
 def _rows(experiment: Experiment, stack: Stack, made: dict[str, dict[str, Resources]]) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from common.compile.source import Source, kernel_text
@@ -18,7 +17,7 @@ from common.errors import Refused
 from common.model.layout import MAX_BLOCKS, Layout
 from common.model.shapes import Model
 from experiments.experiment import Experiment
-from experiments.show.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
 from experiments.timing.exchange import NOTHING, PAUSE, WORDS, Exchange, Load, text
 
 KERNELS = Path(__file__).with_suffix(".cu")
@@ -71,7 +70,7 @@ def ask(experiment: Experiment) -> ResultTable:
             def work(source: Source = source, blocks: int = blocks) -> dict[str, Any]:
                 program = device.compile(source)
                 try:
-                    with closing(device.session(program, Layout(SHAPE), weights, blocks)) as session:
+                    with closing(device.session(program, weights, blocks)) as session:
                         return _run(session, experiment.on_gpu)
                 except Refused as error:
                     return {"us": None, "why not": error.cause}
@@ -85,9 +84,9 @@ def ask(experiment: Experiment) -> ResultTable:
             if found := experiment.row(f"graph node, {blocks} blocks", node):
                 rows.append({"operation": "graph node", "blocks": blocks, **found})
     if experiment.on_gpu:
-        return ResultTable("sync_cost", QUESTION, pd.DataFrame(rows), MEASURED, NOTES, keys=2)
+        return ResultTable("sync_cost", QUESTION, rows, MEASURED, NOTES, keys=2)
     missing = "microseconds, nodes of a graph, and exchanges under load; here the barriers only ran, and were counted"
-    return ResultTable("sync_cost", QUESTION, pd.DataFrame(rows), COUNTED, NOTES, missing, keys=2)
+    return ResultTable("sync_cost", QUESTION, rows, COUNTED, NOTES, missing, keys=2)
 
 
 def grids(most: int) -> list[int]:

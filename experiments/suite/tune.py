@@ -11,7 +11,6 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from common.config import budget
@@ -23,8 +22,8 @@ from common.record.provenance import provenance
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
 from experiments.experiment import TIME, Experiment
-from experiments.show.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.show.row import IMPLAUSIBLE, STOPPED
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Point, Space, order
 from experiments.tuning.strategies import PLAIN, importances, strategy
@@ -63,7 +62,7 @@ def ask(experiment: Experiment) -> ResultTable:
     if search.best and experiment.on_gpu:
         notes.append(f"Written: {write(experiment, search.best[0])}; variant=best takes it on this GPU.")
     basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
-    return ResultTable("tune", QUESTION, pd.DataFrame(rows), basis, notes, missing, keys=2)
+    return ResultTable("tune", QUESTION, rows, basis, notes, missing, keys=2)
 
 
 def space_of(experiment: Experiment) -> Space:

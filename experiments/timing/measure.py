@@ -10,14 +10,12 @@ import numpy as np
 from common.config.run_config import Timing
 from common.devices.nvml import Gpu, disturbances
 from common.devices.nvtx import annotate, title
-from common.display.shown import Shown
 from common.model.shapes import Model
-from experiments.show.row import STOPPED
+from common.record.measurement import Measurement
+from experiments.tables.row import STOPPED
 from experiments.timing.bandwidth import Ceiling
 from experiments.timing.statistics import (
     VERDICT_CONFIDENCE,
-    Comparison,
-    Estimate,
     compare,
     estimate,
     implausible,
@@ -57,46 +55,6 @@ class TimedKernel:
     session: TimedSession
     parent: tuple[str, ...] | None
     check: Callable[[], None]
-
-
-@dataclass(frozen=True, repr=False)
-class Measurement(Shown):
-    """Time of one decode step, averaged over `steps` tokens from `position` on.
-
-    "Latency at position p" is the mean over positions p to p + steps - 1, and `bytes_per_step` is the mean over the
-    same positions (20 steps of Qwen3-0.6B: 0.1 % more bytes than at p alone). With position 0 and the steps of a whole
-    generation, the inverse of `seconds` is the throughput of that generation.
-
-    seconds     per step: median over rounds, with its confidence interval
-    samples     seconds per step, one for each round; index i is the same round for all kernels
-    bandwidth   bytes_per_step / median, in bytes per second
-    of_ceiling  bandwidth / best read-only bandwidth
-    comparison  with the parent; None without one
-    verdict     FASTER, SAME, SLOWER, UNSTABLE, IMPLAUSIBLE, STOPPED; None: the interval is narrow enough, and there is
-                no parent
-    readings    the GPU's clocks, power, temperature and throttling after each round; () without NVML
-    marks       disturbances found in the readings: throttling, other processes, clocks that changed
-    """
-
-    stack: tuple[str, ...]
-    position: int
-    steps: int
-    seconds: Estimate
-    samples: tuple[float, ...]
-    bytes_per_step: float
-    bandwidth: float
-    of_ceiling: float
-    comparison: Comparison | None
-    verdict: str | None
-    readings: tuple[dict[str, Any], ...]
-    marks: tuple[str, ...]
-
-    def columns(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"position": self.position, "tokens": self.steps}
-        found |= {"us a token": 1e6 * self.seconds.median}
-        found |= {"+- %": 100 * self.seconds.half_width, "GB/s": self.bandwidth / 1e9}
-        found |= {"% of read ceiling": 100 * self.of_ceiling, "against parent": self.verdict}
-        return found | ({"marks": ", ".join(self.marks)} if self.marks else {})
 
 
 def measure(

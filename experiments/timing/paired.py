@@ -17,7 +17,7 @@ from common.validate.scenarios import Scenario, Start, drawn
 from common.validate.snapshot import Snapshot, bit_differences
 from common.validate.tolerances import ReferenceSteps
 from common.validate.verdict import Mismatch
-from experiments.show.row import STOPPED
+from experiments.tables.row import STOPPED
 from experiments.timing.bandwidth import Ceiling, read_ceiling
 from experiments.timing.measure import Measurement, TimedKernel, TimedSession, measure
 

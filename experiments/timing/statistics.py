@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from common.record.measurement import Comparison, Estimate
 
 # Confidence level of the interval that decides a verdict.
 VERDICT_CONFIDENCE = 0.99
@@ -12,30 +13,6 @@ VERDICT_CONFIDENCE = 0.99
 SHOWN_CONFIDENCE = 0.95
 # A smaller effect is SAME: two processes that run one cubin differ by a few tenths of a percent (page placement).
 MIN_EFFECT = 0.005
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A median and its confidence interval at `SHOWN_CONFIDENCE`, in the unit of the samples."""
-
-    median: float
-    low: float
-    high: float
-
-    @property
-    def half_width(self) -> float:
-        """Half of the interval, relative to the median: 0.005 is half a percent."""
-        return (self.high - self.low) / 2 / self.median
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Relative change of the child's time against its parent's: -0.1 is 10 % less time. `low`, `high`: its interval."""
-
-    effect: float
-    low: float
-    high: float
-    verdict: str
 
 
 def median_interval(

@@ -130,10 +130,9 @@ def device() -> Any:
 @contextmanager
 def opened(source: Any, weights: Any, blocks: int | None = None) -> Iterator[Any]:
     """In the child: a session, closed afterwards. Skips where the GPU is too old for the source."""
-    from common.model.layout import Layout
 
     if source.min_arch > device().arch:
         pytest.skip(f"{source.name} needs sm_{source.min_arch}")
-    session = device().session(device().compile(source), Layout(source.model), weights, blocks)
+    session = device().session(device().compile(source), weights, blocks)
     yield session
     session.close()

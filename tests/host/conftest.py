@@ -8,7 +8,7 @@ import torch
 from bare_kernel import bare_kernel
 
 from common.compile.source import Source, build
-from common.devices.host import HostDevice, HostSession
+from common.devices.host.device import HostDevice, HostSession
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
@@ -34,7 +34,7 @@ def open_session(host_cache: Path) -> Iterator[Open]:
         source: Source, weights: torch.Tensor, blocks: int = 8, schedule: int = 0, workers: int | None = None
     ) -> HostSession:
         device = HostDevice(host_cache, seed=schedule, workers=workers)
-        opened.append(device.session(device.compile(source), Layout(source.model), weights, blocks))
+        opened.append(device.session(device.compile(source), weights, blocks))
         return opened[-1]
 
     yield open_
@@ -102,9 +102,7 @@ def launch(host_cache: Path, tiny: Model) -> Iterator[Callable[..., HostSession]
         device = HostDevice(host_cache, seed=seed, timeout=timeout)
         layout = Layout(tiny)
         weights = torch.arange(layout.weights_size, dtype=torch.float32).remainder(97).bfloat16()
-        session = device.session(
-            device.compile(bare_kernel(tiny, body, shared, threads, load)), layout, weights, blocks
-        )
+        session = device.session(device.compile(bare_kernel(tiny, body, shared, threads, load)), weights, blocks)
         opened.append(session)
         session.reset([token], 0)
         session.run()

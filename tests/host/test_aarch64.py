@@ -4,7 +4,7 @@ import pytest
 import torch
 from bare_kernel import bare_kernel
 
-from common.devices import host_compiler
+from common.devices.host import compiler
 from common.errors import Crashed, Hung
 from common.model.layout import Layout
 from common.stacks.catalog import read_catalog
@@ -26,17 +26,17 @@ def test_a_stack_has_the_bits_and_the_counts_of_this_machine(name, host_cache, s
 
 
 def test_a_switch_that_loses_a_register_is_found(host_cache, tmp_path, monkeypatch):
-    for file in host_compiler.RUNTIME.iterdir():
+    for file in compiler.RUNTIME.iterdir():
         text = file.read_text().replace("  ldp x19, x20, [sp]\n", "")
         (tmp_path / file.name).write_text(text)
-    monkeypatch.setattr(host_compiler, "RUNTIME", tmp_path)
+    monkeypatch.setattr(compiler, "RUNTIME", tmp_path)
     assert compared("baseline", host_cache, 5)
 
 
 def run(body, tiny, folder) -> None:
     device, layout = EmulatedDevice(folder), Layout(tiny)
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
-    session = device.session(device.compile(bare_kernel(tiny, body)), layout, weights, 3)
+    session = device.session(device.compile(bare_kernel(tiny, body)), weights, 3)
     session.reset([1], 0)
     session.run()
 

@@ -11,7 +11,7 @@ import torch
 from sampled import ALL, SAMPLE, sampled
 
 from common import ROOT
-from common.devices.covered import Covered, CoveredDevice, covered
+from common.devices.host.covered import Covered, CoveredDevice, covered
 from common.model.layout import Layout
 from common.model.weights import load
 from common.stacks.catalog import read_catalog
@@ -46,7 +46,7 @@ def programs(host_cache: Path, tmp_path_factory: pytest.TempPathFactory):
                 weights = weights_of(trial.weights, packed, layout, seed)
                 starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
                 program = device.compile(text_of(CATALOG, stack, trial))
-                with closing(device.session(program, layout, weights, trial.blocks)) as session:
+                with closing(device.session(program, weights, trial.blocks)) as session:
                     for start in starts:
                         session.reset(start.ids, start.position, start.history, len(start.ids), start.barriers)
                         session.run(start.steps)

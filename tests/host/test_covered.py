@@ -8,9 +8,9 @@ import torch
 from bare_kernel import bare_kernel
 
 from common.compile.source import Source
-from common.devices import gcov
-from common.devices.covered import Covered, CoveredDevice, covered
-from common.devices.loops import CLASSES, count_turns
+from common.devices.host import gcov
+from common.devices.host.covered import Covered, CoveredDevice, covered
+from common.devices.host.turns import CLASSES, count_turns
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -60,7 +60,7 @@ def run(host_cache: Path, tmp_path: Path, tiny: Model):
         weights = torch.ones(layout.weights_size).bfloat16()
         for _ in range(times):  # a new device each time, as in a new process
             device = CoveredDevice(host_cache, tmp_path)
-            with closing(device.session(device.compile(source), layout, weights, 1)) as session:
+            with closing(device.session(device.compile(source), weights, 1)) as session:
                 session.reset([1], 0)
                 session.run()
         (program,) = covered(tmp_path)

@@ -11,7 +11,7 @@ from experiments.generation import engine as module
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
 

@@ -17,8 +17,8 @@ from experiments.experiment import Experiment
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
 from experiments.prediction.published import GAINS
-from experiments.show.progress import Quiet
 from experiments.suite import counts, predict, quality, rivals, sass
+from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
 QUALITY = ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from common.compile.source import build
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
@@ -129,7 +129,7 @@ def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
 
 
 def test_torch_step_equals_transformers(host_cache: Path, tiny: Model, seed):
-    from experiments.engines.torch_step import TorchStep
+    from experiments.engines.torch_decoder import TorchStep
     from experiments.engines.transformers_model import qwen3
 
     model, layout, packed = load("synthetic", tiny, None, host_cache, seed)
@@ -160,7 +160,7 @@ def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, 
     first = known_counts.count(source, 6)
     device = HostDevice(host_cache / "kernels")
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
-    with closing(device.session(device.compile(source), layout, weights, 6)) as session:
+    with closing(device.session(device.compile(source), weights, 6)) as session:
         session.reset([0] * (position + 1), position, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
         session.run()
         later = session.counts()

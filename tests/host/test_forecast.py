@@ -10,7 +10,7 @@ from experiments.experiment import Experiment
 from experiments.prediction import forecast
 from experiments.prediction.counting import KnownCounts, Uncounted, table
 from experiments.prediction.forecast import counting, forecasts
-from experiments.show.progress import Progress
+from experiments.tables.progress import Progress
 
 SMALL = Model("small", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
 

@@ -15,7 +15,7 @@ from sampled import sampled, seed_for
 from common import ROOT
 from common.config.resolve import model_of
 from common.config.section import Section
-from common.devices.host import HostDevice, HostSession
+from common.devices.host.device import HostDevice, HostSession
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
@@ -43,7 +43,7 @@ class Full:
     def session(self, composed: Composed) -> HostSession:
         program = self.device.compile(composed.source(self.model))
         self.device.seed += 10  # another schedule for each
-        return self.device.session(program, Layout(self.model), self.weights)
+        return self.device.session(program, self.weights)
 
     def root(self, composed: Composed) -> Snapshot:
         """The outputs of `composed`, compared with the reference stage by stage."""

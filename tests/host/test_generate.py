@@ -12,7 +12,7 @@ from experiments.generate import main
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request
 from experiments.run.setup import Setup
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
 TOKENS = 40

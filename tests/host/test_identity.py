@@ -14,7 +14,7 @@ from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.run.describe import asked, identity, key_of, proof_of
 from experiments.run.sweep import open_sweep
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
 SETTINGS = ("validation", "timing", "blocks", "archs", "sanitize")

@@ -167,7 +167,7 @@ def test_a_text_means_itself_whatever_is_in_it(seed):
     letters = random.Random(seed)
     for number in range(300):
         text = "/" + "".join(letters.choices("ab\\'\" ,:;=[]{}()%$~+-#@é", k=letters.randrange(12)))
-        text = re.sub(r"\$+{", "$", text)  # which Hydra would fill in
+        text = re.sub(r"\$[${]*{", "$", text)  # which Hydra would fill in
         override = f"weights={override_text(text)}"
         assert OverridesParser.create().parse_override(override).value() == text, seed
         if number < 5:
@@ -242,8 +242,8 @@ def test_results_show_themselves(open_lab, seed):
 
 def table_of(html: str) -> dict[str, str]:
     """Heads and cells of a table of one row."""
-    heads, cells = ElementTree.fromstring(html)
-    return {head.text: found.text for head, found in zip(heads, cells, strict=True)}
+    table = ElementTree.fromstring(html)
+    return {head.text: found.text for head, found in zip(table.iter("th"), table.iter("td"), strict=True)}
 
 
 def test_a_closed_lab_opens_what_it_needs_again(open_lab):

@@ -11,8 +11,8 @@ from racy import TINY
 
 from common import ROOT
 from common.compile.source import build
-from common.devices.host import HostDevice
-from common.devices.host_memory import GuardedBuffer
+from common.devices.host.device import HostDevice
+from common.devices.host.memory import GuardedBuffer
 from common.errors import Crashed
 from common.model.layout import Layout
 
@@ -96,14 +96,14 @@ def test_the_signals_belong_to_python_again_after_a_launch(host_cache):
         faulthandler.enable()
         from bare_kernel import bare_kernel
         import torch
-        from common.devices.host import HostDevice
+        from common.devices.host.device import HostDevice
         from common.errors import Crashed
         from common.model.layout import Layout
         from common.model.shapes import Model
         model = Model("tiny", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
         device, layout = HostDevice(pathlib.Path({str(host_cache)!r})), Layout(model)
         program = device.compile(bare_kernel(model, {body(list(FAULTS))!r}))
-        session = device.session(program, layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16), 3)
+        session = device.session(program, torch.zeros(layout.weights_size, dtype=torch.bfloat16), 3)
         session.reset([4], 0)
         try:
             session.run()
@@ -127,7 +127,7 @@ def test_a_kernel_that_is_closed_leaves_no_mappings(host_cache, synthetic, tiny,
     device, weights, blocks, found = HostDevice(host_cache), synthetic(tiny, seed), 50, []
     for threads in (32, 64, 96):
         program = device.compile(build([], tiny, threads))
-        with closing(device.session(program, Layout(tiny), weights, blocks)) as session:
+        with closing(device.session(program, weights, blocks)) as session:
             session.reset([1], 0)
             session.run()
         found.append(mappings())

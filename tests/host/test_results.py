@@ -22,7 +22,7 @@ from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 from experiments.run.sweep import SLOW, Sweep
 from experiments.show import __main__ as show
-from experiments.show.progress import Progress, Quiet
+from experiments.tables.progress import Progress, Quiet
 
 pytestmark = pytest.mark.host
 RIGHT = Verdict(None, Worst("embed", None, 0.0, 0.0), steps=1, seed=0)

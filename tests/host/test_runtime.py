@@ -226,7 +226,7 @@ def test_warning_is_an_error(launch):
 
 def test_what_the_compiler_says_names_files_from_the_root_of_the_lab(launch):
     """Records keep it: it names no folder of the machine."""
-    with pytest.raises(CompileError, match=r"failed: common/devices/runtime/\S+: error: .*32, 64 or 128 bits"):
+    with pytest.raises(CompileError, match=r"failed: common/devices/host/runtime/\S+: error: .*32, 64 or 128 bits"):
         launch("out[0] = port::load_weights<3>(nullptr).word[0];")
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sampled import sampled
 
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.errors import LabError
 from common.model.layout import Layout
 from experiments.generation.check import check_sampling
@@ -36,7 +36,7 @@ template <> DEVICE void run<Many>(const Buffers &b, void *memory, int) {{
 @pytest.fixture
 def sampler(tiny, host_cache, seed):
     """sampler(logits, sampling, ids): a session of the kernel; many=True: of the one that draws often."""
-    layout, opened = Layout(tiny, sampling=True), {}
+    layout, opened = Layout(tiny), {}
 
     def session_of(many):
         found = source(tiny)
@@ -45,7 +45,7 @@ def sampler(tiny, host_cache, seed):
             found = replace(found, text=text)
         device = HostDevice(host_cache, seed=seed)
         weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
-        return device.session(device.compile(found), layout, weights, 1)
+        return device.session(device.compile(found), weights, 1)
 
     def open_(logits, sampling, ids=(1,), many=False):
         session = opened[many] = opened.get(many) or session_of(many)

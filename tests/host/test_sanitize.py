@@ -28,8 +28,8 @@ from sampled import sampled
 
 from common import ROOT
 from common.compile.source import KERNEL, Source, build
-from common.devices.sanitized import SanitizedDevice
-from common.devices.tsan_report import data_races
+from common.devices.host.sanitized import SanitizedDevice
+from common.devices.host.tsan_report import data_races
 from common.errors import Crashed, Hung, Race, Refused
 from common.model.layout import Layout
 
@@ -67,7 +67,7 @@ def run(device, synthetic, seed):
     def run_(source: Source, blocks: int = 3, schedule: int = seed, steps: int = 1):
         weights = synthetic(TINY, seed)
         device.seed = schedule
-        with closing(device.session(device.compile(source), Layout(TINY), weights, blocks)) as session:
+        with closing(device.session(device.compile(source), weights, blocks)) as session:
             session.reset([1] * 31, 30, torch.zeros(Layout(TINY).cache.shape, dtype=torch.bfloat16))
             session.run(steps)
             return session.state(), session.counts()
@@ -159,9 +159,7 @@ def test_what_orders_memory_and_what_does_not(run, name):
 
 def test_a_race_keeps_what_the_kernel_left_and_the_session(device, synthetic, seed):
     device.seed = seed
-    with closing(
-        device.session(device.compile(without_grid_barrier("qkv")), Layout(TINY), synthetic(TINY, seed), 3)
-    ) as session:
+    with closing(device.session(device.compile(without_grid_barrier("qkv")), synthetic(TINY, seed), 3)) as session:
         for _ in range(2):
             session.reset([1], 0)
             with pytest.raises(Race):
@@ -183,20 +181,20 @@ def test_a_fault_of_the_process_is_told(run):
 def test_more_threads_than_it_can_follow_are_refused(device, synthetic, seed):
     program = device.compile(build([], TINY, THREADS))
     with pytest.raises(Refused, match="200 blocks of 64 threads"):
-        device.session(program, Layout(TINY), synthetic(TINY, seed), 200)
+        device.session(program, synthetic(TINY, seed), 200)
 
 
 REPORT = """==================
 WARNING: ThreadSanitizer: data race (pid=1)
   Atomic write of size 4 at 0x7f by thread T2 (mutexes: write M1):
-    #0 port::add(unsigned*) /r/common/devices/runtime/port_host.hpp:9 (k.exe+0x1)
+    #0 port::add(unsigned*) /r/common/devices/host/runtime/port_host.hpp:9 (k.exe+0x1)
     #1 x(Context const&) common/kernel/barrier.cuh:34 (k.exe+0x1)
 
   Previous read of size 4 at 0x7f by thread T7:
     [failed to restore the stack]
 
   Thread T2 'block 0 thread 1' (tid=0, running) created by main thread at:
-    #0 host::tsan::take(char const*) /r/common/devices/runtime/sanitizer.hpp:35 (k.exe+0x2)
+    #0 host::tsan::take(char const*) /r/common/devices/host/runtime/sanitizer.hpp:35 (k.exe+0x2)
 ==================
 """
 

@@ -7,9 +7,8 @@ import torch
 from bare_kernel import bare_kernel
 from racy import TINY
 
-from common.devices.sanitized import SanitizedDevice
+from common.devices.host.sanitized import SanitizedDevice
 from common.errors import Crashed, Hung
-from common.model.layout import Layout
 
 pytestmark = pytest.mark.host
 ONE = (
@@ -35,7 +34,7 @@ LINES = {
 
 
 def run(device: SanitizedDevice, program, token: int, weights: torch.Tensor) -> None:
-    with closing(device.session(program, Layout(TINY), weights, blocks=3)) as session:
+    with closing(device.session(program, weights, blocks=3)) as session:
         session.reset([token], 0)
         session.run()
 

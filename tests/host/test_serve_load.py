@@ -21,7 +21,7 @@ from common.config.cli import composed
 from common.config.resolve import resolve
 from common.record.json_values import to_json
 from experiments.generate import main
-from experiments.serving.child import COMMAND
+from experiments.serving.queue import WORKER
 
 pytestmark = pytest.mark.host
 TOKENS, PROMPTS, REQUESTS = 12, 2, 200
@@ -112,7 +112,7 @@ def test_200_requests_of_which_a_third_misbehave(overrides, capsys, seed):
     kinds += [chance.choice(("whole", "streamed")) for _ in range(REQUESTS - len(kinds))]
     chance.shuffle(kinds)
     first = {"config": to_json(resolve(composed("config", overrides)))}
-    with serving(first, COMMAND) as server:
+    with serving(first, WORKER) as server:
         ask = Client(server, wanted, chance).ask
         assert (ask("whole"), ask("streamed")) == ("answered", "answered")
         before = server.open()

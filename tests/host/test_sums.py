@@ -9,7 +9,7 @@ import torch
 from composed import CATALOG
 
 from common.compile.source import build
-from common.model.layout import NOT_SENT, Layout
+from common.model.layout import NOT_SENT
 from common.stacks.variant import Variant
 
 pytestmark = pytest.mark.host
@@ -39,7 +39,7 @@ def add(open_session, synthetic, model, tmp_path):
     (tmp_path / "part.cu").write_text('#include "common/kernel/decode.cuh"\n' + BODY)
     part = Variant("part", tmp_path / "part.cu", idea="", hypothesis="", overrides=("step",), run="")
     source = build([*(CATALOG.variants[name] for name in STACK), part], model, 64)
-    layout = Layout(model)
+    layout = source.layout
 
     def add_(numbers: torch.Tensor, seed: int) -> tuple[torch.Tensor, list[int]]:
         session = open_session(source, synthetic(model, 1), blocks=model.heads, schedule=seed)

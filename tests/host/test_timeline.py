@@ -8,13 +8,12 @@ import torch
 from common.compile.nvrtc import compile_cubin
 from common.compile.sass import sass
 from common.compile.source import build
-from common.devices.host import HostDevice
-from common.model.layout import MAX_BLOCKS, MOMENTS, Layout
+from common.devices.host.device import HostDevice
+from common.model.layout import MAX_BLOCKS, MOMENTS
 from common.model.stages import LAYER_STAGES, STAGES
 from common.stacks.catalog import variants
 from experiments.run.timeline import UNWRITTEN, read, timeline
-from profiles.figure import draw
-from profiles.timeline import by_stage, chrome_trace, order, reading
+from profiles.timeline import by_stage, chrome_trace, draw, order, reading
 
 BLOCKS = 5
 
@@ -27,7 +26,7 @@ def trace(tiny, seed, synthetic, host_cache):
         known = variants()
         source = build([known[name] for name in names], tiny, knobs=KNOBS, trace=True)
         device = HostDevice(host_cache, seed=seed)
-        session = device.session(device.compile(source), Layout(tiny, trace=True), synthetic(tiny, seed), BLOCKS)
+        session = device.session(device.compile(source), synthetic(tiny, seed), BLOCKS)
         session.reset([3], 0)
         session.run(1)
         found = read(session, "+".join(names) or "baseline", "host")

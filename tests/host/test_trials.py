@@ -8,12 +8,12 @@ import torch
 from racy import has_thread_sanitizer
 from sampled import sampled
 
-from common.devices.host import HostDevice
-from common.devices.sanitized import SanitizedDevice
+from common.devices.host.device import HostDevice
+from common.devices.host.sanitized import SanitizedDevice
 from common.errors import CompileError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
-from common.validate.prove import expected, prove, text_of
+from common.validate.prove import OLD_RING, expected, prove, text_of
 from common.validate.scenarios import Start, drawn
 from common.validate.trials import GIVEN, HIGH, LOW, TRIALS, chosen, not_exercised
 from tests.strength.mutants import checks
@@ -120,7 +120,7 @@ def test_a_fault_that_is_found_with_some_seeds_only_is_not_killed():
 def test_every_counter_of_a_ring_is_old_where_a_trial_says_so(name):
     text = text_of(CATALOG, stack_of(name), BY_NAME["square"]).text
     loader = "loader_warps = 1;" in text
-    assert ("#define OLD_PHASES" in text) == loader
+    assert text.startswith(f"#define {OLD_RING} ") == loader
     assert not re.search(r"\b(tile|jobs) = 0\b|\btile\[.*\] = 0\b", text)
 
 

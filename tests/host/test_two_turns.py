@@ -7,12 +7,11 @@ from legal_entries import check_entries
 from sampled import sampled
 from trained import SPECIAL, TEXT, save_checkpoint
 
-from experiments.generation.conversation import Conversation
+from experiments.chat import Conversation
 from experiments.generation.engine import Engine
-from experiments.generation.prefill import Prefill
 from experiments.generation.request import Sampling
 from experiments.run.setup import Setup
-from experiments.show.progress import Quiet
+from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
 PARTS = (*TEXT.split(), "  ", "\n", "\n\n", "3.", "\u00e9", "\U0001f9ea", SPECIAL[1], "<think>", "'s")
@@ -55,7 +54,8 @@ def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, mo
     vocab = range(len(SPECIAL), engine.model.vocab)
     monkeypatch.setattr(Engine, "_decode", lambda self, steps, sampling: rng.choices(vocab, k=steps))
     monkeypatch.setattr(
-        Prefill, "entries", lambda self, ids, kept: kept.new_zeros(*kept.shape[:3], len(ids), kept.shape[4])
+        "experiments.generation.engine.prefill",
+        lambda model, layout, weights, ids, kept: kept.new_zeros(*kept.shape[:3], len(ids), kept.shape[4]),
     )
     for number in range(200):
         talk, known = conversation(engine, rng, Sampling()), list[int]()

@@ -12,7 +12,7 @@ import torch
 from composed import STACKS, VARIANTS, Composed
 from sampled import sampled
 
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.errors import CompileError
 from common.validate.check import compare_bits, validate
 from common.validate.scenarios import Scenario, scenarios

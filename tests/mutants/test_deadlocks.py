@@ -6,9 +6,8 @@ from contextlib import closing
 import pytest
 from sampled import sampled
 
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.errors import Hung
-from common.model.layout import Layout
 from common.model.weights import load
 from tests.strength.mutants.mutation import read_mutants, source_of
 
@@ -27,7 +26,7 @@ def test_there_are_at_least_20_deadlocks():
 def test_deadlock_ends_as_hung_and_the_barrier_is_reported(mutant, host_cache, seed):
     weights = load("synthetic", mutant.model, None, host_cache / "weights", seed)[2].flat
     device = HostDevice(host_cache / "kernels", seed, workers=1, timeout=TIMEOUT_S)
-    with closing(device.session(device.compile(source_of(mutant)), Layout(mutant.model), weights, blocks=8)) as session:
+    with closing(device.session(device.compile(source_of(mutant)), weights, blocks=8)) as session:
         session.reset([seed % mutant.model.vocab], 0)
         with pytest.raises(Hung) as hung:
             session.run(3)

@@ -128,7 +128,7 @@ def test_weaker_checks_do_not_find_what_only_another_order_shows(found):
 def test_columns_of_the_table_add_up(found):
     ones, _ = found
     result = summary(ones)
-    *classes, total = result.table.to_dict("records")
+    *classes, total = result.rows
     assert total["mutants"] == len(ones)
     for column in ("mutants", "killed", "survived", "equivalent", "final token", "final logits"):
         assert sum(row[column] for row in classes) == total[column]

@@ -111,7 +111,7 @@ def test_the_validation_finds_them(host_cache):
         some = mutants[len(found) : len(found) + SAMPLE - score.faults]
         found += judge_all(some, seed, host_cache, processes=os.cpu_count() or 1)
     assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
-    *rows, total = summary(found, len(MUTANTS)).table.to_dict("records")
+    *rows, total = summary(found, len(MUTANTS)).rows
     assert total["drawn"] == len(found)
     for column in ("drawn", "not compiled", "same code", "equivalent", "faults", "plain", "full", "survived"):
         assert sum(row[column] for row in rows) == total[column]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from common.compile import nvrtc
 from common.compile.source import KERNEL, flatten
+from common.devices.host.compiler import RUNTIME
 from common.model.stages import declare
 
 SEEN: set[Path] = set()
@@ -13,7 +14,7 @@ PORT = "\n".join(
 )
 HALVES = ("port_host.hpp", "tensor_host.hpp")  # of the host device
 CUDA = re.sub(r'^#include "\w+_host.hpp"$', "", PORT, flags=re.MULTILINE)
-HOST = "\n".join((KERNEL.parent / "devices" / "runtime" / name).read_text() for name in HALVES)
+HOST = "\n".join((RUNTIME / name).read_text() for name in HALVES)
 FUNCTION = re.compile(
     r"^(?:template <(?P<template>[^>]*)> ?\n?)?"
     r"(?P<before>(?:\[\[noreturn\]\] )?(?:DEVICE|PLACED|inline)) (?P<returns>[\w <>]+?[ *])(?P<name>\w+)"

@@ -60,7 +60,7 @@ def _lab(module: str, cache: Path, *argv: str) -> str:
 def _compilation(cache: Path) -> Iterator[Figure]:
     from common.compile.nvrtc import compile_cubin
     from common.compile.source import build
-    from common.devices.host import HostDevice
+    from common.devices.host.device import HostDevice
 
     source = build([variants()["baseline"]], model_named("qwen3_0_6b"))
     start = time.perf_counter()

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.compile.source import Source, build
-from common.devices.host import HostDevice
-from common.model.layout import Layout
+from common.devices.host.device import HostDevice
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
@@ -39,7 +38,7 @@ def refused(host_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
     def look(body: str) -> Mismatch:
         weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
         device = HostDevice(host_cache, seed)
-        with closing(device.session(device.compile(kernel(tiny, body)), Layout(tiny), weights, blocks=1)) as session:
+        with closing(device.session(device.compile(kernel(tiny, body)), weights, blocks=1)) as session:
             verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights), seed)
         assert verdict.status == "MISMATCH", verdict
         return verdict.mismatch
@@ -51,7 +50,7 @@ def test_the_correct_step_passes(host_cache, tiny, seed):
     weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
     device = HostDevice(host_cache, seed)
     program = device.compile(kernel(tiny, "Baseline<Kernel>::step(c);"))
-    with closing(device.session(program, Layout(tiny), weights, blocks=1)) as session:
+    with closing(device.session(program, weights, blocks=1)) as session:
         assert validate(session, weights, tiny, scenarios(tiny, seed, weights), seed).passed, seed
 
 

@@ -6,7 +6,7 @@ import { draw } from "./strip.js";
 const at = (id) => document.getElementById(id);
 let lab, running, position = 0; // position: of the last token
 
-// What can be asked: a chat, or without a chat template a text, or without a tokenizer token ids.
+// The kinds of a question: a chat, or without a chat template a text, or without a tokenizer token ids.
 const HINTS = {
   chat: "Message",
   text: "Text to continue (this checkpoint has no chat template)",
@@ -15,12 +15,13 @@ const HINTS = {
 const mode = () => (lab.chat ? "chat" : lab.tokenizer ? "text" : "ids");
 const model = () => (state.variant === lab.started ? lab.model : `${lab.model}:${state.variant}`);
 
-// Fields of how to answer, and what is kept of their text.
+// Fields of how to answer, and their values.
 const SETTINGS = {
-  temperature: (text) => Number(text) || 0,
-  seed: (text) => text,
-  tokens: (text) => Math.max(1, Number(text) || 64),
-  system: (text) => text,
+  temperature: ({ value }) => Number(value) || 0,
+  seed: ({ value }) => value,
+  tokens: ({ value }) => Math.max(1, Number(value) || 64),
+  system: ({ value }) => value,
+  thinking: ({ checked }) => checked,
 };
 
 function say(error) {
@@ -34,25 +35,25 @@ function make(name, properties, ...children) {
   return made;
 }
 
+const author = (turn) => (turn.role === "user" ? "you" : [turn.variant, turn.note].filter(Boolean).join(" · "));
+
 function show(turn) {
-  const who = make("div", { className: "who" }), text = make("div", { className: "text", textContent: turn.text });
-  who.textContent = turn.role === "user" ? "you" : [turn.variant, turn.note].filter(Boolean).join(" · ");
+  const who = make("div", { className: "who", textContent: author(turn) });
+  const text = make("div", { className: "text", textContent: turn.text });
   const line = make("li", { className: turn.role }, who, text);
   at("log").append(line);
   at("log").scrollTop = at("log").scrollHeight;
   return { line, who, text };
 }
 
-// The highest rate that the memory allows at a position, in tokens per second; undefined where it is not known.
-const ceiling = (position) => lab.ceiling && lab.ceiling / (lab.step_bytes + position * lab.position_bytes);
-
+// Beside the rate stands the highest one that the memory allows at this position, where it is known.
 function showRate(rate) {
-  const most = ceiling(position);
+  const most = lab.ceiling && lab.ceiling / (lab.step_bytes + position * lab.position_bytes);
+  const share = rate && most ? (100 * rate) / most : 0;
   at("rate").textContent = rate ? rate.toFixed(1) : "-";
-  at("share").style.width = rate && most ? `${Math.min(100, (100 * rate) / most)}%` : "0";
-  const share = rate && most ? `: ${((100 * rate) / most).toFixed(0)} % of it` : "";
+  at("share").style.width = `${Math.min(100, share)}%`;
   at("ceiling").textContent = most
-    ? `Ceiling ${most.toFixed(0)} tokens/s, by this GPU's read bandwidth at position ${position}${share}`
+    ? `Ceiling ${most.toFixed(0)} tokens/s, by this GPU's read bandwidth at position ${position}${share ? `: ${share.toFixed(0)} % of it` : ""}`
     : `Ceiling ${lab.why}`;
 }
 
@@ -119,7 +120,7 @@ async function ask(text, earlier) {
     if (!turn.text) undo(earlier);
   }
   running = undefined;
-  who.textContent = [turn.variant, turn.note].filter(Boolean).join(" · ");
+  who.textContent = author(turn);
   line.classList.remove("busy");
   at("log").removeAttribute("aria-busy");
   save();
@@ -191,8 +192,7 @@ async function open() {
   at("variant").replaceChildren(...lab.variants.map(({ name }) => make("option", { value: name, textContent: name })));
   if (!lab.variants.some(({ name }) => name === state.variant)) Object.assign(state, { variant: lab.started, knobs: {} });
   at("variant").value = state.variant;
-  for (const name in SETTINGS) at(name).value = state[name];
-  at("thinking").checked = state.thinking;
+  for (const name in SETTINGS) at(name)[at(name).type === "checkbox" ? "checked" : "value"] = state[name];
   at("log").replaceChildren();
   state.turns.forEach(show);
   const last = state.turns.at(-1); // of a page that was left before it began
@@ -235,8 +235,7 @@ at("variant").addEventListener("change", () => {
   save();
   showVariant();
 });
-for (const name in SETTINGS) at(name).addEventListener("input", () => { state[name] = SETTINGS[name](at(name).value); save(); });
-at("thinking").addEventListener("change", () => { state.thinking = at("thinking").checked; save(); });
+for (const name in SETTINGS) at(name).addEventListener("input", () => { state[name] = SETTINGS[name](at(name)); save(); });
 at("trace").addEventListener("click", trace);
 at("unlock").addEventListener("submit", (event) => { event.preventDefault(); setKey(at("key").value); open(); });
 open();

@@ -14,9 +14,9 @@ from common.config.resolve import seed_of
 from common.config.section import Section
 from common.errors import LabError
 from common.record.store import Store
-from experiments.show.closing import closing
-from experiments.show.progress import progress
-from experiments.show.result_table import ResultTable, print_result, record_result
+from experiments.tables.closing import closing
+from experiments.tables.progress import progress
+from experiments.tables.result_table import ResultTable, print_result, record_result
 from tests.strength.mutants import score
 from tests.strength.mutants.generated import drawn, generate
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from common.compile.source import Source
-from common.devices.host import HostDevice, HostProgram
-from common.devices.sanitized import SanitizedDevice
+from common.devices.host.device import HostDevice, HostProgram
+from common.devices.host.sanitized import SanitizedDevice
 from common.errors import Crashed, Hung, LabError
 from common.model.layout import Layout
 from common.model.weights import load
@@ -97,7 +97,7 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
         device.seed, flat = seed + tried, weights[tried % 2]
         tried += 1
         try:
-            with closing(device.session(program, layout, flat, blocks)) as session:
+            with closing(device.session(program, flat, blocks)) as session:
                 verdict = validate(session, flat, model, scenarios(model, device.seed, flat, quick), device.seed)
                 how = str(verdict.mismatch or "")
         except Hung as error:
@@ -141,7 +141,7 @@ def _data_race(source: Source, blocks: int, layout: Layout, weights: Tensor, see
     """
     steps = min(2, source.tokens_per_launch)
     device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
-    with closing(device.session(device.compile(source), layout, weights, blocks)) as session:
+    with closing(device.session(device.compile(source), weights, blocks)) as session:
         history = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
         session.reset([1] * layout.model.positions, layout.model.positions - steps, history)
         try:
@@ -155,7 +155,7 @@ def _weak(device: HostDevice, program: HostProgram, layout: Layout, weights: Ten
     """Two flags after three steps from a random history: the final token is wrong; the final logits are."""
     start, token, logits = _ordinary(layout, weights, seed)
     try:
-        with closing(device.session(program, layout, weights, GRIDS[0][0])) as session:
+        with closing(device.session(program, weights, GRIDS[0][0])) as session:
             session.reset(start.ids, start.position, start.history, len(start.ids))
             session.run(start.steps)
             seen = Snapshot.of(session)

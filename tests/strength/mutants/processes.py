@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.errors import LabError
+from common.errors import Crashed, Hung, LabError
+from experiments.processes.call import apart
 from tests.strength.mutants.mutation import Mutant
 
 T = TypeVar("T")
@@ -26,33 +26,19 @@ def check_each(
 ) -> list[T]:
     """`check(mutant, seed, cache)` for each mutant in its own process, `processes` at a time.
 
-    lost: the result of a mutant whose process ends by a signal or not at all, which it is told. done: is called with
-    each result as it ends. Raises LabError, and EOFError where the check itself fails, with its traceback on stderr.
+    lost: result of a mutant whose process ends or hangs, given the reason. done: called with each result as it ends.
+    Raises what the check raises; a LabError names the mutant.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload([check.__module__])
 
     def one(mutant: Mutant) -> T:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_child, args=(theirs, check, mutant, seed, cache))
-        process.start()
-        theirs.close()
         try:
-            if not ours.poll(LONGEST_S):
-                process.kill()
-                process.join()
-                return lost(mutant, f"hung: its process did not end in {LONGEST_S:g} s")
-            found = ours.recv()
-        except EOFError:
-            process.join()
-            code = process.exitcode
-            if code is None or code >= 0:
-                raise
-            return lost(mutant, f"crashed: its process ended with {code}")
-        process.join()
-        if isinstance(found, LabError):
-            raise LabError(f"mutant {mutant.name}: {found.cause}", found.remedy)
-        return found
+            return apart(LONGEST_S, _named, check, mutant, seed, cache, context=context)
+        except Hung:
+            return lost(mutant, f"hung: its process did not end in {LONGEST_S:g} s")
+        except Crashed as error:
+            return lost(mutant, f"crashed: {error.cause}")
 
     with ThreadPoolExecutor(processes) as pool:
         futures = [pool.submit(one, mutant) for mutant in mutants]
@@ -65,8 +51,8 @@ def check_each(
     return [future.result() for future in futures]
 
 
-def _child(answer: Connection, check: Check[Any], mutant: Mutant, seed: int, cache: Path) -> None:
+def _named(check: Check[Any], mutant: Mutant, seed: int, cache: Path) -> Any:
     try:
-        answer.send(check(mutant, seed, cache))
-    except LabError as error:
-        answer.send(LabError(error.cause, error.remedy))
+        return check(mutant, seed, cache)
+    except LabError as error:  # not the end of its process: LabError, whatever the subclass
+        raise LabError(f"mutant {mutant.name}: {error.cause}", error.remedy) from error

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.show.result_table import COUNTED, ResultTable
+from experiments.tables.result_table import COUNTED, ResultTable
 from tests.strength.mutants.mutation import Mutant
 from tests.strength.mutants.processes import check_each
 
@@ -22,8 +22,6 @@ NOTES = (
 
 def summary(found: "Sequence[MutantResult]") -> ResultTable:
     """A row for each class, and their sum. Notes name every survivor and equivalent mutant with the reason."""
-    import pandas as pd
-
     from tests.strength.mutants.checks import SEEDS
 
     def row(name: str, ones: "Sequence[MutantResult]") -> dict[str, str | int]:
@@ -47,7 +45,7 @@ def summary(found: "Sequence[MutantResult]") -> ResultTable:
     notes += [f"survived: {one.title}: {seeds.get(one.title, one.mutant.reason)}" for one in survived]
     notes += [f"equivalent: {one.title}: {one.mutant.reason}" for one in equivalent]
     notes += [f"killed, but listed as equivalent: {one.title}: {one.how}" for one in equivalent if one.killed]
-    return ResultTable("mutants", QUESTION, pd.DataFrame([*table, row("all", found)]), COUNTED, notes)
+    return ResultTable("mutants", QUESTION, [*table, row("all", found)], COUNTED, notes)
 
 
 def check_all(

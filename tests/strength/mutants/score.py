@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from experiments.show.result_table import COUNTED, ResultTable
+from experiments.tables.result_table import COUNTED, ResultTable
 from tests.strength.mutants.generated import equivalent
 
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ def summary(found: "Sequence[Judged]", of: int) -> ResultTable:
 
     of: the number of mutants from which `found` were drawn.
     """
-    import pandas as pd
-
     kinds = sorted({one.mutant.kind for one in found})
     rows = [Score([one for one in found if one.mutant.kind == kind]).row(kind) for kind in kinds]
     total = Score(found)
@@ -76,4 +74,4 @@ def summary(found: "Sequence[Judged]", of: int) -> ResultTable:
         f"found by a full validation only: {one.title}: {one.how}" for one in found if one.fate in ("full", "thread")
     ]
     notes += [f"equivalent: {one.title}: {equivalent(one.mutant)}" for one in total.equivalent]
-    return ResultTable("operators", QUESTION, pd.DataFrame([*rows, total.row("all")]), COUNTED, notes)
+    return ResultTable("operators", QUESTION, [*rows, total.row("all")], COUNTED, notes)

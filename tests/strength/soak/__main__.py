@@ -13,9 +13,9 @@ from common.config.resolve import seed_of
 from common.config.section import Section
 from common.record.store import Store
 from experiments.serve import check_installed
-from experiments.show.closing import closing
-from experiments.show.progress import progress
-from experiments.show.result_table import COUNTED, ResultTable, record_result, show_result
+from experiments.tables.closing import closing
+from experiments.tables.progress import progress
+from experiments.tables.result_table import COUNTED, ResultTable, record_result, show_result
 from tests.strength.soak.kills import Killed, kills
 
 QUESTION = "whether the lab keeps its guarantees under kills and bad input, on the host device"
@@ -74,7 +74,7 @@ def soak(wanted: Request) -> int:
     kept = record_result(found, Store(wanted.results), {"seed": wanted.seed})
     show_result(found)
     print(closing([kept], wanted.results))
-    return int(any(found.table["went wrong"]))
+    return int(any(row["went wrong"] for row in found.rows))
 
 
 def result(
@@ -89,8 +89,6 @@ def result(
 
     there: by stack how it differs on aarch64, "" where it does not; empty where nothing was tried.
     """
-    import pandas as pd
-
     kills_, sweeps = f"{killed.parents + killed.children} kills", f"{killed.sweeps} sweeps"
     rows = [
         ("a finished record is lost by a kill", kills_, killed.lost),
@@ -107,7 +105,8 @@ def result(
     different = [f"{name} on aarch64: {told}" for name, told in there.items() if told]
     if there:
         rows.append(("a stack differs on aarch64 in a bit or in a count", f"{len(there)} stacks", len(different)))
-    table = pd.DataFrame(rows, columns=["what must not happen", "tried", "went wrong"])
+    heads = ("what must not happen", "tried", "went wrong")
+    table = [dict(zip(heads, row, strict=True)) for row in rows]
     notes = [
         f"Killed at random instants: the sweep {killed.parents} times, one of its workers {killed.children} times."
     ]

@@ -13,10 +13,10 @@ import torch
 
 from common.compile.source import Source, build
 from common.config.resolve import model_named
-from common.devices.host import HostDevice, HostProgram, HostSession
-from common.devices.host_child import CHILD_UNITS, ChildSession
-from common.devices.host_compiler import Compiler
-from common.devices.host_memory import SharedBuffer
+from common.devices.host.child import CHILD_UNITS, ChildSession
+from common.devices.host.compiler import Compiler
+from common.devices.host.device import HostDevice, HostProgram, HostSession
+from common.devices.host.memory import SharedBuffer
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.weights import load
@@ -86,7 +86,7 @@ def _run(
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(layout.model.vocab, (POSITION + 1,), generator=random).tolist()
     history = torch.randn(layout.cache.shape, generator=random).bfloat16()
-    session = device.session(device.compile(source), layout, weights, BLOCKS)
+    session = device.session(device.compile(source), weights, BLOCKS)
     session.reset(ids, POSITION, history)
     session.run(STEPS)
     counts = session.counts()

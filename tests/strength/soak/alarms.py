@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.devices.host import HostDevice
+from common.devices.host.device import HostDevice
 from common.errors import LabError
 from common.stacks.catalog import BASELINE, Catalog, read_catalog
 from common.stacks.knobs import WARP, Knob

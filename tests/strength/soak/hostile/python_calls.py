@@ -15,12 +15,12 @@ from common.errors import LabError
 from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 from experiments.lab import Lab
-from experiments.run.steps import LabStack
+from experiments.prediction.stack import PredictedStack
 
 # The calls that docs/python.md promises, by the class of what they belong to.
 SURFACE: Mapping[type, tuple[str, ...]] = {
     Lab: ("stack", "records"),
-    LabStack: ("compile", "resources", "validate", "counts", "predict", "measure", "timeline", "record"),
+    PredictedStack: ("compile", "resources", "validate", "counts", "predict", "measure", "timeline", "record"),
     Counts: ("total", "of", "bytes_by_width", "loaded", "as_dict"),
     Resources: ("count",),
 }

@@ -12,11 +12,10 @@ from typing import Any
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
-from experiments.serving.fields import Strict
 from experiments.serving.metrics import Metrics
 from experiments.serving.offers import Offers
 from experiments.serving.queue import Job
-from experiments.serving.schema import ChatBody, CompletionBody, StripBody
+from experiments.serving.schema import ChatBody, CompletionBody, Strict, StripBody
 from experiments.serving.settings import Settings
 
 MODEL, UNKNOWN, GONE = "small", "magic", object()
@@ -35,7 +34,7 @@ KINDS: Mapping[str, Any] = {  # a value of each kind of JSON
     "array": ["x", []],
     "object": {"x": 1},
 }
-DONE = {"kept_tokens": 0, "first_token_s": 0.1, "seconds": 0.1, "tokens_per_s": 1.0}
+DONE = {"prompt_tokens": 1, "kept_tokens": 0, "tokens": 1, "first_token_s": 0.1, "seconds": 0.1, "tokens_per_s": 1.0}
 ERROR = {"message", "type", "param", "code"}
 Schema = Mapping[str, Any]
 Place = tuple[str | int, ...]

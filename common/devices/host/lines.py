@@ -1,0 +1,55 @@
+"""Source lines of code addresses in a compiled kernel, by addr2line, which every g++ brings along."""
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from common.devices.host.tsan_report import in_text
+
+UNKNOWN = "a line that the debug information does not name"
+_CODE = re.compile(r"\{(code|called from) ([0-9a-f]+)\}")  # as code_name in runtime/faults.cpp writes an instruction
+_SUSPICION = re.compile(r"^(.*): \{code ([0-9a-f]+)\} \{code ([0-9a-f]+)\}$", re.M)
+_PLACE = re.compile(r"^(?:\./)*(\S+?):(\d+)")
+
+
+def with_lines(report: str, binary: Path) -> str:
+    """The report with source lines in place of addresses.
+
+    {code 1a2b} becomes `file:line`, and both it and {called from 1a2b} name the variant that called that line, if any.
+    """
+
+    def line(found: re.Match[str]) -> str:
+        place, *outer = places(binary, found[2])
+        variant = next((each for each in outer if each.startswith("variants/")), "")
+        via = f" called at {variant}" if variant and not place.startswith("variants/") else ""
+        return place + via if found[1] == "code" else via
+
+    return _CODE.sub(line, report)
+
+
+def separate_places(report: str, binary: Path) -> str:
+    """Report of threads that met at different places in a finished launch; "" if each two are one in the source.
+
+    report: lines `who: {code 1} {code 2}`. The compiler may copy a line, so only the chain of calls tells.
+    """
+    for who, *codes in _SUSPICION.findall(report):
+        first, second = (places(binary, code) for code in codes)
+        if first != second:
+            common = 0  # outer calls of both
+            while first[-1 - common :] == second[-1 - common :]:
+                common += 1
+            own = (" called at ".join(each[: len(each) - common]) or each[0] for each in (first, second))
+            return f"{who} meet at different places: {' and '.join(own)}"
+    return ""
+
+
+@cache
+def places(binary: Path, address: str) -> list[str]:
+    """`file:line` of the inlined calls that hold an instruction, innermost first, outside port.cuh; never empty."""
+    try:
+        done = subprocess.run(["addr2line", "-i", "-e", str(binary), address], capture_output=True, text=True)
+    except OSError:
+        return [UNKNOWN]
+    found = [(match[1], match[2]) for match in map(_PLACE.match, done.stdout.splitlines()) if match]
+    return [f"{file}:{line}" for file, line in found if in_text(file) and line != "0"] or [UNKNOWN]

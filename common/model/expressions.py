@@ -1,0 +1,51 @@
+"""Whole-number expressions of a variant's yaml over names such as those of a model's shape: `2 * (layers + 1)`.
+
+An expression has whole numbers, names, + - * // and `A if B else C` (B is not 0).
+"""
+
+import ast
+import operator
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from functools import lru_cache
+
+from common.errors import LabError
+from common.model.shapes import Model
+
+SHAPES = tuple(field.name for field in fields(Model) if field.type is int)
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+def check(expression: str, names: Collection[str], place: str) -> None:
+    """Raise LabError, which begins with `place`, for a malformed expression and for one with a name not in `names`."""
+    try:
+        evaluate(expression, dict.fromkeys(names, 1))
+    except (ValueError, SyntaxError):
+        raise LabError(place, "write whole numbers, names, + - * // and A if B else C") from None
+    except ZeroDivisionError:
+        raise LabError(f"{place} divides by 0", "write a divisor that cannot be 0") from None
+    except KeyError:
+        unknown = {node.id for node in ast.walk(_parse(expression)) if isinstance(node, ast.Name)} - set(names)
+        raise LabError(f"{place} names {', '.join(sorted(unknown))}", f"known: {', '.join(names)}") from None
+
+
+def evaluate(expression: str, values: Mapping[str, int | str]) -> int:
+    """The value of an expression. Raises KeyError for a name that is not in `values`, ValueError or SyntaxError."""
+    return _value(_parse(expression), values)
+
+
+@lru_cache
+def _parse(expression: str) -> ast.expr:
+    return ast.parse(expression, mode="eval").body
+
+
+def _value(node: ast.expr, values: Mapping[str, int | str]) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.Name) and isinstance(value := values[node.id], int):
+        return value
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, values) else node.orelse, values)
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return _OPERATORS[type(node.op)](_value(node.left, values), _value(node.right, values))
+    raise ValueError(ast.unparse(node))

@@ -1,0 +1,203 @@
+"""Records as types: one class for each kind of row in the store.
+
+A field without a default must be in a row, and each field must have its type; else the row counts as damaged, like a
+torn line. A field with a default may be absent, as in rows that are older than the field. `row` keeps all fields,
+unknown ones included.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from common.compile.sass import Resources
+from common.errors import LabError
+from common.model.shapes import Model
+from common.record.json_values import from_json
+from common.record.measurement import Measurement
+from common.validate.verdict import PASSED, Verdict
+
+JSON = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A row of any kind. id, schema and time (UTC, ISO 8601) are set by the store."""
+
+    id: str
+    schema: int
+    time: str
+    kind: str = ""
+    provenance: JSON = field(default_factory=dict)
+    row: JSON = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def git(self) -> JSON:
+        """commit and dirty, as `common.record.provenance.git` gives them; {} without either."""
+        return self.provenance.get("git") or {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRecord(Record):
+    """A row about one kernel.
+
+    variant  name of the stack, as requested; knobs: compile-time constants by variant; source_sha: of the kernel's text
+    """
+
+    variant: str
+    stack: tuple[str, ...]
+    knobs: Mapping[str, Mapping[str, int | str]]
+    model: Model
+    threads: int
+    source_sha: str
+    provenance: JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountRecord(KernelRecord):
+    """Counts of one step, by stage. blocks: of the grid; key: what they are found by."""
+
+    key: str
+    counts: Mapping[str, Mapping[str, int]]
+    blocks: int
+    position: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopsRecord(KernelRecord):
+    """Loops of the stages in the machine code for `arch`, by stage. key: what they are found by."""
+
+    key: str
+    arch: str
+    loops: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRecord(KernelRecord):
+    """Resources by arch, compiled without a run."""
+
+    resources: Mapping[str, Resources]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """sha: sha256 of their content; source: a file's name, or the recipe of synthetic ones."""
+
+    sha: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Device of a run: `host` or `cuda`, its compiler, and the GPU's name."""
+
+    device: str
+    compiler: str
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(KernelRecord):
+    """One run of a stack.
+
+    key       see `common.record.store.key`; rows with equal keys are repetitions
+    status    of the validation, or of the error that ended the run; `reason` in one line, `report` in many
+    proof     id of the record that has validated the same kernel, where this one did not
+    asked     options of the run beyond its key; None in rows of schema 1
+    counts    of one step at position 1, by stage
+    latencies, generation   at each position; of many tokens from position 0 on
+    took      seconds
+    """
+
+    key: str
+    status: str
+    reason: str
+    weights: Weights
+    device: Place
+    parent: tuple[str, ...]
+    seed: int
+    verdict: Verdict | None
+    counts: Mapping[str, Mapping[str, int]] | None
+    resources: Mapping[str, Resources]
+    latencies: tuple[Measurement, ...]
+    generation: Measurement | None
+    report: str = ""
+    proof: str = ""
+    blocks: int | None = None
+    asked: JSON | None = None
+    took: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.status == PASSED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Settings that decide a row of an experiment. task: the experiment's name."""
+
+    task: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRecord(Record):
+    """One row of an experiment's table, kept so that an interrupted one resumes. took: seconds."""
+
+    asked: Asked
+    reason: str
+    took: float
+    found: JSON | None = None
+    provenance: JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord(Record):
+    """One step of a plan of evidence. seconds: of the whole step; row_seconds: of a row."""
+
+    name: str
+    asked: str
+    device: str
+    state: str
+    seconds: float
+    row_seconds: float
+    rows: int
+    code: int | None = None
+    report: str = ""
+    provenance: JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRecord(Record):
+    """The answer of an experiment, which is its `kind`. keys: columns that name a line; needs_gpu: what is missing."""
+
+    kind: str
+    question: str
+    basis: str
+    columns: tuple[str, ...]
+    table: tuple[JSON, ...]
+    notes: tuple[str, ...]
+    needs_gpu: str | None
+    keys: int = 1
+    seed: int | None = None
+    provenance: JSON
+
+
+KINDS: Mapping[str, type[Record]] = {
+    "run": RunRecord,
+    "count": CountRecord,
+    "loops": LoopsRecord,
+    "build": BuildRecord,
+    "row": RowRecord,
+    "step": StepRecord,
+}
+
+
+def read_record(row: Any) -> Record | None:
+    """The record of one row of the current schema, or None if it is none, or lacks what its kind must have."""
+    if not isinstance(row, dict):
+        return None
+    kind = TableRecord if "table" in row else KINDS.get(str(row.get("kind")), Record)
+    try:
+        return from_json(kind, row | {"row": row})
+    except (KeyError, TypeError, ValueError, LabError):
+        return None

@@ -1,0 +1,27 @@
+"""Setup of a run whose steps can be predicted."""
+
+from functools import cached_property
+
+from common.record.store import Store
+from experiments.prediction.predictor import Predictor, open_predictor
+from experiments.run.setup import Setup
+
+
+class PredictingSetup(Setup):
+    """A setup with a predictor for its model and block size."""
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """Counts and predictions for the model; it may run kernels on the host device to count."""
+
+        def on_count(name: str, where: int | str) -> None:
+            self.show.begin(
+                f"count {name} on {where} blocks" if isinstance(where, int) else f"compile {name} for {where}"
+            )
+
+        return open_predictor(self.model, self.config.threads, self.store, self.config.cache, on_count, self.counted)
+
+    @property
+    def counted(self) -> Store | None:
+        """Where counts that a prediction had to make are kept; None: among the records, which go to other machines."""
+        return None

@@ -1,0 +1,1 @@
+"""Vocabulary of what commands print: rows, tables, verdicts, progress, closing lines."""
