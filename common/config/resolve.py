@@ -20,7 +20,7 @@ from common.config import budget
 from common.config.best import fastest_stack
 from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
-from common.config.run_config import HostOptions, RunConfig, Timing, Validation
+from common.config.run_config import HostOptions, PtxOptions, RunConfig, Timing, Validation
 from common.config.section import Section, absolute
 from common.errors import LabError
 from common.errors.suggest import unknown
@@ -36,7 +36,7 @@ SEEDS = 2**31
 SYNTHETIC = "synthetic"
 SANITIZERS = ("thread", "address", "undefined")
 AMOUNTS = ("none", "plain", "all")  # of trials
-AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny"}
+AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny", "ptx": "tiny"}
 
 
 def split(cfg: DictConfig, keys: Iterable[str]) -> tuple[Section, DictConfig]:
@@ -81,6 +81,7 @@ def resolve(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
         knobs=knobs,
         device=choice,
         host=_host(device) if choice.name == "host" else None,
+        ptx=_ptx(device) if choice.name == "ptx" else None,
         sanitize=_sanitize(top, choice),
         coverage=_coverage(top, choice),
         model=model,
@@ -170,6 +171,12 @@ def _host(section: Section) -> HostOptions:
     section.only({"name", *(field.name for field in fields(HostOptions))})
     workers = section.whole("workers", low=1) if section.given("workers") else None
     return HostOptions(workers, section.number("timeout_s"))
+
+
+def _ptx(section: Section) -> PtxOptions:
+    section.only({"name", *(field.name for field in fields(PtxOptions))})
+    (arch,) = _archs((section.text("arch"),))
+    return PtxOptions(arch, section.flag("races"), section.number("timeout_s"))
 
 
 def _sanitize(top: Section, device: DeviceChoice) -> str | None:

@@ -48,12 +48,22 @@ class HostOptions:
 
 
 @dataclass(frozen=True)
+class PtxOptions:
+    """Settings of the PTX device; conf/device/ptx.yaml explains each field. timeout_s: of one launch, in seconds."""
+
+    arch: str
+    races: bool
+    timeout_s: float
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """One run of the lab.
 
     stacks     the stacks to run, in this order
     knobs      values of knobs as they were given: `stacks` have them, and an experiment gives them to its own stacks
-    host       None on cuda
+    host       None on other devices
+    ptx        None on other devices
     sanitize   "thread", "address" or "undefined": a sanitizer of g++ on the host device; or None
     coverage   folder for what gcov counts while the stacks are validated on the host device, or None
     model      None: the shape is read from the checkpoint that `weights` names
@@ -78,6 +88,7 @@ class RunConfig:
     knobs: Mapping[str, Any]
     device: DeviceChoice
     host: HostOptions | None
+    ptx: PtxOptions | None
     sanitize: str | None
     coverage: Path | None
     model: Model | None

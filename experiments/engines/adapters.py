@@ -45,12 +45,12 @@ class Workload:
 
     @property
     def device(self) -> str:
-        return "cpu" if self.lab.config.host else "cuda"
+        return "cuda" if self.lab.config.device.name == "cuda" else "cpu"
 
     @property
     def dtype(self) -> torch.dtype:
         """bf16 on a GPU; float32 on a CPU, where only the ids are compared."""
-        return torch.float32 if self.lab.config.host else torch.bfloat16
+        return torch.float32 if self.device == "cpu" else torch.bfloat16
 
     @property
     def positions(self) -> int:

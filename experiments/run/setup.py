@@ -92,6 +92,11 @@ class Setup:
             if config.sanitize:
                 return SanitizedDevice(cache, *settings, sanitizer=config.sanitize)
             return HostDevice(cache, *settings)
+        if config.ptx:
+            from common.devices.ptx.device import PtxDevice
+
+            settings = config.seed, config.ptx.races, config.ptx.timeout_s
+            return PtxDevice(config.cache / "kernels", int(config.ptx.arch.removeprefix("sm_")), *settings)
         from common.devices.cuda import CudaDevice
 
         return CudaDevice()
@@ -142,7 +147,7 @@ class Setup:
     @contextmanager
     def exclusive_gpu(self) -> Iterator[None]:
         """On a GPU, wait until no other run of the lab uses it: two measurements on one GPU disturb each other."""
-        if self.config.host or self._exclusive:
+        if self.config.device.name != "cuda" or self._exclusive:
             yield
             return
         from cupy.cuda import Device

@@ -109,7 +109,7 @@ def _run(
 ) -> dict[str, Any]:
     """Compile, inspect, validate and measure one stack; every exception becomes its status, but MachineError.
 
-    seconds: until the parent kills this process. A launch on the host device times out before that, with a report.
+    seconds: until the parent kills this process. A launch on a CPU times out before that, with a report.
     proof: of a stack that is known to pass, from the record of its validation. beat: see `LabStack.measure`.
     """
     from experiments.run.steps import LabStack
@@ -120,9 +120,9 @@ def _run(
         job.found.status, job.found.proof = PASSED, proof["id"]
     try:
         for step in _steps(job, beat):
-            if setup.config.host:
+            if own := setup.config.host or setup.config.ptx:
                 left = deadline - time.monotonic()
-                setup.device.timeout = max(0.1, min(setup.config.host.timeout_s, left))  # type: ignore[attr-defined]
+                setup.device.timeout = max(0.1, min(own.timeout_s, left))  # type: ignore[attr-defined]
             step()
     except MachineError:
         raise

@@ -18,14 +18,14 @@ from common.compile.nvrtc import compile_ptx, version
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
-from common.devices.host_memory import GuardedBuffer
+from common.devices.host.memory import GuardedBuffer
 from common.devices.kv_cache import KvCache
 from common.devices.ptx import program as machine
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Ended, Machine, Options, PtxKernel, PtxProgram
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import Crashed, Hung, Refused
-from common.model.layout import MAX_BLOCKS, WAIT_WORDS, Layout
+from common.model.layout import MAX_BLOCKS, WAIT_WORDS
 from common.model.stages import STAGES
 
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
@@ -81,7 +81,6 @@ class PtxDevice:
     def session(
         self,
         program: CompiledPtx,
-        layout: Layout,
         weights: torch.Tensor,
         blocks: int | None = None,
         beside: "PtxSession | None" = None,
@@ -91,12 +90,12 @@ class PtxDevice:
         if not 1 <= blocks <= MAX_BLOCKS:
             raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
         if self._weights is None or self._weights[0] is not weights:
-            held = GuardedBuffer(layout.weights_size, torch.bfloat16)
+            held = GuardedBuffer(program.source.layout.weights_size, torch.bfloat16)
             held.tensor.copy_(weights)
             held.freeze()
             self._weights = (weights, held)
-        options = Options(self.seed, not layout.model.large, self.races, self.timeout)
-        return PtxSession(program, layout, self._weights[1], blocks, self.arch, options, beside)
+        options = Options(self.seed, not program.source.model.large, self.races, self.timeout)
+        return PtxSession(program, self._weights[1], blocks, self.arch, options, beside)
 
 
 class PtxSession:
@@ -107,27 +106,28 @@ class PtxSession:
     def __init__(
         self,
         program: CompiledPtx,
-        layout: Layout,
         weights: GuardedBuffer,
         blocks: int,
         arch: int,
         options: Options,
         beside: "PtxSession | None" = None,
     ) -> None:
-        self.layout, self.blocks = layout, blocks
+        layout = self.layout = program.source.layout
+        self.blocks = blocks
         self._source, self._program, self._options, self._seed = program.source, program.program, options, options.seed
         self._position = 0
-        self._buffers = (
-            beside._buffers
-            if beside
-            else {
+        if beside:
+            self._buffers = dict(beside._buffers)
+            if beside.layout.scratch_size < layout.scratch_size:
+                self._buffers["scratch"] = GuardedBuffer(layout.scratch_size, torch.float32)
+        else:
+            self._buffers = {
                 "weights": weights,
                 "cache": GuardedBuffer(layout.cache.size, torch.bfloat16),
                 "scratch": GuardedBuffer(layout.scratch_size, torch.float32),
                 "state": GuardedBuffer(layout.state_size, torch.int32),
                 "waits": GuardedBuffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
             }
-        )
         self._rows = [
             Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
             for name, one in self._buffers.items()

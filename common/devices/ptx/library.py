@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from common.cache.files import intact, writing
-from common.devices.host_compiler import _cpu, _gxx, _version
+from common.devices.host.compiler import _cpu, _gxx, _version
 from common.errors import LabError
 from common.errors.machine import of_output
 

@@ -116,7 +116,7 @@ def parse(text: str, name: str = "PTX") -> Module:
                     kernel = _kernel(found["head"], text[at : end - 1], lines, at)
                     module.kernels[kernel.name] = kernel
                 at = end
-        elif found["statement"] and not found["statement"].lstrip().startswith((".loc ", ".file", ".alias", ".pragma")):
+        elif found["statement"] and not re.match(r"\s*\.(loc|file|alias|pragma)\b", found["statement"]):
             variable = variable_of(found["statement"].strip(), lines.number(at))
             module.variables[variable.name] = variable
     return module
@@ -181,7 +181,7 @@ def _statements(body: str, lines: "_Lines", start: int) -> Iterator[Statement]:
             raise wrong(lines.number(start + at), f"not understood: {_first_line(body[at:])}")
         label, opens, closes, text = found.groups()
         begin, at = start + found.start(found.lastindex or 0), found.end()
-        if text is not None and text.lstrip().startswith(".loc "):
+        if text is not None and re.match(r"\s*\.loc\s", text):
             where = lines.of_loc(text)
             continue
         line = where or lines.number(begin)
