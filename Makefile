@@ -49,7 +49,7 @@ coverage: $(STAMP) ## lines of the CUDA path that no test executes (ARGS="-k nam
 soak: $(STAMP) ## all mutants by hand, 600 by operator, coverage of all variants, then kills, validations, bad inputs (ARGS="kills=20")
 	@$(PY) -m tests.strength.mutants
 	@$(PY) -m tests.strength.mutants operators=true sample=600
-	@$(PY) -m experiments device=host coverage=true variant=catalog validate=full
+	@$(PY) -m tests.strength.coverage
 	@$(PY) -m tests.strength.soak $(ARGS)
 
 # The records from which tables and figures are made, what is most worth knowing first. On a GPU machine, nine minutes at

@@ -11,23 +11,21 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from common.config.cli import MULTIRUN, run_task
-from common.config.resolve import resolve
 from common.errors import LabError
+from experiments.run.choice import run_config
+from experiments.tables.output import Job, Output
 from experiments.tables.progress import progress
-from experiments.tables.report import Found, Report
 
 if TYPE_CHECKING:
     from experiments.run.sweep import Sweep
     from experiments.tables.row import Row
 
 
-def run(cfg: DictConfig, report: Report) -> int:
+def run(cfg: DictConfig, output: Output) -> int:
     """Run every stack of the configuration; 0 if all passed, else 1. Raises LabError for a mistake in it."""
-    report.jobs += 1
-    config = resolve(cfg)
+    output.started += 1
+    config = run_config(cfg)
     if config.task != "run":
-        if config.coverage:
-            raise LabError("coverage= has no effect on an experiment", "leave one of them out")
         from experiments.suite import answer
 
         return answer(config)
@@ -35,10 +33,6 @@ def run(cfg: DictConfig, report: Report) -> int:
         from experiments.run.reproduce import reproduce
 
         return reproduce(config.reproduce, config)
-    if config.coverage:
-        from experiments.coverage.run import cover
-
-        return cover(config)
     from experiments.run.sweep import STEPS, open_sweep
 
     ended = None
@@ -48,7 +42,7 @@ def run(cfg: DictConfig, report: Report) -> int:
         except (KeyboardInterrupt, LabError) as error:
             ended = error
     rows = rows_of(sweep)
-    report.add(Found(rows, sweep.setup.model.name, config), at_once=not _multirun())
+    output.add(Job(rows, sweep.setup.model.name, config), at_once=not _multirun())
     if ended:
         raise ended
     return int(any(row.verdict != "PASSED" for row in rows))
@@ -73,9 +67,9 @@ def _multirun() -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    argv, report = sys.argv[1:] if argv is None else argv, Report()
-    code = run_task(partial(run, report=report), "config", argv, after=report.close)
-    if not code and not report.jobs and set(argv) & set(MULTIRUN):
+    argv, output = sys.argv[1:] if argv is None else argv, Output()
+    code = run_task(partial(run, output=output), "config", argv, after=output.close)
+    if not code and not output.started and set(argv) & set(MULTIRUN):
         print("each job prints into its own log; python -m experiments.show lists their records", file=sys.stderr)
     return code
 

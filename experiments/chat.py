@@ -193,15 +193,15 @@ def command(talk: Conversation, name: str, *arguments: str) -> None:
             note(f"{text:16}{about_it}")
 
 
-def knobs(given: Sequence[str]) -> dict[str, Any]:
+def knobs(texts: Sequence[str]) -> dict[str, Any]:
     """`ratio=2:6` as a knob and its value. Raises LabError for anything else."""
-    found: dict[str, Any] = {}
-    for text in given:
+    values: dict[str, Any] = {}
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise LabError(f"{text!r} is no knob", "write knob=value, such as ratio=2:6")
-        found[name] = int(value) if value.lstrip("-").isdigit() else value
-    return found
+        values[name] = int(value) if value.lstrip("-").isdigit() else value
+    return values
 
 
 def note(text: str) -> None:

@@ -14,7 +14,6 @@ from common.config.section import Section
 from common.errors import LabError
 from common.model.shapes import Model
 from experiments.generation import options
-from experiments.generation.check import check_request
 from experiments.generation.request import Request, Stats
 from experiments.tables.progress import progress
 
@@ -49,7 +48,7 @@ def generate(cfg: DictConfig) -> int:
             request = replace(request, ids=encode(load_tokenizer(lab.packed.folder), text))
         if not request.ids:
             raise LabError(f"the tokenizer makes no token of {text!r}", "give a longer prompt")
-        check_request(request, lab.model)
+        request.check(lab.model)
         engine = Engine(lab, config.stacks[0])
     with engine:
         pieces = []
@@ -57,19 +56,19 @@ def generate(cfg: DictConfig) -> int:
             pieces.append(piece)
             if text is not None and not config.json:
                 print(piece.text, end="", flush=True)
-        found: dict[str, Any] = {"prompt_ids": request.ids, "ids": [token for piece in pieces for token in piece.ids]}
+        result: dict[str, Any] = {"prompt_ids": request.ids, "ids": [token for piece in pieces for token in piece.ids]}
         stats = engine.stats()
         read = {} if config.host else bandwidth(stats, lab.model)
         about = {"kind": "generate", "source_sha": engine.stack.source.sha, "blocks": engine.session.blocks}
-        found |= {**asdict(stats), **read}
-        record = engine.stack.append(about | {"sampling": asdict(sampling)} | found)
+        result |= {**asdict(stats), **read}
+        record = engine.stack.append(about | {"sampling": asdict(sampling)} | result)
     if config.json:
-        found |= {"variant": engine.name, "device": config.device.name, "model": lab.model.name, "record": record}
+        result |= {"variant": engine.name, "device": config.device.name, "model": lab.model.name, "record": record}
         if text is not None:
-            found["text"] = "".join(piece.text for piece in pieces)
-        print(json.dumps(found))
+            result["text"] = "".join(piece.text for piece in pieces)
+        print(json.dumps(result))
         return 0
-    print(found["ids"] if text is None else "", flush=True)
+    print(result["ids"] if text is None else "", flush=True)
     print(options.speed(stats, read), file=sys.stderr)
     return 0
 

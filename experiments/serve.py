@@ -11,7 +11,6 @@ from common.config.cli import run_task
 from common.config.resolve import split
 from common.errors import LabError
 from common.record.json_values import to_json
-from common.stacks.catalog import read_catalog
 from experiments.generation.options import resolve_one
 from experiments.serving.settings import KEYS, read_settings
 
@@ -30,7 +29,7 @@ def serve(cfg: DictConfig) -> int:
 
     (stack,) = config.stacks
     first = {"config": to_json(config)}
-    asyncio.run(run(settings, first, stack, read_catalog(), partial(announce, settings, stack.name)))
+    asyncio.run(run(settings, first, stack, partial(announce, settings, stack.name)))
     return 0
 
 

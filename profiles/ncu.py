@@ -3,10 +3,11 @@
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from common.config.section import Section
+from common.config.section import Natural, Section
 from common.errors import LabError
 from profiles import tool
 from profiles.tool import call, extra, literal
@@ -14,10 +15,22 @@ from profiles.tool import call, extra, literal
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-CONTROL = {"clock_control": ("none", "base"), "cache_control": ("none", "all")}
-KEYS = {"minimum", "kernel", "skip", *CONTROL, "sections", "metrics", "options"}
-TAKEN = {"Section Name": "section", "Metric Name": "metric", "Metric Unit": "unit", "Metric Value": "value"}
+COLUMNS = {"Section Name": "section", "Metric Name": "metric", "Metric Unit": "unit", "Metric Value": "value"}
 NAME = "Kernel Name"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The section `ncu` of conf/profiles.yaml, which explains the keys."""
+
+    minimum: str
+    kernel: str | None
+    skip: Natural
+    clock_control: Literal["none", "base"]
+    cache_control: Literal["none", "all"]
+    sections: tuple[str, ...]
+    metrics: tuple[str, ...]
+    options: tuple[str, ...]
 
 
 def capture(ncu: str, options: Sequence[str], target: Sequence[str], folder: Path) -> "DataFrame":
@@ -34,19 +47,15 @@ def options(settings: Section, by_stage: bool) -> list[str]:
 
     by_stage: the stack has a kernel per stage. `--nvtx-include` is not used: it matches only push/pop ranges.
     """
-    settings.only(KEYS)
-    kernel = settings.text("kernel") if settings.given("kernel") else "stage_lm_head" if by_stage else "decode"
-    chosen = ["--profile-from-start", "off", "--kernel-name", kernel]
-    chosen += ["--launch-skip", str(settings.whole("skip", low=0)), "--launch-count", "1"]
-    for control, known in CONTROL.items():
-        if (given := settings.text(control)) not in known:
-            raise LabError(f"ncu.{control}={given}", f"choose from {', '.join(known)}")
-        chosen += [f"--{control.replace('_', '-')}", given]
-    chosen += ["--import-source", "yes"]
-    for section in settings.texts("sections"):
+    own = settings.read(Settings)
+    chosen = ["--profile-from-start", "off"]
+    chosen += ["--kernel-name", own.kernel or ("stage_lm_head" if by_stage else "decode")]
+    chosen += ["--launch-skip", str(own.skip), "--launch-count", "1"]
+    chosen += ["--clock-control", own.clock_control, "--cache-control", own.cache_control, "--import-source", "yes"]
+    for section in own.sections:
         chosen += ["--section", section]
-    if wanted := settings.texts("metrics"):
-        chosen += ["--metrics", ",".join(wanted)]
+    if own.metrics:
+        chosen += ["--metrics", ",".join(own.metrics)]
     return [*chosen, *extra(settings)]
 
 
@@ -64,12 +73,12 @@ def metrics(text: str) -> "DataFrame":
         first = next((line for line in lines if line.strip()), "nothing")
         raise LabError(f"ncu printed no table but: {first}", "run the profile again; the page `details` is needed")
     rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
-    if missing := {NAME, *TAKEN} - set(rows[0] if rows else ()):
+    if missing := {NAME, *COLUMNS} - set(rows[0] if rows else ()):
         raise LabError(f"ncu's table lacks {', '.join(sorted(missing))}", "use a version of ncu with these columns")
     found = [
-        {"kernel": row[NAME], **{new: row[old] for old, new in TAKEN.items()}} for row in rows if row["Metric Name"]
+        {"kernel": row[NAME], **{new: row[old] for old, new in COLUMNS.items()}} for row in rows if row["Metric Name"]
     ]
-    table = pandas.DataFrame(found, columns=["kernel", *TAKEN.values()])
+    table = pandas.DataFrame(found, columns=["kernel", *COLUMNS.values()])
     return table.assign(value=table["value"].map(_value))
 
 

@@ -8,18 +8,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
-from common.config.resolve import refuse_runs_keys, resolve, split
+from common.config.resolve import refuse_runs_keys, split
 from common.config.run_config import RunConfig
-from common.config.section import Section
+from common.config.section import Natural, Section
 from common.devices.nvtx import annotate, title
 from common.errors import LabError
-from common.errors.suggest import unknown
 from common.stacks.stack import Stack
+from experiments.run.choice import run_config
 from experiments.run.setup import Setup
 from experiments.run.timeline import rewind
 from experiments.tables.progress import progress
@@ -27,7 +27,6 @@ from experiments.tables.progress import progress
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack
 
-TOOLS = ("timeline", "nsys", "ncu")
 KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to those of a run; see conf/profiles.yaml
 
 
@@ -36,8 +35,8 @@ class Profile:
     """A profile of the stack of `config`: `tokens` tokens from `position` on. nsys, ncu: their sections."""
 
     config: RunConfig
-    tool: str
-    position: int
+    tool: Literal["timeline", "nsys", "ncu"]
+    position: Natural
     tokens: int
     keep: bool
     nsys: Section
@@ -47,16 +46,12 @@ class Profile:
 def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
     own, rest = split(cfg, KEYS)
-    tool = own.text("tool")
-    if tool not in TOOLS:
-        raise unknown("tool", tool, TOOLS)
-    position, tokens, keep = own.whole("position", low=0), own.whole("tokens", low=1), own.flag("keep")
-    sections, config = (own.section("nsys"), own.section("ncu")), resolve(rest)
+    fields, config = own.fields(Profile, but={"config"}), run_config(rest)
     refuse_runs_keys(config, "a profile")
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"a profile shows one stack, not {len(config.stacks)}", f"choose one: variant={names}")
-    return Profile(config, tool, position, tokens, keep, *sections)
+    return Profile(config, **fields)
 
 
 def require_passed(setup: Setup, stack: Stack) -> "LabStack":

@@ -11,9 +11,9 @@ from sampled import SAMPLE, seed_for
 
 from common.cache.folder import NAME
 from common.config.cli import composed
-from common.config.resolve import resolve
 from common.config.run_config import RunConfig
 from common.model.shapes import Model
+from experiments.run.choice import run_config
 
 SEED = pytest.StashKey[int]()
 
@@ -100,7 +100,7 @@ def configured() -> Callable[..., RunConfig]:
     """configured(*overrides): the configuration from the lab's own conf/ with them, on the host device."""
 
     def compose_(*overrides: str) -> RunConfig:
-        return resolve(composed("config", ["device=host", *overrides]))
+        return run_config(composed("config", ["device=host", *overrides]))
 
     return compose_
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from common.errors import Hung, LabError
 from experiments.generation.request import Piece, Stats
-from experiments.serving.work import work
+from experiments.serving.jobs import serve_jobs
 
 VOCAB, POSITIONS = 500, 256
 SLOW, CRASH, HANG, DEAF, BUG = 491, 492, 493, 494, 495  # 0.02 s a token; ends; is Hung; never looks at a cancel; raises
@@ -42,14 +42,6 @@ class FakeEngine:
 
     def stream(self, request, cancelled):
         ids = request.ids
-        if not ids:
-            raise LabError("the prompt is empty", "give a longer one")
-        if max(ids) >= VOCAB:
-            raise LabError(f"token id {max(ids)} is not in 0..{VOCAB - 1}", "give ids of the vocabulary")
-        if len(ids) + request.max_tokens - 1 > self.positions:
-            raise LabError(
-                f"{len(ids)} + {request.max_tokens} need more than {self.positions} positions", "ask for less"
-            )
         if CRASH in ids:
             os._exit(7)
         if HANG in ids:
@@ -74,7 +66,7 @@ class FakeEngine:
         return tuple(self.tokenizer.encode("".join(one["content"] for one in messages)))
 
 
-class Opened:
+class FakeWorker:
     def __init__(self, first):
         if "refuse" in first:
             raise LabError("no such weights", "give others")
@@ -94,7 +86,7 @@ class Opened:
             raise LabError(f"{variant} takes no knob {min(knobs)}", "leave it out")
         self.engine.shift = 0 if variant == "baseline" else 1
 
-    def strip(self, variant, knobs, position):
+    def trace(self, variant, knobs, position):
         timed = self.about["ceiling"] is not None
         work, wait = ([1000, 400, None], [0, 600, None]) if timed else ([0, 0, None], [0, 0, None])
         stages = [{"stage": name, "work": work, "wait": wait} for name in ("embed", "qkv", "attention")]
@@ -103,4 +95,4 @@ class Opened:
 
 
 if __name__ == "__main__":
-    work(Opened)
+    serve_jobs(FakeWorker)

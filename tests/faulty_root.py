@@ -49,7 +49,7 @@ def make_root(path: Path, *faults: str) -> Path:
     shutil.copy(ROOT / "conf" / "variant" / "all.yaml", path / "conf" / "variant")
     for name in faults:
         (path / "variants" / f"{name}.cu").write_text(_text(name))
-        (path / "conf" / "variant" / f"{name}.yaml").write_text(f"name: {name}\n")
+        (path / "conf" / "variant" / f"{name}.yaml").write_text("")
     return path
 
 

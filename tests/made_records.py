@@ -1,8 +1,8 @@
 """Hand-made records, in the form that runs and experiments write."""
 
+from common.display.table import Table, cell
 from common.stacks.catalog import read_catalog
 from experiments.report.evidence import Evidence
-from experiments.report.table import Table
 
 MODEL = {
     "name": "tiny", "hidden": 64, "intermediate": 160, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 32,
@@ -88,6 +88,12 @@ def shown_run(variant="warp_split", producers=2, **more) -> dict:
     return run(variant, ["warp_split"], 19, **(fields | more))
 
 
+def lines(table: Table) -> list[dict]:
+    """The rows of a table as {head: value}."""
+    heads = [column.head for column in table.columns]
+    return [dict(zip(heads, row, strict=True)) for row in table.rows]
+
+
 def line(table: Table, name: str) -> dict:
     """The line of a table that has `name` in one of its cells."""
-    return next(line for line in table.lines if name in line.values())
+    return next(line for line in lines(table) if name in map(cell, line.values()))

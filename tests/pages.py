@@ -33,7 +33,8 @@ CHECKPOINTS = ("DIR", "Qwen/Qwen3-0.6B")  # the pages' names of weights are fold
 COMPOSED = {
     r"^experiments$": "all variants: minutes",
     r"^experiments -m ": "several runs",
-    r"^experiments .*\b(variant=ladder|validate=full|model=qwen3_0_6b|coverage=true)\b": "minutes",
+    r"^experiments .*\b(variant=ladder|validate=full|model=qwen3_0_6b)\b": "minutes",
+    r"^tests\.strength\.coverage\b": "an instrumented build: tests/host/test_covered.py",
     r"^experiments .*\bsanitize=": "an instrumented build: tests/host/test_sanitize.py, tests/host/test_sanitizers.py",
     r"^experiments .*\bexperiment=": "full size: minutes",
     r"^experiments\.evidence\b": "a GPU, or hours: tests/test_evidence_plan.py",

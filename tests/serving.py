@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import httpx
 from openai import InternalServerError, OpenAI
 
-from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.serving.server import Server, run
 from experiments.serving.settings import Settings
@@ -95,7 +94,7 @@ def serving(first: dict | None = None, worker: tuple[str, ...] = FAKE, **limits:
 
     def serve() -> None:
         try:
-            asyncio.run(run(settings, first or {}, BASELINE, read_catalog(), on_ready, worker))
+            asyncio.run(run(settings, first or {}, BASELINE, on_ready, worker))
         except BaseException as error:
             told["error"] = error
         ready.set()

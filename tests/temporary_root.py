@@ -3,8 +3,6 @@
 import shutil
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from common import ROOT
 
 HEADER = """// Idea        {idea}
@@ -12,11 +10,11 @@ HEADER = """// Idea        {idea}
 // Overrides   attention
 // Run         python -m experiments variant={name}
 """
-WARP_SPLIT = """name: warp_split
+WARP_SPLIT = """\
 knobs:
   ratio: {kind: ratio, default: "2:6", help: "producer and consumer warps"}
 """
-PREFETCH = """name: prefetch
+PREFETCH = """\
 parent: [warp_split]
 min_arch: 80
 excludes: [lazy]
@@ -25,20 +23,19 @@ knobs:
   matrices: {kind: list, default: [o, down], choices: [o, gate, down], help: what to fetch}
   bytes: {kind: int, default: 128, minimum: 0, maximum: 4096, help: per block}
 """
-LAZY = """name: lazy
+LAZY = """\
 launch: plain
 why_not_bit_equal: it sums in another order
 """
-BOTH = """name: both
+BOTH = """\
 idea: two at once
 stack: [warp_split, prefetch]
 knobs: {how: ldg}
 """
 
 
-def add(root: Path, text: str, header: str = HEADER) -> None:
+def add(root: Path, name: str, text: str, header: str = HEADER) -> None:
     """Add one variant: `text` is its yaml, `header` all of its source; without a header it has no source."""
-    name = OmegaConf.create(text).name
     (root / "conf" / "variant" / f"{name}.yaml").write_text(text)
     if header:
         (root / "variants" / f"{name}.cu").write_text(header.format(name=name, idea=f"the idea of {name}"))
@@ -50,7 +47,7 @@ def make_root(path: Path) -> Path:
     (path / "conf" / "variant").mkdir()
     (path / "variants").mkdir()
     shutil.copy(ROOT / "conf" / "variant" / "all.yaml", path / "conf" / "variant")
-    for text in ("name: baseline\n", WARP_SPLIT, PREFETCH, LAZY):
-        add(path, text)
-    add(path, BOTH, header="")
+    for name, text in {"baseline": "", "warp_split": WARP_SPLIT, "prefetch": PREFETCH, "lazy": LAZY}.items():
+        add(path, name, text)
+    add(path, "both", BOTH, header="")
     return path

@@ -7,14 +7,14 @@ import pytest
 from temporary_root import add, make_root
 from whole_rows import RUN
 
-import common.config.best
+import experiments.run.choice
 from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
 
 GPU = "GPU of this test"
-BEST = "name: best\nselects: best\ndefault: both\n"
+BEST = "selects: best\ndefault: both\n"
 
 
 def row(stack, seconds, verdict="FASTER"):
@@ -40,7 +40,7 @@ def row(stack, seconds, verdict="FASTER"):
 def best(tmp_path, monkeypatch):
     """best(rows, gpu=, **given): the stack that `variant=best` selects from these records."""
     root = make_root(tmp_path)
-    add(root, BEST, header="")
+    add(root, "best", BEST, header="")
 
     def choose(rows, gpu=GPU, threads=256, **given):
         def find():
@@ -48,12 +48,12 @@ def best(tmp_path, monkeypatch):
                 raise LabError("no GPU", "use device=host")
             return gpu
 
-        monkeypatch.setattr(common.config.best, "find_gpu", find)
+        monkeypatch.setattr(experiments.run.choice, "find_gpu", find)
         for number, one in enumerate(rows):
             Store(root / "experiments" / "results" / f"{number}.jsonl").append(one)
         read_catalog.cache_clear()
         catalog = read_catalog(root)
-        fastest = partial(common.config.best.fastest_stack, catalog, threads)
+        fastest = partial(experiments.run.choice.fastest_stack, catalog, threads)
         (stack,) = choose_stacks(catalog, "best", None, given, threads, fastest)
         return stack
 
@@ -107,7 +107,7 @@ def test_the_baseline_may_be_the_fastest(best):
 
 
 def test_the_shipped_default_can_be_composed(monkeypatch):
-    monkeypatch.setattr(common.config.best, "measured_on", lambda *_: [])
+    monkeypatch.setattr(experiments.run.choice, "measured_on", lambda *_: [])
     (stack,) = choose_stacks(read_catalog(), "best", None, {}, 256)
     assert stack.name == read_catalog().selections["best"].default
     assert len(stack.variants) > 1
@@ -130,7 +130,7 @@ def test_latencies_of_another_cache_are_not_compared(best):
     assert best([long, row(["warp_split"], 2e-3), row([], 3e-3)]).name == "warp_split"
 
 
-FOUND = """name: tuned_here
+FOUND = """\
 idea: what a search found
 stack: [warp_split]
 knobs: {ratio: "1:7"}
@@ -139,7 +139,7 @@ tuned: {gpu: GPU of this test, model: qwen3_0_6b, position: 1, threads: 256}
 
 
 def test_what_a_search_found_for_this_gpu_goes_before_records(best, tmp_path):
-    add(tmp_path, FOUND, header="")
+    add(tmp_path, "tuned_here", FOUND, header="")
     stack = best([row(["lazy"], 1e-3)])
     assert (stack.name, stack.variants) == ("tuned_here", ("warp_split",))
     catalog = read_catalog(tmp_path)
@@ -153,5 +153,5 @@ def test_what_a_search_found_for_this_gpu_goes_before_records(best, tmp_path):
 )
 def test_what_a_search_found_for_something_else_is_not_taken(best, tmp_path, other):
     field = other.split(":")[0]
-    add(tmp_path, re.sub(rf"{field}: [^,}}]+(?=[,}}][^{{]*$)", other, FOUND), header="")
+    add(tmp_path, "tuned_here", re.sub(rf"{field}: [^,}}]+(?=[,}}][^{{]*$)", other, FOUND), header="")
     assert best([row(["lazy"], 1e-3)]).name == "lazy"

@@ -145,8 +145,7 @@ def test_a_run_keeps_the_limit_of_its_configuration(tmp_path, configured, tiny):
 
 @pytest.mark.host
 def test_worker_processes_keep_the_limit(tmp_path, configured, host_cache):
-    from experiments.run.pool import Pool
-    from experiments.run.worker import first_request
+    from experiments.run.pool import Pool, first_request
 
     keep(tmp_path, 1, age=HOUR)
     config = configured("variant=baseline", "model=tiny", f"cache={tmp_path}", "cache_limit_gb=1e-9", "seed=1")

@@ -74,12 +74,13 @@ def test_a_validation_moves_the_history_once_and_of_the_cache_only_entries(moved
 def test_a_measurement_moves_each_of_its_two_histories_once(moved, opened, monkeypatch, seed):
     from experiments.timing import paired
     from experiments.timing.bandwidth import Ceiling
+    from experiments.timing.measure import Kernel
 
     session, other, reference, layout = opened
     monkeypatch.setattr(paired, "_ceiling", lambda: Ceiling("none", 1e15, 1e15, 1, 1, (1.0,)))
     rounds = 2
     timing = Timing(1, STEPS, rounds, rounds, 0.5, 1, (AT,), ())
-    child, parent = paired.Candidate(("child",), session), paired.Candidate((), other)
+    child, parent = Kernel(("child",), session), Kernel((), other)
     paired.time_pair(child, parent, reference, timing, seed, lambda text: None, beat=0)
     check(moved, layout, histories=2, resets=2 * 3, snapshots=2 * (2 * 2 + 1 + rounds))
 

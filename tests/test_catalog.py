@@ -24,7 +24,7 @@ def root(tmp_path):
 def test_two_new_files_are_a_variant(root):
     before = set(variants(root))
     read_catalog.cache_clear()
-    add(root, WARP_SPLIT.replace("warp_split", "fused_head2").replace("2:6", "1:7"))
+    add(root, "fused_head2", WARP_SPLIT.replace("2:6", "1:7"))
     found = variants(root)
     assert set(found) - before == {"fused_head2"}
     added = found["fused_head2"]
@@ -55,15 +55,10 @@ COPIES = {"variant": "lazy", "model": "tiny", "timing": "none", "validate": "pla
 
 
 @pytest.mark.parametrize("group", COPIES)
-def test_a_copy_that_kept_the_name_of_its_original_is_refused(root, group, capsys):
-    """Its content would run under the name of another: another variant's text, or no measurement at all."""
-    folder, choice = root / "conf" / group, f"{group}=copied"
+def test_a_copy_has_the_name_of_its_file(root, group):
+    folder = root / "conf" / group
     shutil.copy(folder / f"{COPIES[group]}.yaml", folder / "copied.yaml")
-    says = f"{choice} has the name {COPIES[group]}; write name: copied in conf/{group}/copied.yaml"
-    assert run_task(lambda cfg: pytest.fail("ran"), "config", [choice], root) == 2
-    assert says in capsys.readouterr().err
-    with pytest.raises(LabError, match=says):
-        composed("config", [choice], root)
+    assert composed("config", [f"{group}=copied"], root)[group].name == "copied"
 
 
 def test_every_shipped_variant_has_both_files():
@@ -76,10 +71,10 @@ def test_every_shipped_variant_has_both_files():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("name: lazy", "name: lasy", "lasy"),
+        ("launch: plain", "name: lazy", "unknown key name"),
         (LAZY, "- lazy\n", "not a mapping"),
-        ("name: lazy", "# @package _global_\nname: lazy", "@package"),
-        ("name: lazy", "name: lazy\nidea: fetch nothing", "idea"),
+        ("launch: plain", "# @package _global_\nlaunch: plain", "@package"),
+        ("launch: plain", "idea: fetch nothing", "idea"),
         ("launch: plain", "launch: alone", "cooperative, plain"),
         ("launch: plain", "min_arch: sm_75", "min_arch: sm_75"),
         ("launch: plain", "colour: red", "colour"),
@@ -128,7 +123,7 @@ def test_a_wrong_yaml_is_reported_with_its_name(root, old, new, message):
 )
 def test_a_wrong_header_is_reported_and_costs_only_its_variant(root, old, new, message):
     assert old in HEADER
-    add(root, LAZY, HEADER.replace(old, new))
+    add(root, "lazy", LAZY, HEADER.replace(old, new))
     catalog = read_catalog(root)
     assert list(catalog.broken) == ["lazy"]
     assert message in str(catalog.broken["lazy"])
@@ -145,7 +140,7 @@ def test_a_wrong_header_is_reported_and_costs_only_its_variant(root, old, new, m
 )
 @pytest.mark.parametrize("argv", [["variant=lazy", "depth=4"], ["stack=[lazy]", "depth=4"], ["variant=lazy"]])
 def test_the_error_of_a_variant_comes_before_those_of_its_knobs(root, yaml, header, message, argv, capsys):
-    add(root, LAZY, header)
+    add(root, "lazy", LAZY, header)
     (root / "conf" / "variant" / "lazy.yaml").write_text(yaml)
     assert run_task(lambda cfg: int(resolve(cfg, root) is None), "config", argv, root) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
@@ -159,6 +154,7 @@ def test_a_header_that_is_not_text_is_reported(root):
 def test_a_field_of_the_header_goes_on_in_indented_lines(root):
     add(
         root,
+        "lazy",
         LAZY,
         HEADER.replace("it is free", "it is free\n//             of charge\n//  now") + "\n// Not the header\n",
     )
@@ -175,7 +171,7 @@ def test_a_broken_variant_does_not_affect_the_others(root):
 
 
 def test_a_yaml_without_source_is_broken(root):
-    add(root, LAZY.replace("lazy", "ghost"), header="")
+    add(root, "ghost", LAZY, header="")
     assert "ghost.yaml has neither variants/ghost.cu" in str(read_catalog(root).broken["ghost"])
 
 

@@ -1,5 +1,6 @@
-"""The table of coverage, its reasons and its tracefile, from data made by hand; where `coverage=true` is refused."""
+"""The table of coverage, its reasons and its tracefile, from data made by hand; what a coverage build refuses."""
 
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -7,17 +8,16 @@ import pytest
 from made_records import evidence, result
 
 from common import ROOT
-from common.config.cli import composed
-from common.config.resolve import resolve
-from common.devices.host.covered import Covered
-from common.devices.host.gcov import Executed
-from common.devices.host.turns import Loop
 from common.errors import LabError
-from experiments.coverage.items import ABSENT, FOLDERS, LINE, Item, holes, items
-from experiments.coverage.reasons import FILE, Reason, read_reasons, unexplained
-from experiments.coverage.statements import statements
-from experiments.coverage.table import table, tracefile
 from experiments.report import blocks
+from tests.strength.coverage.__main__ import main
+from tests.strength.coverage.covered import Covered
+from tests.strength.coverage.gcov import Executed
+from tests.strength.coverage.items import ABSENT, FOLDERS, LINE, Item, holes, items
+from tests.strength.coverage.reasons import FILE, Reason, read_reasons, unexplained
+from tests.strength.coverage.statements import statements
+from tests.strength.coverage.table import table, tracefile
+from tests.strength.coverage.turns import Loop
 
 WARP_SPLIT, CP_ASYNC = "variants/warp_split.cu", "variants/cp_async.cu"
 
@@ -170,14 +170,12 @@ def test_the_sentence_says_what_has_no_reason(left: int, told: str):
     shares = {"lines": 1200, "lines %": 100.0, "branches": 300, "branches %": 98.6, "loop classes": 9}
     row = {"file": "all", **shares, "loop classes %": 50.0, "never": 8, "no reason": left}
     known = evidence(result("coverage", "counted", [row]) | {"stacks": ["a", "b"]})
-    text = blocks.make("sentence:coverage", known).markdown()
+    text = blocks.make("sentence:coverage", known)
     assert "2 stacks executes 100 % of 1,200 lines, 98.6 % of 300 branches, 50 % of 9 loop classes" in text
     assert told in text
 
 
-def test_coverage_is_of_the_host_device_and_a_build_of_its_own(tmp_path: Path):
-    config = resolve(composed("config", ["device=host", "coverage=true", f"results={tmp_path}/r.jsonl"]))
-    assert config.coverage == tmp_path / "coverage"
-    assert resolve(composed("config", ["device=host"])).coverage is None
-    with pytest.raises(LabError, match="coverage=true and sanitize= are two builds"):
-        resolve(composed("config", ["device=host", "coverage=true", "sanitize=thread"]))
+@pytest.mark.parametrize("given", ["sanitize=thread", "experiment=counts", "reproduce=x", "resume=true"])
+def test_what_a_coverage_build_cannot_do_is_refused(given: str, capsys):
+    assert main([given]) == 2
+    assert re.fullmatch(r"error: .*; leave .*\n", capsys.readouterr().err)

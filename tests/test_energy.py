@@ -31,8 +31,8 @@ def test_the_rate_is_that_of_decoding_and_not_of_the_time_between_two_runs(monke
         return [0.002 / steps] * repeats
 
     session = SimpleNamespace(reset=lambda ids, position: None, time=timed)
-    experiment = SimpleNamespace(model=SimpleNamespace(positions=8))
+    model = SimpleNamespace(positions=8)
     gpu = SimpleNamespace(reading=lambda: {"power_w": 300.0})
-    found = energy._decode(experiment, session, gpu, 0.2)
+    found = energy._decode(model, session, gpu, 0.2)
     assert found["tok/s"] == pytest.approx(2000)
     assert found["J/token"] == pytest.approx(0.15)

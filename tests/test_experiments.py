@@ -21,10 +21,10 @@ from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.record.store import Store
 from common.stacks.catalog import variants
-from experiments.experiment import Experiment
+from experiments.experiment import Experiment, StepTime
 from experiments.prediction import gpus
-from experiments.prediction.counting import key, table
 from experiments.prediction.model import grid_barriers
+from experiments.prediction.predictor import as_counts, key
 from experiments.prediction.published import errors
 from experiments.suite import factorial, find, names
 from experiments.suite.factorial import analysis, unseen
@@ -80,7 +80,7 @@ def test_factorial_shares_are_percent_of_the_total_saving():
 
 def test_split_kv_adds_a_barrier_per_layer_after_its_first_chunk(tiny: Model):
     source = build([variants()["split_kv"]], tiny, knobs={"split_kv": {"chunk": 16}})
-    counts = table({"qkv": {"grid_barriers": 19}})
+    counts = as_counts({"qkv": {"grid_barriers": 19}})
     assert grid_barriers(source, counts, 15) == 19
     assert grid_barriers(source, counts, 16) == 19 + tiny.layers
 
@@ -88,7 +88,7 @@ def test_split_kv_adds_a_barrier_per_layer_after_its_first_chunk(tiny: Model):
 def test_counts_survive_their_record():
     values = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
     values[1, 2], values[-1, -1] = 5, 7
-    assert (table(json.loads(json.dumps(Counts(values).as_dict()))).table == values).all()
+    assert (as_counts(json.loads(json.dumps(Counts(values).as_dict()))).table == values).all()
 
 
 def test_counts_are_known_by_code_and_grid_but_not_by_comments(tiny: Model):
@@ -181,7 +181,9 @@ def test_a_variant_without_a_modelled_effect_has_no_prediction():
 def test_a_factorial_says_no_effect_of_a_variant_that_the_model_does_not_see(configured, tmp_path: Path, monkeypatch):
     """vec128 changes no time; fused_head takes 300 us off 1,200."""
     times = {(): 1200.0, ("vec128",): 1200.0, ("fused_head",): 900.0, ("vec128", "fused_head"): 900.0}
-    monkeypatch.setattr(factorial, "predicted", lambda experiment, stack, gpu, position: times[stack.variants])
+    monkeypatch.setattr(
+        Experiment, "_predicted", lambda self, stack, gpu, positions: [StepTime(times[stack.variants], 1200.0)]
+    )
     options = ("options.variants=[vec128,fused_head]", "options.position=1")
     config = configured("experiment=factorial", "model=tiny", *options, f"results={tmp_path}/r.jsonl")
     found = factorial.ask(Experiment(config, Quiet()))

@@ -189,7 +189,7 @@ def test_a_variant_without_a_time_has_no_place_on_the_roofline(configured, tmp_p
     config = configured("experiment=roofline", options, f"results={tmp_path}/r.jsonl")
     experiment = Faulty(config, Progress((tmp_path / "progress").open("w")))
     (row,) = roofline._variants(experiment, 1)
-    assert row["what"] == "fused_head"
+    assert row["what"] == "fused_head rows_per_warp=4"
     size = experiment.model.bytes_per_token(1)
     assert (row["us"], row["GB/s"]) == (pytest.approx(1100), pytest.approx(size / 1.1e-3 / 1e9))
     assert row["GFLOP/s"] == pytest.approx(row["FLOP/byte"] * row["GB/s"])
@@ -210,9 +210,9 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
         check_knobs=lambda stacks: None,
         lab=SimpleNamespace(device=SimpleNamespace(compile=lambda source: source, session=session)),
         options=Section({"host_blocks": 2}),
-        config=SimpleNamespace(threads=256),
-        show=SimpleNamespace(begin=lambda name: None),
+        config=SimpleNamespace(threads=256, task="sync_cost"),
         row=lambda name, work, source: work(),
+        answer=lambda question, rows, *given, **more: SimpleNamespace(rows=rows),
     )
     table = find("sync_cost")(experiment).rows
     assert [row["blocks"] for row in table] == [1] * 5 + [2] * 5

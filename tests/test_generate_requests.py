@@ -7,7 +7,6 @@ from trained import save_tokenizer
 
 from common.errors import LabError
 from experiments import generate
-from experiments.generation.check import check_request
 from experiments.generation.request import Request, Sampling
 from experiments.generation.tokenizer import chat_text, encode, load_tokenizer, stop_ids
 
@@ -127,24 +126,31 @@ def test_wrong_requests_are_refused(argv, message, capsys):
 
 
 @pytest.mark.parametrize(
-    ("request_", "message"),
+    ("name", "values"),
     [
-        ((1, 2, 3), r"\(1, 2, 3\) is not a Request"),
-        *((Request(ids, 1), "ids: ") for ids in (("a",), (1, 2.5), (True,), ([1],), 5, None, "12", {1, 2})),
-        *((Request((1,), most), "max_tokens=") for most in (2.5, "3", True, None, float("nan"))),
-        *((Request((1,), 1, stop_ids=ids), "stop_ids: ") for ids in (5, None, "x", ["x"], [[1]], [1.0])),
-        *((Request((1,), 1, stop_strings=texts), "stop_strings: ") for texts in ("abc", None, [3], [b"a"], [""])),
-        *((Request((1,), 1, sampling), "sampling=") for sampling in (None, 0.8, {"temperature": 0.8})),
-        *((Request((1,), 1, Sampling(temperature=hot)), "temperature=") for hot in ("0.8", True, None, float("nan"))),
-        *((Request((1,), 1, Sampling(top_k=k)), "top_k=") for k in (2.5, "3", True, None)),
-        *((Request((1,), 1, Sampling(seed=number)), "seed=") for number in (0.5, "3", False, None)),
+        ("ids: ", [("a",), (1, 2.5), (True,), ([1],), 5, None, "12", {1, 2}]),
+        ("max_tokens=", [0, 2.5, "3", True, None, float("nan")]),
+        ("stop_ids: ", [5, None, "x", ["x"], [[1]], [1.0]]),
+        ("stop_strings: ", ["abc", None, [3], [b"a"], [""]]),
+        ("sampling=", [None, 0.8, {"temperature": 0.8}]),
     ],
 )
-def test_a_request_of_other_types_is_refused(request_, message, tiny):
-    with pytest.raises(LabError, match=message) as found:
-        check_request(request_, tiny)
-    assert "\n" not in str(found.value)
+def test_a_request_of_other_types_is_refused(name, values):
+    for value in values:
+        with pytest.raises(LabError, match=name) as found:
+            Request(**{"ids": (1,), "max_tokens": 1, name.rstrip(":= "): value})
+        assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("temperature", ["0.8", True, None, float("nan")]), ("top_k", [2.5, "3", True]), ("seed", [0.5, "3", False])],
+)
+def test_a_sampling_of_other_types_is_refused(name, values):
+    for value in values:
+        with pytest.raises(LabError, match=f"{name}="):
+            Sampling(**{name: value})
 
 
 def test_a_request_may_have_lists(tiny):
-    check_request(Request([1, 2], 3, Sampling(1, 5, 1, 1), [2], ["a"]), tiny)
+    Request([1, 2], 3, Sampling(1, 5, 1, 1), [2], ["a"]).check(tiny)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from made_records import evidence, result, run, timed
+from made_records import evidence, lines, result, run, timed
 
 from common import ROOT
 from common.errors import LabError
@@ -44,7 +44,7 @@ HAND = predicted(("h200", "persistent", 800), ("h200", "baseline", 1000), ("h200
 
 
 def table_of(*records: dict) -> dict[str, dict]:
-    return {line["step"]: line for line in ladder.table(evidence(*records)).lines}
+    return {line["step"]: line for line in lines(ladder.table(evidence(*records)))}
 
 
 def test_steps_are_the_legal_beginnings_of_a_stack():
@@ -55,7 +55,7 @@ def test_steps_are_the_legal_beginnings_of_a_stack():
 
 def test_every_variant_of_the_built_stack_is_in_one_step():
     some = evidence()
-    first, second, *rest = ladder.rungs(some)
+    first, second, *rest = ladder.steps(some)
     whole, _ = some.stack_of(ladder.design().built)
     assert (first.label, second.label, second.stack) == (ladder.design().stack, "baseline", ())
     assert " + ".join(step.label.partition(" = ")[0].removeprefix("+ ") for step in rest) == " + ".join(whole)
@@ -84,7 +84,7 @@ def test_what_is_not_predicted_is_named_and_has_no_bar():
     words = [node.text for node in ElementTree.fromstring(figure.svg).iter() if node.text]
     assert figure.basis == "predicted"
     assert {"predicted, not measured", "800", "900", "+ joint_heads", "+ columns"} <= {*words}
-    assert words.count("not predicted yet") == len(ladder.rungs(some)) - 3
+    assert words.count("not predicted yet") == len(ladder.steps(some)) - 3
     assert "measured" not in words
     assert all(each.name != "ladder" for each in all_figures(evidence()))
 
@@ -94,10 +94,10 @@ def test_a_gpus_own_times_stand_beside_the_predictions():
     here = [on("NVIDIA H200", 650, 1), on("NVIDIA H200", 640, 2), on("NVIDIA H100 80GB", 777, 3)]
     away, odd = on("NVIDIA H200", 5, 4, position=200), on("NVIDIA H200", 6, 5, verdict="IMPLAUSIBLE")
     some = evidence(HAND, *here, away, odd)
-    lines = {line["step"]: line for line in ladder.table(some).lines}
-    assert lines["+ joint_heads"]["measured us, H200"] == "640.0"
-    assert lines["+ joint_heads"]["measured us, H100"] == "777.0"
-    assert lines["baseline"]["measured us, H200"] == "-"
+    of_step = {line["step"]: line for line in lines(ladder.table(some))}
+    assert of_step["+ joint_heads"]["measured us, H200"] == "640.0"
+    assert of_step["+ joint_heads"]["measured us, H100"] == "777.0"
+    assert of_step["baseline"]["measured us, H200"] == "-"
     (figure,) = (each for each in all_figures(some) if each.name == "ladder")
     assert figure.basis == "measured"
     assert {"predicted, not measured", "measured"} <= {node.text for node in ElementTree.fromstring(figure.svg).iter()}
@@ -120,7 +120,7 @@ def test_the_experiment_predicts_each_step_and_leaves_out_what_it_cannot(configu
     options = ("options.gpus=[h100]", "options.stacks=[baseline]", f"results={tmp_path}/r.jsonl")
     experiment = Experiment(configured("experiment=predict", *options), Quiet())
     times = {row["stack"]: row["predicted us"] for row in predict.ask(experiment).rows}
-    steps = [step.key for step in ladder.rungs(evidence())[2:]]
+    steps = [step.key for step in ladder.steps(evidence())[2:]]
     assert [times.get(step) for step in steps] == [None if at == 3 else at for at in range(1, len(steps) + 1)]
     assert any(line.startswith(f"Left out: {steps[2]}: three are too many") for line in experiment.left_out)
 
@@ -167,11 +167,11 @@ def test_the_short_ladder_ends_at_the_share_of_the_read_floor():
     """595,984,384 weights and 2 positions of 114,688 B are 1,192.2 MB: 261 us at 95.1 % of 4.8 TB/s."""
     committed = read(sorted((ROOT / RESULTS).glob("*.jsonl")), read_catalog())
     table = ladder.summary(committed)
-    assert [row["grid barriers a token"] for row in table.lines] == sorted(
-        (row["grid barriers a token"] for row in table.lines), reverse=True
+    assert [row["grid barriers a token"] for row in lines(table)] == sorted(
+        (row["grid barriers a token"] for row in lines(table)), reverse=True
     )
     floor = 1e6 * (2 * 595_984_384 + 2 * 114_688) / gpus.read("h200").read_rate
-    for row in table.lines:
+    for row in lines(table):
         us = float(row["predicted us a token"].replace(",", ""))
         assert abs(float(row["of the read floor"].removesuffix(" %")) - 100 * floor / us) < 1
     assert "published gains" in table.notes[0]
@@ -179,8 +179,7 @@ def test_the_short_ladder_ends_at_the_share_of_the_read_floor():
 
 def test_goals_stand_below_the_predictions_of_their_positions():
     later = [dict(HAND["table"][2], position=1024), dict(HAND["table"][2], position=7)]
-    lines = ladder.goals(evidence(HAND | {"table": HAND["table"] + later})).lines
-    first, *_, goal = lines
+    first, *_, goal = lines(ladder.goals(evidence(HAND | {"table": HAND["table"] + later})))
     assert first["step"] == "+ joint_heads"
     assert [first[f"predicted us, position {position}"] for position in (1, 1024, 4096)] == ["900 [450, 1,800]"] * 2 + [
         "-"

@@ -21,7 +21,7 @@ from common.record.store import Store
 from experiments.__main__ import main
 from experiments.experiment import Experiment
 from experiments.run.setup import Setup
-from experiments.run.worker import _answer
+from experiments.run.worker import answer
 from experiments.tables.progress import Quiet
 
 FULL = "/usr/bin/ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status"
@@ -168,7 +168,7 @@ def test_a_kernel_that_vanishes_before_it_is_loaded_is_made_once_more(
     given = ["variant=baseline", "model=tiny", "archs=[]", "validate=quick", f"cache={host_cache}", "seed=1"]
     config = configured(*given)
     request = {"stack": to_json(config.stacks[0]), "seconds": 1000.0}
-    work = partial(_answer, Setup(config, Quiet()), request)
+    work = partial(answer, Setup(config, Quiet()), request)
     if times == 1:
         assert again(work)["status"] == "PASSED"
     else:

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from nsight_samples import CSV, write_export
 
-from common import ROOT
+from common.config.cli import composed
 from profiles.__main__ import main
 
 FAKE = Path(__file__).with_name("fake_nsight.py")
@@ -48,8 +47,7 @@ def test_the_default_options_are_documented_ones(nsight, tool, commands, capfd):
     assert [call["command"] for call in calls] == commands
     program, options = calls[0]["program"], dict(calls[0]["options"])
     assert program[:3] == [sys.executable, "-m", "profiles.target"], "everything before belongs to the tool"
-    with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
-        cfg = compose("profiles", [override for override in program[3:] if not override.startswith("results=")])
+    cfg = composed("profiles", [override for override in program[3:] if not override.startswith("results=")])
     assert (cfg.tool, cfg.device.name, cfg.model.name, cfg.variant.name, cfg.seed) == (
         tool,
         "host",

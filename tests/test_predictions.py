@@ -10,10 +10,10 @@ from common.errors import LabError
 from common.model.shapes import Model
 from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.prediction import designs, gpus
-from experiments.prediction.counting import table
 from experiments.prediction.loops import Loop
 from experiments.prediction.model import Kernel, Stage, positions_of_a_warp
 from experiments.prediction.prediction import predict
+from experiments.prediction.predictor import as_counts
 from experiments.prediction.published import FIGURES
 
 # 1 us of latency, nothing else costs anything: 1 GHz, 8 bytes a ns for each of 4 SMs.
@@ -48,7 +48,7 @@ TURN = Loop(instructions=80, through_l1=0, loads=1, width=8, phases=2)
 def kernel(model: Model, names: str = "", loop: Loop = NARROW, **counts: dict[str, int]) -> Kernel:
     """Kernel of the stack `names` with the given counts; every loop over weights is `loop`."""
     matrices = {stage: loop for stage, of in DEFINITIONS.items() if of.columns}
-    return Kernel(Composed(tuple(names.split())).source(model), table(counts), 4, matrices | {"attention": TURN})
+    return Kernel(Composed(tuple(names.split())).source(model), as_counts(counts), 4, matrices | {"attention": TURN})
 
 
 def stage(kernel_: Kernel, name: str, position: int = 1, gpu: gpus.GpuModel = GPU):
@@ -152,7 +152,7 @@ def test_positions_of_a_warp():
 )
 def test_what_follows_a_stage(tiny, names, given, ns):
     source = Composed(tuple(names.split()), given).source(tiny)
-    counts = table({} if names else {"o_proj": {"grid_barriers": tiny.layers}})
+    counts = as_counts({} if names else {"o_proj": {"grid_barriers": tiny.layers}})
     assert Stage(Kernel(source, counts, 4, {}), GPU, 1, "o_proj").task().exchange == ns
 
 
@@ -198,7 +198,7 @@ def megaqwen() -> Kernel:
         stage: {"grid_barriers": BARRIERS.get(stage, 0), "weights_64bit": sizes.get(stage, 0)} for stage in STAGES
     }
     loops = {stage: Loop(76, 2048, 16 if stage == "gate_up" else 8, 8, 1) for stage in sizes}
-    return Kernel(Composed(()).source(model), table(counts), 82, loops | {"attention": TURN})
+    return Kernel(Composed(()).source(model), as_counts(counts), 82, loops | {"attention": TURN})
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_an_effect_is_that_of_equal_constants(megaqwen):
     gpu = gpus.read("rtx3090")
     counts = megaqwen.counts.as_dict()
     counts["qk_norm_rope"]["grid_barriers"] = 0
-    less = replace(megaqwen, counts=table(counts), declared={})
+    less = replace(megaqwen, counts=as_counts(counts), declared={})
     parent, own = predict(megaqwen, gpu, 1), predict(less, gpu, 1)
     effect = own.against(parent)
     assert effect is not None

@@ -159,12 +159,12 @@ def test_a_stack_that_a_search_wrote_makes_no_other_answer_old(tmp_path):
     """Otherwise writing it would make every row of the evidence be made again."""
     folder = tmp_path / "conf" / "variant"
     folder.mkdir(parents=True)
-    (folder / "vec128.yaml").write_text("name: vec128\n")
+    (folder / "vec128.yaml").write_text("published: none\n")
     digest = code_sha.__wrapped__
     before = digest(tmp_path)
-    (folder / "tuned_a_gpu.yaml").write_text("name: tuned_a_gpu\n")
+    (folder / "tuned_a_gpu.yaml").write_text("idea: tuned\n")
     assert digest(tmp_path) == before
-    (folder / "vec128.yaml").write_text("name: vec128\nlaunch: plain\n")
+    (folder / "vec128.yaml").write_text("launch: plain\n")
     assert digest(tmp_path) != before
 
 

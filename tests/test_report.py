@@ -1,20 +1,21 @@
 """Report: generated blocks that only records and sources can change."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
-from made_records import HOST, MODEL, evidence, line, result, run, timed
+from made_records import HOST, MODEL, evidence, line, lines, result, run, timed
 
 from common import ROOT
 from common.devices.counters import FIELDS
+from common.display.table import Table, markdown
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
-from experiments.report import blocks, overview, variants
+from experiments.report import answers, blocks, ladder, overview, variants
 from experiments.report.__main__ import RESULTS, main, pages, stale
-from experiments.report.evidence import read, totals
-from experiments.report.forecast import OPEN
-from experiments.report.table import Table
+from experiments.report.evidence import NOTHING, read, totals
+from experiments.report.predicted import OPEN
 
 
 def test_generated_blocks_match_the_records():
@@ -25,21 +26,20 @@ def test_generated_blocks_match_the_records():
 
 def test_every_marker_in_the_documents_is_known_and_closed():
     for file in pages(ROOT):
-        for name in blocks.names((ROOT / file).read_text()):
-            assert blocks.make(name, evidence()).markdown(), name
+        assert blocks.fill((ROOT / file).read_text(), str(file), partial(blocks.make, evidence=evidence()))
 
 
 def test_without_records_tables_have_a_note_and_no_numbers():
-    for name in (
-        *("variants", "records", "planned", "ladder", "changes:vec128", "experiment:roofline"),
-        *("digest:sync_cost", "digest:predict"),
+    none = evidence()
+    for table in (
+        *(make(none) for make in (overview.gallery, overview.planned, ladder.table)),
+        *(variants.changes("vec128", none), answers.experiment("roofline", none)),
+        *(answers.digest(name, none) for name in ("sync_cost", "predict")),
     ):
-        table = blocks.make(name, evidence())
-        figures = [value for row in table.lines for value in row.values() if isinstance(value, int | float)]
-        assert not figures, (name, figures)
-    assert not blocks.make("variants", evidence()).lines
-    assert OPEN in blocks.make("variants", evidence(*HOST)).markdown()
-    assert "no record" in blocks.make("sentence:mutants", evidence()).markdown()
+        assert not [value for row in table.rows for value in row if isinstance(value, int | float)], table
+    assert not overview.gallery(none).rows
+    assert OPEN in blocks.make("variants", evidence(*HOST))
+    assert "no record" in blocks.make("sentence:mutants", none)
 
 
 def test_the_newest_record_is_used_and_compared_with_its_parent():
@@ -56,7 +56,7 @@ def test_counts_of_other_knobs_or_another_grid_are_not_compared():
     other = run("redundant_rmsnorm", ["redundant_rmsnorm"], 6, when=2, blocks=82)
     assert line(overview.everything(evidence(HOST[0], other)), "redundant_rmsnorm")["grid barriers"] == "6"
     knobbed = run("vec128", ["vec128"], 6, knobs={"vec128": {"l1": "no_allocate"}})
-    assert line(overview.everything(evidence(HOST[0], knobbed)), "vec128")["validation"] == overview.NOTHING
+    assert line(overview.everything(evidence(HOST[0], knobbed)), "vec128")["validation"] == NOTHING
 
 
 def test_registers_and_counts_of_different_shapes_are_never_in_one_row():
@@ -64,7 +64,7 @@ def test_registers_and_counts_of_different_shapes_are_never_in_one_row():
     large = MODEL | {"name": "large", "layers": 28}
     counts = tuple(row | {"kind": "count", "model": large | {"positions": 8}, "resources": {}} for row in HOST)
     for shown in (overview.everything, lambda rows: variants.against_parent("redundant_rmsnorm", rows)):
-        text = shown(evidence(*HOST, *counts)).markdown()
+        text = markdown(shown(evidence(*HOST, *counts)))
         assert "46" not in text
         assert "No registers of this model yet" in text
     build = {"kind": "build", "model": large, "counts": None}
@@ -80,11 +80,11 @@ def test_registers_and_counts_of_different_shapes_are_never_in_one_row():
 def test_the_gallery_is_narrow_and_links_to_each_source():
     table = overview.gallery(evidence(*HOST))
     assert len(table.columns) <= 5
-    for row in table.lines:
-        (path,) = re.findall(r"\]\((.*)\)", row["variant"])
-        assert (ROOT / path).is_file()
-    assert line(table, "[redundant_rmsnorm](variants/redundant_rmsnorm.cu)")["grid barriers"] == "6 (-4)"
-    assert len(table.lines) == 2, "a variant without records is left out: two new files change no committed page"
+    for row in lines(table):
+        assert (ROOT / row["variant"].link).is_file()
+    assert "| [redundant_rmsnorm](variants/redundant_rmsnorm.cu) |" in markdown(table)
+    assert line(table, "redundant_rmsnorm")["grid barriers"] == "6 (-4)"
+    assert len(table.rows) == 2, "a variant without records is left out: two new files change no committed page"
     assert table.notes[0] == "All 2 PASSED validation."
     failed = run("smem_cache", ["smem_cache"], 6, status="NUMERIC_MISMATCH")
     assert "smem_cache NUMERIC_MISMATCH" in overview.gallery(evidence(*HOST, failed)).notes[0]
@@ -95,10 +95,10 @@ def test_changes_have_a_column_for_each_variant_and_no_row_of_zeros():
     third = run("smem_cache", ["smem_cache"], 10)
     third["counts"] = {"qkv": {"grid_barriers": 10, "weights_128bit": 1000, "activations_32bit": 40}}
     table = variants.changes("redundant_rmsnorm,smem_cache", evidence(*HOST, third))
-    assert list(table.columns) == ["per token", "baseline", "redundant_rmsnorm", "smem_cache"]
+    assert [column.head for column in table.columns] == ["per token", "baseline", "redundant_rmsnorm", "smem_cache"]
     assert list(line(table, "grid barriers").values())[1:] == ["10", "6 (-4)", "10"]
     assert list(line(table, "load instructions").values())[1:] == ["135", "135", "72 (-63)"]
-    assert all(row["per token"] != "weight bytes" for row in table.lines)
+    assert all(row["per token"] != "weight bytes" for row in lines(table))
     timed_ = variants.changes("redundant_rmsnorm", evidence(*HOST, timed("redundant_rmsnorm", ["redundant_rmsnorm"])))
     measured = line(timed_, "time, A GPU, tiny")["redundant_rmsnorm"]
     assert measured == "500.0 us at 1: FASTER -10.0 % [-12.0, -9.0]"
@@ -106,7 +106,7 @@ def test_changes_have_a_column_for_each_variant_and_no_row_of_zeros():
 
 def test_a_shown_source_is_todays():
     source = (ROOT / "variants" / "vec128.cu").read_text()
-    assert blocks.make("code:variants/vec128.cu", evidence()).markdown() == f"```cpp\n{source}```"
+    assert blocks.make("code:variants/vec128.cu", evidence()) == f"```cpp\n{source}```"
     for wrong in ("variants/none.cu", "../x.cu", "LICENSE", "variants/columns.cu"):
         with pytest.raises(LabError, match="code:"):
             blocks.make(f"code:{wrong}", evidence())
@@ -115,7 +115,7 @@ def test_a_shown_source_is_todays():
 def test_published_rates_have_author_link_and_share_of_the_peak():
     """525 tokens a second x 1.192 GB are 626 GB/s of 936; 1,014 are 1,209 of 1,792."""
     committed = read(sorted((ROOT / RESULTS).glob("*.jsonl")), read_catalog())
-    rows = {row["tok/s"]: row for row in overview.published(committed).lines}
+    rows = {row["tok/s"]: row for row in lines(overview.published(committed))}
     assert (rows[525]["of peak bandwidth"], rows[1014]["of peak bandwidth"]) == ("67 %", "67 %")
     for row in rows.values():
         assert re.match(r"\[.+\]\(https://.+\) by \w+", row["published"])
@@ -133,15 +133,12 @@ def test_sentences_add_up():
         )
         for row in (("norms", 9, 7, 1, 1, 5, 6), ("all", 9, 7, 1, 1, 5, 6))
     ]
-    text = blocks.make("sentence:mutants", evidence(result("mutants", "counted", rows))).markdown()
+    text = blocks.make("sentence:mutants", evidence(result("mutants", "counted", rows)))
     for told in ("9 faults", "7 are found", "**1 survived**", "miss 2 of the 7", "logits 1 "):
         assert told in text, told
     tried = [{"what must not happen": "a", "tried": "9 kills", "went wrong": 0}]
     tried.append({"what must not happen": "b", "tried": "9 kills", "went wrong": 2})
-    assert (
-        "9 kills; **2 went wrong**"
-        in blocks.make("sentence:soak", evidence(result("soak", "counted", tried))).markdown()
-    )
+    assert "9 kills; **2 went wrong**" in blocks.make("sentence:soak", evidence(result("soak", "counted", tried)))
 
 
 def test_sums_of_counts_are_worked_out_by_hand():
@@ -153,8 +150,8 @@ def test_sums_of_counts_are_worked_out_by_hand():
 TEXT = "a\n<!-- generated:one -->\nold\n<!-- /generated -->\nb\n<!-- generated:two -->\n<!-- /generated -->\n"
 
 
-def make(name: str) -> Table:
-    return Table(["name", "n"], [{"name": name, "n": 1234}], ["A note."])
+def make(name: str) -> str:
+    return markdown(Table.of([{"name": name, "n": 1234}], notes=["A note."]))
 
 
 def test_a_block_is_replaced_and_the_rest_is_kept():

@@ -118,7 +118,7 @@ def test_predicted_effects_stand_beside_the_published_ones():
     table = [dict(zip(names, row, strict=True)) for row in rows]
     (figure,) = all_figures(evidence(result("ablation", "predicted", table)))
     words = {node.text for node in ElementTree.fromstring(figure.svg).iter() if node.text}
-    assert {"+11.1", "+42", "not modelled, published +3.5", "predicted from counts, not measured"} <= words
+    assert {"+11.1, published +42", "not modelled, published +3.5", "predicted from counts, not measured"} <= words
     assert not {"baseline", "split_kv"} & words, "neither predicted nor published"
 
 

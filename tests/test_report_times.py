@@ -2,9 +2,11 @@
 
 from made_records import HOST, MODEL, evidence, line, result, timed
 
+from common.display.table import markdown
 from experiments.report import blocks, overview, variants
+from experiments.report.evidence import NOTHING
 from experiments.report.figures import all_figures
-from experiments.report.forecast import OPEN
+from experiments.report.predicted import OPEN
 
 
 def test_measured_gpu_time_is_shown_with_its_interval():
@@ -32,7 +34,7 @@ def test_the_effect_of_leaving_one_out_is_never_shown_as_the_stacks_own():
         shown = line(overview.everything(evidence(*rows)), "megaqwen")
         assert "1000.0 us at 1" in shown["time against parent"]
     assert line(overview.everything(evidence(without)), "megaqwen")["time against parent"] == OPEN
-    assert line(overview.everything(evidence(without)), "megaqwen")["validation"] == overview.NOTHING
+    assert line(overview.everything(evidence(without)), "megaqwen")["validation"] == NOTHING
 
 
 def test_positions_and_caches_are_not_mixed():
@@ -41,8 +43,8 @@ def test_positions_and_caches_are_not_mixed():
     ladder = at([1, 4096], when=12, cache=16448)
     rows = evidence(norm, at([1], when=10), ladder)
     assert "1000.0 us at 1:" in line(overview.everything(rows), "megaqwen")["time against parent"]
-    assert "4096" not in overview.gallery(rows).markdown()
-    assert "4096" in overview.gallery(evidence(ladder)).markdown(), "of the only question asked, all positions"
+    assert "4096" not in markdown(overview.gallery(rows))
+    assert "4096" in markdown(overview.gallery(evidence(ladder))), "of the only question asked, all positions"
 
 
 def test_an_implausible_time_is_in_no_table_and_no_figure():
@@ -55,7 +57,7 @@ def test_an_implausible_time_is_in_no_table_and_no_figure():
 def test_a_measurement_has_precedence_over_a_newer_prediction():
     old = result("roofline", "measured", [{"variant": "baseline", "GB/s": 1.0}], when=1)
     new = result("roofline", "predicted", [{"variant": "baseline", "GB/s": 2.0}], when=2)
-    text = blocks.make("experiment:roofline", evidence(old, new)).markdown()
+    text = blocks.make("experiment:roofline", evidence(old, new))
     assert "| baseline | 1 |" in text
     assert "Measured on a GPU" in text
     assert "Needs a GPU: all of it" in text

@@ -185,7 +185,7 @@ def test_a_failure_inside_an_engine_costs_its_row(work, monkeypatch):
 
     monkeypatch.setitem(ENGINES, "vLLM", broken)
     state = "failed: RuntimeError: CUDA error: an illegal memory access"
-    assert rivals.attempt("vLLM", work, COUNTED) == {"system": "vLLM", "state": state}
+    assert rivals.attempt("vLLM", work, COUNTED) == {"state": state}
 
 
 def test_ids_are_the_same_up_to_the_first_that_differs(work, monkeypatch):

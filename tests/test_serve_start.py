@@ -1,4 +1,4 @@
-"""Start of a server, what it refuses and warns of then, and the strip that its worker makes."""
+"""Start of a server, what it refuses and warns of then, and the stages that its worker times."""
 
 import socket
 
@@ -15,7 +15,7 @@ from experiments.run.timeline import Timeline
 from experiments.serve import main
 from experiments.serving.server import announce
 from experiments.serving.settings import Settings
-from experiments.serving.worker import strip
+from experiments.serving.worker import stage_times
 
 
 def test_a_server_that_cannot_start_says_why(capsys):
@@ -38,16 +38,16 @@ def test_a_server_that_cannot_start_says_why(capsys):
     ]
 
 
-def test_a_strip_sums_layers_and_leaves_out_blocks_without_a_part():
+def test_stages_sum_layers_and_leave_out_blocks_without_a_part():
     rows = [("qkv", 0, 1, 5, 9, 10), ("qkv", 1, 1, 20, 21, 25), ("embed", 0, 0, 0, 2, 4), ("embed", 0, 1, 1, 2, 4)]
     spans = pandas.DataFrame(rows, columns=["stage", "layer", "block", "begin", "end", "passed"])
-    found = strip(Timeline("a title", "ns", spans))
+    found = stage_times(Timeline("a title", "ns", spans))
     assert found["stages"] == [
         {"stage": "embed", "work": [2, 1], "wait": [2, 2]},
         {"stage": "qkv", "work": [None, 5], "wait": [None, 5]},
     ]
     assert (found["blocks"], found["unit"]) == (2, "ns")
-    ordinal = strip(Timeline("a title", "ordinal", spans))
+    ordinal = stage_times(Timeline("a title", "ordinal", spans))
     assert ordinal["stages"][1] == {"stage": "qkv", "work": [None, 0], "wait": [None, 0]}, "no times"
 
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 from dataclasses import replace
 
 import pytest
@@ -11,8 +10,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from common import ROOT
-from experiments.tables.closing import DEFAULT, closing, near, show_command
-from experiments.tables.report import Found, Report
+from experiments.tables.output import DEFAULT, Job, Output, closing_lines, relative, show_command
 from experiments.tables.row import finished, label, labels, row_of
 from experiments.tables.run_table import show_json, show_tables
 
@@ -77,8 +75,6 @@ def test_json_rows_are_complete(capsys):
     }  # fmt: skip
     assert {name: found[name] for name in wanted} == wanted
     assert found["resources"] == {"sm_90": {"registers": 59, "spill_bytes": 0}}
-    for name in found:  # each is explained where a reader of the code looks
-        assert re.search(rf"\b{name}\b", type(row()).__doc__), name
 
 
 def test_the_error_stands_beside_what_is_allowed():
@@ -110,14 +106,14 @@ def test_the_default_store_needs_no_name(monkeypatch, tmp_path):
     assert show_command("last", ROOT / DEFAULT) == "python -m experiments.show last"
     monkeypatch.chdir(tmp_path)
     assert show_command("last", tmp_path / "a b.jsonl") == "python -m experiments.show last 'results=a b.jsonl'"
-    assert near(ROOT / DEFAULT) == str(ROOT / DEFAULT)
+    assert relative(ROOT / DEFAULT) == str(ROOT / DEFAULT)
 
 
 @pytest.mark.parametrize("count", [1, 2, 17])
 def test_a_run_closes_with_its_records_and_what_comes_next(count, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ids = [f"id-{number}" for number in range(count)]
-    kept, *commands = closing(ids, tmp_path / "r.jsonl").splitlines()
+    kept, *commands = closing_lines(ids, tmp_path / "r.jsonl").splitlines()
     assert kept.startswith("Kept in r.jsonl: ")
     assert ids[0] in kept
     assert ids[-1] in kept
@@ -128,48 +124,48 @@ def test_a_run_closes_with_its_records_and_what_comes_next(count, tmp_path, monk
 
 
 @pytest.fixture
-def found(configured, tmp_path):
+def job(configured, tmp_path):
     def make(*overrides, **more):
         config = configured(f"results={tmp_path}/r.jsonl", "seed=5", *overrides)
-        return Found([replace(row(**more), results=str(config.results))], "tiny", config)
+        return Job([replace(row(**more), results=str(config.results))], "tiny", config)
 
     return make
 
 
-def test_the_jobs_of_a_multirun_end_in_one_table(found, capsys):
-    report = Report()
-    report.add(found(producers=0), at_once=False)
-    report.add(found(when=1), at_once=False)
+def test_the_jobs_of_a_multirun_end_in_one_table(job, capsys):
+    output = Output()
+    output.add(job(producers=0), at_once=False)
+    output.add(job(when=1), at_once=False)
     assert capsys.readouterr().out == ""
-    report.close()
+    output.close()
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "tiny on host (requested), weights synthetic, seed 5"
     first = out.split("\n\n")[0]
     assert "warp_split ratio=0:8" in first
     assert "warp_split ratio=2:6" in first
     assert out.count("Kept in ") == 1
-    report.close()
+    output.close()
     assert capsys.readouterr().out == ""
 
 
-def test_the_heading_says_only_what_all_jobs_share(found, capsys):
-    report = Report()
+def test_the_heading_says_only_what_all_jobs_share(job, capsys):
+    output = Output()
     for seed in (1, 2):
-        report.add(found(f"seed={seed}", seed=seed), at_once=False)
-    report.close()
+        output.add(job(f"seed={seed}", seed=seed), at_once=False)
+    output.close()
     assert capsys.readouterr().out.splitlines()[0] == "tiny on host (requested), weights synthetic"
 
 
 @pytest.mark.parametrize("why", ["a single run", "another process"])
-def test_what_cannot_wait_is_printed_at_once(why, found, capsys):
-    report = Report() if why == "a single run" else Report(process=-1)
-    report.add(found(), at_once=why == "a single run")
+def test_what_cannot_wait_is_printed_at_once(why, job, capsys):
+    output = Output() if why == "a single run" else Output(process=-1)
+    output.add(job(), at_once=why == "a single run")
     assert "warp_split ratio=2:6" in capsys.readouterr().out
 
 
-def test_json_lines_do_not_wait(found, capsys):
-    report = Report()
-    report.add(found("json=true"), at_once=False)
+def test_json_lines_do_not_wait(job, capsys):
+    output = Output()
+    output.add(job("json=true"), at_once=False)
     assert json.loads(capsys.readouterr().out)["label"] == "warp_split ratio=2:6"
-    report.close()
+    output.close()
     assert capsys.readouterr().out == ""

@@ -57,14 +57,14 @@ def test_a_candidate_that_could_not_be_tried_leaves_no_record_and_one_without_a_
     def fails(stack) -> Outcome:
         raise CompileError("no such type", "see the log", "log")
 
-    assert tune.tried(search, candidate, fails) == tune.FAILED
+    assert tune.trial(search, candidate, fails) == tune.FAILED
     assert search.store.records() == []
     wrong = Outcome(None, state="MISMATCH", record="abc", reason="at down")
-    assert tune.tried(search, candidate, lambda stack: wrong) == wrong
+    assert tune.trial(search, candidate, lambda stack: wrong) == wrong
     assert "no such type" in search.left_out[0]
     assert search.left_out[1].endswith("redundant_rmsnorm, MISMATCH: at down")
-    assert tune.known(search) == {candidate: wrong}
-    assert tune.known(experiment("resume=false")) == {}
+    assert tune.recorded(search) == {candidate: wrong}
+    assert tune.recorded(experiment("resume=false")) == {}
 
 
 def test_a_candidate_that_cannot_be_composed_has_no_kernel(experiment):
@@ -77,7 +77,7 @@ def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, monkeypatch
     def spent(*given: object) -> Outcome:
         raise Unfinished("the rows from vec128 on are left", "the same command goes on there")
 
-    monkeypatch.setattr(tune, "tried", spent)
+    monkeypatch.setattr(tune, "trial", spent)
     result = tune.ask(experiment("options.strategy=random"))
     assert "The budget ended it: the rows from vec128 on are left." in result.notes
     assert not result.rows
@@ -88,7 +88,7 @@ def test_importances_that_cannot_be_computed_cost_the_table_nothing_else(experim
         raise LabError("scikit-learn does not import", "pip install scikit-learn")
 
     monkeypatch.setattr(tune, "importances", absent)
-    monkeypatch.setattr(tune, "tried", lambda *given: Outcome(1e-3, 1e-3, 1e-3))
+    monkeypatch.setattr(tune, "trial", lambda *given: Outcome(1e-3, 1e-3, 1e-3))
     result = tune.ask(experiment("options.strategy=random"))
     assert {row["kind"] for row in result.rows} == {"stack"}
     assert "No importances: scikit-learn does not import; pip install scikit-learn" in result.notes

@@ -9,8 +9,7 @@ from processes import HANGS_S
 
 from common.errors import LabError
 from common.record.store import Store
-from experiments.run.pool import Pool
-from experiments.run.worker import first_request
+from experiments.run.pool import Pool, first_request
 
 
 @pytest.mark.host

@@ -20,7 +20,7 @@ from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
 from common.validate.tolerances import ReferenceSteps
-from experiments.timing.measure import REPEATS
+from experiments.timing.measure import REPEATS, Kernel
 
 pytestmark = pytest.mark.host
 STEPS, ROUNDS = 2, 2
@@ -109,7 +109,7 @@ def timed(gpu, tiny, host_cache, seed):
     expected = ReferenceSteps(tiny, Layout(tiny), weights)
 
     def timed_(wrong: Callable[[int, int, Begun], bool], names: str = "") -> None:
-        from experiments.timing.paired import Candidate, time_pair
+        from experiments.timing.paired import time_pair
 
         source = Composed(tuple(names.split())).source(tiny)
         validated = list(scenarios(tiny, seed, weights, quick=True))
@@ -121,7 +121,7 @@ def timed(gpu, tiny, host_cache, seed):
             before = len(launches.begun)
             launches.wrong = lambda begun: wrong(at, before, begun)
             timing = Timing(WARMUP, STEPS, ROUNDS, ROUNDS, 0.5, 1, (at,), ())
-            one = Candidate(source.stack, session)
+            one = Kernel(source.stack, session)
             time_pair(one, one, expected, timing, seed, lambda text: None)
 
     return timed_

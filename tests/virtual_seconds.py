@@ -10,7 +10,7 @@ from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
-from experiments.prediction.predictor import open_predictor
+from experiments.prediction.predictor import Predictor
 from experiments.tuning.space import Candidate
 
 BLOCKS, THREADS = 3, 256
@@ -18,7 +18,7 @@ BLOCKS, THREADS = 3, 256
 
 def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
     """The seconds of a candidate at position 1; its counts are kept in `folder` by content."""
-    predictor = open_predictor(model, THREADS, Store(folder / "counts.jsonl"), folder, lambda name, blocks: None)
+    predictor = Predictor(model, THREADS, Store(folder / "counts.jsonl"), folder, lambda name, blocks: None)
     with installed():
         from standin_gpu.cost import decoded
 
@@ -26,6 +26,6 @@ def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
     def seconds(candidate: Candidate) -> float:
         names = list(candidate.variants) or ["baseline"]
         (stack,) = choose_stacks(read_catalog(), "", names, candidate.values, THREADS, None)
-        return decoded(predictor.known_counts.count(predictor.source(stack.variants, stack.knobs), BLOCKS), BLOCKS)
+        return decoded(predictor.count(predictor.source(stack.variants, stack.knobs), BLOCKS), BLOCKS)
 
     return seconds

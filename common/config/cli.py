@@ -78,7 +78,7 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: C
     def job(cfg: DictConfig) -> None:
         nonlocal failed
         try:
-            _check_names(cfg, HydraConfig.get().runtime.choices, root)
+            _set_names(cfg, HydraConfig.get().runtime.choices, root)
             with system_errors("the command cannot go on"):
                 codes.append(task(cfg))
         except LabError as error:  # printed here, so that the other jobs of a multirun still run
@@ -150,7 +150,7 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
                 config = compose(config_name, arguments, return_hydra_config=True)
             with flag_override(config, "struct", False):
                 choices = config.pop("hydra").runtime.choices
-            _check_names(config, choices, root)
+            _set_names(config, choices, root)
             OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
             return config
         except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -159,18 +159,15 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
             GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
 
 
-def _check_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
-    """Raise LabError where a chosen yaml is named as another one, such as a copy whose `name:` was left as it was.
+def _set_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
+    """Set `name` in the section of each group to the name of the file that it was composed from.
 
-    choices: the file that each group was composed from, by Hydra. What runs is decided by the name.
+    choices: those files, by Hydra.
     """
-    for group in read_catalog(root).keys & choices.keys():
-        section, choice = config.get(group), choices[group]
-        name = section.get("name", choice) if isinstance(section, DictConfig) else choice
-        if name != choice:
-            raise LabError(
-                f"{group}={choice} has the name {name}", f"write name: {choice} in conf/{group}/{choice}.yaml"
-            )
+    with flag_override(config, "struct", False):
+        for group in read_catalog(root).keys & choices.keys():
+            if isinstance(section := config.get(group), DictConfig):
+                section["name"] = choices[group]
 
 
 def _print_version() -> None:
@@ -180,9 +177,8 @@ def _print_version() -> None:
 
 
 def _print_help(config_name: str, overrides: Sequence[str], root: Path) -> None:
-    """As Hydra's --help does, without the lists of groups that it makes for every text; they take half of its time."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-        print(compose(config_name, list(overrides), return_hydra_config=True).hydra.help.template)
+    topics = [word for word in overrides if "=" not in word]
+    print("\n\n".join(help.about(config_name, topic, root) for topic in topics) or help.overview(config_name, root))
 
 
 def _print_error(error: LabError, debug: bool) -> int:
@@ -196,7 +192,7 @@ def _print_error(error: LabError, debug: bool) -> int:
 
 
 def _register_resolvers(root: Path) -> None:
-    """Define `${root:}`, `${user_cache:}` (default place of the cache), `${folder:FILE}` and the lists of --help."""
+    """Define `${root:}`, `${user_cache:}` (default place of the cache) and `${folder:FILE}`."""
     values: dict[str, Callable[..., str]] = {
         "root": lambda: str(root),
         "user_cache": lambda: str(place()),
@@ -204,7 +200,6 @@ def _register_resolvers(root: Path) -> None:
     }
     for name, value in values.items():
         OmegaConf.register_new_resolver(name, value, replace=True)
-    help.register(root)
 
 
 def _admit(argv: Sequence[str], root: Path) -> list[str]:

@@ -1,29 +1,36 @@
-"""Configuration of one run, as frozen dataclasses."""
+"""Configuration of one run: the type of a field says what its key takes, the yaml what it is for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from common.config.budget import Budget
 from common.config.device_choice import DeviceChoice
-from common.config.section import Section
+from common.config.section import Natural, Range, Section
+from common.model.layout import MAX_BLOCKS
 from common.model.shapes import Model
+from common.model.stages import WARP
 from common.stacks.stack import Stack
+
+MAX_THREADS = 1024  # CUDA's limit of one block
+SEEDS = 2**31
+Threads = Annotated[int, Range(WARP, MAX_THREADS)]
+Seed = Annotated[int, Range(0, SEEDS - 1)]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Limits of a measurement; conf/timing/evidence.yaml explains each field. interval: percent of the median."""
+    """Limits of a measurement: conf/timing/evidence.yaml."""
 
-    warmup: int
+    warmup: Natural
     steps: int
     rounds: int
     max_rounds: int
     interval: float
     tokens: int
-    positions: tuple[int, ...] | None
-    ladder: tuple[int, ...]
+    positions: tuple[Natural, ...] | None
+    ladder: tuple[Natural, ...]
 
     def at(self, model: Model) -> tuple[int, ...]:
         """The positions to time: the requested ones, else those of the ladder that fit in the cache of `model`."""
@@ -32,16 +39,16 @@ class Timing:
 
 @dataclass(frozen=True)
 class Validation:
-    """Amount of validation; conf/validate/plain.yaml explains each field. quick: None means by size of the model."""
+    """Amount of validation: conf/validate/plain.yaml."""
 
     seeds: int
     quick: bool | None
-    trials: str
+    trials: Literal["none", "plain", "all"]
 
 
 @dataclass(frozen=True)
 class HostOptions:
-    """Settings of the host device; conf/device/host.yaml explains each field. timeout_s: of one launch, in seconds."""
+    """Settings of the host device: conf/device/host.yaml."""
 
     workers: int | None
     timeout_s: float
@@ -49,39 +56,25 @@ class HostOptions:
 
 @dataclass(frozen=True)
 class PtxOptions:
-    """Settings of the PTX device; conf/device/ptx.yaml explains each field. timeout_s: of one launch, in seconds."""
+    """Settings of the PTX device: conf/device/ptx.yaml."""
 
-    arch: str
+    arch: Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
     races: bool
     timeout_s: float
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run of the lab.
+    """One run of the lab: conf/config.yaml and conf/base.yaml.
 
     stacks     the stacks to run, in this order
     knobs      values of knobs as they were given: `stacks` have them, and an experiment gives them to its own stacks
-    host       None on other devices
-    ptx        None on other devices
-    sanitize   "thread", "address" or "undefined": a sanitizer of g++ on the host device; or None
-    coverage   folder for what gcov counts while the stacks are validated on the host device, or None
+    host       None on cuda
     model      None: the shape is read from the checkpoint that `weights` names
     positions  size of the KV cache; None: the model's own
-    weights    "synthetic", a path, or a name on the hub
-    seed       of weights, scenarios and the order of threads on the host device
-    blocks     size of the grid; None: the default of the device
-    threads    per block
+    weights    "synthetic", an absolute path, or a name on the hub
     timing     None: nothing is measured
-    results    file of the store
-    cache      folder of packed weights and compiled kernels, kept below `cache_limit_gb` x 10^9 bytes
-    archs      GPU architectures, such as "sm_90", that each stack is compiled for to count registers; () for none
-    timeout_s  limit of one stack, in seconds
     budget     time that the rows may take
-    resume     skip stacks that `results` already has
-    reproduce  id of a record to run again, or None
-    task       "run", or the name of an experiment
-    options    of that experiment
     """
 
     stacks: tuple[Stack, ...]
@@ -89,14 +82,13 @@ class RunConfig:
     device: DeviceChoice
     host: HostOptions | None
     ptx: PtxOptions | None
-    sanitize: str | None
-    coverage: Path | None
+    sanitize: Literal["thread", "address", "undefined"] | None
     model: Model | None
     positions: int | None
     weights: str
-    seed: int
-    blocks: int | None
-    threads: int
+    seed: Seed
+    blocks: Annotated[int, Range(1, MAX_BLOCKS)] | None
+    threads: Threads
     validation: Validation
     timing: Timing | None
     results: Path

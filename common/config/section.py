@@ -3,15 +3,28 @@
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from common.errors import LabError
 from common.errors.suggest import unknown
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Range of a whole number, in an annotation: `Annotated[int, Range(32, 1024)]`. high: None, no upper limit."""
+
+    low: int
+    high: int | None = None
+
+
+Natural = Annotated[int, Range(0)]
 
 
 def absolute(path: str) -> Path:
@@ -47,6 +60,47 @@ class Section:
                 f"{self.path}{key}={value} is not a section", f"override one of its keys: {self.path}{key}.KEY="
             )
         return Section(value, f"{self.path}{key}.", self.origins)
+
+    def read(self, kind: type[T]) -> T:
+        """The section as a dataclass whose fields are its keys; a key `name` may be left over."""
+        self.only({"name", *get_type_hints(kind)})
+        return kind(**self.fields(kind))
+
+    def fields(self, kind: type, but: Collection[str] = ()) -> dict[str, Any]:
+        """The value of each field of a dataclass, without those in `but`, checked by its type."""
+        hints = get_type_hints(kind, include_extras=True)
+        return {key: self.value(key, hint) for key, hint in hints.items() if key not in but}
+
+    def value(self, key: str, kind: Any) -> Any:
+        """A value by a type of dataclass fields.
+
+        int: at least 1, or an annotated Range; float: above 0; Literal: one of its texts; Path; tuple[T, ...]: a list;
+        another dataclass, or Section: a section. With `| None` null is None.
+        """
+        arguments = get_args(kind)
+        if type(None) in arguments:
+            return self.value(key, arguments[0]) if self.given(key) else None
+        if get_origin(kind) is Annotated:
+            return self.whole(key, arguments[1].low, arguments[1].high)
+        if get_origin(kind) is Literal:
+            return self.choice(key, arguments)
+        if get_origin(kind) is tuple:
+            return self.texts(key) if arguments[0] is str else self.wholes(key, 0 if arguments[0] is Natural else 1)
+        readers: dict[Any, Callable[[str], Any]] = {
+            int: lambda key: self.whole(key, 1),
+            float: self.number,
+            bool: self.flag,
+            str: self.text,
+            Path: self.location,
+            Section: self.section,
+        }
+        return readers[kind](key) if kind in readers else self.section(key).read(kind)
+
+    def choice(self, key: str, known: Collection[str]) -> str:
+        """One of the texts `known`."""
+        if (value := self.text(key)) not in known:
+            raise unknown(self._name(key), value, known)
+        return value
 
     def only(self, valid: Collection[str]) -> None:
         """Raise LabError for a key that is not in `valid`, such as one added by `+key=value`."""

@@ -6,7 +6,7 @@ import types
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 UNIONS = (Union, types.UnionType)
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
@@ -61,6 +61,8 @@ def from_json(kind: Any, value: Any) -> Any:
         if value not in NOT_FINITE:
             _check(value, int | float)
         return float(value)
+    if origin is Literal:
+        return value
     if kind is Path:
         return Path(value)
     _check(value, kind)

@@ -81,8 +81,8 @@ def read_catalog(root: Path = ROOT) -> Catalog:
 
 
 def _config_keys(root: Path) -> frozenset[str]:
-    """Top-level keys of conf/config.yaml and conf/base.yaml, and the groups that their defaults lists name."""
-    top = [OmegaConf.load(root / "conf" / name) for name in ("config.yaml", "base.yaml")]
+    """Top-level keys of conf/config.yaml and the files it includes, and the groups that their defaults lists name."""
+    top = [OmegaConf.load(root / "conf" / name) for name in ("config.yaml", "base.yaml", "command.yaml")]
     groups = (str(group) for yaml in top for entry in yaml.defaults if not isinstance(entry, str) for group in entry)
     keys = frozenset(str(key) for yaml in top for key in yaml.keys() - {"defaults", "hydra"})
     return keys | {group for group in groups if " " not in group}

@@ -28,12 +28,10 @@ class Entry:
         except YAMLError as error:
             raise self.wrong(f"is not YAML: {error}", "correct it") from None
         if not isinstance(fields, dict):
-            raise self.wrong("is not a mapping", f"begin it with name: {name}")
+            raise self.wrong("is not a mapping", "write key: value, as docs/add-a-variant.md lists the keys")
         if text.startswith("# @package"):
             raise self.wrong("has an @package line", "remove it; its keys stand at the top level of the file")
         self.fields: dict[str, Any] = fields
-        if (said := self.fields.pop("name", None)) != name:
-            raise self.wrong(f"says name: {said}", f"write name: {name}, as the file is called")
 
     def wrong(self, cause: str, remedy: str) -> LabError:
         return LabError(f"{self.path} {cause}", remedy)

@@ -2,16 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from common.config.cli import INTERRUPTED
 from common.config.section import Section
 from common.errors import LabError
 from common.record.code import code_sha
+from common.record.record import StepRecord
 
-Record = Mapping[str, Any]
 STEP = "step"  # kind of the record that each call of a step leaves
 ROWS = ("run", "row", "count", "build")  # kinds of records that are rows of a step
 DONE, CUT, FAILED = "done", "cut", "failed"
@@ -21,20 +20,17 @@ PATIENCE = 1.5  # estimates after which a process is stopped; it is tried again 
 
 @dataclass(frozen=True)
 class Step:
-    """`python -m run args`. seconds, row_s: first estimates, as conf/evidence.yaml explains them."""
+    """A step of conf/evidence.yaml, which explains the keys. run: None for `experiments`."""
 
     name: str
-    run: str
+    run: str | None
     args: tuple[str, ...]
     seconds: float
     row_s: float | None
 
-    @classmethod
-    def read(cls, section: Section) -> "Step":
-        section.only({"name", "run", "args", "seconds", "row_s"})
-        run = section.text("run") if section.given("run") else "experiments"
-        row = section.number("row_s") if section.given("row_s") else None
-        return cls(section.text("name"), run, section.texts("args"), section.number("seconds"), row)
+    @property
+    def module(self) -> str:
+        return self.run or "experiments"
 
     @property
     def least(self) -> float:
@@ -51,17 +47,17 @@ class Plan:
 
     steps: Sequence[Step]
     device: str
-    records: Sequence[Record]
+    records: Sequence[StepRecord]
     hang_s: float
 
     def asked(self, step: Step) -> str:
         """Identity of a step: a record of it stands for it on every machine with this device and this code."""
-        parts = [step.run, step.args, self.device, code_sha()]
+        parts = [step.module, step.args, self.device, code_sha()]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def state(self, step: Step) -> str:
         """State of its last call; "" without one."""
-        return next((row["state"] for row in reversed(self.calls(step)) if row["asked"] == self.asked(step)), "")
+        return next((call.state for call in reversed(self.same(step))), "")
 
     @property
     def left(self) -> list[Step]:
@@ -72,11 +68,11 @@ class Plan:
 
     def estimate(self, step: Step) -> float:
         """Seconds until the step is done."""
-        return max(self._whole(step) - sum(row["seconds"] for row in self._begun(step)), self.least(step))
+        return max(self._whole(step) - sum(call.seconds for call in self._begun(step)), self.least(step))
 
     def least(self, step: Step) -> float:
         """Seconds that must be left to begin it: of its start and one row, or of all of it where it has no rows."""
-        in_vain = (PATIENCE * row["seconds"] for row in self._begun(step) if not row["rows"])
+        in_vain = (PATIENCE * call.seconds for call in self._begun(step) if not call.rows)
         return max(self._whole(step) if step.row_s is None else self._first_row(step), *in_vain, 0.0)
 
     def limit(self, step: Step) -> float:
@@ -85,10 +81,10 @@ class Plan:
 
     def _first_row(self, step: Step) -> float:
         """Seconds of its start and one row."""
-        for row in reversed(self.calls(step)):
-            if row["rows"]:  # they may have run side by side; a step that was stopped has spent the rest within a row
-                start = 0.0 if row["code"] in (None, INTERRUPTED) else row["seconds"] - row["row_seconds"]
-                return max(START, start) + row["row_seconds"] / row["rows"]
+        for call in reversed(self.calls(step)):
+            if call.rows:  # they may have run side by side; a step that was stopped has spent the rest within a row
+                start = 0.0 if call.code in (None, INTERRUPTED) else call.seconds - call.row_seconds
+                return max(START, start) + call.row_seconds / call.rows
         return step.least * self._slower
 
     def _whole(self, step: Step) -> float:
@@ -97,8 +93,8 @@ class Plan:
 
     def _took(self, step: Step) -> float:
         calls = self.calls(step)
-        last = next((row["asked"] for row in reversed(calls) if row["state"] == DONE), None)
-        return sum(row["seconds"] for row in calls if row["asked"] == last and (row["state"] == DONE or row["rows"]))
+        last = next((call.asked for call in reversed(calls) if call.state == DONE), None)
+        return sum(call.seconds for call in calls if call.asked == last and (call.state == DONE or call.rows))
 
     @property
     def _slower(self) -> float:
@@ -107,18 +103,18 @@ class Plan:
         known = {step: seconds for step, seconds in took.items() if seconds}
         return max(1.0, sum(known.values()) / sum(step.seconds for step in known)) if known else 1.0
 
-    def _begun(self, step: Step) -> list[Record]:
-        """The calls since it was last asked anew that were stopped."""
-        asked, calls = self.asked(step), self.calls(step)
-        return [row for row in calls if row["asked"] == asked and (row["state"] == CUT or row["code"] is None)]
+    def _begun(self, step: Step) -> list[StepRecord]:
+        """Its calls that were stopped."""
+        return [call for call in self.same(step) if call.state == CUT or call.code is None]
 
-    def calls(self, step: Step) -> list[Record]:
+    def same(self, step: Step) -> list[StepRecord]:
+        """Its calls with the same arguments and code."""
+        asked = self.asked(step)
+        return [call for call in self.calls(step) if call.asked == asked]
+
+    def calls(self, step: Step) -> list[StepRecord]:
         """Its records on this device, the oldest first."""
-        return [
-            row
-            for row in self.records
-            if row.get("kind") == STEP and row["name"] == step.name and row["device"] == self.device
-        ]
+        return [record for record in self.records if (record.name, record.device) == (step.name, self.device)]
 
 
 def read_steps(section: Section, only: Sequence[str]) -> list[Step]:
@@ -130,7 +126,7 @@ def read_steps(section: Section, only: Sequence[str]) -> list[Step]:
     listed = section.values["steps"]
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise LabError(f"{section.path}steps is no list of steps", "see conf/evidence.yaml")
-    steps = [Step.read(Section(each, f"{section.path}steps.{at}.")) for at, each in enumerate(listed)]
+    steps = [Section(each, f"{section.path}steps.{at}.").read(Step) for at, each in enumerate(listed)]
     for name in set(only) - {step.name for step in steps}:
         raise LabError(f"only={name} names no step", f"known here: {', '.join(step.name for step in steps)}")
     return [step for step in steps if not only or step.name in only]

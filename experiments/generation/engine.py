@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from reprlib import repr as short
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +13,6 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.stacks.stack import Stack
 from experiments.engines.torch_decoder import prefill
-from experiments.generation.check import check_request
 from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
@@ -25,7 +25,7 @@ NO_LOGITS = -1  # what the sampler leaves as a token where there are none
 
 
 class Engine:
-    """Decodes requests one after another with one stack. What a prompt has in common with the KV cache is kept.
+    """Decodes requests one after another with one stack. The common start of a prompt and the KV cache is kept.
 
     stop_ids: end-of-sequence ids of the checkpoint. Close it after use. Raises LabError for weights that do not load,
     and for a stack that does not compile; `stream` and `use`, after `close`.
@@ -38,7 +38,7 @@ class Engine:
         folder = setup.packed.folder
         self.tokenizer: Any | None = load_tokenizer(folder) if has_tokenizer(folder) else None
         self.stop_ids = stop_ids(folder)
-        self._known: list[int] = []  # ids by position; all but the last one have entries in the KV cache
+        self._ids: list[int] = []  # ids by position; all but the last one have entries in the KV cache
         self._stats: Stats | None = None
         self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model)
         self.session = self._open(self.stack.program, setup.config.blocks)
@@ -62,6 +62,8 @@ class Engine:
         if len(stacks) > 1:
             names = ", ".join(stack.name for stack in stacks)
             raise LabError(f"{variant} stands for {len(stacks)} stacks", f"name one of them: {names}")
+        if stacks[0] == self.stack.stack:
+            return
         stack = LabStack(self.setup, stacks[0]).compile()
         session = self._open(stack.program, self.setup.config.blocks, self.session)
         self._close_sessions()
@@ -71,11 +73,13 @@ class Engine:
     def stream(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
 
-        cancelled: asked between pieces. Raises LabError, at once, for what `check_request` refuses and for stop strings
-        without a tokenizer; and in place of a piece when another answer has begun, which has the KV cache now.
+        cancelled: called between pieces. Raises LabError, at once, for a request that does not fit the model, and for
+        stop strings without a tokenizer; and in place of a piece when another answer has begun, which has the KV cache.
         """
         self._check_open()
-        check_request(request, self.model)
+        if not isinstance(request, Request):
+            raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
+        request.check(self.model)
         if request.stop_strings and not self.tokenizer:
             raise LabError("stop strings need a tokenizer, which these weights have not", "leave stop_strings out")
         return self._stream(request, cancelled)
@@ -119,7 +123,7 @@ class Engine:
         self._check_open()
         start = time.perf_counter()
         prompt = request.ids
-        kept = common_start(self._known[:-1], prompt[:-1])
+        kept = common_start(self._ids[:-1], prompt[:-1])
         self._read(prompt, kept, request.sampling)
         number = self._requests
         text, burst, tokens, first = Answer(self.tokenizer, request.stop_ids, request.stop_strings), 1, 0, 0.0
@@ -135,7 +139,7 @@ class Engine:
             first = first or now - start
             ids, shown = text.add(ids)
             tokens += len(ids)
-            self._known += ids
+            self._ids += ids
             if text.stopped:
                 finish = "stop"
             elif tokens == request.max_tokens:
@@ -164,7 +168,7 @@ class Engine:
 
     def _read(self, prompt: Sequence[int], kept: int, sampling: Sampling) -> None:
         """Bring the prompt into the KV cache, but for its last id, which the first step decodes."""
-        self._known, last = list(prompt[:kept]), len(prompt) - 1
+        self._ids, last = list(prompt[:kept]), len(prompt) - 1
         if last > kept:
             cache = self.session.cache
             ids, history = prompt[kept:last], cache.entries(0, kept)
@@ -173,12 +177,12 @@ class Engine:
         self._requests += 1
         write_settings(state, self._layout, sampling, self._requests)
         self.session.resume(state)
-        self._known = list(prompt)
+        self._ids = list(prompt)
 
     def _decode(self, steps: int, sampling: Sampling) -> list[int]:
         """The next `steps` ids. Raises LabError if they should be sampled and the stack keeps no logits."""
         self.session.run(steps, self._sampler if needed(sampling) else None)
-        at = self._layout.state["ids"].offset + len(self._known)
+        at = self._layout.state["ids"].offset + len(self._ids)
         ids = self.session.state()[at : at + steps].tolist()
         if NO_LOGITS in ids:
             raise LabError(

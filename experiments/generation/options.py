@@ -4,19 +4,19 @@ from collections.abc import Mapping
 
 from omegaconf import DictConfig
 
-from common.config.resolve import refuse_runs_keys, resolve
+from common.config.resolve import refuse_runs_keys
 from common.config.run_config import RunConfig
 from common.config.section import Section
 from common.errors import LabError
-from experiments.generation.check import check_sampling
 from experiments.generation.request import Sampling, Stats
+from experiments.run.choice import run_config
 
 KEYS = ("temperature", "top_k", "top_p", "repetition_penalty", "max_tokens", "stop", "stop_strings")
 
 
 def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
     """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several."""
-    config = resolve(cfg)
+    config = run_config(cfg)
     refuse_runs_keys(config, what)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
@@ -26,15 +26,13 @@ def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
 
 def sampling_of(own: Section, seed: int) -> Sampling:
     """Raises LabError for a bad value."""
-    sampling = Sampling(
+    return Sampling(
         own.number("temperature", zero=True),
         own.whole("top_k", low=0),
         own.number("top_p"),
         own.number("repetition_penalty"),
         seed,
     )
-    check_sampling(sampling)
-    return sampling
 
 
 def speed(stats: Stats, read: Mapping[str, float] | None = None) -> str:

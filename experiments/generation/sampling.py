@@ -1,4 +1,4 @@
-"""Sampling on the device: the source of its kernel, and the state words that say what is asked for."""
+"""Sampling on the device: the source of its kernel, and its settings as words of the state."""
 
 import math
 from pathlib import Path
@@ -33,7 +33,7 @@ def needed(sampling: Sampling) -> bool:
 
 
 def write_settings(state: torch.Tensor, layout: Layout, sampling: Sampling, mark: int) -> None:
-    """Write what is asked for into the state words. mark: of the ids of this request, another one for each."""
+    """Write the settings into the state. mark: of the ids of this request, another one for each."""
     top_p = 2**64 - 1 if sampling.top_p == 1 else int(sampling.top_p * 2**64)
     scale = math.log2(math.e) / sampling.temperature if sampling.temperature else 0.0
     words = torch.zeros(layout.state["sampling"].size, dtype=torch.int32)

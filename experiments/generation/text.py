@@ -39,7 +39,7 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Text up to the first of some strings, none of them empty. What may begin one is held back until it is decided."""
+    """Text up to the first of some strings, none of them empty. A possible begin of one is held back."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = strings
@@ -84,15 +84,15 @@ class Answer:
 
     def add(self, ids: Sequence[int]) -> tuple[list[int], str]:
         """The part of `ids` that belongs to the answer, and the text that it completes. A stop id belongs to it."""
-        taken, text = list[int](), ""
+        own, text = list[int](), ""
         for token in ids:
-            taken.append(token)
+            own.append(token)
             if self._detokenizer:
                 text += self._strings.add(self._detokenizer.add([token]))
             if token in self._stop_ids or self._strings.found:
                 self.stopped = True
                 break
-        return taken, text
+        return own, text
 
     def rest(self) -> str:
         """The text that was held back; no more ids follow."""

@@ -4,20 +4,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
 from common import ROOT
 from common.config.section import Section
 from experiments.prediction.declared import Work, read_work
-from experiments.prediction.gpus import GpuModel, ranged
+from experiments.prediction.gpus import GpuModel, described
 from experiments.prediction.model import Kernel, memory_of
 from experiments.prediction.prediction import Prediction, of_draws, predict
 from experiments.prediction.simulation import simulate
 from experiments.prediction.task import Task, Times
-
-RANGED = ("exchange_ns", "bytes_per_clock")
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Published:
     ring_bytes: int
     tile_bytes: int
     window_bytes: int
-    ahead: int
+    ahead: bool
     launch_us: float
     published: Mapping[str, float]
     ranges: Mapping[str, tuple[float, float]]
@@ -49,9 +46,8 @@ class Published:
     def predict(self, gpu: GpuModel) -> Prediction:
         """One token on `gpu`; the design's own ranges are drawn from together with those of the GPU."""
         own = {name: (getattr(self, name), ends) for name, ends in self.ranges.items()}
-        draws = gpu.draws(own)
-        times = [replace(self, **values)._times(one) for one, values in draws]
-        return of_draws(times, [self.launch_us / 1e6] * len(draws), gpu)
+        times = [replace(self, **values)._times(drawn) for drawn, values in gpu.draws(own)]
+        return of_draws([(each, self.launch_us / 1e6) for each in times], gpu)
 
     def _times(self, gpu: GpuModel) -> Times:
         layer, last = ([self._task(gpu, *stage) for stage in stages.items()] for stages in (self.layer, self.last))
@@ -66,7 +62,7 @@ class Published:
             tile=self.tile_bytes,
             place=self.ring_bytes,
             window=self.window_bytes,
-            ahead=bool(self.ahead),
+            ahead=self.ahead,
             before=self.chains.get(stage, 0),
             exchange=self.exchange_ns,
         )
@@ -96,7 +92,8 @@ class Ladder:
 
 def published(root: Path = ROOT) -> list[Published]:
     """The published kernels of conf/design/. Raises LabError for a bad value."""
-    return [_published(section) for section in _sections(root) if not section.given("stack")]
+    sections = (section for section in _sections(root) if not section.given("stack"))
+    return [Published(**described(section, Published, without=("ranges",))) for section in sections]
 
 
 def ladders(root: Path = ROOT) -> list[Ladder]:
@@ -107,20 +104,6 @@ def ladders(root: Path = ROOT) -> list[Ladder]:
 def _sections(root: Path) -> list[Section]:
     paths = sorted((root / "conf" / "design").glob("*.yaml"))
     return [Section.from_config(OmegaConf.load(path), f"design/{path.stem}: ") for path in paths]
-
-
-def _published(section: Section) -> Published:
-    section.only([name for name in Published.__dataclass_fields__ if name != "ranges"])
-    values: dict[str, Any] = {name: section.text(name) for name in ("name", "url")}
-    for name in ("layer", "last", "chains", "published"):
-        values[name] = section.section(name).values
-    for name in ("layers", "ring_bytes", "tile_bytes", "window_bytes"):
-        values[name] = section.whole(name, low=1)
-    ranges = {}
-    for name in RANGED:
-        values[name], ranges[name] = ranged(section.section(name))
-    ahead, launch = section.whole("ahead", low=0, high=1), section.number("launch_us")
-    return Published(ahead=ahead, launch_us=launch, ranges=ranges, **values)
 
 
 def _ladder(section: Section) -> Ladder:

@@ -10,8 +10,7 @@ from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
-from experiments.prediction.counting import Uncounted, Unsupported
-from experiments.prediction.predictor import Predictor, open_predictor
+from experiments.prediction.predictor import Predictor, Uncounted, Unsupported
 from experiments.tables.row import NOT_MODELLED, Forecast
 
 MODEL, GPU, POSITION = "qwen3_0_6b", "rtx3090", 1  # most figures are published for these
@@ -35,7 +34,7 @@ def forecaster(threads: int, results: Path) -> Callable[..., Forecast]:
     Counts in `results` are used beside the committed ones.
     """
     unused = results.parent  # where kernels would be compiled, if any were counted
-    return partial(_forecast, open_predictor(model_named(MODEL), threads, Store(results), unused))
+    return partial(_forecast, Predictor(model_named(MODEL), threads, Store(results), unused))
 
 
 def _forecast(predictor: Predictor, stack: Stack, name: str = GPU) -> Forecast:

@@ -1,8 +1,8 @@
 """GPUs for predictions: the constants of conf/gpu/*.yaml with their ranges, replaced by measured ones."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from common.errors import LabError
 from common.errors.suggest import known
 
 DRAWS = 12  # of the constants, for the interval of a prediction, beside their ends
-RATES = ("read_efficiency", "clock_ghz", "issue", "bytes_per_clock")  # more is faster; of all other ranges less is
+FASTER = ("read_efficiency", "clock_ghz", "issue", "bytes_per_clock")  # more is faster; of all other ranges less is
 SEED = 3
-WHOLE = ("multiprocessors", "l2_bytes")
-TEXTS = ("name", "arch")
-Ranged = tuple[float, tuple[float, float]]  # a value, and from where to where it may be
+Ends = tuple[float, float]  # low and high of a range
+Ranged = tuple[float, Ends]  # a value and its range
+NOTHING: Mapping[str, Ranged] = {}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class GpuModel:
     l1_bytes: float
     port_bytes: float
     power_w: float
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    ranges: Mapping[str, Ends] = field(default_factory=dict)
     measured: tuple[str, ...] = ()
 
     @property
@@ -71,39 +71,30 @@ class GpuModel:
         """Bytes a second from memory to a kernel that only reads."""
         return 1e9 * self.bandwidth_gbps * self.read_efficiency
 
-    def draws(self, more: Mapping[str, Ranged] = {}) -> "list[tuple[GpuModel, dict[str, Any]]]":
+    def draws(self, more: Mapping[str, Ranged] = NOTHING) -> "list[tuple[GpuModel, dict[str, Any]]]":
         """This GPU; it with all constants at the fast and at the slow ends of their ranges; DRAWS others between.
 
         more: further constants with their ranges, of a kernel; each draw has a value of them. The same ones every time:
         a Latin hypercube, in which each constant takes a value from each of DRAWS equal parts of its range once.
         """
         drawn: list[tuple[GpuModel, dict[str, Any]]] = [(self, {name: value for name, (value, _) in more.items()})]
-        places: list[Callable[[str, tuple[float, float]], float]] = [_fast, _slow]
-        places += [partial(_between, draw=draw) for draw in range(DRAWS)]
-        for place in places:
-            own: dict[str, Any] = {name: place(name, ends) for name, ends in self.ranges.items()}
-            drawn.append((replace(self, **own), {name: place(name, ends) for name, (_, ends) in more.items()}))
+        for draw in range(2 + DRAWS):
+            own: dict[str, Any] = {name: _drawn(name, ends, draw) for name, ends in self.ranges.items()}
+            drawn.append((replace(self, **own), {name: _drawn(name, ends, draw) for name, (_, ends) in more.items()}))
         return drawn
 
 
-def _fast(name: str, ends: tuple[float, float]) -> float:
-    return ends[name in RATES]
-
-
-def _slow(name: str, ends: tuple[float, float]) -> float:
-    return ends[name not in RATES]
-
-
-def _between(name: str, ends: tuple[float, float], draw: int) -> float:
+def _drawn(name: str, ends: Ends, draw: int) -> float:
     low, high = ends
-    return low + float(_places(name)[draw]) * (high - low)
+    return low + _places(name)[draw] * (high - low)
 
 
 @cache
-def _places(name: str) -> np.ndarray:
-    """DRAWS numbers in 0..1, one in each of as many equal parts, in an order that belongs to the name."""
+def _places(name: str) -> tuple[float, ...]:
+    """Places in the range of a constant, 0 to 1: the fast end, the slow end, DRAWS others in an order of its own."""
     random = np.random.default_rng([SEED, *name.encode()])
-    return (random.permutation(DRAWS) + random.uniform(size=DRAWS)) / DRAWS
+    fast, between = float(name in FASTER), (random.permutation(DRAWS) + random.uniform(size=DRAWS)) / DRAWS
+    return fast, 1 - fast, *map(float, between)
 
 
 def names(root: Path = ROOT) -> list[str]:
@@ -118,25 +109,36 @@ def read(key: str, records: Iterable[Mapping[str, Any]] = (), root: Path = ROOT)
     """
     known("gpu", key, names(root))
     section = Section.from_config(OmegaConf.load(root / "conf" / "gpu" / f"{key}.yaml"), f"gpu/{key}: ")
-    numbers = [one.name for one in fields(GpuModel) if one.name not in ("key", "ranges", "measured", *TEXTS)]
-    section.only({*TEXTS, *numbers})
-    values: dict[str, Any] = {name: section.text(name) for name in TEXTS}
-    ranges: dict[str, tuple[float, float]] = {}
-    for name in numbers:
-        if name in WHOLE:
-            values[name] = section.whole(name, low=1)
-        elif isinstance(section.values.get(name), dict):
-            values[name], ranges[name] = ranged(section.section(name))
-        else:
-            values[name] = section.number(name)
-    gpu = GpuModel(key=key, ranges=ranges, **values)
+    gpu = GpuModel(key=key, **described(section, GpuModel, without=("key", "ranges", "measured")))
     for record in records:
         gpu = _learn(gpu, record)
     return gpu
 
 
-def ranged(section: Section) -> Ranged:
-    """{value, low, high}. Raises LabError for a value outside."""
+def described(section: Section, kind: type, without: Collection[str]) -> dict[str, Any]:
+    """The fields of a dataclass, but for `without`, as a yaml describes them, and `ranges`.
+
+    A float may be {value, low, high}. Raises LabError for a bad value, and for one outside its range.
+    """
+    types = {one.name: one.type for one in fields(kind) if one.name not in without}
+    section.only(types)
+    values: dict[str, Any] = {}
+    ranges: dict[str, Ends] = {}
+    for name, type_ in types.items():
+        if type_ is float and isinstance(section.values.get(name), dict):
+            values[name], ranges[name] = _ranged(section.section(name))
+        elif type_ is str:
+            values[name] = section.text(name)
+        elif type_ is bool:
+            values[name] = section.flag(name)
+        elif type_ is int:
+            values[name] = section.whole(name, low=1)
+        else:
+            values[name] = section.number(name) if type_ is float else section.section(name).values
+    return values | {"ranges": ranges}
+
+
+def _ranged(section: Section) -> Ranged:
     section.only({"value", "low", "high"})
     value, low, high = (section.number(name) for name in ("value", "low", "high"))
     if not low <= value <= high:

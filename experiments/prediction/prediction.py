@@ -1,6 +1,6 @@
 """Predicted time of a decode step with its interval, and of one stack against another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.display.shown import Shown
@@ -22,28 +22,20 @@ class Effect:
 
 @dataclass(frozen=True, repr=False)
 class Prediction(Shown):
-    """Seconds of one step.
+    """Time of one decode step.
 
-    draws      with the constants of the GPU, then with each of `GpuModel.draws`
-    exchanges  barriers, nodes and exchanges by value; chains: loads and instructions that wait for each other; loads:
-               the wait for bytes beyond them, and their multiplication; launches
-    busy       share of the time in which memory works
-    stages     each stage, all layers together, with the exchange after it
+    draws   seconds with the constants of the GPU, then with each of `GpuModel.draws`
+    times   of its parts in ns, with the constants of the GPU and without the launch
+    launch  seconds; busy: share of the time in which memory works
     """
 
     draws: tuple[float, ...]
-    exchanges: float
-    chains: float
-    loads: float
-    launches: float
+    times: Times
+    launch: float
     busy: float
-    stages: Mapping[str, float]
 
     def against(self, parent: "Prediction") -> Effect | None:
-        """None: NOT_MODELLED, no draw differs by so much that a table would show it.
-
-        The model then does not know what the variant changes. No change would be a statement that it cannot make.
-        """
+        """None if the model sees no difference that a table would show: it does not cover what the variant changes."""
         changes = [own / old - 1 for own, old in zip(self.draws, parent.draws, strict=True)]
         if max(map(abs, changes)) < SHOWN:
             return None
@@ -67,35 +59,27 @@ class Prediction(Shown):
         return 1 / self.seconds
 
     def columns(self) -> dict[str, float]:
-        names = ("loads", "chains", "exchanges", "launches")
-        parts = {f"{name} us": 1e6 * getattr(self, name) for name in names} | {"memory busy %": 100 * self.busy}
+        names = ("loads", "chains", "exchanges")
+        parts = {f"{name} us": getattr(self.times, name) / 1e3 for name in names} | {"launches us": 1e6 * self.launch}
         times = {"predicted us": self.seconds, "low us": self.low, "high us": self.high}
-        return parts | {name: 1e6 * time for name, time in times.items()} | {"predicted tok/s": self.rate}
+        seconds = {name: 1e6 * time for name, time in times.items()}
+        return parts | {"memory busy %": 100 * self.busy} | seconds | {"predicted tok/s": self.rate}
 
 
 def predict(kernel: Kernel, gpu: GpuModel, position: int) -> Prediction:
     """One step of `kernel` at `position` on `gpu`."""
-    draws = [one for one, _ in gpu.draws()]
-    return of_draws(
-        [step_times(kernel, one, position) for one in draws], [_launching(kernel, one) for one in draws], gpu
-    )
+    draws = [drawn for drawn, _ in gpu.draws()]
+    return of_draws([(step_times(kernel, drawn, position), _launch(kernel, drawn)) for drawn in draws], gpu)
 
 
-def of_draws(steps: Sequence[Times], launching: Sequence[float], gpu: GpuModel) -> Prediction:
-    """The prediction of a step's times and seconds of its launch, with the constants as given and with each draw."""
-    times = steps[0]
-    return Prediction(
-        draws=tuple(each.total / 1e9 + more for each, more in zip(steps, launching, strict=True)),
-        exchanges=times.exchanges / 1e9,
-        chains=times.chains / 1e9,
-        loads=times.loads / 1e9,
-        launches=launching[0],
-        busy=times.served / gpu.read_rate / (times.total / 1e9 + launching[0]),
-        stages={stage: took / 1e9 for stage, took in times.stages.items()},
-    )
+def of_draws(steps: Sequence[tuple[Times, float]], gpu: GpuModel) -> Prediction:
+    """The prediction of (times of a step, seconds of its launch), with the constants as given and with each draw."""
+    draws = tuple(times.total / 1e9 + launch for times, launch in steps)
+    times, launch = steps[0]
+    return Prediction(draws, times, launch, times.served / gpu.read_rate / draws[0])
 
 
-def _launching(kernel: Kernel, gpu: GpuModel) -> float:
+def _launch(kernel: Kernel, gpu: GpuModel) -> float:
     """Seconds of the launch of one step, where it does not begin beside the step before; nodes count as exchanges."""
     source = kernel.source
     first = gpu.node_us if source.launch == "graph" else gpu.launch_us

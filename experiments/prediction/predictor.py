@@ -1,47 +1,97 @@
-"""Predictor for one model: counts, known or made, and the time that follows from them on a GPU."""
+"""Predictor for one model: exact counts and loops of SASS, from records or made, and the times that follow from them.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+Counts are of one decode step on the host device, the same on every machine. They depend on the code, the model, the
+knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Loops are read
+from the cubin of an arch. Records of Qwen3-0.6B are committed; to make them again:
+python -m experiments experiment=counts results=experiments/results/counts.jsonl
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from common import ROOT
 from common.compile.source import Source, build
-from common.devices.counters import Counts
+from common.devices.counters import FIELDS, Counts
+from common.errors import LabError
 from common.errors.suggest import known
 from common.model.shapes import Model
+from common.model.stages import STAGES
+from common.record.provenance import EVIDENCE, provenance
+from common.record.record import CountRecord, LoopsRecord, Record
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.prediction import gpus
-from experiments.prediction.counting import EVIDENCE, KnownCounts
 from experiments.prediction.declared import work_of
+from experiments.prediction.loops import Loop, stage_loops
 from experiments.prediction.model import Kernel
 from experiments.prediction.prediction import Prediction, predict
 
+KIND, LOOPS = "count", "loops"
+POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
 GRID = 82  # blocks: one for each multiprocessor of the RTX 3090, for which most figures are published
 SHORT = 64  # positions of a cache whose size no count depends on
+COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
+class Uncounted(LabError):
+    """Counts are not known, and counting is not allowed here."""
+
+
+class Unsupported(LabError):
+    """A variant needs a newer GPU than the requested one."""
+
+
 class Predictor:
-    """Counts and times of decode steps of `model` in blocks of `threads`.
+    """Times of decode steps of `model` in blocks of `threads`.
 
-    known_counts: counts by source and grid, which may run the kernel on the host device. store: the run's own records;
-    with the committed ones they replace assumed constants of a GPU by measured ones.
+    store: the run's own records, which with the committed ones give counts, loops, and measured constants of GPUs.
+    cache: the folder of compiled kernels.
+    on_count: called with the name of a stack and its grid or arch before it is counted or compiled; None: neither is
+    allowed. kept: gets new counts and loops; None: `store` does.
     """
 
-    model: Model
-    threads: int
-    known_counts: KnownCounts
-    store: Store
-    _gpus: dict[str, gpus.GpuModel] = field(default_factory=dict, repr=False)
-    _made: dict[Any, Prediction] = field(default_factory=dict, repr=False)
+    def __init__(
+        self,
+        model: Model,
+        threads: int,
+        store: Store,
+        cache: Path,
+        on_count: Callable[[str, int | str], None] | None = None,
+        kept: Store | None = None,
+    ) -> None:
+        self.model, self.threads = model, threads
+        self._store, self._cache, self._on_count, self._kept = store, cache, on_count, kept
+        self._gpus: dict[str, gpus.GpuModel] = {}
+        self._predictions: dict[Any, Prediction] = {}
+        self._weights: tuple[int, Any] | None = None
+        self._device: Any = None
 
-    @cached_property
-    def records(self) -> list[dict[str, Any]]:
-        """Committed records, then those of `store`; later ones are newer."""
-        stores = [*map(Store, sorted(EVIDENCE.glob("*.jsonl"))), self.store]
-        return [record for store in stores for record in store.records()]
+    def predict(
+        self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int
+    ) -> Prediction:
+        """Time of a step of `variants` at `position` on `gpu`, one block on each SM unless a knob says otherwise.
+
+        Raises Uncounted where it needs counts or loops that no record has, and may not make them.
+        """
+        values = tuple((name, *sorted(knobs.get(name, {}).items())) for name in variants)
+        key = (values, gpu.key, gpu.measured, position)
+        if key not in self._predictions:
+            self._predictions[key] = predict(self.kernel(variants, knobs, gpu), gpu, position)
+        return self._predictions[key]
+
+    def gpu(self, key: str) -> gpus.GpuModel:
+        """The GPU of conf/gpu/<key>.yaml, with what records measured on it. Raises LabError for an unknown key."""
+        if known("gpu", key, gpus.names()) not in self._gpus:
+            self._gpus[key] = gpus.read(key, [record.row for record in self._records])
+        return self._gpus[key]
 
     def source(self, variants: Sequence[str], knobs: Mapping[str, Mapping[str, int | str]]) -> Source:
         """The text to count and to predict with. No count depends on the size of its short cache.
@@ -53,29 +103,10 @@ class Predictor:
             work_of(name)  # a mistake in it costs no counting
         return build([catalog.variants[name] for name in variants], model, self.threads, knobs)
 
-    def gpu(self, key: str) -> gpus.GpuModel:
-        """The GPU of conf/gpu/<key>.yaml, with what records measured on it. Raises LabError for an unknown key."""
-        if known("gpu", key, gpus.names()) not in self._gpus:
-            self._gpus[key] = gpus.read(key, self.records)
-        return self._gpus[key]
-
-    def predict(
-        self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int
-    ) -> Prediction:
-        """Time of a step of `variants` at `position` on `gpu`, one block on each SM unless a knob says otherwise.
-
-        Raises Uncounted where it needs counts or loops that no record has, and may not make them.
-        """
-        values = tuple((name, *sorted(knobs.get(name, {}).items())) for name in variants)
-        key = (values, gpu.key, gpu.measured, position)
-        if key not in self._made:
-            self._made[key] = predict(self.kernel(variants, knobs, gpu), gpu, position)
-        return self._made[key]
-
     def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel) -> Kernel:
         """The counted kernel of `variants` on the grid of `gpu`."""
         source = self.source(variants, knobs)
-        counts, loops = self.counts(source, gpu), self.known_counts.loops(source, gpu.arch)
+        counts, loops = self.counts(source, gpu), self.loops(source, gpu.arch)
         blocks = gpu.multiprocessors if counts.total("prefetched") else GRID
         return Kernel(source, counts, blocks * source.blocks_per_sm, loops)
 
@@ -84,14 +115,94 @@ class Predictor:
 
         What a prediction uses depends on the grid only where blocks prefetch; other stacks are counted on one grid.
         """
-        counts = self.known_counts.count(source, GRID * source.blocks_per_sm)
+        counts = self.count(source)
         if not counts.total("prefetched") or gpu.multiprocessors == GRID:
             return counts
-        return self.known_counts.count(source, gpu.multiprocessors * source.blocks_per_sm)
+        return self.count(source, gpu.multiprocessors)
+
+    def count(self, source: Source, multiprocessors: int = GRID) -> Counts:
+        """Counts of one step of `source` at position 1, with as many blocks on each SM as it asks for.
+
+        Raises Uncounted, and LabError where there is no g++.
+        """
+        blocks = multiprocessors * source.blocks_per_sm
+        name = key(source, blocks)
+        if name not in self._counts:
+            self._begin(source, blocks)
+            counts = self._counts[name] = self._run(source, blocks)
+            self._keep(KIND, name, source, {"blocks": blocks, "position": POSITION, "counts": counts.as_dict()})
+        return self._counts[name]
+
+    def loops(self, source: Source, arch: str) -> Mapping[str, Loop]:
+        """Loops by stage, of `source` compiled for `arch`.
+
+        Raises Uncounted, Unsupported, and LabError without NVRTC and nvdisasm.
+        """
+        if int(arch.removeprefix("sm_")) < source.min_arch:
+            raise Unsupported(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than one of {arch}")
+        name = key(source, arch)
+        if name not in self._loops:
+            self._begin(source, arch)
+            found = self._loops[name] = stage_loops(source, arch, self._cache / "cubins")
+            by_stage = {stage: vars(loop) for stage, loop in found.items()}
+            self._keep(LOOPS, name, source, {"arch": arch, "loops": by_stage})
+        return self._loops[name]
+
+    @cached_property
+    def _records(self) -> list[Record]:
+        """Committed records, then those of the run; later ones are newer."""
+        stores = [*map(Store, sorted((ROOT / EVIDENCE).glob("*.jsonl"))), self._store, self._kept]
+        return [record for store in stores if store for record in store.read(Record)]
+
+    @cached_property
+    def _counts(self) -> dict[str, Counts]:
+        records = (record for record in self._records if isinstance(record, CountRecord))
+        return {record.key: as_counts(record.counts) for record in records}
+
+    @cached_property
+    def _loops(self) -> dict[str, Mapping[str, Loop]]:
+        records = (record for record in self._records if isinstance(record, LoopsRecord))
+        return {each.key: {stage: Loop(**loop) for stage, loop in each.loops.items()} for each in records}
+
+    def _begin(self, source: Source, where: int | str) -> None:
+        if self._on_count is None:
+            raise Uncounted(f"{source.name} has no counts", "make them with experiment=counts")
+        self._on_count(source.name, where)
+
+    def _keep(self, kind: str, name: str, source: Source, found: Mapping[str, Any]) -> None:
+        row = {"kind": kind, "key": name, **source.facts(), **found, "provenance": provenance()}
+        (self._kept or self._store).append(row)
+
+    def _run(self, source: Source, blocks: int) -> Counts:
+        import torch
+
+        from common.devices.host.device import HostDevice
+
+        layout = source.layout
+        if self._weights is None or self._weights[0] != layout.weights_size:  # counts do not depend on their values
+            self._weights = (layout.weights_size, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
+            self._device = HostDevice(self._cache / "kernels")
+        program = self._device.compile(source)
+        with closing(self._device.session(program, self._weights[1], blocks)) as session:
+            session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+            session.run()
+            return session.counts()
 
 
-def open_predictor(
-    model: Model, threads: int, store: Store, cache: Path, on_count: Any = None, kept: Store | None = None
-) -> Predictor:
-    """A predictor whose compiled kernels lie in `cache`; on_count and kept as in KnownCounts."""
-    return Predictor(model, threads, KnownCounts(store, cache, on_count, kept), store)
+def key(source: Source, where: int | str) -> str:
+    """16 hex digits of what determines counts and loops: the code without comments, and the grid or the arch.
+
+    The code has the knobs and the model in it.
+    """
+    code = COMMENT.sub("", source.text).split()
+    return hashlib.sha256(" ".join([*code, source.launch, str(where)]).encode()).hexdigest()[:16]
+
+
+def as_counts(counts: Mapping[str, Mapping[str, int]]) -> Counts:
+    """Counts as `Counts.as_dict` wrote them; fields unknown to this version are left out."""
+    values = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
+    for stage, fields in counts.items():
+        for field, value in fields.items():
+            if field in FIELDS:
+                values[STAGES.index(stage), FIELDS.index(field)] = value
+    return Counts(values)

@@ -3,7 +3,7 @@
 from functools import cached_property
 
 from common.record.store import Store
-from experiments.prediction.predictor import Predictor, open_predictor
+from experiments.prediction.predictor import Predictor
 from experiments.run.setup import Setup
 
 
@@ -19,7 +19,7 @@ class PredictingSetup(Setup):
                 f"count {name} on {where} blocks" if isinstance(where, int) else f"compile {name} for {where}"
             )
 
-        return open_predictor(self.model, self.config.threads, self.store, self.config.cache, on_count, self.counted)
+        return Predictor(self.model, self.config.threads, self.store, self.config.cache, on_count, self.counted)
 
     @property
     def counted(self) -> Store | None:

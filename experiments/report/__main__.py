@@ -27,11 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def report(cfg: DictConfig, root: Path = ROOT) -> int:
     """Write the report below `root`, or with `check` compare the generated blocks: 1 if one differs."""
-    asked = Section.from_config(cfg)
-    asked.only({"records", "check", "debug"})
-    files = [*sorted((root / RESULTS).glob("*.jsonl")), *map(absolute, asked.texts("records"))]
+    section = Section.from_config(cfg)
+    section.only({"records", "check", "debug"})
+    files = [*sorted((root / RESULTS).glob("*.jsonl")), *map(absolute, section.texts("records"))]
     evidence = read(files, read_catalog(root))
-    if asked.flag("check"):
+    if section.flag("check"):
         found = stale(evidence, root)
         for line in found:
             print(f"error: {line} is not what the records give; {REMEDY}", file=sys.stderr)
@@ -56,20 +56,19 @@ def stale(evidence: Evidence, root: Path) -> list[str]:
 
 
 def write(evidence: Evidence, root: Path) -> None:
-    """Fill the blocks, and write the figures and the page; prints each file that changed."""
+    """Fill the blocks; write the page, and the figures that the documents show. Prints each file that changed."""
     from experiments.report.figures import all_figures
     from experiments.report.page import page
 
     make = partial(blocks.make, evidence=evidence)
-    out: dict[Path, str] = {}
-    for file in pages(root):
-        out[file] = blocks.fill((root / file).read_text(), str(file), make)
-    figures = all_figures(evidence)
-    out |= {RESULTS / "figures" / f"{figure.name}.svg": figure.svg for figure in figures}
+    out = {file: blocks.fill((root / file).read_text(), str(file), make) for file in pages(root)}
+    figures, documents = all_figures(evidence), "".join(out.values())
+    shown = {RESULTS / "figures" / f"{figure.name}.svg": figure.svg for figure in figures}
+    out |= {path: svg for path, svg in shown.items() if str(path) in documents}
     out[RESULTS / "report.html"] = page(evidence, figures)
     for path in (root / RESULTS / "figures").glob("*.svg"):
         if path.relative_to(root) not in out:
-            path.unlink()  # of records that are no longer there
+            path.unlink()  # no document shows it
     for path, text in out.items():
         if (root / path).exists() and (root / path).read_text() == text:
             continue

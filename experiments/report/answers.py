@@ -1,18 +1,15 @@
-"""Answers of experiments as generated blocks: the whole table, a short table for the journal, one sentence."""
+"""Answers of experiments: the whole table, a short one for the journal, and one sentence."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common.display.table import Table
 from common.errors import LabError
-from experiments.coverage.items import KINDS
-from experiments.coverage.table import ALL
-from experiments.report.evidence import Evidence, Record, model_of
-from experiments.report.table import Table, Text
+from experiments.report.evidence import NOTHING, Evidence, Record, model_of
 
-NOTHING = "no record yet"
 COMMANDS = {  # of what is no experiment
-    "coverage": "python -m experiments device=host coverage=true variant=catalog validate=full",
+    "coverage": "python -m tests.strength.coverage",
     "mutants": "python -m tests.strength.mutants",
     "operators": "python -m tests.strength.mutants operators=true",
     "soak": "make soak",
@@ -63,13 +60,8 @@ def experiment(name: str, evidence: Evidence) -> Table:
     row = evidence.result(name)
     if not row:
         return _missing(name)
-    columns = row.get("columns") or list(row["table"][0] if row["table"] else {"found": None})
-    device = row["provenance"].get("gpu") or {}
-    about = [BASIS.get(row.get("basis", ""), "Basis unknown"), device.get("name"), model_of(row)]
-    notes = [", ".join(filter(None, about)) + ".", *row["notes"]]
-    if row["needs_gpu"]:
-        notes.append(f"Needs a GPU: {row['needs_gpu']}")
-    return Table(columns, row["table"], notes, [row["id"]])
+    missing = [f"Needs a GPU: {row['needs_gpu']}"] if row["needs_gpu"] else []
+    return Table.of(row["table"], row["columns"], [f"{_about(row)}.", *row["notes"], *missing])
 
 
 def digest(name: str, evidence: Evidence) -> Table:
@@ -82,13 +74,16 @@ def digest(name: str, evidence: Evidence) -> Table:
     row = evidence.result(name)
     if not row:
         return _missing(name)
-    kept = [column for column in row["columns"] if column.startswith(tuple(DIGESTS[name].columns))]
+    columns = [column for column in row["columns"] if column.startswith(tuple(DIGESTS[name].columns))]
     lines = [_rounded(line) for line in row["table"] if DIGESTS[name].wanted(line, row["table"])]
-    basis = BASIS.get(row.get("basis", ""), "Basis unknown")
-    where = (row["provenance"].get("gpu") or {}).get("name")
     left = "" if len(lines) == len(row["table"]) else f" {len(lines)} of {len(row['table'])} rows."
-    note = f"{', '.join(filter(None, (basis, where, model_of(row))))}.{left}"
-    return Table(kept, lines, [note], [row["id"]])
+    return Table.of(lines, columns, [f"{_about(row)}.{left}"])
+
+
+def _about(row: Record) -> str:
+    """`Measured on a GPU, H200, qwen3_0_6b`: what an answer is based on."""
+    device = (row["provenance"].get("gpu") or {}).get("name")
+    return ", ".join(filter(None, (BASIS.get(row.get("basis", ""), "Basis unknown"), device, model_of(row))))
 
 
 def _rounded(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,14 +94,14 @@ def _rounded(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def sentence(name: str, evidence: Evidence) -> Text:
+def sentence(name: str, evidence: Evidence) -> str:
     """Result of mutants, soak or coverage, or of all records, in one sentence. Raises LabError for another name."""
     if name not in SENTENCES:
         raise LabError(f"no sentence on {name}", f"known: {', '.join(SENTENCES)}")
     if name == "records":
-        return Text(_records(evidence))
+        return _records(evidence)
     row = evidence.result(name)
-    return Text(SENTENCES[name](row) if row else f"There is no record of {name} yet.")
+    return SENTENCES[name](row) if row else f"There is no record of {name} yet."
 
 
 def _mutants(row: Record) -> str:
@@ -117,26 +112,27 @@ def _mutants(row: Record) -> str:
     return (
         f"Of {total['mutants']} faults planted one at a time, {killed} are found, {rest}, and {lost}. A comparison of "
         f"the final token alone would miss {killed - total['final token']} of the {killed}, "
-        f"`torch.testing.assert_close` on the final logits {killed - total['final logits']} "
-        f"(by class in the report)."
+        f"`torch.testing.assert_close` on the final logits {killed - total['final logits']} (by class in the "
+        "report)."
     )
 
 
 def _soak(row: Record) -> str:
     tried = list(dict.fromkeys(line["tried"] for line in row["table"]))
     wrong = sum(line["went wrong"] for line in row["table"])
-    told = "nothing went wrong" if not wrong else f"**{wrong} went wrong**"
-    return f"The last soak: {', '.join(tried)}; {told} (by promise in the report)."
+    outcome = "nothing went wrong" if not wrong else f"**{wrong} went wrong**"
+    return f"The last soak: {', '.join(tried)}; {outcome} (by promise in the report)."
 
 
 def _coverage(row: Record) -> str:
-    total = next(line for line in row["table"] if line["file"] == ALL)
-    shares = ", ".join(f"{total[f'{kind} %']:g} % of {total[kind]:,} {kind}" for kind in KINDS)
+    total = next(line for line in row["table"] if line["file"] == "all")
+    kinds = [name for name in total if f"{name} %" in total]
+    shares = ", ".join(f"{total[f'{kind} %']:g} % of {total[kind]:,} {kind}" for kind in kinds)
     left = total["no reason"]
-    told = f"**{left} others have no reason**" if left else "everything else has its reason"
+    rest = f"**{left} others have no reason**" if left else "everything else has its reason"
     return (
         f"Of the CUDA text, the validation of {len(row['stacks'])} stacks executes {shares}, each template instance "
-        f"counted apart; {told} (by file in the report)."
+        f"counted apart; {rest} (by file in the report)."
     )
 
 
@@ -157,5 +153,4 @@ SENTENCES: dict[str, Any] = {"mutants": _mutants, "soak": _soak, "coverage": _co
 
 def _missing(name: str) -> Table:
     command = COMMANDS.get(name, f"python -m experiments experiment={name} results=experiments/results/GPU.jsonl")
-    found = f"{NOTHING}: {command}"
-    return Table(["experiment", "found"], [{"experiment": name, "found": found}])
+    return Table.of([{"experiment": name, "found": f"{NOTHING}: {command}"}])

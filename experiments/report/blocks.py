@@ -3,49 +3,61 @@
 import re
 from collections.abc import Callable
 
+from common.display.table import Table, markdown
 from common.errors import LabError
 from experiments.report import answers, ladder, overview, variants
 from experiments.report.evidence import Evidence
-from experiments.report.excerpt import excerpt
-from experiments.report.table import Table, Text
 
-Block = Table | Text
 BEGIN = re.compile(r"^<!-- generated:([^\s>]+) -->$", re.MULTILINE)
 END = "<!-- /generated -->"
-ALONE: dict[str, Callable[[Evidence], Block]] = {
+LANGUAGES = {".cu": "cpp", ".cuh": "cpp", ".yaml": "yaml", ".py": "python"}
+MOST = 25  # lines of a source that a document shows whole
+
+
+def code(file: str, evidence: Evidence) -> str:
+    """A short source as a fenced block; file: from the root. Raises LabError for another one."""
+    path = evidence.catalog.root / file
+    if not path.is_file() or path.suffix not in LANGUAGES:
+        raise LabError(f"code:{file}: no source of this name", "name a file below the repository root")
+    if len((text := path.read_text()).splitlines()) > MOST:
+        raise LabError(f"code:{file} has more than {MOST} lines", "link to it")
+    return f"```{LANGUAGES[path.suffix]}\n{text.rstrip()}\n```"
+
+
+ALONE: dict[str, Callable[[Evidence], Table]] = {
     "variants": overview.gallery,
     "planned": overview.planned,
     "ladder": ladder.table,
     "steps": ladder.summary,
     "goals": ladder.goals,
     "published": overview.published,
-    "records": overview.origins,
 }
-OF: dict[str, Callable[[str, Evidence], Block]] = {
+BY_NAME: dict[str, Callable[[str, Evidence], Table | str]] = {
     "changes": variants.changes,
-    "code": excerpt,
+    "code": code,
     "experiment": answers.experiment,
     "digest": answers.digest,
     "sentence": answers.sentence,
 }
 
 
-def make(name: str, evidence: Evidence) -> Block:
-    """The contents of the block `name`. Raises LabError for a name that is not known.
+def make(name: str, evidence: Evidence) -> str:
+    """Markdown of the block `name`: one of ALONE, or `KIND:ARGUMENT` with a kind of BY_NAME.
 
-    variants, published, planned, ladder, steps, goals, records; changes:VARIANT,...; code:FILE; experiment:NAME,
-    digest:NAME and sentence:NAME of an experiment, in full, as a short table and as one sentence.
+    changes:VARIANT,... code:FILE; experiment:NAME, digest:NAME and sentence:NAME of an experiment: in full, as a short
+    table, and as one sentence. Raises LabError for a name that is not known.
     """
     kind, _, argument = name.partition(":")
     if name in ALONE:
-        return ALONE[name](evidence)
-    if kind in OF and argument:
-        return OF[kind](argument, evidence)
-    known = ", ".join([*ALONE, *(f"{each}:..." for each in OF)])
-    raise LabError(f"no generated block {name}", f"known: {known}")
+        return markdown(ALONE[name](evidence))
+    if kind not in BY_NAME or not argument:
+        known = ", ".join([*ALONE, *(f"{each}:..." for each in BY_NAME)])
+        raise LabError(f"no generated block {name}", f"known: {known}")
+    made = BY_NAME[kind](argument, evidence)
+    return made if isinstance(made, str) else markdown(made)
 
 
-def fill(text: str, file: str, make: Callable[[str], Block]) -> str:
+def fill(text: str, file: str, make: Callable[[str], str]) -> str:
     """`text` with every block made again. Raises LabError for a block without an end, or of an unknown name."""
     out, at = [], 0
     for start in BEGIN.finditer(text):
@@ -54,21 +66,17 @@ def fill(text: str, file: str, make: Callable[[str], Block]) -> str:
         stop = text.find(f"\n{END}", start.end())
         if stop < 0:
             raise LabError(f"{file}: block {start[1]} has no end", f"write {END} on a line below it")
-        out += [text[at : start.end()], "\n", make(start[1]).markdown()]
+        out += [text[at : start.end()], "\n", make(start[1])]
         at = stop
     return "".join(out) + text[at:]
 
 
-def names(text: str) -> list[str]:
-    """The blocks of `text`, in order."""
-    return [found[1] for found in BEGIN.finditer(text)]
-
-
-def differing(text: str, file: str, make: Callable[[str], Block]) -> list[str]:
+def differing(text: str, file: str, make: Callable[[str], str]) -> list[str]:
     """Names of the blocks that are not what the records give."""
-    fresh = fill(text, file, make)
-    return [name for name, old, new in zip(names(text), _bodies(text), _bodies(fresh), strict=True) if old != new]
+    old, new = (_bodies(each) for each in (text, fill(text, file, make)))
+    return [name for (name, body), (_, made) in zip(old, new, strict=True) if body != made]
 
 
-def _bodies(text: str) -> list[str]:
-    return [text[found.end() : text.find(f"\n{END}", found.end())] for found in BEGIN.finditer(text)]
+def _bodies(text: str) -> list[tuple[str, str]]:
+    """(name, contents) of each block."""
+    return [(found[1], text[found.end() : text.find(f"\n{END}", found.end())]) for found in BEGIN.finditer(text)]

@@ -26,9 +26,10 @@ LIGHTS = (
     "<style>svg.chart{color:#24292f}@media (prefers-color-scheme:dark){svg.chart{color:#e6edf3}}"
     "svg.chart text{fill:currentColor}</style>"
 )
-NEAR = 30  # percent: a published effect this near the expected one shares its label
 Values = Sequence[float | None]
-Span = tuple[float, float, float]  # low, value, high
+Span = tuple[float, float]  # low, high
+Text = tuple[float, int, str]  # its left end, row, and words
+NONE: Mapping[str, Values] = {}
 
 
 def svg(name: str, draw: Callable[["Axes"], None], rows: float) -> str:
@@ -58,90 +59,42 @@ def _in_any_light(drawing: str) -> str:
 
 
 def bars(
-    axes: "Axes", labels: Sequence[str], groups: Mapping[str, Values], marks: Mapping[str, Values], unit: str
+    axes: "Axes",
+    labels: Sequence[str],
+    groups: Mapping[str, Values],
+    unit: str,
+    marks: Mapping[str, Values] = NONE,
+    spans: Sequence[Span | None] = (),
+    texts: Sequence[Text] = (),
+    floor: float | None = None,
 ) -> None:
-    """Side by side for each label a bar per group, and a diamond per mark; missing values are left out."""
-    height = 0.8 / len(groups)
+    """Side by side for each label a bar per group, and a diamond per mark; missing values are left out.
+
+    spans: intervals of the bars. texts: stand beside what they describe. floor: the least that a token can take, a line
+    across all bars. A group called "" has no legend.
+    """
+    height = min(0.6, 0.8 / len(groups))
     for number, (title, values) in enumerate(groups.items()):
-        at = [row + (number - (len(groups) - 1) / 2) * height for row in range(len(labels))]
-        axes.barh(at, [value or 0 for value in values], height, color=COLORS[number], label=title)
+        shift = (number - (len(groups) - 1) / 2) * height
+        known = [(row, value) for row, value in enumerate(values) if value is not None]
+        ends = [(value - span[0], span[1] - value) for row, value in known if spans and (span := spans[row])]
+        at, lengths = [row + shift for row, _ in known], [value for _, value in known]
+        spread = list(zip(*ends, strict=True)) or None
+        axes.barh(at, lengths, height, xerr=spread, color=COLORS[number], ecolor=INK, capsize=3, label=title)
     for number, (title, values) in enumerate(marks.items(), start=len(groups)):
         points = [(value, row) for row, value in enumerate(values) if value is not None]
         if points:
-            axes.plot(*zip(*points, strict=True), "D", color=COLORS[number], markersize=5, label=title)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set(xlabel=unit, ylim=(len(labels) - 0.4, -0.6))
-    axes.grid(False, axis="y")
-    if len(groups) + len(marks) > 1:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
-
-
-def claims(
-    axes: "Axes", labels: Sequence[str], expected: Values, published: Values, missing: str, titles: tuple[str, str, str]
-) -> None:
-    """A bar with its value for each label, beside it a diamond for what was published; `missing` where there is no bar.
-
-    titles: of the bars, of the diamonds, of the axis.
-    """
-    axes.barh(range(len(labels)), [value or 0 for value in expected], 0.6, color=COLORS[0], label=titles[0])
-    points = [(value, row) for row, value in enumerate(published) if value is not None]
-    if points:
-        axes.plot(*zip(*points, strict=True), "D", color=COLORS[1], markersize=6, label=titles[1], linestyle="none")
-    for row, (value, claim) in enumerate(zip(expected, published, strict=True)):
-        text, at = missing if value is None else f"{value:+.1f}", max(value or 0.0, 0.0)
-        if claim is not None and abs(claim - (value or 0)) < NEAR:
-            text, at = f"{text}, published {_signed(claim)}", max(at, claim)
-        elif claim is not None:
-            _label(axes, claim, row, _signed(claim))
-        _label(axes, at, row, text)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set(xlabel=titles[2], ylim=(len(labels) - 0.4, -0.6))
-    axes.grid(False, axis="y")
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.25, 1), ncols=2, frameon=False)
-
-
-def _signed(value: float) -> str:
-    return f"{value:+g}" if value else "0"
-
-
-def _label(axes: "Axes", at: float, row: int, text: str) -> None:
-    axes.annotate(text, (at, row), (7, 0), textcoords="offset points", va="center", fontsize=10)
-
-
-def intervals(axes: "Axes", labels: Sequence[str], effects: Sequence[Span], unit: str) -> None:
-    """A bar per label with its interval: (low, value, high)."""
-    spread = [[value - low for low, value, _ in effects], [high - value for _, value, high in effects]]
-    axes.barh(labels, [value for _, value, _ in effects], xerr=spread, color=COLORS[0], ecolor=INK, capsize=3)
-    axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set(xlabel=unit)
-    axes.grid(False, axis="y")
-    axes.invert_yaxis()
-
-
-def ladder(
-    axes: "Axes", labels: Sequence[str], spans: Sequence[Span | None], measured: Values, floor: float | None, unit: str
-) -> None:
-    """A bar per label with its value and interval, (low, value, high), all predicted; a diamond where it was measured.
-
-    floor: the least that a token can take, a line across all bars; None without one.
-    """
-    known = [(row, *span) for row, span in enumerate(spans) if span]
-    at, low, value, high = zip(*known, strict=True)
-    spread = [[a - b for a, b in zip(value, low, strict=True)], [b - a for a, b in zip(value, high, strict=True)]]
-    axes.barh(at, value, 0.6, xerr=spread, color=COLORS[0], ecolor=INK, capsize=3, label="predicted, not measured")
-    points = [(us, row) for row, us in enumerate(measured) if us is not None]
-    if points:
-        axes.plot(*zip(*points, strict=True), "D", color=COLORS[1], markersize=6, label="measured", linestyle="none")
-    for row, span in enumerate(spans):
-        _label(axes, span[2] if span else 0, row, f"{span[1]:,.0f}" if span else "not predicted yet")
+            axes.plot(*zip(*points, strict=True), "D", color=COLORS[number], markersize=6, label=title)
+    for end, row, text in texts:
+        axes.annotate(text, (end, row), (7, 0), textcoords="offset points", va="center", fontsize=10)
     if floor:
         axes.axvline(floor, color=COLORS[2], linewidth=1.5, label=f"read floor, {floor:,.0f}")
+    axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_yticks(range(len(labels)), labels)
     axes.set(xlabel=unit, ylim=(len(labels) - 0.4, -0.6))
     axes.grid(False, axis="y")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
 
 
 def curves(axes: "Axes", found: Mapping[str, Sequence[tuple[float, float]]], x: str, y: str) -> None:

@@ -14,13 +14,15 @@ from common.record.store import Store
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.stack import choose_stacks
 from common.stacks.variant import NamedStack, Variant
-from experiments.prediction.counting import KIND
+from experiments.prediction.predictor import KIND
 from experiments.tables.row import IMPLAUSIBLE, label_of
+from experiments.tables.row import totals as summed
 
 Record = Mapping[str, Any]
 Pair = tuple[Record | None, Record | None]  # of a stack and of its parent
 THREADS = 256  # of a block, unless a run says otherwise
 BASES = ("predicted", "counted", "measured")  # a later one answers better
+NOTHING = "no record yet"
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,10 @@ class Evidence:
     def counts_of(self, name: str, stack: Sequence[str]) -> Record | None:
         """The newest counts of any `stack`, with the knobs of `name`, on the model and grid of the baseline's."""
         base, _ = self.counted(BASELINE)
-        found = self.of_stack(name, stack, "counts") if base else []
-        return next((row for row in reversed(found) if base and _counted_on(row) == _counted_on(base)), None)
+        for row in reversed(self.of_stack(name, stack, "counts")):
+            if base and (_shape(row), row["blocks"]) == (_shape(base), base["blocks"]):
+                return row
+        return None
 
     def validated(self, name: str) -> Record | None:
         """The newest run against its own parent."""
@@ -93,22 +97,19 @@ class Evidence:
 
         For one GPU and model, the runs of all names answer one question: the one that most names have an answer to.
         """
-        newest = {}
-        for row in self._runs(name, "latencies"):
-            if question(row) == self._compared[_place(row)]:
-                newest[_place(row)] = row
-        return list(newest.values())
+        runs = self._runs(name, "latencies")
+        return list({_place(row): row for row in runs if question(row) == self._compared[_place(row)]}.values())
 
     @cached_property
     def _compared(self) -> Mapping[Any, str]:
         """By GPU and model: the question that most names have an answer to; of several, the newest."""
-        askers: dict[Any, dict[str, set[str]]] = {}
-        last: dict[str, str] = {}
+        names: dict[Any, dict[str, set[str]]] = {}
+        newest: dict[str, str] = {}
         for name in self.names:
             for row in self._runs(name, "latencies"):
-                askers.setdefault(_place(row), {}).setdefault(question(row), set()).add(name)
-                last[question(row)] = max(row["time"], last.get(question(row), ""))
-        return {place: max(asked, key=lambda one: (len(asked[one]), last[one])) for place, asked in askers.items()}
+                names.setdefault(_place(row), {}).setdefault(question(row), set()).add(name)
+                newest[question(row)] = max(row["time"], newest.get(question(row), ""))
+        return {place: max(of, key=lambda one: (len(of[one]), newest[one])) for place, of in names.items()}
 
     def _runs(self, name: str, field: str) -> list[Record]:
         """Runs of a name that have `field`: of its stack against its parent, not against another stack."""
@@ -122,7 +123,7 @@ class Evidence:
         if name not in self.catalog.variants:
             raise LabError(f"no variant {name}", f"known: {', '.join(self.names)}")
         parent = self.catalog.variants[name].parent
-        return () if name == "baseline" else (*parent, name), parent
+        return () if name == BASELINE else (*parent, name), parent
 
     def plain(self, label: Any) -> Any:
         """The name alone for the label of a row in which every knob has its default; any other cell as it is."""
@@ -150,13 +151,13 @@ class Evidence:
     def result(self, experiment: str) -> Record | None:
         """The newest record of an experiment; what was measured goes before what was counted or predicted.
 
-        One that was given other knobs than the defaults answers another question, and stands in only for a missing one.
+        Records with non-default knobs are used only if there is no other.
         """
-        found = [row for row in self.records if row.get("kind") == experiment and "table" in row]
 
         def better(row: Record) -> tuple[Any, ...]:
             return not row.get("knobs"), BASES.index(row.get("basis", BASES[0])), row["time"]
 
+        found = (row for row in self.records if row.get("kind") == experiment and "table" in row)
         return max(found, key=better, default=None)
 
     @property
@@ -174,8 +175,8 @@ def model_of(row: Record) -> str | None:
 def question(row: Record) -> str:
     """Conditions of a timed run: times that may stand in one table have the same cache, positions and options."""
     positions = [timed["position"] for timed in row["latencies"]]
-    asked = (row.get("asked") or {}).get("timing")
-    return json.dumps([row["model"], row["threads"], positions, asked], sort_keys=True)
+    timing = (row.get("asked") or {}).get("timing")
+    return json.dumps([row["model"], row["threads"], positions, timing], sort_keys=True)
 
 
 def plausible(row: Record) -> list[Mapping[str, Any]]:
@@ -185,11 +186,6 @@ def plausible(row: Record) -> list[Mapping[str, Any]]:
 
 def _place(row: Record) -> tuple[str | None, str]:
     return row["device"].get("gpu"), row["model"]["name"]
-
-
-def _counted_on(row: Record) -> tuple[Any, ...]:
-    """Model, block size and grid of counts."""
-    return *_shape(row), row["blocks"]
 
 
 def _shape(row: Record) -> tuple[Mapping[str, Any], int]:
@@ -211,16 +207,14 @@ def read(files: Iterable[Path], catalog: Catalog) -> Evidence:
     return Evidence(catalog, tuple(sorted(rows.values(), key=lambda row: (row["time"], row["id"]))))
 
 
-def totals(counts: dict[str, dict[str, int]]) -> dict[str, int]:
+def totals(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     """Counts of all stages together, with three sums: `load_instructions`, `weights` and `activations` bytes."""
-    sums: dict[str, int] = {}
-    for stage in counts.values():
-        for field, value in stage.items():
-            sums[field] = sums.get(field, 0) + value
+    sums = summed(counts)
     by_data = {
         data: [(width, sums.get(f"{data}_{8 * width}bit", 0)) for width in WIDTHS] for data in DATA if data != "shared"
     }
-    return sums | {
+    return {
+        **sums,
         "load_instructions": sum(size // width for widths in by_data.values() for width, size in widths),
         "weights": sum(size for _, size in by_data["weights"]),
         "activations": sum(size for _, size in by_data["activations"]),

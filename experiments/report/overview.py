@@ -1,15 +1,15 @@
-"""Tables over all variants: the gallery of docs/, the page's wide table, published rates, origins of records."""
+"""Tables over all variants: the gallery of docs/, the page's wide table, published rates, the planned steps."""
 
+from common.display.table import Cell, Table
 from common.model.shapes import Model
+from common.stacks.catalog import BASELINE
 from experiments.prediction import gpus
 from experiments.prediction.published import FIGURES, error
-from experiments.report import forecast
-from experiments.report.evidence import Evidence, Record, model_of, totals
-from experiments.report.forecast import about_predictions, time_of
-from experiments.report.table import Table
+from experiments.report import predicted
+from experiments.report.evidence import NOTHING, Evidence, totals
+from experiments.report.predicted import about_predictions, interval, time_of, times_of
 from experiments.report.variants import ARCH, COUNTED, INSPECT, change
 
-NOTHING = "no record yet"
 PASSED = "PASSED"
 
 
@@ -18,32 +18,32 @@ def gallery(evidence: Evidence) -> Table:
 
     A variant without records is left out, so that two new files leave the committed page as it is.
     """
-    columns = ["variant", "idea", "grid barriers", "loads", "time against parent"]
-    lines, keys, used = [], [], []
+    lines = []
     for name in evidence.recorded:
-        run, (row, base) = evidence.validated(name), evidence.counted(name)
-        sums, before = (totals(each["counts"]) if each else {} for each in (row, base))
-        cells = [f"[{name}]({_file(name, evidence)})", _idea(name, evidence)]
-        cells += [change("grid_barriers", sums, before), change("load_instructions", sums, before)]
-        lines.append(dict(zip(columns, [*cells, time_of(name, evidence)], strict=True)))
-        keys.append((row or run or {}).get("id"))
-        used += [row, run]
-    notes = [
-        _validation(evidence),
-        f"{COUNTED} In brackets the change against the parent.",
-        *about_predictions(evidence),
-    ]
-    records = [row["id"] for row in (*used, evidence.result("ablation")) if row]
-    return Table(columns, lines, notes, records, keys)
+        sums, before = (totals(row["counts"]) if row else {} for row in evidence.counted(name))
+        file = f"variants/{name}.cu" if name in evidence.catalog.variants else f"conf/variant/{name}.yaml"
+        idea = evidence.entry(name).idea
+        lines.append(
+            {
+                "variant": Cell(name, link=file),
+                "idea": min((idea.partition(mark)[0] for mark in ":;"), key=len),  # after these come details
+                "grid barriers": change("grid_barriers", sums, before),
+                "loads": change("load_instructions", sums, before),
+                "time against parent": time_of(name, evidence),
+            }
+        )
+    about = f"{COUNTED} In brackets the change against the parent."
+    return Table.of(lines, notes=[_validation(evidence), about, *about_predictions(evidence)])
 
 
 def everything(evidence: Evidence) -> Table:
     """Every variant and named stack: what was published, what is counted, and what time says."""
-    lines, keys, used = [], [], []
+    lines, used = [], []
     for name in evidence.names:
         run, (row, base), (built, _) = evidence.validated(name), evidence.counted(name), evidence.built(name)
         sums, before = (totals(each["counts"]) if each else {} for each in (row, base))
         found = built["resources"].get(ARCH) if built else None
+        newest = row or run
         lines.append(
             {
                 "variant": name,
@@ -54,9 +54,9 @@ def everything(evidence: Evidence) -> Table:
                 f"registers, spills ({ARCH})": f"{found['registers']}, {found['spill_bytes']}" if found else "-",
                 "time against parent": time_of(name, evidence),
                 "published": evidence.entry(name).published or "-",
+                "record": record_link(newest["id"]) if newest else None,
             }
         )
-        keys.append((row or run or {}).get("id"))
         used.append((row, built, run))
     counts, builds, runs = (
         ", ".join(sorted({row["model"]["name"] for row in rows if row})) or "none" for rows in zip(*used, strict=True)
@@ -67,99 +67,65 @@ def everything(evidence: Evidence) -> Table:
     ]
     if missing := [name for name, (_, build, _) in zip(evidence.names, used, strict=True) if not build]:
         notes.append(f"No registers of this model yet for {', '.join(missing)}: {INSPECT}.")
-    notes += about_predictions(evidence)
-    records = [row["id"] for rows in used for row in (*rows, evidence.result("ablation")) if row]
-    return Table(list(lines[0]), lines, notes, records, keys)
+    return Table.of(lines, notes=[*notes, *about_predictions(evidence)])
+
+
+def record_link(record: str) -> Cell:
+    """A link to a record on the page, by the end of its id."""
+    return Cell(record[-10:], link=f"#{record}")
 
 
 def published(evidence: Evidence) -> Table:
     """The published rates at position 1, with author, source, share of peak bandwidth, and what is predicted here."""
-    counted, predict = evidence.counted("baseline")[0], evidence.result("predict")
+    counted, predict = evidence.counted(BASELINE)[0], evidence.result("predict")
     rates = {(row["gpu"], row["stack"]): row["predicted tok/s"] for row in (predict or {"table": []})["table"][::-1]}
     lines = []
     for figure in (each for each in FIGURES if each.position == 1):
-        gpu, share = gpus.read(figure.gpu), None
+        rate, share = rates.get((figure.gpu, figure.stack)), None
         if counted:
-            share = 100 * figure.rate * Model(**counted["model"]).bytes_per_token(1) / 1e9 / gpu.bandwidth_gbps
+            read = figure.rate * Model(**counted["model"]).bytes_per_token(1) / 1e9
+            share = f"{100 * read / gpus.read(figure.gpu).bandwidth_gbps:.0f} %"
         lines.append(
             {
                 "published": f"[{figure.source.name}]({figure.source.url}) by {figure.source.author}: {figure.build}",
                 "on": figure.source.machine,
                 "tok/s": figure.rate,
-                "of peak bandwidth": None if share is None else f"{share:.0f} %",
+                "of peak bandwidth": share,
                 "predicted for": figure.stack,
-                "predicted tok/s": _compared(rates.get((figure.gpu, figure.stack)), figure.rate),
+                "predicted tok/s": f"{rate:,.0f} ({error(rate, figure.rate):+.0f} %)" if rate else None,
             }
         )
     note = (
         "At position 1, as their authors give them; no clocks are given. The share of the peak is computed here; "
         "predicted is not measured."
     )
-    return Table(list(lines[0]), lines, [note], [row["id"] for row in (counted, predict) if row])
+    return Table.of(lines, notes=[note])
 
 
 def planned(evidence: Evidence) -> Table:
     """The steps of conf/design/ from a stack of this lab on: microseconds with their intervals, and the rate."""
-    found = forecast.planned(evidence)
+    found = predicted.planned(evidence)
     lines: list[dict[str, str]] = []
     for step in next(iter(found.values()), {}):
         line = {"step": step}
         for gpu, times in found.items():
-            us, low, high = (times[step][f"{name} us"] for name in ("predicted", "low", "high"))
-            line |= {f"us, {gpu}": forecast.interval(us, low, high), f"tok/s, {gpu}": f"{1e6 / us:,.0f}"}
+            us, low, high = times_of(times[step])
+            line |= {f"us, {gpu}": interval(us, low, high), f"tok/s, {gpu}": f"{1e6 / us:,.0f}"}
         lines.append(line)
     note = (
         "Predicted, not measured, position 1; each step on top of those above it. Steps with a + are a design: what "
         "they change is declared in conf/design/, and nothing of it is counted."
     )
-    columns = list(lines[0]) if lines else ["step"]
-    row = evidence.result("predict")
-    return Table(columns, lines, [note] if lines else [NOTHING], [row["id"]] if lines and row else [])
-
-
-def origins(evidence: Evidence) -> Table:
-    """Where the records come from: one line per machine, model and commit."""
-    groups: dict[tuple, list[Record]] = {}
-    for row in evidence.records:
-        origin = row["provenance"]
-        gpu = (origin.get("gpu") or {}).get("name")
-        device = row.get("device") or {}
-        device = device.get("device", "-") if isinstance(device, dict) else str(device)
-        groups.setdefault((gpu or origin.get("cpu"), device, model_of(row) or "-", commit(row)), []).append(row)
-    columns = ["machine", "device", "model", "commit", "records", "newest"]
-    lines = [dict(zip(columns, (*key, len(rows), rows[-1]["time"][:10]), strict=True)) for key, rows in groups.items()]
-    notes = ["A + after a commit: the code differed from it."] if lines else ["There are no records yet."]
-    return Table(columns, lines, notes, [row["id"] for row in evidence.records])
-
-
-def commit(row: Record) -> str:
-    """Twelve digits of the commit a record was made at; with a + where the code differed from it."""
-    git = row["provenance"].get("git") or {}
-    return f"{(git.get('commit') or 'unknown')[:12]}{'+' if git.get('dirty') else ''}"
-
-
-def _compared(rate: float | None, known: float) -> str | None:
-    """`629 (+18 %)`: a predicted rate, and how far it is off the published one."""
-    return None if rate is None else f"{rate:,.0f} ({error(rate, known):+.0f} %)"
+    return Table.of(lines, notes=[note]) if lines else Table.of([], ["step"], [NOTHING])
 
 
 def _validation(evidence: Evidence) -> str:
     """`All 16 PASSED validation.`, or which did not, of those that have records."""
-    found = {name: evidence.validated(name) for name in evidence.recorded}
-    others = [f"{name} {run['status'] if run else NOTHING}" for name, run in found.items()]
-    others = [text for text in others if not text.endswith(f" {PASSED}")]
-    if not found:
+    runs = {name: evidence.validated(name) for name in evidence.recorded}
+    statuses = {name: run["status"] if run else NOTHING for name, run in runs.items()}
+    others = [f"{name} {status}" for name, status in statuses.items() if status != PASSED]
+    if not statuses:
         return "There are no records yet."
     if not others:
-        return f"All {len(found)} {PASSED} validation."
-    return f"{len(found) - len(others)} of {len(found)} {PASSED} validation; not: {', '.join(others)}."
-
-
-def _file(name: str, evidence: Evidence) -> str:
-    return f"variants/{name}.cu" if name in evidence.catalog.variants else f"conf/variant/{name}.yaml"
-
-
-def _idea(name: str, evidence: Evidence) -> str:
-    """The idea up to its first colon or semicolon; after that come details."""
-    idea = evidence.entry(name).idea
-    return min((idea.partition(mark)[0] for mark in ":;"), key=len)
+        return f"All {len(statuses)} {PASSED} validation."
+    return f"{len(statuses) - len(others)} of {len(statuses)} {PASSED} validation; not: {', '.join(others)}."

@@ -1,6 +1,9 @@
 // A click on a column's head sorts by it; a second click reverses the order. Figures before texts, blanks last.
-for (const head of document.querySelectorAll("table.sortable th")) {
-  head.querySelector("button").addEventListener("click", () => {
+for (const head of document.querySelectorAll("th")) {
+  const button = document.createElement("button");
+  button.append(...head.childNodes);
+  head.append(button);
+  button.addEventListener("click", () => {
     const row = head.parentElement, body = row.closest("table").tBodies[0];
     const down = head.getAttribute("aria-sort") === "ascending";
     for (const other of row.children) other.removeAttribute("aria-sort");

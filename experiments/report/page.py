@@ -1,15 +1,17 @@
 """HTML page of the report: one file that loads nothing; every figure links to the record it comes from."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any
 
-from common.display.table import cell
-from experiments.report import answers, differences, overview, variants
+from common.display.table import Cell, Table, html
+from experiments.report import answers, overview, variants
 from experiments.report.evidence import Evidence, Record
 from experiments.report.figures import Figure
-from experiments.report.table import Table
 
 LINKS = 6  # records that a figure names
 HERE = Path(__file__).resolve().parent
@@ -17,76 +19,38 @@ NO_TIME = (
     "There is no record of a GPU yet. What follows are exact counts, what the compiler made of each kernel, and "
     "predictions from them, each labelled as such. None of it is GPU time."
 )
+LINES = {"+": "add", "-": "del", "@": "at"}  # first letter of a line of a difference: its class
 
 
 def page(evidence: Evidence, figures: Sequence[Figure]) -> str:
     """The whole document."""
     timed = any(row.get("latencies") for row in evidence.runs)
-    sections = [
-        "<h1>Decode megakernels: what pays, by how much, and why</h1>",
-        '<nav><a href="#variants">Variants</a><a href="#figures">Figures</a><a href="#experiments">Experiments</a>'
-        '<a href="#differences">Source and SASS</a><a href="#records">Records</a></nav>',
-        "" if timed else f'<p class="banner">{NO_TIME}</p>',
-        '<h2 id="variants">Variants</h2>',
-        _table(overview.everything(evidence)),
-        '<h2 id="figures">Figures</h2>',
-        *(_figure(figure, number == 0) for number, figure in enumerate(figures)),
-        "" if figures else "<p>No record has anything to draw yet.</p>",
-        '<h2 id="experiments">Experiments</h2>',
-        *(_experiment(name, evidence) for name in evidence.experiments),
-        "" if evidence.experiments else "<p>No experiment has a record yet.</p>",
-        '<h2 id="differences">Source and SASS of each variant against its parent</h2>',
-        *(_variant(name, evidence) for name in evidence.names),
-        '<h2 id="records">Records</h2>',
-        _details("all-records", f"All {len(evidence.records)} records", _records(evidence)),
-    ]
-    css, script = ((HERE / name).read_text() for name in ("page.css", "page.js"))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>megakernel-lab: report</title>\n<style>\n{css}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(filter(None, sections))
-        + f"\n</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
+    drawn = [_figure(figure, number == 0) for number, figure in enumerate(figures)]
+    answered = [_experiment(name, evidence) for name in evidence.experiments]
+    records = _anchored(_table(Table.of([_origin(row) for row in evidence.records])))
+    return Template((HERE / "page.html").read_text()).substitute(
+        style=(HERE / "page.css").read_text(),
+        script=(HERE / "page.js").read_text(),
+        banner="" if timed else f'<p class="banner">{NO_TIME}</p>',
+        variants=_table(overview.everything(evidence)),
+        figures="\n".join(drawn) or "<p>No record has anything to draw yet.</p>",
+        experiments="\n".join(answered) or "<p>No experiment has a record yet.</p>",
+        differences="\n".join(_variant(name, evidence) for name in evidence.names),
+        records=_details("all-records", f"All {len(evidence.records)} records", records),
     )
 
 
-def _table(table: Table, link: bool = True) -> str:
-    """A sortable table with its notes; the last column links each line to its record."""
-    numeric = {name: all(_number(line.get(name)) for line in table.lines) for name in table.columns}
-    long = {name: any(len(str(line.get(name))) > 40 for line in table.lines) for name in table.columns}
-    kind = {name: "number" if numeric[name] else "text long" if long[name] else "text" for name in table.columns}
-    heads = [f'<th class="{kind[name]}"><button>{escape(str(name))}</button></th>' for name in table.columns]
-    keyed = link and any(table.keys)
-    if keyed:
-        heads.append("<th><button>record</button></th>")
-    body = []
-    for number, line in enumerate(table.lines):
-        cells = [_cell(line.get(name), kind[name]) for name in table.columns]
-        if keyed:
-            cells.append(f"<td>{_link(table.keys[number])}</td>")
-        body.append(f"<tr>{''.join(cells)}</tr>")
-    notes = "".join(f'<p class="soft">{escape(note)}</p>' for note in table.notes)
-    if not keyed and link and table.records:
-        notes += f"<small>From {', '.join(map(_link, dict.fromkeys(table.records)))}.</small>"
-    head, rows = "".join(heads), "\n".join(body)
-    return (
-        f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>'
-        f"</div>\n{notes}"
-    )
+def _table(table: Table, records: Iterable[Record | None] = ()) -> str:
+    """A table that scrolls by itself, its notes, and links to the records it is made from."""
+    grid, notes = html(replace(table, notes=())), html(replace(table, rows=()))
+    return f'<div class="scroll">{grid}</div>\n{notes}{_links(row["id"] for row in records if row)}'
 
 
-def _cell(value: Any, kind: str) -> str:
-    raw = f' data-value="{value}"' if _number(value) and value is not None else ""
-    return f'<td class="{kind}"{raw}>{escape(cell(value))}</td>'
-
-
-def _number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _link(record: str | None) -> str:
-    return f'<a class="id" href="#{record}">{record[-10:]}</a>' if record else "-"
+def _links(records: Iterable[str], most: int | None = None) -> str:
+    names = list(dict.fromkeys(records))
+    links = [f'<a class="id" href="#{name}">{name[-10:]}</a>' for name in names[:most]]
+    more = f" and {len(names) - len(links)} more" if len(links) < len(names) else ""
+    return f"<small>From {', '.join(links)}{more}.</small>" if links else ""
 
 
 def _details(name: str, summary: str, content: str, is_open: bool = False) -> str:
@@ -95,83 +59,68 @@ def _details(name: str, summary: str, content: str, is_open: bool = False) -> st
     return f'<details id="{escape(name)}"{state}><summary>{summary}</summary>{content}</details>'
 
 
+def _titled(name: str, about: str) -> str:
+    return f'{escape(name)} <span class="soft">{escape(about)}</span>'
+
+
 def _figure(figure: Figure, is_open: bool) -> str:
     drawing = figure.svg[figure.svg.index("<svg") :]
     drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{escape(figure.caption)}"', 1)
-    more = len(figure.records) - LINKS
-    origin = ", ".join(map(_link, figure.records[:LINKS])) + (f" and {more} more" if more > 0 else "")
-    summary = f'{escape(figure.caption)} <span class="soft">{figure.basis}</span>'
-    content = f'<figure><div class="plot">{drawing}</div><figcaption>From {origin}.</figcaption></figure>'
-    return _details(f"figure-{figure.name}", summary, content, is_open)
+    content = f"<figure>{drawing}<figcaption>{_links(figure.records, LINKS)}</figcaption></figure>"
+    return _details(f"figure-{figure.name}", _titled(figure.caption, figure.basis), content, is_open)
 
 
 def _experiment(name: str, evidence: Evidence) -> str:
-    row = evidence.result(name) or {}
-    summary = f'{escape(name)} <span class="soft">{escape(row.get("question", ""))}</span>'
-    return _details(f"experiment-{name}", summary, _table(answers.experiment(name, evidence)))
+    row = evidence.result(name)
+    content = _table(answers.experiment(name, evidence), [row])
+    return _details(f"experiment-{name}", _titled(name, row["question"] if row else ""), content)
 
 
 def _variant(name: str, evidence: Evidence) -> str:
-    entry = evidence.catalog.variants.get(name) or evidence.catalog.stacks[name]
-    stack, parent = evidence.stack_of(name)
+    entry, (stack, parent) = evidence.entry(name), evidence.stack_of(name)
     row, base = evidence.built(name)
     against = "+".join(parent) or "baseline"
-    told = [f"<p><b>Idea</b> {escape(entry.idea)}</p>"]
-    if hypothesis := getattr(entry, "hypothesis", ""):
-        told.append(f"<p><b>Hypothesis</b> {escape(hypothesis)}</p>")
-    effect = _table(variants.against_parent(name, evidence))
-    parts = [f'<div class="pair"><div>{"".join(told)}{effect}</div>']
-    parts.append(f"<div>{_source(row, parent, evidence) if row else ''}</div></div>")
-    if row and base and stack != parent and (found := differences.sass(row, base, variants.ARCH)):
-        parts.append(f"<details><summary>SASS against {escape(against)}</summary>{_table(found)}</details>")
-    summary = f'{escape(name)} <span class="soft">against {escape(against)}</span>' if stack else escape(name)
-    return _details(f"variant-{name}", summary, "".join(parts))
+    claims = {"Idea": entry.idea, "Hypothesis": getattr(entry, "hypothesis", "")}
+    about = "".join(f"<p><b>{title}</b> {escape(text)}</p>" for title, text in claims.items() if text)
+    used = (*evidence.counted(name), row, base, *evidence.timed(name))
+    effect = _table(variants.against_parent(name, evidence), used)
+    source = _source(row, parent, evidence) if row else ""
+    content = f'<div class="pair"><div>{about}{effect}</div><div>{source}</div></div>'
+    if row and base and stack != parent and (found := variants.sass_difference(row, base)):
+        content += f"<details><summary>SASS against {escape(against)}</summary>{_table(found, (row, base))}</details>"
+    return _details(f"variant-{name}", _titled(name, f"against {against}" if stack else ""), content)
 
 
 def _source(row: Record, parent: Sequence[str], evidence: Evidence) -> str:
-    found = differences.source(row, parent, evidence.catalog)
-    changed = "" if found.current else '<p class="soft">The source has changed since this record was made.</p>'
-    if not found.lines:
+    found, is_current = variants.source_difference(row, parent, evidence)
+    if not found:
         return "<p>The baseline is what everything else is compared with.</p>"
-    kinds = {"+": "add", "-": "del", "@": "at"}
-    lines = "".join(f'<span class="{kinds.get(line[:1], "")}">{escape(line) or " "}</span>' for line in found.lines)
+    changed = "" if is_current else '<p class="soft">The source has changed since this record was made.</p>'
+    lines = "".join(f'<span class="{LINES.get(line[:1], "")}">{escape(line) or " "}</span>' for line in found)
     return f"{changed}<pre><code>{lines}</code></pre>"
 
 
-def _records(evidence: Evidence) -> str:
-    heads = ("record", "kind", "what", "time", "device", "compiler", "model", "source", "commit", "command")
-    lines = "\n".join(
-        f'<tr id="{escape(row["id"])}">' + "".join(f"<td>{text}</td>" for text in _origin(row)) + "</tr>"
-        for row in evidence.records
-    )
-    if not lines:
-        return "<p>There are no records yet.</p>"
-    head = "".join(f"<th><button>{name}</button></th>" for name in heads)
-    return (
-        f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{lines}\n</tbody></table></div>"
-    )
-
-
-def _origin(row: Mapping[str, Any]) -> list[str]:
-    """Where one record comes from, as cells of HTML."""
+def _origin(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Where one record comes from, as a line of the table of records; its id links to itself."""
     origin = row["provenance"]
-    device, model = row.get("device") or {}, row.get("model") or {}
+    device, model, git = row.get("device") or {}, row.get("model") or {}, origin.get("git") or {}
     device = device if isinstance(device, dict) else {"device": device}
     gpu = (origin.get("gpu") or {}).get("name")
-    texts = [
-        row["kind"],
-        row.get("variant", "-"),
-        row["time"][:19],
-        gpu or f"{device.get('device', '-')}, {origin.get('cpu') or '-'}",
-        device.get("compiler", "-"),
-        model.get("name", "-") if isinstance(model, dict) else model,
-        (row.get("source_sha") or "-")[:12],
-        overview.commit(row),
-    ]
-    command = f"<code>{escape(origin.get('command') or '-')}</code>"
-    return [
-        f'<span class="id">{escape(row["id"])}</span>',
-        *(escape(str(text)).replace("+", "+<wbr>") for text in texts),
-        command,
-    ]
+    return {
+        "record": Cell(row["id"], link=f"#{row['id']}"),
+        "kind": row["kind"],
+        "what": row.get("variant"),
+        "time": row["time"][:19],
+        "device": gpu or f"{device.get('device', '-')}, {origin.get('cpu') or '-'}",
+        "compiler": device.get("compiler"),
+        "model": model.get("name") if isinstance(model, dict) else model,
+        "source": (row.get("source_sha") or "-")[:12],
+        # A + after a commit: the code differed from it.
+        "commit": f"{(git.get('commit') or 'unknown')[:12]}{'+' if git.get('dirty') else ''}",
+        "command": origin.get("command"),
+    }
+
+
+def _anchored(table: str) -> str:
+    """`table` with each link to itself made the place that it leads to."""
+    return re.sub(r'<a href="#([^"]+)">\1</a>', r'<span class="id" id="\1">\1</span>', table)

@@ -1,13 +1,15 @@
-"""Tables of single variants against their parents: in full for the page, in a few rows for the journal."""
+"""Single variants against their parents: all of it for the page, a few rows for the journal, and their sources."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common.display.table import cell
+from common.compile.source import build
+from common.display.table import Table, cell
+from common.model.shapes import Model
 from common.stacks.catalog import BASELINE
-from experiments.report.evidence import Evidence, Pair, model_of, totals
-from experiments.report.forecast import OPEN, Predicted, effect, predicted
-from experiments.report.table import Table
+from experiments.report.evidence import NOTHING, Evidence, Pair, Record, model_of, totals
+from experiments.report.predicted import OPEN, Predicted, effect, predicted
 
 COUNTED = "Counts of one token at position 1 on the host device, and what ptxas made of the kernel: not GPU time."
 INSPECT = "python -m experiments experiment=sass results=experiments/results/host.jsonl"
@@ -28,25 +30,25 @@ COUNTS = {  # row of a variant's table: field of `totals`
 }
 MINOR = ("shuffles", "atomics")  # rows that the journal leaves to the page
 SMALL = 0.05  # a change of a large count that the journal does not show
-FEW = 10_000  # counts below it are shown to the last one
+EXACT = 10_000  # counts below it are shown to the last one
+CONTEXT = 1  # lines around a change of a source
 
 
 def against_parent(name: str, evidence: Evidence) -> Table:
     """One variant: every count that differs from its parent's, resources, and GPU time where there is some."""
     (row, base), (built, built_base) = evidence.counted(name), evidence.built(name)
     if not row:
-        return Table(["variant", "found"], [{"variant": name, "found": "no record yet"}])
-    columns = ["per token", "parent", name, "change"]
+        return Table.of([{"variant": name, "found": NOTHING}])
     after, before = totals(row["counts"]), totals(base["counts"]) if base else {}
     lines = []
     for title, key in COUNTS.items():
         if before.get(key, 0) != after.get(key, 0) or key in ("grid_barriers", "load_instructions"):
-            lines.append(_line(columns, title, before.get(key, 0) if base else None, after.get(key, 0)))
+            lines.append(_line(name, title, before.get(key, 0) if base else None, after.get(key, 0)))
     for arch in ARCHS:
         own, old = (each and each["resources"].get(arch) for each in (built, built_base))
         for title, key in (("registers", "registers"), ("bytes spilled", "spill_bytes"), ("shared memory", "shared")):
             if own and (key == "registers" or (old or {}).get(key) != own[key]):
-                lines.append(_line(columns, f"{title}, {arch}", old[key] if old else None, own[key]))
+                lines.append(_line(name, f"{title}, {arch}", old[key] if old else None, own[key]))
     notes = [f"{COUNTED} Counts of {row['model']['name']} on {row['blocks']} blocks of {row['threads']} threads."]
     if built:
         compiler = built["provenance"].get("nvrtc") or "of an unknown version"
@@ -56,11 +58,11 @@ def against_parent(name: str, evidence: Evidence) -> Table:
     timed, forecast = evidence.timed(name), predicted(name, evidence)
     notes += [f"Published: {evidence.entry(name).published}."] if evidence.entry(name).published else []
     if forecast:
-        told = f"{forecast.time} us on {forecast.gpu}"
-        against = "" if forecast.modelled and forecast.effect is None else f", against the parent {forecast}"
-        notes.append(f"Predicted, not measured: {told}{against.replace('predicted ', '')}.")
+        change_text = str(forecast).removeprefix("predicted ")
+        against = "" if forecast.modelled and forecast.effect is None else f", against the parent {change_text}"
+        notes.append(f"Predicted, not measured: {forecast.time} us on {forecast.gpu}{against}.")
     notes += [f"GPU time: {effect(each)}." for each in timed] or [f"GPU time: {OPEN}."]
-    return Table(columns, lines, notes, [each["id"] for each in (row, base, built, built_base, *timed) if each])
+    return Table.of(lines, notes=notes)
 
 
 def changes(names: str, evidence: Evidence) -> Table:
@@ -71,22 +73,19 @@ def changes(names: str, evidence: Evidence) -> Table:
     chosen = names.split(",")
     parents = {evidence.stack_of(name)[1] for name in chosen}
     parent = (" + ".join(next(iter(parents))) or BASELINE) if len(parents) == 1 else None
-    columns = ["per token", *([parent] if parent and [parent] != chosen else []), *chosen]
-    counted = {name: evidence.counted(name) for name in chosen}
-    built = {name: evidence.built(name) for name in chosen}
-    rows = [*_count_rows(counted), *_resource_rows(built), *_time_rows(chosen, evidence)]
-    lines = [dict(zip(columns, (title, *([old] if len(columns) > len(chosen) + 1 else []), *own), strict=True))
-             for title, old, own in rows]  # fmt: skip
-    used = [row["id"] for pairs in (counted, built) for pair in pairs.values() for row in pair if row]
-    return Table(columns, lines, records=used)
+    heads = ["per token", *([parent] if parent and [parent] != chosen else []), *chosen]
+    counted, built = map(evidence.counted, chosen), map(evidence.built, chosen)
+    rows = [*_count_rows(list(counted)), *_resource_rows(list(built)), *_time_rows(chosen, evidence)]
+    shown = ([title, *([old] if len(heads) > len(chosen) + 1 else []), *own] for title, old, own in rows)
+    return Table.of([dict(zip(heads, row, strict=True)) for row in shown], heads)
 
 
 Row = tuple[str, str, list[str]]  # title, the first variant's parent, each variant
 
 
-def _count_rows(counted: Mapping[str, Pair]) -> list[Row]:
-    sums = [tuple(totals(row["counts"]) if row else {} for row in pair) for pair in counted.values()]
-    alone = all(row and row["stack"] == base["stack"] for row, base in counted.values() if base)  # the baseline
+def _count_rows(counted: Sequence[Pair]) -> list[Row]:
+    sums = [tuple(totals(row["counts"]) if row else {} for row in pair) for pair in counted]
+    alone = all(row and row["stack"] == base["stack"] for row, base in counted if base)  # the baseline
     rows = []
     for title, key in COUNTS.items():
         if title in MINOR or not (alone or any(_differs(key, *pair) for pair in sums)):
@@ -101,9 +100,8 @@ def _differs(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> b
     return bool(after and before) and abs(own - old) > most
 
 
-def _resource_rows(built: Mapping[str, Pair]) -> list[Row]:
+def _resource_rows(pairs: Sequence[Pair]) -> list[Row]:
     """Registers of all archs in one row; shared memory, which all archs have alike, where it changes."""
-    pairs = list(built.values())
     rows: list[Row] = []
     if any(own for own, _ in pairs):
         title = f"registers ({', '.join(ARCHS)})"
@@ -160,7 +158,7 @@ def change(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> str
     shown = f"{own:,}" if own < 1e6 else f"{own / 1e6:.3g} M" if own < 1e9 else f"{own / 1e9:.3g} G"
     if old is None or own == old:
         return shown
-    if own < FEW and old < FEW:
+    if own < EXACT and old < EXACT:
         return f"{shown} ({own - old:+,})"
     if not old:
         return f"{shown} (new)"
@@ -168,9 +166,40 @@ def change(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> str
     return f"{shown} ({percent:+,} %)" if percent else shown
 
 
-def _line(columns: Sequence[str], title: str, old: int | None, own: int) -> dict[str, Any]:
+def _line(name: str, title: str, old: int | None, own: int) -> dict[str, Any]:
     if old is None or own == old:
         shown = "-" if old is None else "0"
     else:
         shown = f"{100 * (own - old) / old:+.1f} %" if old else "new"
-    return dict(zip(columns, (title, old, own, shown), strict=True))
+    return {"per token": title, "parent": old, name: own, "change": shown}
+
+
+def source_difference(row: Record, parents: Sequence[str], evidence: Evidence) -> tuple[list[str], bool]:
+    """Unified diff of the texts of a record's stack and of `parents`, for the record's model, knobs and threads.
+
+    The flag is True if the record is of today's text.
+    """
+    known, model = evidence.catalog.variants, Model(**row["model"])
+    parent, own = (
+        build([known[name] for name in names], model, row["threads"], row["knobs"]) for names in (parents, row["stack"])
+    )
+    texts = (parent.text.splitlines(), own.text.splitlines())
+    lines = difflib.unified_diff(*texts, parent.name, own.name, n=CONTEXT, lineterm="")
+    return list(lines), own.sha == row["source_sha"]
+
+
+def sass_difference(row: Record, base: Record) -> Table | None:
+    """Instructions of two kernels that differ in number, the largest change first; None where one was not read."""
+    own, old = (each["resources"].get(ARCH) for each in (row, base))
+    if not own or not old:
+        return None
+    before, after = old["histogram"], own["histogram"]
+    rows = [(name, before.get(name, 0), after.get(name, 0)) for name in sorted(before.keys() | after.keys())]
+    changed = sorted((each for each in rows if each[1] != each[2]), key=lambda each: -abs(each[2] - each[1]))
+    total = ("all", sum(before.values()), sum(after.values()))
+    return Table.of(
+        [
+            {f"opcode, {ARCH}": name, "parent": few, row["variant"]: many, "change": many - few}
+            for name, few, many in (total, *changed)
+        ]
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from common.config.run_config import RunConfig
 from common.devices.nvml import Gpu
 from common.model.shapes import Model
+from common.record.json_values import to_json
 from common.record.provenance import provenance
 from common.record.store import key
 from common.stacks.stack import Stack
@@ -49,13 +50,23 @@ class Findings:
         return {"kind": "run", **vars(self), "counts": self.counts and self.counts.as_dict()}
 
 
-def about(
+def keep(
     setup: Setup, device: Mapping[str, Any], stack: Stack, found: Mapping[str, Any], gpu: Gpu | None = None
 ) -> dict[str, Any]:
-    """Origin of a record. device: as `Device.describe` gives it; gpu: the one that did the work."""
+    """Write a record: what was found of a stack, and what it was found with. Returns its row.
+
+    device: as `Device.describe` gives it; gpu: the one that did the work.
+    """
+    origin = origin_of(setup, device, stack, found["source_sha"])
+    record = {**origin, "provenance": provenance(gpu), **found}
+    return to_json(record) | {"id": setup.store.append(record)}
+
+
+def origin_of(setup: Setup, device: Mapping[str, Any], stack: Stack, source_sha: str) -> dict[str, Any]:
+    """Fields of a record that are known before the run."""
     config, packed = setup.config, setup.packed
     return {
-        "key": key_of(found["source_sha"], stack, setup.model, packed, device),
+        "key": key_of(source_sha, stack, setup.model, packed, device),
         "variant": stack.name,
         "stack": stack.variants,
         "parent": stack.parent,
@@ -66,7 +77,6 @@ def about(
         "threads": config.threads,
         "asked": asked(config),
         "seed": config.seed,
-        "provenance": provenance(gpu),
     }
 
 

@@ -6,8 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.errors.machine import MachineError
+from common.record.json_values import to_json
 from experiments.processes.child import Child, Message
 
 WORKER = "experiments.run.worker"
@@ -16,6 +18,11 @@ FAILED_STARTS = 3  # consecutive workers that end before they are ready; then th
 SHOW = "see the report in its record"
 
 Notify = Callable[[int | None, str, str], None]
+
+
+def first_request(config: RunConfig, weights: str) -> Message:
+    """First request of a worker: the configuration, and the sha256 of the packed weights that the records will name."""
+    return {"config": to_json(config), "weights": weights}
 
 
 class Worker(Child):

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from common.compile.source import build
@@ -15,8 +14,7 @@ from common.record.json_values import from_json, to_json
 from common.record.provenance import provenance
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack, knob_values, knob_words
-from experiments.tables.find import find as find_record
-from experiments.tables.find import undamaged
+from experiments.tables.find import find, undamaged
 from experiments.tables.progress import Quiet
 
 SYNTHETIC = "synthetic"
@@ -27,29 +25,23 @@ def reproduce(name: str, config: RunConfig) -> int:
     """Print a line for each hash and option of the record `name`, then and now. Returns 0 when all are equal, else 1.
 
     Source, knobs, weights, device and compiler are compared. The commit and the libraries' versions are only printed.
-    Raises LabError when there is no such record, or it cannot be built here.
+    Raises LabError when there is no such record of a run, or it cannot be built here.
     """
     row = find(name, config.results)
+    if row.get("kind") != "run":
+        raise LabError(f"{row['id']} is a record of kind {row.get('kind')}", "give the id of a run")
     with undamaged(row):
         then, now, again = recorded(row), rebuilt(config, row), command(row)
     width = max(map(len, then))
     for name, value in then.items():
         mark = "same  " if value == now[name] else "DIFFERS"
         print(f"{mark:7} {name:{width}}  {value}" + ("" if value == now[name] else f"  now {now[name]}"))
-    for name, (old, new) in _provenance(row).items():
+    for name, (old, new) in _versions(row).items():
         if old != new:
             print(f"(other) {name:{width}}  {old}  now {new}")
     differing = [name for name, value in then.items() if value != now[name]]
     print(f"differs: {', '.join(differing)}" if differing else f"equal; run it with: {again}")
     return int(bool(differing))
-
-
-def find(name: str, results: Path) -> Mapping[str, Any]:
-    """The record of a run with the id `name`, from `results` or the committed evidence. Raises LabError."""
-    row = find_record(name, results)
-    if row.get("kind") == "run":
-        return row
-    raise LabError(f"{row['id']} is a record of kind {row.get('kind')}", "give the id of a run")
 
 
 def recorded(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,21 +57,19 @@ def recorded(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def rebuilt(config: RunConfig, row: Mapping[str, Any]) -> dict[str, Any]:
     """`recorded` of a build with the record's stack, knobs, model, block size and seed on the device of `config`."""
-    from experiments.run.describe import key_of
+    from experiments.run.describe import origin_of
     from experiments.run.setup import Setup
 
     _check_known(row)
-    model = from_json(Model, row["model"])
-    stack = stack_of(row)
+    model, stack = from_json(Model, row["model"]), stack_of(row)
     synthetic = row["weights"]["source"].startswith(SYNTHETIC)
     weights = SYNTHETIC if synthetic else config.weights
     if not synthetic and weights == SYNTHETIC:
         raise LabError(f"the record's weights are {row['weights']['source']}", "give their location with weights=PATH")
-    same = replace(config, seed=row["seed"], model=model, positions=model.positions, weights=weights, timing=None)
-    setup = Setup(replace(same, threads=row["threads"]), Quiet())
-    sha, packed, device = setup.source(stack).sha, setup.packed, setup.device.describe()
-    found = {"source_sha": sha, "weights": {"sha": packed.sha}, "device": to_json(device)}
-    return recorded(found | {"key": key_of(sha, stack, model, packed, device)})
+    same = {"seed": row["seed"], "threads": row["threads"], "model": model, "positions": model.positions}
+    setup = Setup(replace(config, **same, weights=weights, timing=None), Quiet())
+    sha = setup.source(stack).sha
+    return recorded(origin_of(setup, to_json(setup.device.describe()), stack, sha) | {"source_sha": sha})
 
 
 def stack_of(row: Mapping[str, Any]) -> Stack:
@@ -138,12 +128,8 @@ def _usual(name: str) -> Mapping[str, Any]:
         raise LabError(f"conf/model/{name}.yaml no longer exists", "check out the commit of the record") from None
 
 
-def _provenance(row: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _versions(row: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """The commit and the versions: (in the record, now)."""
-
-    def commit(found: Mapping[str, Any]) -> str | None:
-        return (found.get("git") or {}).get("commit")
-
-    old, new = row["provenance"], to_json(provenance())
-    versions = {name: (old.get(name), new.get(name)) for name in VERSIONS}
-    return {"commit": (commit(old), commit(new))} | versions
+    both = row["provenance"], to_json(provenance())
+    commits = ((each.get("git") or {}).get("commit") for each in both)
+    return {"commit": tuple(commits)} | {name: tuple(each.get(name) for each in both) for name in VERSIONS}

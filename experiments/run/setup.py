@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from common.compile.source import Source, build
-from common.config.best import fastest_stack
 from common.config.resolve import check_positions
 from common.config.run_config import RunConfig
 from common.errors import LabError
@@ -17,6 +16,7 @@ from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
+from experiments.run.choice import fastest_stack
 from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:  # these import torch
@@ -82,13 +82,10 @@ class Setup:
         """The device that the configuration chose."""
         config = self.config
         if config.host:
-            from common.devices.host.covered import CoveredDevice
             from common.devices.host.device import HostDevice
             from common.devices.host.sanitized import SanitizedDevice
 
             cache, settings = config.cache / "kernels", (config.seed, config.host.workers, config.host.timeout_s)
-            if config.coverage:
-                return CoveredDevice(cache, config.coverage, *settings)
             if config.sanitize:
                 return SanitizedDevice(cache, *settings, sanitizer=config.sanitize)
             return HostDevice(cache, *settings)
@@ -105,7 +102,7 @@ class Setup:
     def racing(self) -> "Device | None":
         """That of trials that look for races, with ThreadSanitizer; None for a GPU, and for another build."""
         config = self.config
-        if not config.host or config.coverage or config.sanitize not in (None, "thread"):
+        if not config.host or config.sanitize not in (None, "thread"):
             return None
         from common.devices.host.sanitized import SanitizedDevice
 

@@ -22,7 +22,7 @@ from common.validate.prove import prove
 from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
-from experiments.run.describe import Findings, about
+from experiments.run.describe import Findings, keep
 from experiments.run.recorded import resources
 from experiments.run.setup import Setup
 from experiments.run.timeline import Timeline, read, rewind
@@ -137,7 +137,8 @@ class LabStack:
         self.validate()
         if self.found.status != "PASSED":
             raise LabError(f"{self.name} is {self.found.status}: {self.found.reason}", "only what passes is timed")
-        from experiments.timing.paired import Candidate, time_pair
+        from experiments.timing.measure import Kernel
+        from experiments.timing.paired import time_pair
 
         with (
             self.setup.exclusive_gpu(),
@@ -145,7 +146,7 @@ class LabStack:
             closing(self.session()) as child,
             closing(self.parent.session()) as base,
         ):
-            pair = Candidate(self.stack.variants, child), Candidate(self.stack.parent, base)
+            pair = Kernel(self.stack.variants, child), Kernel(self.stack.parent, base)
             on_detail, expected = self.setup.show.detail, self.setup.expected
             latencies, generation = time_pair(*pair, expected, config.timing, config.seed, on_detail, beat)
         self.found.latencies, self.found.generation = tuple(latencies), generation
@@ -176,8 +177,7 @@ class LabStack:
 
     def append(self, found: dict[str, Any]) -> str:
         """Write one record, `found` and what it was found with; returns its id."""
-        setup = self.setup
-        return setup.store.append(about(setup, setup.device.describe(), self.stack, found) | found)
+        return keep(self.setup, self.setup.device.describe(), self.stack, found)["id"]
 
     def fail(self, error: LabError) -> None:
         """Take the status that `error` stands for, and its report."""

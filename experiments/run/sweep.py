@@ -14,12 +14,12 @@ from common.devices.nvml import Gpu
 from common.errors import LabError, Unfinished
 from common.model.shapes import Model
 from common.record.json_values import to_json
+from common.record.record import RunRecord
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED
-from experiments.run.describe import Findings, about, asked, identity, key_of, proof_of
-from experiments.run.pool import Pool
+from experiments.run.describe import Findings, asked, identity, keep, origin_of, proof_of
+from experiments.run.pool import Pool, first_request
 from experiments.run.setup import Setup
-from experiments.run.worker import first_request
 from experiments.tables.progress import Progress
 from experiments.tables.row import STOPPED, finished, row_of
 
@@ -58,22 +58,12 @@ class Sweep:
         beat: seconds of a step; a stack that surely needs more is not measured to the end.
         Raises Unfinished, when all others are done, where the budget did not hold some.
         """
-        stacks, store = self.config.stacks, self.setup.store.records()
-        before = self._records_before() if self.config.resume else {}
-        known = self._known(store, before) if before else {}
-        self.took = [row["took"] for row in store if row.get("took") and self._alike(row)]
-        self.records |= known
-        if self.config.sanitize and len(stacks) > len(known):
-            self.show.note(SLOW.format(len(stacks) - len(known)))
-        for index in known:
-            self.show.note(f"{stacks[index].name}: already recorded as {known[index]['id']}")
-            self.show.skip(STEPS)
-        proved = self._proved(store, before) if before else {}
-        left = [index for index in range(len(stacks)) if index not in known]
-        for index in [index for index in left if proved.get(index, {}).get("status", PASSED) != PASSED]:
-            left.remove(index)
-            self._keep(index, proved[index]["device"], _same_failure(proved[index]))
-            self.show.skip(STEPS)
+        stacks, past = self.config.stacks, self.setup.store.read(RunRecord)
+        self.took = [record.took for record in past if record.took and self._alike(record)]
+        validated = self._resume(past) if self.config.resume else {}
+        left = [index for index in range(len(stacks)) if index not in self.records]
+        if self.config.sanitize and left:
+            self.show.note(SLOW.format(len(left)))
         if self.config.device.name == "cuda" and len(left) > 1:
             each = self.config.budget.estimate(self.took)
             self.show.note(f"{len(left)} stacks, at about {each:.0f} s each: {len(left) * each / 60:.2g} min")
@@ -94,37 +84,30 @@ class Sweep:
             else:
                 (self.show.begin if kind == "begin" else self.show.note)(text)
 
-        done: set[int] = set()
+        jobs = [{"stack": to_json(stacks[index]), "proof": validated.get(index), "beat": beat} for index in left]
         try:
-            jobs = [
-                {"stack": to_json(stacks[index]), "proof": _proof(proved.get(index)), "beat": beat} for index in left
-            ]
             for job, device, found in self.pool.run(jobs, notify, fits):
-                done.add(left[job])
                 self.show.skip(STEPS - begun[left[job]])
                 self.took.append(budget.clock() - since[left[job]])
                 self._keep(left[job], device, {**found, "took": self.took[-1]})
         except KeyboardInterrupt:
-            for job in self.pool.running:
-                if left[job] not in done:
+            for index in [left[job] for job in self.pool.running]:
+                if index not in self.records:
                     reason = "the run was interrupted; resume=true continues from here"
-                    self._keep(left[job], self.pool.describe(), {"status": "INTERRUPTED", "reason": reason})
+                    self._keep(index, self.pool.describe(), {"status": "INTERRUPTED", "reason": reason})
             raise
-        self._check_finished()
-
-    def _check_finished(self) -> None:
-        stacks = self.config.stacks
-        if left := [stack.name for index, stack in enumerate(stacks) if index not in self.records]:
+        if unfinished := [stack.name for index, stack in enumerate(stacks) if index not in self.records]:
             each = self.config.budget.estimate(self.took)
+            names = ", ".join(unfinished)
             raise Unfinished(
-                f"{len(left)} of {len(stacks)} stacks are left, at about {each:.0f} s each: {', '.join(left)}",
+                f"{len(unfinished)} of {len(stacks)} stacks are left, at about {each:.0f} s each: {names}",
                 "the same command with resume=true goes on there",
             )
 
-    def _alike(self, row: Mapping[str, Any]) -> bool:
-        """True if a record of this device took as long as the rows of this run should: it was asked the same."""
-        asked_now = to_json([asked(self.config), self.setup.model, self.config.device.name])
-        return row.get("kind") == "run" and [row.get("asked"), row["model"], row["device"]["device"]] == asked_now
+    def _alike(self, record: RunRecord) -> bool:
+        """True if a record of this device took as long as the rows of this run should: its settings are the same."""
+        settings = to_json([asked(self.config), self.setup.model, self.config.device.name])
+        return settings == [record.asked, to_json(record.model), record.device.device]
 
     def _keep(self, index: int, device: Mapping[str, Any], found: Mapping[str, Any]) -> None:
         """Record one stack. The findings of a worker that crashed or hung are a status, a reason and a report only."""
@@ -132,60 +115,50 @@ class Sweep:
         if "kind" not in found:
             found = Findings(source_sha=self.setup.source(stack).sha).as_record() | dict(found)
         gpu = Gpu.find(device["bus_id"]) if "bus_id" in device else None
-        record = about(self.setup, device, stack, found, gpu) | dict(found)
-        self.records[index] = to_json(record) | {"id": self.setup.store.append(record)}
+        self.records[index] = keep(self.setup, device, stack, found, gpu)
         self.show.note(finished(row_of(self.records[index])))
 
-    def _known(self, store: Sequence[Record], before: Mapping[int, Record]) -> dict[int, Record]:
-        """The newest record of every stack that the store has already; undecided and stopped ones do not count.
+    def _resume(self, past: Sequence[RunRecord]) -> dict[int, Record]:
+        """Take what `past` decides into the records; returns, by index, the validation of stacks that need only timing.
 
-        A record may have been made under another name of the same stack, and is shown under the one of this run.
+        A record made under another name of the same stack is shown under the one of this run. On a GPU, a stack to time
+        whose text was validated with the same inputs is not validated again: GPU time is for what is not known. What
+        timed launches leave is checked in any case. One that failed would fail again, and a hang costs minutes.
         """
-        ended = (row for row in store if row.get("kind") == "run" and row["status"] not in UNDECIDED)
-        rows = {identity(row): row for row in ended if not _stopped(row)}
-        return {
-            index: rows[identity(row)] | {"variant": self.config.stacks[index].name}
-            for index, row in before.items()
-            if identity(row) in rows
-        }
+        rows = [record.row for record in past if record.status not in UNDECIDED]
+        by_identity = {identity(row): row for row in rows if not _stopped(row)}
+        timing = self.config.device.name == "cuda" and self.config.timing
+        by_proof = {proof_of(row): row for row in rows} if timing else {}
+        validated: dict[int, Record] = {}
+        for index, origin in self._origins().items():
+            stack = self.config.stacks[index]
+            if row := by_identity.get(identity(origin)):
+                self.records[index] = {**row, "variant": stack.name}
+                self.show.note(f"{stack.name}: already recorded as {row['id']}")
+                self.show.skip(STEPS)
+            elif (row := by_proof.get(proof_of(origin))) and row["status"] == PASSED:
+                validated[index] = {name: row[name] for name in ("id", "verdict", "blocks")}
+            elif row:
+                reason = f"{row['reason']} (found in {row['id']})"
+                found = Findings(row["status"], reason, row["report"], row["source_sha"], row["id"]).as_record()
+                self._keep(
+                    index, row["device"], found | {"verdict": row["verdict"], "blocks": row["blocks"], "took": 0.0}
+                )
+                self.show.skip(STEPS)
+        return validated
 
-    def _proved(self, store: Sequence[Record], before: Mapping[int, Record]) -> dict[int, Record]:
-        """On a GPU, of every stack to time the newest record that validated the same text with the same inputs.
-
-        It is not validated again: GPU time is for what is not known. What timed launches leave is checked in any case.
-        """
-        if self.config.device.name != "cuda" or not self.config.timing:
-            return {}
-        rows = {proof_of(row): row for row in store if row.get("kind") == "run" and row["status"] not in UNDECIDED}
-        return {index: rows[proof_of(row)] for index, row in before.items() if proof_of(row) in rows}
-
-    def _records_before(self) -> dict[int, Record]:
-        """The key of each stack's record, by index. Stacks without a source are left out; they fail later."""
-        setup, config, device, found = self.setup, self.config, self.pool.describe(), {}
-        for index, stack in enumerate(config.stacks):
+    def _origins(self) -> dict[int, Record]:
+        """`origin_of` each stack, by index. Stacks without a source are left out; they fail later."""
+        device, found = self.pool.describe(), {}
+        for index, stack in enumerate(self.config.stacks):
             with suppress(LabError):
-                name = key_of(setup.source(stack).sha, stack, setup.model, setup.packed, device)
-                row = {"key": name, "parent": stack.parent, "asked": asked(config), "seed": config.seed}
-                found[index] = to_json(row)
+                found[index] = to_json(origin_of(self.setup, device, stack, self.setup.source(stack).sha))
         return found
 
 
-def _proof(row: Record | None) -> Record | None:
-    """Job of a worker for a stack that has passed."""
-    return row and {"id": row["id"], "verdict": row["verdict"], "blocks": row["blocks"]}
-
-
-def _stopped(row: Record) -> bool:
+def _stopped(row: Mapping[str, Any]) -> bool:
     """True if a measurement was given up, as that of a stack which was too slow for a search."""
     return any(timed["verdict"] == STOPPED for timed in row.get("latencies") or ())
-
-
-def _same_failure(row: Record) -> Record:
-    """The findings of a stack that is known to fail: it would fail again, and a hang costs minutes."""
-    found = Findings(
-        row["status"], f"{row['reason']} (found in {row['id']})", row["report"], row["source_sha"], row["id"]
-    )
-    return found.as_record() | {"verdict": row["verdict"], "blocks": row["blocks"], "took": 0.0}
 
 
 @contextmanager

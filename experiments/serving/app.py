@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Response
@@ -14,32 +15,29 @@ from starlette.types import Receive, Scope, Send
 from experiments.serving.errors import HANDLERS, ApiError
 from experiments.serving.limits import Limits
 from experiments.serving.metrics import Counted, Metrics
-from experiments.serving.offers import Offers
+from experiments.serving.models import ServedModels
 from experiments.serving.page import FOLDER, HEADERS, NAMES
-from experiments.serving.queue import Job, Queue
+from experiments.serving.queue import Queue
 from experiments.serving.replies import Reply
-from experiments.serving.schema import ChatBody, CompletionBody, StripBody, job_of
+from experiments.serving.schema import ChatBody, CompletionBody, TraceBody, job_of
 from experiments.serving.settings import Settings
 
-LEFT = 499  # for the metrics: no client reads this answer
 T = TypeVar("T")
 
 
 class _Stream(EventSourceResponse):
-    """Server-sent events of a job, which is left however the stream ends."""
+    """Server-sent events. place: closed however the stream ends."""
 
-    def __init__(self, reply: Reply, job: Job) -> None:
+    def __init__(self, reply: Reply, place: ExitStack) -> None:
         super().__init__(reply.stream(), sep="\n")
-        self._job = job
+        self._place = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
+        with self._place:
             await super().__call__(scope, receive, send)
-        finally:
-            self._job.leave()
 
 
-def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics) -> FastAPI:
+def make_app(queue: Queue, served: ServedModels, settings: Settings, metrics: Metrics) -> FastAPI:
     """The application in front of `queue`."""
     # Without the pages of documentation, which load scripts from elsewhere.
     app = FastAPI(title="megakernel-lab", docs_url=None, redoc_url=None, exception_handlers=HANDLERS)
@@ -47,27 +45,21 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
     app.add_middleware(Counted, metrics=metrics)
 
     async def answer(request: HttpRequest, body: CompletionBody | ChatBody) -> Response:
-        job = queue.submit(job_of(body, offers.variant(body.model)))
-        reply, streaming = Reply(body, job, metrics), False
-        try:
+        with ExitStack() as place:
+            job = place.enter_context(queue.job(job_of(body, served.variant(body.model))))
+            reply = Reply(body, job, metrics)
             await _unless_left(request, reply.begin())
             if body.stream:
-                streaming = True
-                return _Stream(reply, job)
+                return _Stream(reply, place.pop_all())
             return JSONResponse(await _unless_left(request, reply.whole()))
-        except _LeftError:
-            return Response(status_code=LEFT)
-        finally:
-            if not streaming:
-                job.leave()
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [await model(name) for name in offers.ids]}
+        return {"object": "list", "data": [await model(name) for name in served.ids]}
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
-        offers.variant(name)
+        served.variant(name)
         return {"id": name, "object": "model", "created": 0, "owned_by": "megakernel-lab"}
 
     @app.post("/v1/completions")
@@ -89,20 +81,16 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
     @app.get("/lab")
     async def lab() -> dict[str, Any]:
         """Settings of the page."""
-        return {"model": offers.model, "started": offers.started, "variants": offers.variants, **queue.about}
+        return {"model": served.model, "started": served.started, "variants": served.variants, **queue.about}
 
-    @app.post("/lab/strip")
-    async def strip(request: HttpRequest, body: StripBody) -> Response:
+    @app.post("/lab/trace")
+    async def trace(request: HttpRequest, body: TraceBody) -> Response:
         """Stages and blocks of one step, from timestamps that the kernel writes itself."""
-        variant = offers.variant(body.model)
-        job = queue.submit({"strip": True, "variant": variant, "knobs": body.knobs, "position": body.position})
-        try:
+        variant = served.variant(body.model)
+        step = {"trace": True, "variant": variant, "knobs": body.knobs, "position": body.position}
+        with queue.job(step) as job:
             event = await _unless_left(request, anext(job.events()))
             return JSONResponse(event["done"])
-        except _LeftError:
-            return Response(status_code=LEFT)
-        finally:
-            job.leave()
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -117,17 +105,13 @@ def make_app(queue: Queue, offers: Offers, settings: Settings, metrics: Metrics)
     return app
 
 
-class _LeftError(Exception):
-    """The client closed its connection."""
-
-
 async def _unless_left(request: HttpRequest, work: Awaitable[T]) -> T:
-    """The result of `work`, which is cancelled when the client leaves: then raises _LeftError."""
+    """The result of `work`, which is cancelled when the client leaves: then raises ApiError, which nobody reads."""
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise _LeftError
+            raise ApiError(499, "the client has left", "left")
         return working.result()
     finally:
         working.cancel()

@@ -90,5 +90,5 @@ def _cause(error: Any) -> str:
 
 
 def _name(key: str) -> str:
-    """A key as it is, or in quotes where it would not be told from the text around it."""
+    """A key, in quotes where it could be taken for the text around it."""
     return key if key.isidentifier() and len(key) <= LONGEST else json.dumps(key[:LONGEST])

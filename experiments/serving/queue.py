@@ -1,32 +1,31 @@
 """The queue before the device: one job runs, some wait, and a worker that ends is replaced."""
 
 import asyncio
-import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
 from common.errors import LabError
 from experiments.processes.child import Child
 from experiments.serving.errors import SERVER, ApiError
+from experiments.serving.jobs import FULL, Event
 from experiments.serving.metrics import Metrics
 from experiments.serving.settings import Settings
-from experiments.serving.work import FULL, Event
 
 WORKER = ("experiments.serving.worker",)  # for `python -m`
 
 
 class Job:
-    """One request on its way. `events` gives what the worker says of it; `leave` must be called at the end."""
+    """One request on its way. said: events of the worker that `events` has not given yet."""
 
-    def __init__(self, queue: "Queue", number: int, request: Event, deadline_s: float) -> None:
-        self._queue, self._seconds = queue, deadline_s
+    def __init__(self, number: int, request: Event, deadline_s: float) -> None:
+        self.number, self.request, self._seconds = number, request, deadline_s
         self._deadline = asyncio.get_running_loop().time() + deadline_s
-        self.number, self.request = number, request
         self.said: asyncio.Queue[Event | ApiError] = asyncio.Queue()
-        self.left = False
+        self.left = False  # true once no client waits for it
 
     async def events(self) -> AsyncIterator[Event]:
         """Events up to and including `done`. Raises ApiError for a refusal, a lost worker and a missed deadline."""
@@ -43,11 +42,6 @@ class Job:
             yield event
             if "done" in event:
                 return
-
-    def leave(self) -> None:
-        """No client waits for this job any more: it frees its place, or the device after the current step."""
-        self.left = True
-        self._queue.drop(self)
 
 
 class Queue:
@@ -89,23 +83,30 @@ class Queue:
         for job in self._jobs:
             job.said.put_nowait(_ending())
 
-    def submit(self, request: Event) -> Job:
-        """Queue one request. Raises ApiError when as many wait as may, and at the end."""
+    @contextmanager
+    def job(self, request: Event) -> Iterator[Job]:
+        """One request, in the queue for as long as a client waits for it. Raises ApiError when the queue is full.
+
+        Where the client leaves early, its place is free at once, or the device after the current step.
+        """
         if self._ended:
             raise _ending()
         if len(self._jobs) > self._settings.queue:
             seconds = math.ceil(max(1.0, self._seconds * len(self._jobs)))  # until there is likely to be room
             message = f"{len(self._jobs) - 1} requests wait for the device already; try again in {seconds} s"
             raise ApiError(429, message, "queue_full", "rate_limit_error", headers={"Retry-After": str(seconds)})
-        job = Job(self, next(self._numbers), request, self._settings.deadline_s)
+        job = Job(next(self._numbers), request, self._settings.deadline_s)
         self._jobs.append(job)
         self._spawn(self._run(job))
-        return job
+        try:
+            yield job
+        finally:
+            if job in self._jobs:
+                self._leave(job)
 
-    def drop(self, job: Job) -> None:
-        """Forget a job that no client waits for; a worker that does not react to the cancel is killed."""
-        if job not in self._jobs:
-            return
+    def _leave(self, job: Job) -> None:
+        """Forget a job that is not done; a worker that does not react to the cancel is killed."""
+        job.left = True
         self._metrics.left.inc()
         if job is self._jobs[0]:
             self._child.send({"cancel": job.number})
@@ -144,7 +145,7 @@ class Queue:
         """Replace a worker that ends, so that the next job need not wait for its start."""
         await asyncio.to_thread(child.popen.wait)
         async with self._device:
-            with contextlib.suppress(LabError):  # the next job tries again, and says why
+            with suppress(LabError):  # the next job tries again, and says why
                 await self._replace()
 
     async def _replace(self) -> None:

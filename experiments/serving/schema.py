@@ -198,8 +198,8 @@ class ChatBody(Body):
     chat_template_kwargs: TemplateOptions = TemplateOptions()
 
 
-class StripBody(Strict):
-    """POST /lab/strip, for the page: a step at `position`."""
+class TraceBody(Strict):
+    """POST /lab/trace, for the page: a step at `position`."""
 
     model: Text
     knobs: Knobs = Field({})
@@ -207,13 +207,13 @@ class StripBody(Strict):
 
 
 def job_of(body: CompletionBody | ChatBody, variant: str) -> dict[str, Any]:
-    """The job that the worker gets; it reads it in experiments/serving/work.py."""
-    limit, own = "max_tokens", dict[str, Any]()
+    """The job that the worker gets; it reads it in experiments/serving/jobs.py."""
+    field, own = "max_tokens", dict[str, Any]()
     if isinstance(body, ChatBody):
-        limit = "max_completion_tokens" if body.max_completion_tokens else limit
+        field = "max_completion_tokens" if body.max_completion_tokens else field
         own["messages"] = [message.plain for message in body.messages]
         own["thinking"] = body.chat_template_kwargs.enable_thinking
     else:
         own["prompt"] = body.prompt
-    own |= {"limit": limit, "max_tokens": getattr(body, limit), "sampling": body.model_dump(include=SAMPLING)}
+    own |= {"field": field, "max_tokens": getattr(body, field), "sampling": body.model_dump(include=SAMPLING)}
     return own | {"variant": variant, "knobs": body.knobs, "stop": body.stop}

@@ -10,15 +10,14 @@ import uvicorn
 from sse_starlette.sse import AppStatus
 
 from common.errors import LabError
-from common.stacks.catalog import Catalog
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
+from experiments.serving.jobs import Event
 from experiments.serving.metrics import Metrics
-from experiments.serving.offers import Offers
+from experiments.serving.models import ServedModels
 from experiments.serving.protocol import Protocol
 from experiments.serving.queue import WORKER, Queue
 from experiments.serving.settings import Settings
-from experiments.serving.work import Event
 
 CLOSING_S = 5  # for answers that are on their way when the server ends
 
@@ -46,7 +45,6 @@ async def run(
     settings: Settings,
     first: Event,
     started: Stack,
-    catalog: Catalog,
     on_ready: Callable[[Server, str], None],
     worker: Sequence[str] = WORKER,
 ) -> None:
@@ -57,10 +55,9 @@ async def run(
     metrics = Metrics()
     with _listen(settings) as listener:
         async with Queue(first, settings, metrics, worker) as queue:
-            offers = Offers(queue.about["model"], started, catalog)
-            app = make_app(queue, offers, settings, metrics)
+            served = ServedModels(queue.about["model"], started)
             config = uvicorn.Config(
-                app,
+                make_app(queue, served, settings, metrics),
                 http=Protocol,
                 ws="none",
                 lifespan="off",
@@ -70,12 +67,13 @@ async def run(
                 timeout_graceful_shutdown=CLOSING_S,
             )
             server = Server(config, queue)
-            on_ready(server, f"http://{_shown(settings.bind)}:{listener.getsockname()[1]}")
+            host = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
+            on_ready(server, f"http://{host}:{listener.getsockname()[1]}")
             await server.serve([listener])
 
 
 def announce(settings: Settings, served: str, server: Server, address: str) -> None:
-    """Tell on stderr where the server listens, and a warning where others can listen in."""
+    """Print where the server listens, and a warning where others can listen in."""
     print(f"serving {served} at {address} (page) and {address}/v1 (API); Ctrl-C ends", file=sys.stderr)
     if not settings.loopback:
         print(
@@ -94,7 +92,3 @@ def _listen(settings: Settings) -> socket.socket:
         reason = getattr(error, "strerror", None) or error
         cause = f"bind={settings.bind} port={settings.port} cannot be taken: {reason}"
         raise LabError(cause, "give another port=, or port=0 for a free one") from None
-
-
-def _shown(name: str) -> str:
-    return f"[{name}]" if ":" in name else name

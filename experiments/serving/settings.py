@@ -1,12 +1,11 @@
 """Settings of the server: where it listens, who may use it, and its limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from ipaddress import ip_address
 
 from common.config.section import Section
 from common.errors import LabError
 
-KEYS = ("bind", "port", "api_key", "queue", "deadline_s", "cancel_s", "body_kb")  # conf/serve.yaml explains them
 MAX_PORT = 65535
 
 
@@ -28,6 +27,9 @@ class Settings:
         return is_loopback(self.bind)
 
 
+KEYS = tuple(field.name for field in fields(Settings))
+
+
 def is_loopback(name: str) -> bool:
     """True if `name` is an address or a name of this machine alone."""
     try:
@@ -39,13 +41,13 @@ def is_loopback(name: str) -> bool:
 def read_settings(own: Section) -> Settings:
     """The settings, checked. Raises LabError for a bad value, and for a server open to others without a key."""
     settings = Settings(
-        own.text("bind"),
-        own.whole("port", 0, MAX_PORT),
-        own.text("api_key") if own.values["api_key"] else None,  # "" as a container passes a variable that is not set
-        own.whole("queue", low=0),
-        own.number("deadline_s"),
-        own.number("cancel_s"),
-        own.whole("body_kb", low=1),
+        bind=own.text("bind"),
+        port=own.whole("port", 0, MAX_PORT),
+        api_key=own.text("api_key") if own.values["api_key"] else None,  # "": a container's variable that is not set
+        queue=own.whole("queue", low=0),
+        deadline_s=own.number("deadline_s"),
+        cancel_s=own.number("cancel_s"),
+        body_kb=own.whole("body_kb", low=1),
     )
     if not settings.loopback and not settings.api_key:
         raise LabError(

@@ -10,7 +10,7 @@ from experiments.generation.engine import Engine
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 from experiments.run.timeline import Timeline
-from experiments.serving.work import Event, work
+from experiments.serving.jobs import Event, serve_jobs
 from experiments.tables.progress import Progress
 
 NO_CEILING = "unknown: a CPU that emulates blocks has no read bandwidth to compare with"
@@ -20,7 +20,7 @@ READING = {
 }
 
 
-class Opened:
+class EngineWorker:
     """The engine of the configured stack. A request for that stack gets the configured knobs, unless it gives them."""
 
     def __init__(self, first: Event) -> None:
@@ -29,7 +29,6 @@ class Opened:
         setup = Setup(self._config, Progress(sys.stderr))
         ceiling = _ceiling(setup)  # before the weights, since it needs room on the GPU
         self.engine = Engine(setup, self._started)
-        self._current = self._named(self._started.name, {})
         self.about = {
             "model": setup.model.name,
             "device": self._config.device.name,
@@ -43,17 +42,14 @@ class Opened:
         }
 
     def use(self, variant: str, knobs: Mapping[str, Any]) -> None:
-        """Give the engine another kernel if it has not got this one. Raises LabError; the old one then stays."""
-        wanted = self._named(variant, knobs)
-        if wanted != self._current:
-            self.engine.use(*wanted)
-            self._current = wanted
+        """Let the engine decode with this stack. Raises LabError; the old one then stays."""
+        self.engine.use(*self._named(variant, knobs))
 
-    def strip(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
+    def trace(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
         """Stages and blocks of one step of a traced kernel, which has buffers of its own. Raises LabError."""
         setup = Setup(self._config, Progress(sys.stderr))
         (stack,) = setup.choose(*self._named(variant, knobs))
-        return strip(LabStack(setup, stack).timeline(position))
+        return stage_times(LabStack(setup, stack).timeline(position))
 
     def _named(self, variant: str, knobs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The stack as `Setup.choose` takes it, and its knobs."""
@@ -62,26 +58,26 @@ class Opened:
         return variant if "+" not in variant else self._started.variants, {**self._config.knobs, **knobs}
 
 
-def strip(found: Timeline) -> dict[str, Any]:
+def stage_times(timeline: Timeline) -> dict[str, Any]:
     """Work and wait of each block in each stage of a step, summed over the layers; None for a block without a part.
 
     Stages in the order in which they begin. Without times, work and wait are 0.
     """
-    spans, stages = found.spans, []
+    spans, stages = timeline.spans, []
     blocks = int(spans["block"].max()) + 1
     for stage, rows in sorted(spans.groupby("stage"), key=lambda group: group[1]["begin"].min()):
         work: list[int | None] = [None] * blocks
         wait: list[int | None] = [None] * blocks
         for block, own in rows.groupby("block"):
-            work[block] = int((own["end"] - own["begin"]).sum()) if found.timed else 0
-            wait[block] = int((own["passed"] - own["end"]).sum()) if found.timed else 0
+            work[block] = int((own["end"] - own["begin"]).sum()) if timeline.timed else 0
+            wait[block] = int((own["passed"] - own["end"]).sum()) if timeline.timed else 0
         stages.append({"stage": stage, "work": work, "wait": wait})
-    about = {"title": found.title, "unit": found.unit, "reading": READING[found.unit]}
+    about = {"title": timeline.title, "unit": timeline.unit, "reading": READING[timeline.unit]}
     return about | {"blocks": blocks, "stages": stages}
 
 
 def _ceiling(setup: Setup) -> dict[str, Any]:
-    """Bytes per second of the fastest way to read, or why that is not known."""
+    """Bytes per second of the fastest way to read, or the reason why there is none."""
     if setup.config.device.name != "cuda":
         return {"ceiling": None, "why": NO_CEILING}
     from experiments.timing.bandwidth import read_ceiling
@@ -92,4 +88,4 @@ def _ceiling(setup: Setup) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    work(Opened)
+    serve_jobs(EngineWorker)

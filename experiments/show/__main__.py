@@ -4,17 +4,32 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
 from common.config.section import Section
+from common.config.texts import quoted
 from common.errors import LabError
 from experiments.tables.find import Record, find, newest, undamaged
 
-KEYS = ("id", "compare", "export", "out", "results", "json", "debug")
-LISTED = 20
+LISTED = 20  # records
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The keys of conf/show.yaml, which explains them."""
+
+    id: tuple[str, ...]
+    compare: tuple[str, ...]
+    export: Literal["csv", "parquet"] | None
+    out: Path | None
+    results: Path
+    json: bool
+    debug: bool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,53 +39,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def words(argv: Sequence[str]) -> list[str]:
     """The command line as Hydra reads it: ids, which stand alone, and `compare=A,B` become lists of quoted texts."""
-    ids = [word.removeprefix("id=") for before, word in zip(["", *argv], argv, strict=False) if _is_id(before, word)]
-    rest = [word for before, word in zip(["", *argv], argv, strict=False) if not _is_id(before, word)]
-    names = [f"compare={_quoted(re.split(r',(?![^[]*])', word[8:]))}" for word in rest if word.startswith("compare=")]
-    rest = [word for word in rest if not word.startswith("compare=")]
-    return [*rest, *names, *([f"id={_quoted(ids)}"] if ids else [])]
+    others, ids = list[str](), list[str]()
+    for before, word in zip(["", *argv], argv, strict=False):
+        if re.fullmatch(r"id=[^[]+", word):
+            ids.append(word.removeprefix("id="))
+        elif word.startswith("compare="):
+            others.append(f"compare={_list(re.split(r',(?![^[]*])', word.removeprefix('compare=')))}")
+        elif "=" in word or word.startswith("-") or before.startswith("-"):  # a key, a flag, the value of a flag
+            others.append(word)
+        else:
+            ids.append(word)
+    return [*others, *([f"id={_list(ids)}"] if ids else [])]
 
 
-def _is_id(before: str, word: str) -> bool:
-    """True if `word` is no flag, no value of the flag `before` it, and no key=value but id=WORD."""
-    if re.fullmatch(r"id=[^[]+", word):
-        return True
-    return not word.startswith("-") and "=" not in word and not before.startswith("-")
-
-
-def _quoted(texts: Sequence[str]) -> str:
-    return "[" + ",".join("'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'" for text in texts) + "]"
+def _list(texts: Sequence[str]) -> str:
+    return f"[{','.join(map(quoted, texts))}]"
 
 
 def show(cfg: DictConfig) -> int:
-    """Print what `cfg` asks for: an export, a comparison, some records, or a list. Raises LabError."""
-    asked = Section.from_config(cfg)
-    asked.only(KEYS)
-    results, as_json = asked.location("results"), asked.flag("json")
-    chosen = [name for name in ("id", "compare", "export") if asked.values[name]]
+    """Print an export, a comparison, some records, or a list. Raises LabError."""
+    settings = Section.from_config(cfg).read(Settings)
+    chosen = [name for name in ("id", "compare", "export") if getattr(settings, name)]
     if len(chosen) > 1:
         raise LabError(f"both {chosen[0]} and {chosen[1]} are given", "give the one or the other")
-    if asked.given("export"):
+    if settings.export:
         from experiments.show.export import export
 
-        export(newest(results)[::-1], asked.text("export"), asked.location("out") if asked.given("out") else None)
-    elif asked.texts("compare"):
-        compare(asked)
-    elif ids := asked.texts("id"):
-        for row in [find(name, results) for name in ids]:
-            whole(row, as_json)
+        export(newest(settings.results)[::-1], settings.export, settings.out)
+    elif settings.compare:
+        _compare(settings)
+    elif settings.id:
+        for row in [find(name, settings.results) for name in settings.id]:
+            _show_one(row, settings.json)
     else:
-        rows = newest(results)[:LISTED][::-1]
         from experiments.show.record import listed, show_list
 
-        if as_json:
+        rows = newest(settings.results)[:LISTED][::-1]
+        if settings.json:
             print("\n".join(json.dumps(listed(row)) for row in rows))
         else:
             show_list(rows)
     return 0
 
 
-def whole(row: Record, as_json: bool) -> None:
+def _show_one(row: Record, as_json: bool) -> None:
     """Print a record, whether today's source is still the same, and the command that reproduces it."""
     from experiments.show.record import show_record
 
@@ -101,26 +113,24 @@ def _today(row: Record) -> tuple[str, str]:
     return "today's source is the same" if now == row["source_sha"] else f"today's source is another: {now}", again
 
 
-def compare(asked: Section) -> None:
+def _compare(settings: Settings) -> None:
     """Print two runs side by side. Raises LabError when they cannot be compared."""
     from experiments.prediction.forecast import GPU, MODEL, forecaster
     from experiments.run.reproduce import stack_of
     from experiments.show.compare import compared, pair
     from experiments.tables.result_table import print_result
 
-    results = asked.location("results")
-    rows = pair(asked.texts("compare"), results)
+    rows = pair(settings.compare, settings.results)
 
-    def microseconds(row: Record) -> Any:
+    def microseconds(row: Record) -> float | None:
         try:
-            return forecaster(row["threads"], results)(stack_of(row)).microseconds
+            return forecaster(row["threads"], settings.results)(stack_of(row)).microseconds
         except LabError:  # a variant that no longer exists
             return None
 
     with undamaged(rows[0]), undamaged(rows[1]):
-        predicted = [microseconds(row) for row in rows]
-        table = compared(*rows, predicted, f"{GPU}, {MODEL}")
-    print_result(table, asked.flag("json"))
+        table = compared(*rows, [microseconds(row) for row in rows], f"{GPU}, {MODEL}")
+    print_result(table, settings.json)
 
 
 if __name__ == "__main__":

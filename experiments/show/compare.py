@@ -8,12 +8,11 @@ from common.errors import LabError
 from common.errors.suggest import unknown
 from common.record.store import Store
 from experiments.show.record import listed
-from experiments.tables.find import Record, find, undamaged
+from experiments.tables.find import Record, find
 from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
-from experiments.tables.row import Row, error, labels, row_of
+from experiments.tables.row import IMPLAUSIBLE, Row, error, labels, row_of
 from experiments.timing.statistics import VERDICT_CONFIDENCE, unpaired
 
-SETTINGS = ("gpu", "device", "compiler", "threads", "blocks", "seed")  # shown where they differ
 COUNTS = {
     "grid_barriers": "grid barriers a token",
     "activation_bytes": "activation bytes a token",
@@ -22,7 +21,8 @@ COUNTS = {
 }
 PAIRED = "{}: the rounds of both alternated in one process, that of {}."
 APART = "{}: measured in two processes: different heat and clocks affect the change, but not its interval."
-Line = dict[str, Any]
+Line = tuple[Any, ...]  # name of a figure, and its values in the two runs
+Interval = tuple[float, float, float]  # effect, low, high
 
 
 def pair(names: Sequence[str], results: Path) -> tuple[Record, Record]:
@@ -48,7 +48,7 @@ def pair(names: Sequence[str], results: Path) -> tuple[Record, Record]:
     if ids and _place(a)[0] == _place(b)[0]:  # of two devices, since these two were meant
         return a, b
     raise LabError(
-        f"{_said(names[0], a)} and {_said(names[1], b)} cannot be compared",
+        f"{_described(names[0], a)} and {_described(names[1], b)} cannot be compared",
         "compare two runs of one model with one number of positions, on one device",
     )
 
@@ -61,23 +61,18 @@ def compared(a: Record, b: Record, predicted: Sequence[float | None] = (None, No
     """
     rows = [row_of(a), row_of(b)]
     names = labels(rows)
-    lines = [
-        _line("verdict", *(row.verdict for row in rows)),
-        _line("max error / allowed", *(error(row) for row in rows)),
-        *(_line(field, *(str(getattr(row, field)) for row in rows)) for field in SETTINGS),
-    ]
-    lines = lines[:2] + [line for line in lines[2:] if line["A"] != line["B"]]
-    lines += [line for line in _counts(*rows) if line["A"] or line["B"]]
-    lines += [_line(f"predicted us on {gpu}", *predicted)] if any(predicted) else []
-    times, notes = _times(a, b)
-    renamed = {"what": "what", "A": names[0], "B": names[1], "change": "change %"}
-    renamed |= {"low": "low %", "high": "high %"} if times else {}
-    table = [{head: line[name] for name, head in renamed.items()} for line in [*lines, *times]]
-    question = f"{names[1]} against {names[0]}, {rows[0].model} on {rows[0].gpu or rows[0].device}"
+    lines = [*_facts(*rows), *([(f"predicted us on {gpu}", *predicted)] if any(predicted) else [])]
+    table = [{"what": what, names[0]: x, names[1]: y, "change %": _change(x, y)} for what, x, y in lines]
+    notes = [f"Records: {a['id']} and {b['id']}."]
+    times = list(_times(a, b))
+    for (what, x, y), (change, low, high), note in times:
+        interval = {"change %": 100 * change, "low %": 100 * low, "high %": 100 * high}
+        table.append({"what": what, names[0]: x, names[1]: y, **interval})
+        notes.append(note)
     if times:
-        notes += [f"low and high bound a change with {100 * VERDICT_CONFIDENCE:.0f} % confidence."]
-    ids = f"Records: {a['id']} and {b['id']}."
-    return ResultTable("compare", question, table, MEASURED if times else COUNTED, [ids, *notes])
+        notes.append(f"low and high bound a change with {100 * VERDICT_CONFIDENCE:.0f} % confidence.")
+    question = f"{names[1]} against {names[0]}, {rows[0].model} on {rows[0].gpu or rows[0].device}"
+    return ResultTable("compare", question, table, MEASURED if times else COUNTED, notes)
 
 
 def _one(name: str, runs: Sequence[Record], results: Path) -> Record:
@@ -91,72 +86,71 @@ def _one(name: str, runs: Sequence[Record], results: Path) -> Record:
 
 
 def _place(row: Record) -> tuple[Any, ...]:
-    with undamaged(row):
-        return row["model"], row["device"]["device"], row["device"].get("gpu")
+    return row["model"], row["device"]["device"], row["device"].get("gpu")
 
 
-def _said(name: str, row: Record) -> str:
-    with undamaged(row):
-        where = row["device"].get("gpu") or row["device"]["device"]
-        return f"{name} ({row['model']['name']}, {row['model']['positions']} positions, {where})"
+def _described(name: str, row: Record) -> str:
+    where = row["device"].get("gpu") or row["device"]["device"]
+    return f"{name} ({row['model']['name']}, {row['model']['positions']} positions, {where})"
 
 
-def _line(what: str, a: Any, b: Any) -> Line:
-    numbers = all(isinstance(value, int | float) for value in (a, b)) and a
-    change = 100 * (b / a - 1) if numbers else None  # of nothing to something there is none
-    return {"what": what, "A": a, "B": b, "change": change, "low": None, "high": None}
+def _change(a: Any, b: Any) -> float | None:
+    """Percent from `a` to `b`; None without two numbers, and from nothing to something."""
+    return 100 * (b / a - 1) if all(isinstance(value, int | float) for value in (a, b)) and a else None
 
 
-def _counts(a: Row, b: Row) -> Iterator[Line]:
-    for field, what in COUNTS.items():
-        yield _line(what, getattr(a, field), getattr(b, field))
+def _facts(a: Row, b: Row) -> Iterator[Line]:
+    """Verdicts, settings that differ, counts and resources that one of them has."""
+    yield "verdict", a.verdict, b.verdict
+    yield "max error / allowed", error(a), error(b)
+    for setting in ("gpu", "device", "compiler", "threads", "blocks", "seed"):
+        if getattr(a, setting) != getattr(b, setting):
+            yield setting, str(getattr(a, setting)), str(getattr(b, setting))
+    counts: list[Line] = [(what, getattr(a, field), getattr(b, field)) for field, what in COUNTS.items()]
     for width in sorted({*a.load_bytes, *b.load_bytes}):
-        yield _line(f"bytes by {width}-bit loads a token", *(one.load_bytes.get(width, 0) for one in (a, b)))
+        counts.append((f"bytes by {width}-bit loads a token", a.load_bytes.get(width, 0), b.load_bytes.get(width, 0)))
     for arch in sorted({*a.resources, *b.resources}, key=lambda arch: int(arch.removeprefix("sm_"))):
         for field, what in (("registers", "registers"), ("spill_bytes", "spilled bytes")):
-            yield _line(f"{arch} {what}", *(getattr(one.resources.get(arch), field, None) for one in (a, b)))
+            both = (getattr(row.resources.get(arch), field, None) for row in (a, b))
+            counts.append((f"{arch} {what}", *both))
+    yield from (line for line in counts if any(line[1:]))
 
 
-def _times(a: Record, b: Record) -> tuple[list[Line], list[str]]:
-    """Measured times at the positions that both have, and how each interval was made."""
-    lines, notes = [], []
+def _times(a: Record, b: Record) -> Iterator[tuple[Line, Interval, str]]:
+    """Measured times at the positions that both have, the change with its interval, and how that was made."""
     both = _measured(a).keys() & _measured(b).keys()
     for place in sorted(both, key=lambda place: (isinstance(place, str), place)):
-        timed = [_measured(row)[place] for row in (a, b)]
+        first, second = _measured(a)[place], _measured(b)[place]
         what = f"us a token at {place}" if isinstance(place, int) else "us a token of a generation"
-        line = _line(what, *(1e6 * one["seconds"]["median"] for one in timed))
-        if together := _in_turn(a, b, place):
-            change, by = together
-            notes.append(PAIRED.format(what, by))
+        line = (what, *(1e6 * timed["seconds"]["median"] for timed in (first, second)))
+        if paired := _paired(a, b, place):
+            yield line, paired[0], PAIRED.format(what, paired[1])
         else:
-            change = unpaired(timed[0]["samples"], timed[1]["samples"])
-            notes.append(APART.format(what))
-        lines.append(line | dict(zip(("change", "low", "high"), (100 * part for part in change), strict=True)))
-    return lines, notes
+            yield line, unpaired(first["samples"], second["samples"]), APART.format(what)
 
 
 def _measured(row: Record) -> Mapping[int | str, Mapping[str, Any]]:
-    """Measurements by position; IMPLAUSIBLE ones are none."""
-    found = {timed["position"]: timed for timed in row["latencies"]}
-    found |= {"generation": row["generation"]} if row["generation"] else {}
-    return {place: timed for place, timed in found.items() if timed["verdict"] != "IMPLAUSIBLE"}
+    """Measurements by position, without IMPLAUSIBLE ones."""
+    times = {timed["position"]: timed for timed in row["latencies"]}
+    times |= {"generation": row["generation"]} if row["generation"] else {}
+    return {place: timed for place, timed in times.items() if timed["verdict"] != IMPLAUSIBLE}
 
 
-def _in_turn(a: Record, b: Record, place: int | str) -> tuple[tuple[float, float, float], str] | None:
-    """(effect, low, high) of `b` against `a`, and whose process it is of; None where they never ran in turn.
+def _paired(a: Record, b: Record, place: int | str) -> tuple[Interval, str] | None:
+    """Change from `a` to `b`, and the record in whose process they took turns; None where they never did.
 
-    A run takes turns with its parent. That the other record is of that parent is known where knobs, block size,
-    requested options and a clean commit are the same.
+    A run takes turns with its parent; the other record is of that parent if knobs, block size, requested options and
+    a clean commit are the same.
     """
     for child, parent in ((b, a), (a, b)):
-        pair = _measured(child)[place].get("comparison")
-        if pair is None or not _is_parent(parent, child):
+        comparison = _measured(child)[place].get("comparison")
+        if comparison is None or not _is_parent(parent, child):
             continue
-        bounds = [pair["effect"], pair["low"], pair["high"]]
+        change = (comparison["effect"], comparison["low"], comparison["high"])
         if child is a:
-            effect, high, low = (1 / (1 + bound) - 1 for bound in bounds)
-            bounds = [effect, low, high]
-        return (bounds[0], bounds[1], bounds[2]), child["id"]
+            effect, high, low = (1 / (1 + bound) - 1 for bound in change)
+            change = (effect, low, high)
+        return change, child["id"]
     return None
 
 

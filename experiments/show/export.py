@@ -2,26 +2,21 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from common.errors import LabError
-from common.errors.suggest import unknown
-from experiments.tables.find import Record, undamaged
+from experiments.tables.find import Record
 from experiments.tables.row import label
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FORMATS = ("csv", "parquet")
 
-
-def export(records: Sequence[Record], form: str, out: Path | None) -> None:
+def export(records: Sequence[Record], form: Literal["csv", "parquet"], out: Path | None) -> None:
     """Write the records of kind `run` among `records` to `out`; csv without it to stdout. Raises LabError."""
-    if form not in FORMATS:
-        raise unknown("export", form, FORMATS)
     if form == "parquet" and out is None:
         raise LabError("export=parquet is no text", "say where it goes: out=FILE")
     if form == "parquet" and find_spec("pyarrow") is None:
@@ -52,25 +47,13 @@ def frame(runs: Sequence[Record]) -> "DataFrame":
     """
     from pandas import json_normalize
 
-    table = json_normalize([_row(run) for run in runs])
+    rows = []
+    for run in runs:
+        latencies = {str(timed["position"]): timed for timed in run["latencies"]}
+        rows.append({"id": run["id"], "label": label(run), **run, "latencies": latencies})
+    table = json_normalize(rows).map(lambda value: json.dumps(value) if isinstance(value, list) else value)
     for name in table.columns:
-        given = table[name].dropna()
-        if given.map(type).nunique() > 1 and not given.map(lambda value: isinstance(value, int | float)).all():
+        values = table[name].dropna()
+        if values.map(type).nunique() > 1 and not values.map(lambda value: isinstance(value, int | float)).all():
             table[name] = table[name].map(str, na_action="ignore")
     return table
-
-
-def _row(run: Record) -> dict[str, Any]:
-    with undamaged(run):
-        return _flat({"id": run["id"], "label": label(run), **run})
-
-
-def _flat(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        named = {name: _positions(item) if name == "latencies" else item for name, item in value.items()}
-        return {name: _flat(item) for name, item in named.items() if item != {}}
-    return json.dumps(value) if isinstance(value, list) else value
-
-
-def _positions(latencies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {str(timed["position"]): timed for timed in latencies}

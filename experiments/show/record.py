@@ -4,34 +4,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from common.display.table import aligned, cell
-from common.errors import LabError
 from common.record.store import STORE_FIELDS
 from common.stacks.stack import knob_words, title
-from experiments.tables.find import Record, undamaged
+from experiments.tables.find import Record
 from experiments.tables.result_table import recorded_result, show_result
-from experiments.tables.row import Timed, error, label, row_of, totals
+from experiments.tables.row import Row, Timed, error, label, row_of, totals
 
-SETTING = ("model", "weights", "device", "seed", "threads", "blocks", "options")
-TIME = 19  # characters of a time up to the second
+SETTINGS = ("model", "weights", "device", "seed", "threads", "blocks", "options")
+Lines = list[tuple[str, str]]
 
 
 def listed(row: Record) -> dict[str, str]:
-    """A record in a list: id, time (UTC), kind, status, and what it is about; of a damaged one the id alone."""
-    try:
-        with undamaged(row):
-            return _listed(row)
-    except LabError:
-        return {"id": row["id"], "time": "-", "kind": "-", "status": "damaged", "what": "-"}
-
-
-def _listed(row: Record) -> dict[str, str]:
-    return {
-        "id": row["id"],
-        "time": row["time"][:TIME].replace("T", " "),
-        "kind": str(row.get("kind")),
-        "status": str(row.get("status") or row.get("basis") or "-"),
-        "what": _what(row),
-    }
+    """A record in a list: id, time (UTC), kind, status, and what it is about."""
+    kind, status = str(row.get("kind")), str(row.get("status") or row.get("basis") or "-")
+    return {"id": row["id"], "time": _time(row), "kind": kind, "status": status, "what": _what(row)}
 
 
 def show_list(rows: Sequence[Record]) -> None:
@@ -41,23 +27,22 @@ def show_list(rows: Sequence[Record]) -> None:
 
 def show_record(row: Record, source: str, command: str) -> None:
     """Print a whole record. source: whether today's source is the same; command: what reproduces it."""
-    print(f"{_what(row)}  ({row.get('kind')} {row['id']}, {row['time'][:TIME].replace('T', ' ')} UTC)")
+    print(f"{_what(row)}  ({row.get('kind')} {row['id']}, {_time(row)} UTC)")
     if "columns" in row:
-        _fields(_setting(row))
+        _print("", _settings(row))
         show_result(recorded_result(row))
     elif row.get("kind") == "run":
-        _fields([*_setting(row), *_verdict(row), ("source", f"{row['source_sha']}: {source}")])
+        shown = row_of(row)
+        stack = [("stack", title(row["stack"])), ("parent", title(row["parent"])), ("knobs", _knobs(shown))]
+        source_line = ("source", f"{row['source_sha']}: {source}")
+        _print("", [*stack, *_settings(row), *_verdict(row, shown), source_line])
         if row["report"]:
             print("\nReport\n" + "\n".join(f"  {line}" for line in row["report"].splitlines()))
-        for head, lines in _figures(row):
-            print(f"\n{head}")
-            _fields(lines)
+        for head, lines in _figures(row, shown):
+            _print(head, lines)
     else:
-        _fields(
-            [(name, _text(value)) for name, value in row.items() if name not in (*STORE_FIELDS, "kind", "provenance")]
-        )
-    print("\nProvenance")
-    _fields([(name, _text(value)) for name, value in (row.get("provenance") or {}).items()])
+        _print("", _texts({name: row[name] for name in row if name not in (*STORE_FIELDS, "kind", "provenance")}))
+    _print("Provenance", _texts(row.get("provenance") or {}))
     print(f"\nReproduce: {command}")
 
 
@@ -67,62 +52,61 @@ def _what(row: Record) -> str:
     return str(row.get("question") or title(row.get("stack") or ()))
 
 
-def _fields(lines: Sequence[tuple[str, str]]) -> None:
-    if lines:
-        print(aligned(lines, indent="  "))
+def _time(row: Record) -> str:
+    return row["time"][: len("2026-01-31T12:00:00")].replace("T", " ")
 
 
-def _setting(row: Record) -> list[tuple[str, str]]:
-    """Stack, model and device of a run, as far as the record says it."""
-    found: list[tuple[str, Any]] = []
-    if row.get("kind") == "run":
-        found += [("stack", title(row["stack"])), ("parent", title(row["parent"]))]
-        found += [("knobs", ", ".join(f"{one}: {_words(knobs)}" for one, knobs in row_of(row).knobs.items()) or "none")]
-    found += [(name, row.get(name)) for name in SETTING]
-    found += [("requested", row.get("asked"))]
-    return [(name, _text(value)) for name, value in found if value is not None]
+def _print(head: str, lines: Lines) -> None:
+    print(*([f"\n{head}"] if head else []), *([aligned(lines, indent="  ")] if lines else []), sep="\n")
 
 
-def _verdict(row: Record) -> Iterator[tuple[str, str]]:
+def _settings(row: Record) -> Lines:
+    """Model, device and options of a run, as far as the record has them."""
+    settings = {name: row.get(name) for name in SETTINGS} | {"requested": row.get("asked")}
+    return _texts({name: value for name, value in settings.items() if value is not None})
+
+
+def _knobs(shown: Row) -> str:
+    return ", ".join(f"{variant}: {' '.join(knob_words(knobs))}" for variant, knobs in shown.knobs.items()) or "none"
+
+
+def _verdict(row: Record, shown: Row) -> Iterator[tuple[str, str]]:
     yield "status", row["status"]
     if row["reason"]:
         yield "reason", row["reason"]
-    if row["verdict"]:
-        worst = row["verdict"]["worst"]
-        layer = "" if worst["layer"] is None else f" layer {worst['layer']}"
-        yield "validated", f"{row['verdict']['steps']} steps, inputs of seed {row['verdict']['seed']}"
-        yield "not exercised", "; ".join(row["verdict"].get("not_exercised", ())) or "-"
-        yield "max error", f"{error(row_of(row))} allowed, at {worst['stage']}{layer}"
+    if verdict := row["verdict"]:
+        layer = "" if verdict["worst"]["layer"] is None else f" layer {verdict['worst']['layer']}"
+        yield "validated", f"{verdict['steps']} steps, inputs of seed {verdict['seed']}"
+        yield "not exercised", "; ".join(shown.not_exercised) or "-"
+        yield "max error", f"{error(shown)} allowed, at {shown.worst_stage}{layer}"
 
 
-def _figures(row: Record) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    shown = row_of(row)
+def _figures(row: Record, shown: Row) -> Iterator[tuple[str, Lines]]:
     if shown.times:
-        yield "Time", [_time(timed, "generation" if timed is shown.generation else "") for timed in shown.times]
+        names = [*(f"position {timed.position}" for timed in shown.latencies), "generation"]
+        yield "Time", [(name, _measured(timed)) for name, timed in zip(names, shown.times, strict=False)]
     if row["counts"]:
-        yield (
-            "Counts of one step, all stages together (a *bit field is in bytes)",
-            [(name, cell(value)) for name, value in sorted(totals(row["counts"]).items())],
-        )
+        head = "Counts of one step, all stages together (a *bit field is in bytes)"
+        yield head, [(name, cell(value)) for name, value in sorted(totals(row["counts"]).items())]
     if row["resources"]:
-        yield "Resources", [(arch, _resources(found)) for arch, found in row["resources"].items()]
+        yield "Resources", [(arch, _resources(used)) for arch, used in row["resources"].items()]
 
 
-def _resources(found: Mapping[str, Any]) -> str:
-    instructions = sum(found.get("histogram", {}).values())
-    numbers = {name: value for name, value in found.items() if isinstance(value, int)}
-    return ", ".join(f"{name} {value:,}" for name, value in (numbers | {"instructions": instructions}).items())
+def _resources(used: Mapping[str, Any]) -> str:
+    numbers = {name: value for name, value in used.items() if isinstance(value, int)}
+    numbers["instructions"] = sum(used.get("histogram", {}).values())
+    return ", ".join(f"{name} {value:,}" for name, value in numbers.items())
 
 
-def _time(timed: Timed, name: str) -> tuple[str, str]:
+def _measured(timed: Timed) -> str:
     low, high = timed.interval
     figures = f"{timed.microseconds:.1f} us a token, 95 % interval {low:.1f} to {high:.1f}; {timed.gb_per_s:.0f} GB/s, "
     against = f"{timed.percent_of_ceiling:.1f} % of the read ceiling; against its parent: {timed.verdict}"
-    return name or f"position {timed.position}", "; ".join((figures + against, *timed.marks))
+    return "; ".join((figures + against, *timed.marks))
 
 
-def _words(values: Mapping[str, Any]) -> str:
-    return " ".join(knob_words(values))
+def _texts(fields: Mapping[str, Any]) -> Lines:
+    return [(name, _text(value)) for name, value in fields.items()]
 
 
 def _text(value: Any) -> str:

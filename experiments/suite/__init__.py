@@ -10,7 +10,7 @@ from common.errors import LabError
 from common.errors.suggest import unknown
 from common.stacks.stack import knob_words
 from experiments.experiment import Experiment
-from experiments.tables.closing import closing
+from experiments.tables.output import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import ResultTable, print_result, record_result
 
@@ -53,5 +53,5 @@ def answer(config: RunConfig) -> int:
     kept = record_result(result, experiment.store, about)
     print_result(result, config.json)
     if not config.json:
-        print(closing([kept], config.results))
+        print(closing_lines([kept], config.results))
     return 0

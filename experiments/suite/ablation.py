@@ -1,15 +1,15 @@
 """Ablation: each variant against its parent, and the best stack without each of its variants."""
 
 from dataclasses import replace
-from functools import partial
+from math import nan
 from typing import Any
 
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
-from experiments.experiment import TIME, Experiment
+from experiments.experiment import Experiment
 from experiments.prediction.model import grid_barriers
-from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.result_table import ResultTable
 from experiments.tables.row import NOT_MODELLED, label_of
 
 QUESTION = "how much each variant changes the time against its parent, and the best stack without each of its variants"
@@ -29,10 +29,12 @@ def ask(experiment: Experiment) -> ResultTable:
     position = experiment.options.whole("position", low=0)
     best = leave_one_out(experiment, experiment.stack(experiment.options.text("best")))
     stacks = experiment.stacks(experiment.options.texts("variants"), *best)
-    rows = measured(experiment, stacks) if experiment.on_gpu else predicted(experiment, stacks, position)
-    basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
-    notes = NOTES if experiment.on_gpu else (*NOTES, BLIND)
-    return ResultTable("ablation", QUESTION, rows, basis, notes, missing, keys=2)
+    if experiment.on_gpu:
+        return experiment.answer(QUESTION, measured(experiment, stacks), NOTES, keys=2)
+    for option in ("gpu", "newer"):
+        experiment.predictor.gpu(experiment.options.text(option))  # refuses an unknown one
+    rows = experiment.rows(stacks, lambda stack: predicted(experiment, stack, position))
+    return experiment.answer(QUESTION, rows, (*NOTES, BLIND), keys=2)
 
 
 def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
@@ -47,15 +49,8 @@ def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
     return stacks
 
 
-def predicted(experiment: Experiment, stacks: list[Stack], position: int) -> list[dict[str, Any]]:
-    """Counts and the predicted effect of each stack."""
-    for option in ("gpu", "newer"):
-        experiment.predictor.gpu(experiment.options.text(option))  # refuses an unknown one
-    rows = [experiment.attempt(label_of(stack), partial(_predicted, experiment, stack, position)) for stack in stacks]
-    return [row for row in rows if row]
-
-
-def _predicted(experiment: Experiment, stack: Stack, position: int) -> dict[str, Any]:
+def predicted(experiment: Experiment, stack: Stack, position: int) -> dict[str, Any]:
+    """Counts, and the predicted effect; on the newer GPU where a variant needs its arch."""
     predictor = experiment.predictor
     source, gpu = predictor.source(stack.variants, stack.knobs), predictor.gpu(experiment.options.text("gpu"))
     if source.min_arch > int(gpu.arch.removeprefix("sm_")):
@@ -63,9 +58,7 @@ def _predicted(experiment: Experiment, stack: Stack, position: int) -> dict[str,
     counts = predictor.counts(source, gpu)
     parent, own = (predictor.predict(names, stack.knobs, gpu, position) for names in (stack.parent, stack.variants))
     effect = own.against(parent)
-    blind = effect is None and stack.variants != stack.parent
     return {
-        "variant": label_of(stack),
         "parent": title(stack.parent),
         "grid barriers": grid_barriers(source, counts, position),
         "prefetched MB": counts.total("prefetched") / 1e6,
@@ -75,7 +68,7 @@ def _predicted(experiment: Experiment, stack: Stack, position: int) -> dict[str,
         "predicted effect %": effect and 100 * effect.value,
         "low %": effect and 100 * effect.low,
         "high %": effect and 100 * effect.high,
-        "model": NOT_MODELLED if blind else "",
+        "model": NOT_MODELLED if effect is None and stack.variants != stack.parent else "",
         "published": _published(stack),
     }
 
@@ -85,7 +78,7 @@ def measured(experiment: Experiment, stacks: list[Stack]) -> list[dict[str, Any]
     rows = []
     for stack, record in zip(stacks, experiment.measure(stacks), strict=True):
         for timed in record["latencies"]:
-            pair = timed["comparison"] or {"effect": float("nan"), "low": float("nan"), "high": float("nan")}
+            pair = timed["comparison"] or {}
             rows.append(
                 {
                     "variant": label_of(stack),
@@ -94,9 +87,9 @@ def measured(experiment: Experiment, stacks: list[Stack]) -> list[dict[str, Any]
                     "us a token": 1e6 * timed["seconds"]["median"],
                     "GB/s": timed["bandwidth"] / 1e9,
                     "% of read ceiling": 100 * timed["of_ceiling"],
-                    "effect %": 100 * pair["effect"],
-                    "low %": 100 * pair["low"],
-                    "high %": 100 * pair["high"],
+                    "effect %": 100 * pair.get("effect", nan),
+                    "low %": 100 * pair.get("low", nan),
+                    "high %": 100 * pair.get("high", nan),
                     "verdict": timed["verdict"] or "-",
                     "published": _published(stack),
                 }
@@ -106,5 +99,5 @@ def measured(experiment: Experiment, stacks: list[Stack]) -> list[dict[str, Any]
 
 def _published(stack: Stack) -> str:
     catalog = read_catalog()
-    known = catalog.variants.get(stack.name) or catalog.stacks.get(stack.name)
-    return known.published if known else ""
+    entry = catalog.variants.get(stack.name) or catalog.stacks.get(stack.name)
+    return entry.published if entry else ""

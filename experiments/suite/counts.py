@@ -4,26 +4,20 @@ Predictions are made from its records; those of Qwen3-0.6B are committed.
 """
 
 from contextlib import suppress
-from functools import partial
 
 from common.devices.counters import Counts
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction import gpus
-from experiments.prediction.counting import Unsupported
 from experiments.prediction.forecast import GPU
-from experiments.prediction.predictor import GRID
+from experiments.prediction.predictor import GRID, Unsupported
 from experiments.tables.result_table import COUNTED, ResultTable
-from experiments.tables.row import label_of
 
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack; those that prefetch are counted on the grid of every GPU, and parents on one."""
-    rows = []
-    for stack in _chosen(experiment):
-        if counts := experiment.attempt(label_of(stack), partial(_count, experiment, stack)):
-            rows.append({"variant": label_of(stack)} | counts.columns())
+    rows = experiment.rows(_chosen(experiment), lambda stack: _count(experiment, stack).columns())
     question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
     note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
     return ResultTable("counts", question, rows, COUNTED, [note])
@@ -33,16 +27,16 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
     """Counts of the stack; each count, also the parent's and those on other grids, is kept as a record."""
     predictor = experiment.predictor
     parent = predictor.source(stack.parent, stack.knobs)
-    predictor.known_counts.count(parent, GRID * parent.blocks_per_sm)
+    predictor.count(parent)
     source = predictor.source(stack.variants, stack.knobs)
     for gpu in gpus.names():
         predictor.counts(source, predictor.gpu(gpu))
-    # What a run without a GPU predicts with; other archs are compiled when they are asked for.
+    # A run without a GPU predicts with these; other archs are compiled when they are needed.
     arch = predictor.gpu(GPU).arch
     for each in (parent, source):
         with suppress(Unsupported):
-            predictor.known_counts.loops(each, arch)
-    return predictor.known_counts.count(source, GRID * source.blocks_per_sm)
+            predictor.loops(each, arch)
+    return predictor.count(source)
 
 
 def _chosen(experiment: Experiment) -> list[Stack]:

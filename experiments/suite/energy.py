@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from threading import Event, Thread
 from typing import Any
 
@@ -10,11 +9,10 @@ import numpy as np
 
 from common.devices.nvml import Gpu
 from common.errors import LabError
-from common.stacks.stack import Stack
+from common.model.shapes import Model
 from experiments.experiment import Experiment
 from experiments.prediction.published import FIGURES
-from experiments.suite.quality import open_stack
-from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.result_table import PREDICTED, ResultTable
 from experiments.tables.row import label_of
 
 QUESTION = "how many joules a token takes"
@@ -50,16 +48,8 @@ def ask(experiment: Experiment) -> ResultTable:
     time.sleep(SETTLE)
     idle = _sample(gpu, lambda: time.sleep(seconds))
     rows = [{"variant": "idle", "average W": average(idle), "peak W": max(power for _, power in idle)}]
-    for stack in sound:
-
-        def work(stack: Stack = stack) -> dict[str, Any]:
-            experiment.show.begin(f"energy of {label_of(stack)}")
-            with closing(open_stack(experiment, stack)) as session:
-                return _decode(experiment, session, gpu, seconds)
-
-        if found := experiment.row(label_of(stack), work, source=experiment.lab.source(stack).sha):
-            rows.append({"variant": label_of(stack), **found})
-    return ResultTable("energy", QUESTION, rows, MEASURED, NOTES)
+    rows += experiment.session_rows(sound, lambda session: _decode(experiment.model, session, gpu, seconds))
+    return experiment.answer(QUESTION, rows, NOTES)
 
 
 def joules(samples: Sequence[tuple[float, float]]) -> float:
@@ -78,12 +68,12 @@ def average(samples: Sequence[tuple[float, float]]) -> float:
     return joules(samples) / (samples[-1][0] - samples[0][0])
 
 
-def _decode(experiment: Experiment, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
+def _decode(model: Model, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
     """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile.
 
     The rate is that of the decoding by the GPU's own clock: what lies between two runs is not in it.
     """
-    steps, decoded = experiment.model.positions // 2, list[float]()
+    steps, decoded = model.positions // 2, list[float]()
     session.reset([0], position=0)
     session.time(steps, 1)  # loads the kernel
 
@@ -122,24 +112,18 @@ def _sample(gpu: Gpu, work: Any) -> list[tuple[float, float]]:
 
 
 def _scale(experiment: Experiment) -> ResultTable:
-    gpu, position = (
-        experiment.predictor.gpu(experiment.options.text("gpu")),
-        experiment.options.whole("position", low=0),
-    )
-    most = {
-        (each.gpu, each.stack, each.position): each.source.power_w / each.rate
-        for each in FIGURES
-        if each.source.power_w
-    }
-    rows = []
-    for stack in experiment.config.stacks:
-        time_ = experiment.predictor.predict(stack.variants, stack.knobs, gpu, position)
-        rows.append(
-            {
-                "variant": label_of(stack),
-                "predicted us": 1e6 * time_.seconds,
-                "J/token at the predicted time and the power limit": time_.seconds * gpu.power_w,
-                "J/token at most, by the published rate": most.get((gpu.key, stack.name, position)),
-            }
-        )
-    return ResultTable("energy", QUESTION, rows, PREDICTED, [SCALE.format(gpu=gpu)], "power, and so joules a token")
+    gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
+    position = experiment.options.whole("position", low=0)
+    figures = (figure for figure in FIGURES if figure.gpu == gpu.key and figure.position == position)
+    most = {figure.stack: figure.source.power_w / figure.rate for figure in figures if figure.source.power_w}
+    rows = [
+        {
+            "variant": label_of(stack),
+            "predicted us": step.us,
+            "J/token at the predicted time and the power limit": step.us / 1e6 * gpu.power_w,
+            "J/token at most, by the published rate": most.get(stack.name),
+        }
+        for stack, steps in experiment.measured_or_predicted(experiment.config.stacks, [position])
+        for step in steps
+    ]
+    return experiment.answer(QUESTION, rows, [SCALE.format(gpu=gpu)], (PREDICTED, "power, and so joules a token"))

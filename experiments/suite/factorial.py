@@ -1,17 +1,15 @@
 """Factorial experiment: all legal subsets of some variants, main effects, interactions of pairs, Shapley shares."""
 
-from functools import partial
 from itertools import combinations
-from math import isnan, nan
+from math import isnan
 from typing import Any
 
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
-from experiments.experiment import TIME, Experiment, microseconds
-from experiments.prediction.gpus import GpuModel
-from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
-from experiments.tables.row import NOT_MODELLED, label_of
+from experiments.experiment import Experiment
+from experiments.tables.result_table import ResultTable
+from experiments.tables.row import NOT_MODELLED
 from experiments.timing.effects import Times, interaction, main_effect, shapley, subsets
 
 MOST = 7  # variants: 128 subsets, 5,040 orders
@@ -29,33 +27,20 @@ def ask(experiment: Experiment) -> ResultTable:
     names, position = experiment.options.texts("variants"), experiment.options.whole("position", low=0)
     _check(names)
     stacks = legal(experiment, names)
-    if experiment.on_gpu:
-        found = [microseconds(record, position) for record in experiment.measure(stacks)]
-    else:
-        gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
-        found = [
-            experiment.attempt(label_of(one), partial(predicted, experiment, one, gpu, position)) or nan
-            for one in stacks
-        ]
-    times = {frozenset(stack.variants): time for stack, time in zip(stacks, found, strict=True) if not isnan(time)}
-    question = f"how much {', '.join(names)} save, alone and together"
-    basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
+    timed = experiment.measured_or_predicted(stacks, [position])
+    times = {frozenset(stack.variants): time.us for stack, (time,) in timed if not isnan(time.us)}
     notes, table = list(NOTES), analysis(names, times)
     if len(times) < len(stacks):
         notes.append(f"{len(stacks) - len(times)} of {len(stacks)} subsets have no time: {WITHOUT}")
     if not experiment.on_gpu:
+        gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
         notes.append(f"Predicted for {gpu.name} at position {position}.")
         blind = [name for name in names if unseen(name, times)]
         notes += [f"{name}: {NOT_MODELLED} at this position." for name in blind]
         for row in table:
             if row["kind"] != "subset" and set(row["variants"].split(" x ")) & set(blind):
                 row |= {"us": None, "share %": None}
-    return ResultTable("factorial", question, table, basis, notes, missing, keys=2)
-
-
-def predicted(experiment: Experiment, stack: Stack, gpu: GpuModel, position: int) -> float:
-    """Microseconds of a step."""
-    return 1e6 * experiment.predictor.predict(stack.variants, stack.knobs, gpu, position).seconds
+    return experiment.answer(f"how much {', '.join(names)} save, alone and together", table, notes, keys=2)
 
 
 def unseen(name: str, times: Times) -> bool:

@@ -11,9 +11,9 @@ from experiments.experiment import Experiment
 from experiments.prediction import designs, gpus
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
-from experiments.prediction.published import FIGURES, GAINS, Figure, error, errors, meets, rate_change
+from experiments.prediction.published import FIGURES, GAINS, error, errors, meets, rate_change
 from experiments.tables.result_table import PREDICTED, ResultTable
-from experiments.tables.row import changed
+from experiments.tables.row import label_of
 
 QUESTION = "how long a step takes on a GPU that is not at hand, by a model, and how far that is from published rates"
 MODEL = (
@@ -35,33 +35,36 @@ def ask(experiment: Experiment) -> ResultTable:
     named = options.texts("stacks")
     stacks = experiment.stacks(named) if named else []
     experiment.check_knobs(stacks)
-    found: list[dict[str, Any] | None] = []
-    for gpu in map(experiment.predictor.gpu, keys):
+    models = [experiment.predictor.gpu(key) for key in keys]
+    rows: list[dict[str, Any]] = []
+    for gpu in models:
         figures = [figure for figure in FIGURES if figure.gpu == gpu.key]
-        done = {(figure.stack, figure.position) for figure in figures}
-        found += [
-            experiment.attempt(changed(stack), partial(_row, experiment, gpu, stack, position, None))
-            for stack in stacks
-            if (changed(stack), position) not in done
-        ]
+        published = {(figure.stack, figure.position) for figure in figures}
+        for stack in stacks:
+            name = label_of(stack, own=False)
+            time = partial(experiment.predictor.predict, stack.variants, stack.knobs, gpu, position)
+            if (name, position) not in published and (predicted := experiment.attempt(name, time)):
+                rows.append(line(gpu, name, position, predicted))
         for figure in figures:  # with the knobs that the published kernel has
             (stack,) = experiment.lab.choose(figure.stack, {})
-            found.append(_row(experiment, gpu, stack, figure.position, figure))
-        found += _declared(experiment, gpu) if named else []
-    rows = [row for row in found if row]
+            predicted = experiment.predictor.predict(stack.variants, stack.knobs, gpu, figure.position)
+            name = label_of(stack, own=False)
+            rows.append(line(gpu, name, figure.position, predicted, figure.rate, figure.system))
+        rows += _declared(experiment, gpu) if named else []
     gains = gains_of(experiment) if "rtx3090" in keys and named else {}
     notes = [MODEL, f"Rows {DECLARED}.", f"Rows {BUILT}.", *errors(rows, gains), *unreached(rows)]
-    notes += [*_measured(map(experiment.predictor.gpu, keys)), *claims(gains)]
+    notes += [
+        f"{gpu.key}: {', '.join(gpu.measured)} are measured; the other constants are those of its yaml."
+        for gpu in models
+        if gpu.measured
+    ]
     missing = "a check: `experiment=ablation` measures, and `roofline` and `sync_cost` replace the assumed constants"
-    return ResultTable("predict", QUESTION, rows, PREDICTED, notes, missing)
+    return ResultTable("predict", QUESTION, rows, PREDICTED, [*notes, *claims(gains)], missing)
 
 
-def _row(experiment: Experiment, gpu: GpuModel, stack: Stack, position: int, figure: Figure | None) -> dict[str, Any]:
-    time = experiment.predictor.predict(stack.variants, stack.knobs, gpu, position)
-    return line(gpu, changed(stack), position, time, figure.rate if figure else None, figure.system if figure else "")
-
-
-def line(gpu: GpuModel, stack: str, position: int, time: Prediction, rate: float | None, system: str) -> dict[str, Any]:
+def line(
+    gpu: GpuModel, stack: str, position: int, time: Prediction, rate: float | None = None, system: str = ""
+) -> dict[str, Any]:
     """A row of the table; `rate` is the published one."""
     return {
         "gpu": gpu.key,
@@ -85,12 +88,12 @@ def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]
         (stack,) = experiment.lab.choose(ladder.stack, {})
         kernel = experiment.attempt(ladder.name, partial(experiment.predictor.kernel, stack.variants, stack.knobs, gpu))
         for step, time in ladder.predict(kernel, gpu, 1) if kernel else ():
-            yield line(gpu, f"+ {step}", 1, time, None, f"{ladder.name}: planned, on {ladder.stack}")
+            yield line(gpu, f"+ {step}", 1, time, system=f"{ladder.name}: planned, on {ladder.stack}")
         (built,) = experiment.lab.choose(ladder.built, {})
         for names, position in product(prefixes(built.variants, read_catalog()), sorted({1, *ladder.goals})):
-            known = partial(experiment.predictor.predict, names, built.knobs, gpu, position)
-            if time := experiment.attempt(title(names), known):
-                yield line(gpu, title(names), position, time, None, f"{ladder.built}: a step of it")
+            predict = partial(experiment.predictor.predict, names, built.knobs, gpu, position)
+            if time := experiment.attempt(title(names), predict):
+                yield line(gpu, title(names), position, time, system=f"{ladder.built}: a step of it")
 
 
 def unreached(rows: list[dict[str, Any]]) -> list[str]:
@@ -106,36 +109,29 @@ def unreached(rows: list[dict[str, Any]]) -> list[str]:
 def gains_of(experiment: Experiment) -> dict[str, tuple[float, float]]:
     """Predicted intervals of the changes in GAINS, in percent of tokens a second: RTX 3090, position 1."""
     gpu = experiment.predictor.gpu("rtx3090")
-    found = {}
+    intervals = {}
     for name in GAINS:
         if times := experiment.attempt(name, partial(_pair, experiment, experiment.stack(name), gpu)):
             effect = times[0].against(times[1])
-            found[name] = (rate_change(100 * effect.high), rate_change(100 * effect.low)) if effect else (0.0, 0.0)
-    return found
+            interval = (rate_change(100 * effect.high), rate_change(100 * effect.low)) if effect else (0.0, 0.0)
+            intervals[name] = interval
+    return intervals
 
 
 def claims(gains: Mapping[str, tuple[float, float]]) -> list[str]:
     """Paragraphs on the published gains: those that the predicted intervals meet, and the others."""
-    told: dict[bool, list[str]] = {True: [], False: []}
+    texts: dict[bool, list[str]] = {True: [], False: []}
     for name, (low, high) in gains.items():
         text = f"{name} {GAINS[name]:+g} % (predicted {low:+.1f} to {high:+.1f} %)"
-        told[meets(name, (low, high))].append(text)
+        texts[meets(name, (low, high))].append(text)
     words = {
         True: "Published gains in tokens a second that the model meets",
         False: "Published gains that no draw of the constants gives",
     }
-    return [f"{words[met]}: {'; '.join(texts)}." for met, texts in told.items() if texts]
+    return [f"{words[met]}: {'; '.join(some)}." for met, some in texts.items() if some]
 
 
 def _pair(experiment: Experiment, stack: Stack, gpu: GpuModel) -> list[Prediction]:
     """Times of a stack and of its parent, position 1."""
     both = (stack.variants, stack.parent)
     return [experiment.predictor.predict(variants, stack.knobs, gpu, 1) for variants in both]
-
-
-def _measured(found: "map[GpuModel]") -> list[str]:
-    return [
-        f"{gpu.key}: {', '.join(gpu.measured)} are measured; the other constants are those of its yaml."
-        for gpu in found
-        if gpu.measured
-    ]

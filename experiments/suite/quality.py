@@ -1,8 +1,6 @@
 """Quality of the variants: divergence of their next-token distributions from transformers in float32."""
 
 from collections.abc import Sequence
-from contextlib import closing
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,11 +9,9 @@ from torch import Tensor
 from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
-from common.stacks.stack import Stack
 from experiments.engines.transformers_model import qwen3
 from experiments.experiment import Experiment
-from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
-from experiments.tables.row import label_of
+from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32"
 NOTES = (
@@ -28,25 +24,18 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for transformers in bf16 and one for each variant; on the CPU as on a GPU."""
-    lab, stacks = experiment.lab, experiment.stacks(experiment.options.texts("variants"))
+    stacks = experiment.stacks(experiment.options.texts("variants"))
     ids = given_ids(experiment)
     truth = theirs(experiment, ids, torch.float32)
 
     def short() -> dict[str, float]:
         return compare(truth, theirs(experiment, ids, torch.bfloat16), ids)
 
-    def kernel(stack: Stack) -> dict[str, float]:
-        experiment.show.begin(f"quality of {label_of(stack)}")
-        with closing(open_stack(experiment, stack)) as session:
-            return compare(truth, ours(session, ids), ids)
-
-    found = {"transformers, bf16": experiment.row("transformers, bf16", short)}
-    for stack in stacks:
-        sha = lab.source(stack).sha
-        found[label_of(stack)] = experiment.row(label_of(stack), partial(kernel, stack), source=sha)
-    rows = [{"variant": name, **row} for name, row in found.items() if row]
-    notes = [*NOTES, f"{len(ids)} tokens of {lab.model.name}, weights {experiment.config.weights}."]
-    return ResultTable("quality", QUESTION, rows, MEASURED if experiment.on_gpu else COUNTED, notes)
+    reference = experiment.row("transformers, bf16", short)
+    rows = [{"variant": "transformers, bf16", **reference}] if reference else []
+    rows += experiment.session_rows(stacks, lambda session: compare(truth, ours(session, ids), ids))
+    notes = [*NOTES, f"{len(ids)} tokens of {experiment.model.name}, weights {experiment.config.weights}."]
+    return experiment.answer(QUESTION, rows, notes, (COUNTED, None))
 
 
 def given_ids(experiment: Experiment) -> tuple[int, ...]:
@@ -101,13 +90,6 @@ def ours(session: Session, ids: Sequence[int]) -> Tensor:
         session.run()
         rows.append(session.scratch()[slot.offset : slot.offset + slot.size].clone())
     return torch.stack(rows)
-
-
-def open_stack(experiment: Experiment, stack: Stack) -> Session:
-    """A session of `stack` with the run's weights."""
-    from experiments.run.steps import LabStack
-
-    return LabStack(experiment.lab, stack).session()
 
 
 def _tokenizer(experiment: Experiment) -> Any:

@@ -1,6 +1,5 @@
 """Rivals: other engines with the same weights, prompt and number of tokens, on the same GPU in the same run."""
 
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,15 +8,12 @@ from common.config.resolve import check_ids
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.errors.machine import MachineError, system_errors
-from common.stacks.stack import Stack
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
 from experiments.experiment import Experiment
 from experiments.processes.call import apart
 from experiments.run.setup import Setup
-from experiments.suite.quality import open_stack
 from experiments.tables.progress import Quiet
-from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
-from experiments.tables.row import label_of
+from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "how fast other engines decode the same weights on the same machine, and whether they choose the same tokens"
 NOTES = (
@@ -27,6 +23,8 @@ NOTES = (
     "Peak memory is what torch allocated, and for this lab its four buffers; engines with an allocator of their own "
     "show none.",
 )
+TIMES = ("first token ms", "tok/s", "peak MB")
+MISSING = "all times, and every engine that runs on GPUs only; here the ids are compared"
 
 
 def ask(experiment: Experiment) -> ResultTable:
@@ -40,32 +38,21 @@ def ask(experiment: Experiment) -> ResultTable:
     experiment.show.begin("reference")
     truth = reference(work)
 
-    def kernel(stack: Stack) -> dict[str, Any]:
-        experiment.show.begin(label_of(stack))
-        with closing(open_stack(experiment, stack)) as session:
-            return _row(f"this lab: {label_of(stack)}", ours(session, work), truth)
-
     def rival(name: str) -> dict[str, Any]:
-        experiment.show.begin(name)
         if not experiment.on_gpu:
             return attempt(name, work, truth)
         try:
             return apart(experiment.config.timeout_s, _alone, experiment.config, name, truth)
         except LabError as error:
-            return {"system": name, "state": f"failed: {error.cause}"}
+            return {"state": f"failed: {error.cause}"}
 
-    rows = []
-    for stack in experiment.config.stacks:
-        sha = lab.source(stack).sha
-        rows.append(experiment.row(f"this lab: {label_of(stack)}", partial(kernel, stack), source=sha))
-    rows += [experiment.row(name, partial(rival, name)) for name in chosen]
-    found = [row for row in rows if row]
-    if experiment.on_gpu:
-        return ResultTable("rivals", QUESTION, found, MEASURED, NOTES)
-    timings = ["first token ms", "tok/s", "peak MB"]  # of an emulation on a CPU: no statement about a GPU
-    missing = "all times, and every engine that runs on GPUs only; here the ids are compared"
-    found = [{name: value for name, value in row.items() if name not in timings} for row in found]
-    return ResultTable("rivals", QUESTION, found, COUNTED, NOTES, missing)
+    own = experiment.session_rows(experiment.config.stacks, lambda session: _row(ours(session, work), truth))
+    rows = [{"system": f"this lab: {row.pop('variant')}", **row} for row in own]
+    others = ((name, experiment.row(name, partial(rival, name))) for name in chosen)
+    rows += [{"system": name, **row} for name, row in others if row]
+    if not experiment.on_gpu:  # times of an emulation on a CPU say nothing about a GPU
+        rows = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+    return experiment.answer(QUESTION, rows, NOTES, (COUNTED, MISSING))
 
 
 def workload(lab: Setup) -> Workload:
@@ -101,13 +88,13 @@ def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
     """The row of one rival. A failure inside another engine costs that row only."""
     try:
         with system_errors(name):
-            return _row(name, ENGINES[name](work), truth)
+            return _row(ENGINES[name](work), truth)
     except MachineError:
         raise
     except LabError as error:
-        return {"system": name, "state": f"not run: {error.cause}"}
+        return {"state": f"not run: {error.cause}"}
     except Exception as error:
-        return {"system": name, "state": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+        return {"state": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
 
 
 def _alone(config: RunConfig, name: str, truth: list[int]) -> dict[str, Any]:
@@ -115,10 +102,9 @@ def _alone(config: RunConfig, name: str, truth: list[int]) -> dict[str, Any]:
     return attempt(name, workload(Setup(config, Quiet())), truth)
 
 
-def _row(name: str, ran: Generated, truth: list[int]) -> dict[str, Any]:
+def _row(ran: Generated, truth: list[int]) -> dict[str, Any]:
     same = next((at for at, pair in enumerate(zip(ran.ids, truth, strict=True)) if pair[0] != pair[1]), len(truth))
     return {
-        "system": name,
         "state": "ran",
         "same ids": f"{same} of {len(truth)}",
         "first token ms": 1e3 * ran.first,

@@ -6,12 +6,11 @@ from typing import Any
 
 from common.model.shapes import Model
 from common.model.stages import STAGES
-from experiments.experiment import Experiment, microseconds
-from experiments.prediction.counting import Uncounted
+from experiments.experiment import Experiment
 from experiments.prediction.model import stage_bytes
-from experiments.prediction.predictor import open_predictor
-from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
-from experiments.tables.row import label
+from experiments.prediction.predictor import Predictor, Uncounted
+from experiments.tables.result_table import COUNTED, ResultTable
+from experiments.tables.row import label_of
 from experiments.timing.exchange import Exchange
 
 QUESTION = "how fast this GPU's memory is, how much each stage must read, and where every variant is below that"
@@ -47,22 +46,21 @@ def ask(experiment: Experiment) -> ResultTable:
         best = max(row["GB/s"] for row in rows if row["kind"] == "probe" and row["what"].startswith("read"))
         for row in rows:
             row["% of best read"] = 100 * row["GB/s"] / best if "GB/s" in row else None
-        return ResultTable("roofline", QUESTION, rows, MEASURED, notes, keys=2)
+        return experiment.answer(QUESTION, rows, notes, keys=2)
     stages = _stages(experiment, position)
     gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
     for row in stages:
         row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
         row[f"us at read rate, {gpu.name}"] = row["MB"] * 1e6 / gpu.read_rate * 1e6
-    return ResultTable(
-        "roofline", QUESTION, stages, COUNTED, [INTENSITY], "bandwidths, and the place of each variant", 2
-    )
+    missing = "bandwidths, and the place of each variant"
+    return experiment.answer(QUESTION, stages, [INTENSITY], (COUNTED, missing), keys=2)
 
 
 def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     """Bytes of each stage of the baseline, over all layers. Raises Uncounted: GPU time is not for counting."""
     config, predictor = experiment.config, experiment.predictor
     if experiment.on_gpu:
-        predictor = open_predictor(experiment.model, config.threads, experiment.store, config.cache)
+        predictor = Predictor(experiment.model, config.threads, experiment.store, config.cache)
     source = predictor.source((), {})
     counts = predictor.counts(source, predictor.gpu(experiment.options.text("gpu")))
     sizes = {stage: stage_bytes(source, counts, stage, position) for stage in STAGES}
@@ -76,16 +74,23 @@ def _stages(experiment: Experiment, position: int) -> list[dict[str, Any]]:
 
 def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     size, work = experiment.model.bytes_per_token(position), flops(experiment.model, position)
-    rows: list[dict[str, Any]] = []
     if not experiment.options.given("variants"):
-        return rows
-    for record in experiment.measure(experiment.stacks(experiment.options.texts("variants"))):
-        time = microseconds(record, position)
-        if math.isnan(time):
-            continue
-        row = {"kind": "variant", "what": label(record), "MB": size / 1e6, "us": time, "GB/s": size / time / 1e3}
-        rows.append(row | {"FLOP/byte": work / size, "GFLOP/s": work / time / 1e3})
-    return rows
+        return []
+    stacks = experiment.stacks(experiment.options.texts("variants"))
+    return [
+        {
+            "kind": "variant",
+            "what": label_of(stack),
+            "MB": size / 1e6,
+            "us": step.us,
+            "GB/s": size / step.us / 1e3,
+            "FLOP/byte": work / size,
+            "GFLOP/s": work / step.us / 1e3,
+        }
+        for stack, steps in experiment.measured_or_predicted(stacks, [position])
+        for step in steps
+        if not math.isnan(step.us)
+    ]
 
 
 def flops(model: Model, position: int) -> int:
@@ -112,17 +117,17 @@ def _probes() -> list[dict[str, Any]]:
     from experiments.timing.bandwidth import Memory
 
     memory = Memory()
-    found = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
-    return [*found, _probe("copy, both directions", *memory.copy()), *_windows()]
+    reads = [_probe(f"read, {way.way}", way.size, way.size / way.best) for way in memory.read()]
+    return [*reads, _probe("copy, both directions", *memory.copy()), *_windows()]
 
 
 def _windows() -> Iterator[dict[str, Any]]:
     """Bandwidth of reading by what an SM has under way, one block on each."""
     exchange = Exchange()
     for load in exchange.loads:
-        found = exchange.read(load)
-        about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * found.slowest}
-        yield {"kind": "window", "what": f"read, {load.name}", "GB/s": found.rate / 1e9, **about}
+        timed = exchange.read(load)
+        about = {"KB under way": load.under_way / 1024, "slowest SM %": 100 * timed.slowest}
+        yield {"kind": "window", "what": f"read, {load.name}", "GB/s": timed.rate / 1e9, **about}
 
 
 def _probe(what: str, size: int, seconds: float) -> dict[str, Any]:

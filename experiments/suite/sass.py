@@ -47,23 +47,24 @@ def ask(experiment: Experiment) -> ResultTable:
     archs = experiment.config.archs
     if not archs:
         raise LabError("archs=[] leaves nothing to read", "name one, such as archs=[sm_90]")
-    made: dict[str, dict[str, Resources]] = {}  # by the sha of the text: parents occur many times
+    read: dict[str, dict[str, Resources]] = {}  # by the sha of the text: parents occur many times
     rows: list[dict[str, Any]] = []
     for stack in experiment.stacks(experiment.options.texts("variants")):
-        rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack, made)) or []
+        rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack, read)) or []
     notes = (*NOTES, f"Compiled by NVRTC {version()}.")
     return ResultTable("sass", QUESTION, rows, COUNTED, notes, keys=2)
 
 
-def _rows(experiment: Experiment, stack: Stack, made: dict[str, dict[str, Resources]]) -> list[dict[str, Any]]:
+def _rows(experiment: Experiment, stack: Stack, read: dict[str, dict[str, Resources]]) -> list[dict[str, Any]]:
     source = _source(experiment, stack.variants, stack)
     parent = _source(experiment, stack.parent, stack)
     for each in (source, parent):
-        if each.sha not in made:
+        if each.sha not in read:
             experiment.show.begin(f"read {each.name}")
-            made[each.sha] = inspect(each, experiment.config.archs, experiment.config.cache / "cubins")
-            _keep(experiment, each, made[each.sha])
-    return [_row(stack, arch, found, made[parent.sha].get(arch)) for arch, found in made[source.sha].items()]
+            read[each.sha] = inspect(each, experiment.config.archs, experiment.config.cache / "cubins")
+            facts = {"kind": BUILD, **each.facts(), "resources": read[each.sha], "provenance": provenance()}
+            experiment.store.append(facts)
+    return [_row(stack, arch, own, read[parent.sha].get(arch)) for arch, own in read[source.sha].items()]
 
 
 def difference(own: Mapping[str, int], parent: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -74,26 +75,22 @@ def difference(own: Mapping[str, int], parent: Mapping[str, int]) -> list[tuple[
 
 
 def _source(experiment: Experiment, variants: tuple[str, ...], stack: Stack) -> Source:
-    known = read_catalog().variants
-    return build([known[name] for name in variants], experiment.model, experiment.config.threads, stack.knobs)
+    catalog = read_catalog().variants
+    return build([catalog[name] for name in variants], experiment.model, experiment.config.threads, stack.knobs)
 
 
-def _keep(experiment: Experiment, source: Source, found: Mapping[str, Resources]) -> None:
-    experiment.store.append({"kind": BUILD, **source.facts(), "resources": found, "provenance": provenance()})
-
-
-def _row(stack: Stack, arch: str, found: Resources, parent: Resources | None) -> dict[str, Any]:
-    own, old = (sum(each.histogram.values()) if each else 0 for each in (found, parent))
-    changes = difference(found.histogram, parent.histogram)[:LARGEST] if parent else []
+def _row(stack: Stack, arch: str, own: Resources, parent: Resources | None) -> dict[str, Any]:
+    instructions, before = (sum(each.histogram.values()) if each else 0 for each in (own, parent))
+    changes = difference(own.histogram, parent.histogram)[:LARGEST] if parent else []
     return {
         "variant": label_of(stack),
         "arch": arch,
         "parent": title(stack.parent),
-        "registers": found.registers,
-        "spill B": found.spill_bytes,
-        "shared B": found.shared,
-        "instructions": own,
-        "more than parent": own - old if parent else None,
-        **{head: found.count(*wanted) for head, wanted in COLUMNS.items()},
+        "registers": own.registers,
+        "spill B": own.spill_bytes,
+        "shared B": own.shared,
+        "instructions": instructions,
+        "more than parent": instructions - before if parent else None,
+        **{head: own.count(*words) for head, words in COLUMNS.items()},
         "change": ", ".join(f"{number:+d} {name}" for name, number in changes),
     }

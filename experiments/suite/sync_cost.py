@@ -3,10 +3,10 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from common.errors import Refused
 from common.model.layout import MAX_BLOCKS, Layout
 from common.model.shapes import Model
 from experiments.experiment import Experiment
-from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
+from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.timing.exchange import NOTHING, PAUSE, WORDS, Exchange, Load, text
 
 KERNELS = Path(__file__).with_suffix(".cu")
@@ -33,14 +33,23 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One way to order stages. barrier: its struct in sync_cost.cu; each: how many of them one launch does."""
 
     name: str
     barrier: str
     launch: str
     each: int
+
+
+class Measurement(NamedTuple):
+    """One row to make: `work` gives its figures; `source_sha` of the kernels that it runs."""
+
+    operation: str
+    blocks: int
+    work: Callable[[], dict[str, Any]]
+    source_sha: str = ""
+    beside: str = ""
 
 
 OPERATION = (
@@ -57,36 +66,36 @@ SHAPE = Model("sync", 8, 8, 1, 1, 1, 8, 8, 32 * (MAX_BLOCKS + 8), 1e4, 1e-6, Tru
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each operation and grid. Without a GPU each is run once, to see that it works, and counted."""
     experiment.check_knobs(())  # no variant runs here
+    rows = []
+    for one in chain(_exchanges(experiment), _orders(experiment)):
+        name = f"{one.operation}{one.beside}, {one.blocks} blocks"
+        if figures := experiment.row(name, one.work, source=one.source_sha):
+            rows.append({"operation": one.operation, "blocks": one.blocks, **figures})
+    missing = "microseconds, nodes of a graph, and exchanges under load; here the barriers only ran, and were counted"
+    return experiment.answer(QUESTION, rows, NOTES, (COUNTED, missing), keys=2)
+
+
+def _orders(experiment: Experiment) -> Iterator[Measurement]:
+    """Barriers, launches and nodes of a graph, on growing grids."""
     device: Any = experiment.lab.device
     weights = torch.zeros(Layout(SHAPE).weights_size, dtype=torch.bfloat16)
+    threads = experiment.config.threads
+
+    def work(source: Source, blocks: int) -> dict[str, Any]:
+        program = device.compile(source)
+        try:
+            with closing(device.session(program, weights, blocks)) as session:
+                return _run(session, experiment.on_gpu)
+        except Refused as error:
+            return {"us": None, "why not": error.cause}
+
     most = device.multiprocessors if experiment.on_gpu else experiment.options.whole("host_blocks", 1, MAX_BLOCKS)
-    pauses = (PAUSE, 0) if experiment.on_gpu else ()
-    # First: exchanges decide about designs, barriers do no more.
-    rows = [row for pause in pauses for row in _exchanges(experiment, Exchange(pause=pause))]
     for blocks in grids(most):
         for operation in OPERATION:
-            source = kernel(operation, experiment.config.threads)
-
-            def work(source: Source = source, blocks: int = blocks) -> dict[str, Any]:
-                program = device.compile(source)
-                try:
-                    with closing(device.session(program, weights, blocks)) as session:
-                        return _run(session, experiment.on_gpu)
-                except Refused as error:
-                    return {"us": None, "why not": error.cause}
-
-            name = f"{operation.name}, {blocks} blocks"
-            experiment.show.begin(name)
-            if found := experiment.row(name, work, source=source.sha):
-                rows.append({"operation": operation.name, "blocks": blocks, **found})
+            source = kernel(operation, threads)
+            yield Measurement(operation.name, blocks, partial(work, source, blocks), source.sha)
         if experiment.on_gpu:
-            node = partial(_graph_node, blocks, experiment.config.threads)
-            if found := experiment.row(f"graph node, {blocks} blocks", node):
-                rows.append({"operation": "graph node", "blocks": blocks, **found})
-    if experiment.on_gpu:
-        return ResultTable("sync_cost", QUESTION, rows, MEASURED, NOTES, keys=2)
-    missing = "microseconds, nodes of a graph, and exchanges under load; here the barriers only ran, and were counted"
-    return ResultTable("sync_cost", QUESTION, rows, COUNTED, NOTES, missing, keys=2)
+            yield Measurement("graph node", blocks, partial(_graph_node, blocks, threads))
 
 
 def grids(most: int) -> list[int]:
@@ -113,26 +122,25 @@ def _run(session: Any, timed: bool) -> dict[str, Any]:
     return {"us": 1e6 * float(np.median([session.time(OPERATIONS, 1) for _ in range(REPEATS)]))}
 
 
-def _exchanges(experiment: Experiment, exchange: Exchange) -> list[dict[str, Any]]:
-    """A row for each load beside the exchanges, and one for the counted adds, once; a block on each SM."""
-    operation = "exchange by value" if exchange.pause else "exchange by value without a pause"
+def _exchanges(experiment: Experiment) -> Iterator[Measurement]:
+    """Exchanges beside each load, with and without pauses, and the counted adds, once; a block on each SM."""
 
-    def work(load: Load) -> dict[str, Any]:
-        found = exchange.under(load)
-        loaded = {"GB/s": found.rate / 1e9, "slowest SM %": 100 * found.slowest} if load.under_way else {}
-        return {"us": 1e6 * found.round_s, "beside": load.name, "KB under way": load.under_way / 1024, **loaded}
+    def work(exchange: Exchange, load: Load) -> dict[str, Any]:
+        timed = exchange.under(load)
+        loaded = {"GB/s": timed.rate / 1e9, "slowest SM %": 100 * timed.slowest} if load.under_way else {}
+        return {"us": 1e6 * timed.round_s, "beside": load.name, "KB under way": load.under_way / 1024, **loaded}
 
-    wanted: dict[str, Callable[[], dict[str, Any]]] = {
-        f"{operation} beside {load.name}": partial(work, load) for load in (NOTHING, *exchange.loads)
-    }
-    if exchange.pause:
-        wanted["counted adds"] = lambda: {"us": 1e6 * exchange.adds()}
-    rows = []
-    for name, each in wanted.items():
-        experiment.show.begin(name)
-        if found := experiment.row(name, each, source=hashlib.sha256(text(exchange.pause).encode()).hexdigest()):
-            rows.append({"operation": name.partition(" beside ")[0], "blocks": exchange.blocks, **found})
-    return rows
+    for pause in (PAUSE, 0) if experiment.on_gpu else ():
+        exchange, sha = Exchange(pause=pause), hashlib.sha256(text(pause).encode()).hexdigest()
+        operation = "exchange by value" if pause else "exchange by value without a pause"
+        for load in (NOTHING, *exchange.loads):
+            yield Measurement(operation, exchange.blocks, partial(work, exchange, load), sha, f" beside {load.name}")
+        if pause:
+            yield Measurement("counted adds", exchange.blocks, partial(_adds, exchange), sha)
+
+
+def _adds(exchange: Exchange) -> dict[str, Any]:
+    return {"us": 1e6 * exchange.adds()}
 
 
 def _graph_node(blocks: int, threads: int) -> dict[str, float]:

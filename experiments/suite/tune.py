@@ -14,22 +14,22 @@ from typing import Any
 import yaml
 
 from common.config import budget
-from common.config.best import tuned_for
 from common.config.section import absolute
 from common.errors import LabError, Unfinished
 from common.record.json_values import to_json
 from common.record.provenance import provenance
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
-from experiments.experiment import TIME, Experiment
-from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.experiment import Experiment
+from experiments.run.choice import tuned_for
+from experiments.tables.result_table import ResultTable
 from experiments.tables.row import IMPLAUSIBLE, STOPPED
 from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Candidate, Point, Space, order
 from experiments.tuning.strategies import PLAIN, importances, strategy
 
 TRIAL = "trial"  # kind of the record of one candidate
-AHEAD = 1  # candidates that are compiled while another one is on the GPU; more of them would be chosen by knowing less
+AHEAD = 1  # candidates compiled while another one is on the GPU; each is chosen without the outcomes of those before
 SHOWN = 10  # of the fastest candidates
 FAILED = Outcome(None, state="not tried")
 QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"
@@ -46,36 +46,34 @@ def ask(experiment: Experiment) -> ResultTable:
     space = space_of(experiment)
     name, seed = experiment.options.text("strategy"), experiment.config.seed
     guided = name != PLAIN
-    first = starts(space) if guided else []
-    search = Search(space, strategy(name, space, seed), random.Random(seed), first, guided)
-    most = experiment.options.whole("trials", low=1)
-    search.know(known(experiment))
+    search = Search(space, strategy(name, space, seed), random.Random(seed), starts(space) if guided else [], guided)
+    trials = experiment.options.whole("trials", low=1)
+    search.know(recorded(experiment))
     notes = list(NOTES)
-    with measuring(experiment, search) if experiment.on_gpu else predicting(experiment) as attempt:
+    with measuring(experiment, search) if experiment.on_gpu else predicting(experiment) as measure:
         try:
-            for candidate in search.candidates(most):
-                search.tell(candidate, tried(experiment, candidate, attempt))
+            for candidate in search.candidates(trials):
+                search.tell(candidate, trial(experiment, candidate, measure))
         except Unfinished as error:
             notes.append(f"The budget ended it: {error.cause}.")
     notes.append(f"{len(search.found)} of the {space.size:,} candidates of the space were tried.")
     rows = [*_fastest(search), *_important(experiment, search, notes)]
     if search.best and experiment.on_gpu:
         notes.append(f"Written: {write(experiment, search.best[0])}; variant=best takes it on this GPU.")
-    basis, missing = (MEASURED, None) if experiment.on_gpu else (PREDICTED, TIME)
-    return ResultTable("tune", QUESTION, rows, basis, notes, missing, keys=2)
+    return experiment.answer(QUESTION, rows, notes, keys=2)
 
 
 def space_of(experiment: Experiment) -> Space:
     """Search space that the options leave. Raises LabError where they leave nothing."""
-    catalog, given = read_catalog(), experiment.options.given("stack")
-    if given:
-        stack = experiment.stack(experiment.options.text("stack"))
-        variants, taken = stack.variants, [stack]
+    catalog, is_fixed = read_catalog(), experiment.options.given("stack")
+    if is_fixed:
+        stacks = [experiment.stack(experiment.options.text("stack"))]
+        variants = stacks[0].variants
     else:
         variants = order(catalog, experiment.options.texts("variants") or tuple(catalog.variants))
-        taken = [experiment.stack(name) for name in variants]
-    experiment.check_knobs(taken)
-    space = Space(catalog, variants, experiment.config.threads, given, experiment.config.knobs)
+        stacks = [experiment.stack(name) for name in variants]
+    experiment.check_knobs(stacks)
+    space = Space(catalog, variants, experiment.config.threads, is_fixed, experiment.config.knobs)
     if not space.parameters:
         raise LabError("experiment=tune has nothing to search", "give options.variants=[a,b], or a stack with knobs")
     return space
@@ -88,18 +86,18 @@ def starts(space: Space) -> list[Point]:
 
 
 def composed(experiment: Experiment, candidate: Candidate) -> Stack:
-    """Its stack, compared with nothing: a search compares candidates. Raises LabError."""
+    """Stack of a candidate, without a parent: a search compares candidates. Raises LabError."""
     (stack,) = experiment.lab.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
     return replace(stack, parent=stack.variants)
 
 
-def tried(experiment: Experiment, candidate: Candidate, attempt: Callable[[Stack], Outcome]) -> Outcome:
-    """The outcome of a candidate, kept as a record unless it could not be tried: another time it may be.
+def trial(experiment: Experiment, candidate: Candidate, measure: Callable[[Stack], Outcome]) -> Outcome:
+    """The outcome of a candidate, recorded unless the attempt failed: the next search may succeed.
 
     Raises Unfinished where the budget does not hold another one.
     """
     label, began = _label(candidate), budget.clock()
-    outcome = experiment.attempt(label, lambda: attempt(composed(experiment, candidate)))
+    outcome = experiment.attempt(label, lambda: measure(composed(experiment, candidate)))
     if outcome is None:
         return FAILED
     if outcome.seconds is None:
@@ -107,7 +105,7 @@ def tried(experiment: Experiment, candidate: Candidate, attempt: Callable[[Stack
     experiment.store.append(
         {
             "kind": TRIAL,
-            "asked": _asked(experiment),
+            "asked": _conditions(experiment),
             "stack": candidate.variants,
             "knobs": candidate.values,
             "source_sha": _source_sha(experiment, candidate),
@@ -119,19 +117,19 @@ def tried(experiment: Experiment, candidate: Candidate, attempt: Callable[[Stack
     return outcome
 
 
-def known(experiment: Experiment) -> dict[Candidate, Outcome]:
-    """The candidates that the store has from a search like this one, of kernels that are the same today."""
+def recorded(experiment: Experiment) -> dict[Candidate, Outcome]:
+    """Outcomes in the store of searches under the same conditions, of kernels that have not changed since."""
     if not experiment.config.resume:
         return {}
-    asked, found = _asked(experiment), {}
+    conditions, outcomes = _conditions(experiment), {}
     for row in experiment.store.records():
-        if row.get("kind") == TRIAL and row["asked"] == asked:
+        if row.get("kind") == TRIAL and row["asked"] == conditions:
             knobs = ((name, tuple(value) if isinstance(value, list) else value) for name, value in row["knobs"].items())
             candidate = Candidate(tuple(row["stack"]), tuple(knobs))
             with suppress(LabError, KeyError):  # of a variant that is gone
                 if row["source_sha"] == _source_sha(experiment, candidate):
-                    found[candidate] = Outcome(**row["found"])
-    return found
+                    outcomes[candidate] = Outcome(**row["found"])
+    return outcomes
 
 
 @contextmanager
@@ -139,15 +137,12 @@ def predicting(experiment: Experiment) -> Iterator[Callable[[Stack], Outcome]]:
     """Predictor of stacks for the GPU of the options."""
     gpu, position = experiment.predictor.gpu(experiment.options.text("gpu")), _position(experiment)
 
-    def attempt(stack: Stack) -> Outcome:
-        return Outcome(experiment.predictor.predict(stack.variants, stack.knobs, gpu, position).seconds)
-
-    yield attempt
+    yield lambda stack: Outcome(experiment.predictor.predict(stack.variants, stack.knobs, gpu, position).seconds)
 
 
 @contextmanager
 def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stack], Outcome]]:
-    """Validate and time a stack in a worker process; texts of candidates that wait are compiled meanwhile."""
+    """Validation and timing of a stack in a worker process; the candidates that wait are compiled meanwhile."""
     from experiments.run.sweep import open_sweep
 
     if experiment.config.timing is None:
@@ -155,21 +150,19 @@ def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stac
     config = replace(experiment.config, timing=replace(experiment.config.timing, positions=(_position(experiment),)))
     with open_sweep(config, experiment.show) as sweep, ThreadPoolExecutor(os.cpu_count()) as compilers:
 
-        def attempt(stack: Stack) -> Outcome:
+        def measure(stack: Stack) -> Outcome:
             one = sweep.of([stack])
             one.run(beat=search.best[1].high if search.best else None)
             return outcome_of(one.records[0])
 
-        def prepare(candidate: Candidate) -> None:
-            compilers.submit(compile_ahead, experiment, candidate)
-
-        search.ahead, search.prepare = AHEAD, prepare
-        yield attempt
+        search.ahead = AHEAD
+        search.prepare = lambda candidate: compilers.submit(compile_ahead, experiment, candidate)
+        yield measure
         compilers.shutdown(wait=False, cancel_futures=True)
 
 
 def compile_ahead(experiment: Experiment, candidate: Candidate) -> None:
-    """Leave the kernel of a candidate in CuPy's cache. An error is no one's here: the worker finds it again."""
+    """Compile a candidate into CuPy's cache. Errors are ignored: the worker compiles it again and reports them."""
     with suppress(Exception):
         experiment.lab.device.compile(experiment.lab.source(composed(experiment, candidate)))
 
@@ -194,7 +187,6 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
     name = TUNED + re.sub(r"\W+", "_", f"{gpu} {model} {threads}".lower())
     stack = composed(experiment, candidate)
     fields = {
-        "name": name,
         "idea": f"the fastest that a search found for {model} on {gpu}",
         "stack": list(stack.variants),
         "knobs": _knobs(experiment, candidate),
@@ -207,8 +199,8 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
     return path
 
 
-def _asked(experiment: Experiment) -> dict[str, Any]:
-    """Conditions of a candidate's outcome beside its kernel, and the strategy: each finds by itself."""
+def _conditions(experiment: Experiment) -> dict[str, Any]:
+    """Conditions of an outcome beside the kernel; the strategy, because each searches on its own."""
     config, on_gpu = experiment.config, experiment.on_gpu
     return to_json(
         {
@@ -237,8 +229,8 @@ def _position(experiment: Experiment) -> int:
 
 
 def _knobs(experiment: Experiment, candidate: Candidate) -> dict[str, Any]:
-    """Its knobs, and those of the command line that it has."""
-    return candidate.values | experiment.taken(candidate.variants)
+    """Knobs of a candidate, and of the command line for its variants."""
+    return candidate.values | experiment.own_knobs(candidate.variants)
 
 
 def _label(candidate: Candidate) -> str:
@@ -264,10 +256,10 @@ def _fastest(search: Search) -> list[dict[str, Any]]:
 def _important(experiment: Experiment, search: Search, notes: list[str]) -> list[dict[str, Any]]:
     points = ((search.space.point(candidate), outcome.seconds) for candidate, outcome in search.found.items())
     try:
-        found = importances(search.space, [(point, seconds) for point, seconds in points if point and seconds])
+        shares = importances(search.space, [(point, seconds) for point, seconds in points if point and seconds])
     except LabError as error:
         notes.append(f"No importances: {error}")
         return []
-    if not found:
+    if not shares:
         notes.append("No importances: too few candidates have a time, or all have the same.")
-    return [{"kind": "importance", "what": name, "share %": 100 * share} for name, share in found.items()]
+    return [{"kind": "importance", "what": name, "share %": 100 * share} for name, share in shares.items()]

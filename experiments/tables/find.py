@@ -40,14 +40,14 @@ def find(name: str, results: Path) -> Record:
     if name == LAST:
         return newest(results)[0]
     for path in (results, *sorted((ROOT / EVIDENCE).glob("*.jsonl"))):
-        found = {row["id"]: row for row in Store(path).records() if row["id"].startswith(name)}
-        if name in found:
-            return found[name]
-        if len(found) > 1:
-            some = ", ".join(list(found)[-LISTED:])
-            raise LabError(f"{len(found)} records of {path} begin with {name}", f"give more of the id: {some}")
-        if found:
-            return next(iter(found.values()))
+        matches = {row["id"]: row for row in Store(path).records() if row["id"].startswith(name)}
+        if name in matches:
+            return matches[name]
+        if len(matches) > 1:
+            some = ", ".join(list(matches)[-LISTED:])
+            raise LabError(f"{len(matches)} records of {path} begin with {name}", f"give more of the id: {some}")
+        if matches:
+            return next(iter(matches.values()))
     raise LabError(
         f"{results} has no record with the id {name}", "python -m experiments.show lists them; or give results=FILE"
     )

@@ -17,24 +17,15 @@ MEASURED, COUNTED, PREDICTED = "measured", "counted", "predicted"
 
 @dataclass(frozen=True)
 class ResultTable:
-    """The answer of one experiment.
+    """The answer of one experiment."""
 
-    name       of the experiment; the `kind` of its record
-    question   in one line
-    rows       {column: value} of each thing compared; columns name their units; a missing figure is absent, None or NaN
-    basis      of the figures: MEASURED on a GPU, COUNTED exactly on any machine, or PREDICTED from counts
-    notes      how to read the table, a paragraph each
-    needs_gpu  what a GPU would add; None when nothing is missing
-    keys       how many of the first columns name the row
-    """
-
-    name: str
-    question: str
-    rows: Sequence[Mapping[str, Any]]
-    basis: str
-    notes: Sequence[str] = ()
-    needs_gpu: str | None = None
-    keys: int = 1
+    name: str  # of the experiment; `kind` of its record
+    question: str  # in one line
+    rows: Sequence[Mapping[str, Any]]  # {column with its unit: value}; a missing figure is absent, None or NaN
+    basis: str  # MEASURED on a GPU, COUNTED exactly on any machine, or PREDICTED from counts
+    notes: Sequence[str] = ()  # how to read the table, a paragraph each
+    needs_gpu: str | None = None  # what a GPU would add; None when nothing is missing
+    keys: int = 1  # first columns that name the row
 
     @property
     def lines(self) -> list[dict[str, Any]]:

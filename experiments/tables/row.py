@@ -1,5 +1,6 @@
-"""One row of a run's table: what is shown of one stack, read from its record."""
+"""Row of a run's table: the figures of one stack, from its record."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
 
 Record = Mapping[str, Any]
-SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # what tells equal labels apart
+SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # for rows of one label
 IMPLAUSIBLE = "IMPLAUSIBLE"
 STOPPED = "STOPPED"  # verdict of a measurement that ended early, as that of a stack too slow to win a search
 NOT_MODELLED = "not modelled"  # of an effect: no term of the prediction differs between a stack and its parent
@@ -17,23 +18,16 @@ NOT_MODELLED = "not modelled"  # of an effect: no term of the prediction differs
 
 @dataclass(frozen=True)
 class Forecast:
-    """A predicted decode step.
-
-    microseconds  of one token; None: its counts are not known
-    effect        its change against the parent, -0.1 is 10 % less; None where there is none
-    interval, effect_interval   from the least to the most that the ranges of the GPU's constants allow
-    note          why one of them is None; empty for a stack that is its own parent
-    gpu, model, position   what it is predicted for, by the names of conf/gpu and conf/model
-    """
+    """Predicted decode step. The intervals are those that the ranges of the GPU's constants allow."""
 
     parent: tuple[str, ...]
-    microseconds: float | None
+    microseconds: float | None  # a token; None: its counts are unknown
     interval: tuple[float, float] | None
-    effect: float | None
+    effect: float | None  # change against the parent, -0.1 is 10 % less; None: `note` says why
     effect_interval: tuple[float, float] | None
-    note: str
-    gpu: str
-    model: str
+    note: str  # why a figure is None; empty for a stack that is its own parent
+    gpu: str  # of conf/gpu
+    model: str  # of conf/model
     position: int
 
 
@@ -47,82 +41,52 @@ class ArchResources:
 
 @dataclass(frozen=True)
 class Timed:
-    """One position on a GPU.
-
-    microseconds       a token (median)
-    interval           its 95 % bounds
-    gb_per_s           10^9 bytes/s of the bytes that a token must read
-    percent_of_ceiling of the read-only bandwidth measured in the same run
-    verdict            against the parent
-    marks              what disturbed the measurement, such as throttling
-    """
+    """Time at one position on a GPU."""
 
     position: int
-    microseconds: float
-    interval: tuple[float, float]
-    gb_per_s: float
-    percent_of_ceiling: float | None
-    verdict: str
-    marks: tuple[str, ...] = ()
+    microseconds: float  # a token, the median
+    interval: tuple[float, float]  # 95 % bounds
+    gb_per_s: float  # 10^9 bytes/s of the bytes that a token must read
+    percent_of_ceiling: float | None  # share of the read-only bandwidth measured in the same run
+    verdict: str  # against the parent
+    marks: tuple[str, ...] = ()  # disturbances, such as throttling
 
 
 @dataclass(frozen=True)
 class Row:
-    """Row of one stack in tables; its fields are those of a JSON row.
+    """Row of one stack in tables; its fields are those of a JSON row."""
 
-    variant           what was requested: a variant, a named stack, or the variants joined by "+"
-    stack             its variants, innermost first; parent: those of the stack that it is compared with
-    verdict           of validation: PASSED, MISMATCH, HUNG, ...; `reason` says in one line why it is not PASSED
-    max_error         of the tap that came nearest to its tolerance, absolute; tolerance: what that tap is allowed;
-                      worst_stage: where it is
-    grid_barriers     a token
-    load_bytes        of weights and KV cache a token, by the width of the load in bits
-    activation_bytes  of activations loaded a token, by all blocks together
-    resources         by arch, as `sm_90`
-    latencies         by position, empty without a GPU; generation: of many tokens from position 0 on
-    record            id in the store; results: the file that the store is
-    async_copy_bytes  of weights a token by cp.async; prefetched_bytes: requested ahead of their load
-    forecast          of its time, where there is no GPU to measure it
-    label             `variant`, the knobs of that variant, and what differs from the defaults of the stack's others
-    knobs             {variant: {knob: value}}, all of them
-    model, weights    name of the shape, and what the weights were made or read from
-    device, gpu       `host` or `cuda`, and the GPU's name; compiler: of the kernel
-    seed, threads, blocks   of weights and inputs; of a block; of the grid, None where it was never chosen
-    source_sha        sha256 of the flattened CUDA text
-    not_exercised     what the validation did not do, so that its verdict says nothing about it
-    """
-
-    variant: str
-    stack: tuple[str, ...]
-    verdict: str
-    reason: str = ""
-    max_error: float | None = None
-    worst_stage: str | None = None
-    grid_barriers: int | None = None
-    load_bytes: Mapping[int, int] = field(default_factory=dict)
-    activation_bytes: int | None = None
-    resources: Mapping[str, ArchResources] = field(default_factory=dict)
-    latencies: tuple[Timed, ...] = ()
-    generation: Timed | None = None
-    record: str | None = None
-    async_copy_bytes: int | None = None
-    prefetched_bytes: int | None = None
-    forecast: Forecast | None = None
-    label: str = ""
-    parent: tuple[str, ...] = ()
-    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    tolerance: float | None = None
-    model: str | None = None
-    weights: str | None = None
-    device: str | None = None
+    variant: str  # as requested: a variant, a named stack, or the variants joined by "+"
+    stack: tuple[str, ...]  # variants, innermost first
+    verdict: str  # of validation: PASSED, MISMATCH, HUNG, ...
+    reason: str = ""  # why it is not PASSED, in one line
+    max_error: float | None = None  # absolute, at the tap nearest to its tolerance
+    worst_stage: str | None = None  # stage of that tap
+    grid_barriers: int | None = None  # a token
+    load_bytes: Mapping[int, int] = field(default_factory=dict)  # weights and KV cache a token, by bits of a load
+    activation_bytes: int | None = None  # activations loaded a token, by all blocks together
+    resources: Mapping[str, ArchResources] = field(default_factory=dict)  # by arch, as `sm_90`
+    latencies: tuple[Timed, ...] = ()  # by position; empty without a GPU
+    generation: Timed | None = None  # many tokens from position 0 on
+    record: str | None = None  # id in the store
+    async_copy_bytes: int | None = None  # weights a token by cp.async
+    prefetched_bytes: int | None = None  # weights a token that are requested ahead of their load
+    forecast: Forecast | None = None  # where there is no GPU to measure
+    label: str = ""  # `variant` with its knobs, and those of other variants that are not at their defaults
+    parent: tuple[str, ...] = ()  # variants of the stack that it is compared with
+    knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {variant: {knob: value}}, all of them
+    tolerance: float | None = None  # of the tap of `max_error`
+    model: str | None = None  # name of the shape
+    weights: str | None = None  # file, or recipe of synthetic ones
+    device: str | None = None  # `host` or `cuda`
     gpu: str | None = None
     compiler: str | None = None
-    seed: int | None = None
-    threads: int | None = None
-    blocks: int | None = None
-    source_sha: str | None = None
-    results: str | None = None
-    not_exercised: tuple[str, ...] = ()
+    seed: int | None = None  # of weights and inputs
+    threads: int | None = None  # of a block
+    blocks: int | None = None  # of the grid; None where none was chosen
+    source_sha: str | None = None  # sha256 of the flattened CUDA text
+    results: str | None = None  # file of the store
+    not_exercised: tuple[str, ...] = ()  # cases that the validation did not cover
 
     @property
     def times(self) -> tuple[Timed, ...]:
@@ -158,7 +122,7 @@ def row_of(record: Record) -> Row:
         prefetched_bytes=total("prefetched"),
         activation_bytes=total(*(f"activations_{8 * width}bit" for width in WIDTHS)),
         resources={
-            arch: ArchResources(found["registers"], found["spill_bytes"]) for arch, found in record["resources"].items()
+            arch: ArchResources(used["registers"], used["spill_bytes"]) for arch, used in record["resources"].items()
         },
         latencies=tuple(map(_timed, record["latencies"])),
         generation=record["generation"] and _timed(record["generation"]),
@@ -177,34 +141,28 @@ def row_of(record: Record) -> Row:
 
 
 def label(record: Record, own: bool = True) -> str:
-    """`warp_split ratio=2:6`: what a record is called in a table.
+    """Name of a record in a table: `warp_split ratio=2:6`, with the knobs that are not at their defaults.
 
-    Knobs of the variant that gives the name always stand there, but without `own`; those of others where their value is
-    not the default.
+    own: with all knobs of the variant that gives the name.
     """
     catalog, name = read_catalog(), record["variant"]
-    given = catalog.stacks[name].knobs if name in catalog.stacks else {}
+    preset = catalog.stacks[name].knobs if name in catalog.stacks else {}
     words = [name]
-    for one, values in knob_values(catalog, record.get("stack") or (), record.get("knobs") or {}).items():
-        knobs = catalog.variants[one].knobs if one in catalog.variants else ()
-        usual = {knob.name: given.get(knob.name, knob.default) for knob in knobs}
-        shown = {knob: value for knob, value in values.items() if (own and one == name) or value != usual.get(knob)}
+    for variant, values in knob_values(catalog, record.get("stack") or (), record.get("knobs") or {}).items():
+        knobs = catalog.variants[variant].knobs if variant in catalog.variants else ()
+        usual = {knob.name: preset.get(knob.name, knob.default) for knob in knobs}
+        shown = {knob: value for knob, value in values.items() if (own and variant == name) or value != usual.get(knob)}
         words += [word for word in knob_words(shown) if word not in words]
     return " ".join(words)
 
 
-def changed(stack: Stack) -> str:
-    """The name of a stack, and those of its knobs that are not at their defaults: for the heads of columns."""
-    return label({"stack": stack.variants, "knobs": stack.knobs, "variant": stack.name}, own=False)
-
-
-def label_of(stack: Stack) -> str:
-    """The same of a stack that has no record yet."""
-    return label({"variant": stack.name, "stack": stack.variants, "knobs": stack.knobs})
+def label_of(stack: Stack, own: bool = True) -> str:
+    """`label` of a stack that has no record yet."""
+    return label({"variant": stack.name, "stack": stack.variants, "knobs": stack.knobs}, own)
 
 
 def error(row: Row) -> str | None:
-    """`3.2e-07 / 4.0e-06`: the largest error beside what is allowed there; None where nothing was compared."""
+    """`3.2e-07 / 4.0e-06`: the largest error and its tolerance; None where nothing was compared."""
     if row.max_error is None:
         return None
     allowed = "" if row.tolerance is None else f" / {row.tolerance:.1e}"
@@ -212,53 +170,52 @@ def error(row: Row) -> str | None:
 
 
 def finished(row: Row) -> str:
-    """A stack that has just ended, in one line: verdict, and what is known of it."""
+    """One line for a stack that has just ended: verdict and main figures."""
     if row.verdict != "PASSED":
         return f"{row.label}: {row.verdict} {row.reason}"
-    known = [f"max error {error(row)} allowed"] if row.max_error is not None else []
-    known += [] if row.grid_barriers is None else [f"{row.grid_barriers} grid barriers a token"]
-    known += [f"{timed.microseconds:.1f} us a token at {timed.position}" for timed in row.latencies[:1]]
-    return f"{row.label}: PASSED, {', '.join(known)}"
+    figures = [f"max error {error(row)} allowed"] if row.max_error is not None else []
+    figures += [] if row.grid_barriers is None else [f"{row.grid_barriers} grid barriers a token"]
+    figures += [f"{timed.microseconds:.1f} us a token at {timed.position}" for timed in row.latencies[:1]]
+    return f"{row.label}: PASSED, {', '.join(figures)}"
 
 
 def labels(rows: Sequence[Row]) -> list[str]:
-    """A name for each row, all of them different: rows of one label get the settings in which they differ.
+    """A different name for each row: its label, with the settings in which rows of one label differ.
 
-    Last of all, for equal repetitions of one run, the record's id.
+    Equal repetitions of one run differ in the record's id.
     """
-    found = [row.label or row.variant for row in rows]
+    names = [row.label or row.variant for row in rows]
     for setting in SETTINGS:
-        for name in {name for name in found if found.count(name) > 1}:
-            same = [at for at, other in enumerate(found) if other == name]
+        for name in {name for name in names if names.count(name) > 1}:
+            same = [at for at, other in enumerate(names) if other == name]
             if len({getattr(rows[at], setting) for at in same}) > 1:
                 for at in same:
-                    found[at] = f"{name} {setting}={getattr(rows[at], setting)}"
-    return found
+                    names[at] = f"{name} {setting}={getattr(rows[at], setting)}"
+    return names
 
 
 def _tolerance(worst: Record) -> float | None:
-    """A record keeps the error as a share of what it is allowed; None where that says nothing."""
+    """Tolerance from the recorded error and its share of it; None where the share is 0 or infinite."""
     share = worst.get("ratio")
     return worst["error"] / share if isinstance(share, float) and share > 0 else None
 
 
-def totals(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def totals(counts: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
     """Every count, summed over the stages."""
-    totals: dict[str, int] = {}
+    sums = Counter[str]()
     for stage in counts.values():
-        for name, value in stage.items():
-            totals[name] = totals.get(name, 0) + value
-    return totals
+        sums.update(stage)
+    return sums
 
 
-def _timed(found: Record) -> Timed:
-    seconds = found["seconds"]
+def _timed(latency: Record) -> Timed:
+    seconds = latency["seconds"]
     return Timed(
-        position=found["position"],
+        position=latency["position"],
         microseconds=1e6 * seconds["median"],
         interval=(1e6 * seconds["low"], 1e6 * seconds["high"]),
-        gb_per_s=found["bandwidth"] / 1e9,
-        percent_of_ceiling=100 * found["of_ceiling"],
-        verdict=found["verdict"] or "-",
-        marks=tuple(found.get("marks", ())),
+        gb_per_s=latency["bandwidth"] / 1e9,
+        percent_of_ceiling=100 * latency["of_ceiling"],
+        verdict=latency["verdict"] or "-",
+        marks=tuple(latency.get("marks", ())),
     )

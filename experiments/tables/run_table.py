@@ -2,14 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
 from common.stacks.stack import title
-from experiments.tables.closing import show_command
+from experiments.tables.output import show_command
 from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED, ArchResources, Forecast, Row, Timed, error, labels
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ PREDICTED = (
     "in brackets, what the unknown constants of the GPU allow. experiment=predict prints its error. "
     f"{NOT_MODELLED}: the model sees no difference."
 )
-Filled = tuple[Column, Callable[[Row], str | Cell]]
 
 
 def show_json(rows: Iterable[Row]) -> None:
@@ -40,8 +39,8 @@ def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Consol
     """Print `rows` under `heading`; on the host device, with what its figures are."""
     table = run_table(rows)
     if device == "host":
-        known = {one.forecast for one in rows if one.sound and one.forecast and one.forecast.microseconds}
-        places = sorted({(one.model, one.position, one.gpu) for one in known})
+        forecasts = [row.forecast for row in rows if row.sound and row.forecast and row.forecast.microseconds]
+        places = sorted({(forecast.model, forecast.position, forecast.gpu) for forecast in forecasts})
         table = replace(table, notes=[*table.notes, COUNTS_ONLY, *(PREDICTED.format(*place) for place in places)])
     terminal(table, console, heading)
 
@@ -49,10 +48,8 @@ def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Consol
 def run_table(rows: Sequence[Row]) -> Table:
     """A row for each stack that passed with possible times; notes name the others, and the command that shows them."""
     rows = [replace(row, label=name) for row, name in zip(rows, labels(rows), strict=True)]
-    sound = [row for row in rows if row.sound]
-    columns = list(_columns(sound))
-    cells = [[cell(row) for _, cell in columns] for row in sound]
-    return Table([column for column, _ in columns], cells, [line for row in rows for line in _remarks(row)])
+    columns, cells = zip(*_columns([row for row in rows if row.sound]), strict=True)
+    return Table(columns, list(zip(*cells, strict=True)), [line for row in rows for line in _remarks(row)])
 
 
 def _remarks(row: Row) -> Iterator[str]:
@@ -69,68 +66,62 @@ def _remarks(row: Row) -> Iterator[str]:
             yield f"{row.label}: from position {timed.position}, {mark}"
 
 
-def _columns(rows: Sequence[Row]) -> Iterator[Filled]:
-    """Columns by subject; those that no row has a value for are left out."""
-    yield Column("variant", NAME), lambda row: row.label
-    yield Column("stack", TEXT, "proof"), lambda row: title(row.stack)
-    yield Column("verdict", TEXT, "proof"), lambda row: _verdict(row.verdict)
-    yield Column("max error\n/ allowed", group="proof"), lambda row: error(row) or "-"
-    yield Column("at stage", TEXT, "proof"), lambda row: row.worst_stage or "-"
-    widths = sorted({width for row in rows for width in row.load_bytes})
-    if widths:
-        yield Column("grid barriers\na token", group="counts"), lambda row: _or_dash(row.grid_barriers, str)
-    for width in widths:
-        yield Column(f"{width}-bit\nloads", group="counts"), _loaded(width)
-    if any(row.async_copy_bytes for row in rows):
-        yield Column("cp.async\nbytes", group="counts"), lambda row: _or_dash(row.async_copy_bytes, _bytes)
-    if any(row.prefetched_bytes for row in rows):
-        yield Column("prefetched\nbytes", group="counts"), lambda row: _or_dash(row.prefetched_bytes, _bytes)
-    if widths:
-        yield Column("activation\nloads", group="counts"), lambda row: _or_dash(row.activation_bytes, _bytes)
+def _columns(rows: Sequence[Row]) -> Iterator[tuple[Column, list[Any]]]:
+    """Columns by subject, with the cells of all rows; those that no row has a value for are left out."""
+    yield Column("variant", NAME), [row.label for row in rows]
+    yield Column("stack", TEXT, "proof"), [title(row.stack) for row in rows]
+    yield Column("verdict", TEXT, "proof"), [_verdict(row.verdict) for row in rows]
+    yield Column("max error\n/ allowed", group="proof"), [error(row) for row in rows]
+    yield Column("at stage", TEXT, "proof"), [row.worst_stage for row in rows]
+    yield from _counts(rows)
     archs = {arch for row in rows for arch in row.resources}
     for arch in sorted(archs, key=lambda arch: int(arch.removeprefix("sm_"))):
-        yield Column(f"{arch}\nregs/spill", group="resources"), _compiled(arch)
+        yield Column(f"{arch}\nregs/spill", group="resources"), [_registers(row.resources.get(arch)) for row in rows]
     positions = sorted({timed.position for row in rows for timed in row.latencies})
     for position in positions:
-        yield from _timing(position, with_bandwidth=position == positions[0])
+        yield from _times(rows, position, with_bandwidth=position == positions[0])
     if positions:
-        yield Column("tokens/s"), lambda row: _or_dash(row.generation, lambda timed: f"{1e6 / timed.microseconds:.0f}")
+        yield Column("tokens/s"), [row.generation and f"{1e6 / row.generation.microseconds:.0f}" for row in rows]
     if any(row.forecast and row.forecast.microseconds for row in rows):
-        yield from _predicted(rows)
+        yield from _forecasts([row.forecast for row in rows])
 
 
-def _predicted(rows: Sequence[Row]) -> Iterator[Filled]:
-    """Columns of the forecast. Where the jobs of a multirun have several GPUs, each cell names its own."""
-    gpus = {row.forecast.gpu for row in rows if row.forecast}
-    model = next(row.forecast.model for row in rows if row.forecast)
-    gpu, each = ("", gpus) if len(gpus) > 1 else (f", {''.join(gpus)}", ())
-    yield Column("parent", TEXT, "forecast"), lambda row: title(row.forecast.parent) if row.forecast else "-"
-    yield Column(f"predicted us\n{model}{gpu}", group="forecast"), lambda row: _microseconds(row.forecast, each)
-    yield Column("against\nparent", group="forecast"), lambda row: _effect(row.forecast)
+def _counts(rows: Sequence[Row]) -> Iterator[tuple[Column, list[Any]]]:
+    widths = sorted({width for row in rows for width in row.load_bytes})
+    if widths:
+        barriers = [None if row.grid_barriers is None else str(row.grid_barriers) for row in rows]
+        yield Column("grid barriers\na token", group="counts"), barriers
+    for width in widths:
+        loads = [_bytes(row.load_bytes.get(width, 0)) if row.load_bytes else None for row in rows]
+        yield Column(f"{width}-bit\nloads", group="counts"), loads
+    if any(row.async_copy_bytes for row in rows):
+        yield Column("cp.async\nbytes", group="counts"), [_bytes(row.async_copy_bytes) for row in rows]
+    if any(row.prefetched_bytes for row in rows):
+        yield Column("prefetched\nbytes", group="counts"), [_bytes(row.prefetched_bytes) for row in rows]
+    if widths:
+        yield Column("activation\nloads", group="counts"), [_bytes(row.activation_bytes) for row in rows]
 
 
-def _loaded(width: int) -> Callable[[Row], str]:
-    """Bytes that loads of `width` bits read."""
-    return lambda row: _bytes(row.load_bytes.get(width, 0)) if row.load_bytes else "-"
-
-
-def _compiled(arch: str) -> Callable[[Row], str | Cell]:
-    """Registers and spills on `arch`."""
-    return lambda row: _or_dash(row.resources.get(arch), _registers)
-
-
-def _timing(position: int, with_bandwidth: bool) -> Iterator[Filled]:
+def _times(rows: Sequence[Row], position: int, with_bandwidth: bool) -> Iterator[tuple[Column, list[Any]]]:
     """Columns of one position."""
-
-    def shown(show: Callable[[Timed], str | Cell]) -> Callable[[Row], str | Cell]:
-        return lambda row: next((show(timed) for timed in row.latencies if timed.position == position), "-")
-
     group = f"position {position}"
-    yield Column(f"us a token\nat {position}", group=group), shown(_latency)
+    times = [next((timed for timed in row.latencies if timed.position == position), None) for row in rows]
+    yield Column(f"us a token\nat {position}", group=group), [timed and _latency(timed) for timed in times]
     if with_bandwidth:
-        yield Column("GB/s", group=group), shown(lambda timed: f"{timed.gb_per_s:.0f}")
-        yield Column("% of read\nceiling", group=group), shown(_of_ceiling)
-    yield Column("against\nparent", TEXT, group), shown(lambda timed: _verdict(timed.verdict))
+        yield Column("GB/s", group=group), [timed and f"{timed.gb_per_s:.0f}" for timed in times]
+        shares = [timed and timed.percent_of_ceiling for timed in times]
+        yield Column("% of read\nceiling", group=group), [None if share is None else f"{share:.1f}" for share in shares]
+    yield Column("against\nparent", TEXT, group), [timed and _verdict(timed.verdict) for timed in times]
+
+
+def _forecasts(forecasts: Sequence[Forecast | None]) -> Iterator[tuple[Column, list[Any]]]:
+    """Columns of the forecasts. Where the jobs of a multirun have several GPUs, each cell names its own."""
+    gpus = {forecast.gpu for forecast in forecasts if forecast}
+    model = next(forecast.model for forecast in forecasts if forecast)
+    gpu, named = ("", gpus) if len(gpus) > 1 else (f", {''.join(gpus)}", set[str]())
+    yield Column("parent", TEXT, "forecast"), [forecast and title(forecast.parent) for forecast in forecasts]
+    yield Column(f"predicted us\n{model}{gpu}", group="forecast"), [_microseconds(each, named) for each in forecasts]
+    yield Column("against\nparent", group="forecast"), [_effect(each) for each in forecasts]
 
 
 def _latency(timed: Timed) -> str:
@@ -138,41 +129,35 @@ def _latency(timed: Timed) -> str:
     return f"{timed.microseconds:.1f} ±{100 * half / timed.microseconds:.2f} %"
 
 
-def _of_ceiling(timed: Timed) -> str | Cell:
-    return _or_dash(timed.percent_of_ceiling, "{:.1f}".format)
-
-
 def _verdict(word: str) -> Cell:
     return Cell(word, "green" if word in GREEN else "yellow" if word in YELLOW else "red")
 
 
-def _registers(used: ArchResources) -> Cell:
-    return Cell(f"{used.registers}/{used.spill_bytes}", "red" if used.spill_bytes else "")
+def _registers(used: ArchResources | None) -> Cell | None:
+    return Cell(f"{used.registers}/{used.spill_bytes}", "red" if used.spill_bytes else "") if used else None
 
 
-def _or_dash(value: Any, show: Callable[[Any], str | Cell]) -> str | Cell:
-    return "-" if value is None else show(value)
-
-
-def _microseconds(forecast: Forecast | None, named: Collection[str]) -> str:
+def _microseconds(forecast: Forecast | None, named: Collection[str]) -> str | None:
     """`1,766 [1,640, 1,980]`: the prediction and its interval, with the GPU where it is one of `named`."""
     if forecast is None or forecast.microseconds is None:
-        return "-"
+        return None
     low, high = forecast.interval or (forecast.microseconds, forecast.microseconds)
     gpu = f" {forecast.gpu}" if forecast.gpu in named else ""
     return f"{forecast.microseconds:,.0f} [{low:,.0f}, {high:,.0f}]{gpu}"
 
 
-def _effect(forecast: Forecast | None) -> str:
+def _effect(forecast: Forecast | None) -> str | None:
     if forecast is None or forecast.effect is None:
-        return forecast.note if forecast and forecast.microseconds and forecast.note else "-"
+        return forecast.note if forecast and forecast.microseconds and forecast.note else None
     low, high = forecast.effect_interval or (forecast.effect, forecast.effect)
     return f"{100 * forecast.effect:+.1f} % [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
-def _bytes(count: int) -> str:
+def _bytes(count: int | None) -> str | None:
     """`1.19 GB`, with decimal prefixes as bandwidths have."""
+    if not count:
+        return None if count is None else "0"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {unit}"
-    return f"{count} B" if count else "0"
+    return f"{count} B"

@@ -68,6 +68,18 @@ def affordable(size: int) -> int:
     return min(size, cupy.cuda.Device().mem_info[0] // 2)
 
 
+def seconds_of(launch: Callable[[], object]) -> float:
+    """Seconds of a launch on the current stream."""
+    from cupy.cuda import Event, get_elapsed_time
+
+    start, stop = Event(), Event()
+    start.record()
+    launch()
+    stop.record()
+    stop.synchronize()
+    return get_elapsed_time(start, stop) / 1e3
+
+
 class Memory:
     """Data in the current GPU's memory, and kernels that go over it. size: bytes, at most half of the free memory."""
 
@@ -116,12 +128,7 @@ class Memory:
     def _seconds(self, kernel: str, blocks_per_sm: int, arguments: tuple[Any, ...]) -> float:
         function = self._module.get_function(kernel)
         blocks = self._device.attributes["MultiProcessorCount"] * blocks_per_sm
-        start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-        start.record()
-        function((blocks,), (THREADS,), arguments)
-        stop.record()
-        stop.synchronize()
-        return self._cupy.cuda.get_elapsed_time(start, stop) / 1e3
+        return seconds_of(partial(function, (blocks,), (THREADS,), arguments))
 
 
 def settled(launch: Callable[[int], float], runs: int) -> list[float]:

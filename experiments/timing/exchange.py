@@ -4,7 +4,6 @@ What a design of exchanges by value rests on: the latency of an exchange alone a
 what is under way, and the slowest SM beside the median one. All kernels have one block on each SM.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from common.compile.nvrtc import options
 from common.errors import Crashed
-from experiments.timing.bandwidth import affordable
+from experiments.timing.bandwidth import affordable, seconds_of
 
 KERNELS = Path(__file__).with_suffix(".cu")
 PAUSE = 32  # nanoseconds between two polls of the kernels, by spin_pause of port.cuh
@@ -105,7 +104,7 @@ class Exchange:
         function = self._module.get_function("counted_adds")
         found = []
         for run in range(1, RUNS + 2):
-            found.append(self._seconds(lambda: function((self.blocks,), (READERS,), (counters, np.uint32(ROUNDS)))))
+            found.append(seconds_of(lambda: function((self.blocks,), (READERS,), (counters, np.uint32(ROUNDS)))))
             self._check("counted adds", counters.get(), run * ROUNDS * self.blocks)
         return float(np.median(found[1:])) / ROUNDS
 
@@ -121,7 +120,7 @@ class Exchange:
         shape = map(np.uint32, (load.slots, load.tile) if ring else (load.threads,))
         threads = READERS + (32 if ring else load.threads)
         arguments = (mail, np.uint32(rounds), self._data, np.uint64(count), np.uint32(most), *shape, loaded, clocks)
-        seconds = self._seconds(lambda: function((self.blocks,), (threads,), arguments, shared_mem=ring))
+        seconds = seconds_of(lambda: function((self.blocks,), (threads,), arguments, shared_mem=ring))
         self._check(f"exchange beside {load.name}", mail.get(), rounds)
         words, cycles = loaded.get().astype(float), clocks.get().astype(float)
         if not rounds:
@@ -141,14 +140,6 @@ class Exchange:
     @cached_property
     def _module(self) -> Any:
         return self._cupy.RawModule(code=text(self.pause), options=options(), enable_cooperative_groups=True)
-
-    def _seconds(self, launch: Callable[[], None]) -> float:
-        start, stop = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-        start.record()
-        launch()
-        stop.record()
-        stop.synchronize()
-        return self._cupy.cuda.get_elapsed_time(start, stop) / 1e3
 
 
 def _median(samples: list[Sample]) -> Sample:

@@ -1,7 +1,7 @@
 """Interleaved latency measurement on a GPU, repeated until the confidence intervals are narrow enough."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,6 +10,7 @@ import numpy as np
 from common.config.run_config import Timing
 from common.devices.nvml import Gpu, disturbances
 from common.devices.nvtx import annotate, title
+from common.devices.protocol import Session
 from common.model.shapes import Model
 from common.record.measurement import Measurement
 from experiments.tables.row import STOPPED
@@ -41,24 +42,25 @@ class TimedSession(Protocol):
 
 
 @dataclass(frozen=True)
-class TimedKernel:
-    """One kernel to measure. `session` is reset to the position to measure at.
+class Kernel:
+    """A kernel to time. stack: variants, innermost first; session: reset to the position to measure at.
 
-    stack   variants, innermost first
-    parent  stack of the kernel to compare with: the first other kernel with this stack, which may equal `stack` (a
-            comparison of a kernel with itself); None: no comparison
-    check   called after every round, with the outputs of its last run still in the buffers; raises LabError when they
-            are wrong
+    check: called after every round, with the outputs of its last run still in the buffers; raises LabError for wrong
+    ones.
     """
 
     stack: tuple[str, ...]
-    session: TimedSession
-    parent: tuple[str, ...] | None
-    check: Callable[[], None]
+    session: Session
+    check: Callable[[], None] = lambda: None
+
+    def time(self, steps: int, repeats: int) -> list[float]:
+        assert isinstance(self.session, TimedSession)  # of a GPU; the host device is never timed
+        return self.session.time(steps, repeats)
 
 
 def measure(
-    kernels: Sequence[TimedKernel],
+    child: Kernel,
+    parent: Kernel | None,
     model: Model,
     position: int,
     steps: int,
@@ -67,75 +69,66 @@ def measure(
     gpu: Gpu | None = None,
     on_round: Callable[[int, int], None] = lambda done, most: None,
     beat: float | None = None,
-) -> list[Measurement]:
-    """Measure all kernels at `position`, interleaved; one measurement each, in their order.
+) -> Measurement:
+    """Measure `child` at `position`, interleaved with `parent` if there is one.
 
     steps: tokens of one run, cut where the cache ends. on_round: called after each round with (rounds done, limit).
-    Every kernel runs once per round, and the order is reversed every round, so a temporary slowdown of the GPU affects
-    all of them. Rounds continue until the half width of every interval is at most `timing.interval` percent of its
-    median and no comparison is UNSTABLE, or until `timing.max_rounds`.
-    beat: seconds that the last kernel has to beat. It is STOPPED once its median is longer, by a bound that holds with
+    Each kernel runs once per round, and the order is reversed every round, so a temporary slowdown of the GPU affects
+    both. Rounds continue until the half width of both intervals is at most `timing.interval` percent of the median and
+    the comparison is not UNSTABLE, or until `timing.max_rounds`.
+    beat: seconds to beat. The child is STOPPED once its median is longer, by a bound that holds with
     VERDICT_CONFIDENCE.
     """
     steps = min(steps, model.positions - position)
+    kernels = [child] if parent is None else [parent, child]
     for kernel in kernels:
         with annotate(title("warm-up", kernel.stack, f"position {position}")):
-            kernel.session.time(steps, math.ceil(timing.warmup / steps))
+            kernel.time(steps, math.ceil(timing.warmup / steps))
 
-    indexes = range(len(kernels))
-    parents = {
-        child: next(other for other in indexes if other != child and kernels[other].stack == kernels[child].parent)
-        for child in indexes
-        if kernels[child].parent is not None
-    }
-    samples: list[list[float]] = [[] for _ in indexes]
+    samples: list[list[float]] = [[] for _ in kernels]
     readings: list[dict[str, Any]] = []
     next_check, done = min(timing.max_rounds, max(timing.rounds, min_samples())), 0
     while True:
         done += 1
-        for i in indexes if done % 2 else reversed(indexes):
-            with annotate(title("measure", kernels[i].stack, f"position {position} round {done}")):
-                samples[i].append(float(np.median(kernels[i].session.time(steps, REPEATS))))
-            kernels[i].check()
+        for kernel, own in list(zip(kernels, samples, strict=True))[:: 1 if done % 2 else -1]:
+            with annotate(title("measure", kernel.stack, f"position {position} round {done}")):
+                own.append(float(np.median(kernel.time(steps, REPEATS))))
+            kernel.check()
         if gpu:
             readings.append(gpu.reading())
         on_round(done, timing.max_rounds)
         if done < next_check:
             continue
-        seconds = [estimate(values) for values in samples]
-        pairs = {child: compare(samples[parent], samples[child]) for child, parent in parents.items()}
-        narrow = [one.half_width * 100 <= timing.interval for one in seconds]
-        decided = all(pair.verdict != "UNSTABLE" for pair in pairs.values())
+        estimates = [estimate(own) for own in samples]
+        comparison = compare(samples[0], samples[1]) if parent else None
+        narrow = [one.half_width * 100 <= timing.interval for one in estimates]
+        decided = comparison is None or comparison.verdict != "UNSTABLE"
         stopped = beat is not None and median_interval(samples[-1], VERDICT_CONFIDENCE)[0] > beat
         if stopped or done >= timing.max_rounds or (all(narrow) and decided):
             break
         next_check = min(timing.max_rounds, math.ceil(done * GROWTH))
 
+    seconds = estimates[-1]
     bytes_per_step = sum(model.bytes_per_token(position + step) for step in range(steps)) / steps
-
-    def verdict(i: int) -> str | None:
-        if implausible(bytes_per_step, seconds[i].median, ceiling.best, ceiling.last_level_cache):
-            return "IMPLAUSIBLE"
-        if stopped and i == indexes[-1]:
-            return STOPPED
-        if not narrow[i]:
-            return "UNSTABLE"
-        return pairs[i].verdict if i in pairs else None
-
-    return [
-        Measurement(
-            stack=kernels[i].stack,
-            position=position,
-            steps=steps,
-            seconds=seconds[i],
-            samples=tuple(samples[i]),
-            bytes_per_step=bytes_per_step,
-            bandwidth=bytes_per_step / seconds[i].median,
-            of_ceiling=bytes_per_step / seconds[i].median / ceiling.best,
-            comparison=pairs.get(i),
-            verdict=verdict(i),
-            readings=tuple(readings),
-            marks=disturbances(readings),
-        )
-        for i in indexes
-    ]
+    if implausible(bytes_per_step, seconds.median, ceiling.best, ceiling.last_level_cache):
+        verdict: str | None = "IMPLAUSIBLE"
+    elif stopped:
+        verdict = STOPPED
+    elif not narrow[-1]:
+        verdict = "UNSTABLE"
+    else:
+        verdict = comparison.verdict if comparison else None
+    return Measurement(
+        stack=child.stack,
+        position=position,
+        steps=steps,
+        seconds=seconds,
+        samples=tuple(samples[-1]),
+        bytes_per_step=bytes_per_step,
+        bandwidth=bytes_per_step / seconds.median,
+        of_ceiling=bytes_per_step / seconds.median / ceiling.best,
+        comparison=comparison,
+        verdict=verdict,
+        readings=tuple(readings),
+        marks=disturbances(readings),
+    )

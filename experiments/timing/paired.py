@@ -1,7 +1,7 @@
 """Timing of one stack and its parent on a GPU: at each position and over a whole generation, with outputs checked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from random import Random
 
@@ -9,7 +9,6 @@ import torch
 
 from common.config.run_config import Timing
 from common.devices.nvml import Gpu
-from common.devices.protocol import Session
 from common.errors import Mismatched
 from common.stacks.stack import title
 from common.validate.check import validate_queued
@@ -19,20 +18,12 @@ from common.validate.tolerances import ReferenceSteps
 from common.validate.verdict import Mismatch
 from experiments.tables.row import STOPPED
 from experiments.timing.bandwidth import Ceiling, read_ceiling
-from experiments.timing.measure import Measurement, TimedKernel, TimedSession, measure
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A compiled stack, innermost variant first, and its buffers."""
-
-    stack: tuple[str, ...]
-    session: Session
+from experiments.timing.measure import Kernel, Measurement, measure
 
 
 def time_pair(
-    child: Candidate,
-    parent: Candidate,
+    child: Kernel,
+    parent: Kernel,
     expected: ReferenceSteps,
     timing: Timing,
     seed: int,
@@ -54,14 +45,15 @@ def time_pair(
         generator = torch.Generator().manual_seed(random.getrandbits(32))
         starts = drawn([Start(position, steps)] * 2, layout, expected.weights, generator)
         start, compared = next(starts).on(child.session), {0, random.randrange(steps), steps - 1}
-        timed = [_Timed(each, expected, start, compared) for each in ([child] if alone else [parent, child])]
-        *others, own = timed
-        kernels = [*(each.kernel(None) for each in others), own.kernel(None if alone else parent.stack)]
+        timed = [_Timed(each, expected, start, compared) for each in ([child] if alone else [child, parent])]
+        kernels = [replace(each.kernel, check=each.compare) for each in timed]
+        beside = None if alone else kernels[-1]
 
         def on_round(done: int, most: int) -> None:
             on_detail(f"position {position}, round {done} of at most {most}")
 
-        found = measure(kernels, layout.model, position, steps, timing, _ceiling(), Gpu.current(), on_round, beat)[-1]
+        settings = (layout.model, position, steps, timing, _ceiling(), Gpu.current(), on_round, beat)
+        found = measure(kernels[0], beside, *settings)
         other = next(starts).on(child.session)
         for each in timed:
             each.confirm(other)
@@ -81,28 +73,25 @@ class _Timed:
     too. Then a run with ids and a history that the kernel has not seen before is validated.
     """
 
-    def __init__(self, candidate: Candidate, expected: ReferenceSteps, start: Scenario, compared: set[int]) -> None:
-        self.candidate, self.expected, self.start, self.compared = candidate, expected, start, compared
+    def __init__(self, kernel: Kernel, expected: ReferenceSteps, start: Scenario, compared: set[int]) -> None:
+        self.kernel, self.expected, self.start, self.compared = kernel, expected, start, compared
+        self.session = kernel.session
         self.want = self._validated(start)
-        candidate.session.reset(start.ids, start.position, start.held, len(start.ids))
-
-    def kernel(self, parent: tuple[str, ...] | None) -> TimedKernel:
-        session = self.candidate.session
-        assert isinstance(session, TimedSession)  # of a GPU; the host device is never timed
-        return TimedKernel(self.candidate.stack, session, parent, lambda: self._compare(whole=False))
+        self.session.reset(start.ids, start.position, start.held, len(start.ids))
 
     def confirm(self, other: Scenario) -> None:
         """Compare the outputs of the last timed run with the validated ones, and validate a run of another start."""
-        self._compare(whole=True)
+        self.compare(whole=True)
         self._validated(other)
 
     def _validated(self, start: Scenario) -> Snapshot:
-        seen, found = validate_queued(self.candidate.session, start, self.compared, self.expected)
+        seen, found = validate_queued(self.session, start, self.compared, self.expected)
         self._refuse(found, start.name)
         return seen
 
-    def _compare(self, whole: bool) -> None:
-        session = self.candidate.session
+    def compare(self, whole: bool = False) -> None:
+        """Compare the outputs of the last timed run with the validated ones. whole: and the KV cache."""
+        session = self.session
         seen = Snapshot(session.layout, session.scratch(), session.state(), session.cache if whole else None)
         note = "timed launches differ from validated ones"
         self._refuse(next(bit_differences(seen, self.want, frozenset(), note), None), self.start.name)
@@ -110,7 +99,7 @@ class _Timed:
     def _refuse(self, found: Mismatch | None, where: str) -> None:
         if found:
             raise Mismatched(
-                f"{title(self.candidate.stack)} is wrong where it is timed, {where}: {found}",
+                f"{title(self.kernel.stack)} is wrong where it is timed, {where}: {found}",
                 "look for what depends on the position, the number of steps, the values or earlier launches",
             )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +23,7 @@ def median_interval(
 
     seed: of the resampling; None: a fresh one. Raises ValueError without samples.
     """
-    values = np.asarray(samples, dtype=float)
-    if values.size == 0:
-        raise ValueError("no samples")
-    resamples = max(2000, round(10 / (1 - confidence)))  # at least ten medians lie outside of the interval
-    chosen = np.random.default_rng(seed).integers(values.size, size=(resamples, values.size))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.median(values[chosen], axis=1), [tail, 1 - tail])
+    low, high = np.quantile(_resampled_medians(samples, confidence, np.random.default_rng(seed)), _tails(confidence))
     return float(low), float(high)
 
 
@@ -90,16 +85,22 @@ def unpaired(
     process) affects the change, but not its interval. Raises ValueError without samples.
     """
     generator = np.random.default_rng(seed)
-    resamples = max(2000, round(10 / (1 - confidence)))
-    medians = []
-    for values in (np.asarray(a, dtype=float), np.asarray(b, dtype=float)):
-        if values.size == 0:
-            raise ValueError("no samples")
-        chosen = generator.integers(values.size, size=(resamples, values.size))
-        medians.append(np.median(values[chosen], axis=1))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(medians[1] / medians[0] - 1, [tail, 1 - tail])
+    before, after = (_resampled_medians(samples, confidence, generator) for samples in (a, b))
+    low, high = np.quantile(after / before - 1, _tails(confidence))
     return float(np.median(b) / np.median(a) - 1), float(low), float(high)
+
+
+def _resampled_medians(samples: Sequence[float], confidence: float, generator: np.random.Generator) -> Any:
+    """Medians of resampled samples, enough that ten of them lie outside of an interval at `confidence`."""
+    values = np.asarray(samples, dtype=float)
+    if values.size == 0:
+        raise ValueError("no samples")
+    resamples = max(2000, round(10 / (1 - confidence)))
+    return np.median(values[generator.integers(values.size, size=(resamples, values.size))], axis=1)
+
+
+def _tails(confidence: float) -> tuple[float, float]:
+    return (1 - confidence) / 2, (1 + confidence) / 2
 
 
 def implausible(bytes_read: float, seconds: float, ceiling: float, cached: float = 0) -> bool:

@@ -51,7 +51,7 @@ class Search:
     starts: list[Point]
     local: bool = False
     ahead: int = 0
-    prepare: Callable[[Candidate], None] = lambda candidate: None
+    prepare: Callable[[Candidate], object] = lambda candidate: None
     found: dict[Candidate, Outcome] = field(default_factory=dict)
     _turn: int = 0
     _waiting: dict[Candidate, list[Asked]] = field(default_factory=dict)

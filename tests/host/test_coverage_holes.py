@@ -11,7 +11,6 @@ import torch
 from sampled import ALL, SAMPLE, sampled
 
 from common import ROOT
-from common.devices.host.covered import Covered, CoveredDevice, covered
 from common.model.layout import Layout
 from common.model.weights import load
 from common.stacks.catalog import read_catalog
@@ -20,10 +19,11 @@ from common.validate.prove import text_of
 from common.validate.scenarios import drawn
 from common.validate.trials import TRIALS
 from common.validate.values import weights_of
-from experiments.coverage.items import ABSENT, holes, items
-from experiments.coverage.reasons import read_reasons, unexplained
-from experiments.coverage.statements import statements
-from experiments.coverage.table import listed
+from tests.strength.coverage.covered import Covered, CoveredDevice, covered
+from tests.strength.coverage.items import ABSENT, holes, items
+from tests.strength.coverage.reasons import read_reasons, unexplained
+from tests.strength.coverage.statements import statements
+from tests.strength.coverage.table import listed
 
 pytestmark = pytest.mark.host
 CATALOG = read_catalog()

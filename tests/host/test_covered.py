@@ -8,14 +8,14 @@ import torch
 from bare_kernel import bare_kernel
 
 from common.compile.source import Source
-from common.devices.host import gcov
-from common.devices.host.covered import Covered, CoveredDevice, covered
-from common.devices.host.turns import CLASSES, count_turns
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.record.store import Store
-from experiments.coverage.run import cover
+from tests.strength.coverage import gcov
+from tests.strength.coverage.__main__ import main
+from tests.strength.coverage.covered import Covered, CoveredDevice, covered
+from tests.strength.coverage.turns import CLASSES, count_turns
 
 pytestmark = pytest.mark.host
 THREADS = 64
@@ -132,11 +132,11 @@ def test_a_machine_without_gcov_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
         gcov.tool()
 
 
-def test_a_command_leaves_a_table_a_record_and_a_file_for_a_browser(configured, host_cache, tmp_path, capsys):
-    given = ["variant=redundant_rmsnorm", "model=tiny", "coverage=true", "validate=quick"]
-    config = configured(*given, f"cache={host_cache}", f"results={tmp_path}/records.jsonl")
-    assert cover(config) == 0
-    (record,) = Store(config.results).records()  # of the table only: the kernel is not the one that a run validates
+def test_a_command_leaves_a_table_a_record_and_a_file_for_a_browser(host_cache, tmp_path, capsys):
+    given = ["variant=redundant_rmsnorm", "model=tiny", "validate=quick", f"cache={host_cache}"]
+    results = tmp_path / "records.jsonl"
+    assert main([*given, f"results={results}"]) == 0
+    (record,) = Store(results).records()  # of the table only: the kernel is not the one that a run validates
     assert (record["kind"], record["stacks"]) == ("coverage", ["redundant_rmsnorm"])
     rows = {row["file"]: row for row in record["table"]}
     assert rows["variants/redundant_rmsnorm.cu"]["lines %"] == 100

@@ -103,8 +103,7 @@ def test_an_answer_ends_at_its_stop_id_or_when_it_is_cancelled(engine, alone):
         (Request((), 3), "the prompt has no token"),
         (Request((1, 503), 3), r"token id 503 is not in 0\.\.502"),
         (Request((1, 2, 3), 63), r"a prompt of 3 and max_tokens=63 need 65 positions of 64; .*model.positions=65"),
-        (Request((1,), 0), "max_tokens=0"),
-        (Request((1,), 1, Sampling(top_p=0.0)), "top_p=0.0"),
+        ((1, 2, 3), r"\(1, 2, 3\) is not a Request"),
         (Request((1,), 1, stop_strings=("a",)), "stop strings need a tokenizer"),
     ],
 )

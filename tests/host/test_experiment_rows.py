@@ -12,12 +12,14 @@ from common.config import budget
 from common.errors import CompileError, Crashed
 from common.record.store import Store
 from common.stacks.stack import Stack
+from experiments import rows
 from experiments.__main__ import main
 from experiments.experiment import Experiment
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
 from experiments.prediction.published import GAINS
-from experiments.suite import counts, predict, quality, rivals, sass
+from experiments.prediction.task import Times
+from experiments.suite import counts, predict, sass
 from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
@@ -53,7 +55,7 @@ def broken(module, name: str, monkeypatch, error: Exception, stack: str = "vec12
 
 
 def test_a_kernel_that_crashes_costs_quality_its_row(run, monkeypatch):
-    broken(quality, "open_stack", monkeypatch, Crashed("a kernel wrote beyond its buffers", "see there"))
+    broken(rows, "open_session", monkeypatch, Crashed("a kernel wrote beyond its buffers", "see there"))
     code, (*_, record) = run(*QUALITY)
     assert code == 0
     assert [row["variant"] for row in record["table"]] == [name for name in NAMES if "vec128" not in name]
@@ -61,7 +63,7 @@ def test_a_kernel_that_crashes_costs_quality_its_row(run, monkeypatch):
 
 
 def test_a_kernel_that_crashes_leaves_the_rivals(run, monkeypatch):
-    broken(rivals, "open_stack", monkeypatch, RuntimeError("CUDA error:\nan illegal memory access"))
+    broken(rows, "open_session", monkeypatch, RuntimeError("CUDA error:\nan illegal memory access"))
     code, (*_, record) = run("experiment=rivals", "variant=vec128", "options.rivals=[torch step]", "options.tokens=3")
     assert code == 0
     assert [row["system"] for row in record["table"]] == ["torch step"]
@@ -82,7 +84,7 @@ def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monke
     """By this model every change halves the time: twice the tokens a second, which is published of l2_prefetch."""
 
     def pair(experiment: Experiment, stack: Stack, gpu: GpuModel) -> list[Prediction]:
-        return [Prediction((seconds,), 0, 0, 0, 0, 0, {}) for seconds in (1e-3, 2e-3)]
+        return [Prediction((seconds,), Times(), 0, 0) for seconds in (1e-3, 2e-3)]
 
     monkeypatch.setattr(predict, "_pair", pair)
     broken(predict, "_pair", monkeypatch, CompileError("no such type", "see the log", "log"))
@@ -94,15 +96,15 @@ def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monke
 
 
 def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
-    called = broken(quality, "open_stack", monkeypatch, KeyboardInterrupt(), "fused_head")
-    code, rows = run(*QUALITY)
+    called = broken(rows, "open_session", monkeypatch, KeyboardInterrupt(), "fused_head")
+    code, records = run(*QUALITY)
     assert (code, called) == (130, ["baseline", "vec128", "fused_head"])
-    assert [row["asked"]["row"] for row in rows] == NAMES[:3]
+    assert [row["asked"]["row"] for row in records] == NAMES[:3]
     monkeypatch.undo()
-    called = broken(quality, "open_stack", monkeypatch, KeyboardInterrupt(), "none")
-    code, rows = run(*QUALITY)
+    called = broken(rows, "open_session", monkeypatch, KeyboardInterrupt(), "none")
+    code, records = run(*QUALITY)
     assert (code, called) == (0, ["fused_head"])
-    assert [row["variant"] for row in rows[-1]["table"]] == NAMES
+    assert [row["variant"] for row in records[-1]["table"]] == NAMES
     assert run(*QUALITY, "options.tokens=4")[0] == 0, "another question"
     assert len(called) == 4
 

@@ -17,8 +17,8 @@ from common.model.weights import load
 from common.record.store import Store
 from common.stacks.catalog import variants
 from experiments.__main__ import main
-from experiments.prediction.counting import POSITION, KnownCounts
 from experiments.prediction.model import grid_barriers
+from experiments.prediction.predictor import POSITION, Predictor
 from experiments.suite import names
 
 pytestmark = pytest.mark.host
@@ -156,8 +156,8 @@ def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, 
     knobs = {"vec128": {"l1": "default"}, "split_kv": {"chunk": 16}, "baseline": {}}[name]
     source, position = build([variants()[name]], tiny, knobs={name: knobs}), 40
     layout = Layout(tiny)
-    known_counts = KnownCounts(Store(tmp_path / "r.jsonl"), host_cache, lambda *_: None)
-    first = known_counts.count(source, 6)
+    predictor = Predictor(tiny, 256, Store(tmp_path / "r.jsonl"), host_cache, lambda *_: None)
+    first = predictor.count(source, 6)
     device = HostDevice(host_cache / "kernels")
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
     with closing(device.session(device.compile(source), weights, 6)) as session:
@@ -174,8 +174,8 @@ def test_counts_are_stored_and_used_again(tiny: Model, host_cache: Path, tmp_pat
     store = Store(tmp_path / "r.jsonl")
     source = build([], tiny)
     for _ in range(2):
-        known_counts = KnownCounts(store, host_cache, lambda *what: counted.append(what))
-        assert known_counts.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
+        predictor = Predictor(tiny, 256, store, host_cache, lambda *what: counted.append(what))
+        assert predictor.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
     assert counted == [("baseline", 5)]
     assert len(store.records()) == 1
 

@@ -8,8 +8,8 @@ import pytest
 from common.model.shapes import Model
 from experiments.experiment import Experiment
 from experiments.prediction import forecast
-from experiments.prediction.counting import KnownCounts, Uncounted, table
 from experiments.prediction.forecast import counting, forecasts
+from experiments.prediction.predictor import Predictor, Uncounted, as_counts
 from experiments.tables.progress import Progress
 
 SMALL = Model("small", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
@@ -77,14 +77,14 @@ def test_counts_that_may_not_be_made_are_reported(config, tmp_path):
     from common.compile.source import build
     from common.record.store import Store
 
-    known_counts = KnownCounts(Store(config.results), tmp_path, None)
+    predictor = Predictor(SMALL, 256, Store(config.results), tmp_path)
     with pytest.raises(Uncounted, match="make them with experiment=counts"):
-        known_counts.count(build([], SMALL), 7)
+        predictor.count(build([], SMALL), 7)
 
 
 def test_a_variant_that_the_gpu_is_too_old_for_has_no_prediction_and_ends_nothing(configured, tmp_path, monkeypatch):
     """The first GPU of the forecasts has sm_86."""
-    monkeypatch.setattr(KnownCounts, "count", lambda *asked: table({}))
+    monkeypatch.setattr(Predictor, "count", lambda *asked: as_counts({}))
     monkeypatch.setattr(forecast, "NEWER", "a100")
     found = forecasts(configured("model=tiny", "variant=bulk_ring", f"results={tmp_path}/r.jsonl"))["bulk_ring"]
     assert (found.microseconds, found.effect, found.note) == (None, None, "bulk_ring needs sm_90")

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from composed import CATALOG, NAMED, VARIANTS, Composed
-from omegaconf import OmegaConf
 from sampled import sampled, seed_for
 
-from common import ROOT
-from common.config.resolve import model_of
-from common.config.section import Section
+from common.config.resolve import model_named
 from common.devices.host.device import HostDevice, HostSession
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -76,8 +73,7 @@ def start(model: Model, seed: int) -> Scenario:
 
 @pytest.fixture(scope="module")
 def full(host_cache):
-    shape = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "model" / "qwen3_0_6b.yaml"))
-    model = replace(model_of(Section(shape)), positions=64)
+    model = replace(model_named("qwen3_0_6b"), positions=64)
     return Full(model, host_cache, seed_for("full size"))
 
 

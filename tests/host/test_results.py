@@ -70,7 +70,7 @@ def test_validation_says_how_far_it_is(configured, host_cache, tmp_path, seed):
 
 @pytest.mark.parametrize(
     ("overrides", "races"),
-    [([], "host+tsan"), (["sanitize=thread"], "host+tsan"), (["sanitize=address"], ""), (["coverage=true"], "")],
+    [([], "host+tsan"), (["sanitize=thread"], "host+tsan"), (["sanitize=address"], "")],
 )
 def test_a_full_validation_looks_for_races(configured, host_cache, tmp_path, monkeypatch, overrides, races):
     """With ThreadSanitizer, whatever the other trials run on; another build leaves the trial out, and says so."""

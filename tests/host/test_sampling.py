@@ -10,7 +10,6 @@ from sampled import sampled
 from common.devices.host.device import HostDevice
 from common.errors import LabError
 from common.model.layout import Layout
-from experiments.generation.check import check_sampling
 from experiments.generation.request import Sampling
 from experiments.generation.sampling import source, write_settings
 
@@ -173,6 +172,6 @@ def test_a_prompt_is_not_overwritten_and_missing_logits_are_told(sampler, tiny, 
     ],
 )
 def test_values_that_mean_nothing_are_refused(change, message):
-    check_sampling(Sampling(0.7, 20, 0.9, 1.1, 5))
+    Sampling(0.7, 20, 0.9, 1.1, 5)
     with pytest.raises(LabError, match=message):
-        check_sampling(replace(Sampling(0.7), **change))
+        replace(Sampling(0.7), **change)

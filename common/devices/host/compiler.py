@@ -73,36 +73,18 @@ class Compiler:
         shared = ("-shared",) if suffix == ".so" else ()
         return self._compiled(target, [*shared, "-pthread", *flags, *map(str, objects)])
 
-    def covered(self, text: str, folder: Path, objects: list[Path], *flags: str) -> Path:
-        """A shared library of a kernel's text and of `objects` in `folder`, with gcov's notes and later its data.
-
-        Not cached: the library names the file of its data by its full path.
-        """
-        target = folder / "kernel.so"
-        if not target.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "kernel.cpp").write_text(text)
-            options = [*self._options(*WARNINGS, *flags), f"-I{RUNTIME}", "--coverage"]
-            _run([_gxx(self._cross), *options, "-c", "kernel.cpp", "-o", "kernel.o"], str(folder))
-            shared = ["-shared", "-pthread", "--coverage", "kernel.o", *map(str, objects)]
-            _run([_gxx(self._cross), *shared, "-o", target.name], str(folder))
-        return target
-
     def _object(self, text: str, unit: str, *flags: str) -> Path:
-        options = self._options(*flags)
+        options = self.options(*flags)
         headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
         target = self.cache / f"{_sha(unit, text, *headers, *options, self.version(), _cpu())}.o"
         if intact(target):  # nothing is written for what the cache has
             return target
         with _temporary() as folder:
             (Path(folder) / unit).write_text(text)
-            paths = [
-                f"-I{RUNTIME}",
-                f"-fdebug-prefix-map={folder}=.",
-            ]  # debug information then has relative file names, as the text
-            return self._compiled(target, [*options, *paths, "-c", unit], folder)
+            relative = f"-fdebug-prefix-map={folder}=."  # file names in debug information, as in the text
+            return self._compiled(target, [*options, f"-I{RUNTIME}", relative, "-c", unit], folder)
 
-    def _options(self, *flags: str) -> list[str]:
+    def options(self, *flags: str) -> list[str]:
         """Options for every source file, and `flags`."""
         names = ", ".join(f'"{stage}"' for stage in STAGES)
         options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}"]
@@ -112,11 +94,15 @@ class Compiler:
             options.append("-mtls-dialect=gnu2")  # TLS descriptors: fast thread-local variables in a loaded library
         return options
 
+    def run(self, arguments: Sequence[str], folder: str = ".") -> None:
+        """Run g++ with `arguments` in `folder`."""
+        _run([_gxx(self._cross), *arguments], folder)
+
     def _compiled(self, target: Path, arguments: list[str], folder: str = ".") -> Path:
         """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
         if not intact(target):
             with writing(target) as part:
-                _run([_gxx(self._cross), *arguments, "-o", str(part)], folder)
+                self.run([*arguments, "-o", str(part)], folder)
         return target
 
 

@@ -12,11 +12,11 @@ export async function call(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
   const key = sessionStorage.getItem(KEY);
   if (key) headers.Authorization = `Bearer ${key}`;
-  const asked = body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers, signal };
-  const answer = await fetch(path, asked).catch(gone);
+  const request = body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers, signal };
+  const answer = await fetch(path, request).catch(gone);
   if (answer.ok) return answer;
-  const found = await answer.json().catch(() => ({}));
-  throw Object.assign(new Error(found.error?.message ?? `status ${answer.status}`), { status: answer.status });
+  const reason = await answer.json().catch(() => ({}));
+  throw Object.assign(new Error(reason.error?.message ?? `status ${answer.status}`), { status: answer.status });
 }
 
 // The objects of a stream of server-sent events, one after another.

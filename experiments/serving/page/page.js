@@ -1,7 +1,7 @@
 // The chat: what is on the page is what is in `state`.
 import { call, setKey, stream } from "./ask.js";
 import { save, state } from "./state.js";
-import { draw } from "./strip.js";
+import { draw } from "./stages.js";
 
 const at = (id) => document.getElementById(id);
 let lab, running, position = 0; // position: of the last token
@@ -57,7 +57,7 @@ function showRate(rate) {
     : `Ceiling ${lab.why}`;
 }
 
-function wanted(text) {
+function bodyOf(text) {
   const common = { model: model(), knobs: state.knobs, max_tokens: state.tokens, temperature: state.temperature };
   if (state.seed !== "") common.seed = Number(state.seed);
   if (mode() === "ids") return { ...common, prompt: text.split(/[\s,]+/).filter(Boolean).map(Number), return_token_ids: true };
@@ -86,7 +86,7 @@ async function ask(text, earlier) {
   say();
   state.turns.push({ role: "user", text });
   show(state.turns.at(-1));
-  const body = { ...wanted(text), stream_options: { include_usage: true, continuous_usage_stats: true } };
+  const body = { ...bodyOf(text), stream_options: { include_usage: true, continuous_usage_stats: true } };
   const turn = { role: "assistant", text: "", variant: state.variant, note: "interrupted" };
   state.turns.push(turn);
   save();
@@ -131,7 +131,7 @@ function finish({ timings, seed }, usage, turn) {
   showRate(timings.tokens_per_s);
   const kept = usage.prompt_tokens_details?.cached_tokens ?? 0;
   at("last").textContent =
-    `Last answer: ${usage.completion_tokens} tokens after ${usage.prompt_tokens}, of which ${kept} were in the KV cache; ` +
+    `Last answer: ${usage.completion_tokens} tokens after ${usage.prompt_tokens}, ${kept} in the KV cache before; ` +
     `first token after ${timings.first_token_s.toFixed(2)} s`;
   const drawn = state.temperature ? `seed ${seed}` : "";
   turn.note = [`${timings.tokens_per_s.toFixed(1)} tokens/s`, drawn, turn.note].filter(Boolean).join(" · ");
@@ -167,11 +167,11 @@ function field(knob) {
 async function trace() {
   say();
   at("trace").disabled = true;
-  at("strip").textContent = "tracing; the first time, its kernel is compiled";
+  at("stages").textContent = "tracing; the first time, its kernel is compiled";
   try {
-    draw(at("strip"), await (await call("/lab/strip", { model: model(), knobs: state.knobs, position })).json());
+    draw(at("stages"), await (await call("/lab/trace", { model: model(), knobs: state.knobs, position })).json());
   } catch (error) {
-    at("strip").textContent = "";
+    at("stages").textContent = "";
     say(error.message);
   }
   buttons();

@@ -1,4 +1,4 @@
-// What the page remembers for as long as the tab lives: the conversation, and how answers are asked for.
+// State of the page, kept for as long as the tab lives: the conversation and the settings.
 const STATE = "lab-state";
 const empty = { turns: [], variant: "", knobs: {}, tokens: 64, temperature: 0, seed: "", system: "", thinking: false };
 const isTurn = (turn) => ["user", "assistant"].includes(turn?.role) && typeof turn.text === "string";

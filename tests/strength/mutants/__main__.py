@@ -14,7 +14,7 @@ from common.config.resolve import seed_of
 from common.config.section import Section
 from common.errors import LabError
 from common.record.store import Store
-from experiments.tables.closing import closing
+from experiments.tables.output import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import ResultTable, print_result, record_result
 from tests.strength.mutants import score
@@ -73,7 +73,7 @@ def run(cfg: DictConfig) -> int:
     kept = record_result(result, store, {"seed": wanted.seed, "details": details})
     print_result(result, wanted.json)
     if not wanted.json:
-        print(closing([kept], wanted.results))
+        print(closing_lines([kept], wanted.results))
     return int(not well)
 
 

@@ -13,7 +13,7 @@ from common.config.resolve import seed_of
 from common.config.section import Section
 from common.record.store import Store
 from experiments.serve import check_installed
-from experiments.tables.closing import closing
+from experiments.tables.output import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import COUNTED, ResultTable, record_result, show_result
 from tests.strength.soak.kills import Killed, kills
@@ -73,7 +73,7 @@ def soak(wanted: Request) -> int:
     found = result(killed, wanted.validations, alarms, wanted.inputs, accepted, there)
     kept = record_result(found, Store(wanted.results), {"seed": wanted.seed})
     show_result(found)
-    print(closing([kept], wanted.results))
+    print(closing_lines([kept], wanted.results))
     return int(any(row["went wrong"] for row in found.rows))
 
 

@@ -6,23 +6,23 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.serving.app import make_app
 from experiments.serving.metrics import Metrics
-from experiments.serving.offers import Offers
+from experiments.serving.models import ServedModels
 from experiments.serving.queue import Job
-from experiments.serving.schema import ChatBody, CompletionBody, Strict, StripBody
+from experiments.serving.schema import ChatBody, CompletionBody, Strict, TraceBody
 from experiments.serving.settings import Settings
 
 MODEL, UNKNOWN, GONE = "small", "magic", object()
 BODIES: Mapping[str, type[Strict]] = {
     "/v1/completions": CompletionBody,
     "/v1/chat/completions": ChatBody,
-    "/lab/strip": StripBody,
+    "/lab/trace": TraceBody,
 }
 SCHEMAS = {path: body.model_json_schema() for path, body in BODIES.items()}
 KINDS: Mapping[str, Any] = {  # a value of each kind of JSON
@@ -150,16 +150,15 @@ class _Schemas:
 class _Answering:
     """A queue whose worker accepts every request, so that only the server's own checks are tried."""
 
-    alive, waiting, about = True, 0, {"model": MODEL}
+    alive, about = True, {"model": MODEL}
 
-    def submit(self, request: Mapping[str, Any]) -> Job:
-        job = Job(self, 1, request, 60.0)  # type: ignore[arg-type]
+    @contextmanager
+    def job(self, request: Mapping[str, Any]) -> Iterator[Job]:
+        job = Job(1, request, 60.0)
         answer: list[dict[str, Any]] = [{"prompt": [1]}, {"ids": [1], "text": "a", "finish": "length"}, {"done": DONE}]
-        for event in answer[2:] if "strip" in request else answer:
+        for event in answer[2:] if "trace" in request else answer:
             job.said.put_nowait(event)
-        return job
-
-    def drop(self, job: Job) -> None: ...
+        yield job
 
 
 def violations(count: int, rng: random.Random) -> list[str]:
@@ -169,8 +168,8 @@ def violations(count: int, rng: random.Random) -> list[str]:
 
 async def _ask_all(count: int, rng: random.Random) -> list[str]:
     settings = Settings("127.0.0.1", 0, None, queue=1, deadline_s=60.0, cancel_s=60.0, body_kb=1000)
-    offers = Offers(MODEL, Stack("baseline", (), (), {}), read_catalog())
-    app = make_app(_Answering(), offers, settings, Metrics())  # type: ignore[arg-type]
+    served = ServedModels(MODEL, Stack("baseline", (), (), {}))
+    app = make_app(_Answering(), served, settings, Metrics())  # type: ignore[arg-type]
     found = []
     for request, _ in zip(requests(rng), range(count), strict=False):
         try:

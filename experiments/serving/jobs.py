@@ -1,4 +1,4 @@
-"""Loop of a worker process: it runs the server's jobs on one engine, and answers with events.
+"""Jobs of a worker process: it runs the server's jobs on one engine, and answers with events.
 
 messages  the first one is for the opener of the engine; then {"job": n, ...} of `schema.job_of`, and {"cancel": n}
 events    {"ready": about}, or {"error": [cause, remedy]}; of each job {"prompt": ids}, then pieces {"ids", "text",
@@ -32,17 +32,17 @@ class _UnfitError(LabError):
         self.param, self.code = param, code
 
 
-class Opened(Protocol):
+class Worker(Protocol):
     """An engine with one stack at a time. about: of the model and the device, for the page and the checks here."""
 
     engine: "Engine"
     about: dict[str, Any]
 
     def use(self, variant: str, knobs: Mapping[str, Any]) -> None: ...
-    def strip(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event: ...
+    def trace(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event: ...
 
 
-def work(open_: Callable[[Event], Opened]) -> None:
+def serve_jobs(open_worker: Callable[[Event], Worker]) -> None:
     """Open the engine and serve jobs until the server ends, or until one has damaged this process."""
     messages, cancelled = SimpleQueue[Event](), set[int]()
 
@@ -54,13 +54,13 @@ def work(open_: Callable[[Event], Opened]) -> None:
 
     parent = Parent(receive)
     try:
-        opened = open_(messages.get())
+        worker = open_worker(messages.get())
     except LabError as error:
         return parent.send({"error": [error.cause, error.remedy]})
-    parent.send({"ready": opened.about})
+    parent.send({"ready": worker.about})
     while True:
         job = messages.get()
-        events = _strip(opened, job) if "strip" in job else _answer(opened, job, cancelled)
+        events = _trace(worker, job) if "trace" in job else _answer(worker, job, cancelled)
         try:
             for event in events:
                 parent.send(event)
@@ -87,23 +87,23 @@ def _unfit(field: str) -> Iterator[None]:
         raise _UnfitError(error.cause, error.remedy, field) from None
 
 
-def _strip(opened: Opened, job: Event) -> Iterator[Event]:
+def _trace(worker: Worker, job: Event) -> Iterator[Event]:
     """Stages and blocks of one step. Raises LabError."""
-    positions = opened.engine.positions
+    positions = worker.engine.positions
     if job["position"] >= positions:
         raise _UnfitError(f"position {job['position']} is not in 0..{positions - 1}", "give one of them", "position")
     with _unfit("knobs" if job["knobs"] else "model"):
-        yield {"done": opened.strip(job["variant"], job["knobs"], job["position"])}
+        yield {"done": worker.trace(job["variant"], job["knobs"], job["position"])}
 
 
-def _answer(opened: Opened, job: Event, cancelled: Container[int]) -> Iterator[Event]:
+def _answer(worker: Worker, job: Event, cancelled: Container[int]) -> Iterator[Event]:
     """The answer to one request; its first event says that it is accepted. Raises LabError."""
     with _unfit("knobs" if job["knobs"] else "model"):
-        opened.use(job["variant"], job["knobs"])
-    engine = opened.engine
+        worker.use(job["variant"], job["knobs"])
+    engine = worker.engine
     if job["stop"] and engine.tokenizer is None:
         raise _UnfitError("there is no tokenizer for stop strings", "leave stop out", "stop")
-    ids = _ids(opened, job)
+    ids = _ids(worker, job)
     most = _room(engine.positions, len(ids), job)
     request = Request(ids, most, Sampling(**job["sampling"]), engine.stop_ids, tuple(job["stop"]))
     for number, piece in enumerate(engine.stream(request, lambda: job["job"] in cancelled)):
@@ -113,11 +113,11 @@ def _answer(opened: Opened, job: Event, cancelled: Container[int]) -> Iterator[E
     yield {"done": asdict(engine.stats())}
 
 
-def _ids(opened: Opened, job: Event) -> tuple[int, ...]:
+def _ids(worker: Worker, job: Event) -> tuple[int, ...]:
     """The prompt of a job as token ids. Raises LabError."""
-    engine, vocab = opened.engine, opened.about["vocab"]
+    engine, vocab = worker.engine, worker.about["vocab"]
     if "messages" in job:
-        if not opened.about["chat"]:
+        if not worker.about["chat"]:
             raise _UnfitError("this model has no chat template", "use /v1/completions", "messages")
         with _unfit("messages"):
             return engine.chat_ids(job["messages"], job["thinking"])
@@ -137,12 +137,12 @@ def _ids(opened: Opened, job: Event) -> tuple[int, ...]:
 
 def _room(positions: int, prompt: int, job: Event) -> int:
     """Tokens of the longest answer; its last one is chosen but not decoded, so it needs no room. Raises LabError."""
-    asked, room = job["max_tokens"], positions - prompt + 1
-    if room < max(1, asked or 1):
+    limit, room = job["max_tokens"], positions - prompt + 1
+    if room < max(1, limit or 1):
         what, field = ("the conversation", "messages") if "messages" in job else ("the prompt", "prompt")
-        more = f", and {job['limit']} asks for {asked} more" if asked else ""
+        more = f", and {job['field']} asks for {limit} more" if limit else ""
         cause, remedy = f"the context holds {positions} tokens: {what} has {prompt}{more}", f"shorten {what}"
         if room > 0:
-            field, remedy = job["limit"], f"{remedy}, or ask for at most {room}"
+            field, remedy = job["field"], f"{remedy}, or ask for at most {room}"
         raise _UnfitError(cause, remedy, field, FULL)
-    return asked or room
+    return limit or room

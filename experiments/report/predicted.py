@@ -10,6 +10,7 @@ from experiments.report.evidence import Evidence, Record, model_of, plausible
 from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED
 
 OPEN = "open: needs a GPU"
+Interval = tuple[float, float]  # low, high
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Predicted:
     microseconds: float
     effect: float | None
     modelled: bool
-    interval: tuple[float, float] | None = None
-    effect_interval: tuple[float, float] | None = None
+    interval: Interval | None = None
+    effect_interval: Interval | None = None
 
     def __str__(self) -> str:
         if not self.modelled:
@@ -43,10 +44,25 @@ class Predicted:
         low_high = self.effect_interval and f" [{self.effect_interval[0]:+.1f}, {self.effect_interval[1]:+.1f}]"
         return f"{self.effect:+.1f} %{low_high or ''}"
 
+    @property
+    def gain(self) -> Interval | None:
+        """The effect's interval in percent of tokens a second; (0, 0) where it is not modelled."""
+        low_high = self.effect_interval if self.modelled else (0.0, 0.0)
+        return low_high and (rate_change(low_high[1]), rate_change(low_high[0]))
+
+    def misses(self, name: str) -> bool:
+        """True if the published gain of the variant `name` lies outside the interval."""
+        return name in GAINS and self.gain is not None and not meets(name, self.gain)
+
 
 def interval(value: float, low: float, high: float) -> str:
     """`1,766 [1,640, 1,980]`."""
     return f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"
+
+
+def times_of(line: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Predicted microseconds of a line of `experiment=predict`, with the ends of their interval."""
+    return line["predicted us"], line["low us"], line["high us"]
 
 
 def predicted(name: str, evidence: Evidence) -> Predicted | None:
@@ -54,20 +70,22 @@ def predicted(name: str, evidence: Evidence) -> Predicted | None:
     row = evidence.result("ablation")
     if not row or row["basis"] != "predicted":
         return None
-    line = next((line for line in row["table"] if evidence.plain(line.get("variant")) == name), None)
-    times_on = [column for column in row["columns"] if column.startswith("predicted us, ")]  # one for each GPU
-    column = next((column for column in times_on if line and line.get(column) is not None), None)
-    if not line or not column:
+    line: Record = next((line for line in row["table"] if evidence.plain(line.get("variant")) == name), {})
+    columns = (column for column in row["columns"] if column.startswith("predicted us, "))  # one for each GPU
+    column = next((column for column in columns if line.get(column) is not None), None)
+    if not column:
         return None
-    modelled = line.get("model") != NOT_MODELLED
-    times, changes = ((line.get(f"low {unit}"), line.get(f"high {unit}")) for unit in ("us", "%"))
+    times, changes = (
+        (line[low], line[high]) if line.get(low) is not None else None
+        for low, high in (("low us", "high us"), ("low %", "high %"))
+    )
     return Predicted(
         gpu=column.partition(", ")[2],
         microseconds=line[column],
         effect=line.get("predicted effect %"),
-        modelled=modelled,
-        interval=None if None in times else times,
-        effect_interval=None if None in changes else changes,
+        modelled=line.get("model") != NOT_MODELLED,
+        interval=times,
+        effect_interval=changes,
     )
 
 
@@ -76,9 +94,9 @@ def planned(evidence: Evidence) -> dict[str, dict[str, Mapping[str, Any]]]:
     row = evidence.result("predict")
     lines = {(line["gpu"], line["stack"]): line for line in row["table"] if line["position"] == 1} if row else {}
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for ladder in designs.ladders():
-        names = [ladder.stack, *(f"+ {step}" for step in ladder.steps)]
-        for gpu in ladder.gpus:
+    for design in designs.ladders():
+        names = [design.stack, *(f"+ {step}" for step in design.steps)]
+        for gpu in design.gpus:
             if all((gpu, name) in lines for name in names):
                 found[gpu] = {name: lines[gpu, name] for name in names}
     return found
@@ -89,23 +107,11 @@ def time_of(name: str, evidence: Evidence) -> str:
     if measured := "; ".join(map(effect, evidence.timed(name))):
         return measured
     found = predicted(name, evidence)
-    elsewhere = f" on {found.gpu}" if found and found.gpu != most_on(evidence) else ""
-    missed = f"; published {rate_change(GAINS[name]):+.1f} %" if misses(name, found) else ""
-    return f"{found}{elsewhere}{missed}" if found else OPEN
-
-
-def gain_of(found: Predicted | None) -> tuple[float, float] | None:
-    """The interval of a predicted effect in percent of tokens a second; of one that is not modelled, no effect."""
     if not found:
-        return None
-    low_high = found.effect_interval if found.modelled else (0.0, 0.0)
-    return low_high and (rate_change(low_high[1]), rate_change(low_high[0]))
-
-
-def misses(name: str, found: Predicted | None) -> bool:
-    """True if the published gain of a variant lies outside its predicted interval."""
-    gain = gain_of(found)
-    return name in GAINS and gain is not None and not meets(name, gain)
+        return OPEN
+    elsewhere = f" on {found.gpu}" if found.gpu != most_on(evidence) else ""
+    missed = f"; published {rate_change(GAINS[name]):+.1f} %" if found.misses(name) else ""
+    return f"{found}{elsewhere}{missed}"
 
 
 def most_on(evidence: Evidence) -> str | None:
@@ -115,22 +121,23 @@ def most_on(evidence: Evidence) -> str | None:
 
 def about_predictions(evidence: Evidence) -> list[str]:
     """A paragraph on what the predictions are and how far they are off; none without predictions."""
-    row = evidence.result("ablation")
-    found = next(filter(None, (predicted(name, evidence) for name in evidence.names)), None)
+    row, known = evidence.result("ablation"), [predicted(name, evidence) for name in evidence.names]
+    found = next(filter(None, known), None)
     if not row or not found:
         return []
     where = f"{found.gpu}, or on the GPU that is named"
     about = f"Predicted, not measured: a token of {model_of(row)} on {where}, from counts."
     if found.interval:
         about += " In brackets: from the least to the most that the ranges of the constants in conf/gpu/ allow."
-    if any(misses(name, predicted(name, evidence)) for name in GAINS):
+    if any(each and each.misses(name) for name, each in zip(evidence.names, known, strict=True)):
         about += " A published effect stands beside each prediction that does not meet it."
     return [" ".join([about, "The model is an estimate and no bound.", *model_error(evidence)])]
 
 
 def model_error(evidence: Evidence) -> list[str]:
     """The sentence on the model's error by the newest records; none without predictions."""
-    gains = {name: gain for name in GAINS if (gain := gain_of(predicted(name, evidence)))}
+    known = {name: predicted(name, evidence) for name in GAINS}
+    gains = {name: found.gain for name, found in known.items() if found and found.gain}
     rates = evidence.result("predict")
     return errors(rates["table"] if rates else [], gains)
 

@@ -1,7 +1,7 @@
 """Host device that counts, with gcov, how often every line and branch of a kernel's text is executed.
 
 Each program is built into a folder of its own, where g++ leaves gcov's notes. A session that is closed adds its counts
-to the data there, by gcov's own library. common/devices/host/gcov.py reads both.
+to the data there, by gcov's own library. gcov.py reads both.
 """
 
 import hashlib
@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from common.compile.source import Source
+from common.devices.host.compiler import RUNTIME, WARNINGS
 from common.devices.host.device import UNITS, GuardedBuffer, HostDevice, HostProgram, HostSession
-from common.devices.host.gcov import Executed, executed
-from common.devices.host.turns import Loop, count_turns
+from tests.strength.coverage.gcov import Executed, executed
+from tests.strength.coverage.turns import Loop, count_turns
 
-# Without optimization, lines stay apart.
-INSTRUMENT = ("-O0", "-fno-exceptions")
+INSTRUMENT = ("-O0", "-fno-exceptions", "--coverage")  # without optimization, lines stay apart
+HERE = Path(__file__).resolve().parent  # of turns.hpp
 ABOUT = "about.json"
 
 
@@ -61,8 +62,7 @@ class CoveredDevice(HostDevice):
         text, loops = count_turns(source.text)
         # Of this process: several may compile the same text at the same time.
         folder = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}-{os.getpid()}"
-        runtime = [self._compiler.runtime((*UNITS, "counters.cpp"))]
-        binary = self._compiler.covered(text, folder, runtime, *INSTRUMENT, *self._flags)
+        binary = self._built(text, folder)
         widths = re.findall(r"\bload_bytes = (\d+);", text)
         about = {
             "stack": source.stack,
@@ -72,6 +72,18 @@ class CoveredDevice(HostDevice):
         }
         (folder / ABOUT).write_text(json.dumps(about))
         return HostProgram(source, binary)
+
+    def _built(self, text: str, folder: Path) -> Path:
+        """The library in `folder`, not in the cache: it names the file of its data by its full path."""
+        binary, build = folder / "kernel.so", self._compiler
+        if not binary.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "kernel.cpp").write_text(text)
+            options = build.options(*WARNINGS, *INSTRUMENT, *self._flags)
+            build.run([*options, f"-I{RUNTIME}", f"-I{HERE}", "-c", "kernel.cpp", "-o", "kernel.o"], str(folder))
+            shared = ["-shared", "-pthread", "--coverage", "kernel.o", str(build.runtime(UNITS))]
+            build.run([*shared, "-o", binary.name], str(folder))
+        return binary
 
     def _open(
         self, program: HostProgram, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any

@@ -1,4 +1,4 @@
-// One step as a strip: a row for each stage, a column for each block.
+// The stages of one step: a row for each stage, a column for each block.
 const SVG = "http://www.w3.org/2000/svg", LABEL = 112, WIDTH = 352, ROW = 16;
 
 const element = (name, attributes, text) => {
@@ -10,13 +10,13 @@ const element = (name, attributes, text) => {
 
 // With times, a cell is filled from the left by its block's work, and after it by its waiting, both against the longest
 // stage of any block; without times, a cell says only whether the block had a part in the stage.
-export function draw(place, found) {
-  const timed = found.unit === "ns", cell = (WIDTH - LABEL) / found.blocks, gap = Math.min(1.5, cell / 6);
-  const all = found.stages.flatMap((stage) => stage.work.map((work, block) => (work ?? 0) + (stage.wait[block] ?? 0)));
+export function draw(place, step) {
+  const timed = step.unit === "ns", cell = (WIDTH - LABEL) / step.blocks, gap = Math.min(1.5, cell / 6);
+  const all = step.stages.flatMap((stage) => stage.work.map((work, block) => (work ?? 0) + (stage.wait[block] ?? 0)));
   const longest = Math.max(1, ...all);
-  const drawing = element("svg", { viewBox: `0 0 ${WIDTH} ${ROW * found.stages.length}`, role: "img" });
-  drawing.setAttribute("aria-label", `${found.title}: ${found.stages.length} stages on ${found.blocks} blocks`);
-  found.stages.forEach((stage, row) => {
+  const drawing = element("svg", { viewBox: `0 0 ${WIDTH} ${ROW * step.stages.length}`, role: "img" });
+  drawing.setAttribute("aria-label", `${step.title}: ${step.stages.length} stages on ${step.blocks} blocks`);
+  step.stages.forEach((stage, row) => {
     const y = row * ROW;
     drawing.append(element("text", { x: 0, y: y + 12 }, stage.stage));
     stage.work.forEach((work, block) => {
@@ -33,7 +33,7 @@ export function draw(place, found) {
     });
   });
   const legend = timed ? "Blue: work; yellow: waiting at the barrier after the stage." : "Blue: the block has a part in the stage.";
-  place.replaceChildren(...[found.title, legend, found.reading].map((text) => {
+  place.replaceChildren(...[step.title, legend, step.reading].map((text) => {
     const line = document.createElement("p");
     line.className = "soft";
     line.textContent = text;

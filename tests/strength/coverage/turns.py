@@ -3,7 +3,7 @@
 gcov counts how often a line is executed in all; that a loop took two turns twice and never three is not in its data. So
 every `for (init; condition; step)` becomes `switch (turns::Loop<struct NAME> NAME_; 0) default: for (init;
 NAME_.more(condition, others); step)`: the same loop, whose Loop calls a function for each class of executions when it
-ends (runtime/turns.hpp). gcov counts these functions, and no line moves.
+ends (turns.hpp). gcov counts these functions, and no line moves.
 """
 
 import re

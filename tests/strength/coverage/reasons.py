@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from common.errors import LabError
-from experiments.coverage.items import Item
+from tests.strength.coverage.items import Item
 
 FILE = Path(__file__).with_name("reasons.yaml")
 

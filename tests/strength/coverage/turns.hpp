@@ -1,8 +1,12 @@
 // Classes of loops, for a coverage build: how many turns each execution of a loop took, as functions that gcov counts.
 //
-// common/devices/host/turns.py puts a Loop before every loop of the kernel's text. `Where` names the loop; it is local
-// to the function around it, so each instance of a template has a Loop of its own.
+// turns.py puts a Loop before every loop of the kernel's text. `Where` names the loop; it is local to the function
+// around it, so each instance of a template has a Loop of its own.
 #pragma once
+
+extern "C" {
+#include <gcov.h>
+}
 
 #define UNCOUNTED __attribute__((no_profile_instrument_function)) // called in every turn
 
@@ -30,7 +34,7 @@ public:
   }
 
 private:
-  // The names are those of CLASSES in common/devices/host/turns.py.
+  // The names are those of CLASSES in turns.py.
   static void none() {}
   static void one() {}
   static void two() {}
@@ -41,3 +45,9 @@ private:
 };
 
 } // namespace turns
+
+// Writes what gcov has counted since the last call to the program's data file, where gcov's library adds it up.
+extern "C" [[gnu::visibility("default")]] UNCOUNTED void lab_dump_counters() {
+  __gcov_dump();
+  __gcov_reset();
+}

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.devices.host.turns import CLASSES
 from common.errors import LabError
+from tests.strength.coverage.turns import CLASSES
 
 TURNS = "turns.hpp"
 _LOOP = re.compile(r"(loop_\w+)>::(\w+)\(\)$")
@@ -24,7 +24,7 @@ class Executed:
     lines     by line
     branches  by line, number of branches that an instance of the line has, and number of the branch from 0; an instance
               in which the compiler knows a condition has fewer branches
-    turns     by name of the loop (common/devices/host/turns.py) and class of its turns
+    turns     by name of the loop (turns.py) and class of its turns
     """
 
     lines: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))

@@ -2,20 +2,21 @@
 
 from typing import Any
 
-from common.stacks.catalog import Catalog
+from common.stacks.catalog import read_catalog
 from common.stacks.knobs import Knob
 from common.stacks.stack import Stack
 from common.stacks.variant import NamedStack, Variant
 from experiments.serving.errors import ApiError
 
 
-class Offers:
+class ServedModels:
     """Model ids: `MODEL` is the stack that the server was started with, `MODEL:NAME` a variant or named stack.
 
     variants: name, idea and knobs of each, for the page.
     """
 
-    def __init__(self, model: str, started: Stack, catalog: Catalog) -> None:
+    def __init__(self, model: str, started: Stack) -> None:
+        catalog = read_catalog()
         self.model, self.started = model, started.name
         stacks = {started.name: ("", started.variants)}
         entries: dict[str, Variant | NamedStack] = {**catalog.variants, **catalog.stacks, **catalog.tuned}

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 
 from common import ROOT
-from common.devices.host.covered import Covered
-from common.devices.host.turns import CLASSES
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import knob_values, knob_words
-from experiments.coverage.statements import statements
+from tests.strength.coverage.covered import Covered
+from tests.strength.coverage.statements import statements
+from tests.strength.coverage.turns import CLASSES
 
 FOLDERS = ("variants/", "common/kernel/")
 LINE, ABSENT = "line", "in no kernel"

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from experiments.coverage.items import ABSENT, KINDS, Item, holes
-from experiments.coverage.reasons import Reason, unexplained
 from experiments.tables.result_table import COUNTED, ResultTable
+from tests.strength.coverage.items import ABSENT, KINDS, Item, holes
+from tests.strength.coverage.reasons import Reason, unexplained
 
 QUESTION = "what a validation executes of the CUDA text"
 ALL = "all"
