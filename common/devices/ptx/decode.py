@@ -1,7 +1,7 @@
 """Decoder: the statements of a kernel become rows of numbers, which the machine executes.
 
-A register is a place in a warp's file: 32 lanes side by side, of a predicate one word. Constants, parameters and special
-registers are places that are filled before a warp begins. A copy of one of these, and of a register that cannot change
+A register is a place in a warp's file: 32 lanes side by side, of a predicate one word. Constants, parameters and
+special registers are places that are filled before a warp begins. A copy of one of these, and of a register that cannot change
 while the copy is used, is no instruction: the copy's name stands for the same place.
 """
 
@@ -317,7 +317,7 @@ class Decoder:
         return self._number(name) >= 0
 
     def emit(
-        self, name: str, d: int = 0, a: int = 0, b: int = 0, c: int = 0, imm: int = 0, flags: int = 0,
+        self, name: str, d: int = 0, a: int = 0, b: int = 0, c: int = 0, *, imm: int = 0, flags: int = 0,
         more: Sequence[int] = (), opcode: str = "",
     ) -> None:  # fmt: skip
         number = self._number(name)

@@ -51,9 +51,7 @@ class PtxDevice:
 
     name = "ptx"
 
-    def __init__(
-        self, cache: Path, arch: int = 90, seed: int = 0, races: bool = False, timeout: float = 120.0
-    ) -> None:
+    def __init__(self, cache: Path, arch: int = 90, seed: int = 0, races: bool = False, timeout: float = 120.0) -> None:
         self.cache, self.arch, self.seed, self.races, self.timeout = Path(cache), arch, seed, races, timeout
         self._machine: Machine | None = None
         self._weights: tuple[torch.Tensor, GuardedBuffer] | None = None
@@ -205,9 +203,7 @@ class PtxSession:
         options = Options(self._seed, self._options.strict, self._options.races, self._options.timeout)
         self._seed += 1
         threads = self._source.launched_threads
-        ended = kernel.launch(
-            (self.blocks, 1, 1), (threads, 1, 1), parameters, self._rows, self._dynamic, options
-        )
+        ended = kernel.launch((self.blocks, 1, 1), (threads, 1, 1), parameters, self._rows, self._dynamic, options)
         self._raise_for(ended, kernel)
 
     def _raise_for(self, ended: Ended, kernel: PtxKernel) -> None:
@@ -249,5 +245,3 @@ def _short(path: str) -> str:
     from common import ROOT
 
     return path.removeprefix(f"{Path.cwd()}/").removeprefix(f"{ROOT}/")
-
-

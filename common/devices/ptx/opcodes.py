@@ -146,10 +146,8 @@ def _cvt(d: Decoder, one: Instruction) -> None:
         places = d.value(a, "f32"), d.value(b, "f32")
         return d.emit("cvt.x2.f32", d.register(to, 4), *places, c=to_kind == "bf16x2", imm=imm, opcode=one.name)
     to, source = one.operands
-    if d.constant(source, kind) is not None:
-        place = Place(d.value(source, kind), WIDTHS[kind])
-    else:
-        place = d.place(source)
+    known = d.constant(source, kind) is not None
+    place = Place(d.value(source, kind), WIDTHS[kind]) if known else d.place(source)
     if place.bytes > WIDTHS[kind]:  # the low part of a wider register
         narrow = d.new(WIDTHS[kind])
         d.emit(f"cvt.u{8 * narrow.bytes}.u{8 * place.bytes}", narrow.at, place.at)
@@ -216,7 +214,9 @@ def _ld(d: Decoder, one: Instruction) -> None:
     element = f"{ELEMENT[one.type[0]]}{8 * width}" if 8 * width != bits else f"u{bits}"
     vector = f"v{len(names)}." if len(names) > 1 else ""
     flags = _access(one, wide)
-    d.emit(f"ld.{vector}{element}.b{bits}", targets[0], address, imm=offset, flags=flags, more=targets[1:], opcode=one.name)
+    d.emit(
+        f"ld.{vector}{element}.b{bits}", targets[0], address, imm=offset, flags=flags, more=targets[1:], opcode=one.name
+    )
 
 
 def _st(d: Decoder, one: Instruction) -> None:
@@ -236,7 +236,15 @@ def _st(d: Decoder, one: Instruction) -> None:
     address, wide, offset = d.address(where)
     vector = f"v{len(names)}." if len(names) > 1 else ""
     flags = _access(one, wide)
-    d.emit(f"st.{vector}u{8 * width}.b{bits}", places[0], address, imm=offset, flags=flags, more=places[1:], opcode=one.name)
+    d.emit(
+        f"st.{vector}u{8 * width}.b{bits}",
+        places[0],
+        address,
+        imm=offset,
+        flags=flags,
+        more=places[1:],
+        opcode=one.name,
+    )
 
 
 def _atom(d: Decoder, one: Instruction) -> None:

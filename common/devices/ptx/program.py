@@ -209,5 +209,3 @@ def _initialized(variable: Variable) -> np.ndarray:
         size = variable.width
         words[at * size : (at + 1) * size] = list((number & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
     return words
-
-

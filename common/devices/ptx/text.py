@@ -95,7 +95,9 @@ def parse(text: str, name: str = "PTX") -> Module:
     """The module of a PTX text. name: of the text, in errors. Raises CompileError for what is no PTX."""
     text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     files = {int(n): path for n, path in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE)}
-    strings = {label: bytes(map(int, re.findall(r"(?<![b\d])\d+", data))) for label, data in _STRING_BYTES.findall(text)}
+    strings = {
+        label: bytes(map(int, re.findall(r"(?<![b\d])\d+", data))) for label, data in _STRING_BYTES.findall(text)
+    }
     lines = _Lines(name, text, files, strings)
     text = _LINE_DIRECTIVE.sub(r"\1;", text)
     target = re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)

@@ -52,7 +52,8 @@ template <class T> void words(Ops &ops, const std::string &t) {
 
 void add_atomics(Ops &ops) {
   words<uint32_t>(ops, "b32"), words<uint64_t>(ops, "b64");
-  numbers<uint32_t>(ops, "u32"), numbers<int32_t>(ops, "s32"), numbers<uint64_t>(ops, "u64"), numbers<int64_t>(ops, "s64");
+  numbers<uint32_t>(ops, "u32"), numbers<int32_t>(ops, "s32"), numbers<uint64_t>(ops, "u64"),
+      numbers<int64_t>(ops, "s64");
   both<uint32_t>(ops, "inc.u32", [](uint32_t x, uint32_t b, uint32_t) { return x >= b ? 0 : x + 1; });
   both<uint32_t>(ops, "dec.u32", [](uint32_t x, uint32_t b, uint32_t) { return x == 0 || x > b ? b : x - 1; });
   both<float>(ops, "add.f32", [](float x, float b, float) { return x + b; });

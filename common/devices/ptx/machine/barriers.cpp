@@ -1,6 +1,8 @@
 // Barriers of a block (bar.sync, bar.arrive) and barriers in shared memory (mbarrier).
 #include "places.hpp"
 
+#include <algorithm>
+
 namespace ptx {
 namespace {
 
@@ -38,8 +40,9 @@ template <bool Waits> struct Bar {
       return fault(w, in, "a barrier of " + std::to_string(threads) + " threads, which is no multiple of a warp");
     Barrier &barrier = block.barriers[id];
     if (barrier.arrived && barrier.expected != (in->b ? threads : 0))
-      return fault(w, in, "barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads; " +
-                              "{pc " + std::to_string(barrier.first - w.program->code.data()) + "} has another number");
+      return fault(w, in,
+                   "barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads; " + "{pc " +
+                       std::to_string(barrier.first - w.program->code.data()) + "} has another number");
     if (!barrier.arrived) barrier.expected = in->b ? threads : 0, barrier.first = in;
     barrier.arrived += warp_size;
     barrier.came.push_back(&w);
@@ -64,9 +67,7 @@ void ended(Warp &w) {
     if (barrier.arrived && barrier.expected == 0 && barrier.arrived == living(*w.block)) complete(*w.block, barrier);
 }
 
-void add_barriers(Ops &ops) {
-  put<Bar<true>>(ops, "bar.sync"), put<Bar<false>>(ops, "bar.arrive");
-}
+void add_barriers(Ops &ops) { put<Bar<true>>(ops, "bar.sync"), put<Bar<false>>(ops, "bar.arrive"); }
 
 namespace {
 
@@ -117,6 +118,8 @@ struct Init { // [a], b
       const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
       if (w.block->mbarriers.contains(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
       const auto number = uint32_t(w.block->mbarriers.size());
+      w.block->guard_begin = std::min(w.block->guard_begin, key);
+      w.block->guard_end = std::max(w.block->guard_end, key + 8);
       Mbarrier &b = w.block->mbarriers[key] = {count, count, 0, 0, number};
       if (w.grid->races && !w.grid->races->init(w, in, lane, b)) return;
     }

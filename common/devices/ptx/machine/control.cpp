@@ -93,8 +93,10 @@ struct Nothing {
 struct Clock { // a time that goes on with the scheduler's turns
   template <bool M> static void run(Warp &w, const In *in) {
     const uint64_t now = w.grid->turn * 64 + 1024;
-    if (in->imm == 8) each<M, uint64_t>(w, in->d, [=](int) { return now; });
-    else each<M, uint32_t>(w, in->d, [=](int) { return uint32_t(now); });
+    if (in->imm == 8)
+      each<M, uint64_t>(w, in->d, [=](int) { return now; });
+    else
+      each<M, uint32_t>(w, in->d, [=](int) { return uint32_t(now); });
     NEXT;
   }
 };

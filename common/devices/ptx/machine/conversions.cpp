@@ -21,7 +21,8 @@ struct Brain {
 inline double value(Half h) {
   const int sign = h.word >> 15, exponent = h.word >> 10 & 31, fraction = h.word & 1023;
   double x = exponent == 31 ? (fraction ? NAN : INFINITY)
-             : exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24);
+             : exponent     ? std::ldexp(1024 + fraction, exponent - 25)
+                            : std::ldexp(fraction, -24);
   return sign ? -x : x;
 }
 inline float value(Brain b) { return bits<float>(uint32_t(b.word) << 16); }
@@ -55,15 +56,21 @@ inline Brain brain(float x, bool to_zero, bool relu) {
 constexpr int64_t sat = 16, ftz = 32, relu = 64;
 inline double whole(double x, int64_t how) {
   switch (how & 15) {
-  case 5: return std::nearbyint(x);
-  case 6: return std::floor(x);
-  case 7: return std::ceil(x);
-  case 8: return std::trunc(x);
-  default: return x;
+  case 5:
+    return std::nearbyint(x);
+  case 6:
+    return std::floor(x);
+  case 7:
+    return std::ceil(x);
+  case 8:
+    return std::trunc(x);
+  default:
+    return x;
   }
 }
 
-template <class D> inline D to_integer(double x, int64_t how) { // beyond its range: the nearest; a NaN is 0 or the top bit
+template <class D>
+inline D to_integer(double x, int64_t how) { // beyond its range: the nearest; a NaN is 0 or the top bit
   x = whole(x, how);
   constexpr bool wide = sizeof(D) == 8;
   if (x != x) return wide ? D(uint64_t(1) << 63) : D(0);
@@ -91,16 +98,22 @@ template <class D, class S> struct Convert {
       }
       return D(a);
     } else if constexpr (std::is_integral_v<S>) {
-      if constexpr (std::is_same_v<D, Half>) return half(double(a), (how & 15) == 4);
-      else if constexpr (std::is_same_v<D, Brain>) return brain(float(a), (how & 15) == 4, false);
-      else return rounded<D>(a, how);
+      if constexpr (std::is_same_v<D, Half>)
+        return half(double(a), (how & 15) == 4);
+      else if constexpr (std::is_same_v<D, Brain>)
+        return brain(float(a), (how & 15) == 4, false);
+      else
+        return rounded<D>(a, how);
     } else {
       auto x = value(a);
       if constexpr (std::is_same_v<S, float>)
         if (how & ftz) x = flushed(x);
-      if constexpr (std::is_integral_v<D>) return to_integer<D>(x, how);
-      else if constexpr (std::is_same_v<D, Half>) return half((how & relu) && x < 0 ? 0. : double(x), (how & 15) == 4);
-      else if constexpr (std::is_same_v<D, Brain>) return brain(float(x), (how & 15) == 4, how & relu);
+      if constexpr (std::is_integral_v<D>)
+        return to_integer<D>(x, how);
+      else if constexpr (std::is_same_v<D, Half>)
+        return half((how & relu) && x < 0 ? 0. : double(x), (how & 15) == 4);
+      else if constexpr (std::is_same_v<D, Brain>)
+        return brain(float(x), (how & 15) == 4, how & relu);
       else {
         D y = rounded<D>(x, how);
         if (how & sat) y = y > 0 ? (y < 1 ? y : D(1)) : D(0);
@@ -122,8 +135,10 @@ template <class D, class S> struct Convert {
       }
     }
     constexpr Rounding modes[] = {nearest, nearest, down, up, zero};
-    if ((how & 15) < 5) set_mode(mode_of(modes[how & 15], false));
-    else set_mode(mode_of(nearest, false));
+    if ((how & 15) < 5)
+      set_mode(mode_of(modes[how & 15], false));
+    else
+      set_mode(mode_of(nearest, false));
     D *d = w.reg<D>(in->d);
     for (int i = 0; i < warp_size; ++i)
       if (on(w.mask, i)) d[i] = one(a[i], how);

@@ -75,7 +75,8 @@ struct CopyBulk {
       const uint32_t bytes = w.reg<uint32_t>(more[0])[lane];
       const uint64_t barrier = address_of(w, more[1], more[4], lane) + uint64_t(int32_t(more[3]));
       if (bytes == 0 || bytes % 16 || to % 16 || from % 16)
-        return fault(w, in, "a bulk copy of " + std::to_string(bytes) + " bytes that are not aligned to 16", 1u << lane);
+        return fault(w, in, "a bulk copy of " + std::to_string(bytes) + " bytes that are not aligned to 16",
+                     1u << lane);
       const auto found = block.mbarriers.find(uint32_t(barrier));
       if (barrier > UINT32_MAX || found == block.mbarriers.end())
         return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
@@ -124,7 +125,8 @@ void land(Warp &w, uint32_t mask, uint32_t newest) {
     for (uint32_t left = copy.mask & mask; left; left &= left - 1) {
       const int lane = __builtin_ctz(left);
       // Those of the group in progress land for wait_all alone.
-      if (newest != UINT32_MAX && (copy.group == w.committed[lane] || w.committed[lane] - copy.group <= newest)) continue;
+      if (newest != UINT32_MAX && (copy.group == w.committed[lane] || w.committed[lane] - copy.group <= newest))
+        continue;
       const uint32_t read = copy.read[lane];
       if (read) std::memcpy(copy.to[lane], copy.from[lane], read);
       if (read < copy.bytes) std::memset(copy.to[lane] + read, 0, copy.bytes - read);
@@ -145,7 +147,8 @@ void land(Block &block, size_t number) {
 }
 
 void add_copies(Ops &ops) {
-  put<CopyAsync>(ops, "cp.async"), put<Commit>(ops, "cp.async.commit_group"), put<WaitGroup>(ops, "cp.async.wait_group");
+  put<CopyAsync>(ops, "cp.async"), put<Commit>(ops, "cp.async.commit_group"),
+      put<WaitGroup>(ops, "cp.async.wait_group");
   put<CopyBulk>(ops, "cp.async.bulk");
   put<ProxyFence>(ops, "fence.proxy.async"), put<InitFence>(ops, "fence.mbarrier_init"), put<Fence>(ops, "fence");
 }

@@ -34,16 +34,17 @@ int ptx_op(const char *name) { // its number, or -1
   return found == ops().end() ? -1 : int(std::distance(ops().begin(), found));
 }
 
-Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, uint32_t more_count, const Filled *filled,
-                     uint32_t filled_count, uint32_t file_bytes, uint32_t shared_bytes, uint32_t local_bytes) {
+Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, uint32_t more_count,
+                     const Filled *filled, uint32_t filled_count, uint32_t file_bytes, uint32_t shared_bytes,
+                     uint32_t local_bytes) {
   std::vector<Op> by_number;
   for (const auto &[name, op] : ops()) by_number.push_back(op);
   auto *program = new Program;
   for (uint32_t i = 0; i < count; ++i) {
     const Coded &c = coded[i];
     const Op op = by_number[c.op];
-    program->code.push_back({{op.plain, c.label ? at_label : op.masked}, op.masked, c.d, c.a, c.b, c.c, c.imm, c.flags,
-                             c.more});
+    program->code.push_back(
+        {{op.plain, c.label ? at_label : op.masked}, op.masked, c.d, c.a, c.b, c.c, c.imm, c.flags, c.more});
   }
   program->more.assign(more, more + more_count);
   program->filled.assign(filled, filled + filled_count);

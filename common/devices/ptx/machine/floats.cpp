@@ -24,9 +24,12 @@ template <class T, bool Flush, Rounding R, bool Sat, int N, class F> struct Arit
       const T *c = w.reg<T>(in->c);
       each<M, T>(w, in->d, [=](int i) {
         T x;
-        if constexpr (N == 1) x = F{}(a[i]);
-        else if constexpr (N == 2) x = F{}(a[i], b[i]);
-        else x = F{}(a[i], b[i], c[i]);
+        if constexpr (N == 1)
+          x = F{}(a[i]);
+        else if constexpr (N == 2)
+          x = F{}(a[i], b[i]);
+        else
+          x = F{}(a[i], b[i], c[i]);
         x = made(x);
         return Sat ? saturated(x) : x;
       });
@@ -147,14 +150,19 @@ void add_floats(Ops &ops) {
     rounded<T, 1>(ops, "sqrt", [](T a) { return std::sqrt(a); });
   };
   arithmetic(float{}), arithmetic(double{});
-  put<Extreme<float, true, true, false>>(ops, "max.ftz.f32"), put<Extreme<float, true, false, false>>(ops, "min.ftz.f32");
+  put<Extreme<float, true, true, false>>(ops, "max.ftz.f32"),
+      put<Extreme<float, true, false, false>>(ops, "min.ftz.f32");
   put<Extreme<float, false, true, false>>(ops, "max.f32"), put<Extreme<float, false, false, false>>(ops, "min.f32");
-  put<Extreme<float, true, true, true>>(ops, "max.ftz.NaN.f32"), put<Extreme<float, true, false, true>>(ops, "min.ftz.NaN.f32");
-  put<Extreme<float, false, true, true>>(ops, "max.NaN.f32"), put<Extreme<float, false, false, true>>(ops, "min.NaN.f32");
+  put<Extreme<float, true, true, true>>(ops, "max.ftz.NaN.f32"),
+      put<Extreme<float, true, false, true>>(ops, "min.ftz.NaN.f32");
+  put<Extreme<float, false, true, true>>(ops, "max.NaN.f32"),
+      put<Extreme<float, false, false, true>>(ops, "min.NaN.f32");
   put<Extreme<double, false, true, false>>(ops, "max.f64"), put<Extreme<double, false, false, false>>(ops, "min.f64");
   signs<float, uint32_t>(ops, "f32"), signs<double, uint64_t>(ops, "f64");
-  unary<float, float>(ops, "neg.ftz.f32", [](float a) { return flushed(bits<float>(bits<uint32_t>(a) ^ 0x80000000u)); });
-  unary<float, float>(ops, "abs.ftz.f32", [](float a) { return flushed(bits<float>(bits<uint32_t>(a) & 0x7fffffffu)); });
+  unary<float, float>(ops, "neg.ftz.f32",
+                      [](float a) { return flushed(bits<float>(bits<uint32_t>(a) ^ 0x80000000u)); });
+  unary<float, float>(ops, "abs.ftz.f32",
+                      [](float a) { return flushed(bits<float>(bits<uint32_t>(a) & 0x7fffffffu)); });
   approximated(ops, "ex2.approx", [](float x) { return std::exp2(x); });
   approximated(ops, "lg2.approx", [](float x) { return std::log2(x); });
   approximated(ops, "sin.approx", [](float x) { return std::sin(x); });

@@ -6,10 +6,10 @@ namespace {
 
 template <class T> constexpr int width = int(8 * sizeof(T));
 
-template <class T> using Wide = std::conditional_t<
-    sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
-    std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
-                       std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
+template <class T> using Wide =
+    std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
+                       std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
+                                          std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
 
 template <class T> T quotient(T a, T b) {
   if (b == 0) return T(-1); // PTX leaves it open; what GPUs give
@@ -47,8 +47,7 @@ template <class T> void signed_or_not(Ops &ops, const std::string &t) {
   binary<T, T, T>(ops, "div." + t, [](T a, T b) { return quotient(a, b); });
   binary<T, T, T>(ops, "rem." + t, [](T a, T b) { return remainder(a, b); });
   binary<T, T, T>(ops, "mul.hi." + t, [](T a, T b) { return T(Wide<T>(a) * b >> width<T>); });
-  ternary<T, T, T, T>(ops, "mad.hi." + t,
-                      [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
+  ternary<T, T, T, T>(ops, "mad.hi." + t, [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
   binary<T, T, uint32_t>(ops, "shr." + t, [](T a, uint32_t n) {
     return n < width<T> ? T(a >> n) : T(std::is_signed_v<T> && a < 0 ? -1 : 0);
   });
@@ -80,7 +79,8 @@ template <class T> void signed_or_not(Ops &ops, const std::string &t) {
 
 template <class U> void bit_fields(Ops &ops, const std::string &t) {
   unary<uint32_t, U>(ops, "popc." + t, [](U a) { return uint32_t(__builtin_popcountll(a)); });
-  unary<uint32_t, U>(ops, "clz." + t, [](U a) { return uint32_t(a ? __builtin_clzll(a) - (64 - width<U>) : width<U>); });
+  unary<uint32_t, U>(ops, "clz." + t,
+                     [](U a) { return uint32_t(a ? __builtin_clzll(a) - (64 - width<U>) : width<U>); });
   unary<U, U>(ops, "brev." + t, [](U a) {
     U found = 0;
     for (int i = 0; i < width<U>; ++i) found |= U(a >> i & 1) << (width<U> - 1 - i);
@@ -204,9 +204,12 @@ template <class U> struct Split { // mov of a register to the parts that `more` 
   }
   template <bool M> static void run(Warp &w, const In *in) {
     const uint32_t mask = M ? w.mask : all_lanes;
-    if (sizeof(U) == 8 && in->imm == 2) part<uint32_t>(w, in, mask);
-    else if (sizeof(U) == uint64_t(2 * in->imm)) part<uint16_t>(w, in, mask);
-    else part<uint8_t>(w, in, mask);
+    if (sizeof(U) == 8 && in->imm == 2)
+      part<uint32_t>(w, in, mask);
+    else if (sizeof(U) == uint64_t(2 * in->imm))
+      part<uint16_t>(w, in, mask);
+    else
+      part<uint8_t>(w, in, mask);
     NEXT;
   }
 };
@@ -223,9 +226,12 @@ template <class U> struct Join { // mov to a register of the parts that `more` n
   }
   template <bool M> static void run(Warp &w, const In *in) {
     const uint32_t mask = M ? w.mask : all_lanes;
-    if (sizeof(U) == 8 && in->imm == 2) part<uint32_t>(w, in, mask);
-    else if (sizeof(U) == uint64_t(2 * in->imm)) part<uint16_t>(w, in, mask);
-    else part<uint8_t>(w, in, mask);
+    if (sizeof(U) == 8 && in->imm == 2)
+      part<uint32_t>(w, in, mask);
+    else if (sizeof(U) == uint64_t(2 * in->imm))
+      part<uint16_t>(w, in, mask);
+    else
+      part<uint8_t>(w, in, mask);
     NEXT;
   }
 };
@@ -244,14 +250,16 @@ void add_integers(Ops &ops) {
   comparisons<uint16_t>(ops, "u16"), comparisons<uint32_t>(ops, "u32"), comparisons<uint64_t>(ops, "u64");
   comparisons<float, true>(ops, "ftz.f32"), comparisons<float, false>(ops, "f32");
   comparisons<double, false>(ops, "f64");
-  put<Select<uint16_t>>(ops, "selp.b16"), put<Select<uint32_t>>(ops, "selp.b32"), put<Select<uint64_t>>(ops, "selp.b64");
+  put<Select<uint16_t>>(ops, "selp.b16"), put<Select<uint32_t>>(ops, "selp.b32"),
+      put<Select<uint64_t>>(ops, "selp.b64");
   const auto logic = [&]<class F>(const char *name, F) { put<Logic<F>>(ops, name); };
   logic("and.pred", [](uint32_t a, uint32_t b) { return a & b; });
   logic("or.pred", [](uint32_t a, uint32_t b) { return a | b; });
   logic("xor.pred", [](uint32_t a, uint32_t b) { return a ^ b; });
   logic("not.pred", [](uint32_t a, uint32_t) { return ~a; });
   logic("mov.pred", [](uint32_t a, uint32_t) { return a; });
-  put<Split<uint16_t>>(ops, "split.b16"), put<Split<uint32_t>>(ops, "split.b32"), put<Split<uint64_t>>(ops, "split.b64");
+  put<Split<uint16_t>>(ops, "split.b16"), put<Split<uint32_t>>(ops, "split.b32"),
+      put<Split<uint64_t>>(ops, "split.b64");
   put<Join<uint16_t>>(ops, "join.b16"), put<Join<uint32_t>>(ops, "join.b32"), put<Join<uint64_t>>(ops, "join.b64");
 }
 

@@ -38,12 +38,12 @@ enum Status { finished, deadlocked, timed_out, trapped, corrupted, faulted, race
 
 // One decoded instruction; offsets are in bytes of a warp's file.
 struct alignas(64) In {
-  Fn run[2];               // all live lanes; some
-  Fn inside;               // some, where run[1] first looks for lanes to join: at a label
-  uint32_t d, a, b, c;     // registers; an operand that is not there is 0
-  int64_t imm;             // offset of an address, target of a branch, or a number that the opcode explains
-  uint32_t flags;          // bits as `Flags` reads them
-  uint32_t more;           // index into Program::more of what has no place here
+  Fn run[2];           // all live lanes; some
+  Fn inside;           // some, where run[1] first looks for lanes to join: at a label
+  uint32_t d, a, b, c; // registers; an operand that is not there is 0
+  int64_t imm;         // offset of an address, target of a branch, or a number that the opcode explains
+  uint32_t flags;      // bits as `Flags` reads them
+  uint32_t more;       // index into Program::more of what has no place here
 };
 
 struct Flags {
@@ -65,9 +65,30 @@ struct Filled { // a register that has its value when a warp begins
   uint32_t at, kind, bytes;
   uint64_t value;
 };
-enum Fill : uint32_t { number, parameter, tid_x, tid_y, tid_z, ctaid_x, ctaid_y, ctaid_z, ntid_x, ntid_y, ntid_z,
-                       nctaid_x, nctaid_y, nctaid_z, laneid, warpid, lanemask_eq, lanemask_lt, lanemask_le,
-                       lanemask_gt, lanemask_ge, dynamic_shared };
+enum Fill : uint32_t {
+  number,
+  parameter,
+  tid_x,
+  tid_y,
+  tid_z,
+  ctaid_x,
+  ctaid_y,
+  ctaid_z,
+  ntid_x,
+  ntid_y,
+  ntid_z,
+  nctaid_x,
+  nctaid_y,
+  nctaid_z,
+  laneid,
+  warpid,
+  lanemask_eq,
+  lanemask_lt,
+  lanemask_le,
+  lanemask_gt,
+  lanemask_ge,
+  dynamic_shared
+};
 
 struct Program {
   std::vector<In> code;
@@ -114,7 +135,7 @@ struct Warp {
   Block *block;
   Grid *grid;
   const Program *program;
-  int current; // group that runs, or -1
+  int current;         // group that runs, or -1
   bool queued, asleep; // in Grid::queue; has groups that poll
   std::vector<Group> groups;
   std::vector<uint64_t> looked; // line and lane of each look since the last progress
@@ -153,7 +174,8 @@ struct Block {
   std::vector<uint8_t> memory; // shared
   std::vector<Warp> warps;
   Barrier barriers[named_barriers];
-  std::map<uint32_t, Mbarrier> mbarriers; // by address
+  std::map<uint32_t, Mbarrier> mbarriers;           // by address
+  uint32_t guard_begin = UINT32_MAX, guard_end = 0; // they are all between these addresses
   std::vector<Bulk> bulks;
 };
 
@@ -169,7 +191,7 @@ struct Grid {
   void ready(Warp &w);
   void look(Warp &w, int lane, const void *at, size_t bytes);
   bool would_sleep(Warp &w, int lane, const void *at); // the lane has looked there, and nothing has changed since
-  void sleep(Warp &w, const In *in); // the group polls again when something changes
+  void sleep(Warp &w, const In *in);                   // the group polls again when something changes
   std::string place(const Warp &w, const In *in, uint32_t mask) const;
   uint32_t below(uint32_t n) { return uint32_t(random() % n); }
 

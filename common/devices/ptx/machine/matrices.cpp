@@ -25,6 +25,18 @@ struct Tf32 { // the low 13 bits do not count
   static float value(uint32_t word, int) { return bits<float>(word & 0xffffe000u); }
 };
 
+using Eight = float __attribute__((vector_size(32)));
+
+// sum + a b, rounded once.
+inline Eight multiplied(float a, Eight b, Eight sum) {
+#if defined(__FMA__)
+  return _mm256_fmadd_ps(_mm256_set1_ps(a), b, sum);
+#else
+  for (int n = 0; n < 8; ++n) sum[n] = std::fma(a, b[n], sum[n]);
+  return sum;
+#endif
+}
+
 // d = a b + c: 16 x 8 of fp32 from 16 x K and K x 8. With g = lane / 4 and q = lane % 4, words of a take turns between
 // rows g and g + 8, then go on by 4 words of K; those of b are of column g; c and d have columns 2 q and 2 q + 1 of row
 // g, then of row g + 8. Products are exact; they are added to c one after another, in the order of K.
@@ -52,13 +64,18 @@ template <class T, int K> struct Multiply {
       const float *word = w.reg<float>(more[4 + a_words + b_words + j]);
       for (int i = 0; i < warp_size; ++i) c[8 * (j >> 1) + i / 4][i % 4 * 2 + (j & 1)] = word[i];
     }
-    for (int row = 0; row < 16; ++row) {
-      float sum[8];
-      for (int n = 0; n < 8; ++n) sum[n] = c[row][n];
-      for (int k = 0; k < K; ++k)
-        for (int n = 0; n < 8; ++n) sum[n] = std::fma(a[row][k], b[k][n], sum[n]);
-      for (int n = 0; n < 8; ++n) c[row][n] = sum[n] != sum[n] ? bits<float>(0x7fffffffu) : sum[n];
+    for (int row = 0; row < 16; row += 4) { // four rows at once: no sum waits for the one right before it
+      Eight sum[4];
+      std::memcpy(sum, c[row], sizeof sum);
+      for (int k = 0; k < K; ++k) {
+        Eight column;
+        std::memcpy(&column, b[k], sizeof column);
+        for (int r = 0; r < 4; ++r) sum[r] = multiplied(a[row + r][k], column, sum[r]);
+      }
+      std::memcpy(c[row], sum, sizeof sum);
     }
+    for (int row = 0; row < 16; ++row)
+      for (int n = 0; n < 8; ++n) c[row][n] = c[row][n] != c[row][n] ? bits<float>(0x7fffffffu) : c[row][n];
     for (int j = 0; j < 4; ++j) {
       float *word = w.reg<float>(more[j]);
       for (int i = 0; i < warp_size; ++i) word[i] = c[8 * (j >> 1) + i / 4][i % 4 * 2 + (j & 1)];

@@ -138,7 +138,8 @@ bool Races::init(Warp &w, const In *, int lane, const Mbarrier &) {
 
 void Races::init_fence(Warp &w) {
   for (Phase &phase : phases_[w.block->index])
-    for (uint32_t left = w.mask; left; left &= left - 1) phase.fenced |= phase.initializer == id(w, __builtin_ctz(left));
+    for (uint32_t left = w.mask; left; left &= left - 1)
+      phase.fenced |= phase.initializer == id(w, __builtin_ctz(left));
 }
 
 bool Races::arrive(Warp &w, const In *in, int lane, const Mbarrier &b) {
@@ -147,8 +148,10 @@ bool Races::arrive(Warp &w, const In *in, int lane, const Mbarrier &b) {
   if (!knows(t, {phase.initializer, phase.initialized}))
     return fault(w, in, "nothing orders this arrival after the mbarrier.init", 1u << lane), false;
   const Order order = Flags{in->flags}.order();
-  if (order == relaxed) join(phase.pending, by_[t].released[cta]);
-  else join(phase.pending, handed_on(t));
+  if (order == relaxed)
+    join(phase.pending, by_[t].released[cta]);
+  else
+    join(phase.pending, handed_on(t));
   return true;
 }
 

@@ -24,7 +24,9 @@ void bad_address(Warp &w, const In *in, int lane, uint64_t address, uint32_t byt
              (unsigned long long)(before  ? nearest->start - address
                                   : after ? address - end
                                           : address - nearest->start),
-             before  ? "before" : after ? "after the end of" : "into",
+             before  ? "before"
+             : after ? "after the end of"
+                     : "into",
              nearest->name);
     report += text;
   }
@@ -38,15 +40,18 @@ uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, u
   };
   if (address & (bytes - 1) && (bytes & (bytes - 1)) == 0) return wrong("misaligned");
   if (space == generic) {
-    if (address - shared_window < window_bytes) space = shared, address -= shared_window;
-    else if (address - local_window < window_bytes) space = local, address -= local_window;
-    else space = global;
+    if (address - shared_window < window_bytes)
+      space = shared, address -= shared_window;
+    else if (address - local_window < window_bytes)
+      space = local, address -= local_window;
+    else
+      space = global;
   }
   if (space == shared) {
     Block &block = *w.block;
     const uint64_t at = address - shared_start;
     if (address < shared_start || at + bytes > block.memory.size()) return wrong("outside shared memory");
-    if (!(does & by_copy) && !block.mbarriers.empty()) {
+    if (!(does & by_copy) && address < block.guard_end && address + bytes > block.guard_begin) {
       const auto next = block.mbarriers.upper_bound(uint32_t(address + bytes - 1));
       if (next != block.mbarriers.begin() && std::prev(next)->first + 8 > address)
         return wrong(does & writes ? "a store over an mbarrier" : "a plain load of an mbarrier");

@@ -71,7 +71,8 @@ template <uint32_t Does> inline bool even(Warp &w, const In *in, uint32_t bytes,
   }
   if (f.space() == shared) {
     auto &memory = w.block->memory;
-    if (low < shared_start || low - shared_start + span > memory.size() || !w.block->mbarriers.empty()) return false;
+    if (low < shared_start || low - shared_start + span > memory.size()) return false;
+    if (low < w.block->guard_end && low + span > w.block->guard_begin) return false; // near the mbarriers
     found = {memory.data() + (start - shared_start), step};
     return true;
   }

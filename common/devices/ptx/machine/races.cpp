@@ -64,8 +64,8 @@ bool Races::report(Warp &w, const In *in, int lane, const Epoch &other, const ch
   const std::string who = other.who < count_ ? " of block " + std::to_string(other.who / threads_) + ", thread " +
                                                    std::to_string(other.who % threads_)
                                              : " of a bulk copy";
-  grid_.fail(raced, w, in, std::string(what) + " " + name(at) + ", which {pc " + std::to_string(other.pc) + "}" + who +
-                               " " + did,
+  grid_.fail(raced, w, in,
+             std::string(what) + " " + name(at) + ", which {pc " + std::to_string(other.pc) + "}" + who + " " + did,
              1u << lane);
   return false;
 }
@@ -164,8 +164,10 @@ bool Races::store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint
       const Epoch me{t, by_[t].time, pc, f.strong(), uint8_t(f.scope()), uint8_t(bytes)};
       for (uintptr_t at = start; at < start + bytes; at += s->cell)
         if (!check_write(w, in, lane, cell(*s, at), me, at, same)) return false;
-      if (f.strong()) release(w, lane, start, f, false);
-      else if (!places_.empty()) places_.erase(start);
+      if (f.strong())
+        release(w, lane, start, f, false);
+      else if (!places_.empty())
+        places_.erase(start);
     }
   }
   return true;

@@ -4,7 +4,8 @@
 // Each thread has a time of its own, and knows until which time of each other thread it has seen everything: a vector
 // that barriers, releases and acquires hand on. A word knows who wrote it last and who has read it since. The async
 // proxy sees only what a proxy fence has handed to it: a second such vector. What a bulk copy does belongs to the phase
-// of the mbarrier that it completes, which has a time, too. Nothing depends on the order in which the grid was executed.
+// of the mbarrier that it completes, which has a time, too. Nothing depends on the order in which the grid was
+// executed.
 #pragma once
 #include "machine.hpp"
 
@@ -38,7 +39,8 @@ public:
   explicit Races(Grid &grid);
   // Before an access. False after a report.
   bool load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uint32_t bytes, int count);
-  bool store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint32_t bytes, int count, const uint64_t *values);
+  bool store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint32_t bytes, int count,
+             const uint64_t *values);
   bool atomic(Warp &w, const In *in, int lane, uint8_t *at, uint32_t bytes);
   // What orders.
   void warp_barrier(Warp &w, const uint32_t *masks);
@@ -54,14 +56,15 @@ public:
   // Asynchronous copies.
   bool copy_begins(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes);
   void copy_lands(Warp &w, const Copy &copy, int lane);
-  bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes, const Mbarrier &b);
+  bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
+                   const Mbarrier &b);
 
 private:
   struct Thread {
     uint32_t time = 1;
     Known seen, released[2], pending[2]; // released: by fences of block and grid; pending: acquired by the next fence
   };
-  struct Place { // of strong writes: what an acquire gets there
+  struct Place {     // of strong writes: what an acquire gets there
     Known far, near; // for all blocks; for that of the writer alone
     uint32_t block;
   };

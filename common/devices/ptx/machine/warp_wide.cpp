@@ -31,8 +31,10 @@ template <Way Which> struct Shuffle {
     for (int lane = 0; lane < warp_size; ++lane) {
       const int by = int(b[lane] & 31), most = int(c[lane] & 31), segment = int(c[lane] >> 8 & 31);
       const int last = (lane & segment) | (most & ~segment), lowest = lane & segment;
-      int j = Which == from_below ? lane - by : Which == from_above ? lane + by : Which == across ? lane ^ by
-                                                                                            : lowest | (by & ~segment);
+      int j = Which == from_below   ? lane - by
+              : Which == from_above ? lane + by
+              : Which == across     ? lane ^ by
+                                    : lowest | (by & ~segment);
       const bool valid = Which == from_below ? j >= last : j <= last;
       if (!valid) j = lane;
       inside |= uint32_t(valid) << lane;
