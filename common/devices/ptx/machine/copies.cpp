@@ -82,11 +82,12 @@ struct CopyBulk {
         return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
       uint8_t *target = nullptr;
       const uint8_t *source = nullptr;
-      for (uint32_t i = 0; i < bytes; i += 16) { // all of it, and no mbarrier in it
-        uint8_t *t = place(w, in, f.space(), lane, to + i, 16, writes);
+      const uint64_t end = to + bytes;
+      const bool near = to < block.guard_end && end > block.guard_begin;              // an mbarrier may lie in it
+      for (uint64_t at = to; at < end; at += near || bytes == 16 ? 16 : bytes - 16) { // all of it, or both ends
+        uint8_t *t = place(w, in, f.space(), lane, at, 16, writes);
         if (!t) return;
         if (!target) target = t;
-        if (i != 0 && i + 16 < bytes && block.mbarriers.size() > 64) continue;
       }
       if (const Buffer *b = find(grid, from, bytes); b) source = reinterpret_cast<const uint8_t *>(from);
       if (!source) return bad_address(w, in, lane, from, bytes, "a bulk copy from outside the buffers");

@@ -6,23 +6,30 @@
 namespace ptx {
 namespace {
 
+// What a word of 32 bits has: `in_word` numbers, low first. `spread` writes those of all lanes one after another.
 struct Bf16 {
   static constexpr int in_word = 2;
-  static float value(uint32_t word, int k) { return bits<float>(k ? word & 0xffff0000u : word << 16); }
+  static void spread(const uint32_t *words, float *to) {
+    uint64_t *pairs = reinterpret_cast<uint64_t *>(to);
+    LANES pairs[i] = uint64_t(words[i] & 0xffff0000u) << 32 | uint64_t(words[i] << 16);
+  }
 };
 struct F16 {
   static constexpr int in_word = 2;
-  static float value(uint32_t word, int k) {
-    const uint32_t h = word >> 16 * k & 0xffff, sign = h >> 15 << 31, exponent = h >> 10 & 31, fraction = h & 1023;
+  static float value(uint32_t h) {
+    const uint32_t sign = h >> 15 << 31, exponent = h >> 10 & 31, fraction = h & 1023;
     if (exponent == 31) return bits<float>(sign | 0x7f800000u | fraction << 13);
     if (exponent) return bits<float>(sign | (exponent + 112) << 23 | fraction << 13);
     const float x = float(fraction) * 0x1p-24f;
     return sign ? -x : x;
   }
+  static void spread(const uint32_t *words, float *to) {
+    for (int i = 0; i < 2 * warp_size; ++i) to[i] = value(words[i / 2] >> 16 * (i % 2) & 0xffff);
+  }
 };
 struct Tf32 { // the low 13 bits do not count
   static constexpr int in_word = 1;
-  static float value(uint32_t word, int) { return bits<float>(word & 0xffffe000u); }
+  static void spread(const uint32_t *words, float *to) { LANES to[i] = bits<float>(words[i] & 0xffffe000u); }
 };
 
 using Eight = float __attribute__((vector_size(32)));
@@ -45,40 +52,36 @@ template <class T, int K> struct Multiply {
   template <bool M> static void run(Warp &w, const In *in) {
     if (!gathered(w, in, all_lanes)) return;
     if (w.mask != all_lanes) return fault(w, in, "a product of matrices without all lanes of the warp");
-    constexpr int in_word = T::in_word, a_words = 16 * K / 32 / in_word, b_words = 8 * K / 32 / in_word;
+    constexpr int wide = 4 * T::in_word, deep = K / wide; // a word of all lanes is 8 x wide numbers
     const uint32_t *more = &w.program->more[in->more];
-    Mode<false> mode; // subnormal numbers count
-    alignas(64) float a[16][K], b[K][8], c[16][8];
-    for (int j = 0; j < a_words; ++j) {
-      const uint32_t *word = w.reg<uint32_t>(more[4 + j]);
-      const int row = 8 * (j & 1), from = 4 * in_word * (j >> 1);
-      for (int i = 0; i < warp_size; ++i)
-        for (int k = 0; k < in_word; ++k) a[row + i / 4][from + i % 4 * in_word + k] = T::value(word[i], k);
+    alignas(64) float a[deep][2][8][wide], turned[8][wide], b[K][8], c[16][8];
+    for (int j = 0; j < 2 * deep; ++j) T::spread(w.reg<uint32_t>(more[4 + j]), a[j / 2][j % 2][0]);
+    for (int j = 0; j < deep; ++j) {
+      T::spread(w.reg<uint32_t>(more[4 + 2 * deep + j]), turned[0]);
+      for (int k = 0; k < wide; ++k)
+        for (int n = 0; n < 8; ++n) b[wide * j + k][n] = turned[n][k];
     }
-    for (int j = 0; j < b_words; ++j) {
-      const uint32_t *word = w.reg<uint32_t>(more[4 + a_words + j]);
-      for (int i = 0; i < warp_size; ++i)
-        for (int k = 0; k < in_word; ++k) b[4 * in_word * j + i % 4 * in_word + k][i / 4] = T::value(word[i], k);
+    for (int half = 0; half < 2; ++half) {
+      const float *even = w.reg<float>(more[4 + 3 * deep + 2 * half]),
+                  *odd = w.reg<float>(more[5 + 3 * deep + 2 * half]);
+      float *to = c[8 * half];
+      LANES to[2 * i] = even[i], to[2 * i + 1] = odd[i];
     }
-    for (int j = 0; j < 4; ++j) {
-      const float *word = w.reg<float>(more[4 + a_words + b_words + j]);
-      for (int i = 0; i < warp_size; ++i) c[8 * (j >> 1) + i / 4][i % 4 * 2 + (j & 1)] = word[i];
-    }
-    for (int row = 0; row < 16; row += 4) { // four rows at once: no sum waits for the one right before it
-      Eight sum[4];
+    for (int row = 0; row < 16; row += 8) { // eight rows at once: no sum waits for the one right before it
+      Eight sum[8];
       std::memcpy(sum, c[row], sizeof sum);
       for (int k = 0; k < K; ++k) {
         Eight column;
         std::memcpy(&column, b[k], sizeof column);
-        for (int r = 0; r < 4; ++r) sum[r] = multiplied(a[row + r][k], column, sum[r]);
+        for (int r = 0; r < 8; ++r) sum[r] = multiplied(a[k / wide][row / 8][r][k % wide], column, sum[r]);
       }
       std::memcpy(c[row], sum, sizeof sum);
     }
-    for (int row = 0; row < 16; ++row)
-      for (int n = 0; n < 8; ++n) c[row][n] = c[row][n] != c[row][n] ? bits<float>(0x7fffffffu) : c[row][n];
-    for (int j = 0; j < 4; ++j) {
-      float *word = w.reg<float>(more[j]);
-      for (int i = 0; i < warp_size; ++i) word[i] = c[8 * (j >> 1) + i / 4][i % 4 * 2 + (j & 1)];
+    for (int half = 0; half < 2; ++half) {
+      float *even = w.reg<float>(more[2 * half]), *odd = w.reg<float>(more[2 * half + 1]);
+      const float *from = c[8 * half];
+      const auto made = [](float x) { return x != x ? bits<float>(0x7fffffffu) : x; };
+      LANES even[i] = made(from[2 * i]), odd[i] = made(from[2 * i + 1]);
     }
     NEXT;
   }
