@@ -44,6 +44,15 @@ template <class E, class R, int V> struct Load {
         NEXT;
       }
     }
+    if (uint64_t added; !M && !f.strong() && bounded(w, in, sizeof(E) * V, added)) {
+      const uint64_t *a = w.reg<uint64_t>(in->a);
+      for (int i = 0; i < warp_size; ++i) {
+        E element[V];
+        std::memcpy(element, reinterpret_cast<const void *>(a[i] + added), sizeof element);
+        for (int k = 0; k < V; ++k) d[k][i] = element[k];
+      }
+      NEXT;
+    }
     const uint32_t mask = w.mask;
     uint8_t *from[warp_size];
     for (uint32_t left = mask; left; left &= left - 1) {

@@ -79,4 +79,23 @@ template <uint32_t Does> inline bool even(Warp &w, const In *in, uint32_t bytes,
   return false;
 }
 
+// What is added to each lane's address, where all lanes are here and read in one buffer or in shared memory, however
+// they are spaced. False where they have to be looked at one by one.
+inline bool bounded(Warp &w, const In *in, uint32_t bytes, uint64_t &added) {
+  const Flags f{in->flags};
+  if (w.live != all_lanes || w.grid->launch.races || !f.wide()) return false;
+  const uint64_t *a = w.reg<uint64_t>(in->a);
+  uint64_t low = UINT64_MAX, high = 0, any = uint64_t(in->imm);
+  LANES low = a[i] < low ? a[i] : low, high = a[i] > high ? a[i] : high, any |= a[i];
+  low += uint64_t(in->imm), high += uint64_t(in->imm) + bytes;
+  if (any & (bytes - 1) || high < low) return false;
+  added = uint64_t(in->imm);
+  if (f.space() == global) return find(*w.grid, low, high - low) != nullptr;
+  const Block &block = *w.block;
+  if (f.space() != shared || low < shared_start || high - shared_start > block.memory.size()) return false;
+  if (low < block.guard_end && high > block.guard_begin) return false;
+  added += reinterpret_cast<uint64_t>(block.memory.data()) - shared_start;
+  return true;
+}
+
 } // namespace ptx
