@@ -6,17 +6,18 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from omegaconf import DictConfig
 
 from common.cache.folder import KINDS, UNFINISHED, CachedFile, files
 from common.config.cli import run_task
 from common.config.section import Section
+from common.display.table import Table, terminal
 from common.errors import LabError
 from common.errors.suggest import unknown
 
-ALL = (*dict.fromkeys(KINDS.values()), UNFINISHED)
+ALL: Sequence[str] = (*dict.fromkeys(KINDS.values()), UNFINISHED)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,39 +27,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(cfg: DictConfig) -> int:
     """List the files of the cache by kind, or remove those that `clear` names. Raises LabError for a bad value."""
-    asked = Section.from_config(cfg)
-    asked.only({"cache", "cache_limit_gb", "clear", "json", "debug"})
-    root, limit, as_json = asked.location("cache"), asked.number("cache_limit_gb"), asked.flag("json")
-    chosen = _chosen(asked)
-    _check(root)
+    keys = Section.from_config(cfg)
+    keys.only({"cache", "cache_limit_gb", "clear", "json", "debug"})
+    root, limit, as_json = keys.location("cache"), keys.number("cache_limit_gb"), keys.flag("json")
+    if isinstance(keys.values["clear"], bool):
+        chosen = ALL if keys.flag("clear") else ()
+    elif (kind := keys.text("clear")) in ALL:
+        chosen = (kind,)
+    else:
+        raise unknown("kind", kind, (*ALL, "true", "false"))
+    try:
+        os.scandir(root).close()
+    except FileNotFoundError:  # an empty cache
+        pass
+    except OSError as error:
+        raise LabError(f"cache={root} cannot be listed: {error.strerror}", "give cache=DIR, a folder") from error
     found = files(root)
     if chosen:
         return _clear(root, [file for file in found if file.kind in chosen])
+    kinds = _by_kind(found)
     if as_json:
-        for one in _by_kind(found):
-            print(json.dumps(one._asdict()))
-    else:
-        _show(root, limit, found)
+        for one in kinds:
+            print(json.dumps(one))
+        return 0
+    print(f"{root}: {sum(file.size for file in found) / 1e9:.3f} of {limit:g} GB")
+    if kinds:
+        lines = [{**one, "MB": f"{one['bytes'] / 1e6:,.1f}", "last used": one["last_used"]} for one in kinds]
+        terminal(Table.of(lines, ("kind", "files", "MB", "last used"), names=1))
     return 0
-
-
-def _check(root: Path) -> None:
-    """Raise LabError where no cache can be listed; a folder that does not exist yet is an empty cache."""
-    try:
-        os.scandir(root).close()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise LabError(f"cache={root} cannot be listed: {error.strerror}", "give cache=DIR, a folder") from error
-
-
-def _chosen(asked: Section) -> Sequence[str]:
-    """The kinds to clear: none, one or all."""
-    if isinstance(asked.values["clear"], bool):
-        return ALL if asked.flag("clear") else ()
-    if asked.text("clear") not in ALL:
-        raise unknown("kind", asked.text("clear"), (*ALL, "true", "false"))
-    return (asked.text("clear"),)
 
 
 def _clear(root: Path, chosen: Sequence[CachedFile]) -> int:
@@ -70,37 +66,15 @@ def _clear(root: Path, chosen: Sequence[CachedFile]) -> int:
     return 0
 
 
-class _Kind(NamedTuple):
-    """All files of one kind: how many, their bytes, and when one of them was last used."""
-
-    kind: str
-    files: int
-    bytes: int
-    last_used: str
-
-
-def _by_kind(found: Sequence[CachedFile]) -> list[_Kind]:
+def _by_kind(found: Sequence[CachedFile]) -> list[dict[str, Any]]:
+    """Number of files of each kind, their bytes, and when one of them was last used."""
     table = []
     for kind in ALL:
         if own := [file for file in found if file.kind == kind]:
             last = datetime.fromtimestamp(max(file.used for file in own)).isoformat(" ", "seconds")
-            table.append(_Kind(kind, len(own), sum(file.size for file in own), last))
+            size = sum(file.size for file in own)
+            table.append({"kind": kind, "files": len(own), "bytes": size, "last_used": last})
     return table
-
-
-def _show(root: Path, limit: float, found: Sequence[CachedFile]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("kind", header_style="bold", show_edge=False, pad_edge=False)
-    for name in ("files", "MB"):
-        table.add_column(name, justify="right")
-    table.add_column("last used")
-    for one in _by_kind(found):
-        table.add_row(one.kind, f"{one.files:,}", f"{one.bytes / 1e6:,.1f}", one.last_used)
-    print(f"{root}: {sum(file.size for file in found) / 1e9:.3f} of {limit:g} GB")
-    if found:
-        Console().print(table)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cubins import Nvrtc
 from sampled import SAMPLE, seed_for
+from standin import installed
 
 from common.cache.folder import NAME
 from common.config.cli import composed
@@ -93,6 +94,23 @@ def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with suppress(FileExistsError):
             (folder / name).symlink_to(".")
     return folder
+
+
+@pytest.fixture
+def cupy():
+    """The stand-in of tests/standin, fresh."""
+    with installed():
+        import cupy
+
+        yield cupy
+
+
+@pytest.fixture
+def misuse(cupy):
+    """Its error for what CuPy or a GPU would not report."""
+    from standin_gpu.errors import Misuse
+
+    return Misuse
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ def tree(root: os.PathLike[str] = ROOT) -> str:
     return (code_sha() if done.returncode else done.stdout)[:12]
 
 
+TREE = tree()
 # The process that starts the others sets it for all of them: they must collect the same tests.
-SAMPLE = os.environ.setdefault("LAB_SAMPLE", tree())
+SAMPLE = os.environ.setdefault("LAB_SAMPLE", TREE)
 
 
 def sampled(cases: Iterable[T], number: int) -> list[T]:
@@ -39,5 +40,5 @@ def sampled(cases: Iterable[T], number: int) -> list[T]:
 
 def seed_for(test: str) -> int:
     """The seed of one test's random inputs, 0..2^31-1: LAB_SEED, else drawn from the sample and the test's name."""
-    drawn = hashlib.sha256(f"{tree() if SAMPLE == ALL else SAMPLE} {test}".encode()).digest()
+    drawn = hashlib.sha256(f"{TREE if SAMPLE == ALL else SAMPLE} {test}".encode()).digest()
     return int(os.environ.get("LAB_SEED") or int.from_bytes(drawn[:4], "big") >> 1)

@@ -2,24 +2,8 @@
 
 import numpy as np
 import pytest
-from standin import installed
 
 UNSUPPORTED = "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
-
-
-@pytest.fixture
-def cupy():
-    with installed():
-        import cupy
-
-        yield cupy
-
-
-@pytest.fixture
-def misuse(cupy):
-    from standin_gpu.errors import Misuse
-
-    return Misuse
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from standin import installed
 
 READ = """
 extern "C" __global__ void read_all(const uint4 *data, size_t count, unsigned passes, unsigned *result) {
@@ -12,21 +11,6 @@ extern "C" __global__ void read_all(const uint4 *data, size_t count, unsigned pa
 }
 """
 BIG = 'extern "C" __global__ void empty() { extern __shared__ unsigned words[]; words[threadIdx.x] = 1; }'
-
-
-@pytest.fixture
-def cupy():
-    with installed():
-        import cupy
-
-        yield cupy
-
-
-@pytest.fixture
-def misuse(cupy):
-    from standin_gpu.errors import Misuse
-
-    return Misuse
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def _build(text: str, name: str, chosen: tuple[str, ...], result: Any) -> bytes:
 
 
 def _cached(text: str, arch: str, name: str, cache_dir: Path | None, suffix: str, result: Any) -> bytes:
-    """What NVRTC makes of `text`, from the folder if it is there."""
+    """One result of NVRTC, from the folder if it is there."""
     chosen = options(arch)
     if cache_dir is None:
         return _compile(text, arch, name, chosen, result)

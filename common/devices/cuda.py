@@ -13,7 +13,8 @@ from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.cuda_program import CudaProgram
 from common.devices.hold import Hold
-from common.devices.kv_cache import CudaKvCache, KvCache
+from common.devices.kv_cache import CudaKvCache
+from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS
@@ -114,7 +115,7 @@ class CudaDevice:
         blocks: int | None = None,
         beside: "CudaSession | None" = None,
     ) -> "CudaSession":
-        """See common.devices.protocol.Device. The weights stay on the GPU until a session with others is opened."""
+        """As Device.session. The weights stay on the GPU until a session with others is opened."""
         if blocks is None:
             blocks = min(self.multiprocessors * program.source.blocks_per_sm, MAX_BLOCKS)
         per_sm = program.blocks_per_sm(self._cupy.cuda.driver)
@@ -126,8 +127,8 @@ class CudaDevice:
         return CudaSession(self._cupy, program, self._weights[1], blocks, beside)
 
 
-class CudaSession:
-    """One kernel and its buffers on a GPU; see common.devices.protocol.Session for the methods."""
+class CudaSession(Session):
+    """One kernel and its buffers on a GPU."""
 
     _scratch: Any
 
@@ -142,7 +143,6 @@ class CudaSession:
         self._graph: Any = None
         self._hold: Hold | None = None
         self._start = self._position = 0
-        self._unwritten = NOT_WRITTEN  # of the last reset
         self._rest: Any = None  # the entries that timed runs write, as they were before
         size = layout.scratch_size
         large_enough = beside is not None and beside._scratch.size >= size
@@ -155,20 +155,7 @@ class CudaSession:
         # Pinned host memory: readable after a trap, which makes device memory inaccessible.
         self._waits = torch.from_numpy(zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self.cache: KvCache = CudaKvCache(cupy.empty(layout.cache.shape, cupy.int16), self._stream)
-
-    def reset(
-        self,
-        ids: Sequence[int],
-        position: int,
-        history: KvCache | torch.Tensor | None = None,
-        forced: int = 0,
-        barriers: int = 0,
-        unwritten: float = NOT_WRITTEN,
-    ) -> None:
-        self.cache.reset(history, position, unwritten)
-        self._unwritten = unwritten
-        self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
+        self.cache = CudaKvCache(cupy.empty(layout.cache.shape, cupy.int16), self._stream)
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         self._waits.zero_()
@@ -201,7 +188,7 @@ class CudaSession:
         end = self._start + steps
         written = self.cache.words[..., self._start : end, :]
         if self._rest is None or self._rest.shape != written.shape:
-            self._rest = self.cache.as_reset(self._start, end, self._unwritten)
+            self._rest = self.cache.as_reset(self._start, end, self.cache.unwritten)
         rest = self._rest
 
         def put_back() -> None:

@@ -14,12 +14,6 @@ class CudaProgram:
     def __init__(self, source: Source, kernels: Sequence[Any], dynamic_shared: int) -> None:
         self.source, self.kernels, self.dynamic_shared = source, kernels, dynamic_shared
 
-    def resources(self) -> dict[str, int]:
-        """Registers per thread, bytes of shared and of local memory, from the driver; the largest of all kernels."""
-        fields = {"registers": "num_regs", "shared": "shared_size_bytes", "local": "local_size_bytes"}
-        found = {name: max(getattr(kernel, field) for kernel in self.kernels) for name, field in fields.items()}
-        return found | {"shared": found["shared"] + self.dynamic_shared}
-
     def blocks_per_sm(self, driver: Any) -> int:
         """Blocks that one SM can hold. driver: CuPy's."""
         pointer, threads = self.kernels[0].kernel.ptr, self.source.launched_threads

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.devices.unwritten import pattern, repeat
+from common.devices.unwritten import NOT_WRITTEN, pattern, repeat
 
 Element = tuple[tuple[int, ...], float, float]  # where, the value there, and the value that it should have
 SIGNLESS, INFINITY = 0x7FFF, 0x7F80  # of bf16: all bits but the sign; words above infinity's are NaN
@@ -17,13 +17,14 @@ class KvCache:
     """The cache of a session, or entries beside it in the same memory. Each call returns when its work is done.
 
     words: int16, [layers, 2, kv_heads, positions, head_dim], an array of `library`: NumPy, or another with its names.
-    on: context in which work on them is queued.
+    on: context in which work on them is queued. unwritten: of the last reset.
     """
 
     library: Any = np
 
     def __init__(self, words: Any, on: AbstractContextManager[Any] | None = None) -> None:
         self.words, self._on = words, on or nullcontext()
+        self.unwritten = NOT_WRITTEN
 
     def entries(self, first: int, end: int) -> torch.Tensor:
         """A copy of positions first..end-1: bfloat16, [layers, 2, kv_heads, end - first, head_dim], on the CPU."""
@@ -53,6 +54,7 @@ class KvCache:
         """The entries of `history` below `position`, and from there on what nothing has written."""
         if isinstance(history, torch.Tensor):
             history = self.hold(history[..., :position, :])
+        self.unwritten = unwritten
         with self._on:
             self._fill(self.words, unwritten)
             if history is not None:

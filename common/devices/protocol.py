@@ -17,10 +17,7 @@ class Session(Protocol):
 
     blocks: int
     layout: Layout
-
-    @property
-    def cache(self) -> KvCache:
-        """The KV cache, where the kernel has it."""
+    cache: KvCache  # where the kernel has it
 
     def reset(
         self,
@@ -41,6 +38,8 @@ class Session(Protocol):
         barriers: grid barriers that have been passed before, an even number; the words of the barriers are as they are
         then.
         """
+        self.cache.reset(history, position, unwritten)
+        self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         """As `reset`, but the cache keeps its entries. state: the state words, as layout.initial_state makes them."""

@@ -16,6 +16,7 @@ from common.config.cli import INTERRUPTED, UNFINISHED, guarded, run_task
 from common.config.device_choice import choose_device
 from common.config.run_config import SEEDS
 from common.config.section import Range, Section
+from common.display.table import aligned
 from common.record.provenance import EVIDENCE, provenance
 from common.record.record import StepRecord
 from common.record.store import Store
@@ -154,8 +155,7 @@ def table(plan: Plan) -> str:
         still = "-" if state == DONE else f"{plan.estimate(step):.0f}"
         seconds, rows = sum(call.seconds for call in calls), sum(call.rows for call in calls)
         lines.append((step.name, state or "to do", f"{seconds:.0f}", str(rows), still))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    return aligned(lines)
 
 
 def _state(ended: Ended, interrupted: bool) -> str:

@@ -104,7 +104,7 @@ class Pool:
     ) -> Iterator[tuple[int, Message, Message]]:
         """(index of the job, description of the device, findings) of each job as it ends.
 
-        fits: asked when a worker is free for a job; one that does not fit is never begun.
+        fits: called when a worker is free for a job; a job that does not fit is never begun.
         notify: called with a job's index (None for a worker that starts), `begin`, `detail` or `note`, and the text.
         Raises LabError when no worker starts.
         """
@@ -116,8 +116,8 @@ class Pool:
             self._start(len(self._queue) + len(self.running))
             yield from self._receive(notify)
 
-    def _start(self, wanted: int) -> None:
-        while self._free and len(self._workers) < wanted:
+    def _start(self, most: int) -> None:
+        while self._free and len(self._workers) < most:
             environment = self._free.pop(0)
             worker = Worker(self._setup, environment, self._seconds)
             self._workers[worker] = environment

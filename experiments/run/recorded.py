@@ -1,6 +1,6 @@
 """Resources of kernels that committed records hold: the same compiler need not read the same text again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from common.compile.nvrtc import version
 from common.compile.sass import Resources
 from common.compile.source import Source
 from common.record.provenance import EVIDENCE
+from common.record.record import BuildRecord, Record, RunRecord
 from common.record.store import Store
 
 
@@ -24,11 +25,11 @@ def resources(source: Source, archs: Sequence[str], folder: Path) -> dict[str, R
 
 
 @cache
-def recorded(nvrtc: str) -> dict[str, Mapping[str, Resources]]:
+def recorded(nvrtc: str) -> dict[str, dict[str, Resources]]:
     """By the sha of the text: resources by arch, as this version of NVRTC compiled it."""
-    found: dict[str, Mapping[str, Resources]] = {}
-    for row in (row for path in sorted((ROOT / EVIDENCE).glob("*.jsonl")) for row in Store(path).records()):
-        if row.get("resources") and row["provenance"]["nvrtc"] == nvrtc:
-            by_arch = {arch: Resources(**values) for arch, values in row["resources"].items()}
-            found[row["source_sha"]] = {**found.get(row["source_sha"], {}), **by_arch}
+    found: dict[str, dict[str, Resources]] = {}
+    for path in sorted((ROOT / EVIDENCE).glob("*.jsonl")):
+        for record in Store(path).read(Record):
+            if isinstance(record, RunRecord | BuildRecord) and record.provenance["nvrtc"] == nvrtc:
+                found.setdefault(record.source_sha, {}).update(record.resources)
     return found

@@ -80,33 +80,30 @@ class Setup:
     @cached_property
     def device(self) -> "Device":
         """The device that the configuration chose."""
-        config = self.config
-        if config.host:
-            from common.devices.host.device import HostDevice
-            from common.devices.host.sanitized import SanitizedDevice
-
-            cache, settings = config.cache / "kernels", (config.seed, config.host.workers, config.host.timeout_s)
-            if config.sanitize:
-                return SanitizedDevice(cache, *settings, sanitizer=config.sanitize)
-            return HostDevice(cache, *settings)
-        if config.ptx:
+        if self.config.host:
+            return self._host(self.config.sanitize)
+        if ptx := self.config.ptx:
             from common.devices.ptx.device import PtxDevice
 
-            settings = config.seed, config.ptx.races, config.ptx.timeout_s
-            return PtxDevice(config.cache / "kernels", int(config.ptx.arch.removeprefix("sm_")), *settings)
+            arch = int(ptx.arch.removeprefix("sm_"))
+            return PtxDevice(self.config.cache / "kernels", arch, self.config.seed, ptx.races, ptx.timeout_s)
         from common.devices.cuda import CudaDevice
 
         return CudaDevice()
 
     @cached_property
     def racing(self) -> "Device | None":
-        """That of trials that look for races, with ThreadSanitizer; None for a GPU, and for another build."""
-        config = self.config
-        if not config.host or config.sanitize not in (None, "thread"):
-            return None
+        """Device for trials that look for races, with ThreadSanitizer; None for a GPU, and for another build."""
+        return self._host("thread") if self.config.host and self.config.sanitize in (None, "thread") else None
+
+    def _host(self, sanitizer: str | None) -> "Device":
+        from common.devices.host.device import HostDevice
         from common.devices.host.sanitized import SanitizedDevice
 
-        return SanitizedDevice(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
+        config = self.config
+        assert config.host is not None
+        settings = config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s
+        return SanitizedDevice(*settings, sanitizer=sanitizer) if sanitizer else HostDevice(*settings)
 
     @cached_property
     def expected(self) -> "ReferenceSteps":

@@ -38,7 +38,7 @@ STATUS: dict[type[LabError], str] = {
     Mismatched: "MISMATCH",
     Refused: "REFUSED",
 }
-UNDECIDED = "not validated"
+NOT_VALIDATED = "not validated"
 
 
 class LabStack:
@@ -86,9 +86,8 @@ class LabStack:
     def resources(self) -> dict[str, Resources]:
         """Registers, spills and instructions by arch (`sm_90`), for every arch of `archs=`; needs no GPU.
 
-        What a committed record says of the same text and the same NVRTC is not compiled again.
-
-        Raises CompileError for a text that NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
+        A text whose resources a committed record of the same NVRTC holds is not compiled again. Raises CompileError for
+        a text that NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
         """
         with self._step("inspect"):
             config = self.setup.config
@@ -188,7 +187,7 @@ class LabStack:
     @property
     def row(self) -> Row:
         """Fields for tables."""
-        found = self.found.as_record() | {"status": self.found.status or UNDECIDED}
+        found = self.found.as_record() | {"status": self.found.status or NOT_VALIDATED}
         stack, config = self.stack, self.setup.config
         found |= {"variant": self.name, "stack": stack.variants, "parent": stack.parent, "knobs": stack.knobs}
         return row_of(to_json(found | {"seed": config.seed, "threads": config.threads}))
@@ -197,7 +196,7 @@ class LabStack:
         known, values = self.setup.catalog.variants, self.stack.knobs
         knobs = [(knob, values[name]) for name in self.stack.variants for knob in known[name].knobs]
         given = "".join(f" {knob.name}={knob.value(constants)}" for knob, constants in knobs)
-        return f"LabStack({self.name}{given}: {self.found.status or UNDECIDED})"
+        return f"LabStack({self.name}{given}: {self.found.status or NOT_VALIDATED})"
 
     def _repr_html_(self) -> str:
         return html(run_table([self.row]))
@@ -229,23 +228,15 @@ class LabStack:
             on_step = partial(self._show_step, f"{of}, step {{}} of {steps_in_all(setup.model, quick)}: {{}}")
             starts = scenarios(setup.model, seed, weights, quick)
             with nullcontext() if alone else closing(self.parent.session()) as parent:
-                verdict = validate(
-                    session,
-                    weights,
-                    setup.model,
-                    starts,
-                    seed,
-                    reference=setup.expected,
-                    on_step=on_step,
-                    parent=parent,
-                )
+                case = session, weights, setup.model, starts, seed
+                verdict = validate(*case, reference=setup.expected, on_step=on_step, parent=parent)
             verdict = self._tried(verdict, f"{of}, ")
             if not verdict.passed:
                 break
         return verdict
 
     def _tried(self, verdict: Verdict, of: str) -> Verdict:
-        """`verdict`, or that of the first trial which finds a mismatch, with what all of them have not exercised."""
+        """`verdict`, with the mismatch of the first trial that finds one, and what no trial has exercised."""
         setup, done = self.setup, list[Trial]()
         for trial in chosen(setup.config.validation.trials) if verdict.passed else ():
             on_step = partial(self._show_step, f"{of}trial {trial.name}, step {{}}: {{}}")

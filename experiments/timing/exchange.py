@@ -132,9 +132,9 @@ class Exchange:
             slowest=float(rates.min() / np.median(rates)),
         )
 
-    def _check(self, what: str, found: np.ndarray, wanted: float) -> None:
-        if not (found == wanted).all():
-            cause = f"{what}: {found[found != wanted][0]:,.0f} in place of {wanted:,.0f}"
+    def _check(self, what: str, found: np.ndarray, expected: float) -> None:
+        if not (found == expected).all():
+            cause = f"{what}: {found[found != expected][0]:,.0f} in place of {expected:,.0f}"
             raise Crashed(cause, "run it again; if the error repeats, test the GPU's memory")
 
     @cached_property

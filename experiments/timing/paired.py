@@ -65,7 +65,7 @@ def time_pair(
 
 
 class _Timed:
-    """One kernel where it is timed: the outputs of its timed runs are those that have been validated.
+    """One kernel where it is timed; its timed runs must leave the validated outputs.
 
     Before, a run of the same start and the same number of queued steps is validated in the same session, its first, its
     last and one other step against the reference. Every timed run begins with the same buffers. After each round the

@@ -77,7 +77,7 @@ def test_full_size(full, host_cache, one_seed, composed, grid):
 @in_child()
 def test_shared_memory_above_48_kb(tiny, host_cache, grid, seed):
     greedy = Composed(("cp_async",), {"stages": 4, "tile": 2})
-    assert device().compile(greedy.source(tiny, threads=512)).resources()["shared"] > STATIC_SHARED
+    assert device().compile(greedy.source(tiny, threads=512)).dynamic_shared > STATIC_SHARED
     prove(greedy, tiny, weights_of(tiny, seed, host_cache), seed, True, grid, threads=512)
 
 

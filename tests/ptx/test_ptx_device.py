@@ -1,4 +1,4 @@
-"""Stacks on the PTX device: they pass with the race detector, and faults of the half that only CUDA compiles are found."""
+"""Stacks on the PTX device pass with the race detector; faults of the half that only CUDA compiles are found."""
 
 from contextlib import closing
 from dataclasses import replace

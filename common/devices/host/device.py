@@ -26,6 +26,7 @@ from common.devices.host.launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED,
 from common.devices.host.lines import separate_places, with_lines
 from common.devices.host.memory import GuardedBuffer
 from common.devices.kv_cache import KvCache
+from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import Crashed, Hung, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS
@@ -73,22 +74,16 @@ class HostDevice:
         self._weights: tuple[torch.Tensor, GuardedBuffer] | None = None
 
     def describe(self) -> dict[str, Any]:
-        return {"device": self.name, "arch": platform.machine(), "cores": os.cpu_count(), "compiler": self.compiler()}
-
-    def compiler(self) -> str:
-        """First line of `g++ --version`. Raises LabError when there is no g++."""
-        return self._compiler.version()
-
-    def code(self, source: Source) -> bytes:
-        """The object file of the text alone: texts of the same meaning often have the same. Raises CompileError."""
-        return self._kernel(source).read_bytes()
+        compiler = self._compiler.version()
+        return {"device": self.name, "arch": platform.machine(), "cores": os.cpu_count(), "compiler": compiler}
 
     def compile(self, source: Source) -> HostProgram:
         """A program from the cache, compiled once per text, compiler and CPU. Raises CompileError."""
-        objects = [self._kernel(source), self._compiler.runtime(UNITS)]
+        objects = [self.kernel(source), self._compiler.runtime(UNITS)]
         return HostProgram(source, self._compiler.link(objects, ".so"))
 
-    def _kernel(self, source: Source) -> Path:
+    def kernel(self, source: Source) -> Path:
+        """The object of the text alone. Raises CompileError."""
         return self._compiler.kernel(source.text, *self._flags, large=source.model.large)
 
     def session(
@@ -98,7 +93,7 @@ class HostDevice:
         blocks: int | None = None,
         beside: "HostSession | None" = None,
     ) -> "HostSession":
-        """See common.devices.protocol.Device. The copy of the weights is shared by all sessions with these weights."""
+        """As Device.session. The copy of the weights is shared by all sessions with these weights."""
         blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
         if not 1 <= blocks <= MAX_BLOCKS:
             raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
@@ -114,8 +109,8 @@ class HostDevice:
         return HostSession(*arguments)
 
 
-class HostSession:
-    """One kernel and its buffers on the host device; see common.devices.protocol.Session for the methods."""
+class HostSession(Session):
+    """One kernel and its buffers on the host device."""
 
     _buffers: dict[str, GuardedBuffer]
 
@@ -145,22 +140,12 @@ class HostSession:
                 "state": buffer(layout.state_size, torch.int32),
                 "waits": buffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
             }
+        words = self._buffers["cache"].tensor.view(self.layout.cache.shape).view(torch.int16)
+        self.cache = KvCache(words.numpy())
         self._counts = buffer(len(STAGES) * len(FIELDS), torch.int64)
         self._ran = False
         self._position = 0
         self._load(program.binary)
-
-    def reset(
-        self,
-        ids: Sequence[int],
-        position: int,
-        history: KvCache | torch.Tensor | None = None,
-        forced: int = 0,
-        barriers: int = 0,
-        unwritten: float = NOT_WRITTEN,
-    ) -> None:
-        self.cache.reset(history, position, unwritten)
-        self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fill_scratch(self._buffers["scratch"].tensor, self.layout, unwritten)
@@ -191,11 +176,6 @@ class HostSession:
 
     def scratch(self) -> torch.Tensor:
         return self._buffers["scratch"].tensor.clone()
-
-    @property
-    def cache(self) -> KvCache:
-        words = self._buffers["cache"].tensor.view(self.layout.cache.shape).view(torch.int16)
-        return KvCache(words.numpy())
 
     def state(self) -> torch.Tensor:
         return self._buffers["state"].tensor.clone()

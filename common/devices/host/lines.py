@@ -2,15 +2,15 @@
 
 import re
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from common.devices.host.tsan_report import in_text
-
+PORT = "common/kernel/port.cuh"
 UNKNOWN = "a line that the debug information does not name"
 _CODE = re.compile(r"\{(code|called from) ([0-9a-f]+)\}")  # as code_name in runtime/faults.cpp writes an instruction
 _SUSPICION = re.compile(r"^(.*): \{code ([0-9a-f]+)\} \{code ([0-9a-f]+)\}$", re.M)
-_PLACE = re.compile(r"^(?:\./)*(\S+?):(\d+)")
+_PLACE = re.compile(r"^(?:\./)*(\S+?:[1-9]\d*)")
 
 
 def with_lines(report: str, binary: Path) -> str:
@@ -20,12 +20,22 @@ def with_lines(report: str, binary: Path) -> str:
     """
 
     def line(found: re.Match[str]) -> str:
-        place, *outer = places(binary, found[2])
-        variant = next((each for each in outer if each.startswith("variants/")), "")
-        via = f" called at {variant}" if variant and not place.startswith("variants/") else ""
-        return place + via if found[1] == "code" else via
+        chain = places(binary, found[2])
+        return (chain[0] if found[1] == "code" else "") + called(chain)
 
     return _CODE.sub(line, report)
+
+
+def called(chain: Sequence[str]) -> str:
+    """` called at` the variant of a chain of calls, innermost first; "" if the first of them is in one, or none is."""
+    variant = next((place for place in chain if place.startswith("variants/")), chain[0])
+    return f" called at {variant}" if variant != chain[0] else ""
+
+
+def in_text(place: str) -> bool:
+    """True for `file:line` of the kernel's text outside port.cuh: its files are relative, and not C++'s own."""
+    file = place.partition(":")[0]
+    return not file.startswith(("/", "..", "<")) and not file.endswith((".cpp", ".hpp")) and file != PORT
 
 
 def separate_places(report: str, binary: Path) -> str:
@@ -51,5 +61,5 @@ def places(binary: Path, address: str) -> list[str]:
         done = subprocess.run(["addr2line", "-i", "-e", str(binary), address], capture_output=True, text=True)
     except OSError:
         return [UNKNOWN]
-    found = [(match[1], match[2]) for match in map(_PLACE.match, done.stdout.splitlines()) if match]
-    return [f"{file}:{line}" for file, line in found if in_text(file) and line != "0"] or [UNKNOWN]
+    found = [match[1] for match in map(_PLACE.match, done.stdout.splitlines()) if match]
+    return list(filter(in_text, found)) or [UNKNOWN]

@@ -20,9 +20,8 @@ from common.compile.source import Source
 from common.devices.host.child import CHILD_UNITS, ChildSession
 from common.devices.host.device import HostDevice, HostProgram, HostSession
 from common.devices.host.launch import FAULTED
-from common.devices.host.memory import GuardedBuffer, SharedBuffer
-from common.devices.host.sanitizers import SANITIZERS, Sanitizer, finding
-from common.devices.host.tsan_report import data_races, fault
+from common.devices.host.memory import SharedBuffer
+from common.devices.host.sanitizers import SANITIZERS, Sanitizer, data_races, fault, finding
 from common.errors import CompileError, Crashed, LabError, Race, Refused
 
 BLOCKS = 5  # default grid of ThreadSanitizer: the time of a step grows with the square of the number of threads
@@ -36,6 +35,7 @@ class SanitizedDevice(HostDevice):
 
     def __init__(self, *arguments: Any, sanitizer: str = "thread", **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.workers = 1  # one block at a time: `Grid::dispatch` in runtime/grid.cpp says why
         self._sanitizer = SANITIZERS[sanitizer]
         self.name = f"host+{self._sanitizer.suffix}"
 
@@ -71,11 +71,8 @@ class SanitizedDevice(HostDevice):
             )
         return session
 
-    def _open(
-        self, program: HostProgram, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
-    ) -> "SanitizedSession":
-        """One block at a time, `workers` is ignored: `Grid::dispatch` in runtime/grid.cpp says why."""
-        session = SanitizedSession(program, weights, blocks, 1, *settings)
+    def _open(self, *arguments: Any) -> "SanitizedSession":
+        session = SanitizedSession(*arguments)
         session.sanitizer = self._sanitizer
         return session
 
@@ -100,7 +97,7 @@ class SanitizedSession(ChildSession):
             raise Race(
                 f"data race: {races[0]}{more}",
                 "put a barrier, or a release and an acquire, between the two accesses",
-                "\n".join([*map(str, races), done.stdout]).strip(),
+                "\n".join([*races, done.stdout]).strip(),
             )
         if fatal := re.search(r"FATAL: ThreadSanitizer: (.*)", done.stderr):
             raise LabError(

@@ -1,8 +1,8 @@
 """Decoder: the statements of a kernel become rows of numbers, which the machine executes.
 
 A register is a place in a warp's file: 32 lanes side by side, of a predicate one word. Constants, parameters and
-special registers are places that are filled before a warp begins. A copy of one of these, and of a register that cannot change
-while the copy is used, is no instruction: the copy's name stands for the same place.
+special registers are places that are filled before a warp begins. A copy of one of these, and of a register that cannot
+change while the copy is used, is no instruction: the copy's name stands for the same place.
 """
 
 import re
@@ -83,7 +83,7 @@ class Decoded:
 
 
 class Decoder:
-    """Decodes one kernel. number: of an operation of the machine by its name, or -1; addresses: of module variables
+    """Decoder of one kernel. number: of an operation of the machine by its name, or -1; addresses: of module variables
     in global and constant memory."""
 
     def __init__(

@@ -62,7 +62,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Options:
-    """How to execute. seed: of every order; strict: preemption at random and poisoned registers; races: the detector;
+    """Options of a launch. seed: of every order; strict: preemption at random and poisoned registers; races: the detector;
     timeout: in seconds."""
 
     seed: int = 0
@@ -88,7 +88,7 @@ class Machine:
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        """Of an operation; -1 if there is none of that name."""
+        """Number of an operation; -1 if there is none of that name."""
         if name not in self._numbers:
             self._numbers[name] = self._library.ptx_op(name.encode())
         return self._numbers[name]

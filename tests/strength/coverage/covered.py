@@ -15,7 +15,7 @@ from typing import Any
 
 from common.compile.source import Source
 from common.devices.host.compiler import RUNTIME, WARNINGS
-from common.devices.host.device import UNITS, GuardedBuffer, HostDevice, HostProgram, HostSession
+from common.devices.host.device import UNITS, HostDevice, HostProgram, HostSession
 from tests.strength.coverage.gcov import Executed, executed
 from tests.strength.coverage.turns import Loop, count_turns
 
@@ -55,6 +55,7 @@ class CoveredDevice(HostDevice):
 
     def __init__(self, cache: Path, folder: Path, *settings: Any, **more: Any) -> None:
         super().__init__(cache, *settings, **more)
+        self.workers = 1  # one block at a time: gcov's counters are not atomic
         self._folder = folder.absolute()
 
     def compile(self, source: Source) -> HostProgram:
@@ -85,11 +86,8 @@ class CoveredDevice(HostDevice):
             build.run([*shared, "-o", binary.name], str(folder))
         return binary
 
-    def _open(
-        self, program: HostProgram, weights: GuardedBuffer, blocks: int, workers: int, *settings: Any
-    ) -> "CoveredSession":
-        """One block at a time, `workers` is ignored: gcov's counters are not atomic."""
-        return CoveredSession(program, weights, blocks, 1, *settings)
+    def _open(self, *arguments: Any) -> "CoveredSession":
+        return CoveredSession(*arguments)
 
 
 class CoveredSession(HostSession):

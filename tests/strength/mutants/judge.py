@@ -82,7 +82,9 @@ class _Stack:
     def changed(self, trial: Trial) -> bool:
         """True if the compiled code differs from that of the original. Raises CompileError."""
         source = text_of(self._catalog, self._stack, trial)
-        return self._host.code(source) != self._host.code(replace(source, text=self._edit(source.text)))
+        return self._host.kernel(source).read_bytes() != self._host.kernel(
+            replace(source, text=self._edit(source.text))
+        )
 
     def found(self, trial: Trial) -> str:
         """Evidence on `trial` that the kernel is wrong; '' without any."""

@@ -39,7 +39,7 @@ class EmulatedDevice(HostDevice):
         self._compiler = Compiler(cache, CROSS)
 
     def compile(self, source: Source) -> HostProgram:
-        objects = [self._kernel(source), self._compiler.runtime(CHILD_UNITS)]
+        objects = [self.kernel(source), self._compiler.runtime(CHILD_UNITS)]
         return HostProgram(source, self._compiler.link(objects, ".exe", "-pie"))
 
     def _open(self, *arguments: Any) -> HostSession:
