@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.host.memory import GuardedBuffer
 from common.devices.kv_cache import KvCache
+from common.devices.protocol import Session
 from common.devices.ptx import program as machine
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Ended, Machine, Options, PtxKernel, PtxProgram
@@ -96,7 +96,7 @@ class PtxDevice:
         return PtxSession(program, self._weights[1], blocks, self.arch, options, beside)
 
 
-class PtxSession:
+class PtxSession(Session):
     """One kernel and its buffers; see common.devices.protocol.Session for the methods."""
 
     _buffers: dict[str, GuardedBuffer]
@@ -126,6 +126,8 @@ class PtxSession:
                 "state": GuardedBuffer(layout.state_size, torch.int32),
                 "waits": GuardedBuffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
             }
+        words = self._buffers["cache"].tensor.view(layout.cache.shape).view(torch.int16)
+        self.cache = KvCache(words.numpy())
         self._rows = [
             Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
             for name, one in self._buffers.items()
@@ -138,18 +140,6 @@ class PtxSession:
                 "lower stages, tile or threads, or leave a variant out",
             )
         self._dynamic = shared if shared > STATIC_SHARED else 0
-
-    def reset(
-        self,
-        ids: Sequence[int],
-        position: int,
-        history: KvCache | torch.Tensor | None = None,
-        forced: int = 0,
-        barriers: int = 0,
-        unwritten: float = NOT_WRITTEN,
-    ) -> None:
-        self.cache.reset(history, position, unwritten)
-        self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fill_scratch(self._buffers["scratch"].tensor, self.layout, unwritten)
@@ -180,11 +170,6 @@ class PtxSession:
 
     def scratch(self) -> torch.Tensor:
         return self._buffers["scratch"].tensor.clone()
-
-    @property
-    def cache(self) -> KvCache:
-        words = self._buffers["cache"].tensor.view(self.layout.cache.shape).view(torch.int16)
-        return KvCache(words.numpy())
 
     def state(self) -> torch.Tensor:
         return self._buffers["state"].tensor.clone()

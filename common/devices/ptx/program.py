@@ -62,8 +62,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a launch. seed: of every order; strict: preemption at random and poisoned registers; races: the detector;
-    timeout: in seconds."""
+    """Options of a launch. seed: of every order; strict: preemption at random and poisoned registers; races: the
+    detector; timeout: in seconds."""
 
     seed: int = 0
     strict: bool = True
