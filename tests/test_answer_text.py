@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from experiments.generation.text import Answer, Detokenizer, StopStrings
+from experiments.generation.text import Answer
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -23,19 +23,19 @@ TEXT = "Zwölf Boxkämpfer: 日本語, é, ñ 🧪🤷🏽 end"
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_no_character_is_split_and_none_is_lost(size):
-    detokenizer, ids = Detokenizer(Bytes()), [*TEXT.encode(), 256]
-    pieces = [detokenizer.add(ids[at : at + size]) for at in range(0, len(ids), size)]
+    answer, ids = Answer(Bytes(), frozenset(), ()), [*TEXT.encode(), 256]
+    pieces = [answer.add(ids[at : at + size])[1] for at in range(0, len(ids), size)]
     assert not any("\ufffd" in piece for piece in pieces)
-    assert "".join(pieces) + detokenizer.rest() == TEXT
+    assert "".join(pieces) + answer.rest() == TEXT
     if size == 1:
         assert all(len(piece) <= 1 for piece in pieces)
         assert sum(map(bool, pieces)) == len(TEXT)  # each as soon as its last byte is there
 
 
 def test_bytes_that_never_become_a_character_are_shown_at_the_end():
-    detokenizer = Detokenizer(Bytes())
-    assert detokenizer.add("a🧪".encode()[:3]) == ""
-    assert detokenizer.rest() == "a\ufffd"
+    answer = Answer(Bytes(), frozenset(), ())
+    assert answer.add("a🧪".encode()[:3])[1] == "a"
+    assert answer.rest() == "\ufffd"
 
 
 def test_the_text_of_a_tokenizer_that_joins_words(seed):
@@ -54,9 +54,9 @@ def test_the_text_of_a_tokenizer_that_joins_words(seed):
 
     ids = random.Random(seed).choices(range(one.get_vocab_size()), k=30)
     ids[9:9] = map(one.token_to_id, ["<end>", "▁", "▁"])  # a space at the start of what is decoded is left out
-    detokenizer = Detokenizer(Wrapped())
-    pieces = [detokenizer.add([token]) for token in ids]
-    assert "".join(pieces) + detokenizer.rest() == one.decode(ids)
+    answer = Answer(Wrapped(), frozenset(), ())
+    pieces = [answer.add([token])[1] for token in ids]
+    assert "".join(pieces) + answer.rest() == one.decode(ids)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_the_text_of_a_tokenizer_that_joins_words(seed):
     ],
 )
 def test_stop_strings(strings, pieces, shown, rest):
-    stops = StopStrings(strings)
-    assert [stops.add(piece) for piece in pieces] == shown
-    assert stops.rest() == rest
+    answer = Answer(Bytes(), frozenset(), strings)
+    assert [answer.add(piece.encode())[1] for piece in pieces] == shown
+    assert answer.rest() == rest
 
 
 def test_an_answer_ends_with_its_stop_id_or_before_its_stop_string():

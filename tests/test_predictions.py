@@ -14,7 +14,7 @@ from experiments.prediction.loops import Loop
 from experiments.prediction.model import Kernel, Stage, positions_of_a_warp
 from experiments.prediction.prediction import predict
 from experiments.prediction.predictor import as_counts
-from experiments.prediction.published import FIGURES
+from experiments.prediction.published import RATES
 
 # 1 us of latency, nothing else costs anything: 1 GHz, 8 bytes a ns for each of 4 SMs.
 GPU = gpus.GpuModel(
@@ -202,7 +202,7 @@ def megaqwen() -> Kernel:
 
 
 @pytest.mark.parametrize(
-    "figure", [each for each in FIGURES if each.build == "all"], ids=lambda each: f"@{each.position}"
+    "figure", [each for each in RATES if each.build == "all"], ids=lambda each: f"@{each.position}"
 )
 def test_the_published_series_within_a_tenth(figure, megaqwen):
     """Five positions of one kernel: bytes, barriers, and the growth of attention."""

@@ -198,24 +198,39 @@ def test_a_timeline_refuses_more_tokens_than_the_cache_holds(host_cache, tmp_pat
 
 
 def test_help_explains_each_key(capfd):
-    assert main(["--help"]) == 0
-    out = capfd.readouterr().out
+    """On the page, or on those that it names: of a section, of a choice, of a run's keys."""
+
+    def page(*argv: str) -> str:
+        assert main([*argv, "--help"]) == 0
+        return capfd.readouterr().out
+
+    out = page()
     with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
         own, runs = compose("profiles"), compose("config")
     keys = [key for key in own if key not in runs]
     assert keys == ["tool", "position", "tokens", "keep", "nsys", "ncu"]
-    keys += [inner for section in ("nsys", "ncu") for inner in own[section]]
+    sections = {section: page(section) for section in ("nsys", "ncu")}
     for key in keys:
         assert re.search(rf"^ +{key}:.* # \w", out, re.MULTILINE), f"{key} has no comment"
+    for section, text in sections.items():
+        for key in own[section]:
+            assert re.search(rf"^ +{key}:.* # \w", text, re.MULTILINE), f"{section}.{key} has no comment"
     groups = ("model", "device", "variant", "validate")
+    assert "Keys of a run are taken, too: python -m experiments --help" in out
+    run_keys = subprocess.run(
+        [sys.executable, "-m", "experiments", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for key in set(runs) - {*groups, "timing"}:  # a profile is not a timing
-        assert re.search(rf"^ *{key}:", out, re.MULTILINE), key
+        assert re.search(rf"^ *{key}:", run_keys, re.MULTILINE), key
     for group in groups:
-        assert re.search(rf"^{group}=NAME", out, re.MULTILINE), group
+        assert re.search(rf"^ +{group} +\w", out, re.MULTILINE), group
+        choices = page(group)
+        assert re.search(rf"^{group}=VALUE", choices, re.MULTILINE), group
         for file in (ROOT / "conf" / group).glob("*.yaml"):
-            assert re.search(rf"^  {file.stem} +\w", out, re.MULTILINE), file
-    assert "results: ${root:}/experiments/runs/records.jsonl" in out
-    assert "$$" not in out
+            assert re.search(rf"\b{file.stem}\b", out), file
+            assert re.search(rf"^  {file.stem} +\w", choices, re.MULTILINE), file
+    assert "results: ${root:}/experiments/runs/records.jsonl" in run_keys
+    assert not any("$$" in text for text in (out, run_keys, *sections.values()))
 
 
 @pytest.mark.parametrize("module", ["profiles", "profiles.target"])

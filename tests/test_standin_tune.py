@@ -1,7 +1,9 @@
 """The search of experiment=tune by the stand-in's times of real counts: the optimum, in a tenth of a real space.
 
-The times follow from counts, so the optimum is known without a search. `make test` compares three searches with a part
-of the other candidates, another one in each run; LAB_SAMPLE=all compares thirty with all of them.
+The times follow from counts, so the optimum is known without a search. `make test` compares eight searches with a part
+of the other candidates, another one in each run; LAB_SAMPLE=all compares thirty with all of them. 83 of 100 searches
+reached the optimum; a random choice of a tenth would reach one of the two equal ones in 19. With the numbers below a
+search as good as that fails once in 30,000 runs.
 """
 
 import random
@@ -21,7 +23,7 @@ from experiments.tuning.strategies import strategy
 pytestmark = pytest.mark.host
 VARIANTS = ("fused_head", "head_split", "redundant_rmsnorm", "smem_cache", "vec128")
 EQUAL = 1.005  # factor of times that a measurement tells apart no more: `interval` of conf/timing/evidence.yaml
-SEARCHES, REACH = (30, 22) if SAMPLE == ALL else (3, 1)  # so many of them must reach the optimum
+SEARCHES, REACH = (30, 16) if SAMPLE == ALL else (8, 2)  # so many of them must reach the optimum
 
 
 def test_the_optimum_of_real_stacks_and_knobs_is_found_in_a_tenth_of_the_space(host_cache: Path, tiny: Model, seed):

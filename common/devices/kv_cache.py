@@ -16,11 +16,9 @@ SIGNLESS, INFINITY = 0x7FFF, 0x7F80  # of bf16: all bits but the sign; words abo
 class KvCache:
     """The cache of a session, or entries beside it in the same memory. Each call returns when its work is done.
 
-    words: int16, [layers, 2, kv_heads, positions, head_dim], an array of `library`: NumPy, or another with its names.
+    words: int16, [layers, 2, kv_heads, positions, head_dim], an array of NumPy, or of a library with its names.
     on: context in which work on them is queued. unwritten: of the last reset.
     """
-
-    library: Any = np
 
     def __init__(self, words: Any, on: AbstractContextManager[Any] | None = None) -> None:
         self.words, self._on = words, on or nullcontext()
@@ -63,12 +61,13 @@ class KvCache:
 
     def as_reset(self, first: int, end: int, unwritten: float) -> Any:
         """The words of positions first..end-1 that a reset below them leaves there."""
+        words, (*heads, positions, head_dim) = pattern(torch.bfloat16, unwritten), self.words.shape
+        rows = np.arange(np.prod(heads))[:, None] * positions * head_dim  # where the first position of each head begins
+        part = words[(rows + np.arange(first * head_dim, end * head_dim)) % len(words)]
         with self._on:
-            whole = self.library.empty(self.words.shape, np.int16)
-            self._fill(whole, unwritten)
-            part = whole[..., first:end, :].copy()
+            moved = self._moved(part.reshape(*heads, end - first, head_dim))
             self._wait()
-        return part
+        return moved
 
     def difference(self, other: "KvCache", end: int | None = None) -> Element | None:
         """The first element of the positions below `end` whose bits differ from the other's, if any."""
@@ -121,10 +120,10 @@ class CudaKvCache(KvCache):
         import cupy
 
         super().__init__(words, on)
-        self.library, self._stream = cupy, on
+        self._cupy, self._stream = cupy, on
 
     def _moved(self, words: np.ndarray) -> Any:
-        moved = self.library.empty(words.shape, words.dtype)
+        moved = self._cupy.empty(words.shape, words.dtype)
         moved.set(np.ascontiguousarray(words), stream=self._stream)
         return moved
 

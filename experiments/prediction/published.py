@@ -18,7 +18,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Figure:
+class PublishedRate:
     """One published figure.
 
     build  which build of the source's kernel it is
@@ -45,19 +45,19 @@ MEGAQWEN = Source(
 ALPINDALE = Source(
     "qwen_megakernel", "AlpinDale", "https://blog.alpindale.net/posts/5090_decode_optimization/", "RTX 5090, 128 x 512"
 )
-FIGURES = (
+RATES = (
     # The stages that the cooperative kernel's author reports: the start, with redundant norms, the end. The source that
     # belongs to the last has norms by one block, a barrier after each of 8 stages, and 64-bit loads, as this lab's
     # baseline. Its prefetch by loads is in no compiled code (nvcc 13.0, sm_86): nothing uses what they load.
-    Figure(MEGAQWEN, "start", "rtx3090", "baseline", 1, 170),
-    Figure(MEGAQWEN, "redundant norms", "rtx3090", "redundant_rmsnorm", 1, 242),
-    Figure(MEGAQWEN, "all", "rtx3090", "baseline", 1, 525),
-    Figure(MEGAQWEN, "all", "rtx3090", "baseline", 50, 500),
-    Figure(MEGAQWEN, "all", "rtx3090", "baseline", 100, 472),
-    Figure(MEGAQWEN, "all", "rtx3090", "baseline", 200, 422),
-    Figure(MEGAQWEN, "all", "rtx3090", "baseline", 300, 382),
+    PublishedRate(MEGAQWEN, "start", "rtx3090", "baseline", 1, 170),
+    PublishedRate(MEGAQWEN, "redundant norms", "rtx3090", "redundant_rmsnorm", 1, 242),
+    PublishedRate(MEGAQWEN, "all", "rtx3090", "baseline", 1, 525),
+    PublishedRate(MEGAQWEN, "all", "rtx3090", "baseline", 50, 500),
+    PublishedRate(MEGAQWEN, "all", "rtx3090", "baseline", 100, 472),
+    PublishedRate(MEGAQWEN, "all", "rtx3090", "baseline", 200, 422),
+    PublishedRate(MEGAQWEN, "all", "rtx3090", "baseline", 300, 382),
     # Later builds are faster, but their argmax drops a slot of a block: they cannot choose a third of the vocabulary.
-    Figure(ALPINDALE, "last with a sound argmax", "rtx5090", "persistent", 1, 1014),
+    PublishedRate(ALPINDALE, "last with a sound argmax", "rtx5090", "persistent", 1, 1014),
 )
 # What MegaQwen reports of single changes, RTX 3090: percent of tokens a second, short contexts.
 GAINS = {

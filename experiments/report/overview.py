@@ -4,7 +4,7 @@ from common.display.table import Cell, Table
 from common.model.shapes import Model
 from common.stacks.catalog import BASELINE
 from experiments.prediction import gpus
-from experiments.prediction.published import FIGURES, error
+from experiments.prediction.published import RATES, error
 from experiments.report import predicted
 from experiments.report.evidence import NOTHING, Evidence, totals
 from experiments.report.predicted import about_predictions, interval, time_of, times_of
@@ -80,7 +80,7 @@ def published(evidence: Evidence) -> Table:
     counted, predict = evidence.counted(BASELINE)[0], evidence.result("predict")
     rates = {(row["gpu"], row["stack"]): row["predicted tok/s"] for row in (predict or {"table": []})["table"][::-1]}
     lines = []
-    for figure in (each for each in FIGURES if each.position == 1):
+    for figure in (each for each in RATES if each.position == 1):
         rate, share = rates.get((figure.gpu, figure.stack)), None
         if counted:
             read = figure.rate * Model(**counted["model"]).bytes_per_token(1) / 1e9

@@ -2,7 +2,7 @@
 
 messages  the first one is for the opener of the engine; then {"job": n, ...} of `schema.job_of`, and {"cancel": n}
 events    {"ready": about}, or {"error": [cause, remedy]}; of each job {"prompt": ids}, then pieces {"ids", "text",
-          "finish"}, and last {"done": stats}, {"refused": [cause, remedy, field, code]}, or {"failed": [cause, remedy]}
+          "finish"}, and last {"done": stats}, {"refused": [message, field, code]}, or {"failed": [cause, remedy]}
           when this process must not be used again, and ends
 """
 
@@ -67,9 +67,9 @@ def serve_jobs(open_worker: Callable[[Event], Worker]) -> None:
         except (Hung, Crashed, OutOfMemory) as error:
             return parent.send({"failed": [error.cause, error.remedy]})
         except _UnfitError as error:
-            parent.send({"refused": [error.cause, error.remedy, error.param, error.code]})
+            parent.send({"refused": [str(error), error.param, error.code]})
         except LabError as error:
-            parent.send({"refused": [error.cause, error.remedy]})
+            parent.send({"refused": [str(error), None, "refused"]})
         except Exception as error:
             traceback.print_exc()
             cause = f"{type(error).__name__} in the worker"

@@ -164,7 +164,7 @@ class Queue:
                 if not job.left:
                     await self._answer(job)
             except LabError as error:
-                job.said.put_nowait(_failed(error.cause, error.remedy))
+                job.said.put_nowait(ApiError(503, str(error), "worker_failed", SERVER, headers={"Retry-After": "1"}))
             finally:
                 if job in self._jobs:
                     self._jobs.remove(job)
@@ -181,20 +181,14 @@ class Queue:
             if "failed" in event:  # it ends by itself; none of its successor's jobs may reach it
                 await asyncio.to_thread(self._child.kill)
                 raise LabError(*event["failed"])
-            job.said.put_nowait(_refused(*event["refused"]) if "refused" in event else event)
-            if "refused" in event or "done" in event:
+            if "refused" in event:
+                message, field, code = event["refused"]
+                job.said.put_nowait(ApiError(400 if code == FULL else 422, message, code, param=field))
+                return
+            job.said.put_nowait(event)
+            if "done" in event:
                 return
 
 
 def _ending() -> ApiError:
     return ApiError(503, "the server ends; ask again when it is back", "server_ending", SERVER)
-
-
-def _failed(cause: str, remedy: str) -> ApiError:
-    """A worker that ended under a request."""
-    return ApiError(503, f"{cause}; {remedy}", "worker_failed", SERVER, headers={"Retry-After": "1"})
-
-
-def _refused(cause: str, remedy: str, param: str | None = None, code: str = "refused") -> ApiError:
-    """A request that the worker refuses; a conversation without room has OpenAI's own code and status."""
-    return ApiError(400 if code == FULL else 422, f"{cause}; {remedy}", code, param=param)

@@ -11,7 +11,7 @@ from common.devices.nvml import Gpu
 from common.errors import LabError
 from common.model.shapes import Model
 from experiments.experiment import Experiment
-from experiments.prediction.published import FIGURES
+from experiments.prediction.published import RATES
 from experiments.tables.result_table import PREDICTED, ResultTable
 from experiments.tables.row import label_of
 
@@ -114,7 +114,7 @@ def _sample(gpu: Gpu, work: Any) -> list[tuple[float, float]]:
 def _scale(experiment: Experiment) -> ResultTable:
     gpu = experiment.predictor.gpu(experiment.options.text("gpu"))
     position = experiment.options.whole("position", low=0)
-    figures = (figure for figure in FIGURES if figure.gpu == gpu.key and figure.position == position)
+    figures = (figure for figure in RATES if figure.gpu == gpu.key and figure.position == position)
     most = {figure.stack: figure.source.power_w / figure.rate for figure in figures if figure.source.power_w}
     rows = [
         {

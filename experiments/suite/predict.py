@@ -11,7 +11,7 @@ from experiments.experiment import Experiment
 from experiments.prediction import designs, gpus
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
-from experiments.prediction.published import FIGURES, GAINS, error, errors, meets, rate_change
+from experiments.prediction.published import GAINS, RATES, error, errors, meets, rate_change
 from experiments.tables.result_table import PREDICTED, ResultTable
 from experiments.tables.row import label_of
 
@@ -38,7 +38,7 @@ def ask(experiment: Experiment) -> ResultTable:
     models = [experiment.predictor.gpu(key) for key in keys]
     rows: list[dict[str, Any]] = []
     for gpu in models:
-        figures = [figure for figure in FIGURES if figure.gpu == gpu.key]
+        figures = [figure for figure in RATES if figure.gpu == gpu.key]
         published = {(figure.stack, figure.position) for figure in figures}
         for stack in stacks:
             name = label_of(stack, own=False)

@@ -1,4 +1,4 @@
-"""Search: candidates asked some ahead, tried one by one, and told; what records know is not tried again."""
+"""Search: candidates chosen some ahead and tried one by one; those in records are not tried again."""
 
 import random
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from experiments.tuning.space import Candidate, Point, Space
-from experiments.tuning.strategies import Asked, Strategy
+from experiments.tuning.strategies import Strategy
 
 TURNS = 6  # one of them is for the strategy, the others are for steps beside the fastest
 REPEATS = 20  # known candidates in a row, after which a new one is drawn
@@ -54,7 +54,7 @@ class Search:
     prepare: Callable[[Candidate], object] = lambda candidate: None
     found: dict[Candidate, Outcome] = field(default_factory=dict)
     _turn: int = 0
-    _waiting: dict[Candidate, list[Asked]] = field(default_factory=dict)
+    _waiting: dict[Candidate, Point] = field(default_factory=dict)
 
     def know(self, found: Mapping[Candidate, Outcome]) -> None:
         """Take over what records have; candidates of another space are left out."""
@@ -62,7 +62,7 @@ class Search:
             point = self.space.point(candidate)
             if point is not None:
                 self.found[candidate] = outcome
-                self.strategy.known(point, outcome.seconds)
+                self.strategy.tell(point, outcome.seconds)
 
     def candidates(self, most: int) -> Iterator[Candidate]:
         """Candidates to try, until `most` are found or none is left; each must be told before the next is taken."""
@@ -81,8 +81,7 @@ class Search:
     def tell(self, candidate: Candidate, outcome: Outcome) -> None:
         """The outcome of a candidate that was taken."""
         self.found[candidate] = outcome
-        for asked in self._waiting.pop(candidate):
-            asked.tell(outcome.seconds)
+        self.strategy.tell(self._waiting.pop(candidate), outcome.seconds)
 
     @property
     def best(self) -> tuple[Candidate, Outcome] | None:
@@ -93,27 +92,26 @@ class Search:
     def _new(self) -> Candidate | None:
         """A candidate to try; None where all are known or waiting."""
         while self.starts:
-            if new := self._take(self.strategy.choose(self.starts.pop(0))):
+            if new := self._take(self.starts.pop(0)):
                 return new
         self._turn += 1
-        if self.local and self._turn % TURNS and (new := self._near()):
+        if self.local and self._turn % TURNS and (new := self._neighbor()):
             return new
         for _ in range(REPEATS):
             if new := self._take(self.strategy.ask()):
                 return new
         for _ in range(DRAWS):
             point = self.space.any(self.generator)
-            candidate = self.space.candidate(point)
-            if self._is_new(candidate):
-                return self._take(self.strategy.choose(point))
+            if self._is_new(self.space.candidate(point)):
+                return self._take(point)
         last = next(filter(self._is_new, self.space), None)
         return last and self._choose(last)
 
-    def _near(self) -> Candidate | None:
+    def _neighbor(self) -> Candidate | None:
         """A new candidate beside the fastest."""
-        near = self.space.near(self.best[0]) if self.best else []
-        new = [[one for one in of if self._is_new(one)] for of in near]
-        left = [of for of in new if of]  # by choice: a knob of many values is not tried more often than one of few
+        beside = self.space.near(self.best[0]) if self.best else []
+        new = [[candidate for candidate in choice if self._is_new(candidate)] for choice in beside]
+        left = [choice for choice in new if choice]  # a knob of many values is not tried more often than one of few
         return self._choose(self.generator.choice(self.generator.choice(left))) if left else None
 
     def _is_new(self, candidate: Candidate) -> bool:
@@ -122,14 +120,14 @@ class Search:
     def _choose(self, candidate: Candidate) -> Candidate | None:
         point = self.space.point(candidate)
         assert point is not None  # of this space
-        return self._take(self.strategy.choose(point))
+        return self._take(point)
 
-    def _take(self, asked: Asked) -> Candidate | None:
-        """The candidate of `asked`, if it is new; else it is told what is known, now or when that is tried."""
-        candidate = self.space.candidate(asked.point)
+    def _take(self, point: Point) -> Candidate | None:
+        """The candidate of `point` if it is new; of a known one the strategy is told the time."""
+        candidate = self.space.candidate(point)
         if candidate in self.found:
-            asked.tell(self.found[candidate].seconds)
-            return None
-        new = candidate not in self._waiting
-        self._waiting.setdefault(candidate, []).append(asked)
-        return candidate if new else None
+            self.strategy.tell(point, self.found[candidate].seconds)
+        elif candidate not in self._waiting:
+            self._waiting[candidate] = point
+            return candidate
+        return None

@@ -13,7 +13,7 @@ from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.knobs import WARP, Knob
 from common.stacks.stack import check_stack, ordered, with_needed
 
-FEW = 8  # whole numbers that are all tried; of a longer range only the powers of two
+ALL_TRIED = 8  # whole numbers in a range; of a longer range only the powers of two
 
 Point = Mapping[str, int]  # parameter -> index of its value
 
@@ -182,7 +182,7 @@ def _values(knob: Knob, threads: int) -> tuple[Any, ...]:
     low, high = knob.minimum, knob.maximum
     if low is None or high is None:  # no bound to search within
         return (knob.default,)
-    if high - low < FEW:
+    if high - low < ALL_TRIED:
         return tuple(range(low, high + 1))
     powers = (2**exponent for exponent in range(high.bit_length()))
     return tuple(sorted({low, high, knob.default, *(power for power in powers if low <= power)}))

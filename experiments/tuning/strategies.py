@@ -1,8 +1,7 @@
 """Strategies of a search: what to try next, from what is known. `tpe` asks optuna; `random` is the plain baseline."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from common.errors import LabError
@@ -14,25 +13,14 @@ NAMES = ("tpe", PLAIN)
 LEAST = 4  # candidates with a time, below which importances mean nothing
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A point to try. tell: takes its seconds; None for a candidate that has no time."""
-
-    point: Point
-    tell: Callable[[float | None], None]
-
-
 class Strategy(Protocol):
     """Interface of a strategy to a search."""
 
-    def known(self, point: Point, seconds: float | None) -> None:
-        """A point that was tried before."""
-
-    def ask(self) -> Asked:
+    def ask(self) -> Point:
         """The next point to try; one that was tried before may come again."""
 
-    def choose(self, point: Point) -> Asked:
-        """The same for a point that the search itself chose."""
+    def tell(self, point: Point, seconds: float | None) -> None:
+        """The time of a point, whoever chose it; None for a candidate that has no time."""
 
 
 class Random:
@@ -41,48 +29,30 @@ class Random:
     def __init__(self, space: Space, seed: int) -> None:
         self._space, self._random = space, random.Random(seed)
 
-    def known(self, point: Point, seconds: float | None) -> None: ...
+    def ask(self) -> Point:
+        return self._space.any(self._random)
 
-    def ask(self) -> Asked:
-        return self.choose(self._space.any(self._random))
-
-    def choose(self, point: Point) -> Asked:
-        return Asked(point, lambda seconds: None)
+    def tell(self, point: Point, seconds: float | None) -> None: ...
 
 
 class Tpe:
-    """optuna's tree-structured Parzen estimator, by ask and tell. Its storage is memory: the store has the trials."""
+    """optuna's tree-structured Parzen estimator. Its storage is memory: the store has the trials."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._optuna = _import()
         self._distributions = {one.name: self._distribution(one) for one in space.parameters}
-        sampler = self._optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        self._study = self._optuna.create_study(sampler=sampler)
+        self.study = self._optuna.create_study(sampler=self._optuna.samplers.TPESampler(seed=seed))
 
-    def known(self, point: Point, seconds: float | None) -> None:
-        self._study.add_trial(self._trial(point, seconds))
+    def ask(self) -> Point:
+        trial = self.study.ask(self._distributions)
+        self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)  # left out of the model: `tell` adds points
+        return trial.params
 
-    def ask(self) -> Asked:
-        trial = self._study.ask(self._distributions)
-
-        def tell(seconds: float | None) -> None:
-            if seconds is None:  # worse than all that have a time
-                self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
-            else:
-                self._study.tell(trial, seconds)
-
-        return Asked(trial.params, tell)
-
-    def choose(self, point: Point) -> Asked:
-        self._study.enqueue_trial(dict(point))
-        return self.ask()
-
-    def _trial(self, point: Point, seconds: float | None) -> Any:
+    def tell(self, point: Point, seconds: float | None) -> None:
         states = self._optuna.trial.TrialState
-        state = states.PRUNED if seconds is None else states.COMPLETE
-        return self._optuna.trial.create_trial(
-            params=dict(point), distributions=self._distributions, value=seconds, state=state
-        )
+        state = states.PRUNED if seconds is None else states.COMPLETE  # pruned: worse than all that have a time
+        about = {"params": dict(point), "distributions": self._distributions, "value": seconds, "state": state}
+        self.study.add_trial(self._optuna.trial.create_trial(**about))
 
     def _distribution(self, one: Parameter) -> Any:
         of, last = self._optuna.distributions, len(one.values) - 1
@@ -104,11 +74,11 @@ def importances(space: Space, found: Sequence[tuple[Point, float]]) -> Mapping[s
     optuna = _import()
     if len(found) < LEAST or len({seconds for _, seconds in found}) == 1:
         return {}
-    study = Tpe(space, 0)
+    tpe = Tpe(space, 0)
     for point, seconds in found:
-        study.known(point, seconds)
+        tpe.tell(point, seconds)
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
-    return optuna.importance.get_param_importances(study._study, evaluator=evaluator)
+    return optuna.importance.get_param_importances(tpe.study, evaluator=evaluator)
 
 
 def _import() -> Any:
