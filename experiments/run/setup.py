@@ -82,18 +82,17 @@ class Setup:
         """The device that the configuration chose."""
         if self.config.host:
             return self._host(self.config.sanitize)
-        if ptx := self.config.ptx:
-            from common.devices.ptx.device import PtxDevice
-
-            arch = int(ptx.arch.removeprefix("sm_"))
-            return PtxDevice(self.config.cache / "kernels", arch, self.config.seed, ptx.races, ptx.timeout_s)
+        if self.config.ptx:
+            return self._ptx(self.config.ptx.races)
         from common.devices.cuda import CudaDevice
 
         return CudaDevice()
 
     @cached_property
     def racing(self) -> "Device | None":
-        """Device for trials that look for races, with ThreadSanitizer; None for a GPU, and for another build."""
+        """Device for trials that look for races; None for a GPU, and for a build with another sanitizer."""
+        if self.config.ptx:
+            return self._ptx(True)
         return self._host("thread") if self.config.host and self.config.sanitize in (None, "thread") else None
 
     def _host(self, sanitizer: str | None) -> "Device":
@@ -104,6 +103,14 @@ class Setup:
         assert config.host is not None
         settings = config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s
         return SanitizedDevice(*settings, sanitizer=sanitizer) if sanitizer else HostDevice(*settings)
+
+    def _ptx(self, races: bool) -> "Device":
+        from common.devices.ptx.device import PtxDevice
+
+        config = self.config
+        assert config.ptx is not None
+        arch = int(config.ptx.arch.removeprefix("sm_"))
+        return PtxDevice(config.cache / "kernels", arch, config.seed, races, config.ptx.timeout_s)
 
     @cached_property
     def expected(self) -> "ReferenceSteps":

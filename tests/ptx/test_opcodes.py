@@ -6,8 +6,9 @@ import struct
 
 import pytest
 
+from common.devices.cpu import FAULTED, FINISHED
 from common.devices.ptx.library import library
-from common.devices.ptx.program import FAULTED, FINISHED, Buffer, Machine, Options, PtxProgram
+from common.devices.ptx.program import Buffer, Machine, Options, PtxProgram
 from common.errors import CompileError
 
 NAN = 0x7FFFFFFF  # the one NaN that f32 instructions make

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+from common.devices.guarded import GUARD_BYTES, SharedBuffer
 from common.devices.host.device import UNITS, HostSession, LaunchArguments
-from common.devices.host.memory import GUARD_BYTES, SharedBuffer
 from common.errors import Crashed
 from common.errors.machine import Vanished, of_system
 

@@ -1,11 +1,9 @@
-"""One launch on the host device as its runtime takes it, and how it ended."""
+"""One launch on the host device as its runtime takes it."""
 
 import ctypes
 from pathlib import Path
 
 from common.errors.machine import Vanished
-
-FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = range(6)  # `Status` of runtime/runtime.hpp
 
 
 class Launch(ctypes.Structure):

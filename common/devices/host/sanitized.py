@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from common.compile.source import Source
+from common.devices.cpu import FAULTED, CpuSession
+from common.devices.guarded import SharedBuffer
 from common.devices.host.child import CHILD_UNITS, ChildSession
-from common.devices.host.device import HostDevice, HostProgram, HostSession
-from common.devices.host.launch import FAULTED
-from common.devices.host.memory import SharedBuffer
+from common.devices.host.device import HostDevice, HostProgram
 from common.devices.host.sanitizers import SANITIZERS, Sanitizer, data_races, fault, finding
 from common.errors import CompileError, Crashed, LabError, Race, Refused
 
@@ -57,8 +57,8 @@ class SanitizedDevice(HostDevice):
         program: HostProgram,
         weights: torch.Tensor,
         blocks: int | None = None,
-        beside: HostSession | None = None,
-    ) -> HostSession:
+        beside: CpuSession | None = None,
+    ) -> CpuSession:
         """As HostDevice.session. Raises Refused for more threads than ThreadSanitizer can follow."""
         thread = self._sanitizer.suffix == "tsan"
         if blocks is None and thread:

@@ -1,15 +1,11 @@
-"""The machine as a shared library: compiled once for a machine, by g++."""
+"""The machine as a shared library: compiled by g++ once for a processor, its units at the same time on all cores."""
 
-import hashlib
 import os
 import platform
-import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from common.cache.files import intact, writing
-from common.devices.host.compiler import _cpu, _gxx, _version
-from common.errors import LabError
-from common.errors.machine import of_output
+from common.devices.host.compiler import Compiler, cpu, sha
 
 SOURCES = Path(__file__).resolve().parent / "machine"
 FLAGS = (
@@ -24,25 +20,20 @@ FLAGS = (
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
+    *(["-mprefer-vector-width=512"] if platform.machine() == "x86_64" else []),
 )
-WIDE = "-mprefer-vector-width=512"
 
 
 def library(cache: Path) -> Path:
-    """The path of the compiled library. Raises LabError without g++, or if it fails."""
-    gxx = _gxx()
-    files = sorted((*SOURCES.glob("*.cpp"), *SOURCES.glob("*.hpp")))
-    flags = [*FLAGS, *([WIDE] if platform.machine() == "x86_64" else [])]
-    parts = [_version(gxx), _cpu(), *flags, *(text for file in files for text in (file.name, file.read_text()))]
-    target = Path(cache).absolute() / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}.so"
-    if not intact(target):
-        with writing(target) as part:
-            units = [str(file) for file in files if file.suffix == ".cpp"]
-            command = [gxx, *flags, "-shared", *units, "-o", str(part)]
-            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LC_ALL": "C"})
-            if done.returncode:
-                if fault := of_output(done.stderr, done.returncode, command):
-                    raise fault
-                first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
-                raise LabError(f"g++ does not compile the PTX executor: {first}", "use g++ 12 or newer")
-    return target
+    """The path of the compiled library. Raises LabError without g++, and CompileError if it fails."""
+    compiler = Compiler(cache)
+    headers = [text for file in sorted(SOURCES.glob("*.hpp")) for text in (file.name, file.read_text())]
+    of_all = sha(*headers, *FLAGS, compiler.version(), cpu())
+
+    def compiled(unit: Path) -> Path:
+        target = compiler.cache / f"{sha(of_all, unit.name, unit.read_text())}.o"
+        return compiler.compiled(target, [*FLAGS, "-c", str(unit)])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
+    return compiler.link(objects, ".so")

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from common.devices.ptx.decode import Decoded, Decoder
+from common.devices.ptx.decode import Decoder
+from common.devices.ptx.opcodes import decode_instruction
+from common.devices.ptx.rows import Decoded
 from common.devices.ptx.text import Line, Variable, parse
 from common.errors import LabError
 
-FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED, RACED = range(7)  # Status of machine.hpp
 ROW = np.dtype([*((name, np.uint32) for name in ("op", "label", "d", "a", "b", "c")), ("imm", np.int64),
                 ("flags", np.uint32), ("more", np.uint32)], align=True)  # fmt: skip
 FILLED = np.dtype([("at", np.uint32), ("kind", np.uint32), ("bytes", np.uint32), ("value", np.uint64)], align=True)
@@ -189,7 +190,7 @@ class PtxProgram:
                 raise LabError(f"the PTX has no kernel {name}", f"it has: {have}")
             kernel = self.module.kernels[name]
             addresses = {each: words.ctypes.data for each, words in self._memory.items()}
-            decoded = Decoder(self.module, kernel, self._machine.number, addresses).decode()
+            decoded = Decoder(self.module, kernel, addresses, self._machine.number, decode_instruction).decode()
             own = [
                 Buffer(each, words.ctypes.data, words.nbytes, self.module.variables[each].space == "global")
                 for each, words in self._memory.items()

@@ -10,9 +10,10 @@ from standin_gpu.compiling import cache_folder
 from standin_gpu.machine import MACHINE
 
 from common.devices.counters import FIELDS, Counts
+from common.devices.cpu import DEADLOCKED, TIMED_OUT
 from common.devices.host.compiler import Compiler
 from common.devices.host.device import UNITS
-from common.devices.host.launch import DEADLOCKED, TIMED_OUT, Launch
+from common.devices.host.launch import Launch
 from common.model.layout import WAIT_WORDS
 from common.model.stages import STAGES
 
