@@ -14,8 +14,7 @@ from common.cache.folder import KINDS, UNFINISHED, CachedFile, files
 from common.config.cli import run_task
 from common.config.section import Section
 from common.display.table import Table, terminal
-from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors import LabError, unknown
 
 ALL: Sequence[str] = (*dict.fromkeys(KINDS.values()), UNFINISHED)
 

@@ -13,9 +13,8 @@ from common.devices.protocol import Session
 from common.errors import LabError, Unfinished
 from common.errors.machine import MachineError, system_errors
 from common.model.shapes import Model
-from common.record.code import code_sha
 from common.record.json_values import to_json
-from common.record.provenance import provenance
+from common.record.provenance import code_sha, provenance
 from common.record.store import Store
 from common.stacks.stack import Stack
 from experiments.prediction.setup import PredictingSetup

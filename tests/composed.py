@@ -1,13 +1,17 @@
 """Stacks under test: every variant, the named stacks, and combinations that may interfere, in several orders."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from common.compile.source import Source, build
+from common.devices.protocol import Session
 from common.model.shapes import Model
-from common.stacks.catalog import read_catalog
-from common.stacks.stack import choose_stacks, ordered, without_bit_equal
+from common.stacks.catalog import Catalog, read_catalog
+from common.stacks.stack import choose_stacks, ordered, with_needed
+from common.validate.scenarios import Scenario
+from common.validate.snapshot import Snapshot, bit_differences
+from common.validate.verdict import Mismatch
 
 CATALOG = read_catalog()
 
@@ -32,6 +36,30 @@ class Composed:
         names = without_bit_equal(self.names, CATALOG)
         knobs = {knob.name for name in names for knob in CATALOG.variants[name].knobs}
         return Composed(names, {key: value for key, value in self.given.items() if key in knobs})
+
+
+def without_bit_equal(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
+    """The stack that `names` must equal bit for bit: the variants that may change a bit, and those that they need."""
+    changing = (name for name in names if not catalog.variants[name].bit_equal)
+    kept = {needed for name in changing for needed in with_needed(name, catalog)}
+    return tuple(name for name in names if name in kept)
+
+
+def compare_bits(
+    session: Session, parent: Session, scenarios: Iterable[Scenario], untapped: frozenset[str] = frozenset()
+) -> Mismatch | None:
+    """The first bit in which a kernel differs from its parent in taps, cache, ids, token or position; None if none."""
+    for scenario in (each.on(session) for each in scenarios):
+        for each in (session, parent):
+            each.reset(scenario.ids, scenario.position, scenario.held, len(scenario.ids), scenario.barriers)
+        for step in range(scenario.steps):
+            session.run(1)
+            parent.run(1)
+            note = f"differs from its parent, step {step}, scenario: {scenario.name}"
+            mismatch = next(bit_differences(Snapshot.at(session), Snapshot.at(parent), untapped, note), None)
+            if mismatch:
+                return mismatch
+    return None
 
 
 def _composed(*lists: str) -> list[Composed]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from common import ROOT
-from common.record.code import code_sha
+from common.record.provenance import code_sha
 
 T = TypeVar("T")
 ALL = "all"

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 import torch
+from composed import compare_bits
 from fake_session import REGIONS, FakeSession
 
 from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.validate.check import compare_bits, validate
-from common.validate.past import Past
-from common.validate.reference import Reference, one_thread
+from common.validate.check import validate
+from common.validate.reference import Past, Reference, one_thread
 from common.validate.scenarios import scenarios
 from common.validate.tolerances import FACTOR, KEPT, RUNS, SHARE, ReferenceSteps, check_tolerance, tolerances
 

@@ -135,11 +135,11 @@ def test_spills_are_those_that_ptxas_reports(arch, cubins, cache):
 
 def test_instructions_are_found_at_their_lines(cubins, cache):
     lines = KERNELS.splitlines()[2:]  # after the #line
-    for (file, line), opcodes in sass.by_line(cubins["sm_80"], cache_dir=cache).items():
+    for file, line, opcode in sass.instructions(sass.sass(cubins["sm_80"], cache_dir=cache)):
         assert file.endswith("made/up.cu")
-        if any(name.startswith("LDG.") for name in opcodes):
+        if opcode.startswith("LDG."):
             assert "uint4 a = wide" in lines[line - 1]
-        if any(name.startswith("LDGSTS") for name in opcodes):
+        if opcode.startswith("LDGSTS"):
             assert "cp.async" in lines[line - 1]
 
 

@@ -8,7 +8,7 @@ from fake_session import FakeSession
 
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.validate.past import Past
+from common.validate.reference import Past
 from common.validate.scenarios import LARGE, PERIOD, Start, drawn
 
 MODEL = Model("long", 8, 8, 2, 2, 1, 8, 11, 4200, 1e6, 1e-6, True)

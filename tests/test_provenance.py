@@ -16,7 +16,7 @@ import pytest
 from common.devices.nvml import Gpu, disturbances
 from common.errors import LabError
 from common.record import provenance
-from common.record.code import code_sha
+from common.record.provenance import code_sha
 
 
 def commit(folder: Path) -> str:

@@ -8,8 +8,8 @@ import pytest
 from composed import NAMED, VARIANTS, Composed
 from sampled import sampled
 
-from common.compile.inspect import inspect
 from common.compile.nvrtc import version
+from common.compile.sass import inspect
 from common.config.resolve import model_named
 from experiments.run import recorded
 

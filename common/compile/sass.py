@@ -4,20 +4,23 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from common.cache.files import cached
-from common.compile.elf import variables
-from common.display.shown import Shown
+from common.compile.nvrtc import compile_all
+from common.compile.source import Source
+from common.display.table import Shown
 from common.errors import LabError
 from common.errors.machine import of_output, of_system
+from common.model.stages import STAGES
 
 # Opcodes whose modifiers are kept in a histogram: those that move data between threads or memories, or order moves.
 # All others (FFMA, IMAD, ...) are counted by their bare name.
@@ -32,6 +35,12 @@ SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+),.*$", re.MULTILINE)
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 LINE = re.compile(r'^\s*//## File "(.*?)", line (\d+)')
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)")
+
+# A cubin is an ELF file of 64 bits: its header, a section, a symbol; types of a section and of a symbol.
+HEADER, ELF_SECTION, SYMBOL = "<16xHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ"
+SYMTAB, OBJECT = 2, 1
+
+BUILD = "build"  # kind of the records of a compilation without a run
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +92,7 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
     if shared and RESERVED_SECTION in cubin:
         shared -= RESERVED_SHARED
     declared = dict(variables(cubin)).get("shared_bytes", b"")  # of the lab's kernels, also where it is dynamic
-    histogram = Counter(opcode for _, _, opcode in _instructions(listing))
+    histogram = Counter(opcode for _, _, opcode in instructions(listing))
     return Resources(
         arch=arch,
         kernel=kernel,
@@ -105,15 +114,34 @@ def resources_all(
         return dict(zip(cubins, found, strict=True))
 
 
-def by_line(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None) -> dict[tuple[str, int], Counter[str]]:
-    """Instructions of a kernel by the (file, line) they come from; code of an inlined function counts at its own line.
+def inspect(source: Source, archs: Sequence[str], cache: Path) -> dict[str, Resources]:
+    """Resources by arch, for those of `archs` that the source supports. Raises CompileError, or LabError without tools.
 
-    NVRTC puts its working directory before a relative name in #line, so compare the ends of paths.
+    The kernels of a text with one kernel per stage are reported as one, `stage_*`: the largest registers, stack and
+    memory of all of them, and the sum of their spills and instructions.
     """
-    lines: dict[tuple[str, int], Counter[str]] = {}
-    for file, line, opcode in _instructions(sass(cubin, kernel, cache_dir)):
-        lines.setdefault((file, line), Counter())[opcode] += 1
-    return lines
+    fit = [arch for arch in archs if int(arch.removeprefix("sm_")) >= source.min_arch]
+    cubins = compile_all(source.text, fit, source.name, cache)
+    if not source.by_stage:
+        return resources_all(cubins, cache_dir=cache)
+    stages = [resources_all(cubins, f"stage_{stage}", cache) for stage in STAGES]
+    return {arch: _together([found[arch] for found in stages]) for arch in cubins}
+
+
+def _together(kernels: Sequence[Resources]) -> Resources:
+    def most(field: str) -> int:
+        return max(getattr(kernel, field) for kernel in kernels)
+
+    return Resources(
+        arch=kernels[0].arch,
+        kernel="stage_*",
+        registers=most("registers"),
+        spill_bytes=sum(kernel.spill_bytes for kernel in kernels),
+        stack=most("stack"),
+        local=most("local"),
+        shared=most("shared"),
+        histogram=dict(sorted(sum((Counter(kernel.histogram) for kernel in kernels), Counter()).items())),
+    )
 
 
 def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None, callers: bool = False) -> str:
@@ -137,8 +165,8 @@ def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None, ca
     return listings[kernel]
 
 
-def _instructions(listing: str) -> Iterator[tuple[str, int, str]]:
-    """(file, line, opcode) of each instruction; instructions that never execute (@!PT) are padding and left out."""
+def instructions(listing: str) -> Iterator[tuple[str, int, str]]:
+    """(file, line, opcode) of each instruction, if inlined of the function's own line; padding (@!PT) is left out."""
     file, line = "", 0
     for row in listing.splitlines():
         if place := LINE.match(row):
@@ -182,3 +210,19 @@ def _find(tool: str) -> str:
     if found := shutil.which(tool) or shutil.which(tool, path=TOOLKIT):
         return found
     raise LabError(f"{tool} is not installed", f"pip install nvidia-cuda-{tool}, or put a CUDA toolkit on PATH")
+
+
+def variables(cubin: bytes) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of each variable of a cubin that the text initializes."""
+    header = struct.unpack_from(HEADER, cubin)
+    start, size, count = header[5], header[10], header[11]
+    sections = [struct.unpack_from(ELF_SECTION, cubin, start + size * number) for number in range(count)]
+    for kind, at, length, names in ((s[1], s[4], s[5], s[6]) for s in sections):
+        if kind != SYMTAB:
+            continue
+        for offset in range(at, at + length, struct.calcsize(SYMBOL)):
+            name, info, _, section, value, extent = struct.unpack_from(SYMBOL, cubin, offset)
+            if info & 15 == OBJECT and 0 < section < count:
+                first = sections[names][4] + name
+                text = cubin[first : cubin.index(b"\0", first)].decode()
+                yield text, cubin[sections[section][4] + value :][:extent]

@@ -24,8 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from common import ROOT
 from common.cache.folder import ensure_home, place
 from common.config import help
-from common.config.explain import explain, several
-from common.config.multirun import check_sweeps
+from common.config.explain import check_sweeps, explain, several
 from common.config.streams import Stream, open_closed
 from common.config.texts import admit_text
 from common.errors import LabError, Unfinished

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from common.config.texts import TEXTS
-from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors import LabError, unknown
 from common.stacks.catalog import read_catalog
 
 
@@ -43,6 +42,22 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str], root: 
         return LabError(f"{error.filename} cannot be written: {error.strerror}", "give hydra.sweep.dir=FOLDER")
     first = message.strip().splitlines()[0] if message.strip() else type(error).__name__
     return LabError(first, "correct the override or the yaml; --cfg job prints the composed configuration")
+
+
+def check_sweeps(overrides: Sequence[str], root: Path) -> None:
+    """Raise LabError for an override that sweeps over nothing, such as `variant=glob(nope*)`; Hydra would not."""
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.is_sweep_override() and not _sweep(override, root):
+            text = override.input_line
+            raise LabError(f"{text} stands for no value, so nothing would run", "see --help for what there is")
+
+
+def _sweep(override: Override, root: Path) -> list[str]:
+    value = override.value()
+    if isinstance(value, Glob):
+        folder = root / "conf" / override.get_key_element().lstrip("+~")
+        return value.filter([file.stem for file in folder.glob("*.yaml")])
+    return list(override.sweep_string_iterator())
 
 
 def several(key: str, value: str, root: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from common.errors.suggest import unknown
+from common.errors import unknown
 from common.stacks.catalog import read_catalog
 
 WIDTH = 100

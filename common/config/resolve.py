@@ -20,8 +20,7 @@ from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
 from common.config.run_config import SEEDS, HostOptions, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
 from common.config.section import Section, absolute
-from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors import LabError, unknown
 from common.model.shapes import Model
 from common.model.stages import WARP
 from common.stacks.catalog import Catalog, read_catalog

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.display.shown import Shown
-from common.errors.suggest import known
+from common.display.table import Shown
+from common.errors import known
 from common.model.stages import STAGES
 
 WIDTHS = (2, 4, 8, 16)  # bytes of one load

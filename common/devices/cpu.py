@@ -1,4 +1,4 @@
-"""What devices share that execute kernels on the CPU: copies of the weights, buffers, launches, and how one ends.
+"""Devices that execute kernels on the CPU: their copies of the weights, their buffers, launches, and how one ends.
 
 Each buffer lies between inaccessible pages (guarded.py), and the weights are read-only: an access outside, or a write
 into the weights, ends the launch as Crashed with file, line and stage. Memory that no kernel has written is NaN.
@@ -25,7 +25,6 @@ from common.model.stages import STAGES
 
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
 FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED, RACED = range(7)  # `Status` of both executors
-LaunchArguments = tuple[int, int, int]  # steps, stage, layer
 
 
 class CpuDevice:
@@ -101,14 +100,11 @@ class CpuSession(Session):
         if then is not None:
             for _ in range(steps):
                 self.run()
-                then._run_launches([(1, 0, 0)])
-            return None
+                then._run_launches([(0, 1)])
+            return
         self.layout.check_room(self._position, steps)
         self._position += steps
-        if self._source.by_stage:
-            return self._run_launches([(1, stage, layer) for stage, layer in launches(self._source)] * steps)
-        most = self._source.tokens_per_launch
-        return self._run_launches([(min(steps - done, most), 0, 0) for done in range(0, steps, most)])
+        self._run_launches(launches(self._source, steps))
 
     def scratch(self) -> torch.Tensor:
         return self._buffers["scratch"].tensor.clone()
@@ -121,14 +117,15 @@ class CpuSession(Session):
             return None
         return Counts(self._counts.tensor.view(len(STAGES), len(FIELDS)).numpy().astype(np.uint64))
 
-    def _run_launches(self, launch_arguments: Sequence[LaunchArguments]) -> None:
-        """Run the launches one after another, with their counts summed, and check the canaries.
+    def _run_launches(self, these: Sequence[tuple[int, int]]) -> None:
+        """Run `these` launches one after another, with their counts summed, and check the canaries.
 
-        Raises Hung, and Crashed for a trap or a write outside a buffer.
+        They are as `common.compile.source.launches` gives them. Raises Hung, and Crashed for a trap or a write outside
+        a buffer.
         """
         self._counts.tensor.zero_()
         self._ran = True
-        self._launch_all(launch_arguments)
+        self._launch_all(these)
         if self._buffers["waits"].tensor.any():
             raise Crashed(
                 "the kernel wrote into the words of blocks that wait, and none gave up",
@@ -138,7 +135,7 @@ class CpuSession(Session):
             if not buffer.intact():
                 raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
 
-    def _launch_all(self, launch_arguments: Sequence[LaunchArguments]) -> None:
+    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         """Run the launches; their counts are added to the tensor of counts."""
         raise NotImplementedError
 

@@ -149,6 +149,20 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
         console.print(Text(note), soft_wrap=True)
 
 
+class Shown:
+    """A result with `columns`; a dataclass that inherits from it says `repr=False`."""
+
+    def columns(self) -> Mapping[str, Any]:
+        """Figures by name and unit; None for a missing one."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}: {cell(value)}' for name, value in self.columns().items())})"
+
+    def _repr_html_(self) -> str:
+        return html(Table.of([self.columns()]))
+
+
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     """Texts in columns without heads: a line for each row, however wide."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -1,5 +1,6 @@
-"""Provenance of a record: commit, versions, hardware and command; no name of a person, host or folder."""
+"""Provenance of a record: commit, code, versions, hardware and command; no name of a person, host or folder."""
 
+import hashlib
 import os
 import platform
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,13 @@ from common import ROOT
 from common.compile import nvrtc
 from common.devices.nvml import Gpu
 from common.errors import LabError
+from common.stacks.catalog import TUNED
 
 # Written by runs: a new record does not count as a change of the code.
 EVIDENCE = "experiments/results"
+# Sources that decide answers beside the text of a kernel.
+FOLDERS = ("common", "conf", "experiments", "variants")
+SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".hpp", ".yaml")
 COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy without .git, a + after it where code differs
 
 
@@ -77,6 +83,19 @@ def _given_commit() -> dict[str, Any] | None:
             f"give {COMMIT}=$(git describe --always --abbrev=40 --dirty=+ --exclude='*') of the checkout",
         )
     return {"commit": commit.removesuffix("+"), "dirty": commit.endswith("+")}
+
+
+@cache
+def code_sha(root: Path = ROOT) -> str:
+    """Digest of the lab's code: 16 hex digits of all sources below FOLDERS, by name and content.
+
+    Records and reports are none, nor are stacks that a search wrote: their knobs are in the text of their kernels.
+    """
+    digest = hashlib.sha256()
+    found = (path for folder in FOLDERS for path in (root / folder).rglob("*") if path.suffix in SUFFIXES)
+    for path in sorted(path for path in found if not path.name.startswith(TUNED)):
+        digest.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
 
 
 def lab_version() -> str | None:

@@ -61,11 +61,10 @@ class Entry:
             raise self.wrong(f"has an unknown key {key}", "correct or remove it")
 
     def variant(self, known: Collection[str], keys: Collection[str]) -> Variant:
-        header = read_header(self.source)
         variant = Variant(
             name=self.source.stem,
             file=self.source,
-            **vars(header),
+            **read_header(self.source),
             parent=self.names("parent"),
             knobs=self.knobs(keys),
             launch=self.take("launch", str, LAUNCHES[0]),

@@ -8,8 +8,8 @@
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from common.errors import LabError
 
@@ -21,22 +21,11 @@ _MORE = re.compile(r"//\s{2,}(.*)")
 _NAME = re.compile(r"[a-z]\w*")
 
 
-@dataclass(frozen=True)
-class Header:
-    """The comment that a variant's source begins with. Texts are on one line.
+def read_header(source: Path) -> dict[str, Any]:
+    """The fields of a Variant that the header of `source` gives; texts are on one line.
 
-    overrides  members of the baseline (functions and constants) that the variant's struct replaces
-    run        a command, as a user types it
+    Raises LabError when it is not readable, incomplete or malformed.
     """
-
-    idea: str
-    hypothesis: str
-    overrides: tuple[str, ...]
-    run: str
-
-
-def read_header(source: Path) -> Header:
-    """The header of `source`. Raises LabError when it is not readable, incomplete or malformed."""
     name = "/".join(source.parts[-2:])
     try:
         lines = source.read_text(encoding="utf-8").splitlines()
@@ -58,7 +47,8 @@ def read_header(source: Path) -> Header:
             )
     if not fields["Run"].startswith(COMMAND):
         raise LabError(f"{name} says `// Run {fields['Run']}`", f"write a command that begins with `{COMMAND.strip()}`")
-    return Header(fields["Idea"], fields["Hypothesis"], () if overrides == (NOTHING,) else overrides, fields["Run"])
+    members = () if overrides == (NOTHING,) else overrides
+    return {"idea": fields["Idea"], "hypothesis": fields["Hypothesis"], "overrides": members, "run": fields["Run"]}
 
 
 def _fields(name: str, lines: list[str]) -> dict[str, str]:

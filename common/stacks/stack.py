@@ -7,8 +7,7 @@ from itertools import chain
 from typing import Any
 
 from common.cache.log import note_once
-from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors import LabError, unknown
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.variant import NamedStack
 
@@ -39,13 +38,6 @@ def equals_parent(stack: Stack, catalog: Catalog) -> bool:
     """True if every variant that `stack` adds to its parent must leave its results as they are, bit for bit."""
     added = [catalog.variants[name] for name in stack.variants if name not in stack.parent]
     return bool(added) and all(variant.bit_equal for variant in added)
-
-
-def without_bit_equal(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
-    """The stack that `names` must equal bit for bit: the variants that may change a bit, and those that they need."""
-    changing = (name for name in names if not catalog.variants[name].bit_equal)
-    kept = {needed for name in changing for needed in with_needed(name, catalog)}
-    return tuple(name for name in names if name in kept)
 
 
 def with_needed(name: str, catalog: Catalog) -> tuple[str, ...]:

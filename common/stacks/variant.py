@@ -17,7 +17,8 @@ LAUNCHES = ("cooperative", "plain", "graph", "launches")
 class Variant:
     """One optimization: its source, its claim, and its needs.
 
-    idea, hypothesis, overrides, run   see `common.stacks.header.Header`
+    overrides  members of the baseline (functions and constants) that its struct replaces
+    run        a command, as a user types it
     parent     the stack it is composed on and compared with, innermost first; () is the baseline
     launch     one of LAUNCHES; see `common.compile.source.Source`
     min_arch   lowest compute capability, ten times: 80 for 8.0

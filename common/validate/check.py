@@ -12,8 +12,7 @@ from torch import Tensor
 from common.devices.kv_cache import KvCache
 from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
-from common.validate.past import Past
-from common.validate.reference import Taps
+from common.validate.reference import Past, Taps
 from common.validate.scenarios import Scenario
 from common.validate.snapshot import (
     Snapshot,
@@ -87,23 +86,6 @@ def validate_queued(
     checker = _KernelChecker(session, reference, untapped, lambda done, name: None, None)
     found = next(checker.left_by_queued(scenario, start, seen, compared), None)
     return replace(seen, cache=start.cache), found  # equal to the session's own, unless something is wrong
-
-
-def compare_bits(
-    session: "Session", parent: "Session", scenarios: Iterable[Scenario], untapped: frozenset[str] = frozenset()
-) -> Mismatch | None:
-    """The first bit in which a kernel differs from its parent in taps, cache, ids, token or position; None if none."""
-    for scenario in (each.on(session) for each in scenarios):
-        for each in (session, parent):
-            _reset(each, scenario)
-        for step in range(scenario.steps):
-            session.run(1)
-            parent.run(1)
-            note = f"differs from its parent, step {step}, scenario: {scenario.name}"
-            mismatch = next(bit_differences(Snapshot.at(session), Snapshot.at(parent), untapped, note), None)
-            if mismatch:
-                return mismatch
-    return None
 
 
 class _KernelChecker:

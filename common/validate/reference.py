@@ -8,6 +8,7 @@ half-split pairing of transformers' Qwen3; grouped-query attention, Ainslie et a
 Shazeer 2020 (arXiv:2002.05202); QK-norm before RoPE, Qwen3 report (arXiv:2505.09388).
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,38 @@ class Taps:
 
     def __getitem__(self, tap: tuple[str, int | None]) -> Tensor:
         return self.values[tap]
+
+
+@dataclass(frozen=True)
+class Past:
+    """Past of a step: the entries of positions 0 to n-1.
+
+    pieces: in their order, bf16, [layers, 2, kv_heads, positions of the piece, head_dim], on any device of torch.
+    digest: equal for no other content.
+    """
+
+    pieces: tuple[Tensor, ...]
+    digest: bytes
+
+    @classmethod
+    def of(cls, entries: Tensor) -> "Past":
+        return cls((), b"").then(entries)
+
+    @property
+    def positions(self) -> int:
+        return sum(piece.shape[-2] for piece in self.pieces)
+
+    def then(self, entries: Tensor) -> "Past":
+        """With `entries` after it."""
+        return Past((*self.pieces, entries), digest_of(self.digest, entries))
+
+
+def digest_of(*parts: bytes | Tensor) -> bytes:
+    """Digest of bytes, and of the bits of tensors on the CPU."""
+    digest = hashlib.blake2b()
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else part.contiguous().view(torch.uint8).numpy().data)
+    return digest.digest()
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.validate.past import Past, digest_of
-from common.validate.reference import rms_norm
+from common.validate.reference import Past, digest_of, rms_norm
 from common.validate.values import HISTORIES, ORDINARY
 
 if TYPE_CHECKING:

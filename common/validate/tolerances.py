@@ -21,8 +21,7 @@ from common.cache.files import cached
 from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.validate.past import Past, digest_of
-from common.validate.reference import Reference, Taps
+from common.validate.reference import Past, Reference, Taps, digest_of
 
 FACTOR = 10.0
 RUNS = 4
@@ -142,6 +141,6 @@ def unpacked(content: bytes) -> tuple[Taps, dict[Tap, float]]:
 @cache
 def _code() -> str:
     """Digest of the sources that draw and compute a step: a file of others is never taken."""
-    names = ("tolerances", "reference", "past", "scenarios", "values")
+    names = ("tolerances", "reference", "scenarios", "values")
     sources = (Path(__file__).with_name(f"{name}.py") for name in names)
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from common.display.shown import Shown
+from common.display.table import Shown
 
 PASSED = "PASSED"
 

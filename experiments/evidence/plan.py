@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from common.config.cli import INTERRUPTED
 from common.config.section import Section
 from common.errors import LabError
-from common.record.code import code_sha
+from common.record.provenance import code_sha
 from common.record.record import StepRecord
 
 STEP = "step"  # kind of the record that each call of a step leaves

@@ -11,8 +11,7 @@ from omegaconf import OmegaConf
 
 from common import ROOT
 from common.config.section import Section
-from common.errors import LabError
-from common.errors.suggest import known
+from common.errors import LabError, known
 
 DRAWS = 12  # of the constants, for the interval of a prediction, beside their ends
 FASTER = ("read_efficiency", "clock_ghz", "issue", "bytes_per_clock")  # more is faster; of all other ranges less is

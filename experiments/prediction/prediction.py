@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.display.shown import Shown
+from common.display.table import Shown
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.model import Kernel, step_times
 from experiments.prediction.task import Times

@@ -20,8 +20,7 @@ import numpy as np
 from common import ROOT
 from common.compile.source import Source, build
 from common.devices.counters import FIELDS, Counts
-from common.errors import LabError
-from common.errors.suggest import known
+from common.errors import LabError, known
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.record.provenance import EVIDENCE, provenance

@@ -35,7 +35,6 @@ def _is_first_of_its_kind(line: Mapping[str, Any], table: Sequence[Mapping[str, 
 
 
 DIGESTS = {
-    "coverage": Digest([""]),  # all of it but the notes, which give every reason
     "factorial": Digest(("variants", "us", "share %"), lambda line, table: line["kind"] == "share"),
     "positions": Digest(
         ("position", "baseline us", "split_kv"), lambda line, table: line["position"] not in (10, 50, 200, 4096)
@@ -95,7 +94,7 @@ def _rounded(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sentence(name: str, evidence: Evidence) -> str:
-    """Result of mutants, soak or coverage, or of all records, in one sentence. Raises LabError for another name."""
+    """Result of one of SENTENCES in one sentence. Raises LabError for another name."""
     if name not in SENTENCES:
         raise LabError(f"no sentence on {name}", f"known: {', '.join(SENTENCES)}")
     if name == "records":
@@ -114,6 +113,15 @@ def _mutants(row: Record) -> str:
         f"the final token alone would miss {killed - total['final token']} of the {killed}, "
         f"`torch.testing.assert_close` on the final logits {killed - total['final logits']} (by class in the "
         "report)."
+    )
+
+
+def _operators(row: Record) -> str:
+    total = next(line for line in row["table"] if line["operator"] == "all")
+    return (
+        f"Of {total['drawn']} changes that operators made of single lines of device code, {total['faults']} are "
+        f"faults; `validate=plain` finds {total['plain %']:g} % of them and `validate=full` {total['full %']:g} % "
+        "(by operator, with the survivors, in the report)."
     )
 
 
@@ -148,7 +156,13 @@ def _records(evidence: Evidence) -> str:
     )
 
 
-SENTENCES: dict[str, Any] = {"mutants": _mutants, "soak": _soak, "coverage": _coverage, "records": _records}
+SENTENCES: dict[str, Any] = {
+    "mutants": _mutants,
+    "operators": _operators,
+    "coverage": _coverage,
+    "soak": _soak,
+    "records": _records,
+}
 
 
 def _missing(name: str) -> Table:

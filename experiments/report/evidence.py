@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from common.compile.inspect import BUILD
+from common.compile.sass import BUILD
 from common.devices.counters import DATA, WIDTHS
 from common.errors import LabError
 from common.record.store import Store

@@ -5,9 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from common import ROOT
-from common.compile.inspect import inspect
 from common.compile.nvrtc import version
-from common.compile.sass import Resources
+from common.compile.sass import Resources, inspect
 from common.compile.source import Source
 from common.record.provenance import EVIDENCE
 from common.record.record import BuildRecord, Record, RunRecord

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from common.compile.source import Source, build
 from common.config.resolve import check_positions
 from common.config.run_config import RunConfig
-from common.errors import LabError
+from common.errors import LabError, known
 from common.errors.machine import of_system
-from common.errors.suggest import known
 from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog

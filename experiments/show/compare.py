@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors import LabError, unknown
 from common.record.store import Store
 from experiments.show.record import listed
 from experiments.tables.find import Record, find

@@ -6,8 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from common.config.run_config import RunConfig
-from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors import LabError, unknown
 from common.stacks.stack import knob_words
 from experiments.experiment import Experiment
 from experiments.tables.output import closing_lines

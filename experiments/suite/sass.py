@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from common.compile.inspect import BUILD, inspect
 from common.compile.nvrtc import version
-from common.compile.sass import Resources
+from common.compile.sass import BUILD, Resources, inspect
 from common.compile.source import Source, build
 from common.errors import LabError
 from common.record.provenance import provenance

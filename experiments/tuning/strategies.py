@@ -4,8 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from common.errors import LabError
-from common.errors.suggest import unknown
+from common.errors import LabError, unknown
 from experiments.tuning.space import Parameter, Point, Space
 
 PLAIN = "random"  # the baseline that every other strategy has to beat

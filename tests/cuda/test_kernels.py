@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from composed import STACKS, VARIANTS, Composed
+from composed import STACKS, VARIANTS, Composed, compare_bits
 from in_child import device, in_child, opened
 from sampled import sampled, seed_for
 
@@ -16,7 +16,7 @@ from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
-from common.validate.check import compare_bits, validate
+from common.validate.check import validate
 from common.validate.scenarios import scenarios
 from common.validate.snapshot import Snapshot, bit_differences
 from common.validate.tolerances import ReferenceSteps

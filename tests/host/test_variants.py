@@ -9,12 +9,12 @@ from itertools import product
 
 import pytest
 import torch
-from composed import STACKS, VARIANTS, Composed
+from composed import STACKS, VARIANTS, Composed, compare_bits
 from sampled import sampled
 
 from common.devices.host.device import HostDevice
 from common.errors import CompileError
-from common.validate.check import compare_bits, validate
+from common.validate.check import validate
 from common.validate.scenarios import Scenario, scenarios
 
 pytestmark = pytest.mark.host

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from common.compile.source import Source
-from common.devices.cpu import FINISHED, TIMED_OUT, CpuDevice, CpuSession, LaunchArguments
+from common.devices.cpu import FINISHED, TIMED_OUT, CpuDevice, CpuSession
 from common.devices.host.compiler import Compiler
-from common.devices.host.launch import Launch, loaded
 from common.devices.host.lines import separate_places, with_lines
 from common.errors import Crashed
+from common.errors.machine import Vanished
 from common.model.stages import STAGES
 
 # Source files in common/devices/host/runtime.
@@ -27,6 +27,21 @@ _NAMES = ("block", "bulk", "calls", "entries", "faults", "fences", "grid", "meet
 UNITS = tuple(f"{name}.cpp" for name in _NAMES)
 _LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
 _STILL_RUNNING: list["HostSession"] = []  # timed out: their threads still use the library and the buffers
+
+
+class Launch(ctypes.Structure):
+    """`host::Launch` of runtime/machine.hpp, field by field."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state", "waits")),
+        ("bytes", ctypes.c_size_t * 5),  # of these buffers
+        *((name, ctypes.c_int) for name in ("kernel", "last", "blocks", "workers")),
+        ("seed", ctypes.c_uint64),
+        ("timeout", ctypes.c_double),
+        ("counts", ctypes.c_void_p),
+        ("report", ctypes.c_char_p),
+        ("report_size", ctypes.c_size_t),
+    ]
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,7 @@ class HostSession(CpuSession):
 
     def run_stage(self, stage: str, layer: int = 0) -> None:
         """Run one stage of one layer on the current buffers. The source must have a kernel per stage."""
-        self._run_launches([(1, STAGES.index(stage), layer)])
+        self._run_launches([(STAGES.index(stage), layer)])
 
     def write_scratch(self, values: torch.Tensor) -> None:
         """Overwrite scratch: float32, [layout.scratch_size]."""
@@ -100,19 +115,23 @@ class HostSession(CpuSession):
 
     def _load(self, binary: Path) -> None:
         self._binary, self._timed_out = binary, False
-        self._library = loaded(binary)
+        try:
+            self._library = ctypes.CDLL(str(binary))
+        except OSError as error:
+            if not binary.exists():
+                raise Vanished(f"the kernel {binary} is gone: {error}", "give the command again") from error
+            raise
 
-    def _launch_all(self, launch_arguments: Sequence[LaunchArguments]) -> None:
+    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         if self._timed_out:
             raise Crashed("an earlier launch of this session timed out and still runs", "start the run again")
-        for steps, stage, layer in launch_arguments:
+        for kernel, last in these:
             report = ctypes.create_string_buffer(1 << 16)
             launch = Launch(
                 *(buffer.tensor.data_ptr() for buffer in self._buffers.values()),
                 (ctypes.c_size_t * 5)(*(buffer.bytes for buffer in self._buffers.values())),
-                steps,
-                stage,
-                layer,
+                kernel,
+                last,
                 self.blocks,
                 self._workers,
                 self._seed,

@@ -15,7 +15,7 @@ from typing import Any
 from common import ROOT
 from common.compile.nvrtc import compile_ptx, version
 from common.compile.source import Source
-from common.devices.cpu import CpuDevice, CpuSession, LaunchArguments
+from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
@@ -101,13 +101,12 @@ class PtxSession(CpuSession):
     def close(self) -> None:
         """Nothing: the buffers go with the session."""
 
-    def _launch_all(self, launch_arguments: Sequence[LaunchArguments]) -> None:
+    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         pointers = [one.tensor.data_ptr() for one in self._buffers.values()]
         grid, block = (self.blocks, 1, 1), (self._source.launched_threads, 1, 1)
-        for steps, stage, layer in launch_arguments:
-            by_stage = self._source.by_stage
-            kernel = self._program.kernel(f"stage_{STAGES[stage]}" if by_stage else "decode")
-            parameters = struct.pack("<5Qi", *pointers, layer if by_stage else steps)
+        for number, last in these:
+            kernel = self._program.kernel(f"stage_{STAGES[number]}" if self._source.by_stage else "decode")
+            parameters = struct.pack("<5Qi", *pointers, last)
             options = Options(self._seed, not self._source.model.large, self._races, self._timeout)
             self._seed += 1
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)

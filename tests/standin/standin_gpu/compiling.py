@@ -13,7 +13,6 @@ from standin_gpu.device import ARCH
 
 from common.cache.files import cached
 from common.compile import nvrtc, sass
-from common.compile.elf import variables
 
 ADDED = ("-ftz=true", f"-arch={ARCH}", "--device-as-default-execution-space")  # by CuPy, to any options
 FORMAT = "kernels and variables, any banks"  # of a cached compilation
@@ -91,7 +90,7 @@ def _usage(text: str, options: tuple[str, ...]) -> bytes:
     for name, registers, stack, shared, local, constants in USAGE.findall(sass._tool("cuobjdump", cubin, "-res-usage")):
         own = max(0, int(shared) - reserved)
         rows.append((name, int(registers), own, int(stack) + int(local), int(constants)))
-    values = {name: value.hex() for name, value in variables(cubin)}
+    values = {name: value.hex() for name, value in sass.variables(cubin)}
     return json.dumps({"kernels": rows, "variables": values}).encode()
 
 

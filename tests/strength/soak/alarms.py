@@ -11,9 +11,10 @@ from common.devices.host.device import HostDevice
 from common.errors import LabError
 from common.stacks.catalog import BASELINE, Catalog, read_catalog
 from common.stacks.knobs import WARP, Knob
-from common.stacks.stack import Stack, choose_stacks, knob_values, ordered, with_needed, without_bit_equal
+from common.stacks.stack import Stack, choose_stacks, knob_values, ordered, with_needed
 from common.validate.prove import prove
 from common.validate.trials import GIVEN, TRIALS, Trial
+from tests.composed import without_bit_equal
 
 WARPS = (1, 2, 3, 4, 8)  # of a block
 # A variant's own condition, such as a window of no more tiles than slots: these knobs do not belong together.
