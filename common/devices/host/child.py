@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from common.devices.host.device import UNITS, HostSession, LaunchArguments
+from common.devices.host.device import UNITS, HostSession
 from common.devices.host.memory import GUARD_BYTES, SharedBuffer
 from common.errors import Crashed
 from common.errors.machine import Vanished, of_system
@@ -35,13 +35,10 @@ class ChildSession(HostSession):
         """Variables that are added to the environment."""
         return {}
 
-    def _launch_all(self, launch_arguments: Sequence[LaunchArguments]) -> None:
-        seeds = range(self._seed, self._seed + len(launch_arguments))
-        self._seed += len(launch_arguments)
-        lines = "".join(
-            f"{steps} {stage} {layer} {seed}\n"
-            for (steps, stage, layer), seed in zip(launch_arguments, seeds, strict=True)
-        )
+    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
+        seeds = range(self._seed, self._seed + len(these))
+        self._seed += len(these)
+        lines = "".join(f"{kernel} {last} {seed}\n" for (kernel, last), seed in zip(these, seeds, strict=True))
         shared = [cast(SharedBuffer, buffer) for buffer in (*self._buffers.values(), self._counts)]
         named = [f"{buffer.descriptor}:{buffer.start}:{buffer.bytes}" for buffer in shared]
         settings = (GUARD_BYTES, self.blocks, self._workers, self._timeout)
@@ -54,7 +51,7 @@ class ChildSession(HostSession):
                 errors="replace",
                 pass_fds=[buffer.descriptor for buffer in shared],
                 env=os.environ | self._environment(),
-                timeout=len(launch_arguments) * self._timeout + GRACE,
+                timeout=len(these) * self._timeout + GRACE,
             )
         except subprocess.TimeoutExpired:
             raise Crashed("the kernel's process does not end", "raise device.timeout_s") from None

@@ -22,13 +22,13 @@ from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import FIELDS, Counts
 from common.devices.host.compiler import Compiler
-from common.devices.host.launch import CORRUPTED, DEADLOCKED, FAULTED, FINISHED, TIMED_OUT, TRAPPED, Launch, loaded
 from common.devices.host.lines import separate_places, with_lines
 from common.devices.host.memory import GuardedBuffer
 from common.devices.kv_cache import KvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import Crashed, Hung, Refused
+from common.errors.machine import Vanished
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS
 from common.model.stages import STAGES
 
@@ -36,9 +36,24 @@ from common.model.stages import STAGES
 _NAMES = ("block", "bulk", "calls", "entries", "faults", "fences", "grid", "meetings", "memory")
 UNITS = tuple(f"{name}.cpp" for name in _NAMES)
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
-LaunchArguments = tuple[int, int, int]  # steps, stage, layer
+FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = range(6)  # `Status` of runtime/runtime.hpp
 _LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
 _STILL_RUNNING: list["HostSession"] = []  # timed out: their threads still use the library and the buffers
+
+
+class Launch(ctypes.Structure):
+    """`host::Launch` of runtime/machine.hpp, field by field."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state", "waits")),
+        ("bytes", ctypes.c_size_t * 5),  # of these buffers
+        *((name, ctypes.c_int) for name in ("kernel", "last", "blocks", "workers")),
+        ("seed", ctypes.c_uint64),
+        ("timeout", ctypes.c_double),
+        ("counts", ctypes.c_void_p),
+        ("report", ctypes.c_char_p),
+        ("report_size", ctypes.c_size_t),
+    ]
 
 
 @dataclass(frozen=True)
@@ -157,18 +172,15 @@ class HostSession(Session):
         if then is not None:
             for _ in range(steps):
                 self.run()
-                then._run_launches([(1, 0, 0)])
-            return None
+                then._run_launches([(0, 1)])
+            return
         self.layout.check_room(self._position, steps)
         self._position += steps
-        if self._source.by_stage:
-            return self._run_launches([(1, stage, layer) for stage, layer in launches(self._source)] * steps)
-        most = self._source.tokens_per_launch
-        return self._run_launches([(min(steps - done, most), 0, 0) for done in range(0, steps, most)])
+        self._run_launches(launches(self._source, steps))
 
     def run_stage(self, stage: str, layer: int = 0) -> None:
         """Run one stage of one layer on the current buffers. The source must have a kernel per stage."""
-        self._run_launches([(1, STAGES.index(stage), layer)])
+        self._run_launches([(STAGES.index(stage), layer)])
 
     def write_scratch(self, values: torch.Tensor) -> None:
         """Overwrite scratch: float32, [layout.scratch_size]."""
@@ -194,16 +206,22 @@ class HostSession(Session):
 
     def _load(self, binary: Path) -> None:
         self._binary, self._timed_out = binary, False
-        self._library = loaded(binary)
+        try:
+            self._library = ctypes.CDLL(str(binary))
+        except OSError as error:
+            if not binary.exists():
+                raise Vanished(f"the kernel {binary} is gone: {error}", "give the command again") from error
+            raise
 
-    def _run_launches(self, launch_arguments: Sequence[LaunchArguments]) -> None:
-        """Run the launches one after another, with their counts summed, and check the canaries.
+    def _run_launches(self, these: Sequence[tuple[int, int]]) -> None:
+        """Run `these` launches one after another, with their counts summed, and check the canaries.
 
-        Raises Hung, and Crashed for a trap or a write outside a buffer.
+        They are as `common.compile.source.launches` gives them. Raises Hung, and Crashed for a trap or a write outside
+        a buffer.
         """
         self._counts.tensor.zero_()
         self._ran = True
-        self._launch_all(launch_arguments)
+        self._launch_all(these)
         if self._buffers["waits"].tensor.any():
             raise Crashed(
                 "the kernel wrote into the words of blocks that wait, and none gave up",
@@ -213,17 +231,16 @@ class HostSession(Session):
             if not buffer.intact():
                 raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
 
-    def _launch_all(self, launch_arguments: Sequence[LaunchArguments]) -> None:
+    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         if self._timed_out:
             raise Crashed("an earlier launch of this session timed out and still runs", "start the run again")
-        for steps, stage, layer in launch_arguments:
+        for kernel, last in these:
             report = ctypes.create_string_buffer(1 << 16)
             launch = Launch(
                 *(buffer.tensor.data_ptr() for buffer in self._buffers.values()),
                 (ctypes.c_size_t * 5)(*(buffer.bytes for buffer in self._buffers.values())),
-                steps,
-                stage,
-                layer,
+                kernel,
+                last,
                 self.blocks,
                 self._workers,
                 self._seed,

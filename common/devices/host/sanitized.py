@@ -18,8 +18,7 @@ import torch
 
 from common.compile.source import Source
 from common.devices.host.child import CHILD_UNITS, ChildSession
-from common.devices.host.device import HostDevice, HostProgram, HostSession
-from common.devices.host.launch import FAULTED
+from common.devices.host.device import FAULTED, HostDevice, HostProgram, HostSession
 from common.devices.host.memory import SharedBuffer
 from common.devices.host.sanitizers import SANITIZERS, Sanitizer, data_races, fault, finding
 from common.errors import CompileError, Crashed, LabError, Race, Refused

@@ -37,6 +37,11 @@ class Judged:
     fate: str
     how: str = ""
 
+    @classmethod
+    def lost(cls, mutant: Mutant, how: str) -> "Judged":
+        """Fate of a mutant whose process ended or hung; by which trial is not known."""
+        return cls(mutant, FULL, how)
+
     @property
     def title(self) -> str:
         return f"{self.mutant.kind}: {self.mutant.name}"
