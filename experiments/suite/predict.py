@@ -11,7 +11,7 @@ from experiments.experiment import Experiment
 from experiments.prediction import designs, gpus
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
-from experiments.prediction.published import GAINS, RATES, error, errors, meets, rate_change
+from experiments.prediction.published import GAINS, RATES, error, errors, meets, rate_interval
 from experiments.tables.result_table import PREDICTED, ResultTable
 from experiments.tables.row import label_of
 
@@ -113,8 +113,7 @@ def gains_of(experiment: Experiment) -> dict[str, tuple[float, float]]:
     for name in GAINS:
         if times := experiment.attempt(name, partial(_pair, experiment, experiment.stack(name), gpu)):
             effect = times[0].against(times[1])
-            interval = (rate_change(100 * effect.high), rate_change(100 * effect.low)) if effect else (0.0, 0.0)
-            intervals[name] = interval
+            intervals[name] = rate_interval(effect.low, effect.high) if effect else (0.0, 0.0)
     return intervals
 
 
