@@ -10,7 +10,7 @@ from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.errors.machine import MachineError
 from common.record.json_values import to_json
-from experiments.processes.child import Child, Message
+from experiments.processes import Child, Message
 
 WORKER = "experiments.run.worker"
 GRACE = 2.0  # seconds after its deadline in which a worker may still report by itself

@@ -22,8 +22,7 @@ from common.errors.machine import MachineError
 from common.record.json_values import from_json, to_json
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED, Verdict
-from experiments.processes.child import OUT_OF_MEMORY
-from experiments.processes.parent import Parent
+from experiments.processes import OUT_OF_MEMORY, Parent
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 from experiments.tables.progress import Progress
