@@ -116,7 +116,8 @@ def command(row: Mapping[str, Any]) -> str:
     words += [f"validate.{name}={str(value).lower()}" for name, value in given.items()]
     device = row["device"]
     words += [f"{name}={row[name]}" for name in ("seed", "threads")] + [f"device={device['device']}"]
-    words += [f"device.arch={device['target']}", f"device.races={str(device['races']).lower()}"] * ("target" in device)
+    if device["device"] == "ptx":
+        words += [f"device.arch={device['target']}", f"device.races={str(device['races']).lower()}"]
     for values in knob_values(catalog, row["stack"], row["knobs"]).values():
         words += [word for word in knob_words(values) if word not in words]
     return shlex.join(["python", "-m", "experiments", *words])
