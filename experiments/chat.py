@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -16,7 +16,7 @@ from common.config.resolve import split
 from common.config.section import absolute
 from common.errors import Crashed, Hung, LabError, unknown
 from experiments.generation import options
-from experiments.generation.request import Piece, Request, Sampling
+from experiments.generation.request import Piece, Request
 from experiments.tables.progress import progress
 
 if TYPE_CHECKING:
@@ -37,17 +37,14 @@ COMMANDS = {
 class Conversation:
     """Messages, and how to answer them over the KV cache of an engine.
 
-    system: the first message, or None. thinking: see Engine.chat_ids. room: tokens that the last answer could have had
-    before the KV cache was full.
+    request: the one of each answer, but for its prompt. system: the first message, or None. thinking: see
+    Engine.chat_ids. room: tokens that the last answer could have had before the KV cache was full.
     """
 
     engine: "Engine"
-    sampling: Sampling
-    max_tokens: int
+    request: Request
+    system: str | None
     thinking: bool
-    system: str | None = None
-    stop_ids: frozenset[int] = frozenset()
-    stop_strings: tuple[str, ...] = ()
     room: int = 0
 
     def __post_init__(self) -> None:
@@ -78,8 +75,7 @@ class Conversation:
                     f"{self.engine.positions} positions",
                     "/reset begins anew, and model.positions=N makes room for more",
                 )
-            most = min(self.max_tokens, self.room)
-            request = Request(ids, most, self.sampling, self.stop_ids, self.stop_strings)
+            request = replace(self.request, ids=ids, max_tokens=min(self.request.max_tokens, self.room))
             for piece in self.engine.stream(request, cancelled):
                 answered.append(piece.text)
                 yield piece
@@ -94,10 +90,9 @@ def chat(cfg: DictConfig) -> int:
     """Answer each line of stdin, until it ends."""
     own, rest = split(cfg, KEYS)
     system = own.text("system", blank=True) if own.given("system") else None
-    thinking, stop, strings = own.flag("thinking"), own.flag("stop"), own.texts("stop_strings")
-    max_tokens = own.whole("max_tokens", low=1)
+    thinking, stop = own.flag("thinking"), own.flag("stop")
     config = options.resolve_one(rest, "a chat")
-    sampling = options.sampling_of(own, config.seed)
+    request = options.request_of(own, config.seed)
     from experiments.generation.engine import Engine
     from experiments.generation.tokenizer import chat_text, load_tokenizer
     from experiments.run.setup import Setup
@@ -109,8 +104,8 @@ def chat(cfg: DictConfig) -> int:
         chat_text(tokenizer, [{"role": "user", "content": "Hello"}], thinking)
         engine = Engine(lab, config.stacks[0])
     with engine:
-        stop_ids = engine.stop_ids if stop else frozenset()
-        talk = Conversation(engine, sampling, max_tokens, thinking, system, stop_ids, strings)
+        request = replace(request, stop_ids=engine.stop_ids) if stop else request
+        talk = Conversation(engine, request, system, thinking)
         note(f"{lab.model.name} by {engine.name}, {engine.positions} positions; /help lists the commands")
         for line in lines():
             try:
@@ -155,7 +150,7 @@ def answer(talk: Conversation, text: str) -> None:
     if piece.finish == "length" and stats.tokens == talk.room:
         note("the context is full; /reset begins anew, and model.positions=N makes room for more")
     elif piece.finish == "length":
-        note(f"max_tokens={talk.max_tokens} reached")
+        note(f"max_tokens={talk.request.max_tokens} reached")
     note(options.speed(stats))
 
 

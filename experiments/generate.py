@@ -14,7 +14,7 @@ from common.config.section import Section
 from common.errors import LabError
 from common.model.shapes import Model
 from experiments.generation import options
-from experiments.generation.request import Request, Stats
+from experiments.generation.request import Stats
 from experiments.tables.progress import progress
 
 KEYS = ("prompt", "prompt_ids", *options.KEYS)  # beside those of a run; conf/generate.yaml explains them
@@ -35,8 +35,7 @@ def generate(cfg: DictConfig) -> int:
     own, rest = split(cfg, KEYS)
     config = options.resolve_one(rest, "a generation")
     (text, ids), stop = prompt(own), own.flag("stop")
-    sampling, strings = options.sampling_of(own, config.seed), own.texts("stop_strings")
-    request = Request(ids, own.whole("max_tokens", low=1), sampling, stop_strings=strings)
+    request = replace(options.request_of(own, config.seed), ids=ids)
     from experiments.generation.engine import Engine
     from experiments.generation.tokenizer import encode, load_tokenizer
     from experiments.run.setup import Setup
@@ -58,10 +57,10 @@ def generate(cfg: DictConfig) -> int:
                 print(piece.text, end="", flush=True)
         result: dict[str, Any] = {"prompt_ids": request.ids, "ids": [token for piece in pieces for token in piece.ids]}
         stats = engine.stats()
-        read = {} if config.host else bandwidth(stats, lab.model)
+        read = {} if config.device.name != "cuda" else bandwidth(stats, lab.model)
         about = {"kind": "generate", "source_sha": engine.stack.source.sha, "blocks": engine.session.blocks}
         result |= {**asdict(stats), **read}
-        record = engine.stack.append(about | {"sampling": asdict(sampling)} | result)
+        record = engine.stack.append(about | {"sampling": asdict(request.sampling)} | result)
     if config.json:
         result |= {"variant": engine.name, "device": config.device.name, "model": lab.model.name, "record": record}
         if text is not None:

@@ -50,7 +50,7 @@ def test_shared_memory_above_48_kb_is_allowed_asked_for_and_launched_with(gpu, t
     session._weights = session._scratch = session._state = np.zeros(1)
     session.cache = SimpleNamespace(words=np.zeros(1))
     session._waits = torch.zeros(1)
-    session._launch(kernels[0], 1)
+    session._launch(1)
     assert gpu.asked[-1] == ("launch", 60_000)
 
 

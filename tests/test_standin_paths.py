@@ -11,7 +11,7 @@ from standin import installed
 
 from common.compile.source import build
 from common.config.device_choice import find_gpu
-from common.devices.cuda_program import CudaProgram
+from common.devices.cuda import CudaProgram
 from common.errors import CompileError, Crashed, LabError, Mismatched, Refused
 from common.model.weights import load
 from common.validate.snapshot import Snapshot, bit_differences

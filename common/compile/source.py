@@ -218,11 +218,17 @@ def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
         yield f'#line {number + 1} "{name}"'
 
 
-def launches(source: Source) -> list[tuple[int, int]]:
-    """The (stage, layer) of every launch of one step, where the text has a kernel per stage."""
+def launches(source: Source, steps: int = 1) -> list[tuple[int, int]]:
+    """Every launch of `steps` steps: number of the kernel, and its last argument.
+
+    With a kernel per stage these are stage and layer, else 0 and the tokens to decode.
+    """
+    if not source.by_stage:
+        most = source.tokens_per_launch
+        return [(0, min(steps - done, most)) for done in range(0, steps, most)]
     layers = ((stage, layer) for layer in range(source.model.layers) for stage in LAYER)
     order = (*((stage, 0) for stage in FIRST), *layers, *((stage, 0) for stage in LAST))
-    return [(STAGES.index(stage), layer) for stage, layer in order]
+    return [(STAGES.index(stage), layer) for stage, layer in order] * steps
 
 
 def _declare_knobs(variant: Variant, values: Mapping[str, int | str]) -> str:

@@ -122,12 +122,11 @@ class Section:
             raise LabError(f"{self._name(key)} is an empty list", f"give {self._name(key)}=[N,...]")
         return tuple(self._whole(key, item, low, None) for item in items)
 
-    def number(self, key: str, zero: bool = False) -> float:
-        """A number above zero; `zero` may be allowed, too."""
+    def number(self, key: str) -> float:
+        """A number above zero."""
         value = self.values.get(key)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not (value > 0 or (zero and value == 0)):
-            also = " or 0" if zero else ""
-            raise LabError(f"{self._name(key)}={value} is not a positive number{also}", f"give {self._name(key)}=X")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise LabError(f"{self._name(key)}={value} is not a positive number", f"give {self._name(key)}=X")
         return float(value)
 
     def flag(self, key: str) -> bool:

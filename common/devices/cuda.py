@@ -11,7 +11,6 @@ from common.compile.nvrtc import check_driver, options
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
-from common.devices.cuda_program import CudaProgram
 from common.devices.hold import Hold
 from common.devices.kv_cache import CudaKvCache
 from common.devices.protocol import Session
@@ -23,6 +22,30 @@ from common.model.stages import STAGES
 PUT_BACK = 3  # launches that restore the buffers before a timed run
 BUFFERS = ("cache", "_state", "_waits", "_stream")  # of a session beside another one: the same
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
+
+
+class CudaProgram:
+    """The loaded kernels, `decode` or one per stage, and their source. dynamic_shared: bytes for each launch."""
+
+    def __init__(self, source: Source, kernels: Sequence[Any], dynamic_shared: int) -> None:
+        self.source, self.kernels, self.dynamic_shared = source, kernels, dynamic_shared
+
+    def blocks_per_sm(self, driver: Any) -> int:
+        """Blocks that one SM can hold. driver: CuPy's."""
+        pointer, threads = self.kernels[0].kernel.ptr, self.source.launched_threads
+        return driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, threads, self.dynamic_shared)
+
+    def refuse_oversize(self, blocks: int, per_sm: int, multiprocessors: int) -> None:
+        """Raise Refused for a grid that cannot be co-resident: a block that waits for an absent one never ends."""
+        threads, kernel = self.source.launched_threads, self.kernels[0]
+        largest = MAX_BLOCKS if self.source.by_stage else min(per_sm * multiprocessors, MAX_BLOCKS)
+        if not 1 <= blocks <= largest:
+            raise Refused(
+                f"a grid of {blocks} blocks of {threads} threads cannot be co-resident: {kernel.num_regs} registers a "
+                f"thread and {kernel.shared_size_bytes + self.dynamic_shared} B of shared memory allow {per_sm} blocks "
+                f"on each of {multiprocessors} SMs",
+                f"use blocks={largest} or fewer" if largest else "use fewer threads",
+            )
 
 
 class CudaDevice:
@@ -178,12 +201,6 @@ class CudaSession(Session):
                     then._queue(1)
 
     def time(self, steps: int, repeats: int) -> list[float]:
-        """Seconds per step of each of `repeats` runs of `steps` queued steps, measured by CUDA events.
-
-        Each run starts with the buffers as `reset` left them, so that no kernel can tell a timed run from a first one:
-        what a run has written is put back, on the device. All runs are queued before the first begins. Raises Hung,
-        Crashed, and Refused where launches are synchronous.
-        """
         self.layout.check_room(self._start, steps)
         end = self._start + steps
         written = self.cache.words[..., self._start : end, :]
@@ -196,8 +213,9 @@ class CudaSession(Session):
             written[:] = rest
 
         self._hold = self._hold or Hold(self._cupy)
-        run, launches = partial(self._queue, steps), self._launches(steps) + PUT_BACK
-        runs = self._hold.seconds(run, repeats, launches, self._finished, put_back)
+        source = self._program.source
+        queued = PUT_BACK + (steps if source.launch == "graph" else len(launches(source, steps)))
+        runs = self._hold.seconds(partial(self._queue, steps), repeats, queued, self._finished, put_back)
         self._position = end
         return [seconds / steps for seconds in runs]
 
@@ -214,42 +232,26 @@ class CudaSession(Session):
         del self.cache, self._scratch, self._state, self._at_start, self._rest
 
     def _queue(self, steps: int) -> None:
-        source = self._program.source
-        if source.launch == "graph":
+        if self._program.source.launch == "graph":
             self._graph = self._graph or self._capture()
             for _ in range(steps):
                 self._graph.launch(self._stream)
-        elif source.by_stage:
-            for _ in range(steps):
-                self._launch_stages()
         else:
-            for done in range(0, steps, source.tokens_per_launch):
-                self._launch(self._program.kernels[0], min(steps - done, source.tokens_per_launch))
+            self._launch(steps)
         self._position += steps
 
-    def _launches(self, steps: int) -> int:
-        """Launches of `steps` queued steps; that of a graph is one."""
-        source = self._program.source
-        if source.by_stage and source.launch != "graph":
-            return steps * len(launches(source))
-        return -(-steps // source.tokens_per_launch)
-
-    def _launch(self, kernel: Any, last: int) -> None:
-        """Queue one launch. last: the kernel's last argument, the tokens to decode or the layer of a stage."""
+    def _launch(self, steps: int) -> None:
+        """Queue each launch of `steps` steps."""
         waits = self._cupy.uint64(self._waits.data_ptr())
         buffers = (self._weights, self.cache.words, self._scratch, self._state, waits)
-        shared = self._program.dynamic_shared
-        threads = self._program.source.launched_threads
-        kernel((self.blocks,), (threads,), (*buffers, self._cupy.int32(last)), shared_mem=shared)
-
-    def _launch_stages(self) -> None:
-        for stage, layer in launches(self._program.source):
-            self._launch(self._program.kernels[stage], layer)
+        grid, shared = ((self.blocks,), (self._program.source.launched_threads,)), self._program.dynamic_shared
+        for kernel, last in launches(self._program.source, steps):
+            self._program.kernels[kernel](*grid, (*buffers, self._cupy.int32(last)), shared_mem=shared)
 
     def _capture(self) -> Any:
         """The launches of one step as a CUDA graph. It needs no update: position and token are in device memory."""
         self._stream.begin_capture()
-        self._launch_stages()
+        self._launch(1)
         return self._stream.end_capture()
 
     @contextmanager

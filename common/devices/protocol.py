@@ -9,6 +9,7 @@ from common.compile.source import Source
 from common.devices.counters import Counts
 from common.devices.kv_cache import KvCache
 from common.devices.unwritten import NOT_WRITTEN
+from common.errors import LabError
 from common.model.layout import Layout
 
 
@@ -50,6 +51,15 @@ class Session(Protocol):
         then: a session `beside` this one, whose kernel is launched once after each token.
         Raises Hung or Crashed; LabError if the cache has too few positions left.
         """
+
+    def time(self, steps: int, repeats: int) -> list[float]:
+        """Seconds per step of `repeats` runs of `steps` steps each, by the clock of the GPU.
+
+        Every run starts with the buffers as the last `reset` left them, so that no kernel can tell a timed run from a
+        first one: what a run has written is put back, on the device. All runs are queued before the first begins; the
+        call returns when the last one is done. Raises Hung or Crashed, and Refused where launches are synchronous.
+        """
+        raise LabError("this device has no clock", "use a GPU")
 
     def scratch(self) -> torch.Tensor:
         """A copy of scratch: float32, [layout.scratch_size], on the CPU."""

@@ -89,7 +89,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Place:
-    """Device of a run: `host` or `cuda`, its compiler, and the GPU's name."""
+    """Device of a run: `host`, `ptx` or `cuda`, its compiler, and the GPU's name."""
 
     device: str
     compiler: str

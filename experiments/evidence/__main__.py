@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from common import ROOT
 from common.config import budget
-from common.config.cli import INTERRUPTED, UNFINISHED, guarded, run_task
+from common.config.cli import INTERRUPTED, UNFINISHED, run_task
 from common.config.device_choice import choose_device
 from common.config.run_config import SEEDS
 from common.config.section import Range, Section
@@ -174,26 +174,17 @@ def _say(text: str) -> None:
 
 def main(argv: Sequence[str] | None = None, execute: Execute = execute) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    opened: list[Evidence] = []
 
-    def open_(cfg: DictConfig) -> int:
-        opened.append(Evidence(Section.from_config(cfg).read(Settings), execute))
-        return 0
-
-    def collect() -> int:
-        (evidence,) = opened
+    def run(cfg: DictConfig) -> int:
+        evidence = Evidence(Section.from_config(cfg).read(Settings), execute)
         if not evidence.settings.plan:
             return evidence.collect()
         print(table(evidence.plan()))
         return 0
 
-    # It collects after Hydra has ended, as a step starts Hydra again.
-    code = run_task(open_, "evidence", sys.argv[1:] if argv is None else argv)
-    if code or not opened:
-        return code
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return guarded(collect)
+        return run_task(run, "evidence", sys.argv[1:] if argv is None else argv)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -8,10 +8,11 @@ from common.config.resolve import refuse_runs_keys
 from common.config.run_config import RunConfig
 from common.config.section import Section
 from common.errors import LabError
-from experiments.generation.request import Sampling, Stats
+from experiments.generation.request import Request, Sampling, Stats
 from experiments.run.choice import run_config
 
-KEYS = ("temperature", "top_k", "top_p", "repetition_penalty", "max_tokens", "stop", "stop_strings")
+SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
+KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings")
 
 
 def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
@@ -24,15 +25,10 @@ def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
     return config
 
 
-def sampling_of(own: Section, seed: int) -> Sampling:
-    """Raises LabError for a bad value."""
-    return Sampling(
-        own.number("temperature", zero=True),
-        own.whole("top_k", low=0),
-        own.number("top_p"),
-        own.number("repetition_penalty"),
-        seed,
-    )
+def request_of(own: Section, seed: int) -> Request:
+    """The request that these keys stand for, still without a prompt and stop ids. Raises LabError for a bad value."""
+    sampling = Sampling(**{key: own.values[key] for key in SAMPLING}, seed=seed)
+    return Request((), own.whole("max_tokens", low=1), sampling, stop_strings=own.texts("stop_strings"))
 
 
 def speed(stats: Stats, read: Mapping[str, float] | None = None) -> str:

@@ -13,17 +13,18 @@ from common.stacks.variant import LOWEST_ARCH
 from experiments.generation.request import Sampling
 
 KERNEL = Path(__file__).with_name("sample.cu")
-SETTINGS = {"scale": 0, "top_k": 1, "top_p": 2, "seed": 4, "penalty": 6, "mark": 7}  # words of the state slot
+WORDS = np.dtype(  # settings as the kernel reads them from the state
+    [("scale", "f4"), ("top_k", "i4"), ("top_p", "u8"), ("seed", "u8"), ("penalty", "f4"), ("mark", "i4")]
+)
 
 
 def source(model: Model) -> Source:
     """The kernel that samples, for a session beside that of a stack."""
     threads = min(1024, 32 * math.ceil(model.vocab / 1024))
-    settings = (
-        f"namespace setting_at {{ {' '.join(f'constexpr int {name} = {at};' for name, at in SETTINGS.items())} }}"
-    )
+    offsets = [f"constexpr int {name} = {field[1] // 4};" for name, field in (WORDS.fields or {}).items()]
     entry = [f"KERNEL_ENTRY(Sample, {threads}, 1)"]
-    text = kernel_text(Layout(model), threads, [KERNEL], entry, constants=[settings])
+    constants = ["namespace setting_at {", *offsets, "}"]
+    text = kernel_text(Layout(model), threads, [KERNEL], entry, constants)
     return Source(("sample",), model, threads, {}, "plain", 1, 1, LOWEST_ARCH, text)
 
 
@@ -36,12 +37,7 @@ def write_settings(state: torch.Tensor, layout: Layout, sampling: Sampling, mark
     """Write the settings into the state. mark: of the ids of this request, another one for each."""
     top_p = 2**64 - 1 if sampling.top_p == 1 else int(sampling.top_p * 2**64)
     scale = math.log2(math.e) / sampling.temperature if sampling.temperature else 0.0
-    words = torch.zeros(layout.state["sampling"].size, dtype=torch.int32)
-    for name, value in (("scale", scale), ("penalty", sampling.repetition_penalty)):
-        words[SETTINGS[name]] = int(np.float32(value).view(np.int32))
-    for name, value in (("top_p", top_p), ("seed", sampling.seed)):
-        words[SETTINGS[name] : SETTINGS[name] + 2] = torch.from_numpy(np.array([value], np.uint64).view(np.int32))
-    words[SETTINGS["top_k"]] = sampling.top_k if sampling.top_k < layout.model.vocab else 0
-    words[SETTINGS["mark"]] = mark
-    slot = layout.state["sampling"]
-    state[slot.offset : slot.offset + slot.size] = words
+    top_k = sampling.top_k if sampling.top_k < layout.model.vocab else 0
+    words = np.array([(scale, top_k, top_p, sampling.seed, sampling.repetition_penalty, mark)], WORDS).view(np.int32)
+    at = layout.state["sampling"].offset
+    state[at : at + len(words)] = torch.from_numpy(words)

@@ -80,8 +80,13 @@ def error(predicted: float, published: float) -> float:
 
 
 def rate_change(time: float) -> float:
-    """Percent of tokens a second that belong to a change of the time of a token in percent, and the other way round."""
-    return 100 * (1 / (1 + time / 100) - 1)
+    """Percent of tokens a second that belong to a relative change of a token's time, and the other way round."""
+    return 100 * (1 / (1 + time) - 1)
+
+
+def rate_interval(low: float, high: float) -> tuple[float, float]:
+    """`rate_change` of an interval."""
+    return rate_change(high), rate_change(low)
 
 
 def meets(name: str, interval: tuple[float, float]) -> bool:

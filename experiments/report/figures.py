@@ -35,40 +35,33 @@ def all_figures(evidence: Evidence) -> list[Figure]:
 def ablation(evidence: Evidence) -> Figure | None:
     """The effect of every variant on a token's time: measured with its interval, or predicted."""
     row = evidence.result("ablation")
+    known: list[tuple[str, Record, list[float]]] = []  # label, record, effect with its interval
     if row and row["basis"] == "measured":
         first = row["table"][0]["position"]  # effects at different positions are not drawn as one
-        lines = [line for line in row["table"] if line["effect %"] is not None and line["position"] == first]
-        effects = [(line["low %"], line["effect %"], line["high %"]) for line in lines]
-        return _effects([evidence.plain(line["variant"]) for line in lines], effects, [row])
-    known: list[tuple[str, Record, Mapping[str, Any]]] = []
-    for name in evidence.names:
-        for run in evidence.timed(name):
-            if (found := plausible(run)) and (pair := found[0].get("comparison")):
-                known.append((f"{name} ({run['device'].get('gpu')})", run, pair))
-    if known:
-        labels, runs, pairs = zip(*known, strict=True)
-        return _effects(labels, [(100 * each["low"], 100 * each["effect"], 100 * each["high"]) for each in pairs], runs)
-    return _expected(evidence, row) if row else None
-
-
-def _effects(labels: Sequence[str], effects: Sequence[tuple[float, float, float]], rows: Sequence[Record]) -> Figure:
-    """Measured effects: (low, value, high)."""
-    draw = partial(
-        charts.bars,
-        labels=labels,
-        groups={"": [value for _, value, _ in effects]},
-        spans=[(low, high) for low, _, high in effects],
-        unit="time of a token against the parent (%)",
-    )
+        for line in row["table"]:
+            if line["effect %"] is not None and line["position"] == first:
+                effect = [line[each] for each in ("effect %", "low %", "high %")]
+                known.append((evidence.plain(line["variant"]), row, effect))
+    else:
+        for name in evidence.names:
+            for run in evidence.timed(name):
+                if (found := plausible(run)) and (pair := found[0].get("comparison")):
+                    effect = [100 * pair[each] for each in ("effect", "low", "high")]
+                    known.append((f"{name} ({run['device'].get('gpu')})", run, effect))
+    if not known:
+        return _expected(evidence, row) if row else None
+    labels, rows, effects = zip(*known, strict=True)
+    groups, spans = {"": [value for value, _, _ in effects]}, [(low, high) for _, low, high in effects]
     caption = "Effect of each variant on the time of a token, with intervals"
-    return _figure("ablation", caption, rows, draw, len(labels), "measured")
+    unit = "time of a token against the parent (%)"
+    return _bars("ablation", caption, rows, labels, groups, unit, basis="measured", spans=spans)
 
 
 def _expected(evidence: Evidence, row: Record) -> Figure | None:
     """Predicted rates beside published ones, the largest published gain first; without rows that have neither."""
-    known = {name: predicted.predicted(name, evidence) for name in evidence.names}
-    effects = {name: rate_change(found.effect) for name, found in known.items() if found and found.effect}
-    shown = [name for name in evidence.names if name in effects or (known[name] and name in GAINS)]
+    known = predicted.forecasts(evidence)
+    effects = {name: rate_change(found.effect) for name, found in known.items() if found.effect}
+    shown = [name for name in known if name in effects or name in GAINS]
     if not effects:
         return None
     shown.sort(key=lambda name: (name in evidence.catalog.stacks, -GAINS.get(name, -1000), -effects.get(name, 0)))
@@ -77,16 +70,16 @@ def _expected(evidence: Evidence, row: Record) -> Figure | None:
         value = f"{effects[name]:+.1f}" if name in effects else NOT_MODELLED
         claim = f", published {GAINS[name]:+g}" if name in GAINS else ""
         texts.append((max(effects.get(name, 0.0), GAINS.get(name, 0.0), 0.0), number, value + claim))
-    others = {name: f"{name}, {found.gpu}" for name, found in known.items() if found and found.gpu != gpu}
-    draw = partial(
-        charts.bars,
-        labels=[others.get(name, name) for name in shown],
-        groups={"predicted from counts, not measured": [effects.get(name) for name in shown]},
+    return _bars(
+        "ablation",
+        "Published and predicted effect of each variant on the rate",
+        [row],
+        [name if known[name].gpu == gpu else f"{name}, {known[name].gpu}" for name in shown],
+        {"predicted from counts, not measured": [effects.get(name) for name in shown]},
+        f"change of tokens/s by the variant (%), {gpu}",
         marks={"published": [GAINS.get(name) for name in shown]},
-        unit=f"change of tokens/s by the variant (%), {gpu}",
         texts=texts,
     )
-    return _figure("ablation", "Published and predicted effect of each variant on the rate", [row], draw, len(shown))
 
 
 def counts(evidence: Evidence) -> Figure | None:
@@ -103,15 +96,11 @@ def counts(evidence: Evidence) -> Figure | None:
                 used += [row, base]
     if not changes:
         return None
-    draw = partial(
-        charts.bars,
-        labels=list(changes),
-        groups=dict(zip(COUNTS.values(), zip(*changes.values(), strict=True), strict=True)),
-        unit="change against the parent (%), counts: not time",
-    )
+    groups = dict(zip(COUNTS.values(), zip(*changes.values(), strict=True), strict=True))
+    unit = "change against the parent (%), counts: not time"
     models = ", ".join(sorted({row["model"]["name"] for row in used}))
     caption = f"What each variant changes in the counts of one token of {models}"
-    return _figure("counts", caption, used, draw, 1.6 * len(changes), "counted")
+    return _bars("counts", caption, used, list(changes), groups, unit, 1.6, "counted")
 
 
 def positions(evidence: Evidence) -> Figure | None:
@@ -146,8 +135,8 @@ def roofline(evidence: Evidence) -> Figure | None:
     }
     if row["basis"] != "measured":
         sizes, labels = ([line[name] for line in by_kind["stage"]] for name in ("MB", "what"))
-        draw = partial(charts.bars, labels=labels, groups={"": sizes}, unit="MB a token: bytes, not time")
-        return _figure("stage_bytes", "Bytes that each stage must read", [row], draw, len(labels))
+        unit = "MB a token: bytes, not time"
+        return _bars("stage_bytes", "Bytes that each stage must read", [row], labels, {"": sizes}, unit)
     draw = partial(
         charts.roofline,
         slopes={line["what"]: line["GB/s"] for line in by_kind["probe"] if line["what"].startswith("read")},
@@ -164,14 +153,9 @@ def ratios(evidence: Evidence) -> Figure | None:
         return None
     names = ("producers:consumers", "average tok/s", "published average")
     labels, average, published = ([line[name] for line in row["table"]] for name in names)
-    draw = partial(
-        charts.bars,
-        labels=labels,
-        groups={f"{row['basis']} here": average},
-        marks={"published, RTX 3090, another kernel": published},
-        unit="tokens a second, average over positions",
-    )
-    return _figure("ratios", "Producer and consumer warps", [row], draw, 1.5 * len(average))
+    groups, marks = {f"{row['basis']} here": average}, {"published, RTX 3090, another kernel": published}
+    unit = "tokens a second, average over positions"
+    return _bars("ratios", "Producer and consumer warps", [row], labels, groups, unit, 1.5, marks=marks)
 
 
 def prediction(evidence: Evidence) -> Figure | None:
@@ -180,14 +164,10 @@ def prediction(evidence: Evidence) -> Figure | None:
     lines = [line for line in row["table"] if line["published tok/s"] is not None] if row else []
     if not row or not lines:
         return None
-    draw = partial(
-        charts.bars,
-        labels=[f"{line['gpu']}: {line['stack']} at {line['position']}" for line in lines],
-        groups={"predicted": [line["predicted tok/s"] for line in lines]},
-        marks={"published": [line["published tok/s"] for line in lines]},
-        unit="tokens a second",
-    )
-    return _figure("prediction", "Predicted and published rates", [row], draw, 1.3 * len(lines))
+    labels = [f"{line['gpu']}: {line['stack']} at {line['position']}" for line in lines]
+    groups, marks = ({name: [line[f"{name} tok/s"] for line in lines]} for name in ("predicted", "published"))
+    caption = "Predicted and published rates"
+    return _bars("prediction", caption, [row], labels, groups, "tokens a second", 1.3, marks=marks)
 
 
 def planned(evidence: Evidence) -> Figure | None:
@@ -197,8 +177,8 @@ def planned(evidence: Evidence) -> Figure | None:
         return None
     gpu, times = next(iter(found.items()))
     unit = f"us a token at position 1, {gpu}, each step on top of those above it"
-    draw = _ladder(list(times), list(times.values()), unit)
-    return _figure("planned", "Prediction of a design, of which nothing is compiled", [row], draw, len(times))
+    caption = "Prediction of a design, of which nothing is compiled"
+    return _bars("planned", caption, [row], list(times), **_steps(list(times.values())), unit=unit)
 
 
 def steps(evidence: Evidence) -> Figure | None:
@@ -207,36 +187,45 @@ def steps(evidence: Evidence) -> Figure | None:
     if not times.predicted:
         return None
     labels = [step.label for step in ladder.steps(evidence)]
-    unit = f"us a token at position {ladder.POSITION}, {times.gpu}"
-    measured = {"measured": [times.measured.get(label) for label in labels]}
-    draw = _ladder(labels, list(map(times.predicted.get, labels)), unit, measured, ladder.read_floor(evidence))
-    basis = "measured" if times.measured else "predicted"
-    caption = "From a published stack to the fast kernel, step by step"
-    return Figure("ladder", caption, basis, charts.svg("ladder", draw, 1.2 * len(labels)), times.records)
-
-
-def _ladder(
-    labels: Sequence[str],
-    lines: Sequence[Mapping[str, Any] | None],
-    unit: str,
-    measured: Mapping[str, charts.Values] = charts.NONE,
-    floor: float | None = None,
-) -> Callable[..., None]:
-    """Bars of lines of `experiment=predict` with their intervals; a label without a line says so."""
-    spans = [predicted.times_of(line) if line else None for line in lines]
-    return partial(
-        charts.bars,
-        labels=labels,
-        groups={PREDICTED: [span and span[0] for span in spans]},
-        marks=measured,
-        spans=[span and span[1:] for span in spans],
-        texts=[
-            (span[2], row, f"{span[0]:,.0f}") if span else (0, row, "not predicted yet")
-            for row, span in enumerate(spans)
-        ],
-        floor=floor,
-        unit=unit,
+    return _bars(
+        "ladder",
+        "From a published stack to the fast kernel, step by step",
+        times.records,
+        labels,
+        **_steps(list(map(times.predicted.get, labels))),
+        unit=f"us a token at position {ladder.POSITION}, {times.gpu}",
+        height=1.2,
+        basis="measured" if times.measured else "predicted",
+        marks={"measured": [times.measured.get(label) for label in labels]},
+        floor=ladder.read_floor(evidence),
     )
+
+
+def _steps(lines: Sequence[predicted.Line | None]) -> dict[str, Any]:
+    """Bars of lines of `experiment=predict` with their intervals; a row without a line says so."""
+    times = [line["predicted us"] if line else None for line in lines]
+    spans = [(line["low us"], line["high us"]) if line else None for line in lines]
+    texts = [
+        (span[1], row, f"{us:,.0f}") if span else (0, row, "not predicted yet")
+        for row, (us, span) in enumerate(zip(times, spans, strict=True))
+    ]
+    return {"groups": {PREDICTED: times}, "spans": spans, "texts": texts}
+
+
+def _bars(
+    name: str,
+    caption: str,
+    rows: Sequence[Record],
+    labels: Sequence[str],
+    groups: Mapping[str, charts.Values],
+    unit: str,
+    height: float = 1.0,
+    basis: str = "",
+    **more: Any,
+) -> Figure:
+    """A figure of `charts.bars`, `height` bars tall for each label."""
+    draw = partial(charts.bars, labels=labels, groups=groups, unit=unit, **more)
+    return _figure(name, caption, rows, draw, height * len(labels), basis)
 
 
 def _figure(

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from common.display.table import Table
 from common.model.shapes import Model
@@ -12,7 +11,7 @@ from common.stacks.stack import prefixes, title
 from experiments.prediction import designs, gpus
 from experiments.prediction.designs import Ladder
 from experiments.report.evidence import Evidence, Record, model_of, plausible, question, totals
-from experiments.report.predicted import interval, model_error, times_of
+from experiments.report.predicted import Line, lines, model_error, time
 from experiments.report.variants import change
 
 POSITION = 1
@@ -41,13 +40,13 @@ class StepTimes:
     """Times of the steps on one GPU, whose name is in `gpu`.
 
     predicted  the line of `experiment=predict` by label; measured: us a token; steps without one are left out
-    records    ids of the records of these times
+    records    of these times
     """
 
     gpu: str
-    predicted: Mapping[str, Mapping[str, Any]]
+    predicted: Mapping[str, Line]
     measured: Mapping[str, float]
-    records: Sequence[str]
+    records: Sequence[Record]
 
 
 def design() -> Ladder:
@@ -75,7 +74,7 @@ def step_times(evidence: Evidence) -> list[StepTimes]:
 
 def table(evidence: Evidence) -> Table:
     """Counts of each step, its predicted time on each GPU, and the measured one where there is one."""
-    times, lines = step_times(evidence), []
+    times, rows = step_times(evidence), []
     before: dict[str, int] = {}
     for step in steps(evidence):
         counted = evidence.counts_of(step.owner, step.stack)
@@ -83,11 +82,11 @@ def table(evidence: Evidence) -> Table:
         line: dict[str, str] = {"step": step.label}
         line |= {name: change(field, after, {} if step.alone else before) for name, field in SHOWN.items()}
         for on in times:
-            known, us = on.predicted.get(step.label), on.measured.get(step.label)
-            line[f"predicted us, {on.gpu}"] = interval(*times_of(known)) if known else "-"
+            us = on.measured.get(step.label)
+            line[f"predicted us, {on.gpu}"] = time(on.predicted.get(step.label))
             line |= {f"measured us, {on.gpu}": f"{us:,.1f}" if us else "-"} if on.measured else {}
         busy = times[0].predicted.get(step.label)
-        lines.append(line | {f"memory busy, {times[0].gpu}": f"{busy['memory busy %']:.0f} %" if busy else "-"})
+        rows.append(line | {f"memory busy, {times[0].gpu}": f"{busy['memory busy %']:.0f} %" if busy else "-"})
         before = after
     note = (
         f"Counted on the host device; times predicted, not measured, at position {POSITION}, in brackets as far as the "
@@ -95,19 +94,19 @@ def table(evidence: Evidence) -> Table:
         "stands on those above it."
     )
     missing = ", ".join(step.label for step in steps(evidence) if step.label not in times[0].predicted)
-    return Table.of(lines, notes=[note, *([f"Not predicted yet: {missing}. `{COMMAND}` does it."] if missing else [])])
+    return Table.of(rows, notes=[note, *([f"Not predicted yet: {missing}. `{COMMAND}` does it."] if missing else [])])
 
 
 def summary(evidence: Evidence) -> Table:
     """A row for each step from the baseline to the fastest stack, on the first GPU of the design."""
     times, floor = step_times(evidence)[0], read_floor(evidence)
     basis = "measured" if times.measured else "predicted"
-    lines = []
+    rows = []
     for step in steps(evidence)[1:]:
         name, counted = step.stack[-1] if step.stack else BASELINE, evidence.counts_of(step.owner, step.stack)
         line = times.predicted.get(step.label)
         us = times.measured.get(step.label) if times.measured else line and line["predicted us"]
-        lines.append(
+        rows.append(
             {
                 "step": f"{'+ ' if step.stack else ''}[{name}](variants/{name}.cu)",
                 "idea": re.split("[:;,.] ", evidence.catalog.variants[name].idea)[0],
@@ -121,7 +120,7 @@ def summary(evidence: Evidence) -> Table:
         f"Qwen3-0.6B, batch 1, position {POSITION}, {times.gpu}; each step on top of those above it. Barriers are "
         f"counted, times are {basis}. Read floor: all that a token reads, once: {floor or 0:,.0f} us."
     )
-    return Table.of(lines, notes=[" ".join([note, *([] if times.measured else model_error(evidence))])])
+    return Table.of(rows, notes=[" ".join([note, *([] if times.measured else model_error(evidence))])])
 
 
 def read_floor(evidence: Evidence) -> float | None:
@@ -133,27 +132,24 @@ def read_floor(evidence: Evidence) -> float | None:
 
 def goals(evidence: Evidence) -> Table:
     """Predicted times of the steps that were built, at the positions of the design's goals, and these."""
-    row, key, aims = evidence.result("predict"), design().gpus[0], design().goals
+    known, key, aims = lines(evidence), design().gpus[0], design().goals
     heads = {position: f"predicted us, position {position}" for position in aims}
-    known = {(line["stack"], line["position"]): line for line in (row["table"] if row else []) if line["gpu"] == key}
-    lines = []
+    rows = []
     for step in steps(evidence)[2:]:
-        found = {head: known.get((step.key, position)) for position, head in heads.items()}
-        times = {head: interval(*times_of(line)) if line else "-" for head, line in found.items()}
-        lines.append({"step": step.label, **times})
-    lines.append({"step": "goal", **{heads[position]: f"{1e6 / rate:,.0f}" for position, rate in aims.items()}})
+        times = {head: time(known.get((key, step.key, position))) for position, head in heads.items()}
+        rows.append({"step": step.label, **times})
+    rows.append({"step": "goal", **{heads[position]: f"{1e6 / rate:,.0f}" for position, rate in aims.items()}})
     rates = ", ".join(f"{rate:,.0f} at {position}" for position, rate in aims.items())
     note = f"Predicted, not measured, on {gpus.read(key).name}. The goals in tokens a second: {rates}."
-    return Table.of(lines, notes=[note])
+    return Table.of(rows, notes=[note])
 
 
 def _times_on(key: str, evidence: Evidence) -> StepTimes:
-    row, gpu = evidence.result("predict"), gpus.read(key).name
-    at = [line for line in row["table"] if (line["gpu"], line["position"]) == (key, POSITION)] if row else []
-    lines = {line["stack"]: line for line in at}
-    predicted = {step.label: lines[step.key] for step in steps(evidence) if step.key in lines}
+    row, gpu, known = evidence.result("predict"), gpus.read(key).name, lines(evidence)
+    places = {step.label: (key, step.key, POSITION) for step in steps(evidence)}
+    predicted = {label: known[place] for label, place in places.items() if place in known}
     timed = _timed(gpu, evidence, row)
-    used = [each["id"] for each in (row, *timed.values()) if each]
+    used = [each for each in (row, *timed.values()) if each]
     return StepTimes(gpu, predicted, {label: _microseconds(run) for label, run in timed.items()}, used)
 
 

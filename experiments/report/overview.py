@@ -7,7 +7,7 @@ from experiments.prediction import gpus
 from experiments.prediction.published import RATES, error
 from experiments.report import predicted
 from experiments.report.evidence import NOTHING, Evidence, totals
-from experiments.report.predicted import about_predictions, interval, time_of, times_of
+from experiments.report.predicted import about_predictions, time_of
 from experiments.report.variants import ARCH, COUNTED, INSPECT, change
 
 PASSED = "PASSED"
@@ -77,11 +77,10 @@ def record_link(record: str) -> Cell:
 
 def published(evidence: Evidence) -> Table:
     """The published rates at position 1, with author, source, share of peak bandwidth, and what is predicted here."""
-    counted, predict = evidence.counted(BASELINE)[0], evidence.result("predict")
-    rates = {(row["gpu"], row["stack"]): row["predicted tok/s"] for row in (predict or {"table": []})["table"][::-1]}
+    counted, known = evidence.counted(BASELINE)[0], predicted.lines(evidence)
     lines = []
     for figure in (each for each in RATES if each.position == 1):
-        rate, share = rates.get((figure.gpu, figure.stack)), None
+        rate, share = known.get((figure.gpu, figure.stack, 1), {}).get("predicted tok/s"), None
         if counted:
             read = figure.rate * Model(**counted["model"]).bytes_per_token(1) / 1e9
             share = f"{100 * read / gpus.read(figure.gpu).bandwidth_gbps:.0f} %"
@@ -109,8 +108,8 @@ def planned(evidence: Evidence) -> Table:
     for step in next(iter(found.values()), {}):
         line = {"step": step}
         for gpu, times in found.items():
-            us, low, high = times_of(times[step])
-            line |= {f"us, {gpu}": interval(us, low, high), f"tok/s, {gpu}": f"{1e6 / us:,.0f}"}
+            rate = 1e6 / times[step]["predicted us"]
+            line |= {f"us, {gpu}": predicted.time(times[step]), f"tok/s, {gpu}": f"{rate:,.0f}"}
         lines.append(line)
     note = (
         "Predicted, not measured, position 1; each step on top of those above it. Steps with a + are a design: what "

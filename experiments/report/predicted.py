@@ -1,72 +1,19 @@
 """Time in the report's tables: measured on a GPU where a record has it, else predicted and called so."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from experiments.prediction import designs
-from experiments.prediction.published import GAINS, errors, meets, rate_change
+from experiments.prediction.published import GAINS, errors, meets, rate_change, rate_interval
 from experiments.report.evidence import Evidence, Record, model_of, plausible
-from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED
+from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED, Forecast, with_interval
 
 OPEN = "open: needs a GPU"
-Interval = tuple[float, float]  # low, high
+Line = Mapping[str, Any]  # of `experiment=predict`
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """Prediction of one stack by `experiment=ablation`.
-
-    interval: of the microseconds; None in records that have none. effect, effect_interval: percent against the parent;
-    None for a stack that is its own parent, or where it is not modelled.
-    """
-
-    gpu: str
-    microseconds: float
-    effect: float | None
-    modelled: bool
-    interval: Interval | None = None
-    effect_interval: Interval | None = None
-
-    def __str__(self) -> str:
-        if not self.modelled:
-            return NOT_MODELLED
-        return f"predicted {self.time} us" if self.effect is None else f"predicted {self.change}"
-
-    @property
-    def time(self) -> str:
-        """`1,766 [1,640, 1,980]`, in microseconds."""
-        return interval(self.microseconds, *self.interval) if self.interval else f"{self.microseconds:,.0f}"
-
-    @property
-    def change(self) -> str:
-        """`-3.2 % [-3.5, -2.9]`; the effect is not None."""
-        low_high = self.effect_interval and f" [{self.effect_interval[0]:+.1f}, {self.effect_interval[1]:+.1f}]"
-        return f"{self.effect:+.1f} %{low_high or ''}"
-
-    @property
-    def gain(self) -> Interval | None:
-        """The effect's interval in percent of tokens a second; (0, 0) where it is not modelled."""
-        low_high = self.effect_interval if self.modelled else (0.0, 0.0)
-        return low_high and (rate_change(low_high[1]), rate_change(low_high[0]))
-
-    def misses(self, name: str) -> bool:
-        """True if the published gain of the variant `name` lies outside the interval."""
-        return name in GAINS and self.gain is not None and not meets(name, self.gain)
-
-
-def interval(value: float, low: float, high: float) -> str:
-    """`1,766 [1,640, 1,980]`."""
-    return f"{value:,.0f} [{low:,.0f}, {high:,.0f}]"
-
-
-def times_of(line: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Predicted microseconds of a line of `experiment=predict`, with the ends of their interval."""
-    return line["predicted us"], line["low us"], line["high us"]
-
-
-def predicted(name: str, evidence: Evidence) -> Predicted | None:
-    """Prediction of a variant or named stack; None where the experiment measured, or has no such row."""
+def predicted(name: str, evidence: Evidence) -> Forecast | None:
+    """Prediction of a variant or named stack by `experiment=ablation`; None where that measured, or has no such row."""
     row = evidence.result("ablation")
     if not row or row["basis"] != "predicted":
         return None
@@ -75,30 +22,45 @@ def predicted(name: str, evidence: Evidence) -> Predicted | None:
     column = next((column for column in columns if line.get(column) is not None), None)
     if not column:
         return None
-    times, changes = (
-        (line[low], line[high]) if line.get(low) is not None else None
-        for low, high in (("low us", "high us"), ("low %", "high %"))
-    )
-    return Predicted(
-        gpu=column.partition(", ")[2],
+    effect = line.get("predicted effect %")
+    return Forecast(
+        parent=evidence.stack_of(name)[1],
         microseconds=line[column],
-        effect=line.get("predicted effect %"),
-        modelled=line.get("model") != NOT_MODELLED,
-        interval=times,
-        effect_interval=changes,
+        interval=None if line.get("low us") is None else (line["low us"], line["high us"]),
+        effect=None if effect is None else effect / 100,
+        effect_interval=None if line.get("low %") is None else (line["low %"] / 100, line["high %"] / 100),
+        note=line.get("model") or "",
+        gpu=column.partition(", ")[2],
+        model=str(model_of(row)),
+        position=(row.get("options") or {}).get("position", 1),
     )
 
 
-def planned(evidence: Evidence) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """By GPU and step: the lines of `experiment=predict` on the steps of conf/design/, each after the stack's own."""
+def forecasts(evidence: Evidence) -> dict[str, Forecast]:
+    """All that `predicted` knows, by name."""
+    return {name: found for name in evidence.names if (found := predicted(name, evidence))}
+
+
+def lines(evidence: Evidence) -> dict[tuple[str, str, int], Line]:
+    """Lines of the newest `experiment=predict`, by the GPU's key, the stack, and the position."""
     row = evidence.result("predict")
-    lines = {(line["gpu"], line["stack"]): line for line in row["table"] if line["position"] == 1} if row else {}
-    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    return {(line["gpu"], line["stack"], line["position"]): line for line in row["table"]} if row else {}
+
+
+def time(line: Line | None) -> str:
+    """`1,766 [1,640, 1,980]`: the microseconds of a line of `experiment=predict`."""
+    return with_interval(line["predicted us"], (line["low us"], line["high us"])) if line else "-"
+
+
+def planned(evidence: Evidence) -> dict[str, dict[str, Line]]:
+    """By GPU and step: the lines of `experiment=predict` on the steps of conf/design/, each after the stack's own."""
+    known = lines(evidence)
+    found: dict[str, dict[str, Line]] = {}
     for design in designs.ladders():
         names = [design.stack, *(f"+ {step}" for step in design.steps)]
         for gpu in design.gpus:
-            if all((gpu, name) in lines for name in names):
-                found[gpu] = {name: lines[gpu, name] for name in names}
+            if all((gpu, name, 1) in known for name in names):
+                found[gpu] = {name: known[gpu, name, 1] for name in names}
     return found
 
 
@@ -110,8 +72,28 @@ def time_of(name: str, evidence: Evidence) -> str:
     if not found:
         return OPEN
     elsewhere = f" on {found.gpu}" if found.gpu != most_on(evidence) else ""
-    missed = f"; published {rate_change(GAINS[name]):+.1f} %" if found.misses(name) else ""
-    return f"{found}{elsewhere}{missed}"
+    missed = f"; published {rate_change(GAINS[name] / 100):+.1f} %" if _misses(name, found) else ""
+    return f"{text(found)}{elsewhere}{missed}"
+
+
+def text(found: Forecast) -> str:
+    """`predicted -3.2 % [-3.5, -2.9]` against the parent, or `predicted 1,766 [1,640, 1,980] us` without one."""
+    if found.note:
+        return found.note
+    return f"predicted {found.change or f'{found.time} us'}"
+
+
+def gain(found: Forecast) -> tuple[float, float] | None:
+    """The effect's interval in percent of tokens a second; (0, 0) where it is not modelled."""
+    if found.note == NOT_MODELLED:
+        return 0.0, 0.0
+    return found.effect_interval and rate_interval(*found.effect_interval)
+
+
+def _misses(name: str, found: Forecast) -> bool:
+    """True if the published gain of the variant `name` lies outside the interval."""
+    interval = gain(found)
+    return name in GAINS and interval is not None and not meets(name, interval)
 
 
 def most_on(evidence: Evidence) -> str | None:
@@ -121,23 +103,24 @@ def most_on(evidence: Evidence) -> str | None:
 
 def about_predictions(evidence: Evidence) -> list[str]:
     """A paragraph on what the predictions are and how far they are off; none without predictions."""
-    row, known = evidence.result("ablation"), [predicted(name, evidence) for name in evidence.names]
-    found = next(filter(None, known), None)
-    if not row or not found:
+    known = forecasts(evidence)
+    if not known:
         return []
-    where = f"{found.gpu}, or on the GPU that is named"
-    about = f"Predicted, not measured: a token of {model_of(row)} on {where}, from counts."
+    found = next(iter(known.values()))
+    about = (
+        f"Predicted, not measured: a token of {found.model} on {found.gpu}, or on the GPU that is named, from counts."
+    )
     if found.interval:
         about += " In brackets: from the least to the most that the ranges of the constants in conf/gpu/ allow."
-    if any(each and each.misses(name) for name, each in zip(evidence.names, known, strict=True)):
+    if any(_misses(name, each) for name, each in known.items()):
         about += " A published effect stands beside each prediction that does not meet it."
     return [" ".join([about, "The model is an estimate and no bound.", *model_error(evidence)])]
 
 
 def model_error(evidence: Evidence) -> list[str]:
     """The sentence on the model's error by the newest records; none without predictions."""
-    known = {name: predicted(name, evidence) for name in GAINS}
-    gains = {name: found.gain for name, found in known.items() if found and found.gain}
+    known = forecasts(evidence)
+    gains = {name: interval for name in GAINS if name in known and (interval := gain(known[name]))}
     rates = evidence.result("predict")
     return errors(rates["table"] if rates else [], gains)
 

@@ -9,7 +9,8 @@ from common.display.table import Table, cell
 from common.model.shapes import Model
 from common.stacks.catalog import BASELINE
 from experiments.report.evidence import NOTHING, Evidence, Pair, Record, model_of, totals
-from experiments.report.predicted import OPEN, Predicted, effect, predicted
+from experiments.report.predicted import OPEN, effect, predicted
+from experiments.tables.row import Forecast
 
 COUNTED = "Counts of one token at position 1 on the host device, and what ptxas made of the kernel: not GPU time."
 INSPECT = "python -m experiments experiment=sass results=experiments/results/host.jsonl"
@@ -58,8 +59,7 @@ def against_parent(name: str, evidence: Evidence) -> Table:
     timed, forecast = evidence.timed(name), predicted(name, evidence)
     notes += [f"Published: {evidence.entry(name).published}."] if evidence.entry(name).published else []
     if forecast:
-        change_text = str(forecast).removeprefix("predicted ")
-        against = "" if forecast.modelled and forecast.effect is None else f", against the parent {change_text}"
+        against = f", against the parent {forecast.change}" if forecast.change else ""
         notes.append(f"Predicted, not measured: {forecast.time} us on {forecast.gpu}{against}.")
     notes += [f"GPU time: {effect(each)}." for each in timed] or [f"GPU time: {OPEN}."]
     return Table.of(lines, notes=notes)
@@ -144,10 +144,10 @@ def _measured(row: Mapping[str, Any] | None) -> str:
     return effect(row).partition(": ")[2] if row else "-"
 
 
-def _forecast(found: Predicted | None) -> str:
-    if not found or not found.modelled:
-        return str(found or "-")
-    return found.time if found.effect is None else f"{found.microseconds:,.0f} ({found.change})"
+def _forecast(found: Forecast | None) -> str:
+    if not found or found.note:
+        return found.note if found else "-"
+    return str(found.time if found.effect is None else f"{found.microseconds:,.0f} ({found.change})")
 
 
 def change(key: str, after: Mapping[str, int], before: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from experiments.experiment import Experiment
 from experiments.prediction import designs, gpus
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.prediction import Prediction
-from experiments.prediction.published import GAINS, RATES, error, errors, meets, rate_change
+from experiments.prediction.published import GAINS, RATES, error, errors, meets, rate_interval
 from experiments.tables.result_table import PREDICTED, ResultTable
 from experiments.tables.row import label_of
 
@@ -46,7 +46,7 @@ def ask(experiment: Experiment) -> ResultTable:
             if (name, position) not in published and (predicted := experiment.attempt(name, time)):
                 rows.append(line(gpu, name, position, predicted))
         for figure in figures:  # with the knobs that the published kernel has
-            (stack,) = experiment.lab.choose(figure.stack, {})
+            stack = experiment.lab.choose(figure.stack, {})
             predicted = experiment.predictor.predict(stack.variants, stack.knobs, gpu, figure.position)
             name = label_of(stack, own=False)
             rows.append(line(gpu, name, figure.position, predicted, figure.rate, figure.system))
@@ -85,11 +85,11 @@ def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]
         if us := design.published.get(gpu.key):
             yield line(gpu, "declared", 1, design.predict(gpu), 1e6 / us, design.name)
     for ladder in (ladder for ladder in designs.ladders() if gpu.key in ladder.gpus):
-        (stack,) = experiment.lab.choose(ladder.stack, {})
+        stack = experiment.lab.choose(ladder.stack, {})
         kernel = experiment.attempt(ladder.name, partial(experiment.predictor.kernel, stack.variants, stack.knobs, gpu))
         for step, time in ladder.predict(kernel, gpu, 1) if kernel else ():
             yield line(gpu, f"+ {step}", 1, time, system=f"{ladder.name}: planned, on {ladder.stack}")
-        (built,) = experiment.lab.choose(ladder.built, {})
+        built = experiment.lab.choose(ladder.built, {})
         for names, position in product(prefixes(built.variants, read_catalog()), sorted({1, *ladder.goals})):
             predict = partial(experiment.predictor.predict, names, built.knobs, gpu, position)
             if time := experiment.attempt(title(names), predict):
@@ -113,8 +113,7 @@ def gains_of(experiment: Experiment) -> dict[str, tuple[float, float]]:
     for name in GAINS:
         if times := experiment.attempt(name, partial(_pair, experiment, experiment.stack(name), gpu)):
             effect = times[0].against(times[1])
-            interval = (rate_change(100 * effect.high), rate_change(100 * effect.low)) if effect else (0.0, 0.0)
-            intervals[name] = interval
+            intervals[name] = rate_interval(effect.low, effect.high) if effect else (0.0, 0.0)
     return intervals
 
 

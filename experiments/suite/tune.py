@@ -87,7 +87,7 @@ def starts(space: Space) -> list[Point]:
 
 def composed(experiment: Experiment, candidate: Candidate) -> Stack:
     """Stack of a candidate, without a parent: a search compares candidates. Raises LabError."""
-    (stack,) = experiment.lab.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
+    stack = experiment.lab.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
     return replace(stack, parent=stack.variants)
 
 

@@ -30,6 +30,24 @@ class Forecast:
     model: str  # of conf/model
     position: int
 
+    @property
+    def time(self) -> str | None:
+        """`1,766 [1,640, 1,980]`, in microseconds."""
+        return None if self.microseconds is None else with_interval(self.microseconds, self.interval)
+
+    @property
+    def change(self) -> str | None:
+        """`-3.2 % [-3.5, -2.9]` against the parent, else the note; None for a stack that is its own parent."""
+        if self.effect is None or self.microseconds is None:
+            return (self.microseconds and self.note) or None
+        ends = self.effect_interval and " [{:+.1f}, {:+.1f}]".format(*(100 * end for end in self.effect_interval))
+        return f"{100 * self.effect:+.1f} %{ends or ''}"
+
+
+def with_interval(value: float, ends: tuple[float, float] | None) -> str:
+    """`1,766 [1,640, 1,980]`."""
+    return f"{value:,.0f}" + (f" [{ends[0]:,.0f}, {ends[1]:,.0f}]" if ends else "")
+
 
 @dataclass(frozen=True)
 class ArchResources:
@@ -78,7 +96,7 @@ class Row:
     tolerance: float | None = None  # of the tap of `max_error`
     model: str | None = None  # name of the shape
     weights: str | None = None  # file, or recipe of synthetic ones
-    device: str | None = None  # `host` or `cuda`
+    device: str | None = None  # `host`, `ptx` or `cuda`
     gpu: str | None = None
     compiler: str | None = None
     seed: int | None = None  # of weights and inputs

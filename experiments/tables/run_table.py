@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +36,9 @@ def show_json(rows: Iterable[Row]) -> None:
 
 
 def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Console | None" = None) -> None:
-    """Print `rows` under `heading`; on the host device, with what its figures are."""
+    """Print `rows` under `heading`; those that ran on a CPU with what their figures are."""
     table = run_table(rows)
-    if device == "host":
+    if device != "cuda":
         forecasts = [row.forecast for row in rows if row.sound and row.forecast and row.forecast.microseconds]
         places = sorted({(forecast.model, forecast.position, forecast.gpu) for forecast in forecasts})
         table = replace(table, notes=[*table.notes, COUNTS_ONLY, *(PREDICTED.format(*place) for place in places)])
@@ -118,10 +118,11 @@ def _forecasts(forecasts: Sequence[Forecast | None]) -> Iterator[tuple[Column, l
     """Columns of the forecasts. Where the jobs of a multirun have several GPUs, each cell names its own."""
     gpus = {forecast.gpu for forecast in forecasts if forecast}
     model = next(forecast.model for forecast in forecasts if forecast)
-    gpu, named = ("", gpus) if len(gpus) > 1 else (f", {''.join(gpus)}", set[str]())
+    own = len(gpus) > 1
+    times = [each and each.time and (f"{each.time} {each.gpu}" if own else each.time) for each in forecasts]
     yield Column("parent", TEXT, "forecast"), [forecast and title(forecast.parent) for forecast in forecasts]
-    yield Column(f"predicted us\n{model}{gpu}", group="forecast"), [_microseconds(each, named) for each in forecasts]
-    yield Column("against\nparent", group="forecast"), [_effect(each) for each in forecasts]
+    yield Column(f"predicted us\n{model}{'' if own else f', {next(iter(gpus))}'}", group="forecast"), times
+    yield Column("against\nparent", group="forecast"), [forecast and forecast.change for forecast in forecasts]
 
 
 def _latency(timed: Timed) -> str:
@@ -135,22 +136,6 @@ def _verdict(word: str) -> Cell:
 
 def _registers(used: ArchResources | None) -> Cell | None:
     return Cell(f"{used.registers}/{used.spill_bytes}", "red" if used.spill_bytes else "") if used else None
-
-
-def _microseconds(forecast: Forecast | None, named: Collection[str]) -> str | None:
-    """`1,766 [1,640, 1,980]`: the prediction and its interval, with the GPU where it is one of `named`."""
-    if forecast is None or forecast.microseconds is None:
-        return None
-    low, high = forecast.interval or (forecast.microseconds, forecast.microseconds)
-    gpu = f" {forecast.gpu}" if forecast.gpu in named else ""
-    return f"{forecast.microseconds:,.0f} [{low:,.0f}, {high:,.0f}]{gpu}"
-
-
-def _effect(forecast: Forecast | None) -> str | None:
-    if forecast is None or forecast.effect is None:
-        return forecast.note if forecast and forecast.microseconds and forecast.note else None
-    low, high = forecast.effect_interval or (forecast.effect, forecast.effect)
-    return f"{100 * forecast.effect:+.1f} % [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def _bytes(count: int | None) -> str | None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -28,19 +28,6 @@ REPEATS = 3  # runs of queued steps in one round; their median is the round's sa
 GROWTH = 1.25  # factor between the numbers of rounds at which the intervals are computed
 
 
-@runtime_checkable
-class TimedSession(Protocol):
-    """Session that can be timed: the method that `measure` needs beyond common/devices/protocol.py."""
-
-    def time(self, steps: int, repeats: int) -> list[float]:
-        """Seconds per step of `repeats` runs of `steps` steps each, by CUDA events.
-
-        Every run starts with the buffers as the last `reset` left them: what a run has written is put back, in stream
-        order before the next run's first event. All runs are queued without synchronization in between; the call
-        returns when the last one is done. Raises Hung or Crashed.
-        """
-
-
 @dataclass(frozen=True)
 class Kernel:
     """A kernel to time. stack: variants, innermost first; session: reset to the position to measure at.
@@ -52,10 +39,6 @@ class Kernel:
     stack: tuple[str, ...]
     session: Session
     check: Callable[[], None] = lambda: None
-
-    def time(self, steps: int, repeats: int) -> list[float]:
-        assert isinstance(self.session, TimedSession)  # of a GPU; the host device is never timed
-        return self.session.time(steps, repeats)
 
 
 def measure(
@@ -83,7 +66,7 @@ def measure(
     kernels = [child] if parent is None else [parent, child]
     for kernel in kernels:
         with annotate(title("warm-up", kernel.stack, f"position {position}")):
-            kernel.time(steps, math.ceil(timing.warmup / steps))
+            kernel.session.time(steps, math.ceil(timing.warmup / steps))
 
     samples: list[list[float]] = [[] for _ in kernels]
     readings: list[dict[str, Any]] = []
@@ -92,7 +75,7 @@ def measure(
         done += 1
         for kernel, own in list(zip(kernels, samples, strict=True))[:: 1 if done % 2 else -1]:
             with annotate(title("measure", kernel.stack, f"position {position} round {done}")):
-                own.append(float(np.median(kernel.time(steps, REPEATS))))
+                own.append(float(np.median(kernel.session.time(steps, REPEATS))))
             kernel.check()
         if gpu:
             readings.append(gpu.reading())

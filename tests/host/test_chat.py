@@ -140,7 +140,11 @@ def test_ctrl_c_ends_the_answer_and_keeps_the_chat(talk, tmp_path, seed, monkeyp
         (None, [], "has no chat template; use experiments.generate"),
         ("{{ raise_exception('never') }}", [], "the chat template refuses the messages: never"),
         ("", ["weights=synthetic", "model=tiny"], "synthetic weights have no tokenizer; give weights=DIR"),
-        ("", ["temperature=-1"], "temperature=-1 is not a positive number or 0"),
+        (
+            "",
+            ["temperature=-1"],
+            "temperature=-1 is not a number in 0.001..1000; give temperature=X, or 0 for the largest logit",
+        ),
         ("", ["variant=all"], "a chat runs one stack"),
         ("", ["experiment=ablation"], "experiment= has no effect on a chat"),
         ("", ["thinking=maybe"], "thinking=maybe is neither true nor false"),

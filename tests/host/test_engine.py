@@ -130,7 +130,7 @@ def test_a_stack_that_keeps_no_logits_is_refused_for_sampling_by_name(engine, mo
         run(self, steps)
         self.write_scratch(self.scratch().fill_(float("nan")))
         if then:
-            then._run_launches([(1, 0, 0)])
+            then._run_launches([(0, 1)])
 
     monkeypatch.setattr(type(engine.session), "run", without_logits)
     assert len(answer(engine, [1, 2], 3)[0]) == 3

@@ -19,7 +19,7 @@ from common.validate.trials import GIVEN, HIGH, LOW, TRIALS, chosen, not_exercis
 from tests.strength.mutants import checks
 from tests.strength.mutants.checks import SEEDS, MutantResult, check_trial
 from tests.strength.mutants.mutation import read_mutants
-from tests.strength.mutants.runner import summary
+from tests.strength.mutants.table import summary
 
 pytestmark = pytest.mark.host
 CATALOG = read_catalog()

@@ -15,9 +15,10 @@ from sampled import seed_for
 from common import ROOT
 from common.errors import LabError
 from common.stacks.catalog import variants
-from tests.strength.mutants.checks import MutantResult
+from tests.strength.mutants.checks import MutantResult, check_mutant
 from tests.strength.mutants.mutation import Edit, apply, read_mutants, sample, source_of
-from tests.strength.mutants.runner import check_all, summary
+from tests.strength.mutants.processes import check_each
+from tests.strength.mutants.table import summary
 
 pytestmark = pytest.mark.host
 MUTANTS = read_mutants()
@@ -99,7 +100,8 @@ def found(host_cache) -> tuple[list[MutantResult], int]:
     """A fresh sample, each mutant checked once; without ThreadSanitizer, none that only it can find."""
     seed = seed_for("mutants")
     mutants = MUTANTS if has_thread_sanitizer(host_cache) else [m for m in MUTANTS if m.expect != "thread"]
-    return check_all(sample(mutants, SAMPLE, seed), seed, host_cache, processes=os.cpu_count() or 1), seed
+    tried = sample(mutants, SAMPLE, seed)
+    return check_each(check_mutant, MutantResult.lost, tried, seed, host_cache, os.cpu_count() or 1), seed
 
 
 @pytest.mark.timeout(1800)  # with `found`; on an idle machine it takes a tenth of that

@@ -10,10 +10,10 @@ from sampled import seed_for
 
 from common import ROOT
 from tests.strength.mutants.generated import drawn, equivalent, generate, known, mutants_of
-from tests.strength.mutants.judge import Judged
+from tests.strength.mutants.judge import Judged, judge
 from tests.strength.mutants.mutation import source_of
 from tests.strength.mutants.operators import OPERATORS, code
-from tests.strength.mutants.runner import judge_all
+from tests.strength.mutants.processes import check_each
 from tests.strength.mutants.score import Score, summary
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
@@ -109,7 +109,7 @@ def test_the_validation_finds_them(host_cache):
     found: list[Judged] = []
     while (score := Score(found)).faults < SAMPLE:
         some = mutants[len(found) : len(found) + SAMPLE - score.faults]
-        found += judge_all(some, seed, host_cache, processes=os.cpu_count() or 1)
+        found += check_each(judge, Judged.lost, some, seed, host_cache, os.cpu_count() or 1)
     assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
     *rows, total = summary(found, len(MUTANTS)).rows
     assert total["drawn"] == len(found)

@@ -10,9 +10,9 @@ from standin_gpu.compiling import cache_folder
 from standin_gpu.machine import MACHINE
 
 from common.devices.counters import FIELDS, Counts
+from common.devices.cpu import DEADLOCKED, TIMED_OUT
 from common.devices.host.compiler import Compiler
-from common.devices.host.device import UNITS
-from common.devices.host.launch import DEADLOCKED, TIMED_OUT, Launch
+from common.devices.host.device import UNITS, Launch
 from common.model.layout import WAIT_WORDS
 from common.model.stages import STAGES
 
@@ -47,17 +47,15 @@ class LabKernels:
     def launch(self, kernel: str, blocks: int, arguments: Sequence[int]) -> tuple[str, Counts]:
         """Execute one launch: how it ended, and its counts. arguments: five addresses, and the last int."""
         *addresses, last = arguments
-        one_stage = kernel.startswith("stage_")
-        stage = STAGES.index(kernel.removeprefix("stage_")) if one_stage else 0
+        stage = STAGES.index(kernel.removeprefix("stage_")) if kernel.startswith("stage_") else 0
         counts = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
         report = ctypes.create_string_buffer(REPORT)
         self._seed += 1
         launch = Launch(
             *addresses,
             (ctypes.c_size_t * 5)(*map(_bytes_from, addresses)),
-            1 if one_stage else last,
             stage,
-            last if one_stage else 0,
+            last,
             blocks,
             1,
             self._seed,

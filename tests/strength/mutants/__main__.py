@@ -2,15 +2,16 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from omegaconf import DictConfig
 
 from common.cache.folder import keep_below
 from common.config.cli import run_task
 from common.config.resolve import seed_of
+from common.config.run_config import Seed
 from common.config.section import Section
 from common.errors import LabError
 from common.record.store import Store
@@ -20,45 +21,32 @@ from experiments.tables.result_table import ResultTable, print_result, record_re
 from tests.strength.mutants import score
 from tests.strength.mutants.generated import drawn, generate
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
-from tests.strength.mutants.runner import check_all, judge_all, summary
+from tests.strength.mutants.processes import check_each
+from tests.strength.mutants.table import summary
 
 
 @dataclass(frozen=True)
-class Request:
-    """Mutants whose class or name contains `only`, or a sample of them; the rest as in conf/mutants.yaml."""
+class MutantOptions:
+    """The keys of conf/mutants.yaml, which explains them."""
 
     operators: bool
-    only: str
+    only: str | None
     sample: int | None
     processes: int
-    seed: int
+    seed: Seed
     results: Path
     cache: Path
     json: bool
 
 
-def request(cfg: DictConfig) -> Request:
-    """The request of a configuration; from here on the cache is kept below its limit. Raises LabError."""
-    section = Section.from_config(cfg)
-    section.only({*(field.name for field in fields(Request)), "cache_limit_gb", "debug"})
-    keep_below(section.location("cache"), 1e9 * section.number("cache_limit_gb"))
-    return Request(
-        operators=section.flag("operators"),
-        only=section.text("only") if section.given("only") else "",
-        sample=section.whole("sample", low=1) if section.given("sample") else None,
-        processes=section.whole("processes", low=1),
-        seed=seed_of(section),
-        results=section.location("results"),
-        cache=section.location("cache"),
-        json=section.flag("json"),
-    )
-
-
 def run(cfg: DictConfig) -> int:
     """Check the mutants, append the table to the store and print it. Returns 0 when all end as expected, else 1."""
-    wanted = request(cfg)
+    section = Section.from_config(cfg)
+    section.only({*get_type_hints(MutantOptions), "cache_limit_gb", "debug"})
+    wanted = MutantOptions(**section.fields(MutantOptions, but=["seed"]), seed=seed_of(section))
+    keep_below(wanted.cache, 1e9 * section.number("cache_limit_gb"))
     every = tuple(generate()) if wanted.operators else read_mutants()
-    mutants = [m for m in every if wanted.only in f"{m.kind}: {m.name}"]
+    mutants = [m for m in every if (wanted.only or "") in f"{m.kind}: {m.name}"]
     if not mutants:
         remedy = "see tests/strength/mutants, or leave out only="
         raise LabError(f"no mutant has {wanted.only!r} in its class or name", remedy)
@@ -80,13 +68,19 @@ def run(cfg: DictConfig) -> int:
 Checked = tuple[ResultTable, list[dict[str, Any]], bool]  # the table, its details, and whether all is as expected
 
 
-def _by_hand(mutants: Sequence[Mutant], of: int, wanted: Request, begin: Callable[[str], None]) -> Checked:
-    found = check_all(mutants, wanted.seed, wanted.cache, wanted.processes, lambda one: begin(one.title))
+def _by_hand(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
+    from tests.strength.mutants.checks import MutantResult, check_mutant
+
+    seed, cache, processes = wanted.seed, wanted.cache, wanted.processes
+    found = check_each(check_mutant, MutantResult.lost, mutants, seed, cache, processes, lambda one: begin(one.title))
     return summary(found), [one.as_record() for one in found], all(one.as_expected for one in found)
 
 
-def _by_operator(mutants: Sequence[Mutant], of: int, wanted: Request, begin: Callable[[str], None]) -> Checked:
-    found = judge_all(mutants, wanted.seed, wanted.cache, wanted.processes, lambda one: begin(one.title))
+def _by_operator(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
+    from tests.strength.mutants.judge import Judged, judge
+
+    seed, cache, processes = wanted.seed, wanted.cache, wanted.processes
+    found = check_each(judge, Judged.lost, mutants, seed, cache, processes, lambda one: begin(one.title))
     return score.summary(found, of), [one.as_record() for one in found], score.Score(found).reached
 
 

@@ -59,6 +59,11 @@ class MutantResult:
     logits: bool
     seeds: int | None = None
 
+    @classmethod
+    def lost(cls, mutant: Mutant, how: str) -> "MutantResult":
+        """Result of a mutant whose process ended or hung."""
+        return cls(mutant, how, 1, True, True)
+
     @property
     def killed(self) -> bool:
         return bool(self.how) and self.seeds in (None, SEEDS)

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from common.config.resolve import model_named
-from common.devices.host.device import BLOCKS, HostDevice
+from common.devices.cpu import BLOCKS
+from common.devices.host.device import HostDevice
 from common.devices.host.sanitized import SanitizedDevice
 from common.errors import CompileError, Crashed, Hung
 from common.stacks.catalog import BASELINE, read_catalog
@@ -36,6 +37,11 @@ class Judged:
     mutant: Mutant
     fate: str
     how: str = ""
+
+    @classmethod
+    def lost(cls, mutant: Mutant, how: str) -> "Judged":
+        """Fate of a mutant whose process ended or hung; by which trial is not known."""
+        return cls(mutant, FULL, how)
 
     @property
     def title(self) -> str:

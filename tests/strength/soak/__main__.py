@@ -5,11 +5,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 from omegaconf import DictConfig
 
 from common.config.cli import guarded, run_task
 from common.config.resolve import seed_of
+from common.config.run_config import Seed
 from common.config.section import Section
 from common.record.store import Store
 from experiments.serve import check_installed
@@ -22,33 +24,27 @@ QUESTION = "whether the lab keeps its guarantees under kills and bad input, on t
 
 
 @dataclass(frozen=True)
-class Request:
+class SoakOptions:
     """The keys of conf/soak.yaml, which explains them."""
 
     kills: int
     validations: int
     inputs: int
-    seed: int
+    seed: Seed
     results: Path
 
 
-def request(cfg: DictConfig) -> Request:
-    """The request of a configuration. Raises LabError for a bad value, or a store that cannot be written."""
+def options(cfg: DictConfig) -> SoakOptions:
+    """The options of a configuration. Raises LabError for a bad value, or a store that cannot be written."""
     section = Section.from_config(cfg)
-    section.only({"kills", "validations", "inputs", "seed", "results", "debug"})
-    wanted = Request(
-        section.whole("kills", low=1),
-        section.whole("validations", low=1),
-        section.whole("inputs", low=1),
-        seed_of(section),
-        section.location("results"),
-    )
+    section.only({*get_type_hints(SoakOptions), "debug"})
+    wanted = SoakOptions(**section.fields(SoakOptions, but=["seed"]), seed=seed_of(section))
     Store(wanted.results).check()
     check_installed()
     return wanted
 
 
-def soak(wanted: Request) -> int:
+def soak(wanted: SoakOptions) -> int:
     """Run all checks, append the result to the store and print it. Returns 0 when no check failed, else 1."""
     from tests.strength.soak import aarch64
     from tests.strength.soak.alarms import false_alarms
@@ -116,15 +112,15 @@ def result(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; `argv` without the program's name. Returns the exit code."""
-    requests: list[Request] = []
+    runs: list[SoakOptions] = []
 
     def read(cfg: DictConfig) -> int:
-        requests.append(request(cfg))
+        runs.append(options(cfg))
         return 0
 
     # `soak` runs after Hydra has ended: the hostile inputs start Hydra again, and it cannot be nested.
     code = run_task(read, "soak", sys.argv[1:] if argv is None else argv)
-    return code or guarded(lambda: max(map(soak, requests), default=0))
+    return code or guarded(lambda: max(map(soak, runs), default=0))
 
 
 if __name__ == "__main__":

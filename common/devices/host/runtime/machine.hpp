@@ -46,14 +46,13 @@ struct Thread {
 };
 extern thread_local Thread *current;
 
-// Arguments of one launch; `Launch` in common/devices/host/launch.py has the same fields.
+// Arguments of one launch; `Launch` in common/devices/host/device.py has the same fields.
 struct Launch {
   uint16_t *weights, *cache;
   float *scratch;
   uint32_t *state, *waits;
   size_t bytes[5];     // of these five buffers
-  int steps;           // tokens to decode in this launch
-  int stage, layer;    // to execute, for a kernel with one launch per stage
+  int kernel, last;    // number of the kernel, a stage's if there is one for each, and its last argument
   int blocks, workers; // workers: blocks that may run at the same time
   uint64_t seed;       // of the order in which lanes, warps and blocks run
   double timeout;      // seconds

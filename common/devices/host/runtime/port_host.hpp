@@ -204,16 +204,16 @@ inline void fence_proxy_async() { host::fence_proxy_async(); }
 } // namespace port
 
 #define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
-  HOST_ENTRY(Kernel, Threads, run<Kernel>({l.weights, l.cache, l.scratch, l.state, l.waits}, shared, l.steps))
+  HOST_ENTRY(Kernel, Threads, run<Kernel>({l.weights, l.cache, l.scratch, l.state, l.waits}, shared, l.last))
 
-// All stages share one entry; Launch::stage selects one.
+// All stages share one entry; Launch::kernel selects one.
 #define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
   inline void stage_##S(const host::Launch &l, void *shared) {                                                         \
-    run_stage<Kernel, Stage::S>({l.weights, l.cache, l.scratch, l.state, l.waits}, shared, l.layer);                   \
+    run_stage<Kernel, Stage::S>({l.weights, l.cache, l.scratch, l.state, l.waits}, shared, l.last);                    \
   }
 #define STAGE_TABLE(Kernel, Threads, ...)                                                                              \
   constexpr void (*stage_table[])(const host::Launch &, void *) = {__VA_ARGS__};                                       \
-  HOST_ENTRY(Kernel, Threads, stage_table[l.stage](l, shared))
+  HOST_ENTRY(Kernel, Threads, stage_table[l.kernel](l, shared))
 
 #define HOST_ENTRY(Kernel, Threads, call)                                                                              \
   extern "C" {                                                                                                         \

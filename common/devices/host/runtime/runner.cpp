@@ -6,7 +6,7 @@
 //
 // A buffer is DESCRIPTOR:START:BYTES. GUARD is in bytes and TIMEOUT in seconds.
 //
-// Standard input has one launch per line: steps, stage, layer, seed. The report of the runtime goes to standard output,
+// Standard input has one launch per line: kernel, last, seed. The report of the runtime goes to standard output,
 // the reports of the sanitizer to standard error.
 #include "machine.hpp"
 
@@ -73,7 +73,7 @@ int main(int, char **argument) {
   launch.report_size = sizeof report;
   int status = 0;
   unsigned long long seed;
-  while (status == 0 && scanf("%d %d %d %llu", &launch.steps, &launch.stage, &launch.layer, &seed) == 4) {
+  while (status == 0 && scanf("%d %d %llu", &launch.kernel, &launch.last, &seed) == 3) {
     launch.seed = seed;
     status = lab_launch(&launch);
   }

@@ -1,16 +1,12 @@
-"""Runner of mutants in processes of their own, and the table of those that are written by hand."""
+"""Table of the mutants that are written by hand, by class."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from experiments.tables.result_table import COUNTED, ResultTable
-from tests.strength.mutants.mutation import Mutant
-from tests.strength.mutants.processes import check_each
 
 if TYPE_CHECKING:
     from tests.strength.mutants.checks import MutantResult
-    from tests.strength.mutants.judge import Judged
 
 QUESTION = "how many faults in kernels the validator finds, and how many weaker checks would find"
 NOTES = (
@@ -46,35 +42,3 @@ def summary(found: "Sequence[MutantResult]") -> ResultTable:
     notes += [f"equivalent: {one.title}: {one.mutant.reason}" for one in equivalent]
     notes += [f"killed, but listed as equivalent: {one.title}: {one.how}" for one in equivalent if one.killed]
     return ResultTable("mutants", QUESTION, [*table, row("all", found)], COUNTED, notes)
-
-
-def check_all(
-    mutants: Sequence[Mutant],
-    seed: int,
-    cache: Path,
-    processes: int,
-    done: "Callable[[MutantResult], None]" = lambda _: None,
-) -> "list[MutantResult]":
-    """Check each mutant in its own process, `processes` at a time; `done` is called with each result as it ends."""
-    from tests.strength.mutants.checks import MutantResult, check_mutant
-
-    def lost(mutant: Mutant, how: str) -> "MutantResult":
-        return MutantResult(mutant, how, 1, True, True)
-
-    return check_each(check_mutant, lost, mutants, seed, cache, processes, done)
-
-
-def judge_all(
-    mutants: Sequence[Mutant],
-    seed: int,
-    cache: Path,
-    processes: int,
-    done: "Callable[[Judged], None]" = lambda _: None,
-) -> "list[Judged]":
-    """The fate of each mutant that an operator made; arguments as of check_all."""
-    from tests.strength.mutants.judge import FULL, Judged, judge
-
-    def lost(mutant: Mutant, how: str) -> "Judged":
-        return Judged(mutant, FULL, how)  # by which trial is not known
-
-    return check_each(judge, lost, mutants, seed, cache, processes, done)
