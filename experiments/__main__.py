@@ -55,7 +55,7 @@ def rows_of(sweep: "Sweep") -> "list[Row]":
 
     where = str(sweep.config.results)
     rows = [replace(row_of(sweep.records[index]), results=where) for index in sorted(sweep.records)]
-    if sweep.config.host:
+    if sweep.config.device.name != "cuda":
         known = forecasts(sweep.config)
         rows = [replace(row, forecast=known.get(row.variant)) for row in rows]
     return rows

@@ -16,7 +16,7 @@ from common.config.section import Section
 from common.devices.protocol import Session
 from common.errors import LabError, Unfinished
 from common.errors.machine import MachineError, system_errors
-from common.record.json_values import to_json
+from common.json_values import to_json
 from common.record.provenance import code_sha, provenance
 from common.stacks.stack import Stack, check_stack
 from experiments.prediction.gpus import GpuModel
@@ -73,9 +73,8 @@ class Experiment(PredictingSetup):
 
     def stack(self, name: str, knobs: Mapping[str, Any] | None = None) -> Stack:
         """The variant or named stack `name`, with those knobs of the command line that it has, and with `knobs`."""
-        (usual,) = self.choose(name, {})
-        (stack,) = self.choose(name, self.own_knobs(usual.variants) | dict(knobs or {}))
-        return stack
+        usual = self.choose(name, {})
+        return self.choose(name, self.own_knobs(usual.variants) | dict(knobs or {}))
 
     def stacks(self, names: Sequence[str], *more: Stack) -> list[Stack]:
         """`stack` of each of `names`, else of all variants and named stacks; then `more`.
@@ -99,7 +98,7 @@ class Experiment(PredictingSetup):
 
     def composed(self, names: Sequence[str], parent: Sequence[str], like: Stack | None = None) -> Stack:
         """The stack of `names` compared with `parent`; knobs as in `like`, else of the command line or the defaults."""
-        (stack,) = self.choose(list(names), self.own_knobs(names))
+        stack = self.choose(list(names), self.own_knobs(names))
         knobs = dict(stack.knobs) | {name: like.knobs[name] for name in stack.knobs if like and name in like.knobs}
         return replace(stack, parent=check_stack(parent, self.catalog), knobs=knobs)
 

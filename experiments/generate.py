@@ -57,7 +57,7 @@ def generate(cfg: DictConfig) -> int:
                 print(piece.text, end="", flush=True)
         result: dict[str, Any] = {"prompt_ids": request.ids, "ids": [token for piece in pieces for token in piece.ids]}
         stats = engine.stats()
-        read = {} if config.host else bandwidth(stats, lab.model)
+        read = {} if config.device.name != "cuda" else bandwidth(stats, lab.model)
         about = {"kind": "generate", "source_sha": engine.stack.source.sha, "blocks": engine.session.blocks}
         result |= {**asdict(stats), **read}
         record = engine.stack.append(about | {"sampling": asdict(request.sampling)} | result)

@@ -54,11 +54,14 @@ def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path
     options and the compiler's version; None compiles anew.
     Raises CompileError with the log, and LabError where NVRTC cannot be loaded.
     """
-    chosen = options(arch)
-    if cache_dir is None:
-        return _compile(text, arch, name, chosen)
-    sha = hashlib.sha256("\0".join((version(), *chosen, name, text)).encode()).hexdigest()
-    return cached(Path(cache_dir) / f"{sha}.cubin", lambda: _compile(text, arch, name, chosen))
+    # CuPy drops the last byte, without which nvdisasm and cuobjdump refuse the file.
+    return _cached(text, arch, name, cache_dir, "cubin", lambda nvrtc, program: nvrtc.getCUBIN(program) + b"\0")
+
+
+def compile_ptx(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> str:
+    """As compile_cubin, but the PTX that a driver would get."""
+    found = _cached(text, arch, name, cache_dir, "ptx", lambda nvrtc, program: nvrtc.getPTX(program))
+    return found.decode().rstrip("\0")
 
 
 def compile_all(
@@ -98,10 +101,19 @@ def _build(text: str, name: str, chosen: tuple[str, ...], result: Any) -> bytes:
         nvrtc.destroyProgram(program)
 
 
-def _compile(text: str, arch: str, name: str, chosen: tuple[str, ...]) -> bytes:
+def _cached(text: str, arch: str, name: str, cache_dir: Path | None, suffix: str, result: Any) -> bytes:
+    """One result of NVRTC, from the folder if it is there."""
+    chosen = options(arch)
+    if cache_dir is None:
+        return _compile(text, arch, name, chosen, result)
+    sha = hashlib.sha256("\0".join((version(), *chosen, name, text)).encode()).hexdigest()
+    return cached(Path(cache_dir) / f"{sha}.{suffix}", lambda: _compile(text, arch, name, chosen, result))
+
+
+def _compile(text: str, arch: str, name: str, chosen: tuple[str, ...], result: Any) -> bytes:
     nvrtc = _nvrtc()
     try:
-        cubin = _build(text, name, chosen, nvrtc.getCUBIN)
+        return _build(text, name, chosen, lambda program: result(nvrtc, program))
     except nvrtc.NVRTCError as error:
         lines = error.log.splitlines()
         first = next((line for line in lines if "error" in line), lines[0] if lines else str(error))
@@ -110,5 +122,3 @@ def _compile(text: str, arch: str, name: str, chosen: tuple[str, ...]) -> bytes:
             "correct the source; debug=true shows the compiler's whole log",
             error.log,
         ) from None
-    # CuPy drops the last byte, without which nvdisasm and cuobjdump refuse the file.
-    return cubin + b"\0"

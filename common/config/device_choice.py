@@ -5,23 +5,23 @@ from dataclasses import dataclass
 
 from common.errors import LabError
 
-DEVICES = ("auto", "cuda", "host")
+DEVICES = ("auto", "cuda", "host", "ptx")
 USE_HOST = "or use device=host"
 TOO_OLD, ABSENT = 35, 100  # cudaError_t: the driver is older than the runtime; there is no GPU that may be used
 
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The chosen device. name: "cuda" or "host"; why: the reason in a few words, such as the name of the GPU."""
+    """The chosen device. name: "cuda", "host" or "ptx"; why: the reason in a few words, such as the name of the GPU."""
 
     name: str
     why: str
 
 
 def choose_device(name: str) -> DeviceChoice:
-    """The device for `name` (auto, cuda or host) on this machine. Raises LabError for cuda without a usable GPU."""
-    if name == "host":
-        return DeviceChoice("host", "requested")
+    """The device for `name` (one of DEVICES) on this machine. Raises LabError for cuda without a usable GPU."""
+    if name in ("host", "ptx"):
+        return DeviceChoice(name, "requested")
     try:
         return DeviceChoice("cuda", find_gpu())
     except LabError as error:

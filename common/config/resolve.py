@@ -18,7 +18,7 @@ from common.compile.nvrtc import ARCHS
 from common.config import budget
 from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
-from common.config.run_config import SEEDS, HostOptions, RunConfig, Seed, Threads, Timing, Validation
+from common.config.run_config import SEEDS, HostOptions, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
 from common.config.section import Section, absolute
 from common.errors import LabError, unknown
 from common.model.shapes import Model
@@ -28,7 +28,7 @@ from common.stacks.stack import Stack, choose_stacks
 from common.stacks.variant import NamedStack
 
 SYNTHETIC = "synthetic"
-AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny"}
+AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny", "ptx": "tiny"}
 Fastest = Callable[[Catalog, int], NamedStack | None]
 
 
@@ -70,6 +70,7 @@ def resolve(
         "knobs": knobs,
         "device": device,
         "host": top.section("device").read(HostOptions) if device.name == "host" else None,
+        "ptx": top.section("device").read(PtxOptions) if device.name == "ptx" else None,
         "model": model,
         "positions": positions,
         "weights": weights,

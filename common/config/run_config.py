@@ -55,6 +55,15 @@ class HostOptions:
 
 
 @dataclass(frozen=True)
+class PtxOptions:
+    """Settings of the PTX device: conf/device/ptx.yaml."""
+
+    arch: Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+    races: bool
+    timeout_s: float
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """One run of the lab: conf/config.yaml and conf/base.yaml.
 
@@ -72,6 +81,7 @@ class RunConfig:
     knobs: Mapping[str, Any]
     device: DeviceChoice
     host: HostOptions | None
+    ptx: PtxOptions | None
     sanitize: Literal["thread", "address", "undefined"] | None
     model: Model | None
     positions: int | None

@@ -27,7 +27,7 @@ class Trial:
     knobs   GIVEN, LOW or HIGH
     plain   whether a plain validation takes it
     tiles   that a ring of bulk copies counts as passed before each launch, about
-    races   whether the kernel is built with ThreadSanitizer, which finds a race under any schedule
+    races   whether accesses are checked by a race detector, which finds a race under any schedule
     """
 
     name: str

@@ -45,12 +45,12 @@ class Workload:
 
     @property
     def device(self) -> str:
-        return "cpu" if self.lab.config.host else "cuda"
+        return "cuda" if self.lab.config.device.name == "cuda" else "cpu"
 
     @property
     def dtype(self) -> torch.dtype:
         """bf16 on a GPU; float32 on a CPU, where only the ids are compared."""
-        return torch.float32 if self.lab.config.host else torch.bfloat16
+        return torch.float32 if self.device == "cpu" else torch.bfloat16
 
     @property
     def positions(self) -> int:
@@ -93,15 +93,23 @@ def timed(
     return Generated(whole[0][0], median(took for _, took in first), median(took for _, took in whole), peak)
 
 
-def transformers_eager(work: Workload) -> Generated:
-    """`generate` of transformers, without torch.compile."""
-    return timed(_generator(work, work.transformers_model()), work)
+def transformers_eager(work: Workload, **options: Any) -> Generated:
+    """`generate` of transformers, with more `options`; without torch.compile."""
+    model, prompt = work.transformers_model(), torch.tensor([work.prompt], device=work.device)
+    options |= {"attention_mask": torch.ones_like(prompt), "do_sample": False, "pad_token_id": 0}
+
+    @torch.no_grad()
+    def generate(tokens: int) -> list[int]:
+        found = model.generate(prompt, max_new_tokens=tokens, min_new_tokens=tokens, **options)
+        return found[0, len(work.prompt) :].tolist()
+
+    return timed(generate, work)
 
 
 def transformers_compiled(work: Workload) -> Generated:
     """`generate` of transformers with a static cache: it compiles the step itself, and replays it as a CUDA graph."""
     _need_gpu(work)
-    return timed(_generator(work, work.transformers_model(), cache_implementation="static"), work)
+    return transformers_eager(work, cache_implementation="static")
 
 
 def torch_graph(work: Workload) -> Generated:
@@ -194,25 +202,6 @@ ENGINES: dict[str, Callable[[Workload], Generated]] = {
     "TensorRT-LLM": tensorrt_llm,
     "llama.cpp": llama_cpp,
 }
-
-
-def _generator(work: Workload, model: Any, **extra: Any) -> Callable[[int], list[int]]:
-    prompt = torch.tensor([work.prompt], device=work.device)
-
-    def generate(tokens: int) -> list[int]:
-        with torch.no_grad():
-            found = model.generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),
-                max_new_tokens=tokens,
-                min_new_tokens=tokens,
-                do_sample=False,
-                pad_token_id=0,
-                **extra,
-            )
-        return found[0, len(work.prompt) :].tolist()
-
-    return generate
 
 
 def _sync(work: Workload) -> None:

@@ -81,13 +81,17 @@ class Setup:
         """The device that the configuration chose."""
         if self.config.host:
             return self._host(self.config.sanitize)
+        if self.config.ptx:
+            return self._ptx(self.config.ptx.races)
         from common.devices.cuda import CudaDevice
 
         return CudaDevice()
 
     @cached_property
     def racing(self) -> "Device | None":
-        """Device for trials that look for races, with ThreadSanitizer; None for a GPU, and for another build."""
+        """Device for trials that look for races; None for a GPU, and for a build with another sanitizer."""
+        if self.config.ptx:
+            return self._ptx(True)
         return self._host("thread") if self.config.host and self.config.sanitize in (None, "thread") else None
 
     def _host(self, sanitizer: str | None) -> "Device":
@@ -98,6 +102,14 @@ class Setup:
         assert config.host is not None
         settings = config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s
         return SanitizedDevice(*settings, sanitizer=sanitizer) if sanitizer else HostDevice(*settings)
+
+    def _ptx(self, races: bool) -> "Device":
+        from common.devices.ptx.device import PtxDevice
+
+        config = self.config
+        assert config.ptx is not None
+        arch = int(config.ptx.arch.removeprefix("sm_"))
+        return PtxDevice(config.cache / "kernels", arch, config.seed, races, config.ptx.timeout_s)
 
     @cached_property
     def expected(self) -> "ReferenceSteps":
@@ -114,10 +126,11 @@ class Setup:
 
         return "cuda" if self.config.device.name == "cuda" and torch.cuda.is_available() else "cpu"
 
-    def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> tuple[Stack, ...]:
-        """The stacks that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.
+    def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> Stack:
+        """The one stack that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.
 
-        Raises LabError as `common.stacks.stack.choose_stacks` does, and for a knob that no variant has.
+        Raises LabError as `common.stacks.stack.choose_stacks` does, for a knob that no variant has, and for a name of
+        several stacks.
         """
         catalog, threads = self.catalog, self.config.threads
         for name in knobs:
@@ -125,7 +138,11 @@ class Setup:
         if not isinstance(named, str | list | tuple) or not all(isinstance(name, str) for name in named):
             raise LabError(f"{named!r} names no stack", 'give a name, or a list: ["redundant_rmsnorm", "vec128"]')
         name, listed = (named, None) if isinstance(named, str) else ("", list(named))
-        return choose_stacks(catalog, name, listed, knobs, threads, partial(fastest_stack, catalog, threads))
+        stacks = choose_stacks(catalog, name, listed, knobs, threads, partial(fastest_stack, catalog, threads))
+        if len(stacks) > 1:
+            names = ", ".join(stack.name for stack in stacks)
+            raise LabError(f"{named} stands for {len(stacks)} stacks", f"name one of them: {names}")
+        return stacks[0]
 
     def source(self, stack: Stack) -> Source:
         """The flattened text of `stack` for this model and block size."""
@@ -135,7 +152,7 @@ class Setup:
     @contextmanager
     def exclusive_gpu(self) -> Iterator[None]:
         """On a GPU, wait until no other run of the lab uses it: two measurements on one GPU disturb each other."""
-        if self.config.host or self._exclusive:
+        if self.config.device.name != "cuda" or self._exclusive:
             yield
             return
         from cupy.cuda import Device

@@ -1,9 +1,9 @@
 """Model ids of the server, one for each variant and named stack, and their knobs."""
 
+from dataclasses import asdict
 from typing import Any
 
 from common.stacks.catalog import read_catalog
-from common.stacks.knobs import Knob
 from common.stacks.stack import Stack
 from common.stacks.variant import NamedStack, Variant
 from experiments.serving.errors import ApiError
@@ -24,8 +24,9 @@ class ServedModels:
             stacks[name] = entry.idea, (*entry.parent, name) if isinstance(entry, Variant) else entry.variants
         self._names, self.variants = list(stacks), list[dict[str, Any]]()
         for name, (idea, stack) in stacks.items():
-            knobs = {knob.name: _knob(knob) for one in stack for knob in catalog.variants[one].knobs}
-            self.variants.append({"name": name, "idea": idea, "knobs": list(knobs.values())})
+            knobs = {knob.name: knob for one in stack for knob in catalog.variants[one].knobs}.values()
+            shown = [{**asdict(knob), "takes": knob.describe()} for knob in knobs]
+            self.variants.append({"name": name, "idea": idea, "knobs": shown})
 
     @property
     def ids(self) -> list[str]:
@@ -37,9 +38,3 @@ class ServedModels:
             message = f"there is no model {model!r}; GET /v1/models lists what there is"
             raise ApiError(404, message, "model_not_found", param="model")
         return self.started if model == self.model else model.rpartition(":")[2]
-
-
-def _knob(knob: Knob) -> dict[str, Any]:
-    choices = list(knob.choices) if knob.kind == "choice" else []
-    about = {"name": knob.name, "kind": knob.kind, "default": knob.default, "choices": choices}
-    return about | {"takes": knob.describe(), "help": knob.help}

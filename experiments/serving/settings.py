@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, fields
 from ipaddress import ip_address
+from typing import Annotated
 
-from common.config.section import Section
+from common.config.section import Natural, Range, Section
 from common.errors import LabError
-
-MAX_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -14,9 +13,9 @@ class Settings:
     """See conf/serve.yaml. api_key: None where everybody who can connect may use the server."""
 
     bind: str
-    port: int
+    port: Annotated[int, Range(0, 65535)]
     api_key: str | None
-    queue: int
+    queue: Natural
     deadline_s: float
     cancel_s: float
     body_kb: int
@@ -40,15 +39,9 @@ def is_loopback(name: str) -> bool:
 
 def read_settings(own: Section) -> Settings:
     """The settings, checked. Raises LabError for a bad value, and for a server open to others without a key."""
-    settings = Settings(
-        bind=own.text("bind"),
-        port=own.whole("port", 0, MAX_PORT),
-        api_key=own.text("api_key") if own.values["api_key"] else None,  # "": a container's variable that is not set
-        queue=own.whole("queue", low=0),
-        deadline_s=own.number("deadline_s"),
-        cancel_s=own.number("cancel_s"),
-        body_kb=own.whole("body_kb", low=1),
-    )
+    if own.values["api_key"] == "":  # a container's variable that is not set
+        own.values["api_key"] = None
+    settings = own.read(Settings)
     if not settings.loopback and not settings.api_key:
         raise LabError(
             f"bind={settings.bind} lets other machines in, and there is no API key",

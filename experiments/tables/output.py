@@ -62,7 +62,7 @@ class Output:
         from experiments.tables.run_table import show_tables
 
         shared = [parts[0] for parts in zip(*(job.heading for job in jobs), strict=True) if len(set(parts)) == 1]
-        device = "host" if any(job.config.host for job in jobs) else "cuda"
+        device = next((name for job in jobs if (name := job.config.device.name) != "cuda"), "cuda")
         show_tables([row for job in jobs for row in job.rows], ", ".join(shared), device)
         for path in sorted({job.config.results for job in jobs}):
             rows = (row for job in jobs if job.config.results == path for row in job.rows)

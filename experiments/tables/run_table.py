@@ -36,9 +36,9 @@ def show_json(rows: Iterable[Row]) -> None:
 
 
 def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Console | None" = None) -> None:
-    """Print `rows` under `heading`; on the host device, with what its figures are."""
+    """Print `rows` under `heading`; those that ran on a CPU with what their figures are."""
     table = run_table(rows)
-    if device == "host":
+    if device != "cuda":
         forecasts = [row.forecast for row in rows if row.sound and row.forecast and row.forecast.microseconds]
         places = sorted({(forecast.model, forecast.position, forecast.gpu) for forecast in forecasts})
         table = replace(table, notes=[*table.notes, COUNTS_ONLY, *(PREDICTED.format(*place) for place in places)])

@@ -11,8 +11,8 @@ from racy import TINY
 
 from common import ROOT
 from common.compile.source import build
+from common.devices.guarded import GuardedBuffer
 from common.devices.host.device import HostDevice
-from common.devices.host.memory import GuardedBuffer
 from common.errors import Crashed
 from common.model.layout import Layout
 

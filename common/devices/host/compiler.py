@@ -69,20 +69,20 @@ class Compiler:
 
     def link(self, objects: list[Path], suffix: str, *flags: str) -> Path:
         """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""
-        target = self.cache / f"{_sha(*(path.name for path in objects), *flags)}{suffix}"
+        target = self.cache / f"{sha(*(path.name for path in objects), *flags)}{suffix}"
         shared = ("-shared",) if suffix == ".so" else ()
-        return self._compiled(target, [*shared, "-pthread", *flags, *map(str, objects)])
+        return self.compiled(target, [*shared, "-pthread", *flags, *map(str, objects)])
 
     def _object(self, text: str, unit: str, *flags: str) -> Path:
         options = self.options(*flags)
         headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
-        target = self.cache / f"{_sha(unit, text, *headers, *options, self.version(), _cpu())}.o"
+        target = self.cache / f"{sha(unit, text, *headers, *options, self.version(), cpu())}.o"
         if intact(target):  # nothing is written for what the cache has
             return target
         with _temporary() as folder:
             (Path(folder) / unit).write_text(text)
             relative = f"-fdebug-prefix-map={folder}=."  # file names in debug information, as in the text
-            return self._compiled(target, [*options, f"-I{RUNTIME}", relative, "-c", unit], folder)
+            return self.compiled(target, [*options, f"-I{RUNTIME}", relative, "-c", unit], folder)
 
     def options(self, *flags: str) -> list[str]:
         """Options for every source file, and `flags`."""
@@ -98,7 +98,7 @@ class Compiler:
         """Run g++ with `arguments` in `folder`."""
         _run([_gxx(self._cross), *arguments], folder)
 
-    def _compiled(self, target: Path, arguments: list[str], folder: str = ".") -> Path:
+    def compiled(self, target: Path, arguments: list[str], folder: str = ".") -> Path:
         """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
         if not intact(target):
             with writing(target) as part:
@@ -110,7 +110,7 @@ def _gxx(cross: str = "") -> str:
     path = shutil.which(f"{cross}g++")
     if not path:
         raise LabError(
-            f"the host device needs {cross}g++, which is not installed",
+            f"kernels on the CPU need {cross}g++, which is not installed",
             "install it (Debian: apt install g++), or use device=cuda",
         )
     return path
@@ -122,7 +122,7 @@ def _version(gxx: str) -> str:
 
 
 @cache
-def _cpu() -> str:
+def cpu() -> str:
     """The CPU features that -march=native depends on: machines that share a cache folder must not share binaries."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -131,7 +131,7 @@ def _cpu() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
 
 
-def _sha(*parts: str) -> str:
+def sha(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

@@ -1,42 +1,34 @@
 """Host device: compiles the CUDA text as C++ and executes it on the CPU, with more checks than a GPU has.
 
-See runtime/runtime.hpp for the execution model. Each buffer lies between inaccessible pages (host_memory.py), and the
-weights are read-only: an access outside, or a write into the weights, ends the launch as Crashed with file, line and
-stage. Memory that no kernel has written is NaN.
+See runtime/runtime.hpp for the execution model, common/devices/cpu.py for the buffers.
 """
 
 import ctypes
 import os
 import platform
+import subprocess
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 
-from common.compile.source import Source, launches
-from common.devices.barrier_report import raise_if_barrier_timed_out
-from common.devices.counters import FIELDS, Counts
+from common.compile.source import Source
+from common.devices.cpu import FINISHED, TIMED_OUT, CpuDevice, CpuSession
+from common.devices.guarded import GUARD_BYTES, SharedBuffer
 from common.devices.host.compiler import Compiler
 from common.devices.host.lines import separate_places, with_lines
-from common.devices.host.memory import GuardedBuffer
-from common.devices.kv_cache import KvCache
-from common.devices.protocol import Session
-from common.devices.unwritten import NOT_WRITTEN, fill_scratch
-from common.errors import Crashed, Hung, Refused
-from common.errors.machine import Vanished
-from common.model.layout import MAX_BLOCKS, WAIT_WORDS
+from common.errors import Crashed
+from common.errors.machine import Vanished, of_system
 from common.model.stages import STAGES
 
 # Source files in common/devices/host/runtime.
 _NAMES = ("block", "bulk", "calls", "entries", "faults", "fences", "grid", "meetings", "memory")
 UNITS = tuple(f"{name}.cpp" for name in _NAMES)
-BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
-FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED = range(6)  # `Status` of runtime/runtime.hpp
+CHILD_UNITS = (*UNITS, "runner.cpp")  # of a program for `ChildSession`
+GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
 _LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
 _STILL_RUNNING: list["HostSession"] = []  # timed out: their threads still use the library and the buffers
 
@@ -64,17 +56,14 @@ class HostProgram:
     binary: Path
 
 
-class HostDevice:
-    """The CPU, as a device that compiles and runs kernels.
+class HostDevice(CpuDevice):
+    """The CPU, as a device that compiles the CUDA text by g++.
 
-    cache: folder of compiled kernels. seed: determines the order of lanes, warps and blocks in the first launch of a
-    session; each later launch uses the next seed. workers: blocks that run at the same time; None means all cores for a
-    model that is large, and one for others (a run is then a function of the seed).
-    timeout: limit of one launch in seconds; a deadlock is detected without it. flags: further options for g++.
+    workers: blocks that run at the same time; None means all cores for a model that is large, and one for others (a run
+    is then a function of the seed). flags: further options for g++.
     """
 
     name = "host"
-    buffer = GuardedBuffer  # the class of a session's buffers
 
     def __init__(
         self,
@@ -84,9 +73,9 @@ class HostDevice:
         timeout: float = 120.0,
         flags: tuple[str, ...] = (),
     ) -> None:
-        self.seed, self.workers, self.timeout, self._flags = seed, workers, timeout, flags
+        super().__init__(cache, seed, timeout)
+        self.workers, self._flags = workers, flags
         self._compiler = Compiler(cache)
-        self._weights: tuple[torch.Tensor, GuardedBuffer] | None = None
 
     def describe(self) -> dict[str, Any]:
         compiler = self._compiler.version()
@@ -101,82 +90,17 @@ class HostDevice:
         """The object of the text alone. Raises CompileError."""
         return self._compiler.kernel(source.text, *self._flags, large=source.model.large)
 
-    def session(
-        self,
-        program: HostProgram,
-        weights: torch.Tensor,
-        blocks: int | None = None,
-        beside: "HostSession | None" = None,
-    ) -> "HostSession":
-        """As Device.session. The copy of the weights is shared by all sessions with these weights."""
-        blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
-        if not 1 <= blocks <= MAX_BLOCKS:
-            raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
-        if self._weights is None or self._weights[0] is not weights:
-            guarded = self.buffer(program.source.layout.weights_size, torch.bfloat16, _at_end(self.seed))
-            guarded.tensor.copy_(weights)
-            guarded.freeze()
-            self._weights = (weights, guarded)
-        workers = self.workers or ((os.cpu_count() or 1) if program.source.model.large else 1)
-        return self._open(program, self._weights[1], blocks, workers, self.seed, self.timeout, beside)
-
     def _open(self, *arguments: Any) -> "HostSession":
         return HostSession(*arguments)
 
 
-class HostSession(Session):
+class HostSession(CpuSession):
     """One kernel and its buffers on the host device."""
 
-    _buffers: dict[str, GuardedBuffer]
-
-    def __init__(
-        self,
-        program: HostProgram,
-        weights: GuardedBuffer,
-        blocks: int,
-        workers: int,
-        seed: int,
-        timeout: float,
-        beside: "HostSession | None" = None,
-    ) -> None:
-        layout = self.layout = program.source.layout
-        self.blocks = blocks
-        self._source, self._workers, self._seed, self._timeout = program.source, workers, seed, timeout
-        buffer = partial(type(weights), at_end=_at_end(seed))
-        if beside:
-            self._buffers = dict(beside._buffers)
-            if beside.layout.scratch_size < layout.scratch_size:
-                self._buffers["scratch"] = buffer(layout.scratch_size, torch.float32)
-        else:
-            self._buffers = {
-                "weights": weights,
-                "cache": buffer(layout.cache.size, torch.bfloat16),
-                "scratch": buffer(layout.scratch_size, torch.float32),
-                "state": buffer(layout.state_size, torch.int32),
-                "waits": buffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
-            }
-        words = self._buffers["cache"].tensor.view(self.layout.cache.shape).view(torch.int16)
-        self.cache = KvCache(words.numpy())
-        self._counts = buffer(len(STAGES) * len(FIELDS), torch.int64)
-        self._ran = False
-        self._position = 0
+    def __init__(self, device: HostDevice, program: HostProgram, *rest: Any) -> None:
+        super().__init__(device, program, *rest)
+        self._workers = device.workers or ((os.cpu_count() or 1) if self._source.model.large else 1)
         self._load(program.binary)
-
-    def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
-        fill_scratch(self._buffers["scratch"].tensor, self.layout, unwritten)
-        self._buffers["waits"].tensor.zero_()
-        self._buffers["state"].tensor.copy_(state)
-        self._position = int(state[self.layout.state["position"].offset])
-
-    def run(self, steps: int = 1, then: "HostSession | None" = None) -> None:
-        if then is not None:
-            for _ in range(steps):
-                self.run()
-                then._run_launches([(0, 1)])
-            return
-        self.layout.check_room(self._position, steps)
-        self._position += steps
-        self._run_launches(launches(self._source, steps))
 
     def run_stage(self, stage: str, layer: int = 0) -> None:
         """Run one stage of one layer on the current buffers. The source must have a kernel per stage."""
@@ -185,17 +109,6 @@ class HostSession(Session):
     def write_scratch(self, values: torch.Tensor) -> None:
         """Overwrite scratch: float32, [layout.scratch_size]."""
         self._buffers["scratch"].tensor.copy_(values)
-
-    def scratch(self) -> torch.Tensor:
-        return self._buffers["scratch"].tensor.clone()
-
-    def state(self) -> torch.Tensor:
-        return self._buffers["state"].tensor.clone()
-
-    def counts(self) -> Counts | None:
-        if not self._ran:
-            return None
-        return Counts(self._counts.tensor.view(len(STAGES), len(FIELDS)).numpy().astype(np.uint64))
 
     def close(self) -> None:
         if self._timed_out:
@@ -212,24 +125,6 @@ class HostSession(Session):
             if not binary.exists():
                 raise Vanished(f"the kernel {binary} is gone: {error}", "give the command again") from error
             raise
-
-    def _run_launches(self, these: Sequence[tuple[int, int]]) -> None:
-        """Run `these` launches one after another, with their counts summed, and check the canaries.
-
-        They are as `common.compile.source.launches` gives them. Raises Hung, and Crashed for a trap or a write outside
-        a buffer.
-        """
-        self._counts.tensor.zero_()
-        self._ran = True
-        self._launch_all(these)
-        if self._buffers["waits"].tensor.any():
-            raise Crashed(
-                "the kernel wrote into the words of blocks that wait, and none gave up",
-                "look for an index far outside a buffer",
-            )
-        for name, buffer in self._buffers.items():
-            if not buffer.intact():
-                raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
 
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         if self._timed_out:
@@ -258,30 +153,60 @@ class HostSession(Session):
             self._raise_for_status(status, report.value.decode(errors="replace"))
 
     def _raise_for_status(self, status: int, report: str) -> None:
-        """Raise the error for a `Status` of runtime/runtime.hpp; return if the launch finished."""
+        """As CpuSession's, of a report with addresses of the binary."""
         if status == FINISHED:
             if found := separate_places(report, self._binary):
                 raise Crashed(f"the kernel faulted: {found}", "let all of them reach the same one")
             return
-        report = with_lines(report, self._binary)
-        first = report.partition("\n")[0]
-        if status == DEADLOCKED:
-            raise Hung(f"deadlock, no block can continue: {first}", "make all threads reach the same barriers", report)
-        if status == TIMED_OUT:
-            raise Hung(
-                f"still running after {self._timeout:g} s: {first}",
-                "look for an endless loop there, or raise device.timeout_s",
-                report,
+        super()._raise_for_status(status, with_lines(report, self._binary))
+
+
+class ChildSession(HostSession):
+    """HostSession whose calls of `run` are child processes (runtime/runner.cpp). Its buffers are SharedBuffers.
+
+    For kernels that cannot be loaded into this Python: a sanitizer's, or those of another processor.
+    """
+
+    def close(self) -> None:
+        self._buffers = {}
+
+    def _load(self, binary: Path) -> None:
+        self._binary = binary
+
+    def _prefix(self) -> tuple[str, ...]:
+        """Words of the command before the program."""
+        return ()
+
+    def _environment(self) -> dict[str, str]:
+        """Variables that are added to the environment."""
+        return {}
+
+    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
+        seeds = range(self._seed, self._seed + len(these))
+        self._seed += len(these)
+        lines = "".join(f"{kernel} {last} {seed}\n" for (kernel, last), seed in zip(these, seeds, strict=True))
+        shared = [cast(SharedBuffer, buffer) for buffer in (*self._buffers.values(), self._counts)]
+        named = [f"{buffer.descriptor}:{buffer.start}:{buffer.bytes}" for buffer in shared]
+        settings = (GUARD_BYTES, self.blocks, self._workers, self._timeout)
+        try:
+            done = subprocess.run(
+                [*self._prefix(), str(self._binary), *map(str, (*named, *settings))],
+                input=lines,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                pass_fds=[buffer.descriptor for buffer in shared],
+                env=os.environ | self._environment(),
+                timeout=len(these) * self._timeout + GRACE,
             )
-        if status == TRAPPED:
-            raise_if_barrier_timed_out(self._buffers["waits"].tensor, self.blocks)
-            raise Crashed(f"the kernel trapped: {report}", "correct the access or the condition at that line")
-        if status == CORRUPTED:
-            raise Crashed(report, "look for an index outside the struct Shared")
-        if status == FAULTED:
-            raise Crashed(f"the kernel faulted: {report}", "correct that line")
+        except subprocess.TimeoutExpired:
+            raise Crashed("the kernel's process does not end", "raise device.timeout_s") from None
+        except OSError as error:
+            raise of_system(error, "the kernel's process cannot be started") from error
+        if not self._binary.exists():  # with words before it, they are what is started
+            raise Vanished(f"the kernel {self._binary} is gone", "give the command again")
+        self._read(done)
 
-
-def _at_end(seed: int) -> bool:
-    """Which end of a buffer touches its inaccessible pages: with an even seed the last byte."""
-    return seed % 2 == 0
+    def _read(self, done: subprocess.CompletedProcess[str]) -> None:
+        """Raise Hung or Crashed from the child's output and exit status; return if it finished."""
+        self._raise_for_status(done.returncode, done.stdout)

@@ -150,17 +150,17 @@ function showVariant() {
 }
 
 function field(knob) {
-  const id = `knob-${knob.name}`, value = String(state.knobs[knob.name] ?? knob.default);
+  const id = `knob-${knob.name}`;
   const label = make("label", { htmlFor: id, textContent: `${knob.name}: ${knob.help}` });
   const options = knob.choices.map((choice) => make("option", { value: choice, textContent: choice }));
-  const input = options.length ? make("select", { id, value }, ...options) : make("input", { id, value, title: knob.takes });
-  input.value = value;
-  const read = { int: Number, list: (text) => text.split(",").map((part) => part.trim()).filter(Boolean) }[knob.kind];
-  input.addEventListener("change", () => {
-    const original = knob.choices.find((choice) => String(choice) === input.value);
-    state.knobs[knob.name] = original ?? (read ? read(input.value) : input.value);
-    save();
-  });
+  const input = knob.kind === "choice" ? make("select", { id }, ...options) : make("input", { id, title: knob.takes });
+  input.value = String(state.knobs[knob.name] ?? knob.default);
+  const read = {
+    int: Number,
+    choice: (text) => knob.choices.find((choice) => String(choice) === text),
+    list: (text) => text.split(",").map((part) => part.trim()).filter(Boolean),
+  }[knob.kind] ?? String;
+  input.addEventListener("change", () => { state.knobs[knob.name] = read(input.value); save(); });
   return [label, input];
 }
 

@@ -10,8 +10,9 @@ from standin_gpu.compiling import cache_folder
 from standin_gpu.machine import MACHINE
 
 from common.devices.counters import FIELDS, Counts
+from common.devices.cpu import DEADLOCKED, TIMED_OUT
 from common.devices.host.compiler import Compiler
-from common.devices.host.device import DEADLOCKED, TIMED_OUT, UNITS, Launch
+from common.devices.host.device import UNITS, Launch
 from common.model.layout import WAIT_WORDS
 from common.model.stages import STAGES
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from common.config.resolve import model_named
-from common.devices.host.device import BLOCKS, HostDevice
+from common.devices.cpu import BLOCKS
+from common.devices.host.device import HostDevice
 from common.devices.host.sanitized import SanitizedDevice
 from common.errors import CompileError, Crashed, Hung
 from common.stacks.catalog import BASELINE, read_catalog

@@ -1,0 +1,1 @@
+"""PTX device: executes on a CPU what NVRTC makes of the text, a warp in lockstep."""

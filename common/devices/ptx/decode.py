@@ -1,0 +1,161 @@
+"""Decoder: the statements of a kernel become rows of numbers, which the machine executes.
+
+A copy of what is filled before a warp begins, and of a register that cannot change while the copy is used, is no
+instruction: the copy's name stands for the same place.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from common.devices.ptx.places import INTEGER, NUMBER, SPECIAL, Places
+from common.devices.ptx.rows import ABSENT, Decoded, Instruction, Row
+from common.devices.ptx.text import WIDTHS, Kernel, Line, Module, Statement, operands, wrong
+
+_GUARD = re.compile(r"@(!?)([\w%$]+)\s+(.*)$")
+STORES = ("st", "bra", "bar", "barrier", "red", "membar", "fence", "cp", "prefetch", "ret", "exit", "trap", "nanosleep")
+NO_RESULT = {("mbarrier", "init"), ("mbarrier", "inval"), ("mbarrier", "expect_tx")}
+
+
+class Decoder(Places):
+    """Decoder of one kernel. number: of an operation of the machine by its name, or -1; rule: emits the rows of one
+    instruction."""
+
+    def __init__(
+        self,
+        module: Module,
+        kernel: Kernel,
+        addresses: Mapping[str, int],
+        number: Callable[[str], int],
+        rule: Callable[["Decoder", Instruction], None],
+    ) -> None:
+        super().__init__(module, kernel, addresses)
+        self._number, self._rule = number, rule
+        self._labels: dict[str, int] = {}
+        self._jumps: list[tuple[int, str, Line]] = []
+        self._defined = Counter(name for one in kernel.body for name in _results(one))
+        self._block = 0
+        self._fixed: dict[int, int] = {}  # places of registers with one definition: the block of that definition
+
+    def decode(self) -> Decoded:
+        self.lay_shared()
+        for statement in self.kernel.body:
+            self.line = statement.line
+            if statement.kind == "label":
+                self._labels[statement.text] = len(self.out.rows)
+                self._block += 1
+            elif statement.kind == "open":
+                self._scopes.append({})
+            elif statement.kind == "close":
+                self._scopes.pop()
+            elif statement.kind == "directive":
+                self.declare(statement)
+            else:
+                self._guarded(statement)
+        self.emit("exit")
+        for at, label, line in self._jumps:
+            if label not in self._labels:
+                raise wrong(line, f"there is no label {label}")
+            self.out.rows[at].imm = self._labels[label]
+        for row in [*self.out.rows]:
+            if row.opcode.startswith("bra"):
+                self.out.rows[row.imm].label = True
+        self.out.file_bytes = -(-self._file // 64) * 64
+        return self.out
+
+    def defined_once(self, name: str) -> bool:
+        return self._defined[name] == 1 and name.startswith("%") and len(self._scopes) == 1
+
+    def fixed_copy(self, to: str, source: str) -> bool:
+        """True if register `to` may stand at the place of `source`: both are defined once, in the same block."""
+        return self.defined_once(to) and self._fixed.get(self.place(source).at) == self._block
+
+    def register(self, name: str, width: int) -> int:
+        place = self.place(name)
+        if place.bytes != width or name in SPECIAL:
+            raise wrong(self.line, f"{name} has {8 * place.bytes} bits, and {8 * width} are needed")
+        if self.defined_once(name):
+            self._fixed[place.at] = self._block
+        return place.at
+
+    def value(self, text: str, kind: str) -> int:
+        """The place of a register or of a constant of a type."""
+        width = WIDTHS[kind]
+        if kind == "pred":
+            return self.predicate(text)
+        number = self.constant(text, kind)
+        if number is not None:
+            return self.filled(NUMBER, width, number).at
+        address = self.variable(text)
+        if address is not None:
+            return self.filled(NUMBER, width, address).at
+        place = self.place(text)
+        if place.bytes != width:
+            raise wrong(self.line, f"{text} has {8 * place.bytes} bits, and .{kind} has {8 * width}")
+        return place.at
+
+    def predicate(self, text: str) -> int:
+        """The place of `%p1`, `!%p1`, 0 or 1."""
+        if INTEGER.match(text):
+            return self.filled(NUMBER, 0, 0xFFFFFFFF if int(text, 0) else 0).at
+        if text.startswith("!"):
+            turned = self.new(0)
+            self.emit("not.pred", d=turned.at, a=self.predicate(text[1:].strip()), b=ABSENT)
+            return turned.at
+        place = self.place(text)
+        if place.bytes:
+            raise wrong(self.line, f"{text} is no predicate")
+        return place.at
+
+    def known(self, name: str) -> bool:
+        return self._number(name) >= 0
+
+    def emit(
+        self, name: str, d: int = 0, a: int = 0, b: int = 0, c: int = 0, *, imm: int = 0, flags: int = 0,
+        more: Sequence[int] = (), opcode: str = "",
+    ) -> None:  # fmt: skip
+        number = self._number(name)
+        if number < 0:
+            raise wrong(self.line, f"the executor does not know {opcode or name}")
+        start = len(self.out.more)
+        self.out.more += [each & 0xFFFFFFFF for each in more]
+        self.out.rows.append(Row(number, d, a, b, c, imm, flags, start, self.line, opcode or name))
+
+    def jump(self, name: str, label: str, predicate: int = ABSENT) -> None:
+        self._jumps.append((len(self.out.rows), label, self.line))
+        self.emit(name, a=predicate)
+        self._block += 1
+
+    def _guarded(self, statement: Statement) -> None:
+        """An instruction with a guard other than a branch is one that a branch goes around."""
+        found = _GUARD.match(statement.text)
+        text = found[3] if found else statement.text
+        name, _, rest = text.partition(" ")
+        opcode, *words = name.split(".")
+        one = Instruction(opcode, tuple(words), tuple(operands(rest)), statement.line)
+        if not found:
+            return self._rule(self, one)
+        unless = found[1] == "!"
+        predicate = self.predicate(found[2])
+        if opcode == "bra":
+            return self.jump("bra.unless" if unless else "bra.if", one.operands[0], predicate)
+        around = f"{len(self.out.rows)} around"
+        self.jump("bra.if" if unless else "bra.unless", around, predicate)
+        self._rule(self, one)
+        self._labels[around] = len(self.out.rows)
+        self._block += 1
+        return None
+
+
+def _results(statement: Statement) -> list[str]:
+    """The registers that an instruction writes."""
+    if statement.kind != "instruction":
+        return []
+    found = _GUARD.match(statement.text)
+    name, _, rest = (found[3] if found else statement.text).partition(" ")
+    words = tuple(name.split("."))
+    if words[0] in STORES or words[:2] in NO_RESULT:
+        return []
+    first = next(iter(operands(rest)), "")
+    names = re.findall(r"[\w%$]+", first)
+    return names * 2 if found else names  # a guarded one need not be its only value

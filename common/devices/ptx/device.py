@@ -1,0 +1,130 @@
+"""PTX device: NVRTC compiles the text for a GPU that need not be there, and a CPU executes the PTX.
+
+See README.md. The verbs are those of every device (common.devices.protocol).
+"""
+
+import os
+import platform
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import ROOT
+from common.compile.nvrtc import compile_ptx, version
+from common.compile.source import Source
+from common.devices.cpu import CpuDevice, CpuSession
+from common.devices.guarded import GuardedBuffer
+from common.devices.ptx.library import library
+from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
+from common.errors import Refused
+from common.model.stages import STAGES
+
+STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
+MOST_SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KB
+
+
+@dataclass(frozen=True)
+class CompiledPtx:
+    """A decoded module and the source that it was made of."""
+
+    source: Source
+    program: PtxProgram
+
+
+class PtxDevice(CpuDevice):
+    """A CPU that executes PTX.
+
+    cache: folder of PTX and of the executor itself. arch: the target, 90 for sm_90. races: report conflicting accesses
+    that nothing orders.
+    """
+
+    name = "ptx"
+
+    def __init__(self, cache: Path, arch: int = 90, seed: int = 0, races: bool = False, timeout: float = 120.0) -> None:
+        super().__init__(cache, seed, timeout)
+        self.arch, self.races = arch, races
+        self._machine: Machine | None = None
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "device": self.name,
+            "arch": platform.machine(),
+            "cores": os.cpu_count(),
+            "target": f"sm_{self.arch}",
+            "races": self.races,
+            "compiler": f"NVRTC {version()} sm_{self.arch}",
+        }
+
+    def compile(self, source: Source) -> CompiledPtx:
+        """Raises Refused for a target older than source.min_arch, and CompileError."""
+        if source.min_arch > self.arch:
+            raise Refused(
+                f"{source.name} needs sm_{source.min_arch} and arch is sm_{self.arch}",
+                f"give device.arch=sm_{source.min_arch}, or remove the variant from the stack",
+            )
+        text = compile_ptx(source.text, f"sm_{self.arch}", cache_dir=self.cache)
+        self._machine = self._machine or Machine(library(self.cache))
+        return CompiledPtx(source, PtxProgram(self._machine, text, "decode.cu"))
+
+    def _open(self, *arguments: Any) -> "PtxSession":
+        return PtxSession(*arguments)
+
+
+class PtxSession(CpuSession):
+    """One kernel and its buffers on the PTX device."""
+
+    def __init__(
+        self,
+        device: PtxDevice,
+        program: CompiledPtx,
+        weights: GuardedBuffer,
+        blocks: int,
+        beside: "PtxSession | None" = None,
+    ) -> None:
+        super().__init__(device, program, weights, blocks, beside)
+        self._program, self._races = program.program, device.races
+        self._rows = [
+            Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
+            for name, one in self._buffers.items()
+        ]
+        shared, most = self._program.constant("shared_bytes"), MOST_SHARED[device.arch] << 10
+        if shared > most:
+            raise Refused(
+                f"{self._source.name} needs {shared} B of shared memory a block, and sm_{device.arch} allows {most} B",
+                "lower stages, tile or threads, or leave a variant out",
+            )
+        self._dynamic = shared if shared > STATIC_SHARED else 0
+
+    def close(self) -> None:
+        """Nothing: the buffers go with the session."""
+
+    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
+        pointers = [one.tensor.data_ptr() for one in self._buffers.values()]
+        grid, block = (self.blocks, 1, 1), (self._source.launched_threads, 1, 1)
+        for number, last in these:
+            kernel = self._program.kernel(f"stage_{STAGES[number]}" if self._source.by_stage else "decode")
+            parameters = struct.pack("<5Qi", *pointers, last)
+            options = Options(self._seed, not self._source.model.large, self._races, self._timeout)
+            self._seed += 1
+            ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
+            self._raise_for_status(ended.status, with_lines(ended.report, kernel))
+
+
+def with_lines(report: str, kernel: PtxKernel) -> str:
+    """The report with a source line for each `{pc 12}`, and that of the stage's code that it was inlined into."""
+
+    def place(found: re.Match[str]) -> str:
+        here = kernel.line(int(found[1]))
+        names = [_short(one.file) + f":{one.line}" for one in here.chain()]
+        callers = [name for name in dict.fromkeys(names[1:]) if name.partition(":")[0] != names[0].partition(":")[0]]
+        return names[0] + (f" (from {callers[0]})" if callers else "")
+
+    return re.sub(r"\{pc (\d+)\}", place, report)
+
+
+def _short(path: str) -> str:
+    """`common/kernel/port.cuh` of an absolute path: NVRTC puts the folder where it runs before relative names."""
+    return path.removeprefix(f"{Path.cwd()}/").removeprefix(f"{ROOT}/")

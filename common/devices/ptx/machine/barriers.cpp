@@ -1,0 +1,198 @@
+// Barriers of a block (bar.sync, bar.arrive) and barriers in shared memory (mbarrier).
+#include "places.hpp"
+
+#include <algorithm>
+
+namespace ptx {
+namespace {
+
+// Completes the barrier if enough have come: those who wait go on.
+void complete(Block &block, Barrier &barrier) {
+  if (block.grid->races) block.grid->races->barrier(barrier.came, barrier.waiting);
+  for (Warp *w : barrier.waiting) {
+    for (Group &g : w->groups)
+      if (g.wait == Wait::barrier) g.wait = Wait::ready;
+    block.grid->ready(*w);
+  }
+  barrier = {};
+  ++block.grid->progress;
+}
+
+uint32_t living(const Block &block) {
+  uint32_t count = 0;
+  for (const Warp &w : block.warps) count += w.live ? warp_size : 0;
+  return count;
+}
+
+// bar a, b: b is the number of threads, 0 in the file where all of the block are meant.
+template <bool Waits> struct Bar {
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!gathered(w, in, all_lanes)) return; // `aligned`: all lanes of a warp execute it together
+    Block &block = *w.block;
+    const uint32_t id = first<uint32_t>(w, in->a), threads = in->b ? first<uint32_t>(w, in->b) : living(block);
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      if (w.reg<uint32_t>(in->a)[lane] != id || (in->b && w.reg<uint32_t>(in->b)[lane] != threads))
+        return fault(w, in, "lanes of a warp name different barriers", 1u << lane);
+    }
+    if (id >= named_barriers) return fault(w, in, "barrier " + std::to_string(id) + " of 0 to 15");
+    if (threads % warp_size || threads == 0)
+      return fault(w, in, "a barrier of " + std::to_string(threads) + " threads, which is no multiple of a warp");
+    Barrier &barrier = block.barriers[id];
+    if (barrier.arrived && barrier.expected != (in->b ? threads : 0))
+      return fault(w, in,
+                   "barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads; " + "{pc " +
+                       std::to_string(barrier.first - w.program->code.data()) + "} has another number");
+    if (!barrier.arrived) barrier.expected = in->b ? threads : 0, barrier.first = in;
+    barrier.arrived += warp_size;
+    barrier.came.push_back(&w);
+    if (Waits) {
+      barrier.waiting.push_back(&w);
+      park(w, in + 1, Wait::barrier);
+    }
+    if (barrier.arrived > threads)
+      return fault(w, in, "more warps come to barrier " + std::to_string(id) + " than it takes");
+    if (barrier.arrived == threads) complete(block, barrier);
+    if (!Waits) NEXT;
+  }
+};
+
+} // namespace
+
+void ended(Warp &w) {
+  if (w.live) return;
+  --w.grid->alive;
+  ++w.grid->progress;
+  for (Barrier &barrier : w.block->barriers)
+    if (barrier.arrived && barrier.expected == 0 && barrier.arrived == living(*w.block)) complete(*w.block, barrier);
+}
+
+void add_barriers(Ops &ops) { put<Bar<true>>(ops, "bar.sync"), put<Bar<false>>(ops, "bar.arrive"); }
+
+namespace {
+
+std::string at(uint64_t address) { return " at shared address " + std::to_string(address); }
+
+struct Found {
+  uint32_t address;
+  Mbarrier *barrier;
+};
+
+// The barrier that a lane names, or null after a fault.
+Found barrier_of(Warp &w, const In *in, int lane) {
+  const Flags f{in->flags};
+  uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+  if (f.space() == generic) address -= shared_window;
+  const auto found = w.block->mbarriers.find(uint32_t(address));
+  if (address > UINT32_MAX || found == w.block->mbarriers.end()) {
+    fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
+    return {0, nullptr};
+  }
+  return {uint32_t(address), &found->second};
+}
+
+// A change of what the phase waits for; the phase is over when nothing is left.
+bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_t bytes) {
+  Mbarrier &b = *f.barrier;
+  if (arrivals > b.pending) return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane), false;
+  b.pending -= arrivals;
+  b.bytes += bytes;
+  if (b.bytes > (1 << 20) - 1 || b.bytes < -(1 << 20) + 1)
+    return fault(w, in, "an mbarrier waits for " + std::to_string(b.bytes) + " bytes", 1u << lane), false;
+  if (b.pending || b.bytes) return true;
+  if (w.grid->races) w.grid->races->phase_over(*w.block, b);
+  ++b.phase, b.pending = b.expected;
+  w.grid->touch(w.block->memory.data() + (f.address - shared_start), 8);
+  return true;
+}
+
+struct Init { // [a], b
+  template <bool M> static void run(Warp &w, const In *in) {
+    const Flags f{in->flags};
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+      const uint32_t count = w.reg<uint32_t>(in->b)[lane];
+      if (!place(w, in, f.space(), lane, address, 8, writes | by_copy)) return;
+      if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
+      const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
+      if (w.block->mbarriers.contains(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
+      const auto number = uint32_t(w.block->mbarriers.size());
+      w.block->guard_begin = std::min(w.block->guard_begin, key);
+      w.block->guard_end = std::max(w.block->guard_end, key + 8);
+      Mbarrier &b = w.block->mbarriers[key] = {count, count, 0, 0, number};
+      if (w.grid->races && !w.grid->races->init(w, in, lane, b)) return;
+    }
+    NEXT;
+  }
+};
+
+struct Invalidate {
+  template <bool M> static void run(Warp &w, const In *in) {
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const Found found = barrier_of(w, in, __builtin_ctz(left));
+      if (!found.barrier) return;
+      w.block->mbarriers.erase(found.address);
+    }
+    NEXT;
+  }
+};
+
+// d, [a], b: b arrivals, or one that expects b bytes; d gets the phase.
+template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
+  template <bool M> static void run(Warp &w, const In *in) {
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      const Found found = barrier_of(w, in, lane);
+      if (!found.barrier) return;
+      Mbarrier &b = *found.barrier;
+      const uint32_t number = in->b ? w.reg<uint32_t>(in->b)[lane] : 1;
+      if (in->d) w.reg<uint64_t>(in->d)[lane] = b.phase;
+      if (w.grid->races && !w.grid->races->arrive(w, in, lane, b)) return;
+      if (Drops) b.expected -= Bytes ? 1 : number;
+      if (!changed(w, in, lane, found, Arrives ? (Bytes ? 1 : number) : 0, Bytes ? number : 0)) return;
+    }
+    NEXT;
+  }
+};
+
+// d, [a], b: b is the parity of a phase, or the phase that an arrival got.
+template <bool Parity> struct Test {
+  template <bool M> static void run(Warp &w, const In *in) {
+    uint32_t over = 0;
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      const Found found = barrier_of(w, in, lane);
+      if (!found.barrier) return;
+      const uint64_t phase = Parity ? w.reg<uint32_t>(in->b)[lane] : w.reg<uint64_t>(in->b)[lane];
+      if (Parity && phase > 1) return fault(w, in, "a parity of " + std::to_string(phase), 1u << lane);
+      const uint32_t now = found.barrier->phase;
+      const bool done = Parity ? (now & 1) != phase : now != phase;
+      const void *word = w.block->memory.data() + (found.address - shared_start);
+      if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
+      if (!done) w.grid->look(w, lane, word, 8);
+      if (done && w.grid->races && !w.grid->races->waited(w, in, lane, *found.barrier)) return;
+      over |= uint32_t(done) << lane;
+    }
+    set_predicate<true>(w, in->d, over);
+    NEXT;
+  }
+};
+
+} // namespace
+
+bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {
+  const auto found = w.block->mbarriers.find(address);
+  if (found == w.block->mbarriers.end()) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
+  return changed(w, in, lane, {address, &found->second}, 0, -int64_t(bytes));
+}
+
+void add_mbarriers(Ops &ops) {
+  put<Init>(ops, "mbarrier.init"), put<Invalidate>(ops, "mbarrier.inval");
+  put<Arrive<true, false, false>>(ops, "mbarrier.arrive"), put<Arrive<true, false, true>>(ops, "mbarrier.arrive_drop");
+  put<Arrive<true, true, false>>(ops, "mbarrier.arrive.expect_tx");
+  put<Arrive<false, true, false>>(ops, "mbarrier.expect_tx");
+  put<Test<true>>(ops, "mbarrier.wait.parity"), put<Test<false>>(ops, "mbarrier.wait");
+}
+
+} // namespace ptx

@@ -1,0 +1,123 @@
+// Branches, ends, and how lanes that went different ways meet again.
+#include "lanes.hpp"
+#include "races.hpp"
+
+namespace ptx {
+
+void fault(Warp &w, const In *in, const std::string &text, uint32_t mask) {
+  w.grid->fail(faulted, w, in, text, mask ? mask : w.mask);
+}
+
+// Lanes wait at an instruction of the whole warp until those that it names are there. Lanes that have ended do not
+// count.
+bool gathered(Warp &w, const In *in, uint32_t members) {
+  const uint32_t needed = members & w.live;
+  if ((needed & ~w.mask) == 0) return true;
+  park(w, in, Wait::lanes);
+  uint32_t here = 0;
+  for (const Group &g : w.groups)
+    if (g.wait == Wait::lanes && (g.ip == in || (meets_anywhere(g.ip) && meets_anywhere(in)))) here |= g.mask;
+  if (needed & ~here) return false;
+  if (!meets_anywhere(in)) {
+    std::erase_if(w.groups, [&](const Group &g) { return g.wait == Wait::lanes && g.ip == in; });
+    w.groups.push_back({here, in, Wait::ready});
+    return false;
+  }
+  if (w.grid->races) w.grid->races->warp_barrier(w, here);
+  for (Group &g : w.groups)
+    if (g.wait == Wait::lanes && meets_anywhere(g.ip)) g.wait = Wait::ready, ++g.ip;
+  return false;
+}
+
+void at_label(Warp &w, const In *in) {
+  const bool strict = w.grid->launch.strict;
+  for (size_t i = 0; i < w.groups.size(); ++i) {
+    const Group &g = w.groups[i];
+    if (int(i) == w.current || g.wait != Wait::ready) continue;
+    if (g.ip <= in || (strict && w.grid->below(4) == 0)) return park(w, in, Wait::ready);
+  }
+  return in->inside(w, in);
+}
+
+namespace {
+
+struct Jump {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const In *to = &w.program->code[size_t(in->imm)];
+    if (--w.fuel < 0) return park(w, to, Wait::ready);
+    return to->run[M](w, to);
+  }
+};
+
+template <bool Unless> struct Branch { // a: the predicate
+  template <bool M> static void run(Warp &w, const In *in) {
+    const uint32_t p = *w.reg<uint32_t>(in->a), taken = (Unless ? ~p : p) & w.mask;
+    if (taken == 0) NEXT;
+    const In *to = &w.program->code[size_t(in->imm)];
+    if (taken != w.mask) {
+      w.groups[size_t(w.current)].mask &= ~taken;
+      park(w, in + 1, Wait::ready);
+      w.groups.push_back({taken, to, Wait::ready});
+      return;
+    }
+    if (--w.fuel < 0) return park(w, to, Wait::ready);
+    return to->run[M](w, to);
+  }
+};
+
+struct End {
+  template <bool M> static void run(Warp &w, const In *in) {
+    for (const Copy &copy : w.copies)
+      if (copy.mask & w.mask) return fault(w, in, "a thread ends while its cp.async is in flight", copy.mask & w.mask);
+    w.live &= ~w.mask;
+    w.groups.erase(w.groups.begin() + w.current);
+    w.current = -1;
+    for (Group &g : w.groups)
+      if (g.wait == Wait::lanes) g.wait = Wait::ready; // fewer lanes have to come
+    ended(w);
+  }
+};
+
+struct Trap {
+  template <bool M> static void run(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
+};
+
+struct Sleep {
+  template <bool M> static void run(Warp &w, const In *in) { w.grid->sleep(w, in + 1); }
+};
+
+struct Nothing {
+  template <bool M> static void run(Warp &w, const In *in) { NEXT; }
+};
+
+struct Clock { // a time that goes on with the scheduler's turns
+  template <bool M> static void run(Warp &w, const In *in) {
+    const uint64_t now = w.grid->turn * 64 + 1024;
+    if (in->imm == 8)
+      each<M, uint64_t>(w, in->d, [=](int) { return now; });
+    else
+      each<M, uint32_t>(w, in->d, [=](int) { return uint32_t(now); });
+    NEXT;
+  }
+};
+
+// Generic addresses of the windows; imm: +1 to generic, -1 from it; b: where the window begins.
+template <class T> struct Window {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const T *a = w.reg<T>(in->a);
+    const uint64_t *starts = w.reg<uint64_t>(in->b);
+    const int64_t sign = in->imm;
+    each<M, T>(w, in->d, [=](int i) { return T(a[i] + T(sign) * T(starts[i])); });
+    NEXT;
+  }
+};
+
+} // namespace
+
+void add_control(Ops &ops) {
+  put<Jump>(ops, "bra"), put<Branch<false>>(ops, "bra.if"), put<Branch<true>>(ops, "bra.unless");
+  put<End>(ops, "exit"), put<Trap>(ops, "trap"), put<Sleep>(ops, "nanosleep"), put<Nothing>(ops, "nop");
+  put<Clock>(ops, "clock"), put<Window<uint64_t>>(ops, "window");
+}
+
+} // namespace ptx

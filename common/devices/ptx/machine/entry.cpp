@@ -1,0 +1,69 @@
+// What Python calls.
+#include "lanes.hpp"
+#include "races.hpp"
+
+namespace ptx {
+namespace {
+
+const Ops &ops() {
+  static const Ops all = [] {
+    Ops made;
+    add_integers(made), add_floats(made), add_conversions(made), add_memory(made), add_atomics(made);
+    add_warp_wide(made), add_matrices(made), add_barriers(made), add_mbarriers(made), add_copies(made);
+    add_control(made);
+    return made;
+  }();
+  return all;
+}
+
+struct Coded { // an instruction as Python writes it
+  uint32_t op, label, d, a, b, c;
+  int64_t imm;
+  uint32_t flags, more;
+};
+
+} // namespace
+} // namespace ptx
+
+using namespace ptx;
+
+extern "C" {
+
+int ptx_op(const char *name) { // its number, or -1
+  const auto found = ops().find(name);
+  return found == ops().end() ? -1 : int(std::distance(ops().begin(), found));
+}
+
+Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, uint32_t more_count,
+                     const Filled *filled, uint32_t filled_count, uint32_t file_bytes, uint32_t shared_bytes,
+                     uint32_t local_bytes) {
+  std::vector<Op> by_number;
+  for (const auto &[name, op] : ops()) by_number.push_back(op);
+  auto *program = new Program;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Coded &c = coded[i];
+    const Op op = by_number[c.op];
+    program->code.push_back(
+        {{op.plain, c.label ? at_label : op.masked}, op.masked, c.d, c.a, c.b, c.c, c.imm, c.flags, c.more});
+  }
+  program->more.assign(more, more + more_count);
+  program->filled.assign(filled, filled + filled_count);
+  program->file_bytes = file_bytes, program->shared_bytes = shared_bytes, program->local_bytes = local_bytes;
+  return program;
+}
+
+void ptx_free(Program *program) { delete program; }
+
+int ptx_run(const Program *program, const Launch *launch) {
+  const uint32_t before = get_mode();
+  set_mode(mode_of(nearest, true));
+  int status;
+  {
+    Grid grid(*program, *launch);
+    status = grid.run();
+  }
+  set_mode(before);
+  return status;
+}
+
+} // extern "C"

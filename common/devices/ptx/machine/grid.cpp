@@ -1,0 +1,292 @@
+// The scheduler: whose turn it is, who sleeps, and the proof that nobody can go on.
+//
+// Any warp that can run is drawn by seed. A warp runs until all its groups wait. A group that looks a second time at a
+// word that has not changed sleeps until something is written to a line at which it has looked. When no warp can run
+// and no copy is in flight, all sleepers look once more; after `rounds` of that in which nothing was written nobody can
+// ever go on.
+#include "lanes.hpp"
+#include "races.hpp"
+
+#include <algorithm>
+#include <ctime>
+
+namespace ptx {
+
+constexpr int rounds = 64, quantum = 4096;
+constexpr uint32_t never_written = 0xffa5ffa5; // NaN in fp32, and twice in bf16
+
+namespace {
+
+size_t line_of(uint64_t key) { return size_t(key >> 5) % 4096; }
+uint64_t key_of(uintptr_t line, int lane) { return uint64_t(line) << 5 | uint64_t(lane); }
+
+double seconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+}
+
+template <class F> void set(Warp &w, const Filled &one, F value) {
+  for (int lane = 0; lane < warp_size; ++lane) {
+    const uint64_t v = value(lane);
+    if (one.bytes == 8)
+      w.reg<uint64_t>(one.at)[lane] = v;
+    else if (one.bytes == 4)
+      w.reg<uint32_t>(one.at)[lane] = uint32_t(v);
+    else if (one.bytes == 2)
+      w.reg<uint16_t>(one.at)[lane] = uint16_t(v);
+    else
+      w.reg<uint8_t>(one.at)[lane] = uint8_t(v);
+  }
+}
+
+void fill(Warp &w, const Filled &one, const Launch &l) {
+  const uint32_t *blocks = l.grid, *threads = l.block, block = w.block->index;
+  const uint32_t at[3] = {block % blocks[0], block / blocks[0] % blocks[1], block / blocks[0] / blocks[1]};
+  const auto thread = [&](int lane) { return w.thread(lane); };
+  switch (Fill(one.kind)) {
+  case number:
+    return set(w, one, [&](int) { return one.value; });
+  case parameter: {
+    uint64_t value = 0;
+    std::memcpy(&value, l.parameters + one.value, one.bytes);
+    return set(w, one, [&](int) { return value; });
+  }
+  case tid_x:
+    return set(w, one, [&](int i) { return thread(i) % threads[0]; });
+  case tid_y:
+    return set(w, one, [&](int i) { return thread(i) / threads[0] % threads[1]; });
+  case tid_z:
+    return set(w, one, [&](int i) { return thread(i) / threads[0] / threads[1]; });
+  case ctaid_x:
+  case ctaid_y:
+  case ctaid_z:
+    return set(w, one, [&](int) { return at[one.kind - ctaid_x]; });
+  case ntid_x:
+  case ntid_y:
+  case ntid_z:
+    return set(w, one, [&](int) { return threads[one.kind - ntid_x]; });
+  case nctaid_x:
+  case nctaid_y:
+  case nctaid_z:
+    return set(w, one, [&](int) { return blocks[one.kind - nctaid_x]; });
+  case laneid:
+    return set(w, one, [](int i) { return i; });
+  case warpid:
+    return set(w, one, [&](int) { return w.index; });
+  case lanemask_eq:
+    return set(w, one, [](int i) { return 1u << i; });
+  case lanemask_lt:
+    return set(w, one, [](int i) { return (1u << i) - 1; });
+  case lanemask_le:
+    return set(w, one, [](int i) { return (2u << i) - 1; });
+  case lanemask_gt:
+    return set(w, one, [](int i) { return ~((2u << i) - 1); });
+  case lanemask_ge:
+    return set(w, one, [](int i) { return ~((1u << i) - 1); });
+  case dynamic_shared:
+    return set(w, one, [&](int) { return l.dynamic_shared; });
+  }
+}
+
+} // namespace
+
+Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random(uint32_t(l.seed * 2654435761u + 17)) {
+  const uint32_t count = l.grid[0] * l.grid[1] * l.grid[2], threads = l.block[0] * l.block[1] * l.block[2];
+  const uint32_t warps = (threads + warp_size - 1) / warp_size;
+  files.resize(size_t(count) * warps * p.file_bytes + 64);
+  locals.resize(size_t(count) * warps * warp_size * p.local_bytes + 64, 0xa5);
+  uint8_t *file = files.data() + (64 - reinterpret_cast<uintptr_t>(files.data()) % 64) % 64, *own = locals.data();
+  if (l.races) races = std::make_unique<Races>(*this);
+  for (uint32_t b = 0; b < count; ++b) {
+    Block &block = *blocks.emplace_back(std::make_unique<Block>());
+    block.index = b, block.threads = threads, block.grid = this;
+    block.memory.resize(p.shared_bytes + l.dynamic_shared);
+    for (size_t i = 0; i < block.memory.size(); ++i) block.memory[i] = i % 2 ? 0xff : uint8_t(0x81 + (i / 2 + b) % 62);
+    block.warps.resize(warps);
+    for (uint32_t i = 0; i < warps; ++i) {
+      Warp &w = block.warps[i];
+      const uint32_t left = threads - i * warp_size;
+      w.file = file, w.local = own, file += p.file_bytes, own += warp_size * p.local_bytes;
+      w.index = i, w.block = &block, w.grid = this, w.program = &p, w.current = -1;
+      w.live = left >= warp_size ? all_lanes : (1u << left) - 1;
+      w.queued = w.asleep = false, w.looked_at = 0;
+      std::fill_n(w.committed, warp_size, 0);
+      w.groups = {{w.live, p.code.data(), Wait::ready}};
+      if (l.strict)
+        for (uint32_t at = 0; at < p.file_bytes; at += 4) *w.reg<uint32_t>(at) = never_written;
+      w.mask = all_lanes;
+      for (const Filled &one : p.filled) fill(w, one, l);
+      ready(w);
+      ++alive;
+    }
+  }
+}
+
+Grid::~Grid() = default;
+
+void Grid::ready(Warp &w) {
+  if (w.queued) return;
+  w.queued = true;
+  queue.push_back(&w);
+}
+
+void Grid::look(Warp &w, int lane, const void *at, size_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  for (uintptr_t line = address >> 5; line <= (address + bytes - 1) >> 5; ++line)
+    if (w.looked.size() < 4096) w.looked.push_back(key_of(line, lane));
+}
+
+bool Grid::would_sleep(Warp &w, int lane, const void *at) {
+  if (w.looked_at != progress) w.looked.clear(), w.looked_at = progress;
+  const uint64_t key = key_of(reinterpret_cast<uintptr_t>(at) >> 5, lane);
+  return std::find(w.looked.begin(), w.looked.end(), key) != w.looked.end();
+}
+
+void Grid::sleep(Warp &w, const In *in) {
+  if (w.looked.empty() || w.looked_at != progress) return park(w, in, Wait::ready), void(w.fuel = -1);
+  park(w, in, Wait::poll);
+  for (const uint64_t key : w.looked) {
+    auto &here = lines[line_of(key)];
+    if (std::find(here.begin(), here.end(), &w) == here.end()) here.push_back(&w);
+  }
+  if (!w.asleep) w.asleep = true, ++sleepers;
+}
+
+void Grid::wake(Warp &w) {
+  if (!w.asleep) return;
+  w.asleep = false, --sleepers;
+  w.looked.clear();
+  for (Group &g : w.groups)
+    if (g.wait == Wait::poll) g.wait = Wait::ready;
+  ready(w);
+}
+
+void Grid::wake_those_who_look(uintptr_t at, size_t bytes) {
+  for (uintptr_t line = at >> 5; line <= (at + bytes - 1) >> 5; ++line) {
+    auto &here = lines[line_of(key_of(line, 0))];
+    for (Warp *w : here) wake(*w);
+    here.clear();
+  }
+}
+
+// Runs the warp until all its groups wait, or its turn is over.
+void Grid::step(Warp &w) {
+  w.fuel = launch.strict ? int(below(64)) : quantum;
+  while (status == finished && w.fuel >= 0) {
+    int chosen = -1, count = 0;
+    for (size_t i = 0; i < w.groups.size(); ++i) {
+      Group &g = w.groups[i];
+      if (g.wait != Wait::ready) continue;
+      for (size_t j = w.groups.size() - 1; j > i; --j)
+        if (w.groups[j].wait == Wait::ready && w.groups[j].ip == g.ip) {
+          g.mask |= w.groups[j].mask;
+          w.groups.erase(w.groups.begin() + std::ptrdiff_t(j));
+        }
+      ++count;
+      if (chosen < 0 || w.groups[i].ip < w.groups[size_t(chosen)].ip) chosen = int(i);
+    }
+    if (count == 0) break;
+    if (launch.strict && count > 1 && below(2)) { // any of them
+      for (int skip = int(below(uint32_t(count))), i = 0; i < int(w.groups.size()); ++i)
+        if (w.groups[size_t(i)].wait == Wait::ready && skip-- == 0) chosen = i;
+    }
+    w.current = chosen;
+    const Group g = w.groups[size_t(chosen)];
+    w.mask = g.mask;
+    if (w.mask == w.live)
+      g.ip->run[0](w, g.ip);
+    else
+      g.ip->inside(w, g.ip);
+  }
+  bool can = false, stuck = !w.groups.empty();
+  for (const Group &g : w.groups) can |= g.wait == Wait::ready, stuck &= g.wait == Wait::lanes;
+  if (stuck && status == finished) {
+    const Group &a = w.groups[0], &b = w.groups[w.groups.size() > 1 ? 1 : 0];
+    fail(faulted, w, a.ip,
+         "lanes of a warp wait for each other at two places, the other is {pc " +
+             std::to_string(b.ip - program.code.data()) + "}",
+         a.mask);
+  }
+  if (can) ready(w);
+}
+
+bool Grid::land_due(bool any) {
+  bool landed = false;
+  for (auto &block : blocks)
+    for (size_t i = block->bulks.size(); i-- > 0;)
+      if (block->bulks[i].due <= turn || (any && !landed)) land(*block, i), landed = true;
+  return landed;
+}
+
+Status Grid::nobody_runs() {
+  std::string report = who_waits();
+  std::snprintf(launch.report, launch.report_size, "%s", report.c_str());
+  return deadlocked;
+}
+
+std::string Grid::who_waits() const {
+  std::map<std::pair<Wait, const In *>, std::vector<std::pair<uint32_t, uint32_t>>> places;
+  for (const auto &block : blocks)
+    for (const Warp &w : block->warps)
+      for (const Group &g : w.groups) places[{g.wait, g.ip}].push_back({block->index, w.thread(__builtin_ctz(g.mask))});
+  std::string report;
+  for (const auto &[what, who] : places) {
+    const auto pc = what.second - program.code.data();
+    report += std::to_string(who.size()) + " warp" + (who.size() > 1 ? "s, the first in block " : " in block ") +
+              std::to_string(who[0].first) + " with thread " + std::to_string(who[0].second) + ", " +
+              waits[size_t(what.first)] + " {pc " + std::to_string(pc > 0 ? pc - 1 : pc) + "}\n";
+  }
+  return report;
+}
+
+Status Grid::run() {
+  const double end = seconds() + launch.timeout;
+  uint64_t seen = 0, next_check = 0;
+  int idle = 0;
+  while (alive && status == finished) {
+    if (queue.empty()) {
+      if (in_flight) {
+        land_due(true);
+        continue;
+      }
+      idle = progress == seen ? idle + 1 : 0;
+      seen = progress;
+      if (!sleepers || idle > rounds) return nobody_runs();
+      for (auto &block : blocks)
+        for (Warp &w : block->warps) wake(w);
+      continue;
+    }
+    const size_t at = below(uint32_t(queue.size()));
+    Warp &w = *queue[at];
+    queue[at] = queue.back();
+    queue.pop_back();
+    w.queued = false;
+    step(w);
+    ++turn;
+    if (in_flight) land_due(false);
+    if (turn > next_check) {
+      next_check = turn + 256;
+      if (seconds() > end) {
+        std::snprintf(launch.report, launch.report_size, "%s", who_waits().c_str());
+        return timed_out;
+      }
+    }
+  }
+  return status;
+}
+
+std::string Grid::place(const Warp &w, const In *in, uint32_t mask) const {
+  const auto pc = in - program.code.data();
+  return "{pc " + std::to_string(pc) + "}, block " + std::to_string(w.block->index) + ", thread " +
+         std::to_string(w.thread(mask ? __builtin_ctz(mask) : 0));
+}
+
+void Grid::fail(Status why, const Warp &w, const In *in, const std::string &text, uint32_t mask) {
+  if (status != finished) return;
+  status = why;
+  const std::string report = (text.empty() ? "" : text + ": ") + place(w, in, mask);
+  std::snprintf(launch.report, launch.report_size, "%s", report.c_str());
+}
+
+} // namespace ptx

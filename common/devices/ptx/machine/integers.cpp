@@ -1,0 +1,266 @@
+// Integers, bits, comparisons and choices.
+#include "lanes.hpp"
+
+namespace ptx {
+namespace {
+
+template <class T> constexpr int width = int(8 * sizeof(T));
+
+template <class T> using Wide =
+    std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
+                       std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
+                                          std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
+
+template <class T> T quotient(T a, T b) {
+  if (b == 0) return T(-1); // PTX leaves it open; what GPUs give
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return T(0 - std::make_unsigned_t<T>(a));
+  return T(a / b);
+}
+template <class T> T remainder(T a, T b) {
+  if (b == 0) return a;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return 0;
+  return T(a % b);
+}
+
+// Where the sign does not matter: U is unsigned.
+template <class U> void modular(Ops &ops, const std::string &t) {
+  binary<U, U, U>(ops, "add." + t, [](U a, U b) { return U(a + b); });
+  binary<U, U, U>(ops, "sub." + t, [](U a, U b) { return U(a - b); });
+  binary<U, U, U>(ops, "mul.lo." + t, [](U a, U b) { return U(Wide<U>(a) * b); });
+  ternary<U, U, U, U>(ops, "mad.lo." + t, [](U a, U b, U c) { return U(Wide<U>(a) * b + c); });
+  binary<U, U, U>(ops, "and." + t, [](U a, U b) { return U(a & b); });
+  binary<U, U, U>(ops, "or." + t, [](U a, U b) { return U(a | b); });
+  binary<U, U, U>(ops, "xor." + t, [](U a, U b) { return U(a ^ b); });
+  unary<U, U>(ops, "not." + t, [](U a) { return U(~a); });
+  unary<U, U>(ops, "cnot." + t, [](U a) { return U(a == 0); });
+  unary<U, U>(ops, "mov." + t, [](U a) { return a; });
+  unary<U, U>(ops, "neg." + t, [](U a) { return U(U(0) - a); });
+  binary<U, U, uint32_t>(ops, "shl." + t, [](U a, uint32_t n) { return n < width<U> ? U(a << n) : U(0); });
+}
+
+template <class T> void signed_or_not(Ops &ops, const std::string &t) {
+  using U = std::make_unsigned_t<T>;
+  binary<T, T, T>(ops, "min." + t, [](T a, T b) { return a < b ? a : b; });
+  binary<T, T, T>(ops, "max." + t, [](T a, T b) { return a > b ? a : b; });
+  binary<T, T, T>(ops, "div." + t, [](T a, T b) { return quotient(a, b); });
+  binary<T, T, T>(ops, "rem." + t, [](T a, T b) { return remainder(a, b); });
+  binary<T, T, T>(ops, "mul.hi." + t, [](T a, T b) { return T(Wide<T>(a) * b >> width<T>); });
+  ternary<T, T, T, T>(ops, "mad.hi." + t, [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
+  binary<T, T, uint32_t>(ops, "shr." + t, [](T a, uint32_t n) {
+    return n < width<T> ? T(a >> n) : T(std::is_signed_v<T> && a < 0 ? -1 : 0);
+  });
+  if constexpr (sizeof(T) < 8) {
+    binary<Wide<T>, T, T>(ops, "mul.wide." + t, [](T a, T b) { return Wide<T>(a) * Wide<T>(b); });
+    ternary<Wide<T>, T, T, Wide<T>>(ops, "mad.wide." + t, [](T a, T b, Wide<T> c) {
+      return Wide<T>(std::make_unsigned_t<Wide<T>>(Wide<T>(a) * Wide<T>(b)) + std::make_unsigned_t<Wide<T>>(c));
+    });
+  }
+  if constexpr (std::is_signed_v<T>) unary<T, T>(ops, "abs." + t, [](T a) { return T(a < 0 ? U(0) - U(a) : U(a)); });
+  if constexpr (sizeof(T) >= 4) {
+    ternary<T, T, uint32_t, uint32_t>(ops, "bfe." + t, [](T a, uint32_t at, uint32_t n) {
+      at &= 255, n &= 255;
+      constexpr uint32_t msb = width<T> - 1;
+      const uint32_t last = at + n - 1 < msb ? at + n - 1 : msb;
+      const bool sign = std::is_signed_v<T> && n != 0 && (U(a) >> last & 1);
+      U found = 0;
+      for (uint32_t i = 0; i <= msb; ++i) found |= U(i < n && at + i <= msb ? U(a) >> (at + i) & 1 : U(sign)) << i;
+      return T(found);
+    });
+    unary<uint32_t, T>(ops, "bfind." + t, [](T a) {
+      U value = std::is_signed_v<T> && a < 0 ? U(~U(a)) : U(a);
+      uint32_t found = ~0u;
+      for (; value; value >>= 1) ++found;
+      return found;
+    });
+  }
+}
+
+template <class U> void bit_fields(Ops &ops, const std::string &t) {
+  unary<uint32_t, U>(ops, "popc." + t, [](U a) { return uint32_t(__builtin_popcountll(a)); });
+  unary<uint32_t, U>(ops, "clz." + t,
+                     [](U a) { return uint32_t(a ? __builtin_clzll(a) - (64 - width<U>) : width<U>); });
+  unary<U, U>(ops, "brev." + t, [](U a) {
+    U found = 0;
+    for (int i = 0; i < width<U>; ++i) found |= U(a >> i & 1) << (width<U> - 1 - i);
+    return found;
+  });
+}
+
+// bfi a into b from bit c on, as many as imm, or as the register in `more` says.
+template <class U> struct Insert {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b);
+    const uint32_t *at = w.reg<uint32_t>(in->c), *count = w.reg<uint32_t>(w.program->more[in->more]);
+    each<M, U>(w, in->d, [=](int i) {
+      const uint32_t p = at[i] & 255, n = count[i] & 255;
+      if (n == 0 || p >= uint32_t(width<U>)) return b[i];
+      const U ones = n >= uint32_t(width<U>) ? U(~U(0)) : U((U(1) << n) - 1);
+      return U((b[i] & ~U(ones << p)) | U((a[i] & ones) << p));
+    });
+    NEXT;
+  }
+};
+
+struct Lop3 { // imm: the table of the function
+  template <bool M> static void run(Warp &w, const In *in) {
+    const uint32_t *a = w.reg<uint32_t>(in->a), *b = w.reg<uint32_t>(in->b), *c = w.reg<uint32_t>(in->c);
+    const auto table = uint32_t(in->imm);
+    each<M, uint32_t>(w, in->d, [=](int i) {
+      uint32_t found = 0;
+      for (uint32_t k = 0; k < 8; ++k)
+        if (table >> k & 1) found |= (k & 4 ? a[i] : ~a[i]) & (k & 2 ? b[i] : ~b[i]) & (k & 1 ? c[i] : ~c[i]);
+      return found;
+    });
+    NEXT;
+  }
+};
+
+void funnels(Ops &ops) {
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "shf.l.wrap.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+    return uint32_t((uint64_t(b) << 32 | a) << (c & 31) >> 32);
+  });
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "shf.r.wrap.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+    return uint32_t((uint64_t(b) << 32 | a) >> (c & 31));
+  });
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "shf.l.clamp.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+    return uint32_t((uint64_t(b) << 32 | a) << (c < 32 ? c : 32) >> 32);
+  });
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "shf.r.clamp.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+    return uint32_t((uint64_t(b) << 32 | a) >> (c < 32 ? c : 32));
+  });
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "prmt.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t found = 0;
+    for (int k = 0; k < 4; ++k) {
+      const uint32_t how = c >> 4 * k & 15, byte = uint32_t((uint64_t(b) << 32 | a) >> 8 * (how & 7)) & 255;
+      found |= (how & 8 ? (byte & 128 ? 255u : 0u) : byte) << 8 * k;
+    }
+    return found;
+  });
+}
+
+// setp; in floating point subnormal numbers may be zeros.
+template <class T, bool Flush, class F> struct Compare {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b);
+    alignas(64) int32_t t[warp_size];
+    {
+      Mode<Flush> mode;
+      LANES t[i] = F{}(a[i], b[i]) ? -1 : 0;
+    }
+    set_combined<M>(w, in, pack(t));
+    NEXT;
+  }
+};
+
+template <class T, bool Flush = true> void comparisons(Ops &ops, const std::string &t) {
+  const auto add = [&]<class F>(const char *name, F) { put<Compare<T, Flush, F>>(ops, name + t); };
+  add("setp.eq.", [](T a, T b) { return a == b; });
+  add("setp.lt.", [](T a, T b) { return a < b; });
+  add("setp.le.", [](T a, T b) { return a <= b; });
+  add("setp.gt.", [](T a, T b) { return a > b; });
+  add("setp.ge.", [](T a, T b) { return a >= b; });
+  if constexpr (std::is_integral_v<T>) {
+    add("setp.ne.", [](T a, T b) { return a != b; });
+  } else { // those with u are true for a NaN
+    add("setp.ne.", [](T a, T b) { return a < b || a > b; });
+    add("setp.equ.", [](T a, T b) { return !(a < b || a > b); });
+    add("setp.neu.", [](T a, T b) { return a != b; });
+    add("setp.ltu.", [](T a, T b) { return !(a >= b); });
+    add("setp.leu.", [](T a, T b) { return !(a > b); });
+    add("setp.gtu.", [](T a, T b) { return !(a <= b); });
+    add("setp.geu.", [](T a, T b) { return !(a < b); });
+    add("setp.num.", [](T a, T b) { return a == a && b == b; });
+    add("setp.nan.", [](T a, T b) { return a != a || b != b; });
+  }
+}
+
+template <class U> struct Select { // c: a predicate
+  template <bool M> static void run(Warp &w, const In *in) {
+    const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b);
+    const uint32_t chosen = *w.reg<uint32_t>(in->c);
+    each<M, U>(w, in->d, [=](int i) { return (chosen >> i & 1) ? a[i] : b[i]; });
+    NEXT;
+  }
+};
+
+template <class F> struct Logic { // of predicates
+  template <bool M> static void run(Warp &w, const In *in) {
+    set_predicate<M>(w, in->d, F{}(*w.reg<uint32_t>(in->a), *w.reg<uint32_t>(in->b)));
+    NEXT;
+  }
+};
+
+template <class U> struct Split { // mov of a register to the parts that `more` names, low first; imm: how many
+  template <class Part> static void part(Warp &w, const In *in, uint32_t mask) {
+    const U *a = w.reg<U>(in->a);
+    for (int k = 0; k < in->imm; ++k) {
+      const uint32_t at = w.program->more[in->more + uint32_t(k)];
+      if (at == 0) continue; // `_`
+      Part *d = w.reg<Part>(at);
+      LANES d[i] = (mask >> i & 1) ? Part(a[i] >> 8 * sizeof(Part) * unsigned(k)) : d[i];
+    }
+  }
+  template <bool M> static void run(Warp &w, const In *in) {
+    const uint32_t mask = M ? w.mask : all_lanes;
+    if (sizeof(U) == 8 && in->imm == 2)
+      part<uint32_t>(w, in, mask);
+    else if (sizeof(U) == uint64_t(2 * in->imm))
+      part<uint16_t>(w, in, mask);
+    else
+      part<uint8_t>(w, in, mask);
+    NEXT;
+  }
+};
+
+template <class U> struct Join { // mov to a register of the parts that `more` names
+  template <class Part> static void part(Warp &w, const In *in, uint32_t mask) {
+    alignas(64) U whole[warp_size] = {};
+    for (int k = 0; k < in->imm; ++k) {
+      const Part *a = w.reg<Part>(w.program->more[in->more + uint32_t(k)]);
+      LANES whole[i] |= U(U(a[i]) << 8 * sizeof(Part) * unsigned(k));
+    }
+    U *d = w.reg<U>(in->d);
+    LANES d[i] = (mask >> i & 1) ? whole[i] : d[i];
+  }
+  template <bool M> static void run(Warp &w, const In *in) {
+    const uint32_t mask = M ? w.mask : all_lanes;
+    if (sizeof(U) == 8 && in->imm == 2)
+      part<uint32_t>(w, in, mask);
+    else if (sizeof(U) == uint64_t(2 * in->imm))
+      part<uint16_t>(w, in, mask);
+    else
+      part<uint8_t>(w, in, mask);
+    NEXT;
+  }
+};
+
+} // namespace
+
+void add_integers(Ops &ops) {
+  modular<uint16_t>(ops, "b16"), modular<uint32_t>(ops, "b32"), modular<uint64_t>(ops, "b64");
+  signed_or_not<int16_t>(ops, "s16"), signed_or_not<int32_t>(ops, "s32"), signed_or_not<int64_t>(ops, "s64");
+  signed_or_not<uint16_t>(ops, "u16"), signed_or_not<uint32_t>(ops, "u32"), signed_or_not<uint64_t>(ops, "u64");
+  bit_fields<uint32_t>(ops, "b32"), bit_fields<uint64_t>(ops, "b64");
+  put<Insert<uint32_t>>(ops, "bfi.b32"), put<Insert<uint64_t>>(ops, "bfi.b64");
+  put<Lop3>(ops, "lop3.b32");
+  funnels(ops);
+  comparisons<int16_t>(ops, "s16"), comparisons<int32_t>(ops, "s32"), comparisons<int64_t>(ops, "s64");
+  comparisons<uint16_t>(ops, "u16"), comparisons<uint32_t>(ops, "u32"), comparisons<uint64_t>(ops, "u64");
+  comparisons<float, true>(ops, "ftz.f32"), comparisons<float, false>(ops, "f32");
+  comparisons<double, false>(ops, "f64");
+  put<Select<uint16_t>>(ops, "selp.b16"), put<Select<uint32_t>>(ops, "selp.b32"),
+      put<Select<uint64_t>>(ops, "selp.b64");
+  const auto logic = [&]<class F>(const char *name, F) { put<Logic<F>>(ops, name); };
+  logic("and.pred", [](uint32_t a, uint32_t b) { return a & b; });
+  logic("or.pred", [](uint32_t a, uint32_t b) { return a | b; });
+  logic("xor.pred", [](uint32_t a, uint32_t b) { return a ^ b; });
+  logic("not.pred", [](uint32_t a, uint32_t) { return ~a; });
+  logic("mov.pred", [](uint32_t a, uint32_t) { return a; });
+  put<Split<uint16_t>>(ops, "split.b16"), put<Split<uint32_t>>(ops, "split.b32"),
+      put<Split<uint64_t>>(ops, "split.b64");
+  put<Join<uint16_t>>(ops, "join.b16"), put<Join<uint32_t>>(ops, "join.b32"), put<Join<uint64_t>>(ops, "join.b64");
+}
+
+} // namespace ptx

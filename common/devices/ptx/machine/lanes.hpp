@@ -1,0 +1,137 @@
+// Loops over the lanes of a warp, which the compiler turns into vector instructions, and modes of floating point.
+#pragma once
+#include "machine.hpp"
+
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
+// Registers are the same memory or none of it in common, so lanes may be computed at once.
+#define LANES _Pragma("GCC ivdep") for (int i = 0; i < ptx::warp_size; ++i)
+#define NEXT return in[1].run[M](w, in + 1)
+
+namespace ptx {
+
+inline bool on(uint32_t mask, int lane) { return mask >> lane & 1; }
+
+// The uniform value of a register: of the first lane that is here.
+template <class T> inline T first(const Warp &w, uint32_t at) { return w.reg<T>(at)[__builtin_ctz(w.mask)]; }
+
+// d[lane] = value(lane): in all lanes, or in those of the mask.
+template <bool M, class T, class F> inline void each(Warp &w, uint32_t at, F value) {
+  T *d = w.reg<T>(at);
+  if constexpr (!M) {
+    LANES d[i] = value(i);
+  } else {
+    const uint32_t mask = w.mask;
+    LANES d[i] = (mask >> i & 1) ? T(value(i)) : d[i];
+  }
+}
+
+// The word that has a bit for each lane whose element is not zero.
+inline uint32_t pack(const int32_t *t) {
+#if defined(__AVX512F__)
+  const __m512i low = _mm512_loadu_si512(t), high = _mm512_loadu_si512(t + 16);
+  return _mm512_test_epi32_mask(low, low) | uint32_t(_mm512_test_epi32_mask(high, high)) << 16;
+#else
+  uint32_t bits = 0;
+  for (int i = 0; i < warp_size; ++i) bits |= uint32_t(t[i] != 0) << i;
+  return bits;
+#endif
+}
+
+template <bool M> inline void set_predicate(Warp &w, uint32_t at, uint32_t bits) {
+  uint32_t &p = *w.reg<uint32_t>(at);
+  p = M ? (bits & w.mask) | (p & ~w.mask) : bits;
+}
+
+// The result of a setp, which may be combined with a predicate. imm: 0 alone, 1 and, 2 or, 3 xor, and 4 if the
+// complement has a place, too; `more` names that place, then the predicate.
+template <bool M> inline void set_combined(Warp &w, const In *in, uint32_t found) {
+  if (in->imm == 0) return set_predicate<M>(w, in->d, found);
+  const uint32_t *more = &w.program->more[in->more], other = *w.reg<uint32_t>(more[1]);
+  const auto with = [&](uint32_t x) {
+    const int64_t how = in->imm & 3;
+    return how == 1 ? x & other : how == 2 ? x | other : how == 3 ? x ^ other : x;
+  };
+  const uint32_t no = with(~found);
+  set_predicate<M>(w, in->d, with(found));
+  if (in->imm & 4) set_predicate<M>(w, more[0], no);
+}
+
+// Floating point as PTX has it: rounding, and whether subnormal numbers are zeros. The executor runs in the mode of
+// nvcc's fast default (nearest, zeros); an instruction of another mode changes it for itself.
+enum Rounding : uint32_t { nearest, down, up, zero };
+#if defined(__SSE__)
+inline uint32_t get_mode() { return _mm_getcsr(); }
+inline void set_mode(uint32_t mode) { asm volatile("ldmxcsr %0" ::"m"(mode) : "memory"); }
+inline uint32_t mode_of(Rounding r, bool flush) { return 0x1f80u | uint32_t(r) << 13 | (flush ? 0x8040u : 0); }
+#elif defined(__aarch64__)
+inline uint32_t get_mode() {
+  uint64_t mode;
+  asm volatile("mrs %0, fpcr" : "=r"(mode));
+  return uint32_t(mode);
+}
+inline void set_mode(uint32_t mode) { asm volatile("msr fpcr, %0" ::"r"(uint64_t(mode)) : "memory"); }
+inline uint32_t mode_of(Rounding r, bool flush) {
+  constexpr uint32_t modes[] = {0, 2, 1, 3};
+  return modes[r] << 22 | (flush ? 1u << 24 : 0);
+}
+#endif
+template <bool Flush, Rounding R = nearest> struct Mode {
+  static constexpr bool usual = Flush && R == nearest;
+  Mode() {
+    if constexpr (!usual) set_mode(mode_of(R, Flush));
+  }
+  ~Mode() {
+    if constexpr (!usual) set_mode(mode_of(nearest, true));
+  }
+};
+
+template <class To, class From> inline To bits(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+// Instructions that compute lane by lane. F is a lambda of the operands.
+template <class D, class A, class F> struct Unary {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const A *a = w.reg<A>(in->a);
+    each<M, D>(w, in->d, [=](int i) { return F{}(a[i]); });
+    NEXT;
+  }
+};
+template <class D, class A, class B, class F> struct Binary {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const A *a = w.reg<A>(in->a);
+    const B *b = w.reg<B>(in->b);
+    each<M, D>(w, in->d, [=](int i) { return F{}(a[i], b[i]); });
+    NEXT;
+  }
+};
+template <class D, class A, class B, class C, class F> struct Ternary {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const A *a = w.reg<A>(in->a);
+    const B *b = w.reg<B>(in->b);
+    const C *c = w.reg<C>(in->c);
+    each<M, D>(w, in->d, [=](int i) { return F{}(a[i], b[i], c[i]); });
+    NEXT;
+  }
+};
+
+template <class H> inline void put(Ops &ops, const std::string &name) {
+  ops[name] = {&H::template run<false>, &H::template run<true>};
+}
+template <class D, class A, class F> inline void unary(Ops &ops, const std::string &name, F) {
+  put<Unary<D, A, F>>(ops, name);
+}
+template <class D, class A, class B, class F> inline void binary(Ops &ops, const std::string &name, F) {
+  put<Binary<D, A, B, F>>(ops, name);
+}
+template <class D, class A, class B, class C, class F> inline void ternary(Ops &ops, const std::string &name, F) {
+  put<Ternary<D, A, B, C, F>>(ops, name);
+}
+
+} // namespace ptx

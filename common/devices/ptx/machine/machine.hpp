@@ -1,0 +1,250 @@
+// Data of the executor. A grid has blocks, a block warps, a warp groups of lanes that are at the same instruction.
+//
+// A register of a warp is 32 lanes side by side in `file`, a predicate one word of 32 bits. An instruction holds the
+// offsets of its registers and two functions: one for a warp whose live lanes are all here, one that minds the mask.
+// Each function ends with a jump to that of the next instruction.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace ptx {
+
+constexpr int warp_size = 32;
+constexpr uint32_t all_lanes = 0xffffffffu;
+constexpr uint32_t shared_start = 1024, local_start = 4096; // addresses within a window; a null pointer is in none
+// Generic addresses of shared and local memory, where no pointer of the process lies. Their low words are not zero, so
+// that an address of one kind does not pass for one of the other.
+constexpr uint64_t shared_window = 0x00a10000d5030000, local_window = 0x00a20000e1050000, window_bytes = 1 << 24;
+constexpr int named_barriers = 16;
+
+struct Warp;
+struct Block;
+struct Grid;
+struct In;
+class Races;
+using Fn = void (*)(Warp &, const In *);
+
+enum Space : uint32_t { generic, global, shared, local, constant };
+enum Order : uint32_t { weak, relaxed, acquire, release, acq_rel, no_coherence };
+enum Scope : uint32_t { cta, gpu, sys }; // a cluster is one block
+enum Status { finished, deadlocked, timed_out, trapped, corrupted, faulted, raced };
+
+// One decoded instruction; offsets are in bytes of a warp's file.
+struct alignas(64) In {
+  Fn run[2];           // all live lanes; some
+  Fn inside;           // some, where run[1] first looks for lanes to join: at a label
+  uint32_t d, a, b, c; // registers; an operand that is not there is 0
+  int64_t imm;         // offset of an address, target of a branch, or a number that the opcode explains
+  uint32_t flags;      // bits as `Flags` reads them
+  uint32_t more;       // index into Program::more of what has no place here
+};
+
+struct Flags {
+  uint32_t bits;
+  Space space() const { return Space(bits & 7); }
+  Order order() const { return Order(bits >> 3 & 7); }
+  Scope scope() const { return Scope(bits >> 6 & 3); }
+  bool wide() const { return bits >> 8 & 1; } // the address register has 64 bits
+  bool strong() const { return order() != weak && order() != no_coherence; }
+};
+
+struct Buffer {
+  const char *name;
+  uint64_t start, bytes;
+  uint32_t writable, cell; // cell: bytes of the smallest access that the race detector tells apart
+};
+
+struct Filled { // a register that has its value when a warp begins
+  uint32_t at, kind, bytes;
+  uint64_t value;
+};
+enum Fill : uint32_t {
+  number,
+  parameter,
+  tid_x,
+  tid_y,
+  tid_z,
+  ctaid_x,
+  ctaid_y,
+  ctaid_z,
+  ntid_x,
+  ntid_y,
+  ntid_z,
+  nctaid_x,
+  nctaid_y,
+  nctaid_z,
+  laneid,
+  warpid,
+  lanemask_eq,
+  lanemask_lt,
+  lanemask_le,
+  lanemask_gt,
+  lanemask_ge,
+  dynamic_shared
+};
+
+struct Program {
+  std::vector<In> code;
+  std::vector<uint32_t> more;
+  std::vector<Filled> filled;
+  uint32_t file_bytes, shared_bytes, local_bytes;
+};
+
+struct Launch {
+  uint32_t grid[3], block[3];
+  const uint8_t *parameters;
+  const Buffer *buffers;
+  uint32_t buffer_count, dynamic_shared;
+  uint64_t seed;
+  double timeout;
+  uint32_t strict, races; // strict: by-seed preemption, poisoned registers
+  uint64_t *executed;     // instructions of warps, or null; by instruction
+  char *report;
+  uint64_t report_size;
+};
+
+enum class Wait : uint8_t { ready, lanes, barrier, poll };
+constexpr const char *waits[] = {"can go on", "waits for lanes", "waits at a barrier of the block", "polls"};
+struct Group {
+  uint32_t mask;
+  const In *ip;
+  Wait wait;
+};
+
+// cp.async of lanes that have committed equally many groups before it.
+struct Copy {
+  uint32_t mask, group, bytes;
+  const In *in;
+  uint8_t *to[warp_size];
+  const uint8_t *from[warp_size];
+  uint8_t read[warp_size]; // bytes that are read; the rest are zeros
+};
+
+struct Warp {
+  uint8_t *file;
+  uint32_t mask, live; // lanes of the group that runs; lanes that have not ended
+  int fuel;            // branches until other warps have a turn
+  uint32_t index;      // in the block
+  Block *block;
+  Grid *grid;
+  const Program *program;
+  int current;         // group that runs, or -1
+  bool queued, asleep; // in Grid::queue; has groups that poll
+  std::vector<Group> groups;
+  std::vector<uint64_t> looked; // line and lane of each look since the last progress
+  uint64_t looked_at;           // Grid::progress at that time
+  uint8_t *local;
+  uint32_t committed[warp_size];
+  std::deque<Copy> copies;
+  template <class T> T *reg(uint32_t at) const { return reinterpret_cast<T *>(file + at); }
+  uint32_t thread(int lane) const { return index * warp_size + uint32_t(lane); } // in the block
+};
+
+struct Barrier {
+  uint32_t arrived = 0, expected = 0;
+  const In *first = nullptr;
+  std::vector<Warp *> waiting, came;
+};
+
+struct Mbarrier {
+  uint32_t expected, pending, phase;
+  int64_t bytes;  // that are still to come
+  uint32_t index; // in the block
+};
+
+struct Bulk {
+  uint8_t *to;
+  const uint8_t *from;
+  uint32_t bytes, barrier;
+  uint64_t due; // turn of the scheduler
+  const In *in;
+  Warp *warp;
+};
+
+struct Block {
+  uint32_t index, threads;
+  Grid *grid;
+  std::vector<uint8_t> memory; // shared
+  std::vector<Warp> warps;
+  Barrier barriers[named_barriers];
+  std::map<uint32_t, Mbarrier> mbarriers;           // by address
+  uint32_t guard_begin = UINT32_MAX, guard_end = 0; // they are all between these addresses
+  std::vector<Bulk> bulks;
+};
+
+struct Grid {
+  Grid(const Program &program, const Launch &launch);
+  ~Grid();
+  Status run();
+  void fail(Status status, const Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
+  void touch(const void *at, size_t bytes) { // something was written there
+    ++progress;
+    if (sleepers) wake_those_who_look(reinterpret_cast<uintptr_t>(at), bytes);
+  }
+  void ready(Warp &w);
+  void look(Warp &w, int lane, const void *at, size_t bytes);
+  bool would_sleep(Warp &w, int lane, const void *at); // the lane has looked there, and nothing has changed since
+  void sleep(Warp &w, const In *in);                   // the group polls again when something changes
+  std::string place(const Warp &w, const In *in, uint32_t mask) const;
+  uint32_t below(uint32_t n) { return uint32_t(random() % n); }
+
+  const Program &program;
+  const Launch &launch;
+  std::vector<std::unique_ptr<Block>> blocks;
+  std::vector<Warp *> queue;
+  std::vector<Warp *> lines[4096]; // warps that look at a line of that hash
+  uint32_t sleepers = 0, alive = 0, in_flight = 0;
+  uint64_t progress = 0, turn = 0;
+  Status status = finished;
+  std::mt19937 random;
+  std::unique_ptr<Races> races;
+  std::vector<uint8_t> files, locals;
+
+private:
+  void wake_those_who_look(uintptr_t at, size_t bytes);
+  void wake(Warp &w);
+  void step(Warp &w);
+  bool land_due(bool any);
+  Status nobody_runs();
+  std::string who_waits() const;
+};
+
+// The group that runs stops here; `in` is where it goes on.
+inline void park(Warp &w, const In *in, Wait wait) {
+  w.groups[size_t(w.current)].ip = in;
+  w.groups[size_t(w.current)].wait = wait;
+  w.current = -1;
+}
+
+void fault(Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
+bool gathered(Warp &w, const In *in, uint32_t members); // these lanes are here; else the group waits for them
+void land(Warp &w, uint32_t mask, uint32_t newest);     // all cp.async groups of the lanes but so many
+void land(Block &block, size_t bulk);
+void ended(Warp &w); // some of its lanes have: barriers may be complete without them
+
+struct Op {
+  Fn plain, masked;
+};
+using Ops = std::map<std::string, Op>;
+void add_integers(Ops &ops);
+void add_floats(Ops &ops);
+void add_conversions(Ops &ops);
+void add_memory(Ops &ops);
+void add_atomics(Ops &ops);
+void add_warp_wide(Ops &ops);
+void add_matrices(Ops &ops);
+void add_barriers(Ops &ops);
+void add_mbarriers(Ops &ops);
+void add_copies(Ops &ops);
+void add_control(Ops &ops);
+void at_label(Warp &w, const In *in);
+bool meets_anywhere(const In *in);
+
+} // namespace ptx

@@ -1,0 +1,113 @@
+// The race detector: two accesses of one word, of which one writes, must be ordered by what PTX says orders, or both be
+// strong for each other's scope.
+//
+// Each thread has a time of its own, and knows until which time of each other thread it has seen everything: a vector
+// that barriers, releases and acquires hand on. A word knows who wrote it last and who has read it since. The async
+// proxy sees only what a proxy fence has handed to it: a second such vector. What a bulk copy does belongs to the phase
+// of the mbarrier that it completes, which has a time, too. Nothing depends on the order in which the grid was
+// executed.
+#pragma once
+#include "machine.hpp"
+
+namespace ptx {
+
+using Seen = std::shared_ptr<const std::vector<uint32_t>>; // by thread, then by mbarrier: the last time; null: nothing
+
+struct Known { // in the generic proxy, and of that in the async proxy
+  Seen generic, async;
+};
+
+struct Epoch { // one access
+  uint32_t who = UINT32_MAX, time = 0, pc = 0;
+  uint8_t strong = 0, scope = 0, bytes = 0;
+  bool any() const { return who != UINT32_MAX; }
+};
+
+struct Readers { // of one word, when several have read it: by thread, less `first`
+  uint32_t first;
+  std::vector<Epoch> by;
+};
+
+struct Cell {
+  Epoch write, read[2]; // read: weak, strong
+  std::unique_ptr<Readers> many[2];
+  uint32_t no_coherence = 0; // 1 + pc of a load through the read-only path
+};
+
+class Races {
+public:
+  explicit Races(Grid &grid);
+  // Before an access. False after a report.
+  bool load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uint32_t bytes, int count);
+  bool store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint32_t bytes, int count,
+             const uint64_t *values);
+  bool atomic(Warp &w, const In *in, int lane, uint8_t *at, uint32_t bytes);
+  // What orders.
+  void warp_barrier(Warp &w, const uint32_t *masks);
+  void warp_barrier(Warp &w, uint32_t mask);
+  void barrier(const std::vector<Warp *> &came, const std::vector<Warp *> &waiting);
+  void fence(Warp &w, Scope scope);
+  void proxy_fence(Warp &w);
+  void init_fence(Warp &w);
+  bool init(Warp &w, const In *in, int lane, const Mbarrier &b);
+  bool arrive(Warp &w, const In *in, int lane, const Mbarrier &b);
+  bool waited(Warp &w, const In *in, int lane, const Mbarrier &b);
+  void phase_over(Block &block, const Mbarrier &b);
+  // Asynchronous copies.
+  bool copy_begins(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes);
+  void copy_lands(Warp &w, const Copy &copy, int lane);
+  bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
+                   const Mbarrier &b);
+
+private:
+  struct Thread {
+    uint32_t time = 1;
+    Known seen, released[2], pending[2]; // released: by fences of block and grid; pending: acquired by the next fence
+  };
+  struct Place {     // of strong writes: what an acquire gets there
+    Known far, near; // for all blocks; for that of the writer alone
+    uint32_t block;
+  };
+  struct Phase { // of an mbarrier
+    uint32_t component, initializer, initialized;
+    bool fenced = false;
+    Known pending, over;
+  };
+  struct Shadow {
+    uintptr_t start, end;
+    uint32_t cell, first, readers;
+    std::vector<std::unique_ptr<Cell[]>> pages;
+  };
+
+  uint32_t id(const Warp &w, int lane) const { return w.block->index * threads_ + w.thread(lane); }
+  uint32_t block_of(uint32_t who) const { return who < count_ ? who / threads_ : UINT32_MAX; }
+  Shadow *shadow(const Warp &w, const void *at);
+  Cell &cell(Shadow &s, uintptr_t at);
+  static bool holds(const Seen &seen, const Epoch &e) {
+    return seen && e.who < seen->size() && (*seen)[e.who] >= e.time;
+  }
+  bool knows(uint32_t t, const Epoch &e) const {
+    return e.who == t ? e.time != UINT32_MAX : holds(by_[t].seen.generic, e);
+  }
+  bool strong_pair(const Epoch &a, const Epoch &b) const;
+  Known handed_on(uint32_t t); // all that the thread has seen and done; its time goes on
+  Seen joined(const Seen &a, const Seen &b);
+  void join(Known &to, const Known &from);
+  void acquire(Warp &w, int lane, uintptr_t at, Flags f);
+  void release(Warp &w, int lane, uintptr_t at, Flags f, bool joins);
+  bool check_read(Warp &w, const In *in, int lane, Cell &c, Epoch me, uintptr_t at, bool no_coherence);
+  bool check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &me, uintptr_t at, bool same);
+  void add_reader(Shadow &s, Cell &c, const Epoch &me);
+  bool report(Warp &w, const In *in, int lane, const Epoch &other, const char *what, const char *did, uintptr_t at);
+  std::string name(uintptr_t at) const;
+
+  Grid &grid_;
+  uint32_t threads_, count_, components_;
+  std::vector<Thread> by_;
+  std::vector<std::vector<Phase>> phases_; // by block
+  std::unordered_map<uintptr_t, Place> places_;
+  std::vector<Shadow> buffers_, shared_;
+  Seen last_a_, last_b_, last_join_;
+};
+
+} // namespace ptx

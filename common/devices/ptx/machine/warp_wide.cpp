@@ -1,0 +1,181 @@
+// Instructions that the lanes of a warp execute together: shuffles, votes, barriers of a warp.
+#include "lanes.hpp"
+#include "races.hpp"
+
+namespace ptx {
+namespace {
+
+// All lanes of the members are here. at: the register of each lane's mask, 0 for all of them.
+inline bool together(Warp &w, const In *in, uint32_t at) {
+  uint32_t members = 0;
+  const uint32_t *masks = w.reg<uint32_t>(at);
+  for (uint32_t left = w.mask; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    if (!on(masks[lane], lane)) return fault(w, in, "a lane that is not in its own member mask", 1u << lane), false;
+    members |= masks[lane];
+  }
+  return gathered(w, in, members);
+}
+
+enum Way { from_below, from_above, across, chosen };
+
+// shfl d|more[0], a, b, c, more[1]
+template <Way Which> struct Shuffle {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const uint32_t *more = &w.program->more[in->more];
+    if (!together(w, in, more[1])) return;
+    const uint32_t *b = w.reg<uint32_t>(in->b), *c = w.reg<uint32_t>(in->c);
+    alignas(64) uint32_t a[warp_size], from[warp_size];
+    std::memcpy(a, w.reg<uint32_t>(in->a), sizeof a);
+    uint32_t inside = 0;
+    for (int lane = 0; lane < warp_size; ++lane) {
+      const int by = int(b[lane] & 31), most = int(c[lane] & 31), segment = int(c[lane] >> 8 & 31);
+      const int last = (lane & segment) | (most & ~segment), lowest = lane & segment;
+      int j = Which == from_below   ? lane - by
+              : Which == from_above ? lane + by
+              : Which == across     ? lane ^ by
+                                    : lowest | (by & ~segment);
+      const bool valid = Which == from_below ? j >= last : j <= last;
+      if (!valid) j = lane;
+      inside |= uint32_t(valid) << lane;
+      from[lane] = uint32_t(j);
+    }
+    uint32_t *d = w.reg<uint32_t>(in->d);
+    const uint32_t mask = w.mask;
+    if (mask == all_lanes) {
+      LANES d[i] = a[from[i]];
+    } else {
+      for (uint32_t left = mask; left; left &= left - 1) {
+        const int lane = __builtin_ctz(left);
+        if (!on(mask, int(from[lane]))) return fault(w, in, "a shuffle from a lane that takes no part", 1u << lane);
+        d[lane] = a[from[lane]];
+      }
+    }
+    if (more[0]) set_predicate<M>(w, more[0], inside);
+    NEXT;
+  }
+};
+
+enum Kind { all, any, uni, ballot };
+
+// vote d, a, b; for each lane among those of its own mask.
+template <Kind Which> struct Vote {
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!together(w, in, in->b)) return;
+    const uint32_t yes = *w.reg<uint32_t>(in->a) & w.mask, *masks = w.reg<uint32_t>(in->b);
+    uint32_t found = 0;
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      const uint32_t members = masks[lane] & w.mask, said = yes & members;
+      if (Which == ballot) w.reg<uint32_t>(in->d)[lane] = said;
+      const bool holds = Which == all ? said == members : Which == any ? said != 0 : said == 0 || said == members;
+      found |= uint32_t(holds) << lane;
+    }
+    if (Which != ballot) set_predicate<true>(w, in->d, found);
+    NEXT;
+  }
+};
+
+// redux d, a, b
+template <class T, class F> struct Redux {
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!together(w, in, in->b)) return;
+    T a[warp_size];
+    std::memcpy(a, w.reg<T>(in->a), sizeof a);
+    const uint32_t *masks = w.reg<uint32_t>(in->b);
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      T sum{};
+      bool begun = false;
+      for (uint32_t others = masks[lane] & w.mask; others; others &= others - 1) {
+        const T x = a[__builtin_ctz(others)];
+        sum = begun ? F{}(sum, x) : x, begun = true;
+      }
+      w.reg<T>(in->d)[lane] = sum;
+    }
+    NEXT;
+  }
+};
+template <class T, class F> void redux(Ops &ops, const std::string &name, F) { put<Redux<T, F>>(ops, name); }
+
+// match.any d, a, b and match.all d|more[0], a, b
+template <class T, bool All> struct Match {
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!together(w, in, in->b)) return;
+    T a[warp_size];
+    std::memcpy(a, w.reg<T>(in->a), sizeof a);
+    const uint32_t *masks = w.reg<uint32_t>(in->b);
+    uint32_t found = 0;
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      uint32_t same = 0;
+      for (uint32_t others = masks[lane] & w.mask; others; others &= others - 1) {
+        const int other = __builtin_ctz(others);
+        same |= uint32_t(a[other] == a[lane]) << other;
+      }
+      const bool equal = same == (masks[lane] & w.mask);
+      w.reg<uint32_t>(in->d)[lane] = All && !equal ? 0 : same;
+      found |= uint32_t(equal) << lane;
+    }
+    if (All && w.program->more[in->more]) set_predicate<true>(w, w.program->more[in->more], found);
+    NEXT;
+  }
+};
+
+struct Elect { // d|more[0], b: the lowest lane of the members
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!together(w, in, in->b)) return;
+    const uint32_t *masks = w.reg<uint32_t>(in->b);
+    uint32_t chosen = 0;
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left), leader = __builtin_ctz(masks[lane] & w.mask);
+      if (in->d) w.reg<uint32_t>(in->d)[lane] = uint32_t(leader);
+      chosen |= uint32_t(leader == lane) << lane;
+    }
+    set_predicate<true>(w, w.program->more[in->more], chosen);
+    NEXT;
+  }
+};
+
+struct Active {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const uint32_t mask = w.mask;
+    each<M, uint32_t>(w, in->d, [=](int) { return mask; });
+    NEXT;
+  }
+};
+
+struct WarpBarrier { // a: the member mask
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!together(w, in, in->a)) return;
+    if (w.grid->races) w.grid->races->warp_barrier(w, w.reg<uint32_t>(in->a));
+    NEXT;
+  }
+};
+
+} // namespace
+
+void add_warp_wide(Ops &ops) {
+  put<Shuffle<from_below>>(ops, "shfl.up.b32"), put<Shuffle<from_above>>(ops, "shfl.down.b32");
+  put<Shuffle<across>>(ops, "shfl.bfly.b32"), put<Shuffle<chosen>>(ops, "shfl.idx.b32");
+  put<Vote<all>>(ops, "vote.all.pred"), put<Vote<any>>(ops, "vote.any.pred"), put<Vote<uni>>(ops, "vote.uni.pred");
+  put<Vote<ballot>>(ops, "vote.ballot.b32");
+  const auto of = [&]<class T>(const std::string &t, T) {
+    redux<T>(ops, "redux.add." + t, [](T a, T b) { return T(uint32_t(a) + uint32_t(b)); });
+    redux<T>(ops, "redux.min." + t, [](T a, T b) { return a < b ? a : b; });
+    redux<T>(ops, "redux.max." + t, [](T a, T b) { return a > b ? a : b; });
+  };
+  of("u32", uint32_t{}), of("s32", int32_t{});
+  redux<uint32_t>(ops, "redux.and.b32", [](uint32_t a, uint32_t b) { return a & b; });
+  redux<uint32_t>(ops, "redux.or.b32", [](uint32_t a, uint32_t b) { return a | b; });
+  redux<uint32_t>(ops, "redux.xor.b32", [](uint32_t a, uint32_t b) { return a ^ b; });
+  put<Match<uint32_t, false>>(ops, "match.any.b32"), put<Match<uint64_t, false>>(ops, "match.any.b64");
+  put<Match<uint32_t, true>>(ops, "match.all.b32"), put<Match<uint64_t, true>>(ops, "match.all.b64");
+  put<Elect>(ops, "elect"), put<Active>(ops, "activemask.b32"), put<WarpBarrier>(ops, "bar.warp");
+}
+
+bool meets_anywhere(const In *in) { // lanes may meet at two places of one program: only the mask counts
+  return in->run[0] == &WarpBarrier::run<false>;
+}
+
+} // namespace ptx

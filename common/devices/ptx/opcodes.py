@@ -1,0 +1,117 @@
+"""Instructions of PTX as operations of the machine: the rule of each opcode, and instructions of a whole warp."""
+
+from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, ldmatrix, mbarrier, prefetch, st
+from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
+from common.devices.ptx.decode import Decoder
+from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
+from common.devices.ptx.text import wrong
+
+
+def decode_instruction(d: Decoder, one: Instruction) -> None:
+    """Emit the rows of one instruction. Raises CompileError for what the executor does not know."""
+    rule = RULES.get(one.opcode)
+    if not rule:
+        raise unknown(one)
+    try:
+        rule(d, one)
+    except (ValueError, IndexError, KeyError):
+        raise wrong(one.line, f"the executor does not know {one.name} with {len(one.operands)} operands") from None
+
+
+def _together(d: Decoder, one: Instruction) -> None:
+    """shfl, vote, match, redux: the last operand is the member mask."""
+    if one.words[0] != "sync":
+        raise unknown(one)
+    to, *rest = one.operands
+    to, _, p = to.partition("|")
+    kind = "b32" if one.opcode == "vote" else one.type
+    mask = d.value(rest.pop(), "b32")
+    name = ".".join((one.opcode, *one.words[1:]))
+    more = [d.predicate(p) if p and p != "_" else ABSENT, mask]
+    if one.opcode == "shfl":
+        places = [d.value(rest[0], kind), d.value(rest[1], "b32"), d.value(rest[2], "b32")]
+        return d.emit(name, d.register(to, 4), *places, more=more, opcode=one.name)
+    source = d.predicate(rest[0]) if one.opcode == "vote" else d.value(rest[0], kind)
+    target = d.predicate(to) if one.type == "pred" else d.register(to, 4)
+    return d.emit(name, target, source, mask, more=more, opcode=one.name)
+
+
+def _bar(d: Decoder, one: Instruction) -> None:
+    words = [each for each in one.words if each not in ("cta", "aligned")]
+    if words == ["warp", "sync"]:
+        return d.emit("bar.warp", a=d.value(one.operands[0], "b32"), opcode=one.name)
+    if words not in (["sync"], ["arrive"]):
+        raise unknown(one)
+    places = [d.value(each, "b32") for each in one.operands]
+    return d.emit(f"bar.{words[0]}", a=places[0], b=[*places, ABSENT][1], opcode=one.name)
+
+
+def _elect(d: Decoder, one: Instruction) -> None:
+    to, _, p = one.operands[0].partition("|")
+    target = ABSENT if to == "_" else d.register(to, 4)
+    d.emit("elect", target, b=d.value(one.operands[1], "b32"), more=[d.predicate(p)], opcode=one.name)
+
+
+def _activemask(d: Decoder, one: Instruction) -> None:
+    d.emit("activemask.b32", d.register(one.operands[0], 4), opcode=one.name)
+
+
+def _mma(d: Decoder, one: Instruction) -> None:
+    sync, aligned, shape, row, col, to, a, b, c = one.words
+    if (sync, aligned, row, col, to, c) != ("sync", "aligned", "row", "col", "f32", "f32") or a != b:
+        raise unknown(one)
+    names = [listed(each) for each in one.operands]
+    places = [d.register(each, 4) for each in names[0]]
+    places += [d.value(each, "b32") for each in names[1] + names[2]] + [d.value(each, "f32") for each in names[3]]
+    d.emit(f"mma.{shape}.{a}", more=places, opcode=one.name)
+
+
+def _bra(d: Decoder, one: Instruction) -> None:
+    d.jump("bra", one.operands[0])
+
+
+def _nothing(d: Decoder, one: Instruction) -> None:
+    """createpolicy: a hint."""
+    d.emit("nop", opcode=one.name)
+
+
+def _bare(name: str) -> Rule:
+    return lambda d, one: d.emit(name, opcode=one.name)
+
+
+_binary, _unary, _ternary = plain("", "", ""), plain("", ""), plain("", "", "", "")
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "copysign"), _binary),
+    **dict.fromkeys(("neg", "abs", "not", "cnot", "rcp", "sqrt", "brev"), _unary),
+    **dict.fromkeys(("fma", "mad"), _ternary),
+    **dict.fromkeys(("shl", "shr"), plain("", "", "u32")),
+    **dict.fromkeys(("popc", "clz", "bfind"), plain("u32", "")),
+    **dict.fromkeys(("ex2", "lg2", "sin", "cos", "tanh", "rsqrt"), approximate),
+    **dict.fromkeys(("shf", "prmt"), plain("", "", "", "u32")),
+    **dict.fromkeys(("shfl", "vote", "match", "redux"), _together),
+    **dict.fromkeys(("bar", "barrier"), _bar),
+    **dict.fromkeys(("fence", "membar"), fence),
+    **dict.fromkeys(("atom", "red"), atom),
+    **dict.fromkeys(("ret", "exit"), _bare("exit")),
+    "bfe": plain("", "", "u32", "u32"),
+    "bfi": plain("", "", "", "u32", "u32"),
+    "lop3": lop3,
+    "mov": mov,
+    "setp": setp,
+    "selp": selp,
+    "cvt": cvt,
+    "cvta": cvta,
+    "ld": ld,
+    "st": st,
+    "prefetch": prefetch,
+    "elect": _elect,
+    "activemask": _activemask,
+    "mma": _mma,
+    "ldmatrix": ldmatrix,
+    "mbarrier": mbarrier,
+    "cp": cp,
+    "bra": _bra,
+    "trap": _bare("trap"),
+    "nanosleep": _bare("nanosleep"),
+    "createpolicy": _nothing,
+}

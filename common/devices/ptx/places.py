@@ -1,0 +1,176 @@
+"""Places in a warp's file, for the registers, constants and parameters of a kernel; addresses for its variables.
+
+A register is 32 lanes side by side, a predicate one word. Constants, parameters and special registers are places that
+are filled before a warp begins.
+"""
+
+import re
+import struct
+from collections.abc import Mapping
+
+from common.devices.ptx.rows import Decoded, Place
+from common.devices.ptx.text import WIDTHS, Kernel, Line, Module, Statement, Variable, variable_of, wrong
+
+FIRST_PLACE = 512
+SHARED_START, LOCAL_START = 1024, 4096  # of machine.hpp
+SHARED_WINDOW, LOCAL_WINDOW = 0x00A10000D5030000, 0x00A20000E1050000
+NUMBER, PARAMETER = 0, 1  # kinds of what is filled, in the order of Fill
+SPECIAL = {name: 2 + at for at, name in enumerate((
+    "%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%nctaid.x",
+    "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt",
+    "%lanemask_ge", "%dynamic_smem_size"))}  # fmt: skip
+CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4}
+_DECLARED = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$")
+ADDRESS = re.compile(r"\[\s*([\w%$.]+)\s*(?:\+\s*(-?\w+))?\s*\]$")
+INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+
+
+class Places:
+    """Names of one kernel. addresses: of module variables in global and constant memory. line: of the statement that is
+    read, for errors."""
+
+    def __init__(self, module: Module, kernel: Kernel, addresses: Mapping[str, int]) -> None:
+        self.module, self.kernel, self._addresses = module, kernel, addresses
+        self.out = Decoded([])
+        self.line = Line(kernel.name, 0)
+        self._scopes: list[dict[str, Place | str]] = [{}]
+        self._ranges: list[tuple[str, int, str]] = []
+        self._constants: dict[tuple[int, int, int], Place] = {}
+        self._file, self._predicates = FIRST_PLACE, 0
+        self._variables: dict[str, int] = {}
+
+    def declare(self, statement: Statement) -> None:
+        found = _DECLARED.match(statement.text)
+        if found:
+            for name in found[2].split(","):
+                counted = re.match(r"\s*([\w%$]+)<(\d+)>$", name)
+                if counted:
+                    self._ranges.append((counted[1], int(counted[2]), found[1]))
+                else:
+                    self._scopes[-1][name.strip()] = found[1]
+        elif statement.text.startswith(".local"):
+            self._lay(variable_of(statement.text, statement.line))
+        elif not statement.text.startswith((".pragma", ".shared", ".extern .shared")):
+            raise wrong(statement.line, f"not known: {statement.text[:60]}")
+
+    def lay_shared(self) -> None:
+        """Places of the shared variables that the kernel names; dynamic memory comes last."""
+        named = {name for one in self.kernel.body for name in re.findall(r"[\w$%]+", one.text)}
+        found = [one for name, one in self.module.variables.items() if one.space == "shared" and name in named]
+        for one in self.kernel.body:
+            if one.kind == "directive" and re.match(r"(\.extern )?\.shared", one.text):
+                found.append(variable_of(one.text, one.line))
+        for variable in sorted(found, key=lambda each: each.bytes == 0):
+            self._lay(variable)
+
+    def _lay(self, variable: Variable) -> int:
+        """The address of a variable of shared or local memory, within its window."""
+        start = SHARED_START if variable.space == "shared" else LOCAL_START
+        size = self.out.shared_bytes if variable.space == "shared" else self.out.local_bytes
+        at = -(-(start + size) // variable.align) * variable.align
+        if variable.space == "shared":
+            self.out.shared_bytes = at - start + variable.bytes
+        else:
+            self.out.local_bytes = -(-(at - start + variable.bytes) // 16) * 16
+        self._variables[variable.name] = at
+        return at
+
+    def variable(self, name: str) -> int | None:
+        """The address of a variable in its own window, or None."""
+        if name in self._variables:
+            return self._variables[name]
+        return self._addresses.get(name)
+
+    def place(self, name: str) -> Place:
+        """The place of a register. Raises CompileError for what is none."""
+        for scope in reversed(self._scopes):
+            if name in scope:
+                found = scope[name]
+                if isinstance(found, str):
+                    found = scope[name] = self.new(self._width(found))
+                return found
+        for prefix, count, kind in self._ranges:
+            if name.startswith(prefix) and name[len(prefix) :].isdigit() and int(name[len(prefix) :]) < count:
+                found = self._scopes[0][name] = self.new(self._width(kind))
+                return found
+        if name in SPECIAL:
+            return self.filled(SPECIAL[name], 4, 0)
+        raise wrong(self.line, f"{name} is no register")
+
+    def _width(self, kind: str) -> int:
+        if kind not in WIDTHS or kind == "b128":
+            raise wrong(self.line, f"registers of type .{kind} are not known")
+        return WIDTHS[kind]
+
+    def new(self, width: int) -> Place:
+        """A place in the file: 16 predicates share a line."""
+        if width == 0:
+            if self._predicates % 64 == 0:
+                self._predicates = self._file
+                self._file += 64
+            self._predicates += 4
+            return Place(self._predicates - 4, 0)
+        self._file += 32 * width if width > 1 else 64
+        return Place(self._file - (32 * width if width > 1 else 64), width)
+
+    def name(self, register: str, place: Place) -> None:
+        """From here on the register is at that place."""
+        self._scopes[0][register] = place
+
+    def constant(self, text: str, kind: str) -> int | None:
+        """The bits of a number in the text, or None if it is none."""
+        width = WIDTHS[kind] or 1
+        if text[:2] in ("0f", "0F") and len(text) == 10:
+            bits = int(text[2:], 16)
+            return bits if kind != "f64" else _bits("<d", struct.unpack("<f", struct.pack("<I", bits))[0])
+        if text[:2] in ("0d", "0D") and len(text) == 18:
+            bits = int(text[2:], 16)
+            return bits if kind != "f32" else _bits("<f", struct.unpack("<d", struct.pack("<Q", bits))[0])
+        if INTEGER.match(text):
+            number = int(text.rstrip("U"), 0) if not re.match(r"-?0\d", text) else int(text.rstrip("U"), 8)
+            return number & ((1 << 8 * width) - 1)
+        if text == "WARP_SZ":
+            return 32
+        return None
+
+    def number(self, value: int, width: int = 4) -> int:
+        return self.filled(NUMBER, width, value & ((1 << 8 * width) - 1)).at
+
+    def parameter(self, text: str, width: int) -> Place:
+        """The place of `[name+4]` of the kernel's parameters."""
+        found = ADDRESS.match(text)
+        if not found or found[1] not in self.kernel.parameters:
+            raise wrong(self.line, f"{text} is no parameter of the kernel")
+        offset, size = self.kernel.parameters[found[1]]
+        at = int(found[2] or "0", 0)
+        if not 0 <= at <= size - width:
+            raise wrong(self.line, f"{text}: the parameter has {size} bytes")
+        return self.filled(PARAMETER, width, offset + at)
+
+    def address(self, text: str) -> tuple[int, bool, int]:
+        """The place of an address, whether it has 64 bits, and what is added to it."""
+        found = ADDRESS.match(text)
+        if not found:
+            raise wrong(self.line, f"{text} is no address")
+        offset = int((found[2] or "0").rstrip("U"), 0)
+        number = self.constant(found[1], "u64")
+        at = number if number is not None else self.variable(found[1])
+        if at is not None:
+            return self.filled(NUMBER, 8, at + offset).at, True, 0
+        place = self.place(found[1])
+        if place.bytes not in (4, 8):
+            raise wrong(self.line, f"{found[1]} is no address")
+        return place.at, place.bytes == 8, offset
+
+    def filled(self, kind: int, width: int, value: int) -> Place:
+        key = (kind, width, value)
+        if key not in self._constants:
+            place = self._constants[key] = self.new(width)
+            if width == 0:  # a predicate is one word, and what is filled has 32 lanes
+                place = self._constants[key] = Place(self.new(4).at, 0)
+            self.out.filled.append((place.at, kind, width or 4, value))
+        return self._constants[key]
+
+
+def _bits(form: str, number: float) -> int:
+    return int.from_bytes(struct.pack(form, number), "little")

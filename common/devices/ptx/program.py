@@ -1,0 +1,212 @@
+"""A module of PTX, decoded for the machine, which is one C++ library; and how a launch of a kernel ends."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from common.devices.ptx.decode import Decoder
+from common.devices.ptx.opcodes import decode_instruction
+from common.devices.ptx.rows import Decoded
+from common.devices.ptx.text import Line, Variable, parse
+from common.errors import LabError
+
+ROW = np.dtype([*((name, np.uint32) for name in ("op", "label", "d", "a", "b", "c")), ("imm", np.int64),
+                ("flags", np.uint32), ("more", np.uint32)], align=True)  # fmt: skip
+FILLED = np.dtype([("at", np.uint32), ("kind", np.uint32), ("bytes", np.uint32), ("value", np.uint64)], align=True)
+REPORT_BYTES = 1 << 16
+
+
+class BufferRow(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("start", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("writable", ctypes.c_uint32),
+        ("cell", ctypes.c_uint32),
+    ]
+
+
+class LaunchRow(ctypes.Structure):
+    """`Launch` of machine.hpp, field by field."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("parameters", ctypes.c_char_p),
+        ("buffers", ctypes.POINTER(BufferRow)),
+        ("buffer_count", ctypes.c_uint32),
+        ("dynamic_shared", ctypes.c_uint32),
+        ("seed", ctypes.c_uint64),
+        ("timeout", ctypes.c_double),
+        ("strict", ctypes.c_uint32),
+        ("races", ctypes.c_uint32),
+        ("executed", ctypes.c_void_p),
+        ("report", ctypes.c_char_p),
+        ("report_size", ctypes.c_uint64),
+    ]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a kernel may use. cell: bytes of the smallest element, which the race detector tells apart."""
+
+    name: str
+    start: int
+    bytes: int
+    writable: bool = True
+    cell: int = 4
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a launch. seed: of every order; strict: preemption at random and poisoned registers; races: the
+    detector; timeout: in seconds."""
+
+    seed: int = 0
+    strict: bool = True
+    races: bool = False
+    timeout: float = 120.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Status of a launch and its report, in which `{pc 12}` stands for the place of an instruction."""
+
+    status: int
+    report: str
+
+
+class Machine:
+    """The C++ library."""
+
+    def __init__(self, library: Path) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._library.ptx_program.restype = ctypes.c_void_p
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        """Number of an operation; -1 if there is none of that name."""
+        if name not in self._numbers:
+            self._numbers[name] = self._library.ptx_op(name.encode())
+        return self._numbers[name]
+
+    def load(self, decoded: Decoded) -> ctypes.c_void_p:
+        rows = np.zeros(len(decoded.rows), ROW)
+        for field in ROW.names or ():
+            rows[field] = [getattr(row, field) for row in decoded.rows]
+        more, filled = np.array(decoded.more or [0], np.uint32), np.array(decoded.filled, FILLED)
+        pointers = [each.ctypes.data_as(ctypes.c_void_p) for each in (rows, more, filled)]
+        sizes = decoded.file_bytes, decoded.shared_bytes, decoded.local_bytes
+        return ctypes.c_void_p(
+            self._library.ptx_program(pointers[0], len(rows), pointers[1], len(more), pointers[2], len(filled), *sizes)
+        )
+
+    def free(self, loaded: ctypes.c_void_p) -> None:
+        self._library.ptx_free(loaded)
+
+    def run(self, loaded: ctypes.c_void_p, launch: LaunchRow) -> int:
+        return int(self._library.ptx_run(loaded, ctypes.byref(launch)))
+
+
+class PtxKernel:
+    """One kernel of a program."""
+
+    def __init__(self, machine: Machine, decoded: Decoded, most_threads: int | None, own: Sequence[Buffer]) -> None:
+        self._machine, self.decoded, self._own, self._most = machine, decoded, own, most_threads
+        self._loaded = machine.load(decoded)
+
+    def __del__(self) -> None:
+        self._machine.free(self._loaded)
+
+    def launch(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        parameters: bytes,
+        buffers: Sequence[Buffer],
+        dynamic_shared: int = 0,
+        options: Options = Options(),
+    ) -> Ended:
+        """Run a grid to its end."""
+        if self._most and np.prod(block) > self._most:
+            raise LabError(f"{np.prod(block)} threads, and the kernel allows {self._most}", "launch fewer threads")
+        known = [*buffers, *self._own]
+        rows = (BufferRow * len(known))(
+            *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable, each.cell) for each in known)
+        )
+        report = ctypes.create_string_buffer(REPORT_BYTES)
+        launch = LaunchRow(
+            (ctypes.c_uint32 * 3)(*grid),
+            (ctypes.c_uint32 * 3)(*block),
+            parameters,
+            rows,
+            len(known),
+            dynamic_shared,
+            options.seed,
+            options.timeout,
+            options.strict,
+            options.races,
+            None,
+            ctypes.cast(report, ctypes.c_char_p),
+            REPORT_BYTES,
+        )
+        status = self._machine.run(self._loaded, launch)
+        return Ended(status, report.value.decode(errors="replace"))
+
+    def line(self, pc: int) -> Line:
+        """The source of an instruction."""
+        return self.decoded.rows[min(pc, len(self.decoded.rows) - 1)].line
+
+
+class PtxProgram:
+    """A parsed module; its kernels are decoded when they are first used."""
+
+    def __init__(self, machine: Machine, text: str, name: str = "PTX") -> None:
+        self._machine, self.module = machine, parse(text, name)
+        self._kernels: dict[str, PtxKernel] = {}
+
+    @cached_property
+    def _memory(self) -> dict[str, np.ndarray]:
+        """Variables in global and constant memory that kernels name."""
+        return {
+            name: _initialized(one) for name, one in self.module.variables.items() if one.space in ("global", "const")
+        }
+
+    def constant(self, name: str) -> int:
+        """The value of a 32-bit variable in constant memory. Raises LabError without it."""
+        if name not in self._memory:
+            raise LabError(f"the module has no variable {name}", "compile the text that the lab composes")
+        return int(self._memory[name].view(np.uint32)[0])
+
+    def kernel(self, name: str) -> PtxKernel:
+        """Raises LabError for an unknown kernel, CompileError for an instruction that is not known."""
+        if name not in self._kernels:
+            if name not in self.module.kernels:
+                have = ", ".join(self.module.kernels) or "none"
+                raise LabError(f"the PTX has no kernel {name}", f"it has: {have}")
+            kernel = self.module.kernels[name]
+            addresses = {each: words.ctypes.data for each, words in self._memory.items()}
+            decoded = Decoder(self.module, kernel, addresses, self._machine.number, decode_instruction).decode()
+            own = [
+                Buffer(each, words.ctypes.data, words.nbytes, self.module.variables[each].space == "global")
+                for each, words in self._memory.items()
+                if any(value == words.ctypes.data for _, _, _, value in decoded.filled)
+            ]
+            self._kernels[name] = PtxKernel(self._machine, decoded, kernel.threads, own)
+        return self._kernels[name]
+
+
+def _initialized(variable: Variable) -> np.ndarray:
+    """The bytes of a variable, aligned to 64."""
+    raw = np.zeros(variable.bytes + 128, np.uint8)
+    start = -raw.ctypes.data % 64
+    words = raw[start : start + max(variable.bytes, 4)]
+    for at, text in enumerate(variable.value):
+        number = int(text[2:], 16) if text[:2] in ("0f", "0d", "0F", "0D") else int(text.rstrip("U"), 0)
+        size = variable.width
+        words[at * size : (at + 1) * size] = list((number & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
+    return words

@@ -1,0 +1,67 @@
+"""Rows of numbers that the machine executes, and instructions of PTX as they are written."""
+
+from dataclasses import dataclass, field
+
+from common.devices.ptx.text import Line, wrong
+
+ABSENT = 0  # place of an operand that is not there
+
+
+@dataclass
+class Row:
+    """One instruction of the machine; machine.hpp explains the fields. opcode: the PTX's, for counts and reports."""
+
+    op: int
+    d: int
+    a: int
+    b: int
+    c: int
+    imm: int
+    flags: int
+    more: int
+    line: Line
+    opcode: str
+    label: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    at: int
+    bytes: int  # of a lane; 0 for a predicate
+
+
+@dataclass(frozen=True)
+class Instruction:
+    opcode: str
+    words: tuple[str, ...]  # the modifiers
+    operands: tuple[str, ...]
+    line: Line
+
+    @property
+    def name(self) -> str:
+        return ".".join((self.opcode, *self.words))
+
+    @property
+    def type(self) -> str:
+        return self.words[-1] if self.words else ""
+
+
+@dataclass
+class Decoded:
+    """A kernel for the machine. filled: (place, kind, bytes of a lane, value)."""
+
+    rows: list[Row]
+    more: list[int] = field(default_factory=list)
+    filled: list[tuple[int, int, int, int]] = field(default_factory=list)
+    file_bytes: int = 0
+    shared_bytes: int = 0
+    local_bytes: int = 0
+
+
+def unknown(one: Instruction) -> Exception:
+    return wrong(one.line, f"the executor does not know {one.name}")
+
+
+def listed(text: str) -> list[str]:
+    """The names of `{%r1, %r2}`."""
+    return [each.strip() for each in text.strip("{} ").split(",")]

@@ -1,0 +1,154 @@
+"""Opcodes of the PTX device against examples worked out by hand from the ISA: (instruction, operands, result)."""
+
+import ctypes
+import re
+import struct
+
+import pytest
+
+from common.devices.cpu import FAULTED, FINISHED
+from common.devices.ptx.library import library
+from common.devices.ptx.program import Buffer, Machine, Options, PtxProgram
+from common.errors import CompileError
+
+NAN = 0x7FFFFFFF  # the one NaN that f32 instructions make
+INFINITY = 0x7F800000
+
+
+def f32(value: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def f64(value: float) -> int:
+    return int(struct.unpack("<Q", struct.pack("<d", value))[0])
+
+
+# `d` is the result, a, b and c are the operands; the type of each follows from the instruction's name.
+ROWS = (
+    ("add.s32 d, a, b", (0xFFFFFFFF, 2), 1),
+    ("sub.s32 d, a, b", (1, 2), 0xFFFFFFFF),
+    ("mul.lo.s32 d, a, b", (0x10001, 0x10001), 0x20001),
+    ("mul.hi.s32 d, a, b", (0xFFFFFFFF, 2), 0xFFFFFFFF),
+    ("mul.hi.u32 d, a, b", (0xFFFFFFFF, 2), 1),
+    ("mad.lo.s32 d, a, b, c", (3, 5, 0xFFFFFFFF), 14),
+    ("div.s32 d, a, b", (0xFFFFFFF9, 2), 0xFFFFFFFD),  # -7 / 2 = -3
+    ("rem.s32 d, a, b", (0xFFFFFFF9, 2), 0xFFFFFFFF),
+    ("div.u32 d, a, b", (0xFFFFFFF9, 2), 0x7FFFFFFC),
+    ("min.s32 d, a, b", (0xFFFFFFFF, 1), 0xFFFFFFFF),
+    ("min.u32 d, a, b", (0xFFFFFFFF, 1), 1),
+    ("shl.b32 d, a, b", (1, 32), 0),  # an amount beyond the width is clamped
+    ("shr.u32 d, a, b", (0x80000000, 31), 1),
+    ("shr.s32 d, a, b", (0x80000000, 40), 0xFFFFFFFF),
+    ("shf.l.wrap.b32 d, a, b, c", (0x80000001, 0x2, 33), 5),
+    ("prmt.b32 d, a, b, c", (0x33221100, 0x77665544, 0x9630), 0x00663300),
+    ("bfe.u32 d, a, b, c", (0xABCD1234, 8, 8), 0x12),
+    ("bfe.s32 d, a, b, c", (0x0000F000, 12, 4), 0xFFFFFFFF),
+    ("popc.b32 d, a", (0xF00F,), 8),
+    ("clz.b32 d, a", (1,), 31),
+    ("brev.b32 d, a", (1,), 0x80000000),
+    ("not.b32 d, a", (0,), 0xFFFFFFFF),
+    ("add.rn.ftz.f32 d, a, b", (f32(1.5), f32(2.25)), f32(3.75)),
+    ("add.rn.ftz.f32 d, a, b", (INFINITY, INFINITY | 1 << 31), NAN),
+    ("mul.rn.ftz.f32 d, a, b", (0x00800000, f32(0.5)), 0),  # the product is subnormal
+    ("mul.rn.f32 d, a, b", (0x00800000, f32(0.5)), 0x00400000),
+    ("add.rz.f32 d, a, b", (f32(1), 0x33FFFFFF), f32(1)),
+    ("add.rp.f32 d, a, b", (f32(1), 0x33000000), 0x3F800001),
+    ("fma.rn.ftz.f32 d, a, b, c", (0x3F800001, 0x3F800001, 0xBF800002), 0x28800000),  # 2^-46: rounded once
+    ("max.ftz.f32 d, a, b", (NAN, f32(1)), f32(1)),
+    ("max.ftz.f32 d, a, b", (0x80000000, 0), 0),  # -0 is below +0
+    ("min.ftz.f32 d, a, b", (0, 0x80000000), 0x80000000),
+    ("abs.ftz.f32 d, a", (f32(-2),), f32(2)),
+    ("neg.ftz.f32 d, a", (1,), 0x80000000),
+    ("rcp.rn.ftz.f32 d, a", (f32(4),), f32(0.25)),
+    ("sqrt.rn.ftz.f32 d, a", (f32(9),), f32(3)),
+    ("ex2.approx.ftz.f32 d, a", (f32(-3),), f32(0.125)),
+    ("cvt.rni.s32.f32 d, a", (f32(2.5),), 2),  # ties to even
+    ("cvt.rzi.s32.f32 d, a", (f32(-2.9),), 0xFFFFFFFE),
+    ("cvt.rzi.u32.f32 d, a", (f32(-1),), 0),
+    ("cvt.rzi.s32.f32 d, a", (f32(3e9),), 0x7FFFFFFF),
+    ("cvt.sat.f32.f32 d, a", (f32(7),), f32(1)),
+    ("cvt.rn.f32.u32 d, a", (0xFFFFFFFF,), f32(2**32)),
+    ("cvt.rn.bf16x2.f32 d, a, b", (f32(1), f32(-2)), 0x3F80C000),
+    ("cvt.rn.f16x2.f32 d, a, b", (f32(65520), f32(2**-24)), 0x7C000001),
+    ("add.rn.f64 d, a, b", (f64(1), f64(2**-53)), f64(1)),
+    ("fma.rn.f64 d, a, b, c", (f64(3), f64(5), f64(-15)), 0),
+    ("mul.hi.u64 d, a, b", (1 << 63, 6), 3),
+    ("shr.s64 d, a, b", (1 << 63, 63), (1 << 64) - 1),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def machine(host_cache):
+    return Machine(library(host_cache))
+
+
+def run(machine, body, words, seed=0, threads=32, blocks=1, races=False):
+    """Run a kernel whose %rd1 is the address of `words` (a ctypes array); how it ended."""
+    text = f""".version 8.0\n.target sm_90\n.address_size 64
+    .visible .entry k(.param .u64 k_param_0) {{
+    .reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
+    .shared .align 16 .b8 tile[1024];
+    ld.param.u64 %rd1, [k_param_0]; mov.u32 %r1, %tid.x;
+    {body}
+    ret; }}"""
+    start = ctypes.addressof(words)
+    buffers = [Buffer("words", start, ctypes.sizeof(words))]
+    options = Options(seed=seed, races=races, timeout=20)
+    grid, block = (blocks, 1, 1), (threads, 1, 1)
+    return PtxProgram(machine, text).kernel("k").launch(grid, block, struct.pack("<Q", start), buffers, 0, options)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(("instruction", "given", "result"), ROWS, ids=[f"{row[0]} {row[2]:x}" for row in ROWS])
+def test_an_opcode_is_what_the_isa_says(machine, instruction, given, result):
+    bits = 64 if re.search(r"\.[usbf]64 ", instruction) else 32
+    name, width, register = instruction.split()[0], bits // 8, "%rd" if bits == 64 else "%r"
+    words = (ctypes.c_uint64 * 4)(*given)
+    loads = ""
+    for at in range(len(given)):
+        narrow = bits == 64 and name.startswith("sh") and at == 1
+        loads += f"ld.global.u{32 if narrow else bits} {'%r' if narrow else register}{at + 3}, [%rd1+{8 * at}];\n"
+    operands = [f"{'%r' if bits == 64 and name.startswith('sh') and at == 1 else register}{at + 3}"
+                for at in range(len(given))]  # fmt: skip
+    body = f"{loads}{name} {register}6, {', '.join(operands)}; st.global.u{bits} [%rd1+24], {register}6;"
+    words[3] = 0
+    assert run(machine, body, words).status == FINISHED
+    assert words[3] & ((1 << 8 * width) - 1) == result
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("st.global.u32 [%rd1+4096], %r1;", "words"),
+        ("ld.global.u32 %r2, [%rd1+2];", "misaligned"),
+        ("ld.shared.u32 %r2, [%rd1];", "outside shared memory"),
+        ("mov.u64 %rd2, tile; ld.u32 %r2, [%rd2];", "outside the buffers"),  # a missing cvta
+        ("mov.u64 %rd2, tile; cvta.shared.u64 %rd3, %rd2; ld.shared.u32 %r2, [%rd3];", "outside shared memory"),
+        ("shfl.sync.bfly.b32 %r2, %r1, 1, 31, 0x7fffffff;", "member mask"),
+        ("bar.sync 1, 48;", "no multiple of a warp"),
+    ],
+)
+def test_a_fault_is_found(machine, body, said):
+    ended = run(machine, body, (ctypes.c_uint64 * 64)())
+    assert ended.status == FAULTED
+    assert said in ended.report
+
+
+@pytest.mark.parametrize("opcode", ["wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16", "frob.u32", "add.cc.s32"])
+def test_an_unknown_opcode_is_named_with_its_line(machine, opcode):
+    with pytest.raises(CompileError, match=re.escape(f"PTX:8: the executor does not know {opcode}")):
+        run(machine, f"{opcode} %r2, %r1, %r1;", (ctypes.c_uint64 * 4)())
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_race_between_warps_is_found_with_any_schedule(machine, ordered, seed):
+    body = f"""mul.wide.u32 %rd2, %r1, 4; mov.u64 %rd3, tile; add.s64 %rd4, %rd3, %rd2; st.shared.u32 [%rd4], %r1;
+    {"bar.sync 0;" if ordered else ""}
+    xor.b32 %r2, %r1, 32; mul.wide.u32 %rd5, %r2, 4; add.s64 %rd6, %rd3, %rd5; ld.shared.u32 %r3, [%rd6];
+    add.s64 %rd7, %rd1, %rd2; st.global.u32 [%rd7], %r3;"""
+    words = (ctypes.c_uint64 * 64)()
+    ended = run(machine, body, words, seed=seed, threads=64, races=True)
+    assert (ended.status == FINISHED) == ordered
+    assert "nothing orders" in ended.report or ordered

@@ -1,0 +1,66 @@
+"""Stacks on the PTX device pass with the race detector; faults of the half that only CUDA compiles are found."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from composed import CATALOG, NAMED, VARIANTS, Composed
+
+from common.devices.ptx.device import PtxDevice
+from common.errors import Crashed, Refused
+from common.model.weights import load
+from common.validate.check import validate
+from common.validate.scenarios import scenarios
+
+STACKS = list(dict.fromkeys(map(str, (*VARIANTS, *NAMED))))
+BY_NAME = {str(one): one for one in (*VARIANTS, *NAMED)}
+STREAMING = next(one for one in NAMED if "tensor_rows" in one.names)
+SMALLEST = {"slots": 2, "kb": 6, "window": 2, "chunk": 16}  # rings: each slot is used again and again
+
+
+def smallest(stack):
+    """The stack with the smallest rings that its knobs allow."""
+    known = {knob.name for name in stack.names for knob in CATALOG.variants[name].knobs}
+    return Composed(stack.names, {**stack.given, **{name: SMALLEST[name] for name in SMALLEST if name in known}})
+
+
+# (stack, text, wrong text, report)
+FAULTS = (
+    (STREAMING, "__cvta_generic_to_shared(shared)", "reinterpret_cast<size_t>(shared)", "outside shared memory"),
+    (STREAMING, "fence.proxy.async;", "// ", "no fence.proxy.async"),
+    (STREAMING, "fence.acq_rel.gpu;", "// ", "nothing orders"),
+    (STREAMING, "mbarrier.arrive.release.cta", "mbarrier.arrive.relaxed.cta", "nothing orders"),
+    (STREAMING, "try_wait.parity.acquire.cta", "try_wait.parity.relaxed.cta", "nothing orders"),
+    (Composed(("atomic_barrier",)), "st.release.gpu", "st.relaxed.gpu", "nothing orders"),
+    (Composed(()), "port::block_barrier(); // orders the writes", "// ", "nothing orders"),
+    (Composed(()), "port::block_barrier(); // orders thread 0", "// ", "nothing orders"),
+    (Composed(()), "__shfl_xor_sync(0xffffffffu", "__shfl_xor_sync(0x7fffffffu", "member mask"),
+)
+
+
+def verdict(source, cache, model, seed, arch=90, races=True):
+    weights = load("synthetic", model, None, cache, seed)[2].flat
+    device = PtxDevice(cache, arch, seed, races)
+    with closing(device.session(device.compile(source), weights)) as session:
+        return validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("name", STACKS)
+def test_a_stack_passes_without_a_race(name, host_cache, tiny, seed):
+    assert verdict(smallest(BY_NAME[name]).source(tiny), host_cache, tiny, seed).mismatch is None
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(("stack", "text", "other", "report"), FAULTS, ids=[fault[1][:40] for fault in FAULTS])
+def test_a_fault_is_found(stack, text, other, report, host_cache, tiny, seed):
+    source = smallest(stack).source(tiny)
+    assert text in source.text
+    with pytest.raises(Crashed, match=report):
+        verdict(replace(source, text=source.text.replace(text, other)), host_cache, tiny, seed)
+
+
+@pytest.mark.host
+def test_a_stack_that_needs_a_newer_gpu_is_refused(host_cache, tiny):
+    with pytest.raises(Refused, match="needs sm_90 and arch is sm_86"):
+        PtxDevice(host_cache, 86).compile(STREAMING.source(tiny))
