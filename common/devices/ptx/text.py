@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from common import ROOT
 from common.errors import CompileError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -87,8 +89,8 @@ class Module:
     variables: dict[str, Variable] = field(default_factory=dict)
 
 
-def wrong(where: object, what: str) -> CompileError:
-    return CompileError(f"{where}: {what}", "correct the PTX, or compile for another target", "")
+def wrong(where: object, what: str, remedy: str = "correct the PTX") -> CompileError:
+    return CompileError(f"{where}: {what}", remedy, "")
 
 
 def parse(text: str, name: str = "PTX") -> Module:
@@ -227,7 +229,8 @@ class _Lines:
         return line
 
     def _file(self, number: int) -> str:
-        return self._files.get(number, "?")
+        """`common/kernel/port.cuh` of an absolute path: NVRTC puts the folder where it runs before relative names."""
+        return self._files.get(number, "?").removeprefix(f"{Path.cwd()}/").removeprefix(f"{ROOT}/")
 
 
 def _numbers(text: str) -> tuple[int, int, int]:
