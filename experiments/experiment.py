@@ -51,8 +51,8 @@ class Experiment(Rows):
 
     def stack(self, name: str, knobs: Mapping[str, Any] | None = None) -> Stack:
         """The variant or named stack `name`, with those knobs of the command line that it has, and with `knobs`."""
-        usual = self.lab.choose(name, {})[0]
-        return self.lab.choose(name, self.own_knobs(usual.variants) | dict(knobs or {}))[0]
+        usual = self.lab.choose(name, {})
+        return self.lab.choose(name, self.own_knobs(usual.variants) | dict(knobs or {}))
 
     def stacks(self, names: Sequence[str], *more: Stack) -> list[Stack]:
         """`stack` of each of `names`, else of all variants and named stacks; then `more`.
@@ -76,7 +76,7 @@ class Experiment(Rows):
 
     def composed(self, names: Sequence[str], parent: Sequence[str], like: Stack | None = None) -> Stack:
         """The stack of `names` compared with `parent`; knobs as in `like`, else of the command line or the defaults."""
-        (stack,) = self.lab.choose(list(names) or ["baseline"], self.own_knobs(names))
+        stack = self.lab.choose(list(names) or ["baseline"], self.own_knobs(names))
         knobs = dict(stack.knobs) | {name: like.knobs[name] for name in stack.knobs if like and name in like.knobs}
         return replace(stack, parent=check_stack(parent, read_catalog()), knobs=knobs)
 

@@ -47,11 +47,7 @@ class Lab(PredictingSetup):
         """A variant or named stack by its name, or a list of variants, innermost first; with values of its knobs."""
         from experiments.prediction.stack import PredictedStack
 
-        stacks = self.choose(named, knobs)
-        if len(stacks) > 1:
-            names = ", ".join(stack.name for stack in stacks)
-            raise LabError(f"{named} stands for {len(stacks)} stacks", f"name one of them: {names}")
-        return PredictedStack(self, stacks[0])
+        return PredictedStack(self, self.choose(named, knobs))
 
     @property
     def stacks(self) -> "list[PredictedStack]":

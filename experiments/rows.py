@@ -12,8 +12,8 @@ from common.config.run_config import RunConfig
 from common.devices.protocol import Session
 from common.errors import LabError, Unfinished
 from common.errors.machine import MachineError, system_errors
+from common.json_values import to_json
 from common.model.shapes import Model
-from common.record.json_values import to_json
 from common.record.provenance import code_sha, provenance
 from common.record.store import Store
 from common.stacks.stack import Stack

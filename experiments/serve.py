@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from common.config.cli import run_task
 from common.config.resolve import split
 from common.errors import LabError
-from common.record.json_values import to_json
+from common.json_values import to_json
 from experiments.generation.options import resolve_one
 from experiments.serving.settings import KEYS, read_settings
 

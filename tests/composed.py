@@ -45,9 +45,7 @@ def without_bit_equal(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]
     return tuple(name for name in names if name in kept)
 
 
-def compare_bits(
-    session: Session, parent: Session, scenarios: Iterable[Scenario], untapped: frozenset[str] = frozenset()
-) -> Mismatch | None:
+def compare_bits(session: Session, parent: Session, scenarios: Iterable[Scenario]) -> Mismatch | None:
     """The first bit in which a kernel differs from its parent in taps, cache, ids, token or position; None if none."""
     for scenario in (each.on(session) for each in scenarios):
         for each in (session, parent):
@@ -56,7 +54,7 @@ def compare_bits(
             session.run(1)
             parent.run(1)
             note = f"differs from its parent, step {step}, scenario: {scenario.name}"
-            mismatch = next(bit_differences(Snapshot.at(session), Snapshot.at(parent), untapped, note), None)
+            mismatch = next(bit_differences(Snapshot.at(session), Snapshot.at(parent), note), None)
             if mismatch:
                 return mismatch
     return None

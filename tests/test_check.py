@@ -147,12 +147,10 @@ def test_what_a_launch_may_not_read_is_found_by_other_contents(seed, fault):
     assert found.note.startswith("differs between runs")
 
 
-def test_an_untapped_stage_is_only_skipped_on_request(seed):
+def test_a_stage_without_a_tap_is_found(seed):
     assert verdict(seed, "no gate_up tap", 1).mismatch.stage == "gate_up"
-    assert verdict(seed, "no gate_up tap", 1, untapped=frozenset({"gate_up"})).passed
-    without_logits = frozenset({"lm_head"})
-    assert verdict(seed, "no lm_head tap", None, untapped=without_logits).passed
-    assert verdict(seed, "token off by one", untapped=without_logits).mismatch.stage == "argmax"
+    assert verdict(seed, "no lm_head tap", None).mismatch.stage == "lm_head"
+    assert verdict(seed, "token off by one").mismatch.stage == "argmax"
 
 
 def test_twenty_times_the_error_of_fp32_is_found(seed):

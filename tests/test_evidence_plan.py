@@ -12,7 +12,7 @@ from common.config import budget
 from common.config.cli import composed
 from common.config.device_choice import DeviceChoice
 from common.config.resolve import resolve
-from common.record.json_values import to_json
+from common.json_values import to_json
 from common.record.store import Store
 from experiments.evidence import __main__ as command
 from experiments.evidence.execute import Ended

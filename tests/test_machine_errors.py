@@ -16,7 +16,7 @@ from common.devices.host.compiler import Compiler
 from common.devices.host.device import HostDevice, HostProgram
 from common.errors import CompileError, LabError, OutOfMemory
 from common.errors.machine import MachineError, Vanished, system_errors
-from common.record.json_values import to_json
+from common.json_values import to_json
 from common.record.store import Store
 from experiments.__main__ import main
 from experiments.experiment import Experiment

@@ -186,7 +186,7 @@ def test_an_error_in_the_source_is_reported_with_its_line():
     broken = '#line 7 "variants/x.cu"\nextern "C" __global__ void decode() { int a = missing; }'
     with pytest.raises(CompileError, match=r'variants/x.cu\(7\): error: identifier "missing" is undefined') as caught:
         nvrtc.compile_all(broken)
-    assert "^" in caught.value.log
+    assert "^" in caught.value.report
     assert "\n" not in str(caught.value)
 
 

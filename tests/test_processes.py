@@ -12,8 +12,7 @@ import pytest
 from processes import alive
 
 from common.errors import Crashed, LabError
-from experiments.processes.call import apart
-from experiments.processes.child import Child, Death, Message
+from experiments.processes import Child, Death, Message, apart
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
@@ -78,7 +77,7 @@ def test_it_ends_with_the_process_that_asked(tmp_path):
 
 def served(body: str) -> Child:
     """A child whose body has `parent` and `requests`; `timeit` runs it."""
-    code = "from queue import SimpleQueue; from experiments.processes.parent import Parent; requests = SimpleQueue()"
+    code = "from queue import SimpleQueue; from experiments.processes import Parent; requests = SimpleQueue()"
     return Child(["timeit", "-n1", "-r1", f"{code}; parent = Parent(requests.put)\n{body}"], keep=True)
 
 
@@ -109,7 +108,7 @@ def test_a_child_answers_in_lines_of_json_and_its_prints_are_its_report():
     ],
 )
 def test_the_cause_of_a_death_is_told(body, cause, monkeypatch):
-    monkeypatch.setattr("experiments.processes.child.LONGEST_LINE", 1000)
+    monkeypatch.setattr("experiments.processes.LONGEST_LINE", 1000)
     child = served(body)
     assert asyncio.run(everything(child)) == []
     found = child.death()

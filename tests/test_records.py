@@ -17,8 +17,8 @@ from whole_rows import RUN
 
 from common import ROOT
 from common.errors import LabError
+from common.json_values import from_json
 from common.model.shapes import Model
-from common.record.json_values import from_json
 from common.record.record import CountRecord, Record, RunRecord, read_record
 from common.record.store import SCHEMA, Store, key
 
@@ -218,7 +218,7 @@ def test_a_full_disk_leaves_the_file_unchanged(tmp_path):
 import resource, sys
 from common.errors import LabError
 from common.model.shapes import Model
-from common.record.json_values import from_json
+from common.json_values import from_json
 from common.record.store import Store
 try:
     Store(sys.argv[1]).append({"filler": "x" * 100_000})

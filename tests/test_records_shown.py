@@ -9,7 +9,7 @@ from made_records import MODEL, result, run
 from made_records import shown_run as record
 
 from common.compile.source import build
-from common.record.json_values import to_json
+from common.json_values import to_json
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.show import __main__ as show

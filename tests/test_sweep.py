@@ -12,7 +12,7 @@ from common.config import budget
 from common.config.budget import Budget
 from common.config.device_choice import DeviceChoice
 from common.errors import Unfinished
-from common.record.json_values import from_json
+from common.json_values import from_json
 from common.stacks.stack import Stack
 from experiments.run.describe import Findings
 from experiments.run.setup import Setup

@@ -10,23 +10,17 @@ class LabError(Exception):
 
     `cause` says what is wrong, with names and figures; `remedy` says what to do about it. Both are one line. The
     command line prints `error: cause; remedy` and exits with 2; a traceback appears only with `debug=true`.
+    `report`: all lines that are known, such as the whole output of a compiler.
     """
 
-    def __init__(self, cause: str, remedy: str) -> None:
+    def __init__(self, cause: str, remedy: str, report: str = "") -> None:
+        super().__init__(cause, remedy, report)
         self.cause = " ".join(cause.split())
         self.remedy = " ".join(remedy.split())
-        super().__init__(f"{self.cause}; {self.remedy}")
+        self.report = report
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle, between processes: an exception would be made again from `args`, which are one text here."""
-        return _again, (type(self), self.args, vars(self))
-
-
-def _again(kind: type[LabError], args: tuple[str], fields: dict[str, Any]) -> LabError:
-    error = kind.__new__(kind)
-    error.args = args
-    vars(error).update(fields)
-    return error
+    def __str__(self) -> str:
+        return f"{self.cause}; {self.remedy}"
 
 
 class Unfinished(LabError):
@@ -34,11 +28,7 @@ class Unfinished(LabError):
 
 
 class CompileError(LabError):
-    """The device's compiler rejected the flattened source. `log` is the compiler's whole output."""
-
-    def __init__(self, cause: str, remedy: str, log: str) -> None:
-        super().__init__(cause, remedy)
-        self.log = log
+    """The device's compiler rejected the flattened source."""
 
 
 class Refused(LabError):
@@ -47,10 +37,6 @@ class Refused(LabError):
 
 class Hung(LabError):
     """A launch did not finish. `cause` has the first line of `report`; each line says where some threads wait."""
-
-    def __init__(self, cause: str, remedy: str, report: str) -> None:
-        super().__init__(cause, remedy)
-        self.report = report
 
 
 class Crashed(LabError):
@@ -70,10 +56,6 @@ class Race(Crashed):
 
     `report` has one line for each pair of source lines.
     """
-
-    def __init__(self, cause: str, remedy: str, report: str) -> None:
-        super().__init__(cause, remedy)
-        self.report = report
 
 
 def known(kind: str, name: Any, valid: Collection[str]) -> str:

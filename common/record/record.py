@@ -12,8 +12,8 @@ from typing import Any
 
 from common.compile.sass import Resources
 from common.errors import LabError
+from common.json_values import from_json
 from common.model.shapes import Model
-from common.record.json_values import from_json
 from common.record.measurement import Measurement
 from common.validate.verdict import PASSED, Verdict
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from common.cache.log import note_once
 from common.errors import LabError
-from common.record.json_values import to_json
+from common.json_values import to_json
 from common.record.record import Record, read_record
 
 SCHEMA = 2

@@ -1,21 +1,26 @@
 """One yaml of conf/variant/, read into what it describes; each mistake in it is an error that names the file."""
 
 from collections.abc import Collection
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
 from yaml import YAMLError
 
 from common.errors import LabError
+from common.json_values import from_json
 from common.model.layout import Scratch, read_scratch
 from common.stacks.header import read_header
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
-from common.stacks.variant import LAUNCHES, LOWEST_ARCH, SELECTS, NamedStack, Selection, Variant
+from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant
+
+MENTIONS = ("parent", "variants", "excludes", "requires", "outside")  # lists of names of variants
+T = TypeVar("T", Variant, NamedStack, Selection)
 
 
 class Entry:
-    """One yaml of conf/variant/. Fields are taken out of `fields` as they are read; none may remain."""
+    """One yaml of conf/variant/."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.root, self.source = root, root / "variants" / f"{name}.cu"
@@ -36,78 +41,58 @@ class Entry:
     def wrong(self, cause: str, remedy: str) -> LabError:
         return LabError(f"{self.path} {cause}", remedy)
 
-    def take(self, key: str, kind: type, default: Any = None) -> Any:
-        """Remove and return one field; without a default it must be there. Texts are put on one line."""
-        value = self.fields.pop(key, default)
-        if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-            raise self.wrong(f"says {key}: {value}", f"write a {kind.__name__} for {key}")
-        return " ".join(value.split()) if isinstance(value, str) else value
-
-    def names(self, key: str) -> tuple[str, ...]:
-        return tuple(map(str, self.take(key, list, [])))
-
-    def scratch(self) -> Scratch:
+    def read(self, kind: type[T], known: Collection[str], **made: Any) -> T:
+        """A dataclass of the yaml's fields and of those in `made`. known: names that it may mention."""
+        for key in self.fields.keys() - ({each.name for each in fields(kind)} - made.keys()):
+            raise self.wrong(f"has an unknown key {key}", "correct or remove it")
         try:
-            return read_scratch(self.take("scratch", dict, {}))
-        except LabError as error:
-            raise self.wrong(error.cause, error.remedy) from None
-
-    def finish(self, mentioned: tuple[str, ...], known: Collection[str]) -> None:
-        """Refuse what is left over, and names of variants that do not exist."""
-        for name in mentioned:
+            found = from_json(kind, self.fields | made)
+        except KeyError as error:
+            raise self.wrong(f"has no {error.args[0]}", "add it") from None
+        except TypeError as error:
+            raise self.wrong(f"says {error}", "write a value of that type") from None
+        for name in (name for key in MENTIONS for name in getattr(found, key, ())):
             if name not in known:
                 raise self.wrong(f"names {name}", f"known: {', '.join(sorted(known))}")
-        for key in self.fields:
-            raise self.wrong(f"has an unknown key {key}", "correct or remove it")
+        return found
 
     def variant(self, known: Collection[str], keys: Collection[str]) -> Variant:
-        variant = Variant(
-            name=self.source.stem,
-            file=self.source,
-            **read_header(self.source),
-            parent=self.names("parent"),
-            knobs=self.knobs(keys),
-            launch=self.take("launch", str, LAUNCHES[0]),
-            min_arch=self.take("min_arch", int, LOWEST_ARCH),
-            loader_warps=self.take("loader_warps", int, 0),
-            why_not_bit_equal=self.take("why_not_bit_equal", str, ""),
-            published=self.take("published", str, ""),
-            excludes=self.names("excludes"),
-            requires=self.names("requires"),
-            outside=self.names("outside"),
-            scratch=self.scratch(),
-            work=self.take("work", dict, {}),
-        )
-        self.finish((*variant.parent, *variant.excludes, *variant.requires, *variant.outside), known)
+        header, knobs, scratch = read_header(self.source), self.knobs(keys), self.scratch()
+        made = {"name": self.path.stem, "file": self.source, **header, "knobs": (), "scratch": scratch}
+        variant = replace(self.read(Variant, known, **made), knobs=knobs)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
         return variant
 
     def stack(self, known: Collection[str]) -> NamedStack:
-        stack = NamedStack(
-            name=self.path.stem,
-            idea=self.take("idea", str),
-            variants=self.names("stack"),
-            parent=self.names("parent"),
-            knobs=self.take("knobs", dict, {}),
-            published=self.take("published", str, ""),
-            tuned=self.take("tuned", dict, {}),
-        )
-        self.finish((*stack.variants, *stack.parent), known)
-        return stack
+        return self.read(NamedStack, known, name=self.path.stem, variants=self.fields.pop("stack"))
 
     def selection(self, known: Collection[str]) -> Selection:
-        selection = Selection(self.path.stem, self.take("selects", str), self.take("default", str, ""))
+        selection = self.read(Selection, known, name=self.path.stem)
         if selection.selects not in SELECTS:
             raise self.wrong(f"says selects: {selection.selects}", f"choose from {', '.join(SELECTS)}")
         if (selection.selects in ("best", "steps")) != bool(selection.default):
             remedy = "name a variant or a stack, with selects: best and selects: steps only"
             raise self.wrong(f"says default: {selection.default}", remedy)
-        self.finish((selection.default,) if selection.default else (), known)
+        if selection.default not in ("", *known):
+            raise self.wrong(f"names {selection.default}", f"known: {', '.join(sorted(known))}")
         return selection
 
+    def section(self, key: str) -> dict[str, Any]:
+        """A mapping, removed from the fields; {} where it is absent."""
+        value = self.fields.pop(key, {})
+        if not isinstance(value, dict):
+            raise self.wrong(f"says {key}: {value}", "write a mapping")
+        return value
+
+    def scratch(self) -> Scratch:
+        try:
+            return read_scratch(self.section("scratch"))
+        except LabError as error:
+            raise self.wrong(error.cause, error.remedy) from None
+
     def knobs(self, keys: Collection[str]) -> tuple[Knob, ...]:
-        specs = self.take("knobs", dict, {})
+        specs = self.section("knobs")
         for name in sorted(keys & specs.keys()):
             raise self.wrong(f"has a knob named {name}, a key of every run", "rename it")
         knobs = tuple(self.knob(name, spec) for name, spec in specs.items())

@@ -71,9 +71,9 @@ class NamedStack:
     name: str
     idea: str
     variants: tuple[str, ...]
-    parent: tuple[str, ...]
-    knobs: Mapping[str, Any]
-    published: str
+    parent: tuple[str, ...] = ()
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    published: str = ""
     tuned: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -88,4 +88,4 @@ class Selection:
 
     name: str
     selects: str
-    default: str
+    default: str = ""

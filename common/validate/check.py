@@ -36,7 +36,6 @@ def validate(
     model: Model,
     scenarios: Iterable[Scenario],
     seed: int,
-    untapped: frozenset[str] = frozenset(),
     reference: ReferenceSteps | None = None,
     on_step: Callable[[int, str], None] = lambda done, scenario: None,
     parent: "Session | None" = None,
@@ -50,14 +49,11 @@ def validate(
     `parent` its steps must also give them.
 
     weights: flat bf16, [layout.weights_size], the weights of the session. seed: the seed of the scenarios, for the
-    report. untapped: stages whose result this kernel never writes to scratch. reference: steps of the same weights,
-    shared between kernels to save time; None makes new ones.
+    report. reference: steps of the same weights, shared between kernels to save time; None makes new ones.
     on_step: called after each comparison with the number of compared steps and the scenario's name.
     Raises Refused when a tolerance is too wide to detect an error, which the weights cause.
     """
-    checker = _KernelChecker(
-        session, reference or ReferenceSteps(model, session.layout, weights), untapped, on_step, parent
-    )
+    checker = _KernelChecker(session, reference or ReferenceSteps(model, session.layout, weights), on_step, parent)
     for scenario in scenarios:
         mismatch = next(checker.mismatches(scenario.on(session)), None)
         if mismatch:
@@ -67,11 +63,7 @@ def validate(
 
 
 def validate_queued(
-    session: "Session",
-    scenario: Scenario,
-    compared: Iterable[int],
-    reference: ReferenceSteps,
-    untapped: frozenset[str] = frozenset(),
+    session: "Session", scenario: Scenario, compared: Iterable[int], reference: ReferenceSteps
 ) -> tuple[Snapshot, Mismatch | None]:
     """Decode a scenario with all its steps queued, as a timed run does; the buffers it leaves, and what is wrong there.
 
@@ -83,7 +75,7 @@ def validate_queued(
     start = Snapshot.of(session)
     session.run(scenario.steps)
     seen = Snapshot.at(session)
-    checker = _KernelChecker(session, reference, untapped, lambda done, name: None, None)
+    checker = _KernelChecker(session, reference)
     found = next(checker.left_by_queued(scenario, start, seen, compared), None)
     return replace(seen, cache=start.cache), found  # equal to the session's own, unless something is wrong
 
@@ -95,12 +87,11 @@ class _KernelChecker:
         self,
         session: "Session",
         reference: ReferenceSteps,
-        untapped: frozenset[str],
-        on_step: Callable[[int, str], None],
-        parent: "Session | None",
+        on_step: Callable[[int, str], None] = lambda done, scenario: None,
+        parent: "Session | None" = None,
     ) -> None:
         self.on_step, self.parent = on_step, parent
-        self.session, self.layout, self.untapped, self.reference = session, session.layout, untapped, reference
+        self.session, self.layout, self.reference = session, session.layout, reference
         self.padding = padding(session.layout)
         self.worst, self.steps = Worst("embed", None, 0.0, 0.0), 0
 
@@ -131,18 +122,18 @@ class _KernelChecker:
             session.reset(given, position, cache, len(scenario.ids), scenario.barriers, NUMBER)
             session.run(1)
             note = f"differs between runs, step {step}"
-            yield from bit_differences(Snapshot.at(session), want, self.untapped, note, position + 1)
+            yield from bit_differences(Snapshot.at(session), want, note, position + 1)
         if scenario.steps > 1:
             _reset(session, scenario)
             session.run(scenario.steps)
             note = "differs when its steps are queued"
-            yield from bit_differences(Snapshot.at(session), last, self.untapped, note)
+            yield from bit_differences(Snapshot.at(session), last, note)
         if self.parent:
             _reset(self.parent, scenario)
             for step, got in enumerate(first_run):
                 self.parent.run(1)
                 note = f"differs from its parent, step {step}"
-                yield from bit_differences(got, Snapshot.at(self.parent), self.untapped, note)
+                yield from bit_differences(got, Snapshot.at(self.parent), note)
 
     def _check_step(
         self, seen: Snapshot, entries: Tensor, past: Past, cache: KvCache, ids: list[int], scenario: Scenario
@@ -213,7 +204,7 @@ class _KernelChecker:
                 got = stored[layer, int(stage == "value")].double()
                 yield from self._check_tap(tap, got, want, rounding_error(got, want), allowed[tap])
                 yield from self._check_ties(tap, got, want)
-            elif seen and stage not in self.untapped:
+            elif seen:
                 got = seen.tap(*tap).double()
                 yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
 
@@ -241,10 +232,10 @@ class _KernelChecker:
     def _check_token(self, token: int, seen: Snapshot | None, reference: Taps, allowed: float) -> Iterator[Mismatch]:
         """Argmax is exact: the token must be the lowest id of the kernel's own largest logit.
 
-        Without the lm_head tap the kernel's logits are unknown: then any token passes whose reference logit is within
-        twice the tolerance of the largest.
+        seen: None where these logits are gone; then any token passes whose reference logit is within twice the
+        tolerance of the largest.
         """
-        if seen and "lm_head" not in self.untapped:
+        if seen:
             want = int(seen.tap("lm_head").argmax())
             right = token == want
         else:

@@ -73,7 +73,6 @@ def _named(trial: Trial) -> Iterator[None]:
         yield
     except LabError as error:
         error.cause = f"{error.cause} (trial: {trial.name})"
-        error.args = (f"{error.cause}; {error.remedy}",)
         raise
 
 

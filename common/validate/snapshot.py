@@ -105,16 +105,13 @@ def sent_too_early(seen: Snapshot) -> Iterator[Mismatch]:
         yield from tensor_difference("scratch", None, words, torch.full_like(words, NOT_SENT), note)
 
 
-def bit_differences(
-    got: Snapshot, want: Snapshot, untapped: frozenset[str], note: str, positions: int | None = None
-) -> Iterator[Mismatch]:
+def bit_differences(got: Snapshot, want: Snapshot, note: str, positions: int | None = None) -> Iterator[Mismatch]:
     """Yield the first differing bit of each part: taps in stage order, the cache if both have it, the state words.
 
     positions: how many of the cache are compared; None for all.
     """
     for tap in got.layout.taps():
-        if tap[0] not in untapped:
-            yield from tensor_difference(*tap, got.tap(*tap), want.tap(*tap), note)
+        yield from tensor_difference(*tap, got.tap(*tap), want.tap(*tap), note)
     if got.cache is not None and want.cache is not None:
         yield from cache_difference(got.cache, want.cache, note, positions)
     for name in ("position", "token", "ids"):

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import TextIO
 
 from common.config import budget
-from experiments.processes.child import Process
+from experiments.processes import Process
 
 TAIL = 30  # lines of output that are kept
 GRACE = 3.0  # seconds between SIGTERM, at which a sweep records what it has, and SIGKILL

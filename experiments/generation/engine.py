@@ -58,13 +58,10 @@ class Engine:
     def use(self, variant: str, knobs: Mapping[str, Any] | None = None) -> None:
         """Decode with another stack from now on, over the same KV cache. Raises LabError; the stack then stays."""
         self._check_open()
-        stacks = self.setup.choose(variant, knobs or {})
-        if len(stacks) > 1:
-            names = ", ".join(stack.name for stack in stacks)
-            raise LabError(f"{variant} stands for {len(stacks)} stacks", f"name one of them: {names}")
-        if stacks[0] == self.stack.stack:
+        chosen = self.setup.choose(variant, knobs or {})
+        if chosen == self.stack.stack:
             return
-        stack = LabStack(self.setup, stacks[0]).compile()
+        stack = LabStack(self.setup, chosen).compile()
         session = self._open(stack.program, self.setup.config.blocks, self.session)
         self._close_sessions()
         self.stack, self.session = stack, session

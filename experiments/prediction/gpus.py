@@ -1,4 +1,4 @@
-"""GPUs for predictions: the constants of conf/gpu/*.yaml with their ranges, replaced by measured ones."""
+"""GPUs for predictions: the constants of conf/gpu.yaml and conf/gpu/ with their ranges, replaced by measured ones."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -107,7 +107,8 @@ def read(key: str, records: Iterable[Mapping[str, Any]] = (), root: Path = ROOT)
     Raises LabError for an unknown key or a bad value.
     """
     known("gpu", key, names(root))
-    section = Section.from_config(OmegaConf.load(root / "conf" / "gpu" / f"{key}.yaml"), f"gpu/{key}: ")
+    yamls = (root / "conf" / name for name in ("gpu.yaml", f"gpu/{key}.yaml"))
+    section = Section.from_config(OmegaConf.merge(*map(OmegaConf.load, yamls)), f"gpu/{key}: ")
     gpu = GpuModel(key=key, **described(section, GpuModel, without=("key", "ranges", "measured")))
     for record in records:
         gpu = _learn(gpu, record)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from common.config.run_config import RunConfig
 from common.devices.nvml import Gpu
+from common.json_values import to_json
 from common.model.shapes import Model
-from common.record.json_values import to_json
 from common.record.provenance import provenance
 from common.record.store import key
 from common.stacks.stack import Stack

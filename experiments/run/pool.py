@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.errors.machine import MachineError
-from common.record.json_values import to_json
-from experiments.processes.child import Child, Message
+from common.json_values import to_json
+from experiments.processes import Child, Message
 
 WORKER = "experiments.run.worker"
 GRACE = 2.0  # seconds after its deadline in which a worker may still report by itself
 FAILED_STARTS = 3  # consecutive workers that end before they are ready; then the run stops
+SPENT = ("HUNG", "CRASHED", "OOM")  # after these a thread, the CUDA context or the heap of a worker may be damaged
 SHOW = "see the report in its record"
 
 Notify = Callable[[int | None, str, str], None]
@@ -154,13 +155,13 @@ class Pool:
             self._assign(worker)
         elif kind in ("error", "machine"):
             raise (MachineError if kind == "machine" else LabError)(*content)
-        elif kind in ("done", "spent"):
+        elif kind == "done":
             job, worker.job = worker.job, None
             assert job is not None  # a worker answers only to a job
-            if kind == "spent":
+            if spent := content["status"] in SPENT:
                 self._remove(worker)
             yield job, worker.device, content
-            if kind == "done":
+            if not spent:
                 self._assign(worker)
         else:
             if kind == "begin":

@@ -9,8 +9,8 @@ from common.compile.source import build
 from common.config.resolve import model_named
 from common.config.run_config import RunConfig
 from common.errors import LabError
+from common.json_values import from_json, to_json
 from common.model.shapes import Model
-from common.record.json_values import from_json, to_json
 from common.record.provenance import provenance
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack, knob_values, knob_words
@@ -116,7 +116,8 @@ def command(row: Mapping[str, Any]) -> str:
     words += [f"validate.{name}={str(value).lower()}" for name, value in given.items()]
     device = row["device"]
     words += [f"{name}={row[name]}" for name in ("seed", "threads")] + [f"device={device['device']}"]
-    words += [f"device.arch={device['target']}", f"device.races={str(device['races']).lower()}"] * ("target" in device)
+    if device["device"] == "ptx":
+        words += [f"device.arch={device['target']}", f"device.races={str(device['races']).lower()}"]
     for values in knob_values(catalog, row["stack"], row["knobs"]).values():
         words += [word for word in knob_words(values) if word not in words]
     return shlex.join(["python", "-m", "experiments", *words])

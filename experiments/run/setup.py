@@ -126,10 +126,11 @@ class Setup:
 
         return "cuda" if self.config.device.name == "cuda" and torch.cuda.is_available() else "cpu"
 
-    def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> tuple[Stack, ...]:
-        """The stacks that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.
+    def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> Stack:
+        """The one stack that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.
 
-        Raises LabError as `common.stacks.stack.choose_stacks` does, and for a knob that no variant has.
+        Raises LabError as `common.stacks.stack.choose_stacks` does, for a knob that no variant has, and for a name of
+        several stacks.
         """
         catalog, threads = self.catalog, self.config.threads
         for name in knobs:
@@ -137,7 +138,11 @@ class Setup:
         if not isinstance(named, str | list | tuple) or not all(isinstance(name, str) for name in named):
             raise LabError(f"{named!r} names no stack", 'give a name, or a list: ["redundant_rmsnorm", "vec128"]')
         name, listed = (named, None) if isinstance(named, str) else ("", list(named))
-        return choose_stacks(catalog, name, listed, knobs, threads, partial(fastest_stack, catalog, threads))
+        stacks = choose_stacks(catalog, name, listed, knobs, threads, partial(fastest_stack, catalog, threads))
+        if len(stacks) > 1:
+            names = ", ".join(stack.name for stack in stacks)
+            raise LabError(f"{named} stands for {len(stacks)} stacks", f"name one of them: {names}")
+        return stacks[0]
 
     def source(self, stack: Stack) -> Source:
         """The flattened text of `stack` for this model and block size."""

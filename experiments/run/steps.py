@@ -14,7 +14,7 @@ from common.devices.protocol import Session
 from common.display.table import html
 from common.errors import CompileError, Crashed, Hung, LabError, Mismatched, OutOfMemory, Refused
 from common.errors.machine import system_errors
-from common.record.json_values import to_json
+from common.json_values import to_json
 from common.stacks.stack import Stack, equals_parent
 from common.stacks.stack import title as title_of
 from common.validate.check import validate
@@ -182,7 +182,7 @@ class LabStack:
         """Take the status that `error` stands for, and its report."""
         self.found.status = next((name for kind, name in STATUS.items() if isinstance(error, kind)), "REFUSED")
         self.found.reason = str(error)
-        self.found.report = getattr(error, "log", "") or getattr(error, "report", "")
+        self.found.report = error.report
 
     @property
     def row(self) -> Row:

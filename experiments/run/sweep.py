@@ -12,8 +12,8 @@ from common.config import budget
 from common.config.run_config import RunConfig
 from common.devices.nvml import Gpu
 from common.errors import LabError, Unfinished
+from common.json_values import to_json
 from common.model.shapes import Model
-from common.record.json_values import to_json
 from common.record.record import RunRecord
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED

@@ -1,8 +1,8 @@
 """Worker process that compiles, validates and measures stacks: `python -m experiments.run.worker`.
 
 Events to its parent, experiments/run/pool.py: `begin`, `detail`, `note`, and finally `done` with the findings, or
-`spent` with the findings when this process must not be used again, or `machine` with cause and remedy of what is no
-stack's fault. The first request is `first_request`; its answer is `ready` with the device's description, or `error`.
+`machine` with cause and remedy of what is no stack's fault. The first request is `first_request`; its answer is `ready`
+with the device's description, or `error`.
 """
 
 import logging
@@ -19,16 +19,13 @@ from common.cache.log import LOG
 from common.config.run_config import RunConfig
 from common.errors import CompileError, Crashed, LabError, OutOfMemory
 from common.errors.machine import MachineError
-from common.record.json_values import from_json, to_json
+from common.json_values import from_json, to_json
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED, Verdict
-from experiments.processes.child import OUT_OF_MEMORY
-from experiments.processes.parent import Parent
+from experiments.processes import OUT_OF_MEMORY, Parent
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 from experiments.tables.progress import Progress
-
-SPENT = ("HUNG", "CRASHED", "OOM")  # after these a thread, the CUDA context or the heap may be damaged
 
 
 class Events(Progress, logging.Handler):
@@ -62,8 +59,7 @@ def main() -> None:
         setup = open_setup(from_json(RunConfig, first["config"]), first["weights"], events)
         parent.send({"ready": to_json(setup.device.describe())})
         while True:
-            found = again(partial(answer, setup, requests.get()))
-            parent.send({"spent" if found["status"] in SPENT else "done": to_json(found)})
+            parent.send({"done": to_json(again(partial(answer, setup, requests.get())))})
     except MachineError as error:
         parent.send({"machine": [error.cause, error.remedy]})
     except LabError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from common.errors import Crashed, Hung, LabError, OutOfMemory
 from experiments.generation.request import Request, Sampling
-from experiments.processes.parent import Parent
+from experiments.processes import Parent
 
 if TYPE_CHECKING:  # it imports torch
     from experiments.generation.engine import Engine

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from common.errors import LabError
-from experiments.processes.child import Child
+from experiments.processes import Child
 from experiments.serving.errors import SERVER, ApiError
 from experiments.serving.jobs import FULL, Event
 from experiments.serving.metrics import Metrics

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.config.run_config import RunConfig
-from common.record.json_values import from_json
+from common.json_values import from_json
 from experiments.generation.engine import Engine
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
@@ -48,7 +48,7 @@ class EngineWorker:
     def trace(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
         """Stages and blocks of one step of a traced kernel, which has buffers of its own. Raises LabError."""
         setup = Setup(self._config, Progress(sys.stderr))
-        (stack,) = setup.choose(*self._named(variant, knobs))
+        stack = setup.choose(*self._named(variant, knobs))
         return stage_times(LabStack(setup, stack).timeline(position))
 
     def _named(self, variant: str, knobs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -46,7 +46,7 @@ def ask(experiment: Experiment) -> ResultTable:
             if (name, position) not in published and (predicted := experiment.attempt(name, time)):
                 rows.append(line(gpu, name, position, predicted))
         for figure in figures:  # with the knobs that the published kernel has
-            (stack,) = experiment.lab.choose(figure.stack, {})
+            stack = experiment.lab.choose(figure.stack, {})
             predicted = experiment.predictor.predict(stack.variants, stack.knobs, gpu, figure.position)
             name = label_of(stack, own=False)
             rows.append(line(gpu, name, figure.position, predicted, figure.rate, figure.system))
@@ -85,11 +85,11 @@ def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]
         if us := design.published.get(gpu.key):
             yield line(gpu, "declared", 1, design.predict(gpu), 1e6 / us, design.name)
     for ladder in (ladder for ladder in designs.ladders() if gpu.key in ladder.gpus):
-        (stack,) = experiment.lab.choose(ladder.stack, {})
+        stack = experiment.lab.choose(ladder.stack, {})
         kernel = experiment.attempt(ladder.name, partial(experiment.predictor.kernel, stack.variants, stack.knobs, gpu))
         for step, time in ladder.predict(kernel, gpu, 1) if kernel else ():
             yield line(gpu, f"+ {step}", 1, time, system=f"{ladder.name}: planned, on {ladder.stack}")
-        (built,) = experiment.lab.choose(ladder.built, {})
+        built = experiment.lab.choose(ladder.built, {})
         for names, position in product(prefixes(built.variants, read_catalog()), sorted({1, *ladder.goals})):
             predict = partial(experiment.predictor.predict, names, built.knobs, gpu, position)
             if time := experiment.attempt(title(names), predict):

@@ -10,7 +10,7 @@ from common.errors import LabError
 from common.errors.machine import MachineError, system_errors
 from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
 from experiments.experiment import Experiment
-from experiments.processes.call import apart
+from experiments.processes import apart
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 from experiments.tables.result_table import COUNTED, ResultTable

@@ -16,7 +16,7 @@ import yaml
 from common.config import budget
 from common.config.section import absolute
 from common.errors import LabError, Unfinished
-from common.record.json_values import to_json
+from common.json_values import to_json
 from common.record.provenance import provenance
 from common.stacks.catalog import TUNED, read_catalog
 from common.stacks.stack import Stack, knob_words, title
@@ -87,7 +87,7 @@ def starts(space: Space) -> list[Point]:
 
 def composed(experiment: Experiment, candidate: Candidate) -> Stack:
     """Stack of a candidate, without a parent: a search compares candidates. Raises LabError."""
-    (stack,) = experiment.lab.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
+    stack = experiment.lab.choose(list(candidate.variants) or ["baseline"], _knobs(experiment, candidate))
     return replace(stack, parent=stack.variants)
 
 

@@ -94,7 +94,7 @@ class _Timed:
         session = self.session
         seen = Snapshot(session.layout, session.scratch(), session.state(), session.cache if whole else None)
         note = "timed launches differ from validated ones"
-        self._refuse(next(bit_differences(seen, self.want, frozenset(), note), None), self.start.name)
+        self._refuse(next(bit_differences(seen, self.want, note), None), self.start.name)
 
     def _refuse(self, found: Mismatch | None, where: str) -> None:
         if found:

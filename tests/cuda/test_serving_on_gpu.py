@@ -4,7 +4,7 @@ import pytest
 
 from common.config.cli import composed
 from common.config.resolve import model_named, resolve
-from common.record.json_values import to_json
+from common.json_values import to_json
 from experiments.serving.worker import EngineWorker
 
 pytestmark = pytest.mark.cuda

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.config.run_config import Timing, Validation
-from common.record.json_values import to_json
+from common.json_values import to_json
 from common.record.store import key
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment

@@ -19,7 +19,7 @@ from serving import serving
 
 from common.config.cli import composed
 from common.config.resolve import resolve
-from common.record.json_values import to_json
+from common.json_values import to_json
 from experiments.generate import main
 from experiments.serving.queue import WORKER
 

@@ -1,9 +1,9 @@
 """Host device with a sanitizer: each call of `run` is a process of its own, whose output says what is wrong and where.
 
 A library with ThreadSanitizer or AddressSanitizer cannot be loaded into a running Python. So the kernel is started as a
-child process on shared buffers (host_child.py). ThreadSanitizer reports each pair of source lines whose accesses
-no barrier orders; it compares the order that barriers define, not the times of the accesses, so a missing barrier is
-found under nearly every schedule. AddressSanitizer finds what lies outside a variable on the stack or beside a buffer,
+child process on shared buffers. ThreadSanitizer reports each pair of source lines whose accesses no barrier orders; it
+compares the order that barriers define, not the times of the accesses, so a missing barrier is found under nearly every
+schedule. AddressSanitizer finds what lies outside a variable on the stack or beside a buffer,
 UndefinedBehaviorSanitizer an index outside its array, a shift that is too far, or a signed overflow.
 """
 
@@ -19,8 +19,7 @@ import torch
 from common.compile.source import Source
 from common.devices.cpu import FAULTED, CpuSession
 from common.devices.guarded import SharedBuffer
-from common.devices.host.child import CHILD_UNITS, ChildSession
-from common.devices.host.device import HostDevice, HostProgram
+from common.devices.host.device import CHILD_UNITS, ChildSession, HostDevice, HostProgram
 from common.devices.host.sanitizers import SANITIZERS, Sanitizer, data_races, fault, finding
 from common.errors import CompileError, Crashed, LabError, Race, Refused
 

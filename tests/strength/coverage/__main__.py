@@ -19,7 +19,7 @@ from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
-from experiments.processes.call import apart
+from experiments.processes import apart
 from experiments.run.setup import Setup
 from experiments.tables.output import closing_lines
 from experiments.tables.progress import Progress, Quiet, progress

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from common.errors import Crashed, Hung, LabError
-from experiments.processes.call import apart
+from experiments.processes import apart
 from tests.strength.mutants.mutation import Mutant
 
 T = TypeVar("T")

@@ -14,9 +14,8 @@ import torch
 from common.compile.source import Source, build
 from common.config.resolve import model_named
 from common.devices.guarded import SharedBuffer
-from common.devices.host.child import CHILD_UNITS, ChildSession
 from common.devices.host.compiler import Compiler
-from common.devices.host.device import HostDevice, HostProgram, HostSession
+from common.devices.host.device import CHILD_UNITS, ChildSession, HostDevice, HostProgram, HostSession
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.weights import load

@@ -1,23 +1,31 @@
-"""Child processes: a Python module in a session of its own, and one that answers in lines of JSON."""
+"""Processes that the lab starts: modules that answer in lines of JSON, steps, and calls; each ends with its parent."""
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from common import ROOT
+from common.errors import Crashed, Hung
 from common.errors.machine import of_system
 
+SPAWN = get_context("spawn")
 ENDING_S = 2.0  # between the end of a child's stdout and its own
 STACKS_S = 0.2  # in which faulthandler writes the stacks of all threads
 LONGEST_LINE = 1 << 26  # bytes
@@ -74,7 +82,7 @@ class Death:
 
 
 class Child(Process):
-    """A module that serves this process by `experiments.processes.parent`: lines of JSON on its stdin and stdout.
+    """A module that serves this process by `experiments.processes`: lines of JSON on its stdin and stdout.
 
     environment: added to this process's. keep: stderr is kept for the report; otherwise it is this process's.
     """
@@ -167,6 +175,78 @@ class Child(Process):
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - REPORT))
         return self._stderr.read().decode(errors="replace").replace(f"{ROOT}{os.sep}", "")
+
+
+class Parent:
+    """The parent of this process, as a module sees it that `Child` has started.
+
+    Messages come on stdin, events go to stdout: lines of JSON. What else is printed goes to stderr.
+    receive: called by a thread with each message. SIGUSR1 writes the stack of each thread to stderr. When the parent
+    ends, so does this process, with its compilers.
+    """
+
+    def __init__(self, receive: Callable[[Any], None]) -> None:
+        self._stdout = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # output of a library or a kernel is not parsed as an event
+        faulthandler.enable()
+        faulthandler.register(signal.SIGUSR1)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        threading.Thread(target=self._listen, args=(receive,), daemon=True).start()
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        """Write one event. Raises ValueError for a NaN, which JSON does not have."""
+        print(json.dumps(event, allow_nan=False), file=self._stdout, flush=True)
+
+    def _listen(self, receive: Callable[[Any], None]) -> None:
+        for line in sys.stdin:
+            receive(json.loads(line))
+        os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def apart(seconds: float, work: Callable[..., Any], *arguments: Any, context: Any = SPAWN) -> Any:
+    """`work(*arguments)` in a new process, which ends with all that it has started; arguments and answer are pickled.
+
+    context: of multiprocessing. Raises Hung after `seconds`, Crashed where the process ends without an answer, and what
+    `work` raises.
+    """
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, work, arguments))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(seconds):
+            raise Hung(f"not finished after {seconds:g} s", "raise timeout_s", "")
+        found, error = ours.recv()
+    except EOFError:
+        process.join()
+        raise Crashed(f"its process ended by {cause_of(process.exitcode or 0)}", "see what it printed") from None
+    finally:
+        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.ident or -1, signal.SIGKILL)
+        process.join()
+        ours.close()
+    if error:
+        raise error
+    return found
+
+
+def _answer(to: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    os.setsid()  # what it starts is killed with it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        to.send((work(*arguments), None))
+    except Exception as error:
+        traceback.print_exc()
+        to.send((None, error))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.killpg(0, signal.SIGKILL)
 
 
 def cause_of(code: int) -> str:

@@ -1,4 +1,4 @@
-"""Conversion between Python values and JSON, for records and for messages between a run and its workers."""
+"""Conversion between typed values and JSON: records, messages between a run and its workers, yaml of variants."""
 
 import dataclasses
 import math
@@ -50,7 +50,7 @@ def from_json(kind: Any, value: Any) -> Any:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         _check(value, dict)
         hints = {name: hint for name, (hint, needed) in _hints(kind).items() if needed or name in value}
-        return kind(**{name: from_json(hint, value[name]) for name, hint in hints.items()})
+        return kind(**{name: _field(name, hint, value[name]) for name, hint in hints.items()})
     if origin is tuple:
         _check(value, list | tuple)
         return tuple(from_json(arguments[0], item) for item in value)
@@ -69,6 +69,13 @@ def from_json(kind: Any, value: Any) -> Any:
     return value
 
 
+def _field(name: str, kind: Any, value: Any) -> Any:
+    try:
+        return from_json(kind, value)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+
+
 def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
     """The value as the first of `kinds` that takes it."""
     errors = []
@@ -81,8 +88,8 @@ def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
 
 
 def _check(value: Any, kind: Any) -> None:
-    if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is not of type {kind}")
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"{value} is not of type {getattr(kind, '__name__', kind)}")
 
 
 @cache
