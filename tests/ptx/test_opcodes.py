@@ -9,6 +9,7 @@ import pytest
 from common.devices.cpu import FAULTED, FINISHED
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxProgram
+from common.devices.ptx.text import parse
 from common.errors import CompileError
 
 NAN = 0x7FFFFFFF  # the one NaN that f32 instructions make
@@ -135,10 +136,54 @@ def test_a_fault_is_found(machine, body, said):
     assert said in ended.report
 
 
-@pytest.mark.parametrize("opcode", ["wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16", "frob.u32", "add.cc.s32"])
-def test_an_unknown_opcode_is_named_with_its_line(machine, opcode):
-    with pytest.raises(CompileError, match=re.escape(f"PTX:8: the executor does not know {opcode}")):
-        run(machine, f"{opcode} %r2, %r1, %r1;", (ctypes.c_uint64 * 4)())
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("instruction", "said"),
+    [
+        ("frob.u32 %r2, %r1, %r1;", "the executor does not know frob.u32"),
+        ("add.cc.s32 %r2, %r1, %r1;", "the executor does not know add.cc.s32"),
+        ("add.s32 %r2, %r1;", "the executor does not know add.s32"),
+        ("ld.global.v2.u32 {%r2, %r3, %r4}, [%rd1];", "ld.global.v2.u32 with 3 registers"),
+        ("ld.global.v2.u32 {%rd2, %r3}, [%rd1];", "%r3 has 32 bits, and 64 are needed"),
+        ("st.global.v2.u32 [%rd1], {%rd2, %r3};", "st.global.v2.u32 with the operands {%rd2, %r3}"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1}, %rd1, %rd2;", "matrices of a group of warps"),
+        ("cp.async.bulk.tensor.2d.shared::cta.global.tile [%r1], [%rd1], [%r2];", "tensor maps are not executed"),
+        ("mapa.u64 %rd2, %rd1, %r1;", "clusters of several blocks are not executed"),
+        ("call (%r1), f, (%r2);", "calls of functions are not executed"),
+        (
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r2}, {%r3}, {%r4}, {%r5};",
+            "with 1, 1, 1, 1 registers",
+        ),
+        ("add.s32 %r2, %r1, %r77;", "%r77 is no register"),
+        ("add.s32 %r2, %r1, %rd1;", "%rd1 has 64 bits, and .s32 has 32"),
+        ("ld.param.u64 %rd2, [k_param_1];", "[k_param_1] is no parameter of the kernel"),
+        ("ld.global.u32 %r2, %rd1;", "%rd1 is no address"),
+        ("bra nowhere;", "there is no label nowhere"),
+        ("@%p1 bra;", "the executor does not know bra with the operands left out"),
+        (".frob .u32 x;", "not known: .frob .u32 x"),
+    ],
+)
+def test_what_is_not_known_is_named_with_its_line(machine, instruction, said):
+    with pytest.raises(CompileError) as raised:
+        run(machine, instruction, (ctypes.c_uint64 * 4)())
+    assert str(raised.value).startswith("PTX:8: ")
+    assert said in raised.value.cause
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("int main() {}", "PTX: there is no .target, so this is no PTX"),
+        (".target sm_90\n.visible .entry k() {\n ret;", "PTX:2: a brace is not closed"),
+        (".target sm_90\n.visible .entry k(.param .u7 x) { ret; }", "PTX:2: not understood: .param .u7 x"),
+        (".target sm_90\n.global .u32 x[2;", "PTX:2: not understood: .global .u32 x[2"),
+        (".target sm_90\nfrob", "PTX:2: not understood: frob"),
+    ],
+)
+def test_a_text_that_is_no_ptx_is_one_line(text, said):
+    with pytest.raises(CompileError, match=re.escape(said)):
+        parse(text)
 
 
 @pytest.mark.host

@@ -4,7 +4,8 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from composed import CATALOG, NAMED, VARIANTS, Composed
+from composed import NAMED, Composed
+from planted import STACKS, smallest
 
 from common.devices.ptx.device import PtxDevice
 from common.errors import Crashed, Refused
@@ -12,18 +13,7 @@ from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
 
-STACKS = list(dict.fromkeys(map(str, (*VARIANTS, *NAMED))))
-BY_NAME = {str(one): one for one in (*VARIANTS, *NAMED)}
 STREAMING = next(one for one in NAMED if "tensor_rows" in one.names)
-SMALLEST = {"slots": 2, "kb": 6, "window": 2, "chunk": 16}  # rings: each slot is used again and again
-
-
-def smallest(stack):
-    """The stack with the smallest rings that its knobs allow."""
-    known = {knob.name for name in stack.names for knob in CATALOG.variants[name].knobs}
-    return Composed(stack.names, {**stack.given, **{name: SMALLEST[name] for name in SMALLEST if name in known}})
-
-
 # (stack, text, wrong text, report)
 FAULTS = (
     (STREAMING, "__cvta_generic_to_shared(shared)", "reinterpret_cast<size_t>(shared)", "outside shared memory"),
@@ -48,7 +38,7 @@ def verdict(source, cache, model, seed, arch=90, races=True):
 @pytest.mark.host
 @pytest.mark.parametrize("name", STACKS)
 def test_a_stack_passes_without_a_race(name, host_cache, tiny, seed):
-    assert verdict(smallest(BY_NAME[name]).source(tiny), host_cache, tiny, seed).mismatch is None
+    assert verdict(smallest(STACKS[name]).source(tiny), host_cache, tiny, seed).mismatch is None
 
 
 @pytest.mark.host

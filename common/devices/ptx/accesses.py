@@ -17,7 +17,7 @@ ELEMENT = {"b": "u", "f": "u", "u": "u", "s": "s"}
 
 def cvta(d: Decoder, one: Instruction) -> None:
     to, source = one.operands
-    space = next(each for each in one.words if each in SPACES)
+    (space,) = (each for each in one.words if each in SPACES)
     place = d.value(source, "u64")
     if SPACES[space] == 1:
         if d.fixed_copy(to, source) if d.constant(source, "u64") is None and d.variable(source) is None else False:
@@ -42,6 +42,12 @@ def _only(one: Instruction, *allowed: str) -> None:
         raise unknown(one)
 
 
+def _check_count(one: Instruction, names: list[str]) -> None:
+    """Raise CompileError unless .v2 or .v4 says how many registers there are."""
+    if len(names) != next((int(word[1:]) for word in one.words if word in ("v2", "v4")), 1):
+        raise unknown(one, f" with {len(names)} registers")
+
+
 def ld(d: Decoder, one: Instruction) -> None:
     to, where, *_ = one.operands
     names, width = listed(to), WIDTHS[one.type]
@@ -56,8 +62,9 @@ def ld(d: Decoder, one: Instruction) -> None:
                 d.emit(f"cvt.{sign}{8 * target.bytes}.{sign}{8 * width}", target.at, place.at, opcode=one.name)
         return
     _only(one, "weak", "relaxed", "volatile", "acquire", "nc", "v2", "v4")
+    _check_count(one, names)
     address, wide, offset = d.address(where)
-    targets = [d.register(each, d.place(each).bytes) for each in names]
+    targets = [d.register(each, d.place(names[0]).bytes) for each in names]
     bits = 8 * d.place(names[0]).bytes
     element = f"{ELEMENT[one.type[0]]}{8 * width}" if 8 * width != bits else f"u{bits}"
     vector = f"v{len(names)}." if len(names) > 1 else ""
@@ -71,14 +78,12 @@ def st(d: Decoder, one: Instruction) -> None:
     where, source, *_ = one.operands
     _only(one, "weak", "relaxed", "volatile", "release", "v2", "v4")
     names, width = listed(source), WIDTHS[one.type]
-    places = []
-    bits = 8 * width
-    for name in names:
-        if d.constant(name, one.type) is not None:
-            places.append(d.value(name, one.type))
-        else:
-            places.append(d.place(name).at)
-            bits = 8 * d.place(name).bytes
+    _check_count(one, names)
+    registers = [d.place(name) for name in names if d.constant(name, one.type) is None]
+    bits = 8 * (registers[0].bytes if registers else width)
+    if any(8 * each.bytes != bits for each in registers) or (bits != 8 * width and len(registers) < len(names)):
+        raise unknown(one, f" with the operands {source}")
+    places = [d.place(name).at if d.constant(name, one.type) is None else d.value(name, one.type) for name in names]
     if width == 1 and bits == 8:
         bits, places = 32, [d.value(names[0], "u32")]
     address, wide, offset = d.address(where)
@@ -122,6 +127,8 @@ def ldmatrix(d: Decoder, one: Instruction) -> None:
     names = listed(one.operands[0])
     address, wide, offset = d.address(one.operands[1])
     name = f"ldmatrix.x{len(names)}" + (".trans" if "trans" in one.words else "")
+    if f"x{len(names)}" not in one.words:
+        raise unknown(one, f" with {len(names)} registers")
     places = [d.register(each, 4) for each in names]
     d.emit(name, a=address, imm=offset, flags=access(one, wide), more=places, opcode=one.name)
 

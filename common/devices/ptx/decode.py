@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from common.devices.ptx.places import INTEGER, NUMBER, SPECIAL, Places
-from common.devices.ptx.rows import ABSENT, Decoded, Instruction, Row
+from common.devices.ptx.rows import ABSENT, Decoded, Instruction, Row, unknown
 from common.devices.ptx.text import WIDTHS, Kernel, Line, Module, Statement, operands, wrong
 
 _GUARD = re.compile(r"@(!?)([\w%$]+)\s+(.*)$")
@@ -116,7 +116,8 @@ class Decoder(Places):
     ) -> None:  # fmt: skip
         number = self._number(name)
         if number < 0:
-            raise wrong(self.line, f"the executor does not know {opcode or name}")
+            words = (opcode or name).split(".")
+            raise unknown(Instruction(words[0], tuple(words[1:]), (), self.line))
         start = len(self.out.more)
         self.out.more += [each & 0xFFFFFFFF for each in more]
         self.out.rows.append(Row(number, d, a, b, c, imm, flags, start, self.line, opcode or name))
@@ -137,7 +138,7 @@ class Decoder(Places):
             return self._rule(self, one)
         unless = found[1] == "!"
         predicate = self.predicate(found[2])
-        if opcode == "bra":
+        if opcode == "bra" and len(one.operands) == 1:
             return self.jump("bra.unless" if unless else "bra.if", one.operands[0], predicate)
         around = f"{len(self.out.rows)} around"
         self.jump("bra.if" if unless else "bra.unless", around, predicate)

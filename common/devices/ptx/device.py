@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import ROOT
 from common.compile.nvrtc import compile_ptx, version
 from common.compile.source import Source
 from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.library import library
-from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
+from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram, most_shared
 from common.errors import Refused
 from common.model.stages import STAGES
 
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
-MOST_SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KB
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class PtxSession(CpuSession):
             Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
             for name, one in self._buffers.items()
         ]
-        shared, most = self._program.constant("shared_bytes"), MOST_SHARED[device.arch] << 10
+        shared, most = self._program.constant("shared_bytes"), most_shared(f"sm_{device.arch}")
         if shared > most:
             raise Refused(
                 f"{self._source.name} needs {shared} B of shared memory a block, and sm_{device.arch} allows {most} B",
@@ -118,13 +116,8 @@ def with_lines(report: str, kernel: PtxKernel) -> str:
 
     def place(found: re.Match[str]) -> str:
         here = kernel.line(int(found[1]))
-        names = [_short(one.file) + f":{one.line}" for one in here.chain()]
+        names = [str(one) for one in here.chain()]
         callers = [name for name in dict.fromkeys(names[1:]) if name.partition(":")[0] != names[0].partition(":")[0]]
         return names[0] + (f" (from {callers[0]})" if callers else "")
 
     return re.sub(r"\{pc (\d+)\}", place, report)
-
-
-def _short(path: str) -> str:
-    """`common/kernel/port.cuh` of an absolute path: NVRTC puts the folder where it runs before relative names."""
-    return path.removeprefix(f"{Path.cwd()}/").removeprefix(f"{ROOT}/")

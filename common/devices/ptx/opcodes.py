@@ -4,7 +4,6 @@ from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, ldmatrix, mba
 from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
-from common.devices.ptx.text import wrong
 
 
 def decode_instruction(d: Decoder, one: Instruction) -> None:
@@ -15,7 +14,7 @@ def decode_instruction(d: Decoder, one: Instruction) -> None:
     try:
         rule(d, one)
     except (ValueError, IndexError, KeyError):
-        raise wrong(one.line, f"the executor does not know {one.name} with {len(one.operands)} operands") from None
+        raise unknown(one, f" with the operands {', '.join(one.operands) or 'left out'}") from None
 
 
 def _together(d: Decoder, one: Instruction) -> None:
@@ -63,11 +62,15 @@ def _mma(d: Decoder, one: Instruction) -> None:
     names = [listed(each) for each in one.operands]
     places = [d.register(each, 4) for each in names[0]]
     places += [d.value(each, "b32") for each in names[1] + names[2]] + [d.value(each, "f32") for each in names[3]]
+    full = shape == ("m16n8k8" if a == "tf32" else "m16n8k16")
+    if tuple(map(len, names)) != ((4, 4, 2, 4) if full else (4, 2, 1, 4)):
+        raise unknown(one, f" with {', '.join(map(str, map(len, names)))} registers")
     d.emit(f"mma.{shape}.{a}", more=places, opcode=one.name)
 
 
 def _bra(d: Decoder, one: Instruction) -> None:
-    d.jump("bra", one.operands[0])
+    (label,) = one.operands
+    d.jump("bra", label)
 
 
 def _nothing(d: Decoder, one: Instruction) -> None:

@@ -11,13 +11,15 @@ import numpy as np
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.opcodes import decode_instruction
 from common.devices.ptx.rows import Decoded
-from common.devices.ptx.text import Line, Variable, parse
-from common.errors import LabError
+from common.devices.ptx.text import Line, Variable, parse, wrong
+from common.errors import LabError, Refused
 
 ROW = np.dtype([*((name, np.uint32) for name in ("op", "label", "d", "a", "b", "c")), ("imm", np.int64),
                 ("flags", np.uint32), ("more", np.uint32)], align=True)  # fmt: skip
 FILLED = np.dtype([("at", np.uint32), ("kind", np.uint32), ("bytes", np.uint32), ("value", np.uint64)], align=True)
 REPORT_BYTES = 1 << 16
+MOST_SHARED = {86: 99, 89: 99, 120: 99, 121: 99, 80: 163, 87: 163}  # KB of a block, by target; others have 227
+MOST_LOCAL = 512  # KB of a thread
 
 
 class BufferRow(ctypes.Structure):
@@ -115,12 +117,20 @@ class Machine:
 class PtxKernel:
     """One kernel of a program."""
 
-    def __init__(self, machine: Machine, decoded: Decoded, most_threads: int | None, own: Sequence[Buffer]) -> None:
-        self._machine, self.decoded, self._own, self._most = machine, decoded, own, most_threads
+    def __init__(
+        self, machine: Machine, decoded: Decoded, target: str, most_threads: int | None, own: Sequence[Buffer]
+    ) -> None:
+        self._machine, self.decoded, self._target, self._own = machine, decoded, target, own
+        self._most_threads = most_threads or 1024
+        if decoded.local_bytes > MOST_LOCAL << 10:
+            raise LabError(
+                f"the kernel has {decoded.local_bytes} B of local memory", f"a thread may have {MOST_LOCAL} KB"
+            )
         self._loaded = machine.load(decoded)
 
     def __del__(self) -> None:
-        self._machine.free(self._loaded)
+        if hasattr(self, "_loaded"):
+            self._machine.free(self._loaded)
 
     def launch(
         self,
@@ -131,9 +141,17 @@ class PtxKernel:
         dynamic_shared: int = 0,
         options: Options = Options(),
     ) -> Ended:
-        """Run a grid to its end."""
-        if self._most and np.prod(block) > self._most:
-            raise LabError(f"{np.prod(block)} threads, and the kernel allows {self._most}", "launch fewer threads")
+        """Run a grid to its end. Raises Refused for more threads or shared memory than a block may have."""
+        threads, shared = int(np.prod(block)), self.decoded.shared_bytes + dynamic_shared
+        if threads > self._most_threads:
+            raise Refused(
+                f"a block of {threads} threads, and the kernel allows {self._most_threads}", "launch fewer threads"
+            )
+        if shared > most_shared(self._target):
+            raise Refused(
+                f"{shared} B of shared memory a block, and {self._target} allows {most_shared(self._target)} B",
+                "lower the shared memory, or compile for a target that has more",
+            )
         known = [*buffers, *self._own]
         rows = (BufferRow * len(known))(
             *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable, each.cell) for each in known)
@@ -196,17 +214,25 @@ class PtxProgram:
                 for each, words in self._memory.items()
                 if any(value == words.ctypes.data for _, _, _, value in decoded.filled)
             ]
-            self._kernels[name] = PtxKernel(self._machine, decoded, kernel.threads, own)
+            self._kernels[name] = PtxKernel(self._machine, decoded, self.module.target, kernel.threads, own)
         return self._kernels[name]
 
 
+def most_shared(target: str) -> int:
+    """Bytes of shared memory that a block may have on `sm_90a`."""
+    return MOST_SHARED.get(int("".join(filter(str.isdigit, target)) or 0), 227) << 10
+
+
 def _initialized(variable: Variable) -> np.ndarray:
-    """The bytes of a variable, aligned to 64."""
+    """The bytes of a variable, aligned to 64. Raises CompileError for values that are no numbers."""
     raw = np.zeros(variable.bytes + 128, np.uint8)
     start = -raw.ctypes.data % 64
     words = raw[start : start + max(variable.bytes, 4)]
     for at, text in enumerate(variable.value):
-        number = int(text[2:], 16) if text[:2] in ("0f", "0d", "0F", "0D") else int(text.rstrip("U"), 0)
         size = variable.width
+        try:
+            number = int(text[2:], 16) if text[:2] in ("0f", "0d", "0F", "0D") else int(text.rstrip("U"), 0)
+        except ValueError:
+            raise wrong(variable.name, f"the initial value {text} is no number") from None
         words[at * size : (at + 1) * size] = list((number & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
     return words

@@ -5,6 +5,21 @@ from dataclasses import dataclass, field
 from common.devices.ptx.text import Line, wrong
 
 ABSENT = 0  # place of an operand that is not there
+BEYOND = {  # beginnings of instructions, and why none of them can be executed
+    "wgmma": "matrices of a group of warps are not executed",
+    "tcgen05": "tensor memory is not executed",
+    "tensormap": "tensor maps are not executed",
+    "cp.async.bulk.tensor": "tensor maps are not executed",
+    "cp.async.bulk.prefetch.tensor": "tensor maps are not executed",
+    "cp.reduce.async.bulk": "asynchronous reductions are not executed",
+    "fence.proxy.tensormap": "tensor maps are not executed",
+    "mapa": "clusters of several blocks are not executed",
+    "barrier.cluster": "clusters of several blocks are not executed",
+    "call": "calls of functions are not executed",
+    "tex": "textures are not executed",
+    "suld": "surfaces are not executed",
+    "sust": "surfaces are not executed",
+}
 
 
 @dataclass
@@ -58,8 +73,13 @@ class Decoded:
     local_bytes: int = 0
 
 
-def unknown(one: Instruction) -> Exception:
-    return wrong(one.line, f"the executor does not know {one.name}")
+def unknown(one: Instruction, of: str = "") -> Exception:
+    """The error for an instruction, or for `of` it, that the executor does not know."""
+    for begin, reason in BEYOND.items():
+        if one.name.startswith(begin):
+            return wrong(one.line, f"{one.name}: {reason}", "compile for a target or with options that do without")
+    remedy = "write it with instructions that it knows, or add it to common/devices/ptx"
+    return wrong(one.line, f"the executor does not know {one.name}{of}", remedy)
 
 
 def listed(text: str) -> list[str]:

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from common import ROOT
 from common.errors import CompileError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -23,6 +25,7 @@ _VARIABLE = re.compile(
     r"\s*(?P<size>(?:\[\d*\])*)\s*(?:=\s*(?P<value>.*))?$",
     re.DOTALL,
 )
+_SPACE = re.compile(r"\s*")
 _STRING_BYTES = re.compile(r"([\w$]+):\s*((?:\.b8\s+[\d,\s]+)+)")
 WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4,
           "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16, "pred": 0}  # fmt: skip
@@ -87,8 +90,8 @@ class Module:
     variables: dict[str, Variable] = field(default_factory=dict)
 
 
-def wrong(where: object, what: str) -> CompileError:
-    return CompileError(f"{where}: {what}", "correct the PTX, or compile for another target", "")
+def wrong(where: object, what: str, remedy: str = "correct the PTX") -> CompileError:
+    return CompileError(f"{where}: {what}", remedy, "")
 
 
 def parse(text: str, name: str = "PTX") -> Module:
@@ -104,7 +107,7 @@ def parse(text: str, name: str = "PTX") -> Module:
     if not target:
         raise wrong(name, "there is no .target, so this is no PTX")
     module, at = Module(target[1]), 0
-    while text[at:].strip():
+    while (at := _after_space(text, at)) < len(text):
         found = _TOP.match(text, at)
         if not found:
             raise wrong(lines.number(at), f"not understood: {_first_line(text[at:])}")
@@ -135,6 +138,11 @@ def variable_of(text: str, where: object) -> Variable:
     align = re.search(r"\.align\s+(\d+)", found["rest"])
     value = tuple(each.strip() for each in (found["value"] or "").strip("{} \n\t").split(",") if each.strip())
     return Variable(found["name"], found["space"], int(align[1]) if align else width, width * count, width, value)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
 
 
 def _first_line(text: str) -> str:
@@ -177,7 +185,7 @@ def _kernel(head: str, body: str, lines: "_Lines", at: int) -> Kernel:
 def _statements(body: str, lines: "_Lines", start: int) -> Iterator[Statement]:
     at = 0
     where = None
-    while body[at:].strip():
+    while (at := _after_space(body, at)) < len(body):
         found = _STATEMENT.match(body, at)
         if not found:
             raise wrong(lines.number(start + at), f"not understood: {_first_line(body[at:])}")
@@ -227,7 +235,8 @@ class _Lines:
         return line
 
     def _file(self, number: int) -> str:
-        return self._files.get(number, "?")
+        """`common/kernel/port.cuh` of an absolute path: NVRTC puts the folder where it runs before relative names."""
+        return self._files.get(number, "?").removeprefix(f"{Path.cwd()}/").removeprefix(f"{ROOT}/")
 
 
 def _numbers(text: str) -> tuple[int, int, int]:

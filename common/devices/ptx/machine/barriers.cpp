@@ -117,7 +117,7 @@ struct Init { // [a], b
       if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
       const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
       if (w.block->mbarriers.contains(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
-      const auto number = uint32_t(w.block->mbarriers.size());
+      const uint32_t number = w.block->initialized++;
       w.block->guard_begin = std::min(w.block->guard_begin, key);
       w.block->guard_end = std::max(w.block->guard_end, key + 8);
       Mbarrier &b = w.block->mbarriers[key] = {count, count, 0, 0, number};

@@ -176,6 +176,7 @@ struct Block {
   Barrier barriers[named_barriers];
   std::map<uint32_t, Mbarrier> mbarriers;           // by address
   uint32_t guard_begin = UINT32_MAX, guard_end = 0; // they are all between these addresses
+  uint32_t initialized = 0;                         // mbarriers that ever were
   std::vector<Bulk> bulks;
 };
 
