@@ -64,7 +64,7 @@ def test_every_variant_of_the_built_stack_is_in_one_step():
 
 def test_a_step_has_its_counts_against_the_step_below_and_its_interval():
     persistent = evidence().stack_of("persistent")[0]
-    knobs = evidence()._knobs["persistent"]
+    knobs = evidence()._stacks["persistent"].knobs
     counts = [run("baseline", [], 10), run("joint_heads", ["joint_heads"], 6)]
     lines = table_of(HAND, *counts, run("persistent", list(persistent), 4, knobs=knobs))
     barriers = [lines[step]["grid barriers"] for step in ("persistent", "baseline", "+ joint_heads")]

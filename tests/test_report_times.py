@@ -20,7 +20,7 @@ def test_measured_gpu_time_is_shown_with_its_interval():
 def at(positions: list[int], when: int, cache: int = 64, **more) -> dict:
     """A run of megaqwen on a GPU, timed at `positions` with a cache of that size; 100 us slower at each second."""
     row = timed("megaqwen", ["redundant_rmsnorm", "l2_prefetch", "vec128"])
-    known = evidence()._knobs["megaqwen"]
+    known = evidence()._stacks["megaqwen"].knobs
     (latency,) = row["latencies"]
     times = [latency | {"position": each, "seconds": {"median": 1e-4 * when}} for each in positions]
     row |= {"id": f"m-{when}", "time": f"2026-01-01T00:00:{when:02}+00:00", "latencies": times, "knobs": known}

@@ -12,7 +12,7 @@ from common.devices.counters import DATA, WIDTHS
 from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import BASELINE, Catalog
-from common.stacks.stack import choose_stacks
+from common.stacks.stack import Stack, choose_stacks
 from common.stacks.variant import NamedStack, Variant
 from experiments.prediction.predictor import KIND
 from experiments.tables.row import label_of
@@ -77,7 +77,7 @@ class Evidence:
 
     def of_stack(self, name: str, stack: Sequence[str], field: str) -> list[Record]:
         """Records of `stack` that have `field`, with the knobs that `name` has by default; oldest first."""
-        knobs = self._knobs[name]
+        knobs = self._stacks[name].knobs
         return [
             row
             for row in self.records
@@ -88,28 +88,21 @@ class Evidence:
         ]
 
     @cached_property
-    def _knobs(self) -> Mapping[str, Mapping[str, Mapping[str, int | str]]]:
-        """The knobs each name has where none are given."""
-        return {name: choose_stacks(self.catalog, name, None, {}, THREADS)[0].knobs for name in self.names}
+    def _stacks(self) -> Mapping[str, Stack]:
+        """Each name as a stack whose knobs have their defaults."""
+        return {name: choose_stacks(self.catalog, name, None, {}, THREADS)[0] for name in self.names}
 
     def timed(self, name: str) -> list[Record]:
-        """The newest run with GPU time for each GPU and model.
-
-        For one GPU and model, the runs of all names answer one question: the one that most names have an answer to.
-        """
-        runs = self._runs(name, "latencies")
-        return list({_place(row): row for row in runs if question(row) == self._compared[_place(row)]}.values())
+        """The newest run with GPU time for each GPU and model, of those that are `comparable` with other names'."""
+        return [runs[name] for runs in self._timed if name in runs]
 
     @cached_property
-    def _compared(self) -> Mapping[Any, str]:
-        """By GPU and model: the question that most names have an answer to; of several, the newest."""
-        names: dict[Any, dict[str, set[str]]] = {}
-        newest: dict[str, str] = {}
+    def _timed(self) -> list[Mapping[str, Record]]:
+        runs: dict[Any, dict[str, list[Record]]] = {}
         for name in self.names:
             for row in self._runs(name, "latencies"):
-                names.setdefault(_place(row), {}).setdefault(question(row), set()).add(name)
-                newest[question(row)] = max(row["time"], newest.get(question(row), ""))
-        return {place: max(of, key=lambda one: (len(of[one]), newest[one])) for place, of in names.items()}
+                runs.setdefault((row["device"].get("gpu"), row["model"]["name"]), {}).setdefault(name, []).append(row)
+        return [comparable(of_place) for of_place in runs.values()]
 
     def _runs(self, name: str, field: str) -> list[Record]:
         """Runs of a name that have `field`: of its stack against its parent, not against another stack."""
@@ -118,12 +111,9 @@ class Evidence:
 
     def stack_of(self, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(stack, parent) of a variant or a named stack, innermost first."""
-        if name in self.catalog.stacks:
-            return self.catalog.stacks[name].variants, self.catalog.stacks[name].parent
-        if name not in self.catalog.variants:
+        if name not in self._stacks:
             raise LabError(f"no variant {name}", f"known: {', '.join(self.names)}")
-        parent = self.catalog.variants[name].parent
-        return () if name == BASELINE else (*parent, name), parent
+        return self._stacks[name].variants, self._stacks[name].parent
 
     def plain(self, label: Any) -> Any:
         """The name alone for the label of a row in which every knob has its default; any other cell as it is."""
@@ -131,8 +121,7 @@ class Evidence:
 
     @cached_property
     def _labels(self) -> Mapping[str, str]:
-        stacks = (choose_stacks(self.catalog, name, None, {}, THREADS)[0] for name in self.names)
-        return {label_of(stack): stack.name for stack in stacks}
+        return {label_of(stack): name for name, stack in self._stacks.items()}
 
     def entry(self, name: str) -> Variant | NamedStack:
         """Catalog entry of a name."""
@@ -172,15 +161,20 @@ def model_of(row: Record) -> str | None:
     return model.get("name") if isinstance(model, dict) else model
 
 
-def question(row: Record) -> str:
-    """Conditions of a timed run: times that may stand in one table have the same cache, positions and options."""
-    positions = [timed["position"] for timed in row["latencies"]]
-    timing = (row.get("asked") or {}).get("timing")
-    return json.dumps([row["model"], row["threads"], positions, timing], sort_keys=True)
+def comparable(runs: Mapping[str, Sequence[Record]]) -> Mapping[str, Record]:
+    """The newest run of each name (its runs are oldest first) among those with one cache, positions and options.
 
-
-def _place(row: Record) -> tuple[str | None, str]:
-    return row["device"].get("gpu"), row["model"]["name"]
+    Times of other conditions may not stand in one table. Most names have a run under those chosen; of several such, the
+    newest has.
+    """
+    alike: dict[str, dict[str, Record]] = {}
+    for name, own in runs.items():
+        for row in own:
+            positions = [timed["position"] for timed in row["latencies"]]
+            timing = (row.get("asked") or {}).get("timing")
+            conditions = json.dumps([row["model"], row["threads"], positions, timing], sort_keys=True)
+            alike.setdefault(conditions, {})[name] = row
+    return max(alike.values(), key=lambda found: (len(found), max(row["time"] for row in found.values())), default={})
 
 
 def _shape(row: Record) -> tuple[Mapping[str, Any], int]:

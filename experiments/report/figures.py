@@ -8,9 +8,9 @@ from typing import Any
 from experiments.prediction.published import GAINS, rate_change
 from experiments.report import charts, ladder, predicted
 from experiments.report.evidence import Evidence, Record, totals
+from experiments.report.variants import COUNTS
 from experiments.tables.row import NOT_MODELLED, plausible
 
-COUNTS = {"grid_barriers": "grid barriers", "load_instructions": "load instructions", "activations": "activation bytes"}
 VISIBLE = 0.5  # percent: a smaller change cannot be seen as a bar
 PREDICTED = "predicted, not measured"
 
@@ -86,17 +86,18 @@ def counts(evidence: Evidence) -> Figure | None:
     """Changes of the counts of one token by variant; variants that change none of them are left out."""
     changes: dict[str, list[float]] = {}
     used: list[Record] = []
+    keys = [COUNTS[title] for title in ladder.SHOWN]
     for name in evidence.names:
         row, base = evidence.counted(name)
         if row and base and row["stack"] != base["stack"]:
             after, before = totals(row["counts"]), totals(base["counts"])
-            found = [100 * (after.get(key, 0) / before[key] - 1) if before.get(key) else 0.0 for key in COUNTS]
+            found = [100 * (after.get(key, 0) / before[key] - 1) if before.get(key) else 0.0 for key in keys]
             if max(map(abs, found)) >= VISIBLE:
                 changes[name] = found
                 used += [row, base]
     if not changes:
         return None
-    groups = dict(zip(COUNTS.values(), zip(*changes.values(), strict=True), strict=True))
+    groups = dict(zip(ladder.SHOWN, zip(*changes.values(), strict=True), strict=True))
     unit = "change against the parent (%), counts: not time"
     models = ", ".join(sorted({row["model"]["name"] for row in used}))
     caption = f"What each variant changes in the counts of one token of {models}"

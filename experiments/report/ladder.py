@@ -10,14 +10,14 @@ from common.stacks.catalog import BASELINE
 from common.stacks.stack import prefixes, title
 from experiments.prediction import designs, gpus
 from experiments.prediction.designs import Ladder
-from experiments.report.evidence import Evidence, Record, model_of, question, totals
+from experiments.report.evidence import Evidence, Record, comparable, model_of, totals
 from experiments.report.predicted import Line, lines, model_error, time
-from experiments.report.variants import change
+from experiments.report.variants import COUNTS, change
 from experiments.tables.row import plausible
 
 POSITION = 1
 COMMAND = "python -m experiments experiment=predict results=experiments/results/host.jsonl"
-SHOWN = {"grid barriers": "grid_barriers", "load instructions": "load_instructions", "activation bytes": "activations"}
+SHOWN = ("grid barriers", "load instructions", "activation bytes")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def table(evidence: Evidence) -> Table:
         counted = evidence.counts_of(step.owner, step.stack)
         after = totals(counted["counts"]) if counted else {}
         line: dict[str, str] = {"step": step.label}
-        line |= {name: change(field, after, {} if step.alone else before) for name, field in SHOWN.items()}
+        line |= {title: change(COUNTS[title], after, {} if step.alone else before) for title in SHOWN}
         for on in times:
             us = on.measured.get(step.label)
             line[f"predicted us, {on.gpu}"] = time(on.predicted.get(step.label))
@@ -155,14 +155,14 @@ def _times_on(key: str, evidence: Evidence) -> StepTimes:
 
 
 def _timed(gpu: str, evidence: Evidence, predict: Record | None) -> Mapping[str, Record]:
-    """The newest run of each step on the GPU, by label: of runs under equal conditions, those of most steps."""
-    by_question: dict[str, dict[str, Record]] = {}
-    for step in steps(evidence):
-        for run in evidence.of_stack(step.owner, step.stack, "latencies"):
-            alike = predict is None or model_of(run) == model_of(predict)
-            if alike and gpu in (run["device"].get("gpu") or "") and _microseconds(run):
-                by_question.setdefault(question(run), {})[step.label] = run
-    return max(by_question.values(), key=len, default={})
+    """The newest comparable run of each step on the GPU, by label."""
+
+    def fits(run: Record) -> bool:
+        alike = predict is None or model_of(run) == model_of(predict)
+        return alike and gpu in (run["device"].get("gpu") or "") and _microseconds(run) > 0
+
+    runs = {step.label: evidence.of_stack(step.owner, step.stack, "latencies") for step in steps(evidence)}
+    return comparable({label: [*filter(fits, own)] for label, own in runs.items()})
 
 
 def _microseconds(run: Record) -> float:

@@ -10,6 +10,7 @@ from common.model.shapes import Model
 from common.stacks.catalog import BASELINE
 from experiments.report.evidence import NOTHING, Evidence, Pair, Record, model_of, totals
 from experiments.report.predicted import OPEN, effect, predicted
+from experiments.suite.sass import difference
 from experiments.tables.row import Forecast
 
 COUNTED = "Counts of one token at position 1 on the host device, and what ptxas made of the kernel: not GPU time."
@@ -194,8 +195,7 @@ def sass_difference(row: Record, base: Record) -> Table | None:
     if not own or not old:
         return None
     before, after = old["histogram"], own["histogram"]
-    rows = [(name, before.get(name, 0), after.get(name, 0)) for name in sorted(before.keys() | after.keys())]
-    changed = sorted((each for each in rows if each[1] != each[2]), key=lambda each: -abs(each[2] - each[1]))
+    changed = [(name, before.get(name, 0), after.get(name, 0)) for name, _ in difference(after, before)]
     total = ("all", sum(before.values()), sum(after.values()))
     return Table.of(
         [

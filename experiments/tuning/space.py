@@ -76,7 +76,7 @@ class Space:
     def size(self) -> int:
         """Number of candidates."""
         of = {name: prod(len(one.values) for one in self._knobs(name)) for name in self.variants}
-        return sum(prod(of[name] for name in subset) for subset in self._subsets())
+        return sum(prod(of[name] for name in stack) for stack in self._stacks)
 
     def candidate(self, point: Point) -> Candidate:
         """The candidate of a point. A variant that another one before it excludes, or that lacks one, is left out."""
@@ -140,20 +140,22 @@ class Space:
         return {one.name: generator.randrange(len(one.values)) for one in self.parameters}
 
     def __iter__(self) -> Iterator[Candidate]:
-        for subset in self._subsets():
-            knobs = [one for name in subset for one in self._knobs(name)]
+        for stack in self._stacks:
+            knobs = [one for name in stack for one in self._knobs(name)]
             for values in product(*(one.values for one in knobs)):
                 chosen = zip(knobs, values, strict=True)
-                yield Candidate(subset, tuple((one.knob, value) for one, value in chosen if one.knob))
+                yield Candidate(stack, tuple((one.knob, value) for one, value in chosen if one.knob))
 
     def _knobs(self, variant: str) -> list[Parameter]:
         return [one for one in self.parameters if one.knob and one.variant == variant]
 
-    def _subsets(self) -> Iterator[tuple[str, ...]]:
-        if self.fixed:
-            return iter([self.variants])
-        lengths = range(len(self.variants) + 1)
-        return filter(self._legal, chain.from_iterable(combinations(self.variants, length) for length in lengths))
+    @cached_property
+    def _stacks(self) -> list[tuple[str, ...]]:
+        """All legal stacks. Each is a legal one and one more variant: the variants that this needs come before it."""
+        found: list[tuple[str, ...]] = [self.variants if self.fixed else ()]
+        for name in () if self.fixed else self.variants:
+            found += [(*stack, name) for stack in found if self._legal((*stack, name))]
+        return found
 
     def _legal(self, variants: tuple[str, ...]) -> bool:
         try:
