@@ -27,13 +27,15 @@ COUNTED = [8, 9, 10, 11]
 @pytest.fixture
 def lab(tiny, host_cache, seed) -> SimpleNamespace:
     packed = load("synthetic", tiny, None, host_cache, seed)[2]
-    return SimpleNamespace(model=tiny, layout=Layout(tiny), packed=packed, config=SimpleNamespace(host=True))
+    return SimpleNamespace(
+        model=tiny, layout=Layout(tiny), packed=packed, config=SimpleNamespace(device=SimpleNamespace(name="host"))
+    )
 
 
 @pytest.fixture
 def work(lab, tmp_path, monkeypatch) -> Workload:
     """On a GPU, as far as an adapter can tell; every length is decoded once."""
-    lab.config.host = False
+    lab.config.device.name = "cuda"
     monkeypatch.setattr(adapters, "WARM_UPS", 0)
     monkeypatch.setattr(adapters, "RUNS", 1)
     (tmp_path / "weights.gguf").touch()

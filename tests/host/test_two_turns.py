@@ -9,7 +9,7 @@ from trained import SPECIAL, TEXT, save_checkpoint
 
 from experiments.chat import Conversation
 from experiments.generation.engine import Engine
-from experiments.generation.request import Sampling
+from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
@@ -26,7 +26,7 @@ def engine(tmp_path, host_cache, configured, seed):
 
 
 def conversation(engine: Engine, rng: random.Random, sampling: Sampling) -> Conversation:
-    return Conversation(engine, sampling, 8, rng.random() < 0.5, rng.choice([None, said(rng)]))
+    return Conversation(engine, Request((0,), 8, sampling), rng.choice([None, said(rng)]), rng.random() < 0.5)
 
 
 def said(rng: random.Random) -> str:

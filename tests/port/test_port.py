@@ -73,7 +73,7 @@ def listings(tmp_path_factory):
         cubin = compile_cubin(text("\n".join(kernels), port), arch)
         listed = [sass.sass(cubin, f"order_{at}", cache) for at in range(len(kernels))]
         return [
-            [name for _, _, name in sass._instructions(each) if ORDERING.fullmatch(name.split(".")[0])]
+            [name for _, _, name in sass.instructions(each) if ORDERING.fullmatch(name.split(".")[0])]
             for each in listed
         ]
 
