@@ -59,7 +59,7 @@ def programs(host_cache: Path, tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize("name", sampled(SMALL, 1))
 def test_a_stack_leaves_nothing_out_without_a_reason(programs, name: str, seed: int):
-    """Items of the text that it adds, and of the shared text that the baseline uses; `make soak` takes the long stacks."""
+    """Items of the text that it adds, and of the shared text that the baseline uses. `make soak` takes all."""
     found = items(programs(name, seed))
     (stack,) = choose_stacks(CATALOG, name, None, {}, threads=256)
     own = {f"variants/{variant}.cu" for variant in stack.variants}
