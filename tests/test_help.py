@@ -19,6 +19,7 @@ COMMANDS = {  # and the yaml whose keys their help lists
     "experiments.evidence.__main__": ("evidence", "command"),
     "experiments.generate": ("generate", "generation"),
     "tests.strength.mutants.__main__": ("mutants", "base", "command"),
+    "experiments.ptx.__main__": ("ptx", "base", "command"),
     "experiments.report.__main__": ("report", "command"),
     "experiments.serve": ("serve",),
     "experiments.show.__main__": ("show", "command"),

@@ -25,6 +25,7 @@ KINDS = {
     ".so": "kernels",
     ".exe": "kernels",
     ".cubin": "cubins",
+    ".ptx": "ptx",
     ".sass": "listings",
     ".taps": "references",
 }

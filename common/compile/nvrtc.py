@@ -59,9 +59,12 @@ def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path
 
 
 def compile_ptx(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> str:
-    """As compile_cubin, but the PTX that a driver would get."""
-    found = _cached(text, arch, name, cache_dir, "ptx", lambda nvrtc, program: nvrtc.getPTX(program))
-    return found.decode().rstrip("\0")
+    """As compile_cubin, but the PTX that a driver would get; NVRTC puts its working folder before relative names."""
+
+    def ptx(nvrtc: Any, program: Any) -> bytes:
+        return nvrtc.getPTX(program).rstrip(b"\0").replace(f'"{Path.cwd()}/'.encode(), b'"')
+
+    return _cached(text, arch, name, cache_dir, "ptx", ptx).decode()
 
 
 def compile_all(

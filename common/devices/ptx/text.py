@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import ROOT
 from common.errors import CompileError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -235,8 +234,8 @@ class _Lines:
         return line
 
     def _file(self, number: int) -> str:
-        """`common/kernel/port.cuh` of an absolute path: NVRTC puts the folder where it runs before relative names."""
-        return self._files.get(number, "?").removeprefix(f"{Path.cwd()}/").removeprefix(f"{ROOT}/")
+        """A path below the working folder is relative to it."""
+        return self._files.get(number, "?").removeprefix(f"{Path.cwd()}/")
 
 
 def _numbers(text: str) -> tuple[int, int, int]:
@@ -252,7 +251,7 @@ def demangled(name: str) -> str:
         size = int(found[0])
         names.append(name[found.end() : found.end() + size])
         at = found.end() + size
-        if name[at : at + 1] in ("I", "E", ""):
+        if not name.startswith("_ZN") or name[at : at + 1] in ("I", "E", ""):
             break
     return names[-1] if names else name
 

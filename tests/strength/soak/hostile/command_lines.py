@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
+from common import ROOT
 from tests.strength.soak.hostile.attempt import Case
 
 NOISE = "abcxyz{}[]=:,$!?~'\"\\ "  # characters that mean something to Hydra, YAML or a shell
@@ -105,6 +106,22 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
         },
     ),
     "experiments.evidence": (("plan=true",), {"results": NO_STORE, "budget_s": ("0", "x"), "only": ("[nope]", "x")}),
+    "experiments.ptx": (
+        (f"file={ROOT / 'tests/samples/softmax.ptx'}", "arguments=[]"),
+        {
+            "file": ("/nowhere.ptx", "README.md", "null", "!"),
+            "launch": ("/nowhere.yaml", "README.md", "[]", "!"),
+            "kernel": ("nope", "[]", "!"),
+            "grid": ("0", "-1", "[1,1,1,1]", "x"),
+            "block": ("0", "1.5", "null", "!"),
+            "shared": ("-1", "x"),
+            "arguments": ("3", "[3]", "[{type:f32}]", "[{type:f16,value:x}]", "[{type:s8,shape:0}]", "!"),
+            "seed": ("-1", "x"),
+            "races": ("3", "!"),
+            "timeout_s": ("0", "x"),
+            "no_such_key": ("1",),
+        },
+    ),
     "experiments.report": (
         ("check=true",),
         {"check": ("3", "[]", "!"), "records": ("[missing.jsonl]", "[/dev/zero]", "x", "[3]"), "no_such_key": ("1",)},
