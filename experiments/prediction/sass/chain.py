@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,7 @@ class Chain:
         return add(self.before, self.first, times(self.turn, self.turns), self.after)
 
 
-def chains(
-    source: Source, arch: str, blocks: int, position: int, latency: Clocks, cache_dir: Path
-) -> dict[str, Chain]:
+def chains(source: Source, arch: str, blocks: int, position: int, latency: Clocks, cache_dir: Path) -> dict[str, Chain]:
     """Chains of all stages of `source` compiled for `arch`; latency: as `Walk` takes it.
 
     Raises CompileError, and LabError without NVRTC or nvdisasm, or where the walk fails.
@@ -80,22 +79,23 @@ def summary(spans: Sequence[Span], layers: int) -> dict[str, Chain]:
 def chain(spans: Sequence[Span]) -> Chain:
     """The chain of one stage of a layer."""
     seen = [span for span in spans if not span.hidden]
-    turns = [at for at, span in enumerate(seen) if span.event in (TILE, STREAM)]
-    begin = turns[0] if turns else len(seen)
-    # The first turn may wait for more than later ones, and with the last one the stage ends.
-    middle = seen[turns[1] : turns[-1]] if len(turns) > 2 else seen[begin : turns[-1]] if turns else []
-    of_turn = 1 / max(1, len(turns) - 2 if len(turns) > 2 else len(turns) - 1)
-    turn = times(total(middle), of_turn)
-    first = subtract(total(seen[begin : turns[1]]), turn) if len(turns) > 1 else {}
+    begins = [at for at, span in enumerate(seen) if span.event in (TILE, STREAM)]
+    tiles = [seen[begin:end] for begin, end in pairwise([*begins, len(seen)])]
+    # The first tile may wait for more than others, and with the last one the stage ends.
+    usual = tiles[1:-1] or tiles[:-1]
+    share = 1 / max(1, len(usual))
+    turn = times(total(span for tile in usual for span in tile), share)
+    if len(tiles) == 2:
+        turn = {cause: min(clocks, total(tiles[1]).get(cause, 0.0)) for cause, clocks in turn.items()}
     return Chain(
-        before=total(seen[:begin]),
-        turns=len(turns),
+        before=total(seen[: begins[0]] if begins else seen),
+        turns=len(tiles),
         turn=turn,
-        first=first,
-        after=subtract(total(seen[turns[-1] :]), turn) if turns else {},
-        issued=of_turn * sum(span.issued for span in middle),
-        l1_bytes=of_turn * sum(span.l1_bytes for span in middle),
-        loaded=of_turn * sum(span.loaded for span in middle),
+        first=subtract(total(tiles[0]), turn) if len(tiles) > 1 else {},
+        after=subtract(total(tiles[-1]), turn) if tiles else {},
+        issued=share * sum(span.issued for tile in usual for span in tile),
+        l1_bytes=share * sum(span.l1_bytes for tile in usual for span in tile),
+        loaded=share * sum(span.loaded for tile in usual for span in tile),
         flight=max((span.flight for span in seen), default=0),
         hidden=sum(total(span for span in spans if span.hidden).values()),
     )
@@ -115,7 +115,7 @@ def times(clocks: Clocks, factor: float) -> dict[str, float]:
 
 
 def subtract(clocks: Clocks, less: Clocks) -> dict[str, float]:
-    """What is left of each cause, at least nothing."""
+    """The rest of each cause, none of them negative."""
     left = {cause: each - less.get(cause, 0.0) for cause, each in clocks.items()}
     return {cause: each for cause, each in left.items() if each > 0}
 

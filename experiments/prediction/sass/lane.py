@@ -28,6 +28,7 @@ from experiments.prediction.sass.program import Instruction
 Modifiers = frozenset[str]
 COMPARE = {"LT": lt, "EQ": eq, "LE": le, "GT": gt, "NE": ne, "GE": ge}
 STRICT = {"GE": gt, "LE": lt}
+PAIRS = ("DADD", "DMUL", "DFMA", "F2F.F64", "I2F.F64", "FRND.F64", "F2I.U64", "F2I.S64")  # whose result is one
 NO_RESULT = ("ST", "RED", "BAR", "BRA", "EXIT", "NOP", "MEMBAR", "CCTL", "BSSY", "BSYNC", "WARPSYNC")
 
 
@@ -41,16 +42,13 @@ class Lane:
         self.registers: Registers = dict(special)
         self._constants = constants
         self._shared: dict[int, Value] = {}
+        self._sources: dict[str, Get] = {}
 
-    def source(self, operand: str) -> Get:
-        return source(operand, self._constants)
-
-    def address(self, operand: str) -> Get:
-        return address(operand, self._constants)
-
-    def forget(self, line: Instruction) -> None:
-        """Make the results of `line` unknown."""
-        self.registers.update(dict.fromkeys(results(line)))
+    def value(self, operand: str) -> Value:
+        """An operand, or what it is the address of, such as desc[UR4][R2.64+0x10]: that address."""
+        if operand not in self._sources:
+            self._sources[operand] = (address if operand.endswith("]") else source)(operand, self._constants)
+        return self._sources[operand](self.registers)
 
     def compile(self, line: Instruction) -> Callable[[], None]:
         """A function that executes `line`, which does not jump, and whose guard is true."""
@@ -65,34 +63,44 @@ class Lane:
             return self._compare(line)
         if operation := TABLE.get(opcode) or TABLE.get(opcode.removeprefix("U")):
             return self._compute(line, operation)
-        return lambda: self.forget(line)
+        return self.forget(line)
+
+    def forget(self, line: Instruction) -> Callable[[], None]:
+        """A function that makes the results of `line` unknown."""
+        unknown, registers = dict.fromkeys(results(line)), self.registers
+        return lambda: registers.update(unknown)
+
+    def _source(self, operand: str) -> Get:
+        return source(operand, self._constants)
 
     def _compute(self, line: Instruction, operation: Callable[..., Value]) -> Callable[[], None]:
-        registers, modifiers, names = self.registers, line.modifiers, results(line)
+        registers, modifiers, unknown = self.registers, line.modifiers, dict.fromkeys(results(line))
         wide, sources = _words(line)
         get = [source(text, self._constants, words) for text, words in sources]
+        names = [(32 * place, name) for place, name in enumerate(name for name in unknown if not is_predicate(name))]
+        # A predicate before the result is that of a test for 0, and after it that of a carry.
+        bits = 0 if is_predicate(line.operands[0]) else 32 * wide
+        predicates = [name for name in unknown if is_predicate(name)]
 
         def execute() -> None:
             try:
                 value = operation(modifiers, *(each(registers) for each in get))
             except TypeError:  # of an unknown operand
                 value = None
-            for name in names:
-                registers[name] = None
             if value is None:
+                registers.update(unknown)
                 return
-            for place, name in enumerate(name for name in names if not is_predicate(name)):
-                registers[name] = value >> 32 * place & MASK
-            for name in names:
-                if is_predicate(name):  # before a result: of a test for 0; after it: a carry
-                    registers[name] = value != 0 if is_predicate(line.operands[0]) else value >> 32 * wide != 0
+            for place, name in names:
+                registers[name] = value >> place & MASK
+            for name in predicates:
+                registers[name] = value >> bits != 0
 
         return execute
 
     def _access(self, line: Instruction) -> Callable[[], None]:
         loads = line.opcode == "LDS"
         name, where = line.operands if loads else line.operands[::-1]
-        registers, memory, get = self.registers, self._shared, self.address(where)
+        registers, memory, get = self.registers, self._shared, address(where, self._constants)
         name = name.removesuffix(".reuse")
         names = [(4 * word, after(name, word)) for word in range(max(1, line.bytes // 4))]
 
@@ -109,7 +117,7 @@ class Lane:
     def _pack(self, line: Instruction) -> Callable[[], None]:
         """Predicates that a mask names, as bits of a register."""
         registers, mask = self.registers, int(line.operands[3], 16)
-        base, names = self.source(line.operands[2]), [(bit, f"P{bit}") for bit in range(7) if mask >> bit & 1]
+        base, names = self._source(line.operands[2]), [(bit, f"P{bit}") for bit in range(7) if mask >> bit & 1]
 
         def execute() -> None:
             values = [registers.get(name, 0) for _, name in names]
@@ -122,7 +130,7 @@ class Lane:
 
     def _combine(self, line: Instruction) -> Callable[[], None]:
         """Two functions of three predicates, each as a table of eight bits."""
-        registers, get = self.registers, [self.source(each) for each in line.operands[2:]]
+        registers, get = self.registers, [self._source(each) for each in line.operands[2:]]
         tables = [int(text, 16) for text in line.operands[5:]]
 
         def execute() -> None:
@@ -144,7 +152,7 @@ class Lane:
         bits = 64 if "U64" in modifiers or "S64" in modifiers else 32
         number: Callable[[int], float] = as_float if line.opcode == "FSETP" else partial(_number, modifiers, bits)
         get = [source(text, self._constants, bits // 32) for text in line.operands[2:4]]
-        others = [self.source(each) for each in line.operands[4:]]
+        others = [self._source(each) for each in line.operands[4:]]
 
         def execute() -> None:
             left, right = (each(registers) for each in get)
@@ -184,23 +192,16 @@ def _registers(first: str, line: Instruction) -> Iterator[str]:
 def _words(line: Instruction) -> tuple[int, list[tuple[str, int]]]:
     """Words of the result, and each source with its words."""
     name, modifiers = line.opcode.removeprefix("U"), line.modifiers
-    first = next(
-        (at for at, text in enumerate(line.operands) if at and not (is_predicate(text) and "!" not in text)), 1
-    )
-    if is_predicate(line.operands[0]):
-        first = 2
-    sources = line.operands[first:]
-    if name == "IMAD" and modifiers & {"WIDE", "HI"}:
+    outputs = sum(1 for _ in takewhile(is_predicate, line.operands[1:]))
+    sources = line.operands[2 if is_predicate(line.operands[0]) else 1 + outputs :]
+    if name == "IMAD" and modifiers & {"WIDE", "HI"}:  # their last term is a pair
         return 2 if "WIDE" in modifiers else 1, [(text, 2 if at == 2 else 1) for at, text in enumerate(sources)]
-    double = name.startswith("D") and not name.startswith("DE") or line.name.startswith(("F2F.F64", "I2F.F64", "FRND.F64"))
-    wide = 2 if "64" in modifiers or double or name == "CS2R" and "32" not in modifiers else 1
+    if name == "I2F" and "U64" in modifiers:
+        return 1, [(text, 2) for text in sources]
     if name.startswith("LD") and name not in ("LDC", "LDCU"):
         return max(1, line.bytes // 4), []
-    if name in ("I2F", "F2I"):
-        return 2 if wide == 2 or line.name.startswith(("F2I.U64", "F2I.S64")) else 1, [
-            (text, 2 if "U64" in modifiers and name == "I2F" else 1) for text in sources
-        ]
-    return wide, [(text, 1 if name == "CS2R" else wide) for text in sources]
+    wide = 1 + bool("64" in modifiers or line.name.startswith(PAIRS) or (name == "CS2R" and "32" not in modifiers))
+    return wide, [(text, 1 if name in ("CS2R", "F2I") else wide) for text in sources]
 
 
 def _together(modifiers: Modifiers, value: bool | None, beside: bool | None) -> bool | None:
@@ -266,7 +267,7 @@ def _least(m: Modifiers, a: int, b: int, least: bool) -> int:
 
 
 def _halves(m: Modifiers, a: int, b: int, upper: int, lower: int) -> int | None:
-    """How a constant is loaded: two halves, added to a product with 0."""
+    """Two halves, added to a product with 0: a way to load a constant."""
     if a & MASK or b:
         return None
     high, low = (struct.unpack("<H", struct.pack("<e", as_float(x)))[0] for x in (upper, lower))

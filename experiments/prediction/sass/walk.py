@@ -16,7 +16,7 @@ from experiments.prediction.sass.lane import Lane
 from experiments.prediction.sass.operands import is_predicate
 from experiments.prediction.sass.program import Instruction, Program
 
-# What a warp waits for: the next issue, a result of fixed latency, results by scoreboards, operands that are still read.
+# What a warp waits for: the next issue, results of fixed latency, a block barrier, other blocks, registers still read.
 ISSUE, FIXED, BARRIER, POLL, OPERANDS = "issue", "fixed", "barrier", "poll", "operands"
 UNITS = {"LDS": "shared", "STS": "shared", "SHFL": "shuffle", "SYNCS": "phase", "MEMBAR": "l2", "FENCE": "l2"}
 OTHERS = "special"  # square roots, reciprocals, conversions, special registers
@@ -25,8 +25,9 @@ JUMPS = ("BRA", "BRX", "CALL", "RET", "EXIT")
 # Instructions that no compiler shares among stages; others may stand in the code of one that has an equal one.
 OWN = ("LD", "ST", "SYNCS", "BAR", "SHFL", "HMMA", "ATOM", "RED")
 TILE, STREAM, PUBLISHED = "tile", "stream", "published"
-DETOUR, CALLED = 400, 25  # instructions that are searched for where ways meet; those that a call counts as
-LONGEST = 20_000_000  # instructions of a walk
+DETOUR, CALLED = 2000, 50  # instructions that are searched for where ways meet; those that a call counts as
+SLEEP = "NANOSLEEP"
+LONGEST = 10_000_000  # instructions of a walk
 
 
 @dataclass
@@ -56,6 +57,8 @@ class Walk:
 
     def __init__(self, program: Program, lane: Lane, buffers: Buffers, latency: Mapping[str, float]) -> None:
         self._program, self._lane, self._buffers, self._latency = program, lane, buffers, latency
+        # Bulk copies mark their lines to be evicted first: what else is read of the weights stays in L2 between tokens.
+        self._weights = "l2" if any(line.opcode == "UBLKCP" for line in program.lines) else "memory"
         self._now = 0.0
         self._waiting: list[list[tuple[float, str]]] = [[] for _ in range(SCOREBOARDS)]  # until when, for what
         self._flight = [0] * SCOREBOARDS  # bytes of a matrix
@@ -63,8 +66,9 @@ class Walk:
         self._spans = [Span("", "")]
         self._unpolled = 0  # the first span after these results
         self._cached: set[int] = set()  # lines of L1
-        self._steps: dict[int, Callable[[], None]] = {}
+        self._steps: dict[tuple[int, bool | None], Callable[[], None]] = {}
         self._ways: dict[int, tuple[bool, bool]] = {}
+        self._joins: list[int] = []  # where lanes that differ meet again, the innermost last
 
     def spans(self) -> list[Span]:
         """The whole launch. Raises LabError for a kernel that does not end."""
@@ -81,12 +85,10 @@ class Walk:
                 continue
             if does is not False:
                 self._count(line)
-            if does is None:
-                self._lane.forget(line)
-            elif does:
-                step = self._steps.get(at)
+            if does is not False:
+                step = self._steps.get((at, does))
                 if step is None:
-                    step = self._steps[at] = self._compile(line)
+                    step = self._steps[at, does] = self._compile(line) if does else self._lane.forget(line)
                 step()
             at += 1
         raise LabError("the walk through a kernel's instructions does not end", "it cannot be predicted; report it")
@@ -132,6 +134,10 @@ class Walk:
         if opcode == "BAR":
             span.wait(BARRIER, self._latency[BARRIER])
             self._now += self._latency[BARRIER]
+        if opcode == "BSSY":
+            self._joins.append(self._program.labels[line.target])
+        if opcode == "BSYNC" and self._joins:
+            self._joins.pop()
         if opcode == "CCTL" and "IVALL" in line.modifiers:
             self._cached.clear()
         if self._publishes(line):
@@ -151,13 +157,13 @@ class Walk:
         """True for a store that other blocks wait for: of a value that is not known beforehand."""
         if line.opcode not in ("STG", "REDG", "ATOMG") or "STRONG" not in line.modifiers:
             return False
-        return line.opcode != "STG" or self._lane.source(line.operands[-1])(self._lane.registers) is None
+        return line.opcode != "STG" or self._lane.value(line.operands[-1]) is None
 
     def _load(self, line: Instruction) -> str:
-        """Where a load is served, "" for a matrix: it is simulated elsewhere."""
+        """Cause of the wait for a load: the memory that serves it; "" for a matrix, which is simulated elsewhere."""
         if line.opcode == "ATOMG":
             return "l2"
-        at = self._address(line)
+        at = self._lane.value(line.operands[-1])
         board = line.control.written
         if self._buffers.matrix(at, line.stage) and line.bytes >= 8:
             span = self._spans[-1]
@@ -173,42 +179,46 @@ class Walk:
             if at is not None and at >> 7 in self._cached:
                 return "l1"
             self._cached.add(at >> 7 if at is not None else 0)
-        return "memory" if region in ("weights", "cache") else "l2"
-
-    def _address(self, line: Instruction) -> int | None:
-        return self._lane.address(line.operands[-1])(self._lane.registers)
+        return {"weights": self._weights, "cache": "memory"}.get(region, "l2")
 
     def _compile(self, line: Instruction) -> Callable[[], None]:
         registers = self._lane.registers
         if line.opcode == "SYNCS" and is_predicate(line.operands[0]):
             return lambda: registers.update({line.operands[0]: True})  # the tile is there
         if line.opcode == "LDG":
-            return lambda: self._read(line)
+            return self._read(line)
         return self._lane.compile(line)
 
-    def _read(self, line: Instruction) -> None:
-        at = self._address(line)
-        self._lane.forget(line)
-        if at is not None and line.bytes == 4 and "STRONG" not in line.modifiers:
-            self._lane.registers[line.operands[0]] = self._buffers.word(at)
+    def _read(self, line: Instruction) -> Callable[[], None]:
+        """A load finds the few words of the state that are known, and it loses its address if that is its result."""
+        forget, known = self._lane.forget(line), line.bytes == 4 and "STRONG" not in line.modifiers
+
+        def read() -> None:
+            at = self._lane.value(line.operands[-1])
+            forget()
+            if known and at is not None:
+                self._lane.registers[line.operands[0]] = self._buffers.word(at)
+
+        return read
 
     def _guard(self, line: Instruction) -> bool | None:
-        return self._lane.source(line.guard)(self._lane.registers) if line.guard else True
+        found: bool | None = self._lane.value(line.guard) if line.guard else True
+        return found
 
     def _jump(self, at: int, line: Instruction, does: bool | None) -> int | None:
         """The next instruction; None: the end."""
-        labels, registers = self._program.labels, self._lane.registers
+        labels, value = self._program.labels, self._lane.value
         if line.opcode == "EXIT":
             return None if does is not False else at + 1
         if line.opcode in ("RET", "BRX"):
             first, *rest = line.operands[0].split()
-            value = self._lane.source(first)(registers)
-            if value is None:
+            to = value(first)
+            if to is None:
                 raise LabError("the walk through a kernel's instructions loses its way", "it cannot be predicted")
-            return value // SIZE if line.opcode == "RET" else at + 1 + (value + int(rest[0], 16)) // SIZE
+            return to // SIZE if line.opcode == "RET" else at + 1 + (to + int(rest[0], 16)) // SIZE
         if "DIV" in line.modifiers:  # lanes do not differ
             return at + 1
-        both = [does, *(self._lane.source(each)(registers) for each in line.operands[:-1])]
+        both = [does, *map(value, line.operands[:-1])]
         taken = False if False in both else None if None in both else True
         if taken is None:
             if at not in self._ways:
@@ -222,26 +232,27 @@ class Walk:
         return labels[line.target] if taken else at + 1
 
     def _choose(self, at: int) -> tuple[bool, bool]:
-        """Whether the shorter way is that of the jump; and whether the other one sleeps before it polls again."""
-        here, there = self._ahead(at + 1), self._ahead(self._program.labels[self._program.lines[at].target])
-        meet = min(here.keys() & there.keys(), key=lambda each: here[each] + there[each], default=None)
-        if meet is None:
-            return len(there) > len(here), False
-        taken = there[meet] < here[meet]
+        """(True if the shorter way is that of the jump, True if the other one sleeps before it polls again)."""
+        here, there = (self._ahead(to, at) for to in (at + 1, self._program.labels[self._program.lines[at].target]))
+        both = here.keys() & there.keys() - {at}
+        meet = self._joins[-1] if self._joins else min(both, key=lambda each: here[each] + there[each], default=at)
+        if meet == at or (not self._joins and (at in here) != (at in there)):  # out of the loop
+            taken, meet = there.get(at, DETOUR) > here.get(at, DETOUR), at
+        else:
+            taken = there.get(meet, DETOUR) < here.get(meet, DETOUR)
         longer = here if taken else there
-        return taken, any(
-            self._program.lines[each].opcode == "NANOSLEEP" for each, far in longer.items() if far < longer[meet]
-        )
+        end = longer.get(meet, DETOUR)
+        return taken, any(far < end and self._program.lines[to].opcode == SLEEP for to, far in longer.items())
 
-    def _ahead(self, start: int) -> dict[int, int]:
-        """Instructions that may follow, with how many are executed before each."""
+    def _ahead(self, start: int, last: int) -> dict[int, int]:
+        """Instructions that may follow, up to `last`, with how many are executed before each."""
         found: dict[int, int] = {}
         heap = [(0, start)]
         while heap:
             far, at = heappop(heap)
             if at not in found and at < len(self._program.lines):
                 found[at] = far
-                for to, by in self._followers(at) if far < DETOUR else ():
+                for to, by in self._followers(at) if far < DETOUR and at != last else ():
                     heappush(heap, (far + by, to))
         return found
 
