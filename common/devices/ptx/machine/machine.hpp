@@ -150,7 +150,7 @@ struct Warp {
 struct Barrier {
   uint32_t arrived = 0, expected = 0;
   const In *first = nullptr;
-  std::vector<Warp *> waiting, came;
+  std::vector<Warp *> waiting;
 };
 
 struct Mbarrier {
