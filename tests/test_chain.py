@@ -126,6 +126,11 @@ def test_tiles_by_hand():
     assert (found.first["issue"], found.after["issue"]) == (pytest.approx(48), pytest.approx(98))
 
 
+def test_the_input_of_a_single_turn_comes_beside_its_matrix():
+    found = chain([Span("qkv", ""), Span("qkv", "stream", {"issue": 90, "shuffle": 120, "l2": 400, "l1": 30})])
+    assert (found.turns, found.first, found.after) == (1, {"l2": 400, "l1": 30}, {"issue": 90, "shuffle": 120})
+
+
 COUNTED = """
 extern "C" __global__ void decode(const float *weights, float *cache, float *scratch, const unsigned *state,
                                   unsigned *waits, int steps) {
