@@ -38,7 +38,9 @@ class Setup:
     def check(self) -> None:
         """Raise LabError, before any stack is compiled, unless records can be written and the weights load."""
         self.store.check()
-        self.show.note(f"device {self.config.device.name}: {self.config.device.why}; seed {self.config.seed}")
+        device = self.config.device
+        where = f"validated on {device.name}{'; races on ptx' if self.config.validation.trials == 'all' else ''}"
+        self.show.note(f"device {device.name}: {device.why}; {where}; seed {self.config.seed}")
         self.show.begin(f"load weights: {self.config.weights}")
         if self.model.large:
             self.packed.flat  # noqa: B018  written once, by this process, before workers look for it
