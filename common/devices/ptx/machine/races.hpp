@@ -92,6 +92,9 @@ private:
     return e.who == t ? e.time != UINT32_MAX : holds(by_[t].seen.generic, e);
   }
   bool strong_pair(const Epoch &a, const Epoch &b) const;
+  bool harmless(const Epoch &a, const Epoch &b, bool same) const { // without an order
+    return strong_pair(a, b) || (same && block_of(a.who) == block_of(b.who));
+  }
   Known handed_on(uint32_t t); // all that the thread has seen and done; its time goes on
   Known together(Warp &w, uint32_t mask, Known before);
   Seen joined(const Seen &a, const Seen &b);
@@ -100,7 +103,8 @@ private:
   void release(Warp &w, int lane, uintptr_t at, Flags f, bool joins);
   bool check_read(Warp &w, const In *in, int lane, Cell &c, Epoch me, uintptr_t at, bool no_coherence);
   bool check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &me, uintptr_t at, bool same);
-  bool check_earlier(Warp &w, const In *in, int lane, const Cell &c, const Epoch &me, uintptr_t at, const char *what);
+  bool check_earlier(Warp &w, const In *in, int lane, const Cell &c, const Epoch &me, uintptr_t at, const char *what,
+                     bool same);
   void add_reader(Shadow &s, Cell &c, const Epoch &me);
   bool report(Warp &w, const In *in, int lane, const Epoch &other, const char *what, const char *did, uintptr_t at);
   std::string name(uintptr_t at) const;
