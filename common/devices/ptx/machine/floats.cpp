@@ -6,9 +6,6 @@
 namespace ptx {
 namespace {
 
-// The one NaN that instructions on f32 make; on f64 operands are kept.
-inline float made(float x) { return x != x ? bits<float>(0x7fffffffu) : x; }
-inline double made(double x) { return x; }
 inline float flushed(float x) {
   const uint32_t u = bits<uint32_t>(x);
   return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;

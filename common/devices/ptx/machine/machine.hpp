@@ -245,6 +245,7 @@ void add_barriers(Ops &ops);
 void add_mbarriers(Ops &ops);
 void add_copies(Ops &ops);
 void add_control(Ops &ops);
+void fuse(Program &program, const Ops &ops); // sequences of its rows
 void at_label(Warp &w, const In *in);
 bool meets_anywhere(const In *in);
 

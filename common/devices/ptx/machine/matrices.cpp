@@ -30,18 +30,6 @@ template <class T> void spread(const uint32_t *words, float *to) { // first numb
   for (int n = 0; n < T::in_word; ++n) LANES to[warp_size * n + i] = T::number(words[i], n);
 }
 
-using Eight = float __attribute__((vector_size(32)));
-
-// sum + a b, rounded once.
-inline Eight multiplied(float a, Eight b, Eight sum) {
-#if defined(__FMA__)
-  return _mm256_fmadd_ps(_mm256_set1_ps(a), b, sum);
-#else
-  for (int n = 0; n < 8; ++n) sum[n] = std::fma(a, b[n], sum[n]);
-  return sum;
-#endif
-}
-
 // d = a b + c: 16 x 8 of fp32 from 16 x K and K x 8. With g = lane / 4 and q = lane % 4, words of a take turns between
 // rows g and g + 8, then go on by 4 words of K; those of b are of column g; c and d have columns 2 q and 2 q + 1 of row
 // g, then of row g + 8. Products are exact; they are added to c one after another, in the order of K.
@@ -78,14 +66,13 @@ template <class T, int K> struct Multiply {
         Eight column;
         std::memcpy(&column, b[j][n][q], sizeof column);
 #pragma GCC unroll 8
-        for (int g = 0; g < 8; ++g) sum[g] = multiplied(row[4 * g], column, sum[g]);
+        for (int g = 0; g < 8; ++g) sum[g] = fused(row[4 * g] - Eight{}, column, sum[g]);
       }
       std::memcpy(c[8 * half], sum, sizeof sum);
     }
     for (int half = 0; half < 2; ++half) {
       float *even = w.reg<float>(more[2 * half]), *odd = w.reg<float>(more[2 * half + 1]);
       const float *from = c[8 * half];
-      const auto made = [](float x) { return x != x ? bits<float>(0x7fffffffu) : x; };
       LANES even[i] = made(from[2 * i]), odd[i] = made(from[2 * i + 1]);
     }
     NEXT;

@@ -69,4 +69,68 @@ uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, u
   return reinterpret_cast<uint8_t *>(address);
 }
 
+bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at) {
+  const Flags f{in->flags};
+  for (uint32_t left = w.mask; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+    at[lane] = place(w, in, f.space(), lane, address, bytes, does);
+    if (!at[lane]) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// True if each lane's address is `step` bytes after that of the lane before it.
+template <class A> inline bool in_steps(const A *a, A step) {
+  typedef A Line __attribute__((vector_size(64)));
+  constexpr int each = 64 / sizeof(A);
+  Line count, off = {};
+#pragma GCC unroll 16
+  for (int i = 0; i < each; ++i) count[i] = A(i);
+  Line expected = a[0] + count * step;
+#pragma GCC unroll 4
+  for (int k = 0; k < warp_size; k += each) {
+    Line here;
+    std::memcpy(&here, a + k, sizeof here);
+    off |= here ^ expected;
+    expected += each * step;
+  }
+  return all_zero(off);
+}
+
+// How addresses are spaced, and the first and the last of them; unknown if one is not aligned.
+template <class A> Spacing spacing(const A *a, uint32_t bytes, uint64_t &low, uint64_t &high) {
+  low = high = a[0];
+  if (in_steps<A>(a, bytes)) return high += 31 * bytes, low & (bytes - 1) ? unknown : in_a_row;
+  if (in_steps<A>(a, 0)) return low & (bytes - 1) ? unknown : the_same;
+  A least = a[0], most = a[0], any = 0;
+  LANES least = a[i] < least ? a[i] : least, most = a[i] > most ? a[i] : most, any |= a[i];
+  low = least, high = most;
+  return any & (bytes - 1) ? unknown : apart;
+}
+
+} // namespace
+
+Lanes all_places(Warp &w, const In *in, uint32_t bytes, uint32_t does) {
+  const Flags f{in->flags};
+  const auto offset = uint64_t(in->imm);
+  if (w.mask != all_lanes || w.grid->launch.races || f.strong() || offset & (bytes - 1)) return {0, unknown};
+  uint64_t low, high;
+  const Spacing found = f.wide() ? spacing(w.reg<uint64_t>(in->a), bytes, low, high)
+                                 : spacing(w.reg<uint32_t>(in->a), bytes, low, high);
+  low += offset, high += offset + bytes;
+  if (found == unknown || high < low) return {0, unknown};
+  if (f.space() == global) {
+    const Buffer *buffer = find(*w.grid, low, high - low);
+    return {offset, buffer && (buffer->writable || !(does & writes)) ? found : unknown};
+  }
+  Block &block = *w.block;
+  if (f.space() != shared || low < shared_start || high - shared_start > block.memory.size() ||
+      (low < block.guard_end && high > block.guard_begin)) // near the mbarriers
+    return {0, unknown};
+  return {offset + reinterpret_cast<uint64_t>(block.memory.data()) - shared_start, found};
+}
+
 } // namespace ptx
