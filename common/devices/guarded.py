@@ -42,7 +42,9 @@ class GuardedBuffer:
         self._protect(GUARD_BYTES + self._pages, GUARD_BYTES, NO_ACCESS)
 
     def _map(self, size: int) -> mmap.mmap:
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+        return mapping
 
     def freeze(self) -> None:
         """From now on any write to the tensor is a fault, of a kernel as of Python."""

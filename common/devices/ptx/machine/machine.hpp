@@ -44,6 +44,7 @@ struct alignas(64) In {
   int64_t imm;         // offset of an address, target of a branch, or a number that the opcode explains
   uint32_t flags;      // bits as `Flags` reads them
   uint32_t more;       // index into Program::more of what has no place here
+  mutable uint64_t at; // where it read last
 };
 
 struct Flags {

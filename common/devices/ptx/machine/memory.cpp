@@ -32,6 +32,13 @@ template <class F> inline void each_place(const Warp &w, const In *in, uint64_t 
   }
 }
 
+// A loop reads far apart, and always the same distance: what it reads next is on its way before it asks for it.
+inline void fetch_next(const In *in, const void *now, uint32_t bytes) {
+  const auto at = reinterpret_cast<uint64_t>(now), next = at + (at - in->at);
+  in->at = at;
+  for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch(reinterpret_cast<const void *>(next + line));
+}
+
 // V elements of type E; the registers have the type R, to which E is extended.
 template <class E, class R, int V> struct Load {
   template <bool M> static void run(Warp &w, const In *in) {
@@ -47,6 +54,7 @@ template <class E, class R, int V> struct Load {
       each_place(w, in, at.added, [&](int i, const uint8_t *from) { std::memcpy(gathered + V * i, from, sizeof(E) * V); });
     else
       p = reinterpret_cast<const E *>(address_of(w, in->a, Flags{in->flags}.wide(), 0) + at.added);
+    if (at.spacing == in_a_row) fetch_next(in, p, warp_size * V * sizeof(E));
     if (at.spacing == the_same) {
       for (int k = 0; k < V; ++k) {
         const R value = p[k];
