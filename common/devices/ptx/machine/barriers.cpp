@@ -83,12 +83,9 @@ Found barrier_of(Warp &w, const In *in, int lane) {
   const Flags f{in->flags};
   uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
   if (f.space() == generic) address -= shared_window;
-  const auto found = w.block->mbarriers.find(uint32_t(address));
-  if (address > UINT32_MAX || found == w.block->mbarriers.end()) {
-    fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
-    return {0, nullptr};
-  }
-  return {uint32_t(address), &found->second};
+  Mbarrier *found = w.block->mbarrier(address);
+  if (!found) fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
+  return {uint32_t(address), found};
 }
 
 // A change of what the phase waits for; the phase is over when nothing is left.
@@ -116,12 +113,14 @@ struct Init { // [a], b
       if (!place(w, in, f.space(), lane, address, 8, writes | by_copy)) return;
       if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
       const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
-      if (w.block->mbarriers.contains(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
+      if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
       const uint32_t number = w.block->initialized++;
       w.block->guard_begin = std::min(w.block->guard_begin, key);
       w.block->guard_end = std::max(w.block->guard_end, key + 8);
-      Mbarrier &b = w.block->mbarriers[key] = {count, count, 0, 0, number};
-      if (w.grid->races && !w.grid->races->init(w, in, lane, b)) return;
+      auto &all = w.block->mbarriers;
+      if (all.size() <= key / 8) all.resize(key / 8 + 1);
+      all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, number});
+      if (w.grid->races && !w.grid->races->init(w, in, lane, *all[key / 8])) return;
     }
     NEXT;
   }
@@ -132,7 +131,7 @@ struct Invalidate {
     for (uint32_t left = w.mask; left; left &= left - 1) {
       const Found found = barrier_of(w, in, __builtin_ctz(left));
       if (!found.barrier) return;
-      w.block->mbarriers.erase(found.address);
+      w.block->mbarriers[found.address / 8].reset();
     }
     NEXT;
   }
@@ -182,9 +181,9 @@ template <bool Parity> struct Test {
 } // namespace
 
 bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {
-  const auto found = w.block->mbarriers.find(address);
-  if (found == w.block->mbarriers.end()) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
-  return changed(w, in, lane, {address, &found->second}, 0, -int64_t(bytes));
+  Mbarrier *found = w.block->mbarrier(address);
+  if (!found) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
+  return changed(w, in, lane, {address, found}, 0, -int64_t(bytes));
 }
 
 void add_mbarriers(Ops &ops) {

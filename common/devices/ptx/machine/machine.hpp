@@ -175,10 +175,13 @@ struct Block {
   std::vector<uint8_t> memory; // shared
   std::vector<Warp> warps;
   Barrier barriers[named_barriers];
-  std::map<uint32_t, Mbarrier> mbarriers;           // by address
+  std::vector<std::unique_ptr<Mbarrier>> mbarriers; // by address / 8, or empty
   uint32_t guard_begin = UINT32_MAX, guard_end = 0; // they are all between these addresses
   uint32_t initialized = 0;                         // mbarriers that ever were
   std::vector<Bulk> bulks;
+  Mbarrier *mbarrier(uint64_t address) const { // that begins there, or null
+    return address % 8 || address / 8 >= mbarriers.size() ? nullptr : mbarriers[address / 8].get();
+  }
 };
 
 struct Grid {

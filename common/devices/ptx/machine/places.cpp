@@ -51,11 +51,9 @@ uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, u
     Block &block = *w.block;
     const uint64_t at = address - shared_start;
     if (address < shared_start || at + bytes > block.memory.size()) return wrong("outside shared memory");
-    if (!(does & by_copy) && address < block.guard_end && address + bytes > block.guard_begin) {
-      const auto next = block.mbarriers.upper_bound(uint32_t(address + bytes - 1));
-      if (next != block.mbarriers.begin() && std::prev(next)->first + 8 > address)
-        return wrong(does & writes ? "a store over an mbarrier" : "a plain load of an mbarrier");
-    }
+    if (!(does & by_copy) && address < block.guard_end && address + bytes > block.guard_begin)
+      for (uint64_t word = address & ~7ull; word < address + bytes; word += 8)
+        if (block.mbarrier(word)) return wrong(does & writes ? "a store over an mbarrier" : "a plain load of an mbarrier");
     return block.memory.data() + at;
   }
   if (space == local) {
