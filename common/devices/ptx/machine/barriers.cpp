@@ -155,14 +155,27 @@ template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
   }
 };
 
+// Lanes whose registers a and b are those of this lane.
+template <class A, class B> uint32_t equal_to(const A *a, const B *b, int lane) {
+  alignas(64) int32_t equal[warp_size];
+  LANES equal[i] = a[i] == a[lane] && b[i] == b[lane];
+  return pack(equal);
+}
+
 // d, [a], b: b is the parity of a phase, or the phase that an arrival got.
 template <bool Parity> struct Test {
+  static uint32_t equal_lanes(const Warp &w, const In *in, int lane) {
+    using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;
+    const Phase *b = w.reg<Phase>(in->b);
+    return Flags{in->flags}.wide() ? equal_to(w.reg<uint64_t>(in->a), b, lane) : equal_to(w.reg<uint32_t>(in->a), b, lane);
+  }
   template <bool M> static void run(Warp &w, const In *in) {
     uint32_t over = 0;
-    for (uint32_t left = w.mask; left; left &= left - 1) {
+    for (uint32_t left = w.mask, same; left; left &= ~same) { // lanes mostly wait for one phase
       const int lane = __builtin_ctz(left);
       const Found found = barrier_of(w, in, lane);
       if (!found.barrier) return;
+      same = equal_lanes(w, in, lane) & left;
       const uint64_t phase = Parity ? w.reg<uint32_t>(in->b)[lane] : w.reg<uint64_t>(in->b)[lane];
       if (Parity && phase > 1) return fault(w, in, "a parity of " + std::to_string(phase), 1u << lane);
       const uint32_t now = found.barrier->phase;
@@ -170,8 +183,10 @@ template <bool Parity> struct Test {
       const void *word = w.block->memory.data() + (found.address - shared_start);
       if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
       if (!done) w.grid->look(w, lane, word, 8);
-      if (done && w.grid->races && !w.grid->races->waited(w, in, lane, *found.barrier)) return;
-      over |= uint32_t(done) << lane;
+      if (done && w.grid->races)
+        for (uint32_t those = same; those; those &= those - 1)
+          if (!w.grid->races->waited(w, in, __builtin_ctz(those), *found.barrier)) return;
+      if (done) over |= same;
     }
     set_predicate<true>(w, in->d, over);
     NEXT;

@@ -22,7 +22,7 @@ constexpr uint32_t shared_start = 1024, local_start = 4096; // addresses within 
 // Generic addresses of shared and local memory, where no pointer of the process lies. Their low words are not zero, so
 // that an address of one kind does not pass for one of the other.
 constexpr uint64_t shared_window = 0x00a10000d5030000, local_window = 0x00a20000e1050000, window_bytes = 1 << 24;
-constexpr int named_barriers = 16;
+constexpr int named_barriers = 16, looked_lines = 4096;
 
 struct Warp;
 struct Block;
@@ -191,7 +191,10 @@ struct Grid {
   void fail(Status status, const Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
   void touch(const void *at, size_t bytes) { // something was written there
     ++progress;
-    if (sleepers) wake_those_who_look(reinterpret_cast<uintptr_t>(at), bytes);
+    if (!sleepers) return;
+    const auto first = reinterpret_cast<uintptr_t>(at);
+    for (uintptr_t line = first >> 5; line <= (first + bytes - 1) >> 5; ++line)
+      if (!lines[line % looked_lines].empty()) wake_those_who_look(line);
   }
   void ready(Warp &w);
   void look(Warp &w, int lane, const void *at, size_t bytes);
@@ -204,7 +207,7 @@ struct Grid {
   const Launch &launch;
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<Warp *> queue;
-  std::vector<Warp *> lines[4096]; // warps that look at a line of that hash
+  std::vector<Warp *> lines[looked_lines]; // warps that look at a line of that hash
   uint32_t sleepers = 0, alive = 0, in_flight = 0;
   uint64_t progress = 0, turn = 0;
   Status status = finished;
@@ -213,7 +216,7 @@ struct Grid {
   std::vector<uint8_t> files, locals;
 
 private:
-  void wake_those_who_look(uintptr_t at, size_t bytes);
+  void wake_those_who_look(uintptr_t line);
   void wake(Warp &w);
   void step(Warp &w);
   bool land_due(bool any);

@@ -33,12 +33,12 @@ void bad_address(Warp &w, const In *in, int lane, uint64_t address, uint32_t byt
   fault(w, in, report, 1u << lane);
 }
 
-uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does) {
+uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does) {
   const auto wrong = [&](const char *why) -> uint8_t * {
     bad_address(w, in, lane, address, bytes, why);
     return nullptr;
   };
-  if (address & (bytes - 1) && (bytes & (bytes - 1)) == 0) return wrong("misaligned");
+  if (address & (bytes - 1)) return wrong("misaligned");
   if (space == generic) {
     if (address - shared_window < window_bytes)
       space = shared, address -= shared_window;

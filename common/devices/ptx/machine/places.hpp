@@ -24,8 +24,23 @@ inline const Buffer *find(const Grid &grid, uint64_t address, uint64_t bytes) {
   return nullptr;
 }
 
-// Where a lane's bytes lie; null after a fault, which stops the launch.
-uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does);
+// As `place`, where that is not plain: generic and local addresses, near mbarriers, and faults.
+uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does);
+
+// Where a lane's bytes lie, as many as a power of two; null after a fault, which stops the launch.
+inline uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does) {
+  if (space == shared && !(address & (bytes - 1))) {
+    Block &block = *w.block;
+    const uint64_t at = address - shared_start, end = address + bytes;
+    if (address >= shared_start && at + bytes <= block.memory.size() &&
+        (end <= block.guard_begin || address >= block.guard_end))
+      return block.memory.data() + at;
+  } else if (space == global && !(address & (bytes - 1))) {
+    const Buffer *buffer = find(*w.grid, address, bytes);
+    if (buffer && (buffer->writable || !(does & writes))) return reinterpret_cast<uint8_t *>(address);
+  }
+  return odd_place(w, in, space, lane, address, bytes, does);
+}
 
 // The same for all lanes of the group. False after a fault.
 bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at);
