@@ -81,17 +81,16 @@ template <class T, int K> struct Multiply {
 
 // ldmatrix: N matrices of 8 x 8 halves; lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix m.
 template <int N, bool Turned> struct LoadMatrix {
-  template <bool M> static void run(Warp &w, const In *in) {
-    if (!gathered(w, in, all_lanes)) return;
+  [[gnu::noinline]] static bool load(Warp &w, const In *in) {
     const Flags f{in->flags};
     const uint32_t *more = &w.program->more[in->more];
     uint8_t *rows[warp_size];
     for (int i = 0; i < 8 * N; ++i) {
       const uint64_t address = address_of(w, in->a, f.wide(), i) + uint64_t(in->imm);
       rows[i] = place(w, in, f.space(), i, address, 16, reads);
-      if (!rows[i]) return;
+      if (!rows[i]) return false;
     }
-    if (w.grid->races && !w.grid->races->load(w, in, uint32_t((1ull << 8 * N) - 1), rows, 4, 4)) return;
+    if (w.grid->races && !w.grid->races->load(w, in, uint32_t((1ull << 8 * N) - 1), rows, 4, 4)) return false;
     for (int m = 0; m < N; ++m) {
       uint32_t *d = w.reg<uint32_t>(more[m]);
       for (int i = 0; i < warp_size; ++i) {
@@ -103,6 +102,10 @@ template <int N, bool Turned> struct LoadMatrix {
         d[i] = half[0] | uint32_t(half[1]) << 16;
       }
     }
+    return true;
+  }
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!gathered(w, in, all_lanes) || !load(w, in)) return;
     NEXT;
   }
 };
