@@ -10,22 +10,25 @@ namespace {
 void dot(Warp &w, const In *in) {
   using Words = uint32_t __attribute__((vector_size(32)));
   const uint32_t *more = &w.program->more[in->more], words = more[0];
-  Eight sum[4], x[4], y[4];
-  Words pairs[4];
-  std::memcpy(sum, w.reg<float>(more[1]), sizeof sum);
+  const float *before = w.reg<float>(more[1]);
+  Eight sum[4] = {line(before), line(before + 8), line(before + 16), line(before + 24)};
   for (uint32_t k = 0; k < words; ++k) {
-    std::memcpy(pairs, w.reg<uint32_t>(more[3 + 3 * k]), sizeof pairs);
-    std::memcpy(x, w.reg<float>(more[4 + 3 * k]), sizeof x);
-    std::memcpy(y, w.reg<float>(more[5 + 3 * k]), sizeof y);
+    const uint32_t *pairs = w.reg<uint32_t>(more[3 + 3 * k]);
+    const float *low = w.reg<float>(more[4 + 3 * k]), *high = w.reg<float>(more[5 + 3 * k]);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      sum[i] = fused(bits<Eight>(pairs[i] << 16), x[i], sum[i]);
-      sum[i] = fused(bits<Eight>(pairs[i] & 0xffff0000u), y[i], sum[i]);
+      const Words pair = bits<Words>(line(pairs + 8 * i));
+      sum[i] = fused(bits<Eight>(pair << 16), line(low + 8 * i), sum[i]);
+      sum[i] = fused(bits<Eight>(pair & 0xffff0000u), line(high + 8 * i), sum[i]);
     }
   }
   float *d = w.reg<float>(more[2]);
-  const float *s = reinterpret_cast<const float *>(sum);
-  LANES d[i] = made(s[i]);
+  const Eight nan = made(NAN) - Eight{};
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const Eight x = sum[i] == sum[i] ? sum[i] : nan;
+    std::memcpy(d + 8 * i, &x, sizeof x);
+  }
   in += 4 * words;
   return in->run[0](w, in);
 }

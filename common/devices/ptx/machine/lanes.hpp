@@ -42,6 +42,12 @@ inline Eight fused(Eight a, Eight b, Eight c) {
 #endif
 }
 
+template <class T> inline Eight line(const T *from) { // eight words, whatever they are
+  Eight all;
+  std::memcpy(&all, from, sizeof all);
+  return all;
+}
+
 // The word that has a bit for each lane whose element is not zero.
 inline uint32_t pack(const int32_t *t) {
 #if defined(__AVX512F__)

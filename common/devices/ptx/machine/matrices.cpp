@@ -63,8 +63,7 @@ template <class T, int K> struct Multiply {
       for (int k = 0; k < K; ++k) {
         const int j = k / wide, q = k % wide / T::in_word, n = k % T::in_word;
         const float *row = &a[j][half][n][q];
-        Eight column;
-        std::memcpy(&column, b[j][n][q], sizeof column);
+        const Eight column = line(b[j][n][q]);
 #pragma GCC unroll 8
         for (int g = 0; g < 8; ++g) sum[g] = fused(row[4 * g] - Eight{}, column, sum[g]);
       }
