@@ -8,6 +8,7 @@ import ctypes
 import mmap
 import os
 import weakref
+from contextlib import suppress
 
 import torch
 
@@ -43,7 +44,8 @@ class GuardedBuffer:
 
     def _map(self, size: int) -> mmap.mmap:
         mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        mapping.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # a kernel without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)  # the weights have a million pages else
         return mapping
 
     def freeze(self) -> None:

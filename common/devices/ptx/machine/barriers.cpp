@@ -167,7 +167,8 @@ template <bool Parity> struct Test {
   static uint32_t equal_lanes(const Warp &w, const In *in, int lane) {
     using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;
     const Phase *b = w.reg<Phase>(in->b);
-    return Flags{in->flags}.wide() ? equal_to(w.reg<uint64_t>(in->a), b, lane) : equal_to(w.reg<uint32_t>(in->a), b, lane);
+    return Flags{in->flags}.wide() ? equal_to(w.reg<uint64_t>(in->a), b, lane)
+                                   : equal_to(w.reg<uint32_t>(in->a), b, lane);
   }
   template <bool M> static void run(Warp &w, const In *in) {
     uint32_t over = 0;

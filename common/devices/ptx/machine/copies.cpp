@@ -78,8 +78,7 @@ struct CopyBulk {
         return fault(w, in, "a bulk copy of " + std::to_string(bytes) + " bytes that are not aligned to 16",
                      1u << lane);
       const Mbarrier *found = block.mbarrier(barrier);
-      if (!found)
-        return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
+      if (!found) return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
       uint8_t *target = nullptr;
       const uint8_t *source = nullptr;
       const uint64_t end = to + bytes;

@@ -1,5 +1,5 @@
-// Rows that are executed as one for a whole warp: what only one of them hands to the next stays in registers of the CPU.
-// All rows remain, for groups of some lanes.
+// Rows that are executed as one for a whole warp: what only one of them hands to the next stays in registers of the
+// CPU. All rows remain, for groups of some lanes.
 #include "lanes.hpp"
 
 namespace ptx {
@@ -108,7 +108,7 @@ private:
 
   Program &program_;
   const Ops &ops_;
-  std::unordered_map<uint32_t, uint32_t> named_; // how often a place is named
+  std::unordered_map<uint32_t, uint32_t> named_;   // how often a place is named
   std::unordered_map<uint32_t, uint64_t> numbers_; // values of places that hold constants
 };
 

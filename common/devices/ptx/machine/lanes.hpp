@@ -142,6 +142,11 @@ template <class To, class From> inline To bits(From from) {
 // The one NaN that instructions on f32 make; on f64 operands are kept.
 inline float made(float x) { return x != x ? bits<float>(0x7fffffffu) : x; }
 inline double made(double x) { return x; }
+// A subnormal number as a zero.
+inline float flushed(float x) {
+  const uint32_t u = bits<uint32_t>(x);
+  return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;
+}
 
 // Instructions that compute lane by lane. F is a lambda of the operands.
 template <class D, class A, class F> struct Unary {

@@ -47,7 +47,8 @@ template <class T, int K> struct Multiply {
       alignas(64) uint32_t turned[4][8];
       uint32_t *x = turned[0], *y = turned[1], *z = turned[2], *u = turned[3];
 #pragma GCC ivdep
-      for (int g = 0; g < 8; ++g) x[g] = words[4 * g], y[g] = words[4 * g + 1], z[g] = words[4 * g + 2], u[g] = words[4 * g + 3];
+      for (int g = 0; g < 8; ++g)
+        x[g] = words[4 * g], y[g] = words[4 * g + 1], z[g] = words[4 * g + 2], u[g] = words[4 * g + 3];
       spread<T>(turned[0], b[j][0][0]);
     }
     for (int half = 0; half < 2; ++half) {

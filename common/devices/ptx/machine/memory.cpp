@@ -52,7 +52,8 @@ template <class E, class R, int V> struct Load {
     alignas(64) E gathered[warp_size * V];
     const E *p = gathered;
     if (at.spacing == apart)
-      each_place(w, in, at.added, [&](int i, const uint8_t *from) { std::memcpy(gathered + V * i, from, sizeof(E) * V); });
+      each_place(w, in, at.added,
+                 [&](int i, const uint8_t *from) { std::memcpy(gathered + V * i, from, sizeof(E) * V); });
     else
       p = reinterpret_cast<const E *>(address_of(w, in->a, Flags{in->flags}.wide(), 0) + at.added);
     if (at.spacing == in_a_row) fetch_next(in, p, warp_size * V * sizeof(E));

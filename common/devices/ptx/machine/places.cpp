@@ -53,7 +53,8 @@ uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t addres
     if (address < shared_start || at + bytes > block.memory.size()) return wrong("outside shared memory");
     if (!(does & by_copy) && address < block.guard_end && address + bytes > block.guard_begin)
       for (uint64_t word = address & ~7ull; word < address + bytes; word += 8)
-        if (block.mbarrier(word)) return wrong(does & writes ? "a store over an mbarrier" : "a plain load of an mbarrier");
+        if (block.mbarrier(word))
+          return wrong(does & writes ? "a store over an mbarrier" : "a plain load of an mbarrier");
     return block.memory.data() + at;
   }
   if (space == local) {
@@ -116,8 +117,8 @@ Lanes all_places(Warp &w, const In *in, uint32_t bytes, uint32_t does) {
   const auto offset = uint64_t(in->imm);
   if (w.mask != all_lanes || w.grid->launch.races || f.strong() || offset & (bytes - 1)) return {0, unknown};
   uint64_t low, high;
-  const Spacing found = f.wide() ? spacing(w.reg<uint64_t>(in->a), bytes, low, high)
-                                 : spacing(w.reg<uint32_t>(in->a), bytes, low, high);
+  const Spacing found =
+      f.wide() ? spacing(w.reg<uint64_t>(in->a), bytes, low, high) : spacing(w.reg<uint32_t>(in->a), bytes, low, high);
   low += offset, high += offset + bytes;
   if (found == unknown || high < low) return {0, unknown};
   if (f.space() == global) {
