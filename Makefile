@@ -46,10 +46,11 @@ coverage: $(STAMP) ## lines of the CUDA path that no test executes (ARGS="-k nam
 		-m pytest -n auto --dist loadfile --no-loadscope-reorder $(COVERING) $(ARGS)
 	@$(PY) -m coverage combine -q && $(PY) -m coverage report
 
-soak: $(STAMP) ## all mutants by hand, 600 by operator, coverage of all variants, then kills, validations, bad inputs (ARGS="kills=20")
+soak: $(STAMP) ## all mutants by hand, 600 by operator, coverage of all variants, device=ptx, then kills, validations, bad inputs (ARGS="kills=20")
 	@$(PY) -m tests.strength.mutants
 	@$(PY) -m tests.strength.mutants operators=true sample=600
 	@$(PY) -m tests.strength.coverage
+	@$(PY) -m tests.strength.ptx
 	@$(PY) -m tests.strength.soak $(ARGS)
 
 # The records from which tables and figures are made, what is most worth knowing first. On a GPU machine, nine minutes at

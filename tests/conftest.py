@@ -49,7 +49,6 @@ LONGEST = (
     "test_check.py",
     "test_experiments_on_gpu.py",
     "test_evidence.py",
-    "test_sanitize.py",
     "test_nsight.py",
     "test_experiments_host.py",
     "test_trials.py",

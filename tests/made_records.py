@@ -82,7 +82,6 @@ def shown_run(variant="warp_split", producers=2, **more) -> dict:
             "timing": None,
             "blocks": None,
             "archs": [],
-            "sanitize": None,
         },
     }
     return run(variant, ["warp_split"], 19, **(fields | more))

@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections import Counter
@@ -15,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from common.cache.files import cached
+from common.compile.elf import variables
 from common.compile.nvrtc import compile_all
 from common.compile.source import Source
 from common.display.table import Shown
@@ -35,10 +35,6 @@ SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+),.*$", re.MULTILINE)
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 LINE = re.compile(r'^\s*//## File "(.*?)", line (\d+)')
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)")
-
-# A cubin is an ELF file of 64 bits: its header, a section, a symbol; types of a section and of a symbol.
-HEADER, ELF_SECTION, SYMBOL = "<16xHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ"
-SYMTAB, OBJECT = 2, 1
 
 BUILD = "build"  # kind of the records of a compilation without a run
 
@@ -210,19 +206,3 @@ def _find(tool: str) -> str:
     if found := shutil.which(tool) or shutil.which(tool, path=TOOLKIT):
         return found
     raise LabError(f"{tool} is not installed", f"pip install nvidia-cuda-{tool}, or put a CUDA toolkit on PATH")
-
-
-def variables(cubin: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of each variable of a cubin that the text initializes."""
-    header = struct.unpack_from(HEADER, cubin)
-    start, size, count = header[5], header[10], header[11]
-    sections = [struct.unpack_from(ELF_SECTION, cubin, start + size * number) for number in range(count)]
-    for kind, at, length, names in ((s[1], s[4], s[5], s[6]) for s in sections):
-        if kind != SYMTAB:
-            continue
-        for offset in range(at, at + length, struct.calcsize(SYMBOL)):
-            name, info, _, section, value, extent = struct.unpack_from(SYMBOL, cubin, offset)
-            if info & 15 == OBJECT and 0 < section < count:
-                first = sections[names][4] + name
-                text = cubin[first : cubin.index(b"\0", first)].decode()
-                yield text, cubin[sections[section][4] + value :][:extent]

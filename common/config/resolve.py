@@ -75,15 +75,12 @@ def resolve(
         "positions": positions,
         "weights": weights,
         "seed": seed_of(top) if last is None else last,
-        "validation": _validation(top.section("validate"), sanitized=top.given("sanitize")),
+        "validation": top.section("validate").read(Validation),
         "timing": _timing(top.section("timing")),
         "budget": _budget(top),
         "resume": resume,
     }
     config = RunConfig(**made, **top.fields(RunConfig, but=made))
-    if config.sanitize and not config.host:
-        cause = f"sanitize={config.sanitize} is for the host device, not for {config.device.name}"
-        raise LabError(cause, "add device=host, or leave out sanitize=")
     for name in config.archs:
         if name not in ARCHS:
             raise unknown("arch", name, ARCHS)
@@ -169,12 +166,6 @@ def _timing(section: Section) -> Timing | None:
             "raise timing.max_rounds, or lower timing.rounds",
         )
     return timing
-
-
-def _validation(section: Section, sanitized: bool) -> Validation:
-    """Under a sanitizer a plain validation takes no trials: it is many times slower."""
-    validation = section.read(Validation)
-    return replace(validation, trials="none") if sanitized and validation.trials == "plain" else validation
 
 
 def _weights(top: Section) -> str:

@@ -82,7 +82,6 @@ class RunConfig:
     device: DeviceChoice
     host: HostOptions | None
     ptx: PtxOptions | None
-    sanitize: Literal["thread", "address", "undefined"] | None
     model: Model | None
     positions: int | None
     weights: str

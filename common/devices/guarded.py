@@ -7,7 +7,6 @@ other side holds a canary, which is NaN in bf16 and in fp32.
 import ctypes
 import mmap
 import os
-import weakref
 from contextlib import suppress
 
 import torch
@@ -63,13 +62,3 @@ class GuardedBuffer:
                 f"the system refuses to protect a buffer of the kernel: {os.strerror(ctypes.get_errno())}",
                 "close other sessions, or raise vm.max_map_count",
             )
-
-
-class SharedBuffer(GuardedBuffer):
-    """A guarded buffer that a child process can map; `descriptor` is its file descriptor."""
-
-    def _map(self, size: int) -> mmap.mmap:
-        self.descriptor = os.memfd_create("buffer")
-        weakref.finalize(self, os.close, self.descriptor)
-        os.ftruncate(self.descriptor, size)
-        return mmap.mmap(self.descriptor, size)

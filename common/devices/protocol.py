@@ -90,7 +90,7 @@ class Device(Protocol):
 
         program: from `compile`; its source has the layout. weights: bf16, [layout.weights_size], as
         `common.model.weights` packs them. blocks: of the grid; None means source.blocks_per_sm on each SM, where the
-        host device counts as 8 SMs (5 with ThreadSanitizer). beside: a session of this model with these weights; the
-        new one shares its buffers, but for a scratch that is too small, and they run in turn.
+        CPU counts as 8 SMs. beside: a session of this model with these weights; the new one shares its buffers, but for
+        a scratch that is too small, and they run in turn.
         Raises Refused when the grid cannot be co-resident.
         """

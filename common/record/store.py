@@ -16,12 +16,25 @@ from common.errors import LabError
 from common.json_values import to_json
 from common.record.record import Record, read_record
 
-SCHEMA = 2
-# By schema: converts a row to the next schema. Rows of schema 1 have no `asked`, the settings of a run beyond its key.
-MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda row: {"asked": None, **row}}
+SCHEMA = 3
 STORE_FIELDS = ("id", "schema", "time")  # added to every row by the store
 R = TypeVar("R", bound=Record)
 OTHER_FILE = "choose another file with results=FILE"
+
+
+def _without_sanitizer(row: dict[str, Any]) -> dict[str, Any]:
+    asked = row.get("asked")
+    if isinstance(asked, dict) and asked.get("sanitize", "") is None:
+        del asked["sanitize"]
+    return row
+
+
+# By schema: converts a row to the next schema. Rows of schema 1 have no `asked`, the settings of a run beyond its key;
+# those of schema 2 have a sanitizer among them, null if there was none.
+MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda row: {"asked": None, **row},
+    2: _without_sanitizer,
+}
 
 
 def key(source_sha: str, knobs: Any, model: Any, weights_sha: str, device: str, compiler: str) -> str:

@@ -27,7 +27,7 @@ class Trial:
     knobs   GIVEN, LOW or HIGH
     plain   whether a plain validation takes it
     tiles   that a ring of bulk copies counts as passed before each launch, about
-    races   whether accesses are checked by a race detector, which finds a race under any schedule
+    races   whether it runs on the PTX device with the race detector, which finds a race under any schedule
     """
 
     name: str
@@ -166,8 +166,7 @@ TRIALS = (
     Trial("132 blocks", "132 blocks, heads of 72", MIDDLE, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
     Trial("264 blocks", "264 blocks, heads of 16", SHORT, 32, 264, (Start(31, 2, barriers=AGES[0]),), knobs=LOW),
     Trial("300 blocks", "300 blocks", GRID, 32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
-    # The time of a step grows with the square of the threads. Heads wider than a warp: lanes that take a second turn
-    # may store what another lane stores.
+    # Heads wider than a warp: lanes that take a second turn may store what another lane stores.
     Trial("races", "every pair of accesses", replace(GRID, head_dim=40), 64, 3, (Start(17, 2),), knobs=LOW, races=True),
 )
 

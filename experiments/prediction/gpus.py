@@ -35,6 +35,9 @@ class GpuModel:
     issue            instructions a clock that the warps of an SM issue while they multiply
     chain_clocks     of one instruction in a chain in which each needs the one before, shuffles among them
     block_barrier_clocks   of a block barrier
+    shared_clocks, shuffle_clocks, l1_clocks   until the result of a load from shared memory, of a shuffle, of an L1 hit
+    special_clocks   of a square root, a reciprocal, a conversion; phase_clocks: of a look at an mbarrier
+    operand_clocks   until a load or a store has read its registers
     l1_bytes, port_bytes   a clock, out of L1 or shared memory, and from L2 into one SM
     power_w          the board's limit
     ranges           {constant: (low, high)} of those that are not known for sure
@@ -59,6 +62,12 @@ class GpuModel:
     issue: float
     chain_clocks: float
     block_barrier_clocks: float
+    shared_clocks: float
+    shuffle_clocks: float
+    l1_clocks: float
+    special_clocks: float
+    phase_clocks: float
+    operand_clocks: float
     l1_bytes: float
     port_bytes: float
     power_w: float
@@ -69,6 +78,22 @@ class GpuModel:
     def read_rate(self) -> float:
         """Bytes a second from memory to a kernel that only reads."""
         return 1e9 * self.bandwidth_gbps * self.read_efficiency
+
+    @property
+    def latency(self) -> dict[str, float]:
+        """Clocks by what a warp waits for, as `experiments.prediction.sass.walk` names it."""
+        return {
+            "shared": self.shared_clocks,
+            "shuffle": self.shuffle_clocks,
+            "special": self.special_clocks,
+            "phase": self.phase_clocks,
+            "barrier": self.block_barrier_clocks,
+            "operands": self.operand_clocks,
+            "l1": self.l1_clocks,
+            "l2": self.l2_ns * self.clock_ghz,
+            "memory": self.latency_ns * self.clock_ghz,
+            "poll": self.exchange_ns * self.clock_ghz,
+        }
 
     def draws(self, more: Mapping[str, Ranged] = NOTHING) -> "list[tuple[GpuModel, dict[str, Any]]]":
         """This GPU; it with all constants at the fast and at the slow ends of their ranges; DRAWS others between.

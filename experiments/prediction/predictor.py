@@ -32,6 +32,7 @@ from experiments.prediction.declared import work_of
 from experiments.prediction.loops import Loop, stage_loops
 from experiments.prediction.model import Kernel
 from experiments.prediction.prediction import Prediction, predict
+from experiments.prediction.sass.chain import Chain, chains
 
 KIND, LOOPS = "count", "loops"
 POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
@@ -146,6 +147,13 @@ class Predictor:
             by_stage = {stage: vars(loop) for stage, loop in found.items()}
             self._keep(LOOPS, name, source, {"arch": arch, "loops": by_stage})
         return self._loops[name]
+
+    def chains(self, source: Source, gpu: gpus.GpuModel, position: int) -> Mapping[str, Chain]:
+        """Clocks by stage, of `source` on the grid of `gpu`. Raises as `loops` does."""
+        if int(gpu.arch.removeprefix("sm_")) < source.min_arch:
+            raise Unsupported(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than {gpu.key}")
+        blocks = gpu.multiprocessors * source.blocks_per_sm
+        return chains(source, gpu.arch, blocks, position, gpu.latency, self._cache / "cubins")
 
     @cached_property
     def _records(self) -> list[Record]:

@@ -101,5 +101,5 @@ def proof_of(row: Mapping[str, Any]) -> str:
 
 def asked(config: RunConfig) -> dict[str, Any]:
     """Request beyond the key and the parent; the positions that are timed are in `timing`."""
-    names = ("validation", "timing", "blocks", "archs", "sanitize")
+    names = ("validation", "timing", "blocks", "archs")
     return {name: getattr(config, name) for name in names}

@@ -111,7 +111,7 @@ def command(row: Mapping[str, Any]) -> str:
     usual = _usual(row["model"]["name"]) if synthetic else row["model"]
     words += [f"model.{name}={value}" for name, value in row["model"].items() if value != usual.get(name)]
     asked = row.get("asked") or {}
-    words += [f"{name}={asked[name]}" for name in ("blocks", "sanitize") if asked.get(name)]
+    words += [f"blocks={asked['blocks']}"] if asked.get("blocks") else []
     given = {name: value for name, value in asked.get("validation", {}).items() if value is not None}
     words += [f"validate.{name}={str(value).lower()}" for name, value in given.items()]
     device = row["device"]

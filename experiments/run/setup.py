@@ -38,7 +38,9 @@ class Setup:
     def check(self) -> None:
         """Raise LabError, before any stack is compiled, unless records can be written and the weights load."""
         self.store.check()
-        self.show.note(f"device {self.config.device.name}: {self.config.device.why}; seed {self.config.seed}")
+        device = self.config.device
+        where = f"validated on {device.name}{'; races on ptx' if self.config.validation.trials == 'all' else ''}"
+        self.show.note(f"device {device.name}: {device.why}; {where}; seed {self.config.seed}")
         self.show.begin(f"load weights: {self.config.weights}")
         if self.model.large:
             self.packed.flat  # noqa: B018  written once, by this process, before workers look for it
@@ -79,37 +81,29 @@ class Setup:
     @cached_property
     def device(self) -> "Device":
         """The device that the configuration chose."""
-        if self.config.host:
-            return self._host(self.config.sanitize)
-        if self.config.ptx:
-            return self._ptx(self.config.ptx.races)
+        config = self.config
+        if config.ptx:
+            return self._ptx(config.ptx.races)
+        if config.host:
+            from common.devices.host.device import HostDevice
+
+            return HostDevice(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
         from common.devices.cuda import CudaDevice
 
         return CudaDevice()
 
     @cached_property
-    def racing(self) -> "Device | None":
-        """Device for trials that look for races; None for a GPU, and for a build with another sanitizer."""
-        if self.config.ptx:
-            return self._ptx(True)
-        return self._host("thread") if self.config.host and self.config.sanitize in (None, "thread") else None
-
-    def _host(self, sanitizer: str | None) -> "Device":
-        from common.devices.host.device import HostDevice
-        from common.devices.host.sanitized import SanitizedDevice
-
-        config = self.config
-        assert config.host is not None
-        settings = config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s
-        return SanitizedDevice(*settings, sanitizer=sanitizer) if sanitizer else HostDevice(*settings)
+    def racing(self) -> "Device":
+        """Device for trials that look for races, whatever the others run on: the PTX device with its detector."""
+        return self._ptx(True)
 
     def _ptx(self, races: bool) -> "Device":
         from common.devices.ptx.device import PtxDevice
 
-        config = self.config
-        assert config.ptx is not None
-        arch = int(config.ptx.arch.removeprefix("sm_"))
-        return PtxDevice(config.cache / "kernels", arch, config.seed, races, config.ptx.timeout_s)
+        folder, seed, options = self.config.cache / "kernels", self.config.seed, self.config.ptx
+        if options is None:
+            return PtxDevice(folder, seed=seed, races=races)
+        return PtxDevice(folder, int(options.arch.removeprefix("sm_")), seed, races, options.timeout_s)
 
     @cached_property
     def expected(self) -> "ReferenceSteps":

@@ -241,17 +241,15 @@ class LabStack:
         for trial in chosen(setup.config.validation.trials) if verdict.passed else ():
             on_step = partial(self._show_step, f"{of}trial {trial.name}, step {{}}: {{}}")
             cache, catalog = setup.config.cache, setup.catalog
-            device = setup.racing if trial.races else setup.device
-            if device is None:
-                continue
             try:
+                device = setup.racing if trial.races else setup.device
                 found = prove(device, catalog, self.stack, trial, cache, verdict.seed, on_step=on_step)
             except LabError as error:
-                if trial.races and type(error) is LabError:  # no verdict: ThreadSanitizer does not run here
+                if trial.races and type(error) is LabError:  # no verdict: the PTX device does not run here
                     setup.show.note(f"not looked for races: {error}")
-                elif not isinstance(error, Refused) or (setup.config.host and not setup.config.sanitize):
+                elif not isinstance(error, Refused) or setup.config.host:
                     raise
-                continue  # also for a grid that this GPU, or ThreadSanitizer, cannot hold
+                continue  # also for a grid that this GPU cannot hold
             done.append(trial)
             verdict = replace(verdict, mismatch=found.mismatch, steps=verdict.steps + found.steps)
             if found.mismatch:

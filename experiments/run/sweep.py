@@ -25,7 +25,6 @@ from experiments.tables.row import STOPPED, finished, row_of
 
 UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
 STEPS = 4  # of each stack in the progress bar
-SLOW = "{} stacks under ThreadSanitizer: each is compiled again, and runs many times slower; all of them take minutes"
 Record = dict[str, Any]
 
 
@@ -62,8 +61,6 @@ class Sweep:
         self.took = [record.took for record in past if record.took and self._alike(record)]
         validated = self._resume(past) if self.config.resume else {}
         left = [index for index in range(len(stacks)) if index not in self.records]
-        if self.config.sanitize and left:
-            self.show.note(SLOW.format(len(left)))
         if self.config.device.name == "cuda" and len(left) > 1:
             each = self.config.budget.estimate(self.took)
             self.show.note(f"{len(left)} stacks, at about {each:.0f} s each: {len(left) * each / 60:.2g} min")

@@ -24,6 +24,7 @@ from experiments.suite import names
 pytestmark = pytest.mark.host
 QUICK = {
     "ablation": ["options.variants=[vec128]", "options.best=vec128"],
+    "chain": ["options.variants=[vec128]"],
     "counts": ["options.variants=[vec128]"],
     "energy": ["variant=vec128"],
     "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],

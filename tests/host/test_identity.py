@@ -17,7 +17,7 @@ from experiments.run.sweep import open_sweep
 from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
-SETTINGS = ("validation", "timing", "blocks", "archs", "sanitize")
+SETTINGS = ("validation", "timing", "blocks", "archs")
 STACK = ("redundant_rmsnorm", "fused_head")
 
 
@@ -70,7 +70,7 @@ def test_a_key_has_what_the_record_says_it_is_of(tiny):
 
 def test_every_setting_that_decides_an_answer_is_part_of_its_identity(configured):
     config = configured("model=tiny", "seed=5")
-    others = (Validation(2, None, "all"), Timing(1, 1, 1, 1, 0.1, 1, None, ()), 3, ("sm_80",), "thread")
+    others = (Validation(2, None, "all"), Timing(1, 1, 1, 1, 0.1, 1, None, ()), 3, ("sm_80",))
     row = to_json({"key": "k", "parent": ["p"], "seed": 5, "asked": asked(config)})
     assert tuple(row["asked"]) == SETTINGS
     rows = {

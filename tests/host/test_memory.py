@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from racy import TINY
 
 from common import ROOT
 from common.compile.source import build
+from common.config.resolve import model_named
 from common.devices.guarded import GuardedBuffer
 from common.devices.host.device import HostDevice
 from common.errors import Crashed
@@ -54,7 +54,7 @@ FAULTS = {
 
 def body(lines: list[str]) -> str:
     """A kernel of which one thread executes the line that the token names, counted from 2; END: the end of scratch."""
-    end = f"constexpr int END = {Layout(TINY).scratch_size}; (void)END;"
+    end = f"constexpr int END = {Layout(model_named('tiny')).scratch_size}; (void)END;"
     cases = (f"case {number}: {line} break;" for number, line in enumerate(lines, 2))
     return "\n".join([f"{end} {ONE} switch (c.token) {{", *cases, "}"])
 

@@ -6,13 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from faulty_root import make_root, rows, start
 from processes import HANGS_S
 
-from common.errors import LabError, Unfinished
+from common.errors import LabError
 from common.record.store import Store
 from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.trials import TRIALS
@@ -20,7 +19,6 @@ from common.validate.verdict import Verdict, Worst
 from experiments.__main__ import main
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
-from experiments.run.sweep import SLOW, Sweep
 from experiments.show import __main__ as show
 from experiments.tables.progress import Progress, Quiet
 
@@ -68,12 +66,7 @@ def test_validation_says_how_far_it_is(configured, host_cache, tmp_path, seed):
     assert [re.match(r"seed 1 of 1, step (\d) of 5: ", text)[1] for text in show.details] == list("12345")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "races"),
-    [([], "host+tsan"), (["sanitize=thread"], "host+tsan"), (["sanitize=address"], "")],
-)
-def test_a_full_validation_looks_for_races(configured, host_cache, tmp_path, monkeypatch, overrides, races):
-    """With ThreadSanitizer, whatever the other trials run on; another build leaves the trial out, and says so."""
+def test_a_full_validation_looks_for_races_on_the_ptx_device(configured, host_cache, tmp_path, monkeypatch):
     tried: dict[bool, set[str]] = {False: set(), True: set()}
 
     def prove(device, catalog, stack, trial, *_, **options):
@@ -82,17 +75,16 @@ def test_a_full_validation_looks_for_races(configured, host_cache, tmp_path, mon
 
     monkeypatch.setattr("experiments.run.steps.prove", prove)
     paths = [f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]
-    config = configured("model=tiny", "validate=full", *overrides, "variant=baseline", *paths)
-    setup = Setup(config, Quiet())
-    verdict = LabStack(setup, config.stacks[0])._tried(RIGHT, "")
-    assert tried == {False: {setup.device.name}, True: {races} - {""}}
-    assert verdict.not_exercised == (() if races else (TRIALS[-1].covers,))
+    setup = Setup(configured("model=tiny", "validate=full", "variant=baseline", *paths), Quiet())
+    assert LabStack(setup, setup.config.stacks[0])._tried(RIGHT, "").not_exercised == ()
+    assert tried == {False: {"host"}, True: {"ptx"}}
+    assert setup.racing.races
 
 
-def test_where_threadsanitizer_does_not_run_a_full_validation_says_so(configured, host_cache, tmp_path, monkeypatch):
+def test_where_the_ptx_device_does_not_run_a_full_validation_says_so(configured, host_cache, tmp_path, monkeypatch):
     def prove(device, catalog, stack, trial, *_, **options):
         if trial.races:
-            raise LabError("g++ cannot link with ThreadSanitizer", "install its library")
+            raise LabError("NVRTC is not installed", "install it")
         return RIGHT
 
     monkeypatch.setattr("experiments.run.steps.prove", prove)
@@ -101,17 +93,7 @@ def test_where_threadsanitizer_does_not_run_a_full_validation_says_so(configured
     verdict = LabStack(Setup(config, Progress(stream)), config.stacks[0])._tried(RIGHT, "")
     assert verdict.passed
     assert verdict.not_exercised == (TRIALS[-1].covers,)
-    assert "not looked for races: g++ cannot link with ThreadSanitizer; install its library" in stream.getvalue()
-
-
-def test_a_sanitized_run_says_beforehand_that_it_is_slow(configured):
-    stream = io.StringIO()
-    pool = SimpleNamespace(run=lambda jobs, tell, fits: [], running=[])
-    for overrides in (["sanitize=thread"], []):
-        config = configured(*TINY, "variant=all", *overrides)
-        with pytest.raises(Unfinished):  # this pool runs none of the stacks
-            Sweep(Setup(config, Progress(stream)), pool, {}).run()
-    assert stream.getvalue() == SLOW.format(len(config.stacks)) + "\n"
+    assert "not looked for races: NVRTC is not installed; install it" in stream.getvalue()
 
 
 def test_a_record_can_be_looked_at_and_its_command_makes_it_again(lab, tmp_path, capfd, seed):

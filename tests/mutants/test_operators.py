@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from racy import has_thread_sanitizer
 from sampled import seed_for
 
 from common import ROOT
@@ -18,8 +17,8 @@ from tests.strength.mutants.score import Score, summary
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
 MUTANTS = tuple(generate())
-SAMPLE = 8  # faults judged in a test run; `make soak` judges hundreds of mutants
-FOUND = 0.6  # share of the faults among them: of 8, so few by chance only if far fewer than 97 % were found at large
+SAMPLE = 4  # faults judged in a test run; `make soak` judges hundreds of mutants
+FOUND = 0.5  # share of the faults among them: of 4, fewer by chance once in 10,000 runs if 97 % are found at large
 # For each operator a line and all that it makes of it.
 EXAMPLES = {
     "stride doubled": ("for (int i = 0; i < n; i += 32) f(i);", {"for (int i = 0; i < n; i += 2 * (32)) f(i);"}),
@@ -60,7 +59,7 @@ def test_an_operator_makes_these_mutants_of_a_line(name):
     [
         ("x = port::add_acq_rel(word, 1);", ["RELAXED", "ACQUIRE", "RELEASE"]),
         ("x = port::load_acquire(word + n(c));", ["RELAXED", "volatile"]),
-        ("port::store_release(word, x + 1);", ["RELAXED", r"\*\(word\) = x \+ 1"]),
+        ("port::store_release(word, x + 1);", ["RELAXED"]),
         ("port::block_barrier();", ["warp_barrier"]),
         ("Self::template barrier<S>(c, layer);", ["block_barrier"]),
     ],
@@ -102,8 +101,6 @@ def test_every_entry_of_the_list_of_equivalents_is_of_some_mutant():
 @pytest.mark.host
 @pytest.mark.timeout(1800)  # an idle machine needs two minutes
 def test_the_validation_finds_them(host_cache):
-    if not has_thread_sanitizer(host_cache):
-        pytest.skip("ThreadSanitizer does not work here")
     seed = seed_for("operators")
     mutants = drawn([mutant for mutant in MUTANTS if not equivalent(mutant)], len(MUTANTS), seed)
     found: list[Judged] = []
@@ -117,7 +114,7 @@ def test_the_validation_finds_them(host_cache):
         assert sum(row[column] for row in rows) == total[column]
 
 
-FATES = {"not compiled": 1, "same code": 2, "plain": 5, "full": 3, "thread": 1, "survived": 1}
+FATES = {"not compiled": 1, "same code": 2, "plain": 5, "full": 3, "race": 1, "survived": 1}
 
 
 def test_the_score_is_that_of_the_faults():

@@ -14,6 +14,7 @@ from common.errors import CompileError
 
 NAN = 0x7FFFFFFF  # the one NaN that f32 instructions make
 INFINITY = 0x7F800000
+LOW32, LOW64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 def f32(value: float) -> int:
@@ -24,7 +25,8 @@ def f64(value: float) -> int:
     return int(struct.unpack("<Q", struct.pack("<d", value))[0])
 
 
-# `d` is the result, a, b and c are the operands; the type of each follows from the instruction's name.
+# `d` is the result, a, b and c are the operands, of the type in the instruction's name. Or their registers: 6 is the
+# result, 3 to 5 are the operands.
 ROWS = (
     ("add.s32 d, a, b", (0xFFFFFFFF, 2), 1),
     ("sub.s32 d, a, b", (1, 2), 0xFFFFFFFF),
@@ -74,8 +76,87 @@ ROWS = (
     ("add.rn.f64 d, a, b", (f64(1), f64(2**-53)), f64(1)),
     ("fma.rn.f64 d, a, b, c", (f64(3), f64(5), f64(-15)), 0),
     ("mul.hi.u64 d, a, b", (1 << 63, 6), 3),
-    ("shr.s64 d, a, b", (1 << 63, 63), (1 << 64) - 1),
+    ("shr.s64 d, a, b", (1 << 63, 63), LOW64),
+    ("shr.u64 d, a, b", (1 << 63, 63), 1),
+    ("shl.b64 d, a, b", (3, 63), 1 << 63),
+    ("add.u64 d, a, b", (LOW64, 2), 1),
+    ("sub.s64 d, a, b", (1, 2), LOW64),
+    ("mul.lo.s64 d, a, b", (LOW64, 3), LOW64 - 2),
+    ("div.u64 d, a, b", (LOW64, 1 << 32), LOW32),
+    ("max.u64 d, a, b", (LOW64, 1), LOW64),
+    ("min.u64 d, a, b", (LOW64, 1), 1),
+    ("max.s32 d, a, b", (LOW32, 1), 1),
+    ("mul.wide.s32 %rd6, %r3, %r4", (LOW32, 5), LOW64 - 4),
+    ("and.b32 d, a, b", (0xFF00FF00, 0x0FF00FF0), 0x0F000F00),
+    ("or.b32 d, a, b", (0xF0, 0x0F), 0xFF),
+    ("and.b64 d, a, b", (LOW64, 1 << 40), 1 << 40),
+    ("or.b64 d, a, b", (1 << 40, 1), 1 << 40 | 1),
+    ("not.b64 d, a", (LOW32,), LOW32 << 32),
+    ("and.pred %p6, %p3, %p4", (1, 0), 0),
+    ("or.pred %p6, %p3, %p4", (1, 0), 1),
+    ("xor.pred %p6, %p3, %p4", (1, 1), 0),
+    ("not.pred %p6, %p3", (0,), 1),
+    ("mov.pred %p6, %p3", (1,), 1),
+    ("mov.b32 d, a", (0xABCD1234,), 0xABCD1234),
+    ("mov.b32 %r6, {%rs3, %rs4}", (0x1234, 0xABCD), 0xABCD1234),
+    ("mov.b64 %rd6, {%r3, %r4}", (1, 2), 2 << 32 | 1),
+    ("mov.u16 %rs6, %rs3", (0xABCD,), 0xABCD),
+    ("mov.f32 d, a", (NAN,), NAN),
+    ("mov.f64 %rd6, 0d3FF8000000000000", (), f64(1.5)),
+    ("bfi.b32 %r6, %r3, %r4, 8, 4", (0xF5, 0xABCD1234), 0xABCD1534),
+    ("bfi.b64 %rd6, %rd3, %rd4, 32, 32", (1, LOW64), 1 << 32 | LOW32),
+    ("selp.b32 %r6, %r3, %r4, %p5", (3, 4, 1), 3),
+    ("selp.u32 %r6, %r3, %r4, %p5", (3, 4, 0), 4),
+    ("selp.f32 %r6, %r3, %r4, %p5", (f32(3), f32(4), 0), f32(4)),
+    ("selp.u16 %rs6, %rs3, %rs4, %p5", (3, 4, 1), 3),
+    ("selp.b64 %rd6, %rd3, %rd4, %p5", (3, 4, 1), 3),
+    ("selp.f64 %rd6, %rd3, %rd4, %p5", (f64(3), f64(4), 0), f64(4)),
+    ("setp.eq.b32 %p6, %r3, %r4", (LOW32, LOW32), 1),
+    ("setp.eq.s32 %p6, %r3, %r4", (1, LOW32), 0),
+    ("setp.ne.s32 %p6, %r3, %r4", (1, LOW32), 1),
+    ("setp.lt.s32 %p6, %r3, %r4", (LOW32, 1), 1),
+    ("setp.le.s32 %p6, %r3, %r4", (1, 1), 1),
+    ("setp.gt.s32 %p6, %r3, %r4", (LOW32, 1), 0),
+    ("setp.ge.s32 %p6, %r3, %r4", (1, 1), 1),
+    ("setp.lt.u32 %p6, %r3, %r4", (LOW32, 1), 0),
+    ("setp.gt.u32 %p6, %r3, %r4", (LOW32, 1), 1),
+    ("setp.eq.s16 %p6, %rs3, %rs4", (0x18000, 0x8000), 1),
+    ("setp.eq.b64 %p6, %rd3, %rd4", (1 << 32, 0), 0),
+    ("setp.eq.s64 %p6, %rd3, %rd4", (LOW64, LOW64), 1),
+    ("setp.ne.s64 %p6, %rd3, %rd4", (1 << 32, 0), 1),
+    ("setp.lt.u64 %p6, %rd3, %rd4", (LOW64, 1), 0),
+    ("setp.le.u64 %p6, %rd3, %rd4", (1, 1), 1),
+    ("setp.gt.u64 %p6, %rd3, %rd4", (LOW64, 1), 1),
+    ("setp.eq.ftz.f32 %p6, %r3, %r4", (1, 0), 1),  # the subnormal is zero
+    ("setp.lt.ftz.f32 %p6, %r3, %r4", (f32(-1), f32(1)), 1),
+    ("setp.gt.ftz.f32 %p6, %r3, %r4", (NAN, f32(1)), 0),
+    ("setp.geu.ftz.f32 %p6, %r3, %r4", (NAN, f32(1)), 1),
+    ("setp.neu.ftz.f32 %p6, %r3, %r4", (f32(0), 1 << 31), 0),  # -0 equals +0
+    ("setp.lt.f64 %p6, %rd3, %rd4", (f64(-1), f64(1)), 1),
+    ("setp.neu.f64 %p6, %rd3, %rd4", (f64(1), 0x7FF8000000000000), 1),
+    ("sub.rn.ftz.f32 d, a, b", (f32(1), f32(2)), f32(-1)),
+    ("div.rn.ftz.f32 d, a, b", (f32(1), f32(3)), 0x3EAAAAAB),
+    ("fma.rm.ftz.f32 d, a, b, c", (f32(1), f32(1), 0xB3000000), 0x3F7FFFFF),  # 1 - 2^-25, downwards
+    ("sub.rn.f64 d, a, b", (f64(1), f64(2)), f64(-1)),
+    ("mul.rn.f64 d, a, b", (f64(3), f64(-0.5)), f64(-1.5)),
+    ("div.rn.f64 d, a, b", (f64(1), f64(-8)), f64(-0.125)),
+    ("neg.f64 d, a", (0,), 1 << 63),
+    ("cvta.to.global.u64 d, a", (0x7F0012345678,), 0x7F0012345678),
+    ("cvt.ftz.sat.f32.f32 %r6, %r3", (f32(-1),), 0),
+    ("cvt.rn.f32.s64 %r6, %rd3", (LOW64,), f32(-1)),
+    ("cvt.rn.f64.s32 %rd6, %r3", (LOW32,), f64(-1)),
+    ("cvt.rn.ftz.f32.f64 %r6, %rd3", (f64(1 + 2**-24),), f32(1)),
+    ("cvt.rni.f64.f64 %rd6, %rd3", (f64(2.5),), f64(2)),
+    ("cvt.rzi.f64.f64 %rd6, %rd3", (f64(-2.9),), f64(-2)),
+    ("cvt.rzi.s64.f64 %rd6, %rd3", (f64(-2.9),), LOW64 - 1),
+    ("cvt.rni.ftz.s64.f32 %rd6, %r3", (f32(-1.5),), LOW64 - 1),
+    ("cvt.s64.s32 %rd6, %r3", (LOW32,), LOW64),
+    ("cvt.u64.u32 %rd6, %r3", (LOW32,), LOW32),
+    ("cvt.u32.u64 %r6, %rd3", (1 << 32 | 7,), 7),
+    ("cvt.u16.u32 %rs6, %r3", (0x12345,), 0x2345),
+    ("cvt.u32.u16 %r6, %rs3", (0xFFFF,), 0xFFFF),
 )  # fmt: skip
+BITS = {"%rd": 64, "%rs": 16, "%r": 32}
 
 
 @pytest.fixture(scope="session")
@@ -83,18 +164,18 @@ def machine(host_cache):
     return Machine(library(host_cache))
 
 
-def run(machine, body, words, seed=0, threads=32, blocks=1, races=False):
+def run(machine, body, words, seed=0, threads=32, blocks=1, races=False, strict=True):
     """Run a kernel whose %rd1 is the address of `words` (a ctypes array); how it ended."""
     text = f""".version 8.0\n.target sm_90\n.address_size 64
     .visible .entry k(.param .u64 k_param_0) {{
-    .reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
-    .shared .align 16 .b8 tile[1024];
+    .reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>;
+    .shared .align 16 .b8 tile[2048];
     ld.param.u64 %rd1, [k_param_0]; mov.u32 %r1, %tid.x;
     {body}
     ret; }}"""
     start = ctypes.addressof(words)
     buffers = [Buffer("words", start, ctypes.sizeof(words))]
-    options = Options(seed=seed, races=races, timeout=20)
+    options = Options(seed=seed, strict=strict, races=races, timeout=20)
     grid, block = (blocks, 1, 1), (threads, 1, 1)
     return PtxProgram(machine, text).kernel("k").launch(grid, block, struct.pack("<Q", start), buffers, 0, options)
 
@@ -102,19 +183,31 @@ def run(machine, body, words, seed=0, threads=32, blocks=1, races=False):
 @pytest.mark.host
 @pytest.mark.parametrize(("instruction", "given", "result"), ROWS, ids=[f"{row[0]} {row[2]:x}" for row in ROWS])
 def test_an_opcode_is_what_the_isa_says(machine, instruction, given, result):
-    bits = 64 if re.search(r"\.[usbf]64 ", instruction) else 32
-    name, width, register = instruction.split()[0], bits // 8, "%rd" if bits == 64 else "%r"
-    words = (ctypes.c_uint64 * 4)(*given)
-    loads = ""
-    for at in range(len(given)):
-        narrow = bits == 64 and name.startswith("sh") and at == 1
-        loads += f"ld.global.u{32 if narrow else bits} {'%r' if narrow else register}{at + 3}, [%rd1+{8 * at}];\n"
-    operands = [f"{'%r' if bits == 64 and name.startswith('sh') and at == 1 else register}{at + 3}"
-                for at in range(len(given))]  # fmt: skip
-    body = f"{loads}{name} {register}6, {', '.join(operands)}; st.global.u{bits} [%rd1+24], {register}6;"
+    text, words = with_registers(instruction), (ctypes.c_uint64 * 4)(*given)
+    body = ""
+    for kind, number in sorted(set(re.findall(r"(%rd|%rs|%r|%p)([345])\b", text))):
+        at = f"[%rd1+{8 * (int(number) - 3)}]"
+        if kind == "%p":
+            body += f"ld.global.u32 %r{number}, {at}; setp.ne.s32 %p{number}, %r{number}, 0;\n"
+        else:
+            body += f"ld.global.u{BITS[kind]} {kind}{number}, {at};\n"
+    (kind,) = re.findall(r"^\S+ (%\w+?)6", text)
+    body += f"{text};\n" + ("selp.u32 %r6, 1, 0, %p6; " if kind == "%p" else "")
+    bits = BITS.get(kind, 32)
     words[3] = 0
-    assert run(machine, body, words).status == FINISHED
-    assert words[3] & ((1 << 8 * width) - 1) == result
+    assert run(machine, f"{body}st.global.u{bits} [%rd1+24], {kind.replace('p', 'r')}6;", words).status == FINISHED
+    assert words[3] == result
+
+
+def with_registers(instruction):
+    """The instruction with registers for letters; the amount of a shift has 32 bits."""
+    name, _, rest = instruction.partition(" ")
+    if "%" in rest:
+        return instruction
+    kind = "%rd" if name.endswith("64") else "%r"
+    kinds = {"b": "%r" if name.startswith("sh") else kind}
+    return f"{name} " + ", ".join(f"{kinds.get(one, kind)}{'abc'.find(one) + 3 if one in 'abc' else 6}"
+                                  for one in rest.split(", "))  # fmt: skip
 
 
 @pytest.mark.host
@@ -154,7 +247,7 @@ def test_a_fault_is_found(machine, body, said):
             "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r2}, {%r3}, {%r4}, {%r5};",
             "with 1, 1, 1, 1 registers",
         ),
-        ("add.s32 %r2, %r1, %r77;", "%r77 is no register"),
+        ("add.s32 %r2, %r1, %r177;", "%r177 is no register"),
         ("add.s32 %r2, %r1, %rd1;", "%rd1 has 64 bits, and .s32 has 32"),
         ("ld.param.u64 %rd2, [k_param_1];", "[k_param_1] is no parameter of the kernel"),
         ("ld.global.u32 %r2, %rd1;", "%rd1 is no address"),
@@ -184,16 +277,3 @@ def test_what_is_not_known_is_named_with_its_line(machine, instruction, said):
 def test_a_text_that_is_no_ptx_is_one_line(text, said):
     with pytest.raises(CompileError, match=re.escape(said)):
         parse(text)
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("ordered", [True, False])
-def test_a_race_between_warps_is_found_with_any_schedule(machine, ordered, seed):
-    body = f"""mul.wide.u32 %rd2, %r1, 4; mov.u64 %rd3, tile; add.s64 %rd4, %rd3, %rd2; st.shared.u32 [%rd4], %r1;
-    {"bar.sync 0;" if ordered else ""}
-    xor.b32 %r2, %r1, 32; mul.wide.u32 %rd5, %r2, 4; add.s64 %rd6, %rd3, %rd5; ld.shared.u32 %r3, [%rd6];
-    add.s64 %rd7, %rd1, %rd2; st.global.u32 [%rd7], %r3;"""
-    words = (ctypes.c_uint64 * 64)()
-    ended = run(machine, body, words, seed=seed, threads=64, races=True)
-    assert (ended.status == FINISHED) == ordered
-    assert "nothing orders" in ended.report or ordered

@@ -6,29 +6,25 @@ See runtime/runtime.hpp for the execution model, common/devices/cpu.py for the b
 import ctypes
 import os
 import platform
-import subprocess
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from common.compile.source import Source
 from common.devices.cpu import FINISHED, TIMED_OUT, CpuDevice, CpuSession
-from common.devices.guarded import GUARD_BYTES, SharedBuffer
 from common.devices.host.compiler import Compiler
 from common.devices.host.lines import separate_places, with_lines
 from common.errors import Crashed
-from common.errors.machine import Vanished, of_system
+from common.errors.machine import Vanished
 from common.model.stages import STAGES
 
 # Source files in common/devices/host/runtime.
-_NAMES = ("block", "bulk", "calls", "entries", "faults", "fences", "grid", "meetings", "memory")
+_NAMES = ("block", "bulk", "calls", "entries", "faults", "grid", "meetings", "memory")
 UNITS = tuple(f"{name}.cpp" for name in _NAMES)
-CHILD_UNITS = (*UNITS, "runner.cpp")  # of a program for `ChildSession`
-GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
 _LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
 _STILL_RUNNING: list["HostSession"] = []  # timed out: their threads still use the library and the buffers
 
@@ -50,7 +46,7 @@ class Launch(ctypes.Structure):
 
 @dataclass(frozen=True)
 class HostProgram:
-    """A shared library, or the executable of a sanitized build, and its source."""
+    """A shared library and its source."""
 
     source: Source
     binary: Path
@@ -159,54 +155,3 @@ class HostSession(CpuSession):
                 raise Crashed(f"the kernel faulted: {found}", "let all of them reach the same one")
             return
         super()._raise_for_status(status, with_lines(report, self._binary))
-
-
-class ChildSession(HostSession):
-    """HostSession whose calls of `run` are child processes (runtime/runner.cpp). Its buffers are SharedBuffers.
-
-    For kernels that cannot be loaded into this Python: a sanitizer's, or those of another processor.
-    """
-
-    def close(self) -> None:
-        self._buffers = {}
-
-    def _load(self, binary: Path) -> None:
-        self._binary = binary
-
-    def _prefix(self) -> tuple[str, ...]:
-        """Words of the command before the program."""
-        return ()
-
-    def _environment(self) -> dict[str, str]:
-        """Variables that are added to the environment."""
-        return {}
-
-    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
-        seeds = range(self._seed, self._seed + len(these))
-        self._seed += len(these)
-        lines = "".join(f"{kernel} {last} {seed}\n" for (kernel, last), seed in zip(these, seeds, strict=True))
-        shared = [cast(SharedBuffer, buffer) for buffer in (*self._buffers.values(), self._counts)]
-        named = [f"{buffer.descriptor}:{buffer.start}:{buffer.bytes}" for buffer in shared]
-        settings = (GUARD_BYTES, self.blocks, self._workers, self._timeout)
-        try:
-            done = subprocess.run(
-                [*self._prefix(), str(self._binary), *map(str, (*named, *settings))],
-                input=lines,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                pass_fds=[buffer.descriptor for buffer in shared],
-                env=os.environ | self._environment(),
-                timeout=len(these) * self._timeout + GRACE,
-            )
-        except subprocess.TimeoutExpired:
-            raise Crashed("the kernel's process does not end", "raise device.timeout_s") from None
-        except OSError as error:
-            raise of_system(error, "the kernel's process cannot be started") from error
-        if not self._binary.exists():  # with words before it, they are what is started
-            raise Vanished(f"the kernel {self._binary} is gone", "give the command again")
-        self._read(done)
-
-    def _read(self, done: subprocess.CompletedProcess[str]) -> None:
-        """Raise Hung or Crashed from the child's output and exit status; return if it finished."""
-        self._raise_for_status(done.returncode, done.stdout)

@@ -19,13 +19,13 @@ def decode_instruction(d: Decoder, one: Instruction) -> None:
 
 def _together(d: Decoder, one: Instruction) -> None:
     """shfl, vote, match, redux: the last operand is the member mask."""
-    if one.words[0] != "sync":
+    if one.words.index("sync") != (one.opcode == "match"):
         raise unknown(one)
     to, *rest = one.operands
     to, _, p = to.partition("|")
     kind = "b32" if one.opcode == "vote" else one.type
     mask = d.value(rest.pop(), "b32")
-    name = ".".join((one.opcode, *one.words[1:]))
+    name = ".".join((one.opcode, *(word for word in one.words if word != "sync")))
     more = [d.predicate(p) if p and p != "_" else ABSENT, mask]
     if one.opcode == "shfl":
         places = [d.value(rest[0], kind), d.value(rest[1], "b32"), d.value(rest[2], "b32")]

@@ -229,7 +229,7 @@ class _Lines:
                 at = _numbers(part)
                 caller = self._latest.get(at) or Line(self._file(at[0]), at[1])
             elif "function_name" in part:
-                function = _demangled(self._strings.get(part.split()[1].partition("+")[0], b"").rstrip(b"\0").decode())
+                function = demangled(self._strings.get(part.split()[1].partition("+")[0], b"").rstrip(b"\0").decode())
         line = Line(self._file(place[0]), place[1], function, caller)
         self._latest[place] = line
         return line
@@ -244,7 +244,7 @@ def _numbers(text: str) -> tuple[int, int, int]:
     return first, second, third
 
 
-def _demangled(name: str) -> str:
+def demangled(name: str) -> str:
     """The function's own name out of a mangled one, roughly: the last name of the nesting."""
     names: list[str] = []
     at = 0

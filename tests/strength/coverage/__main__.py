@@ -34,9 +34,7 @@ TRACEFILE = "coverage.info"
 
 
 class CoveredSetup(Setup):
-    """Setup of a run whose device counts, into `folder`; trials that look for races need another build."""
-
-    racing = None
+    """Setup of a run whose device counts, into `folder`."""
 
     def __init__(self, config: RunConfig, folder: Path, show: Progress) -> None:
         super().__init__(config, show)
@@ -59,8 +57,6 @@ def run(cfg: DictConfig) -> int:
     refuse_runs_keys(config, "a coverage build")
     if not config.host:
         raise LabError(f"coverage is counted on the host device, not on {config.device.name}", "leave out device=")
-    if config.sanitize:
-        raise LabError("a build with a sanitizer does not count coverage", "leave out sanitize=")
     gcov.tool()
     folder = config.results.parent / "coverage"
     with progress(2 + len(config.stacks)) as show:

@@ -1,4 +1,4 @@
-"""Checks of one mutant: the validator on several grids, and ThreadSanitizer for faults that only it finds.
+"""Checks of one mutant: the validator on several grids, and the race detector for faults that only it finds.
 
 Two weaker checks run for comparison: of the final token, and `assert_close` on the final logits.
 """
@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.compile.source import Source
 from common.devices.host.device import HostDevice, HostProgram
-from common.devices.host.sanitized import SanitizedDevice
+from common.devices.ptx.device import PtxDevice
 from common.errors import Crashed, Hung, LabError
 from common.model.layout import Layout
 from common.model.weights import load
@@ -27,7 +26,7 @@ from common.validate.scenarios import Scenario, scenarios
 from common.validate.snapshot import Snapshot
 from common.validate.trials import TRIALS, Trial, chosen
 from common.validate.values import weights_of
-from tests.strength.mutants.mutation import Mutant, edited, source_of, stack_of
+from tests.strength.mutants.mutation import ATOMICS, Mutant, edited, source_of, stack_of
 
 # Grids to validate on: number of blocks, and whether with the short list of scenarios. A mutant survives when it passes
 # on all of them. With fewer blocks than heads, a block loops over heads. With many blocks, each has few rows, and the
@@ -70,7 +69,7 @@ class MutantResult:
 
     @property
     def as_expected(self) -> bool:
-        return self.killed == (self.mutant.expect in ("killed", "thread"))
+        return self.killed == (self.mutant.expect in ("killed", "race"))
 
     @property
     def title(self) -> str:
@@ -90,12 +89,12 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
     source, layout = source_of(mutant), Layout(model)
     plain = load("synthetic", model, None, cache / "weights", seed)[2].flat
     weights = (plain, weights_of("ties", plain, layout, seed))
-    device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
+    device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=ATOMICS)
     program = device.compile(source)
     token, logits = _weak(device, program, layout, plain, seed)
     if mutant.trial:
         return replace(check_trial(mutant, seed, cache), token=token, logits=logits)
-    how, tried = _data_race(source, mutant.blocks, layout, plain, seed, cache) if mutant.expect == "thread" else "", 0
+    how, tried = data_race(mutant, seed, cache) if mutant.expect == "race" else "", 0
     limit = EQUIVALENT_GRIDS if mutant.expect == "equivalent" else len(GRIDS)
     while not how and tried < limit:
         blocks, quick = GRIDS[tried]
@@ -139,14 +138,16 @@ def _on_trials(mutant: Mutant, trials: Iterable[Trial], device: HostDevice, cach
     return ""
 
 
-def _data_race(source: Source, blocks: int, layout: Layout, weights: Tensor, seed: int, cache: Path) -> str:
-    """ThreadSanitizer's finding in one launch, or ''.
+def data_race(mutant: Mutant, seed: int, cache: Path) -> str:
+    """The finding of the race detector in one launch, or ''.
 
     Of the last step of the cache, where attention has the most chunks, and the one before if a launch has several.
     """
+    source, layout = source_of(mutant), Layout(mutant.model)
+    weights = load("synthetic", mutant.model, None, cache / "weights", seed)[2].flat
     steps = min(2, source.tokens_per_launch)
-    device = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT)
-    with closing(device.session(device.compile(source), weights, blocks)) as session:
+    device = PtxDevice(cache / "kernels", seed=seed, races=True, timeout=TIMEOUT)
+    with closing(device.session(device.compile(source), weights, mutant.blocks)) as session:
         history = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
         session.reset([1] * layout.model.positions, layout.model.positions - steps, history)
         try:

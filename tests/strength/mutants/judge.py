@@ -14,7 +14,7 @@ import torch
 from common.config.resolve import model_named
 from common.devices.cpu import BLOCKS
 from common.devices.host.device import HostDevice
-from common.devices.host.sanitized import SanitizedDevice
+from common.devices.ptx.device import PtxDevice
 from common.errors import CompileError, Crashed, Hung
 from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import choose_stacks
@@ -22,12 +22,12 @@ from common.validate.prove import prove, text_of
 from common.validate.scenarios import planned
 from common.validate.trials import Trial, chosen
 from tests.strength.mutants.generated import stacks
-from tests.strength.mutants.mutation import Mutant, apply
+from tests.strength.mutants.mutation import ATOMICS, Mutant, apply
 
-FLAGS = ("-O1", "-g0", "-w")  # equal code is an equal file only without debug information
+FLAGS = ("-O1", "-g0", "-w", *ATOMICS)  # equal code is an equal file only without debug information
 TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 NOT_COMPILED, SAME_CODE, SURVIVED = "not compiled", "same code", "survived"
-PLAIN, FULL, THREAD = "plain", "full", "thread"  # found by a plain validation, by a full one, by ThreadSanitizer
+PLAIN, FULL, RACE = "plain", "full", "race"  # found by a plain validation, by a full one, by the race detector
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Judged:
 def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
     """Prove the stacks whose code the mutant changes on one trial after another, until one finds it.
 
-    The full validation's long trials come after ThreadSanitizer.
+    The full validation's long trials come after the race detector.
     """
     torch.set_num_threads(1)
     every = [_Stack(names, mutant, seed, cache) for names in stacks(mutant.edits[0].file)]
@@ -66,7 +66,7 @@ def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
     plain = (*chosen("plain"), _of_a_run(seed))
     full = [trial for trial in chosen("all") if not trial.plain]
     races, rest = ([trial for trial in full if trial.races == which] for which in (True, False))
-    for fate, trials in ((PLAIN, plain), (THREAD, races), (FULL, rest)):
+    for fate, trials in ((PLAIN, plain), (RACE, races), (FULL, rest)):
         for each, trial in product(affected, trials):
             if how := each.found(trial):
                 return Judged(mutant, fate, f"{trial.name}: {how}")
@@ -82,7 +82,7 @@ class _Stack:
         self._edit = partial(apply, edit=mutant.edits[0], name=mutant.name)
         self._seed, self._cache = seed, cache
         self._host = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
-        self._sanitized = SanitizedDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
+        self._racing = PtxDevice(cache / "kernels", seed=seed, races=True, timeout=TIMEOUT)
         self.differs = False
 
     def changed(self, trial: Trial) -> bool:
@@ -94,7 +94,7 @@ class _Stack:
 
     def found(self, trial: Trial) -> str:
         """Evidence on `trial` that the kernel is wrong; '' without any."""
-        device = self._sanitized if trial.races else self._host
+        device = self._racing if trial.races else self._host
         try:
             if not self.changed(trial):
                 return ""

@@ -17,7 +17,15 @@ from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import Stack, choose_stacks
 
 FOLDER = Path(__file__).resolve().parent / "faults"
-EXPECTATIONS = ("killed", "equivalent", "survives", "thread")
+EXPECTATIONS = ("killed", "equivalent", "survives", "race")
+# Options for g++: CUDA's atomics, by which mutants have weaker orders than port.cuh's functions.
+ATOMICS = (
+    "-D__nv_atomic_load_n(word,order,scope)=__atomic_load_n(word,order)",
+    "-D__nv_atomic_store_n(word,value,order,scope)=(__atomic_store_n(word,value,order),host::progressed())",
+    "-D__nv_atomic_fetch_add(word,value,order,scope)="
+    "[&]{const unsigned old=__atomic_fetch_add(word,value,order);host::progressed();return old;}()",
+    *(f"-D__NV_ATOMIC_{order}=__ATOMIC_{order}" for order in ("RELAXED", "ACQUIRE", "RELEASE")),
+)
 
 # Sizes that are no power of two, rows longer than one load of a warp, more query heads per KV head than KV heads,
 # another theta, and an untied LM head.
@@ -41,10 +49,10 @@ class Mutant:
 
     kind    its class in the table; `area` groups classes
     stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
-    blocks  of a launch under ThreadSanitizer, which finds a race under any schedule: few are enough for most
+    blocks  of a launch with the race detector, which finds a race under any schedule: few are enough for most
     sizes   of its model that differ from MODEL
     trial   the one that must find it, by name, in place of the grids
-    expect  killed: the validator finds it; thread: only ThreadSanitizer finds it; equivalent: it computes the same, so
+    expect  killed: the validator finds it; race: only the race detector finds it; equivalent: it computes the same, so
             it passes; survives: it is wrong and passes
     reason  why, unless `expect` is killed
     hangs   every launch on several blocks deadlocks

@@ -156,14 +156,13 @@ def _statements(text: str, synchronizing: bool) -> Edits:
 
 
 def _weakened(text: str) -> Edits:
-    """Memory orders weakened, by the atomics of the host's compiler."""
+    """Memory orders weakened, by CUDA's own atomics."""
     call = rf"port::{{}}\(({_NEST}?), ({_NEST})\)".format
-    add = "[&] {{ const unsigned old = __atomic_fetch_add(\\1, \\2, __ATOMIC_{}); host::progressed(); return old; }}()"
+    with_order = "__nv_atomic_{}, __NV_ATOMIC_{}, __NV_THREAD_SCOPE_DEVICE)".format
     orders = ("RELAXED", "ACQUIRE", "RELEASE")
-    yield from _replaced(call("add_acq_rel"), *map(add.format, orders))(text)
-    store = "(__atomic_store_n(\\1, \\2, __ATOMIC_RELAXED), host::progressed())"
-    yield from _replaced(call("store_release"), store, "(void(*(\\1) = \\2), host::progressed())")(text)
-    load = "__atomic_load_n(\\1, __ATOMIC_RELAXED)"
+    yield from _replaced(call("add_acq_rel"), *(with_order("fetch_add(\\1, \\2", each) for each in orders))(text)
+    yield from _replaced(call("store_release"), with_order("store_n(\\1, \\2", "RELAXED"))(text)
+    load = with_order("load_n(\\1", "RELAXED")
     yield from _replaced(rf"port::load_acquire\(({_NEST})\)", load, "*const_cast<const volatile unsigned *>(\\1)")(text)
     yield from _replaced(r"port::block_barrier\(\)", "port::warp_barrier()")(text)
     narrowed = r"(?:Self::template barrier<[^;]*>|Base::template after<S>|grid_barrier|epoch_barrier)\((?=c, )[^;]*;"

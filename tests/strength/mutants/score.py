@@ -15,7 +15,7 @@ GOALS = {"plain": 0.85, "full": 0.97}  # shares of the faults that a validation 
 NOTES = (
     "drawn: a random part of all mutants. not compiled, same code: no mutants, since a compiler refuses them or makes "
     "the same code of them. equivalent: tests/strength/mutants/equivalent.yaml has the reason why no result can "
-    "differ. plain: found by what a plain run checks; full: by all trials or ThreadSanitizer. Lines that change only "
+    "differ. plain: found by what a plain run checks; full: by all trials or the race detector. Lines that change only "
     "the time a kernel takes are not mutated; the same file lists them.",
 )
 
@@ -27,7 +27,7 @@ class Score:
         self.drawn = len(found)
         fates = Counter(one.fate for one in found)
         self.not_compiled, self.same_code, self.plain = (fates[fate] for fate in ("not compiled", "same code", "plain"))
-        self.full = self.plain + fates["full"] + fates["thread"]
+        self.full = self.plain + fates["full"] + fates["race"]
         survived = [one for one in found if one.fate == "survived"]
         self.equivalent = [one for one in survived if equivalent(one.mutant)]
         self.survivors = [one for one in survived if not equivalent(one.mutant)]
@@ -71,7 +71,7 @@ def summary(found: "Sequence[Judged]", of: int) -> ResultTable:
     notes = [*NOTES, f"{len(found)} of {of} mutants were drawn."]
     notes += [f"survived: {one.title}" for one in total.survivors]
     notes += [
-        f"found by a full validation only: {one.title}: {one.how}" for one in found if one.fate in ("full", "thread")
+        f"found by a full validation only: {one.title}: {one.how}" for one in found if one.fate in ("full", "race")
     ]
     notes += [f"equivalent: {one.title}: {equivalent(one.mutant)}" for one in total.equivalent]
     return ResultTable("operators", QUESTION, [*rows, total.row("all")], COUNTED, notes)

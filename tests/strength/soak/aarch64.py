@@ -1,22 +1,28 @@
 """Stacks as an aarch64 machine executes them, in qemu, compared bit for bit with this machine's.
 
 What differs there is the switch between fibers, written in assembly, the code of another compiler, and its library of
-mathematics. qemu on x86-64 keeps that machine's order of memory, so a missing fence is not found; ThreadSanitizer is
-for that.
+mathematics. qemu on x86-64 keeps that machine's order of memory, so a missing fence is not found; the PTX device is for
+that.
 """
 
+import mmap
+import os
 import shutil
+import subprocess
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from common.compile.source import Source, build
 from common.config.resolve import model_named
-from common.devices.guarded import SharedBuffer
+from common.devices.guarded import GUARD_BYTES, GuardedBuffer
 from common.devices.host.compiler import Compiler
-from common.devices.host.device import CHILD_UNITS, ChildSession, HostDevice, HostProgram, HostSession
-from common.errors import LabError
+from common.devices.host.device import UNITS, HostDevice, HostProgram, HostSession
+from common.errors import Crashed, LabError
+from common.errors.machine import of_system
 from common.model.layout import Layout
 from common.model.weights import load
 from common.stacks.catalog import Catalog, read_catalog
@@ -24,7 +30,19 @@ from common.stacks.stack import Stack, choose_stacks
 
 CROSS, QEMU = "aarch64-linux-gnu-", "qemu-aarch64"
 LIBRARIES = "/usr/aarch64-linux-gnu"  # where Debian's cross compiler has the C library
+RUNNER = str(Path(__file__).resolve().parent / "runner.cpp")
+GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
 THREADS, BLOCKS, POSITION, STEPS = 256, 4, 37, 3
+
+
+class SharedBuffer(GuardedBuffer):
+    """A guarded buffer that a child process can map; `descriptor` is its file descriptor."""
+
+    def _map(self, size: int) -> mmap.mmap:
+        self.descriptor = os.memfd_create("buffer")
+        weakref.finalize(self, os.close, self.descriptor)
+        os.ftruncate(self.descriptor, size)
+        return mmap.mmap(self.descriptor, size)
 
 
 class EmulatedDevice(HostDevice):
@@ -38,18 +56,43 @@ class EmulatedDevice(HostDevice):
         self._compiler = Compiler(cache, CROSS)
 
     def compile(self, source: Source) -> HostProgram:
-        objects = [self.kernel(source), self._compiler.runtime(CHILD_UNITS)]
+        objects = [self.kernel(source), self._compiler.runtime([*UNITS, RUNNER])]
         return HostProgram(source, self._compiler.link(objects, ".exe", "-pie"))
 
     def _open(self, *arguments: Any) -> HostSession:
         return EmulatedSession(*arguments)
 
 
-class EmulatedSession(ChildSession):
-    """One kernel in qemu."""
+class EmulatedSession(HostSession):
+    """One kernel in qemu: each call of `run` is a child process (runner.cpp)."""
 
-    def _prefix(self) -> tuple[str, ...]:
-        return (QEMU, "-L", LIBRARIES)
+    def close(self) -> None:
+        self._buffers = {}
+
+    def _load(self, binary: Path) -> None:
+        self._binary = binary
+
+    def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
+        lines = "".join(f"{kernel} {last} {self._seed + at}\n" for at, (kernel, last) in enumerate(these))
+        self._seed += len(these)
+        shared = [cast(SharedBuffer, buffer) for buffer in (*self._buffers.values(), self._counts)]
+        named = [f"{buffer.descriptor}:{buffer.start}:{buffer.bytes}" for buffer in shared]
+        settings = (GUARD_BYTES, self.blocks, self._workers, self._timeout)
+        try:
+            done = subprocess.run(
+                [QEMU, "-L", LIBRARIES, str(self._binary), *map(str, (*named, *settings))],
+                input=lines,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                pass_fds=[buffer.descriptor for buffer in shared],
+                timeout=len(these) * self._timeout + GRACE,
+            )
+        except subprocess.TimeoutExpired:
+            raise Crashed("the kernel's process does not end", "raise device.timeout_s") from None
+        except OSError as error:
+            raise of_system(error, "the kernel's process cannot be started") from error
+        self._raise_for_status(done.returncode, done.stdout)
 
 
 def missing() -> str:

@@ -15,8 +15,6 @@ constexpr const char *stage_names[] = {LAB_STAGE_NAMES};
 constexpr int stages = sizeof stage_names / sizeof *stage_names;
 
 void fiber_start() {
-  asan::arrive(nullptr);
-  tsan::acquire(block);
   lab_entry.body(block->grid().launch(), block->memory().shared);
   block->end();
 }
@@ -38,25 +36,17 @@ Block::Block(Grid &grid, int index)
     fiber.data[2] = {reinterpret_cast<const char *>(l.scratch), l.bytes[2]};
     fiber.shared = {memory_.shared, lab_entry.shared_bytes};
     fiber.wait = Wait::block; // so that the first `wake` in `run` makes it ready
-    const std::string name = "block " + std::to_string(index) + " thread " + std::to_string(t);
-    fiber.tsan = tsan::take(name.c_str());
     if (memory_.stacks != nullptr)
       fiber.stack_pointer = fresh_stack(memory_.stacks + stack_bytes * t, stack_bytes, fiber_start);
   }
 }
 
-Block::~Block() {
-  for (const Fiber &fiber : fibers_) tsan::put_back(fiber.tsan);
-  put_back(memory_);
-}
+Block::~Block() { put_back(memory_); }
 
 void Block::run() {
   if (memory_.stacks == nullptr) return grid_.fail(trapped, "out of memory for the stacks of the block's threads");
   const SignalStack signal_stack;
   block = this;
-  scheduler_tsan_ = tsan::current_fiber();
-  scheduler_stack_ = asan::own_stack();
-  tsan::release(this); // acquired in fiber_start: the fibers read this OS thread's thread-local variables
   wake(Wait::block);
   uint64_t polled = grid_.progress();
   while (!grid_.failed()) {
@@ -129,12 +119,7 @@ Wait Block::state(const Fiber &fiber) const {
 
 // Leaves one context for another: a fiber, or the scheduler for null. Returns when another context comes back.
 [[gnu::always_inline]] inline void Block::change(Fiber *from, Fiber *to) {
-  tsan::switch_to(to == nullptr ? scheduler_tsan_ : to->tsan);
-  void *kept = nullptr;
-  asan::leave(&kept,
-              to == nullptr ? scheduler_stack_ : asan::Stack{memory_.stacks + stack_bytes * to->index, stack_bytes});
   lab_switch(from == nullptr ? &scheduler_ : &from->stack_pointer, to == nullptr ? scheduler_ : to->stack_pointer);
-  asan::arrive(kept);
 }
 
 void Block::resume(Fiber &fiber) {
@@ -168,15 +153,12 @@ void Block::give_way(Site site) {
 
 void Block::barrier(const Meeting &here) {
   if (running_->index >= lab_entry.computing) trap("a loader warp in a block barrier", here.site);
-  void *sync = sync_.current();
-  tsan::release(sync);
   if (arrived_ == 0) barrier_ = here;
   meet(barrier_, here, "threads of a block");
   if (++arrived_ < lab_entry.computing) {
     wait(Wait::block, here.site);
   } else {
     arrived_ = 0;
-    ++sync_.generation;
     ++running_->counts->block_barriers;
     Fiber &self = *running_;
     self.wait = Wait::block;
@@ -185,7 +167,6 @@ void Block::barrier(const Meeting &here) {
     running_ = &self;
     wait(Wait::ready, here.site);
   }
-  tsan::acquire(sync);
 }
 
 void Block::named_barrier(int id, int threads, bool wait_for_it, const Meeting &here) {
@@ -199,17 +180,13 @@ void Block::named_barrier(int id, int threads, bool wait_for_it, const Meeting &
   barrier.expected = threads;
   Fiber &self = *running_;
   self.barrier = id;
-  void *sync = barrier.sync.current();
-  tsan::release(sync);
   if (++barrier.arrived == threads) {
     barrier.arrived = 0;
-    ++barrier.sync.generation;
     ++self.counts->block_barriers;
     wake(Wait::named, id);
   } else if (wait_for_it) {
     wait(Wait::named, site);
   }
-  if (wait_for_it) tsan::acquire(sync);
 }
 
 void Block::spin(Site site) {
@@ -225,25 +202,11 @@ void Block::end() {
   __builtin_unreachable();
 }
 
-void Block::join() {
-  void *host = tsan::current_fiber();
-  for (const Fiber &fiber : fibers_) {
-    tsan::switch_to(fiber.tsan);
-    tsan::release(this);
-  }
-  tsan::switch_to(host);
-  tsan::acquire(this);
-}
-
 void Block::abandon() { change(running_, nullptr); }
 
 uint64_t Block::number() const { return grid_.launch().seed * 1024 + index_; }
 
-// A write that ThreadSanitizer sees, and then other contents.
-void Block::spoil(void *target, size_t bytes) {
-  memset(target, 0xff, bytes);
-  unwritten(static_cast<char *>(target), bytes, random_());
-}
+void Block::spoil(void *target, size_t bytes) { unwritten(static_cast<char *>(target), bytes, random_()); }
 
 bool Block::owns_stack(const void *address) const {
   return holds({memory_.stacks, stack_bytes * fibers_.size() - sizeof(void *) + 1}, address);

@@ -10,17 +10,6 @@ constexpr size_t most = (1 << 20) - 1;               // arrivals of a phase, and
 
 bool overlap(const char *a, size_t bytes, const char *b, size_t others) { return a < b + others && b < a + bytes; }
 
-// Not by functions of the C library: ThreadSanitizer would take these for accesses of the kernel. By vectors, since all
-// weights pass here.
-[[gnu::optimize("O3")]] bool same(const char *a, const char *b, size_t bytes) {
-  unsigned char difference = 0;
-  for (size_t i = 0; i < bytes; ++i) difference |= a[i] ^ b[i];
-  return difference == 0;
-}
-[[gnu::optimize("O3", "no-tree-loop-distribute-patterns")]] void keep(char *to, const char *from, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) to[i] = from[i];
-}
-
 std::string number(size_t n) { return std::to_string(n); }
 
 } // namespace
@@ -31,13 +20,11 @@ void Bulk::init(void *at, int arrivals, Site site) {
   if (arrivals < 1 || static_cast<size_t>(arrivals) > most) trap("a barrier counts 1 to 1048575 arrivals", site);
   for (size_t b = 0; b < barriers_.size(); ++b)
     if (barriers_[b].at == at) stop(static_cast<int>(b), "a second initialization", site);
-  tsan::writes(at);
   *static_cast<volatile uint64_t *>(at) = initialized;
   Mbarrier barrier{};
   barrier.at = static_cast<char *>(at);
   barrier.by = &block_.running();
   barrier.arrivals = barrier.pending = arrivals;
-  const tsan::AsScheduler as(block_.scheduler());
   barriers_.push_back(barrier);
 }
 
@@ -50,7 +37,6 @@ int Bulk::find(const void *at, Site site) const {
   check_buffer("a barrier", at, of_shared, site);
   for (size_t b = 0; b < barriers_.size(); ++b) {
     if (barriers_[b].at != at) continue;
-    tsan::reads(at); // whoever uses it comes after its initialization
     if (*static_cast<const volatile uint64_t *>(at) != initialized)
       stop(static_cast<int>(b), "its memory was overwritten", site);
     return static_cast<int>(b);
@@ -64,7 +50,6 @@ void Bulk::arrive(void *at, unsigned bytes, Site site) {
   if (barrier.pending == 0) stop(which, "an arrival too many: " + missing(which), site);
   if (barrier.expected + bytes > most) stop(which, "more than 1048575 bytes are expected", site);
   barrier.expected += bytes;
-  tsan::release(&barrier.sync[barrier.phase % 2]);
   --barrier.pending;
   if (complete(which)) block_.give_way(site); // who waited may be faster than this warp
 }
@@ -100,7 +85,6 @@ void Bulk::wait(void *at, unsigned phase, bool old, Site site) {
     block_.wait(Wait::phase, site);
     if (phase + 1 != barriers_[which].phase) other(); // it came back after the next phase, too
   }
-  tsan::acquire(&barriers_[which].sync[phase % 2]);
 }
 
 void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
@@ -125,26 +109,23 @@ void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
     if (overlap(first, bytes, other.at, sizeof initialized)) trap("a bulk copy over a barrier", site);
   for (const Copy &other : copies_)
     if (overlap(first, bytes, other.to, other.bytes)) trap("two copies in flight to overlapping targets", site);
-  if (!same(first, seen(first), bytes))
+  if (memcmp(first, seen(first), bytes) != 0)
     trap("a bulk copy over bytes that were stored after the last fence_proxy_async", site);
   block_.running().counts->copied_bulk += bytes;
   barrier.asked += bytes;
   block_.spoil(first, bytes);
-  keep(seen(first), first, bytes);
-  const tsan::AsScheduler as(block_.scheduler());
-  copies_.push_back({first, from, bytes, which, &block_.running(), site, block_.grid().entries().now()});
+  memcpy(seen(first), first, bytes);
+  copies_.push_back({first, from, bytes, which, site, block_.grid().entries().now()});
 }
 
 void Bulk::fence_proxy() {
   const Range &shared = block_.running().shared;
-  keep(seen(shared.start), shared.start, shared.bytes);
-  const tsan::AsScheduler as(block_.scheduler());
+  memcpy(seen(shared.start), shared.start, shared.bytes);
   block_.running().proxy_fence = block_.grid().entries().now();
 }
 
 // Whether some of the bytes, in the cache, were stored after the running thread's last proxy fence.
 bool Bulk::unfenced(const char *from, size_t bytes) {
-  const tsan::AsScheduler as(block_.scheduler());
   return block_.grid().entries().stored_after(from, bytes, block_.running().proxy_fence);
 }
 
@@ -174,18 +155,14 @@ bool Bulk::land(std::mt19937 &random) {
   Mbarrier &barrier = barriers_[copy.which];
   const bool source =
       block_.grid().entries().stored_after(static_cast<const char *>(copy.from), copy.bytes, copy.entries);
-  if (source || !same(copy.to, seen(copy.to), copy.bytes)) {
+  if (source || memcmp(copy.to, seen(copy.to), copy.bytes) != 0) {
     block_.grid().fail(trapped, std::string("the ") + (source ? "source" : "target") +
                                     " of a bulk copy was written while the copy was in flight: it was issued at " +
                                     copy.site.file + ":" + number(copy.site.line) + "\n");
     return false;
   }
-  {
-    const tsan::AsScheduler as(copy.by->tsan); // the bytes are written on behalf of the thread that issued the copy
-    memcpy(copy.to, copy.from, copy.bytes);
-    tsan::release(&barrier.sync[barrier.phase % 2]);
-  }
-  keep(seen(copy.to), copy.to, copy.bytes);
+  memcpy(copy.to, copy.from, copy.bytes);
+  memcpy(seen(copy.to), copy.to, copy.bytes);
   barrier.expected -= copy.bytes;
   barrier.asked -= copy.bytes;
   complete(copy.which);

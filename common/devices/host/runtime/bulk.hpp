@@ -39,14 +39,12 @@ private:
     bool named = false;             // by a wait
     int waiting = 0;
     bool fenced = false;
-    uint64_t sync[2] = {}; // objects for ThreadSanitizer, by the parity of the phase
   };
   struct Copy {
     char *to;
     const void *from;
     size_t bytes;
     int which;
-    Fiber *by;
     Site site;
     uint64_t entries; // of the cache that were stored before it was issued
   };

@@ -7,10 +7,7 @@ namespace {
 
 // Lets the grid's scheduler run another block; does not return if the launch has failed.
 void reschedule(void (Grid::*how)(int)) {
-  {
-    const tsan::AsScheduler as(block->scheduler());
-    (block->grid().*how)(current->block);
-  }
+  (block->grid().*how)(current->block);
   if (block->grid().failed()) block->abandon();
 }
 
@@ -40,9 +37,7 @@ const LaneWords *together(const void *own, size_t bytes, Site site) {
 void spin_pause(Site site) { block->spin(site); }
 void progressed() { reschedule(&Grid::progressed); }
 void published() { reschedule(&Grid::published); }
-void observed() { reschedule(&Grid::yield); }
 void trap(const char *why, Site site) {
-  const tsan::AsScheduler as(block->scheduler());
   std::string report =
       std::string(why) + " at " + site.file + ":" + std::to_string(site.line) + " " + block->who() + "\n";
   block->running().site = site;
@@ -53,7 +48,6 @@ void trap(const char *why, Site site) {
 }
 
 void refuse(const char *access, const void *address, Site site) {
-  const tsan::AsScheduler as(block->scheduler());
   const std::string where = describe_address(access, reinterpret_cast<uintptr_t>(address));
   block->running().site = site;
   const std::string caller = code_name("called from", reinterpret_cast<uintptr_t>(__builtin_return_address(0)) - 1);
@@ -64,9 +58,7 @@ void refuse(const char *access, const void *address, Site site) {
 }
 
 // A deferred copy (cp.async): its target is NaN from the issue on and receives the source's bytes only at the wait.
-// ThreadSanitizer sees two writes by the issuing lane, because on a GPU the bytes may arrive at any time in between.
 void copy_async(void *to, const void *from, size_t bytes, Site site) {
-  const tsan::CallerFrame frame(__builtin_return_address(0));
   check_aligned(to, bytes, site);
   check_aligned(from, bytes, site);
   check_buffer("copy_async to an address", to, of_shared, site);
@@ -83,16 +75,11 @@ void copy_async(void *to, const void *from, size_t bytes, Site site) {
 }
 void mbarrier_init(void *barrier, int arrivals, Site site) { block->bulk().init(barrier, arrivals, site); }
 void mbarrier_init_fence() { block->bulk().fence_init(); }
-void mbarrier_arrive(void *barrier, unsigned bytes, Site site) {
-  const tsan::CallerFrame frame(__builtin_return_address(0));
-  block->bulk().arrive(barrier, bytes, site);
-}
+void mbarrier_arrive(void *barrier, unsigned bytes, Site site) { block->bulk().arrive(barrier, bytes, site); }
 void mbarrier_wait(void *barrier, unsigned phase, bool old, Site site) {
-  const tsan::CallerFrame frame(__builtin_return_address(0));
   block->bulk().wait(barrier, phase, old, site);
 }
 void copy_bulk(void *to, const void *from, size_t bytes, void *barrier, Site site) {
-  const tsan::CallerFrame frame(__builtin_return_address(0));
   block->bulk().copy(to, from, bytes, barrier, site);
 }
 void fence_proxy_async() { block->bulk().fence_proxy(); }
@@ -104,7 +91,6 @@ void copy_commit() {
   fiber.groups.push_back(fiber.copies.size() - grouped);
 }
 void copy_wait(int newest) {
-  const tsan::CallerFrame frame(__builtin_return_address(0));
   Fiber &fiber = block->running();
   while (static_cast<int>(fiber.groups.size()) > newest) {
     const size_t count = fiber.groups.front();

@@ -27,9 +27,6 @@ bool Entries::stored_after(const char *from, size_t bytes, uint64_t fence) {
   return false;
 }
 
-void stored_entry(const void *element) {
-  const tsan::AsScheduler as(block->scheduler());
-  block->grid().entries().store(reinterpret_cast<uintptr_t>(element));
-}
+void stored_entry(const void *element) { block->grid().entries().store(reinterpret_cast<uintptr_t>(element)); }
 
 } // namespace host

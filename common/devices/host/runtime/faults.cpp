@@ -127,7 +127,6 @@ std::string code_name(const char *word, uintptr_t code) {
 }
 
 void catch_faults() {
-  if (sanitized) return; // the sanitizer reports the line itself
   struct sigaction action{};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
@@ -135,12 +134,10 @@ void catch_faults() {
 }
 
 void leave_faults() {
-  if (sanitized) return;
   for (int kind = 0; kind < kinds; ++kind) sigaction(signals[kind], &previous[kind], nullptr);
 }
 
 SignalStack::SignalStack() {
-  if (sanitized) return;
   handled = false;
   stack_t stack{};
   stack.ss_sp = bytes_;
@@ -149,17 +146,9 @@ SignalStack::SignalStack() {
 }
 
 SignalStack::~SignalStack() {
-  if (sanitized) return;
   stack_t none{};
   none.ss_flags = SS_DISABLE;
   sigaltstack(&none, nullptr);
 }
 
 } // namespace host
-
-// Writes to standard error which thread of which block runs, for the report of a sanitizer.
-extern "C" void lab_name_thread() {
-  if (host::block == nullptr || !host::block->runs()) return;
-  const std::string who = host::block->who() + "\n";
-  if (write(2, who.data(), who.size()) < 0) _exit(127);
-}

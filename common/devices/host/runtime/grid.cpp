@@ -17,20 +17,16 @@ Grid::Grid(const Launch &launch)
 // deadlocked: it fails with a report. The caller holds the mutex.
 void Grid::dispatch() {
   while (running_ < launch_.workers) {
-    std::vector<int> runnable, polling;
+    std::vector<int> runnable;
     for (int b = 0; b < launch_.blocks; ++b) {
       const bool polls = states_[b] == State::idle && polled_[b] != progress_ && polled_[b] != never;
-      if (polls) polling.push_back(b);
       if (polls || states_[b] == State::ready) runnable.push_back(b);
     }
     if (runnable.empty()) break;
-    // A block that polls a barrier's word late would also acquire what other blocks released on their way to the next
-    // barrier, which hides races. So under ThreadSanitizer all blocks poll before any block continues.
-    const std::vector<int> &candidates = sanitized && !polling.empty() ? polling : runnable;
-    int b = candidates[random_() % candidates.size()];
+    int b = runnable[random_() % runnable.size()];
     // One of four that polled long ago: those that are waiting at the next barrier already have polled since.
-    for (int draw = 1; draw < 4 && !sanitized; ++draw) {
-      const int other = candidates[random_() % candidates.size()];
+    for (int draw = 1; draw < 4; ++draw) {
+      const int other = runnable[random_() % runnable.size()];
       if (polled_[other] < polled_[b]) b = other;
     }
     if (states_[b] == State::idle) --idle_;
@@ -66,7 +62,7 @@ void Grid::progressed(int block) {
   if (idle_ == 0 && launch_.workers >= launch_.blocks) return;
   std::unique_lock<std::mutex> lock(mutex_);
   // With probability 1/2 another block gets this worker, so that the last block to arrive does not always leave first.
-  if (sanitized || random_() % 2 == 0) {
+  if (random_() % 2 == 0) {
     states_[block] = State::ready;
     --running_;
     sleep(block, lock);
@@ -85,13 +81,6 @@ void Grid::published(int block) {
   } else if (running_ < launch_.workers) {
     dispatch();
   }
-}
-
-void Grid::yield(int block) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  states_[block] = State::ready;
-  --running_;
-  sleep(block, lock);
 }
 
 void Grid::fail_locked(Status status, const std::string &report) {
@@ -160,7 +149,6 @@ Status Grid::run() {
     }
   }
   for (auto &thread : threads) thread.join();
-  for (auto &block : blocks_) block->join();
   if (!failed()) report_suspicions();
   return static_cast<Status>(status_.load());
 }

@@ -2,8 +2,6 @@
 //
 // Included by the compiled kernel (through port_host.hpp) and by the runtime. See runtime.hpp for the execution model.
 #pragma once
-#include "sanitizer.hpp"
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -82,14 +80,10 @@ void warp_barrier(Site site);
 uint32_t exchange(uint32_t value, int lane_mask, Site site);
 using LaneWords = uint32_t[32]; // what lanes of a warp meet with; it may be read until they meet again
 const LaneWords *together(const void *own, size_t bytes, Site site); // those of all lanes, each up to `bytes`
-void spin_pause(Site site);                 // call in every iteration of a spin loop: lets other fibers run
-void progressed();                          // call after every atomic write: spinning fibers may poll again
-void published();                           // call after every relaxed store that another block may poll
-void stored_entry(const void *element);     // call after an ordinary store in the cache, in a kernel with a loader
-void publishes(const void *word);           // call before such a store (ThreadSanitizer only)
-void looked(const float *words, int count); // call after a load of such words (ThreadSanitizer only)
-void fence();
-void observed(); // call after an atomic load: lets blocks that spin poll first (ThreadSanitizer only)
+void spin_pause(Site site);             // call in every iteration of a spin loop: lets other fibers run
+void progressed();                      // call after every atomic write: spinning fibers may poll again
+void published();                       // call after every relaxed store that another block may poll
+void stored_entry(const void *element); // call after an ordinary store in the cache, in a kernel with a loader
 [[noreturn]] void trap(const char *why, Site site);
 [[noreturn, gnu::cold]] void refuse(const char *access, const void *address, Site site); // it must not go there
 void copy_async(void *to, const void *from, size_t bytes, Site site);
@@ -104,7 +98,7 @@ void fence_proxy_async();
 
 template <int Bytes> constexpr int width_index = Bytes == 2 ? 0 : Bytes == 4 ? 1 : Bytes == 8 ? 2 : 3;
 
-inline LAB_UNSEEN void count(uint64_t Counts::*what, uint64_t amount = 1) { current->counts->*what += amount; }
+inline void count(uint64_t Counts::*what, uint64_t amount = 1) { current->counts->*what += amount; }
 
 inline bool holds(const Range &range, const void *address) {
   return static_cast<size_t>(static_cast<const char *>(address) - range.start) < range.bytes;
@@ -113,7 +107,7 @@ inline bool holds(const Range &range, const void *address) {
 constexpr unsigned of_weights = 1, of_cache = 2, of_scratch = 4, of_shared = 8; // buffers, by bit
 
 // An access that is not to one of the buffers `allowed` ends the launch. Aligned accesses end where they begin.
-inline LAB_UNSEEN void check_buffer(const char *access, const void *address, unsigned allowed, Site site) {
+inline void check_buffer(const char *access, const void *address, unsigned allowed, Site site) {
   const Thread &self = *current;
   for (int kind = 0; kind < 3; ++kind)
     if ((allowed >> kind & 1) && holds(self.data[kind], address)) return;
@@ -121,7 +115,7 @@ inline LAB_UNSEEN void check_buffer(const char *access, const void *address, uns
   refuse(access, address, site);
 }
 
-template <int Bytes> inline LAB_UNSEEN void count_load(const char *access, int kind, const void *from, Site site) {
+template <int Bytes> inline void count_load(const char *access, int kind, const void *from, Site site) {
   const Thread &self = *current;
   const bool shared = holds(self.shared, from);
   if (!shared && !holds(self.data[kind], from)) refuse(access, from, site);
@@ -129,7 +123,7 @@ template <int Bytes> inline LAB_UNSEEN void count_load(const char *access, int k
 }
 
 // Shared memory begins at a multiple of 16 bytes on a GPU only: here its end touches inaccessible pages.
-inline LAB_UNSEEN bool aligned(const void *address, size_t bytes) {
+inline bool aligned(const void *address, size_t bytes) {
   const Range &shared = current->shared;
   const char *start = holds(shared, address) ? shared.start : nullptr;
   return static_cast<size_t>(static_cast<const char *>(address) - start) % bytes == 0;

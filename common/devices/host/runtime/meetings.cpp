@@ -27,7 +27,6 @@ std::string described(const Meeting &meeting) {
 // Where the source lines and masks are the same, only the debug information can tell whether the place is: the launch
 // goes on, and the two are left for the host.
 void Block::differ(const Meeting &first, const Meeting &here, const char *who) {
-  const tsan::AsScheduler as(scheduler_tsan_);
   if (first.mask == here.mask && first.site.line == here.site.line && strcmp(first.site.file, here.site.file) == 0) {
     const auto known = [&](const Suspicion &other) { return other.first == first.code && other.second == here.code; };
     if (std::none_of(suspicions_.begin(), suspicions_.end(), known))
@@ -61,21 +60,14 @@ void Block::differ(const Meeting &first, const Meeting &here, const char *who) {
   return warp.value[parity][here.mask < 0 ? lane : lane ^ here.mask];
 }
 
-// No memcpy, which ThreadSanitizer would see: the lanes need no order to read what is deposited here.
 const LaneWords *Block::together(const void *own, size_t bytes, const Meeting &here) {
   LaneWords *all = warps_[running_->index / 32].together[running_->parity];
-  for (size_t word = 0; word < bytes / 4; ++word)
-    all[running_->index % 32][word] = static_cast<const uint32_t *>(own)[word];
+  memcpy(all[running_->index % 32], own, bytes);
   exchange(0, here);
   return all;
 }
 
-void Block::warp_barrier(const Meeting &here) {
-  uint64_t *sync = &warps_[running_->index / 32].sync[running_->parity];
-  tsan::release(sync);
-  exchange(0, here);
-  tsan::acquire(sync);
-}
+void Block::warp_barrier(const Meeting &here) { exchange(0, here); }
 
 // bar.sync and bar.arrive are for whole warps: the lanes of a warp reach the same ones, in the same order. An arrival
 // does not wait, so the first lanes may be several barriers ahead.

@@ -109,11 +109,7 @@ inline unsigned add_acq_rel(unsigned *word, unsigned value) {
   host::progressed();
   return before;
 }
-inline unsigned load_acquire(const unsigned *word) {
-  const unsigned value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-  if constexpr (sanitized) host::observed();
-  return value;
-}
+inline unsigned load_acquire(const unsigned *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 inline void store_release(unsigned *word, unsigned value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
   host::progressed();
@@ -131,11 +127,9 @@ inline unsigned long long exchange_relaxed(unsigned long long *word, unsigned lo
   host::progressed();
   return before;
 }
-// Relaxed: ThreadSanitizer reports every other access that relies on the order of these.
 inline void publish(float *to, unsigned bits, host::Site site = host::here()) {
   host::check_buffer("publish", to, host::of_scratch, site);
   host::count(&host::Counts::stored_activations, 4);
-  if constexpr (sanitized) host::publishes(to);
   __atomic_store_n(reinterpret_cast<unsigned *>(to), bits, __ATOMIC_RELAXED);
   host::published();
 }
@@ -145,14 +139,12 @@ inline Packet<16> look(const float *from, host::Site site = host::here()) {
   Packet<16> packet;
   for (int i = 0; i < 4; ++i)
     packet.word[i] = __atomic_load_n(reinterpret_cast<const unsigned *>(from) + i, __ATOMIC_RELAXED);
-  if constexpr (sanitized) host::looked(from, 4);
   return packet;
 }
 inline void add_relaxed(unsigned long long *word, unsigned long long value, host::Site site = host::here()) {
   host::check_aligned(word, 8, site);
   host::check_buffer("add_relaxed", word, host::of_scratch, site);
   host::count(&host::Counts::atomics);
-  if constexpr (sanitized) host::publishes(word);
   __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
   host::published();
 }
@@ -160,9 +152,8 @@ inline void look_pair(const unsigned long long *from, unsigned long long *to, ho
   host::check_aligned(from, 16, site);
   host::check_buffer("look_pair", from, host::of_scratch, site);
   for (int i = 0; i < 2; ++i) to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
-  if constexpr (sanitized) host::looked(reinterpret_cast<const float *>(from), 4);
 }
-inline void fence() { host::fence(); }
+inline void fence() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline void count_looked(const float *from, host::Site site = host::here()) {
   host::count_load<16>("look", static_cast<int>(Data::activations), from, site);
 }

@@ -10,7 +10,6 @@
 #pragma once
 #include "bulk.hpp"
 #include "entries.hpp"
-#include "fences.hpp"
 #include "machine.hpp"
 
 #include <atomic>
@@ -64,11 +63,9 @@ struct Fiber : Thread {
   uint8_t parity; // of its next warp exchange
   Site site;      // where it waits
   int stage, layer;
-  int barrier;              // id of the named barrier it waits at, or number of the barrier in shared memory
-  uint64_t named;           // named barriers that it has reached
-  void *tsan;               // its TSan fiber
-  std::vector<Copy> copies; // in flight, oldest first
-  Fenced fenced;
+  int barrier;                // id of the named barrier it waits at, or number of the barrier in shared memory
+  uint64_t named;             // named barriers that it has reached
+  std::vector<Copy> copies;   // in flight, oldest first
   uint64_t proxy_fence;       // when it last fenced: see Entries
   std::vector<size_t> groups; // number of copies in each committed group, oldest first
 };
@@ -82,12 +79,10 @@ struct Warp {
   uint64_t passed;                           // named barriers that all lanes have reached
   uint32_t value[2][32];     // of two exchanges in turn: all lanes read one before any lane reaches the next but one
   LaneWords together[2][32]; // the same of instructions that take more words
-  uint64_t sync[2];          // objects for ThreadSanitizer, of the exchanges that are barriers
 };
 
 struct NamedBarrier {
   int arrived = 0, expected = 0;
-  SyncPoint sync;
 };
 
 // The stacks of a block's fibers, lowest thread first, and its shared memory with a canary before it; null if the
@@ -100,7 +95,7 @@ void put_back(const BlockMemory &memory);
 bool intact(const BlockMemory &memory);
 
 // Fills memory with what no kernel has written: another NaN in each 16 bits, and so in each 32, by `number`. One word
-// for all would be a value that threads agree on. Unseen by ThreadSanitizer.
+// for all would be a value that threads agree on.
 void unwritten(char *at, size_t bytes, uint64_t number);
 
 // "a read outside the cache buffer, 2 bytes after its end": `access` and how the address lies to the nearest buffer of
@@ -138,14 +133,12 @@ public:
   void warp_barrier(const Meeting &here); // __syncwarp: orders memory within the warp
   void spin(Site site);
   void end();     // of the running fiber
-  void join();    // orders the fibers' accesses before those of the calling thread, for ThreadSanitizer
   void abandon(); // the launch has failed: returns to the scheduler and never resumes the running fiber
   void spoil(void *target, size_t bytes); // of a copy that begins, on behalf of the running fiber
   uint64_t number() const;                // of this launch and block: what unwritten memory holds
   void describe(std::string &out) const;
   Fiber &running() { return *running_; }
   Grid &grid() { return grid_; }
-  void *scheduler() { return scheduler_tsan_; }
   Counts *counts(int stage) { return &counts_[stage]; }
   const BlockMemory &memory() const { return memory_; }
   bool runs() const { return running_ != nullptr; }
@@ -176,7 +169,6 @@ private:
   int index_, arrived_ = 0, ended_ = 0;
   Meeting barrier_{}; // of the first thread at the current block barrier
   std::vector<Suspicion> suspicions_;
-  SyncPoint sync_;
   NamedBarrier named_[named_barriers];
   uint32_t ready_warps_ = 0, warp_order_ = 0; // slot = warp ^ order
   Bulk bulk_{*this};
@@ -185,8 +177,7 @@ private:
   std::vector<Warp> warps_;
   std::vector<Counts> counts_;
   BlockMemory memory_;
-  void *scheduler_ = nullptr, *scheduler_tsan_ = nullptr;
-  asan::Stack scheduler_stack_{};
+  void *scheduler_ = nullptr;
   Fiber *running_ = nullptr;
   int spinning_ = 0;
 };
@@ -201,10 +192,8 @@ public:
   bool failed() const { return status_.load() != finished; }
   void progressed(int block);            // an atomic was written: blocks that spin may poll again
   void published(int block);             // the same of a word that is one of many: the block mostly goes on
-  void yield(int block);                 // let blocks that spin poll first
   bool idle(int block, uint64_t polled); // sleep until progress differs from `polled`; false when the launch failed
   void fail(Status status, const std::string &report);
-  Fences &fences() { return fences_; }
   Entries &entries() { return entries_; }
 
 private:
@@ -228,7 +217,6 @@ private:
   std::atomic<int> running_{0}, idle_{0};
   std::atomic<int> status_{finished};
   int ended_ = 0;
-  Fences fences_;
   Entries entries_;
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 // Completes the barrier if enough have come: those who wait go on.
 void complete(Block &block, Barrier &barrier) {
-  if (block.grid->races) block.grid->races->barrier(barrier.came, barrier.waiting);
+  if (block.grid->races) block.grid->races->barrier(barrier);
   for (Warp *w : barrier.waiting) {
     for (Group &g : w->groups)
       if (g.wait == Wait::barrier) g.wait = Wait::ready;
@@ -45,10 +45,11 @@ template <bool Waits> struct Bar {
                        std::to_string(barrier.first - w.program->code.data()) + "} has another number");
     if (!barrier.arrived) barrier.expected = in->b ? threads : 0, barrier.first = in;
     barrier.arrived += warp_size;
-    barrier.came.push_back(&w);
     if (Waits) {
       barrier.waiting.push_back(&w);
       park(w, in + 1, Wait::barrier);
+    } else if (w.grid->races) {
+      w.grid->races->arrive(w, barrier);
     }
     if (barrier.arrived > threads)
       return fault(w, in, "more warps come to barrier " + std::to_string(id) + " than it takes");

@@ -59,11 +59,12 @@ public:
   }
 
 private:
-  // The row if it is this operation and nobody jumps to it.
+  // The row, if it is this operation.
   const In *row(size_t i, const char *name) const {
     if (i >= program_.code.size() || program_.code[i].run[0] != ops_.at(name).plain) return nullptr;
     return &program_.code[i];
   }
+  // Nobody jumps to the row.
   bool inside(size_t i) const { return program_.code[i].run[1] != at_label; }
   bool is(uint32_t at, uint64_t value) const {
     const auto found = numbers_.find(at);

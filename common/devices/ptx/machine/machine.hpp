@@ -38,13 +38,13 @@ enum Status { finished, deadlocked, timed_out, trapped, corrupted, faulted, race
 
 // One decoded instruction; offsets are in bytes of a warp's file.
 struct alignas(64) In {
-  Fn run[2];           // all live lanes; some
-  Fn inside;           // some, where run[1] first looks for lanes to join: at a label
-  uint32_t d, a, b, c; // registers; an operand that is not there is 0
-  int64_t imm;         // offset of an address, target of a branch, or a number that the opcode explains
-  uint32_t flags;      // bits as `Flags` reads them
-  uint32_t more;       // index into Program::more of what has no place here
-  mutable uint64_t at; // where it read last
+  Fn run[2];             // all live lanes; some
+  Fn inside;             // some, where run[1] first looks for lanes to join: at a label
+  uint32_t d, a, b, c;   // registers; an operand that is not there is 0
+  int64_t imm;           // offset of an address, target of a branch, or a number that the opcode explains
+  uint32_t flags;        // bits as `Flags` reads them
+  uint32_t more;         // index into Program::more of what has no place here
+  mutable uint64_t last; // where it read last
 };
 
 struct Flags {
@@ -151,7 +151,7 @@ struct Warp {
 struct Barrier {
   uint32_t arrived = 0, expected = 0;
   const In *first = nullptr;
-  std::vector<Warp *> waiting, came;
+  std::vector<Warp *> waiting;
 };
 
 struct Mbarrier {

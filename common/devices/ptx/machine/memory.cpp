@@ -34,8 +34,8 @@ template <class F> inline void each_place(const Warp &w, const In *in, uint64_t 
 
 // A loop reads far apart, and always the same distance: what it reads next is on its way before it asks for it.
 inline void fetch_next(const In *in, const void *now, uint32_t bytes) {
-  const auto at = reinterpret_cast<uint64_t>(now), next = at + (at - in->at);
-  in->at = at;
+  const auto at = reinterpret_cast<uint64_t>(now), next = at + (at - in->last);
+  in->last = at;
   if (next == at) return;
   for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch(reinterpret_cast<const void *>(next + line));
 }

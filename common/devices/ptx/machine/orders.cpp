@@ -40,11 +40,30 @@ Known Races::handed_on(uint32_t t) {
   return {made, me.seen.async};
 }
 
-void Races::barrier(const std::vector<Warp *> &came, const std::vector<Warp *> &waiting) {
-  std::vector<uint32_t> all(count_);
-  Seen async;
+// What the lanes have seen and done, and `before`, in one; their times go on.
+Known Races::together(Warp &w, uint32_t mask, Known before) {
+  for (uint32_t left = mask; left; left &= left - 1) join(before, by_[id(w, __builtin_ctz(left))].seen);
+  auto made = before.generic ? std::make_shared<std::vector<uint32_t>>(*before.generic)
+                             : std::make_shared<std::vector<uint32_t>>(count_);
+  for (uint32_t left = mask; left; left &= left - 1) {
+    const uint32_t t = id(w, __builtin_ctz(left));
+    (*made)[t] = by_[t].time++;
+  }
+  return {made, before.async};
+}
+
+void Races::arrive(Warp &w, const Barrier &barrier) {
+  Known &all = arrived_[&barrier];
+  all = together(w, w.live, all);
+}
+
+void Races::barrier(const Barrier &barrier) {
+  const Known before = arrived_[&barrier];
+  arrived_.erase(&barrier);
+  std::vector<uint32_t> all(before.generic ? *before.generic : std::vector<uint32_t>(count_));
+  Seen async = before.async;
   std::vector<const void *> taken;
-  for (const Warp *w : came)
+  for (const Warp *w : barrier.waiting)
     for (uint32_t left = w->live; left; left &= left - 1) {
       const uint32_t t = id(*w, __builtin_ctz(left));
       Thread &one = by_[t];
@@ -55,26 +74,18 @@ void Races::barrier(const std::vector<Warp *> &came, const std::vector<Warp *> &
       if (all.size() < seen->size()) all.resize(seen->size());
       for (size_t i = 0; i < seen->size(); ++i) all[i] = std::max(all[i], (*seen)[i]);
     }
-  for (const Warp *w : came)
+  for (const Warp *w : barrier.waiting)
     for (uint32_t left = w->live; left; left &= left - 1) {
       const uint32_t t = id(*w, __builtin_ctz(left));
       all[t] = by_[t].time++;
     }
   const Seen generic = std::make_shared<std::vector<uint32_t>>(std::move(all));
-  for (const Warp *w : waiting)
+  for (const Warp *w : barrier.waiting)
     for (uint32_t left = w->live; left; left &= left - 1) by_[id(*w, __builtin_ctz(left))].seen = {generic, async};
 }
 
 void Races::warp_barrier(Warp &w, uint32_t mask) {
-  Known all;
-  for (uint32_t left = mask; left; left &= left - 1) join(all, by_[id(w, __builtin_ctz(left))].seen);
-  auto made = all.generic ? std::make_shared<std::vector<uint32_t>>(*all.generic)
-                          : std::make_shared<std::vector<uint32_t>>(count_);
-  for (uint32_t left = mask; left; left &= left - 1) {
-    const uint32_t t = id(w, __builtin_ctz(left));
-    (*made)[t] = by_[t].time++;
-  }
-  all.generic = made;
+  const Known all = together(w, mask, {});
   for (uint32_t left = mask; left; left &= left - 1) by_[id(w, __builtin_ctz(left))].seen = all;
 }
 

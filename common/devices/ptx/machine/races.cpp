@@ -3,6 +3,8 @@
 
 #include "places.hpp"
 
+#include <span>
+
 namespace ptx {
 
 constexpr size_t page_cells = 512;
@@ -90,35 +92,47 @@ void Races::add_reader(Shadow &s, Cell &c, const Epoch &me) {
   many->by[i] = me;
 }
 
+bool Races::check_earlier(Warp &w, const In *in, int lane, const Cell &c, const Epoch &me, uintptr_t at,
+                          const char *what, bool same) {
+  for (const Epoch &e : c.earlier)
+    if (e.who != me.who && !knows(me.who, e) && !harmless(me, e, same))
+      return report(w, in, lane, e, what, "has written", at);
+  return true;
+}
+
 bool Races::check_read(Warp &w, const In *in, int lane, Cell &c, Epoch me, uintptr_t at, bool no_coherence) {
   if (no_coherence) {
     if (c.write.any()) return report(w, in, lane, c.write, "ld.global.nc of", "writes in this launch", at);
     c.no_coherence = 1 + me.pc;
   }
+  if (!check_earlier(w, in, lane, c, me, at, "nothing orders this read of", false)) return false;
   if (!c.write.any() || knows(me.who, c.write) || strong_pair(me, c.write)) return true;
   if (c.write.who == me.who) return report(w, in, lane, c.write, "a read of", "is still copying", at);
   return report(w, in, lane, c.write, "nothing orders this read of", "has written", at);
 }
 
-// same: the value that is there already, or that another lane writes there at once.
+// same: the value that is there already, or that another lane writes there at once. Within a block that is no race:
+// compilers let several threads store one result.
 bool Races::check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &me, uintptr_t at, bool same) {
   if (c.no_coherence)
     return report(w, in, lane, {me.who, 0, c.no_coherence - 1}, "a write of", "loads by ld.global.nc", at);
-  if (c.write.any() && !knows(me.who, c.write) && !strong_pair(me, c.write) && !same)
+  if (c.write.any() && !knows(me.who, c.write) && !harmless(me, c.write, same))
     return report(w, in, lane, c.write, "nothing orders this write of", "has written", at);
+  if (!check_earlier(w, in, lane, c, me, at, "nothing orders this write of", same)) return false;
+  const bool unseen = c.write.strong && c.write.who != me.who && !knows(me.who, c.write);
+  std::erase_if(c.earlier, [&](const Epoch &e) { return knows(me.who, e) || (unseen && e.who == c.write.who); });
+  if (unseen) c.earlier.push_back(c.write);
   for (int strong = 0; strong < 2; ++strong) {
-    const auto wrong = [&](const Epoch &r) {
-      return r.any() && r.who != me.who && !knows(me.who, r) && !strong_pair(me, r) && !same;
-    };
-    if (!c.many[strong]) {
-      if (wrong(c.read[strong]))
-        return report(w, in, lane, c.read[strong], "nothing orders this write of", "has read", at);
-    } else {
-      for (const Epoch &r : c.many[strong]->by)
-        if (wrong(r)) return report(w, in, lane, r, "nothing orders this write of", "has read", at);
-      c.many[strong].reset();
+    const auto seen = [&](const Epoch &r) { return !r.any() || r.who == me.who || knows(me.who, r); };
+    const auto wrong = [&](const Epoch &r) { return !seen(r) && !harmless(me, r, same); };
+    auto &many = c.many[strong];
+    bool left = false; // a reader that who writes next must have seen
+    for (Epoch &r : many ? std::span(many->by) : std::span(&c.read[strong], 1)) {
+      if (wrong(r)) return report(w, in, lane, r, "nothing orders this write of", "has read", at);
+      if (seen(r)) r = {};
+      left |= r.any();
     }
-    c.read[strong] = {};
+    if (!left) many.reset(), c.read[strong] = {};
   }
   c.write = me;
   return true;

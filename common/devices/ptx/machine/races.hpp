@@ -31,7 +31,8 @@ struct Readers { // of one word, when several have read it: by thread, less `fir
 struct Cell {
   Epoch write, read[2]; // read: weak, strong
   std::unique_ptr<Readers> many[2];
-  uint32_t no_coherence = 0; // 1 + pc of a load through the read-only path
+  std::vector<Epoch> earlier; // strong writes, one of a thread, that the strong writes after them have not seen
+  uint32_t no_coherence = 0;  // 1 + pc of a load through the read-only path
 };
 
 class Races {
@@ -45,7 +46,8 @@ public:
   // What orders.
   void warp_barrier(Warp &w, const uint32_t *masks);
   void warp_barrier(Warp &w, uint32_t mask);
-  void barrier(const std::vector<Warp *> &came, const std::vector<Warp *> &waiting);
+  void arrive(Warp &w, const Barrier &barrier); // without waiting: what it does from now on is not ordered
+  void barrier(const Barrier &barrier);
   void fence(Warp &w, Scope scope);
   void proxy_fence(Warp &w);
   void init_fence(Warp &w);
@@ -90,13 +92,19 @@ private:
     return e.who == t ? e.time != UINT32_MAX : holds(by_[t].seen.generic, e);
   }
   bool strong_pair(const Epoch &a, const Epoch &b) const;
+  bool harmless(const Epoch &a, const Epoch &b, bool same) const { // without an order
+    return strong_pair(a, b) || (same && block_of(a.who) == block_of(b.who));
+  }
   Known handed_on(uint32_t t); // all that the thread has seen and done; its time goes on
+  Known together(Warp &w, uint32_t mask, Known before);
   Seen joined(const Seen &a, const Seen &b);
   void join(Known &to, const Known &from);
   void acquire(Warp &w, int lane, uintptr_t at, Flags f);
   void release(Warp &w, int lane, uintptr_t at, Flags f, bool joins);
   bool check_read(Warp &w, const In *in, int lane, Cell &c, Epoch me, uintptr_t at, bool no_coherence);
   bool check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &me, uintptr_t at, bool same);
+  bool check_earlier(Warp &w, const In *in, int lane, const Cell &c, const Epoch &me, uintptr_t at, const char *what,
+                     bool same);
   void add_reader(Shadow &s, Cell &c, const Epoch &me);
   bool report(Warp &w, const In *in, int lane, const Epoch &other, const char *what, const char *did, uintptr_t at);
   std::string name(uintptr_t at) const;
@@ -106,6 +114,7 @@ private:
   std::vector<Thread> by_;
   std::vector<std::vector<Phase>> phases_; // by block
   std::unordered_map<uintptr_t, Place> places_;
+  std::unordered_map<const Barrier *, Known> arrived_; // warps that do not wait
   std::vector<Shadow> buffers_, shared_;
   Seen last_a_, last_b_, last_join_;
 };

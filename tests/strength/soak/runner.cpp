@@ -1,13 +1,11 @@
-// Main program of a sanitized kernel, because a library with ThreadSanitizer or AddressSanitizer cannot be loaded into
-// Python. It maps its buffers from inherited file descriptors, executes the requested launches, and exits with the
-// status of the last one.
+// Main program of a kernel for another processor, which cannot be loaded into Python. It maps its buffers from
+// inherited file descriptors, executes the requested launches, and exits with the status of the last one.
 //
 //   runner WEIGHTS CACHE SCRATCH STATE WAITS COUNTS GUARD BLOCKS WORKERS TIMEOUT
 //
 // A buffer is DESCRIPTOR:START:BYTES. GUARD is in bytes and TIMEOUT in seconds.
 //
-// Standard input has one launch per line: kernel, last, seed. The report of the runtime goes to standard output,
-// the reports of the sanitizer to standard error.
+// Standard input has one launch per line: kernel, last, seed. The report of the runtime goes to standard output.
 #include "machine.hpp"
 
 #include <cstdio>
@@ -17,13 +15,10 @@
 #include <unistd.h>
 
 extern "C" int lab_launch(const host::Launch *launch);
-extern "C" void lab_name_thread();
 
 namespace {
 
-constexpr int max_races = 16; // one missing barrier causes hundreds, and each takes time to symbolize
-
-// Maps one buffer, with inaccessible pages around it as in common/devices/host/memory.py.
+// Maps one buffer, with inaccessible pages around it as in common/devices/guarded.py.
 char *map(const char *buffer, size_t guard, int access, size_t &bytes) {
   int fd;
   size_t start;
@@ -33,23 +28,12 @@ char *map(const char *buffer, size_t guard, int access, size_t &bytes) {
   void *mapped = mmap(nullptr, size, PROT_NONE, MAP_SHARED, fd, 0);
   if (mapped == MAP_FAILED) return nullptr;
   char *at = static_cast<char *>(mapped);
-  host::asan::forbid(at + guard, start - guard);
-  host::asan::forbid(at + start + bytes, size - guard - start - bytes);
   return mprotect(at + guard, size - 2 * guard, access) == 0 ? at + start : nullptr;
 }
 
 } // namespace
 
-// Called by ThreadSanitizer after it has printed a report.
-extern "C" void __tsan_on_report(void *) {
-  static int reports;
-  if (__atomic_add_fetch(&reports, 1, __ATOMIC_RELAXED) == max_races) _exit(0);
-}
-
 int main(int, char **argument) {
-#if defined(LAB_ASAN) || defined(LAB_UBSAN)
-  __sanitizer_set_death_callback(lab_name_thread); // after the sanitizer's own report
-#endif
   static char report[1 << 16];
   host::Launch launch{};
   char *buffers[6];

@@ -1,0 +1,1 @@
+"""Clocks of a block's chain of dependent instructions, read from a cubin without a GPU."""

@@ -1,0 +1,130 @@
+"""Clocks of each stage by what the warp waits for: from its input to what it publishes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from common.compile.nvrtc import compile_cubin
+from common.compile.source import Source
+from common.model.stages import LAYER, STAGES
+from experiments.prediction.sass.buffers import Buffers
+from experiments.prediction.sass.lane import Lane
+from experiments.prediction.sass.program import Program
+from experiments.prediction.sass.walk import STREAM, TILE, Span, Walk
+
+Clocks = Mapping[str, float]  # by cause
+INPUT = ("l1", "l2")  # causes of the wait for it
+SPECIAL = ("SR_TID.X", "SR_CTAID.X", "SR_LANEID", "SR_CgaCtaId", "SR_SWINHI")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One stage of one layer: what a warp does one after the other.
+
+    before   clocks until it has what it needs to multiply the first tile, or until the end where it multiplies none
+    turns    tiles that it multiplies, or groups of loads that are under way together
+    turn     clocks of one; first: clocks of the first one beyond that; after: from the last one to the end
+    issued   instructions of a turn; l1_bytes: of a lane in a turn, through L1 or shared memory
+    loaded   bytes of a lane in a turn, of matrices; flight: those under way at most
+    hidden   clocks while results of other blocks are waited for, in which it works on what does not need them
+    """
+
+    before: Clocks
+    turns: int
+    turn: Clocks
+    first: Clocks
+    after: Clocks
+    issued: float
+    l1_bytes: float
+    loaded: float
+    flight: float
+    hidden: float
+
+    @property
+    def all(self) -> Clocks:
+        """Clocks of the whole stage."""
+        return add(self.before, self.first, times(self.turn, self.turns), self.after)
+
+
+def chains(source: Source, arch: str, blocks: int, position: int, latency: Clocks, cache_dir: Path) -> dict[str, Chain]:
+    """Chains of all stages of `source` compiled for `arch`; latency: as `Walk` takes it.
+
+    Raises CompileError, and LabError without NVRTC or nvdisasm, or where the walk fails.
+    """
+    cubin = compile_cubin(source.text, arch, source.name, cache_dir)
+    buffers = Buffers(source, position)
+    kernels = {f"stage_{stage}": stage for stage in STAGES} if source.by_stage else {"decode": ""}
+    spans: list[Span] = []
+    for kernel, stage in kernels.items():
+        program = Program.read(cubin, kernel, cache_dir, stage)
+        lane = Lane(buffers.constants(cubin, kernel, blocks), dict.fromkeys(SPECIAL, 0))
+        spans += Walk(program, lane, buffers, latency).spans()
+    return summary(spans, source.model.layers)
+
+
+def summary(spans: Sequence[Span], layers: int) -> dict[str, Chain]:
+    """The chain of each stage that has one, of the layer in the middle."""
+    by_stage: dict[tuple[str, int], list[Span]] = {}
+    layer, last = 0, 0
+    for span in spans:
+        if span.stage in LAYER:
+            place = STAGES.index(span.stage)
+            layer, last = layer + (last - place > len(LAYER) // 2), place
+        by_stage.setdefault((span.stage, layer if span.stage in LAYER else 0), []).append(span)
+    middle = {stage: layers // 2 if (stage, layers // 2) in by_stage else 0 for stage in STAGES}
+    return {stage: chain(by_stage[stage, middle[stage]]) for stage in STAGES if (stage, middle[stage]) in by_stage}
+
+
+def chain(spans: Sequence[Span]) -> Chain:
+    """The chain of one stage of a layer."""
+    seen = [span for span in spans if not span.hidden]
+    begins = [at for at, span in enumerate(seen) if span.event in (TILE, STREAM)]
+    tiles = [seen[begin:end] for begin, end in pairwise([*begins, len(seen)])]
+    # The first tile may wait for more than others, and with the last one the stage ends.
+    usual = tiles[1:-1] or tiles[:-1]
+    share = 1 / max(1, len(usual))
+    turn = times(total(span for tile in usual for span in tile), share)
+    if len(tiles) == 2:
+        turn = {cause: min(clocks, total(tiles[1]).get(cause, 0.0)) for cause, clocks in turn.items()}
+    first = subtract(total(tiles[0]), turn) if len(tiles) > 1 else {}
+    after = subtract(total(tiles[-1]), turn) if tiles else {}
+    if len(tiles) == 1 and tiles[0][0].event == STREAM:  # its input is loaded beside the matrix, not after it
+        first, after = ({cause: after[cause] for cause in after if (cause in INPUT) == own} for own in (True, False))
+    return Chain(
+        before=total(seen[: begins[0]] if begins else seen),
+        turns=len(tiles),
+        turn=turn,
+        first=first,
+        after=after,
+        issued=share * sum(span.issued for tile in usual for span in tile),
+        l1_bytes=share * sum(span.l1_bytes for tile in usual for span in tile),
+        loaded=share * sum(span.loaded for tile in usual for span in tile),
+        flight=max((span.flight for span in seen), default=0),
+        hidden=sum(total(span for span in spans if span.hidden).values()),
+    )
+
+
+def total(spans: Iterable[Span]) -> dict[str, float]:
+    return add(*(span.clocks for span in spans))
+
+
+def add(*several: Clocks) -> dict[str, float]:
+    causes = dict.fromkeys(cause for clocks in several for cause in clocks)
+    return {cause: sum(clocks.get(cause, 0.0) for clocks in several) for cause in causes}
+
+
+def times(clocks: Clocks, factor: float) -> dict[str, float]:
+    return {cause: factor * each for cause, each in clocks.items()}
+
+
+def subtract(clocks: Clocks, less: Clocks) -> dict[str, float]:
+    """The rest of each cause, none of them negative."""
+    left = {cause: each - less.get(cause, 0.0) for cause, each in clocks.items()}
+    return {cause: each for cause, each in left.items() if each > 0}
+
+
+def as_dict(found: Mapping[str, Chain]) -> dict[str, dict[str, Any]]:
+    """Chains as a record has them."""
+    return {stage: {each.name: getattr(one, each.name) for each in fields(Chain)} for stage, one in found.items()}

@@ -1,0 +1,119 @@
+"""Race detector of the PTX device: what orders memory and what does not, and the faults that only it finds.
+
+Every case is found with any seed, so each runs with one that is new.
+"""
+
+import re
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from bare_kernel import bare_kernel
+from composed import Composed
+from sampled import sampled
+
+from common.devices.ptx.device import PtxDevice
+from common.errors import Crashed, Race
+from common.model.stages import LAYER_STAGES
+from common.model.weights import load
+from tests.strength.mutants.checks import data_race
+from tests.strength.mutants.mutation import read_mutants
+
+pytestmark = pytest.mark.host
+BARRIER, NOTHING = "port::block_barrier();", ";"
+COPY = """const bool first = port::thread() == 0;
+if (first) {{ port::copy_async<16>(s.a, c.weights); port::copy_commit(); }}
+{early}
+if (first) port::copy_wait<0>();
+{late}
+out[port::block() * 64 + port::thread()] = s.a[0];"""
+BODIES = {  # its body, and the two lines of its race in "test", if it has one
+    "copy, then a barrier after the wait": (COPY.format(early=NOTHING, late=BARRIER), None),
+    "copy, with the barrier before the wait": (COPY.format(early=BARRIER, late=NOTHING), {2, 6}),
+    "a shuffle orders no memory": (
+        """if (lane() == 0) s.a[warp()] = 1;
+        port::shuffle_xor(1, 1);
+        if (lane() == 1 && port::block() == 0) out[warp()] = s.a[warp()];""",
+        {1, 3},
+    ),
+    "a warp barrier does, within its warp": (
+        """if (lane() == 0) s.a[warp()] = 1;
+        port::warp_barrier();
+        if (lane() == 1 && port::block() == 0) out[warp()] = s.a[warp()];""",
+        None,
+    ),
+    "but not beyond it": (
+        """if (port::thread() == 0) s.a[0] = 1;
+        port::warp_barrier();
+        if (port::thread() == 32) out[port::block()] = s.a[0];""",
+        {1, 3},
+    ),
+    "a block that has ended orders nothing for another": (
+        """if (port::thread() == 0 && port::block() == 0) out[0] = 1;
+        if (port::thread() == 0 && port::block() == 2)
+            out[1] = out[0];""",
+        {1, 3},
+    ),
+    "two atomics and a plain write": (
+        """if (port::thread() == 0) port::add_acq_rel(c.state + state_at::arrived, 1);
+        if (port::thread() == 1)
+            c.state[state_at::arrived] = 0;""",
+        {1, 3},
+    ),
+    "a plain write after relaxed atomics of others": (
+        """if (port::thread() > 0) return;
+        if (atomicAdd(c.state + state_at::arrived, 1) == 2)
+            c.state[state_at::arrived] = 0;""",
+        {2, 3},
+    ),
+    "threads of a block that store one value": ("out[port::block()] = 1;", None),
+    "blocks that store one value": ("if (port::thread() == 0)\n  out[0] = 1;", {2}),
+    "a read and a write of the same launch, in order": ("out[port::block() * 64 + port::thread()] = 1;", None),
+}
+
+
+@pytest.fixture
+def run(host_cache, tiny, seed):
+    """run(source, blocks): one step of `tiny` from position 0 with the race detector."""
+
+    def run_(source, blocks=3):
+        device, weights = PtxDevice(host_cache, seed=seed, races=True), load("synthetic", tiny, None, host_cache, seed)
+        with closing(device.session(device.compile(source), weights[2].flat, blocks)) as session:
+            session.reset([1], 0)
+            session.run()
+
+    return run_
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_orders_memory_and_what_does_not(run, tiny, name):
+    body, lines = BODIES[name]
+    source = bare_kernel(tiny, body, "alignas(16) float a[64];")
+    if lines is None:
+        run(source)
+        return
+    with pytest.raises(Race) as error:
+        run(source)
+    assert {int(line) for line in re.findall(r"test:(\d+)", error.value.report)} == lines
+
+
+@pytest.mark.parametrize("stage", sampled(("embed", *LAYER_STAGES, "final_norm", "lm_head"), 2))
+def test_a_dropped_grid_barrier_is_found(run, tiny, stage):
+    source = Composed(()).source(tiny)
+    text = source.text.replace("S != Stage::argmax", f"S != Stage::argmax && S != Stage::{stage}", 1)
+    assert text != source.text
+    with pytest.raises(Race, match="nothing orders"):
+        run(replace(source, text=text))
+
+
+@pytest.mark.parametrize(
+    "mutant", sampled([each for each in read_mutants() if each.expect == "race"], 4), ids=lambda mutant: mutant.name
+)
+def test_a_fault_that_only_the_detector_finds(mutant, host_cache, seed):
+    """`make soak` tries all of them."""
+    assert data_race(mutant, seed, host_cache)
+
+
+def test_an_index_outside_a_local_variable_is_found(run, tiny):
+    with pytest.raises(Crashed, match=r"outside local memory: 4 bytes at .* test:2 "):
+        run(bare_kernel(tiny, "volatile float own[4];\nown[port::block() + 2] = 1;"))

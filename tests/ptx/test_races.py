@@ -1,0 +1,41 @@
+"""The race detector of the PTX device on kernels of a few lines: found with any schedule, and none where PTX orders."""
+
+import ctypes
+
+import pytest
+from test_opcodes import machine, run  # noqa: F401
+
+from common.devices.cpu import FINISHED, RACED
+
+ADDED = """setp.ne.u32 %p1, %r3, 0; @%p1 bra over; {add} %r4, [%rd1], 1; setp.ne.u32 %p1, %r4, 1; @%p1 bra over;
+st.global.u32 [%rd1], 0; over:"""
+POLLED = """setp.lt.u32 %p1, %r1, 32; @%p1 bra writes; again: ld.relaxed.gpu.global.u32 %r4, [%rd1];
+setp.eq.u32 %p2, %r4, 0; @%p2 bra again; {meet} bra end;
+writes: st.relaxed.gpu.global.u32 [%rd1], 1; {meet} st.global.u32 [%rd1], 2; end:"""
+ARRIVED = """setp.lt.u32 %p1, %r1, 32; @%p1 bra first; bar.sync 1, 64; ld.shared.u32 %r4, [tile]; bra end;
+first: {before} bar.arrive 1, 64; {after} end:"""
+EXCHANGED = """mul.wide.u32 %rd2, %r1, 4; mov.u64 %rd3, tile; add.s64 %rd4, %rd3, %rd2;
+st.shared.u32 [%rd4], %r1; {meet}
+xor.b32 %r2, %r1, 32; mul.wide.u32 %rd5, %r2, 4; add.s64 %rd6, %rd3, %rd5; ld.shared.u32 %r4, [%rd6];
+add.s64 %rd7, %rd1, %rd2; st.global.u32 [%rd7], %r4;"""
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("body", "ordered"),
+    [
+        (EXCHANGED.format(meet="bar.sync 0;"), True),
+        (EXCHANGED.format(meet=""), False),
+        (ADDED.format(add="atom.add.acq_rel.gpu.global.u32"), True),
+        (ADDED.format(add="atom.add.relaxed.gpu.global.u32"), False),  # the other addition, though not the last one
+        (ADDED.format(add="atom.add.acq_rel.cta.global.u32"), True),
+        (ARRIVED.format(before="st.shared.u32 [tile], 5;", after=""), True),
+        (ARRIVED.format(before="", after="st.shared.u32 [tile], 5;"), False),
+        (POLLED.format(meet="bar.sync 0;"), True),
+        (POLLED.format(meet=""), False),  # the strong read of a word that a strong write has changed since
+    ],
+)
+def test_what_nothing_orders_is_found(machine, body, ordered, seed):  # noqa: F811
+    words = (ctypes.c_uint64 * 64)()
+    ended = run(machine, "and.b32 %r3, %r1, 31;" + body, words, seed=seed, threads=64, races=True)
+    assert (ended.status, "nothing orders" in ended.report) == ((FINISHED, False) if ordered else (RACED, True))
