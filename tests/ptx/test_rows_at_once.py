@@ -13,6 +13,17 @@ pytestmark = pytest.mark.host
 SPECIAL = (0x7F800000, 0xFF800000, 0x7FC00001, 0xFFFFFFFF, 0x00000001, 0x80000000, 0x00800000, 0x7F7FFFFF)
 
 
+def number(draw: random.Random) -> int:
+    """Bits of a number of fp32, and of two of bf16, with a magnitude from 1 to 2."""
+    return (
+        0x3F803F80
+        | draw.getrandbits(1) << 31
+        | draw.getrandbits(7) << 16
+        | draw.getrandbits(1) << 15
+        | draw.getrandbits(7)
+    )
+
+
 def products(first: int) -> str:
     """Two words of bf16 by four numbers, added to %r13 in %r29."""
     text, before = "", "%r13"
@@ -32,7 +43,7 @@ def products(first: int) -> str:
 def test_products_and_places_of_all_lanes_are_those_of_some_lanes(machine, lanes, seed):  # noqa: F811
     """All lanes take the rows as one; lanes that a branch has parted take them one by one."""
     draw = random.Random(seed)
-    given = [draw.choice(SPECIAL) if draw.random() < 0.2 else draw.getrandbits(32) for _ in range(7 * 32)]
+    given = [draw.choice(SPECIAL) if draw.random() < 0.02 else number(draw) for _ in range(7 * 32)]
     loads = "".join(f"ld.global.u32 %r{13 + at}, [%rd4+{128 * at}];\n" for at in range(7))
     computed = products(40) + "add.s64 %rd5, %rd3, %rd2; shl.b64 %rd6, %rd5, 3; add.s64 %rd7, %rd1, %rd6;"
     results = []
@@ -83,9 +94,12 @@ def test_a_load_and_a_store_find_their_lanes_places(machine, place, space, vecto
 
 def test_a_long_loop_needs_no_more_stack_than_a_short_one(machine):  # noqa: F811
     """Each function of the machine ends with a jump: one that called the next would run out of stack here."""
-    rows = """ld.shared.u32 %r3, [%r2]; st.shared.v2.u32 [%r2], {%r3, %r3}; shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1;
+    rows = (
+        """ld.shared.u32 %r3, [%r2]; st.shared.v2.u32 [%r2], {%r3, %r3}; shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1;
     ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r2]; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r3, %r4, %r5, %r6}, [%r2];
-    bar.warp.sync -1; cvt.rn.f32.s32 %r3, %r3; vote.sync.all.pred %p3, %p1, -1;""" * 8
+    bar.warp.sync -1; cvt.rn.f32.s32 %r3, %r3; vote.sync.all.pred %p3, %p1, -1;"""
+        * 8
+    )
     body = f"""mov.u32 %r2, tile; shl.b32 %r3, %r1, 4; add.s32 %r2, %r2, %r3; mov.u32 %r7, 0;
     st.shared.v4.u32 [%r2], {{0, 0, 0, 0}}; setp.eq.u32 %p1, %r7, 0;
     again: {rows} add.s32 %r7, %r7, 1; setp.lt.u32 %p2, %r7, 3000; @%p2 bra again;"""

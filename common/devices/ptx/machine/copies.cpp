@@ -1,5 +1,5 @@
 // Asynchronous copies: cp.async in groups, cp.async.bulk for a barrier in shared memory. They read their source late,
-// and their target holds NaN until then.
+// and where strict their target holds NaN until then.
 #include "places.hpp"
 
 #include <algorithm>
