@@ -60,7 +60,10 @@ def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path
 
 def compile_ptx(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> str:
     """As compile_cubin, but the PTX that a driver would get."""
-    found = _cached(text, arch, name, cache_dir, "ptx", lambda nvrtc, program: nvrtc.getPTX(program))
+    here = f'"{os.getcwd()}/'.encode()  # NVRTC puts it before each file's name; who else has this cache is elsewhere
+    found = _cached(
+        text, arch, name, cache_dir, "ptx", lambda nvrtc, program: nvrtc.getPTX(program).replace(here, b'"')
+    )
     return found.decode().rstrip("\0")
 
 
