@@ -7,6 +7,7 @@ other side holds a canary, which is NaN in bf16 and in fp32.
 import ctypes
 import mmap
 import os
+from contextlib import suppress
 
 import torch
 
@@ -41,7 +42,10 @@ class GuardedBuffer:
         self._protect(GUARD_BYTES + self._pages, GUARD_BYTES, NO_ACCESS)
 
     def _map(self, size: int) -> mmap.mmap:
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):  # a kernel without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)  # the weights have a million pages else
+        return mapping
 
     def freeze(self) -> None:
         """From now on any write to the tensor is a fault, of a kernel as of Python."""

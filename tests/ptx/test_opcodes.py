@@ -164,18 +164,18 @@ def machine(host_cache):
     return Machine(library(host_cache))
 
 
-def run(machine, body, words, seed=0, threads=32, blocks=1, races=False):
+def run(machine, body, words, seed=0, threads=32, blocks=1, races=False, strict=True):
     """Run a kernel whose %rd1 is the address of `words` (a ctypes array); how it ended."""
     text = f""".version 8.0\n.target sm_90\n.address_size 64
     .visible .entry k(.param .u64 k_param_0) {{
-    .reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
-    .shared .align 16 .b8 tile[1024];
+    .reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>;
+    .shared .align 16 .b8 tile[2048];
     ld.param.u64 %rd1, [k_param_0]; mov.u32 %r1, %tid.x;
     {body}
     ret; }}"""
     start = ctypes.addressof(words)
     buffers = [Buffer("words", start, ctypes.sizeof(words))]
-    options = Options(seed=seed, races=races, timeout=20)
+    options = Options(seed=seed, strict=strict, races=races, timeout=20)
     grid, block = (blocks, 1, 1), (threads, 1, 1)
     return PtxProgram(machine, text).kernel("k").launch(grid, block, struct.pack("<Q", start), buffers, 0, options)
 
@@ -247,7 +247,7 @@ def test_a_fault_is_found(machine, body, said):
             "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r2}, {%r3}, {%r4}, {%r5};",
             "with 1, 1, 1, 1 registers",
         ),
-        ("add.s32 %r2, %r1, %r77;", "%r77 is no register"),
+        ("add.s32 %r2, %r1, %r177;", "%r177 is no register"),
         ("add.s32 %r2, %r1, %rd1;", "%rd1 has 64 bits, and .s32 has 32"),
         ("ld.param.u64 %rd2, [k_param_1];", "[k_param_1] is no parameter of the kernel"),
         ("ld.global.u32 %r2, %rd1;", "%rd1 is no address"),

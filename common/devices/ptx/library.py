@@ -10,12 +10,10 @@ from common.devices.host.compiler import Compiler, cpu, sha
 SOURCES = Path(__file__).resolve().parent / "machine"
 FLAGS = (
     "-std=c++20",
-    "-O2",
+    "-O3",
     "-g1",
     "-fPIC",
     "-march=native",
-    "-ftree-vectorize",
-    "-fvect-cost-model=dynamic",
     "-fno-strict-aliasing",  # a register has the type that an instruction gives it
     "-ffp-contract=off",
     "-fno-math-errno",

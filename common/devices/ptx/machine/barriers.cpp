@@ -84,12 +84,9 @@ Found barrier_of(Warp &w, const In *in, int lane) {
   const Flags f{in->flags};
   uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
   if (f.space() == generic) address -= shared_window;
-  const auto found = w.block->mbarriers.find(uint32_t(address));
-  if (address > UINT32_MAX || found == w.block->mbarriers.end()) {
-    fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
-    return {0, nullptr};
-  }
-  return {uint32_t(address), &found->second};
+  Mbarrier *found = w.block->mbarrier(address);
+  if (!found) fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
+  return {uint32_t(address), found};
 }
 
 // A change of what the phase waits for; the phase is over when nothing is left.
@@ -117,12 +114,14 @@ struct Init { // [a], b
       if (!place(w, in, f.space(), lane, address, 8, writes | by_copy)) return;
       if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
       const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
-      if (w.block->mbarriers.contains(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
+      if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
       const uint32_t number = w.block->initialized++;
       w.block->guard_begin = std::min(w.block->guard_begin, key);
       w.block->guard_end = std::max(w.block->guard_end, key + 8);
-      Mbarrier &b = w.block->mbarriers[key] = {count, count, 0, 0, number};
-      if (w.grid->races && !w.grid->races->init(w, in, lane, b)) return;
+      auto &all = w.block->mbarriers;
+      if (all.size() <= key / 8) all.resize(key / 8 + 1);
+      all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, number});
+      if (w.grid->races && !w.grid->races->init(w, in, lane, *all[key / 8])) return;
     }
     NEXT;
   }
@@ -133,7 +132,7 @@ struct Invalidate {
     for (uint32_t left = w.mask; left; left &= left - 1) {
       const Found found = barrier_of(w, in, __builtin_ctz(left));
       if (!found.barrier) return;
-      w.block->mbarriers.erase(found.address);
+      w.block->mbarriers[found.address / 8].reset();
     }
     NEXT;
   }
@@ -157,14 +156,28 @@ template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
   }
 };
 
+// Lanes whose registers a and b are those of this lane.
+template <class A, class B> uint32_t equal_to(const A *a, const B *b, int lane) {
+  alignas(64) int32_t equal[warp_size];
+  LANES equal[i] = a[i] == a[lane] && b[i] == b[lane];
+  return pack(equal);
+}
+
 // d, [a], b: b is the parity of a phase, or the phase that an arrival got.
 template <bool Parity> struct Test {
+  static uint32_t equal_lanes(const Warp &w, const In *in, int lane) {
+    using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;
+    const Phase *b = w.reg<Phase>(in->b);
+    return Flags{in->flags}.wide() ? equal_to(w.reg<uint64_t>(in->a), b, lane)
+                                   : equal_to(w.reg<uint32_t>(in->a), b, lane);
+  }
   template <bool M> static void run(Warp &w, const In *in) {
     uint32_t over = 0;
-    for (uint32_t left = w.mask; left; left &= left - 1) {
+    for (uint32_t left = w.mask, same; left; left &= ~same) { // lanes mostly wait for one phase
       const int lane = __builtin_ctz(left);
       const Found found = barrier_of(w, in, lane);
       if (!found.barrier) return;
+      same = equal_lanes(w, in, lane) & left;
       const uint64_t phase = Parity ? w.reg<uint32_t>(in->b)[lane] : w.reg<uint64_t>(in->b)[lane];
       if (Parity && phase > 1) return fault(w, in, "a parity of " + std::to_string(phase), 1u << lane);
       const uint32_t now = found.barrier->phase;
@@ -172,8 +185,10 @@ template <bool Parity> struct Test {
       const void *word = w.block->memory.data() + (found.address - shared_start);
       if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
       if (!done) w.grid->look(w, lane, word, 8);
-      if (done && w.grid->races && !w.grid->races->waited(w, in, lane, *found.barrier)) return;
-      over |= uint32_t(done) << lane;
+      if (done && w.grid->races)
+        for (uint32_t those = same; those; those &= those - 1)
+          if (!w.grid->races->waited(w, in, __builtin_ctz(those), *found.barrier)) return;
+      if (done) over |= same;
     }
     set_predicate<true>(w, in->d, over);
     NEXT;
@@ -183,9 +198,9 @@ template <bool Parity> struct Test {
 } // namespace
 
 bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {
-  const auto found = w.block->mbarriers.find(address);
-  if (found == w.block->mbarriers.end()) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
-  return changed(w, in, lane, {address, &found->second}, 0, -int64_t(bytes));
+  Mbarrier *found = w.block->mbarrier(address);
+  if (!found) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
+  return changed(w, in, lane, {address, found}, 0, -int64_t(bytes));
 }
 
 void add_mbarriers(Ops &ops) {

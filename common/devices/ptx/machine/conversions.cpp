@@ -6,11 +6,6 @@
 namespace ptx {
 namespace {
 
-inline float flushed(float x) {
-  const uint32_t u = bits<uint32_t>(x);
-  return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;
-}
-
 struct Half {
   uint16_t word;
 };

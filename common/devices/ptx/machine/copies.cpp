@@ -1,5 +1,5 @@
 // Asynchronous copies: cp.async in groups, cp.async.bulk for a barrier in shared memory. They read their source late,
-// and their target holds NaN until then.
+// and where strict their target holds NaN until then.
 #include "places.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct CopyAsync {
         copy.read[lane] = uint8_t(read);
         copy.mask |= 1u << lane;
         if (w.grid->races && !w.grid->races->copy_begins(w, in, lane, copy.to[lane], bytes)) return;
-        poison(copy.to[lane], bytes);
+        if (w.grid->launch.strict) poison(copy.to[lane], bytes);
       }
       rest &= ~copy.mask;
     }
@@ -77,9 +77,8 @@ struct CopyBulk {
       if (bytes == 0 || bytes % 16 || to % 16 || from % 16)
         return fault(w, in, "a bulk copy of " + std::to_string(bytes) + " bytes that are not aligned to 16",
                      1u << lane);
-      const auto found = block.mbarriers.find(uint32_t(barrier));
-      if (barrier > UINT32_MAX || found == block.mbarriers.end())
-        return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
+      const Mbarrier *found = block.mbarrier(barrier);
+      if (!found) return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
       uint8_t *target = nullptr;
       const uint8_t *source = nullptr;
       const uint64_t end = to + bytes;
@@ -91,8 +90,8 @@ struct CopyBulk {
       }
       if (const Buffer *b = find(grid, from, bytes); b) source = reinterpret_cast<const uint8_t *>(from);
       if (!source) return bad_address(w, in, lane, from, bytes, "a bulk copy from outside the buffers");
-      if (grid.races && !grid.races->bulk_begins(w, in, lane, target, source, bytes, found->second)) return;
-      poison(target, bytes);
+      if (grid.races && !grid.races->bulk_begins(w, in, lane, target, source, bytes, *found)) return;
+      if (grid.launch.strict) poison(target, bytes);
       block.bulks.push_back({target, source, bytes, uint32_t(barrier), grid.turn + grid.below(24), in, &w});
       ++grid.in_flight;
     }

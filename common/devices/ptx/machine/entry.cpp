@@ -44,11 +44,12 @@ Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, u
     const Coded &c = coded[i];
     const Op op = by_number[c.op];
     program->code.push_back(
-        {{op.plain, c.label ? at_label : op.masked}, op.masked, c.d, c.a, c.b, c.c, c.imm, c.flags, c.more});
+        {{op.plain, c.label ? at_label : op.masked}, op.masked, c.d, c.a, c.b, c.c, c.imm, c.flags, c.more, 0});
   }
   program->more.assign(more, more + more_count);
   program->filled.assign(filled, filled + filled_count);
   program->file_bytes = file_bytes, program->shared_bytes = shared_bytes, program->local_bytes = local_bytes;
+  fuse(*program, ops());
   return program;
 }
 

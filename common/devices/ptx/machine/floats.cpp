@@ -6,13 +6,6 @@
 namespace ptx {
 namespace {
 
-// The one NaN that instructions on f32 make; on f64 operands are kept.
-inline float made(float x) { return x != x ? bits<float>(0x7fffffffu) : x; }
-inline double made(double x) { return x; }
-inline float flushed(float x) {
-  const uint32_t u = bits<uint32_t>(x);
-  return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;
-}
 template <class T> inline T saturated(T x) { return x > 0 ? (x < 1 ? x : T(1)) : T(0); } // a NaN is 0
 
 template <class T, bool Flush, Rounding R, bool Sat, int N, class F> struct Arithmetic {

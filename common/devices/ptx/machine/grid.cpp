@@ -17,7 +17,7 @@ constexpr uint32_t never_written = 0xffa5ffa5; // NaN in fp32, and twice in bf16
 
 namespace {
 
-size_t line_of(uint64_t key) { return size_t(key >> 5) % 4096; }
+size_t line_of(uint64_t key) { return size_t(key >> 5) % looked_lines; }
 uint64_t key_of(uintptr_t line, int lane) { return uint64_t(line) << 5 | uint64_t(lane); }
 
 double seconds() {
@@ -162,12 +162,10 @@ void Grid::wake(Warp &w) {
   ready(w);
 }
 
-void Grid::wake_those_who_look(uintptr_t at, size_t bytes) {
-  for (uintptr_t line = at >> 5; line <= (at + bytes - 1) >> 5; ++line) {
-    auto &here = lines[line_of(key_of(line, 0))];
-    for (Warp *w : here) wake(*w);
-    here.clear();
-  }
+void Grid::wake_those_who_look(uintptr_t line) {
+  auto &here = lines[line % looked_lines];
+  for (Warp *w : here) wake(*w);
+  here.clear();
 }
 
 // Runs the warp until all its groups wait, or its turn is over.

@@ -2,6 +2,8 @@
 #pragma once
 #include "machine.hpp"
 
+#include <cmath>
+
 #if defined(__SSE__)
 #include <immintrin.h>
 #endif
@@ -28,6 +30,24 @@ template <bool M, class T, class F> inline void each(Warp &w, uint32_t at, F val
   }
 }
 
+using Eight = float __attribute__((vector_size(32)));
+
+// a b + c, rounded once.
+inline Eight fused(Eight a, Eight b, Eight c) {
+#if defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  for (int i = 0; i < 8; ++i) c[i] = std::fma(a[i], b[i], c[i]);
+  return c;
+#endif
+}
+
+template <class T> inline Eight line(const T *from) { // eight words, whatever they are
+  Eight all;
+  std::memcpy(&all, from, sizeof all);
+  return all;
+}
+
 // The word that has a bit for each lane whose element is not zero.
 inline uint32_t pack(const int32_t *t) {
 #if defined(__AVX512F__)
@@ -37,6 +57,30 @@ inline uint32_t pack(const int32_t *t) {
   uint32_t bits = 0;
   for (int i = 0; i < warp_size; ++i) bits |= uint32_t(t[i] != 0) << i;
   return bits;
+#endif
+}
+
+// True if no bit is set in a vector of 64 bytes.
+template <class V> inline bool all_zero(V v) {
+#if defined(__AVX512F__)
+  const auto words = __m512i(v);
+  return _mm512_test_epi64_mask(words, words) == 0;
+#else
+  uint64_t words[8], any = 0;
+  std::memcpy(words, &v, sizeof words);
+  for (const uint64_t word : words) any |= word;
+  return any == 0;
+#endif
+}
+
+// d[lane] = a[from[lane]]; d is other memory than a.
+inline void permute(const uint32_t *a, const int *from, uint32_t *d) {
+#if defined(__AVX512F__)
+  const __m512i low = _mm512_loadu_si512(a), high = _mm512_loadu_si512(a + 16);
+  for (int i = 0; i < warp_size; i += 16)
+    _mm512_storeu_si512(d + i, _mm512_permutex2var_epi32(low, _mm512_loadu_si512(from + i), high));
+#else
+  for (int i = 0; i < warp_size; ++i) d[i] = a[from[i]];
 #endif
 }
 
@@ -93,6 +137,15 @@ template <class To, class From> inline To bits(From from) {
   To to;
   std::memcpy(&to, &from, sizeof to);
   return to;
+}
+
+// The one NaN that instructions on f32 make; on f64 operands are kept.
+inline float made(float x) { return x != x ? bits<float>(0x7fffffffu) : x; }
+inline double made(double x) { return x; }
+// A subnormal number as a zero.
+inline float flushed(float x) {
+  const uint32_t u = bits<uint32_t>(x);
+  return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;
 }
 
 // Instructions that compute lane by lane. F is a lambda of the operands.

@@ -22,7 +22,7 @@ constexpr uint32_t shared_start = 1024, local_start = 4096; // addresses within 
 // Generic addresses of shared and local memory, where no pointer of the process lies. Their low words are not zero, so
 // that an address of one kind does not pass for one of the other.
 constexpr uint64_t shared_window = 0x00a10000d5030000, local_window = 0x00a20000e1050000, window_bytes = 1 << 24;
-constexpr int named_barriers = 16;
+constexpr int named_barriers = 16, looked_lines = 4096;
 
 struct Warp;
 struct Block;
@@ -38,12 +38,13 @@ enum Status { finished, deadlocked, timed_out, trapped, corrupted, faulted, race
 
 // One decoded instruction; offsets are in bytes of a warp's file.
 struct alignas(64) In {
-  Fn run[2];           // all live lanes; some
-  Fn inside;           // some, where run[1] first looks for lanes to join: at a label
-  uint32_t d, a, b, c; // registers; an operand that is not there is 0
-  int64_t imm;         // offset of an address, target of a branch, or a number that the opcode explains
-  uint32_t flags;      // bits as `Flags` reads them
-  uint32_t more;       // index into Program::more of what has no place here
+  Fn run[2];             // all live lanes; some
+  Fn inside;             // some, where run[1] first looks for lanes to join: at a label
+  uint32_t d, a, b, c;   // registers; an operand that is not there is 0
+  int64_t imm;           // offset of an address, target of a branch, or a number that the opcode explains
+  uint32_t flags;        // bits as `Flags` reads them
+  uint32_t more;         // index into Program::more of what has no place here
+  mutable uint64_t last; // where it read last
 };
 
 struct Flags {
@@ -174,10 +175,13 @@ struct Block {
   std::vector<uint8_t> memory; // shared
   std::vector<Warp> warps;
   Barrier barriers[named_barriers];
-  std::map<uint32_t, Mbarrier> mbarriers;           // by address
+  std::vector<std::unique_ptr<Mbarrier>> mbarriers; // by address / 8, or empty
   uint32_t guard_begin = UINT32_MAX, guard_end = 0; // they are all between these addresses
   uint32_t initialized = 0;                         // mbarriers that ever were
   std::vector<Bulk> bulks;
+  Mbarrier *mbarrier(uint64_t address) const { // that begins there, or null
+    return address % 8 || address / 8 >= mbarriers.size() ? nullptr : mbarriers[address / 8].get();
+  }
 };
 
 struct Grid {
@@ -187,7 +191,10 @@ struct Grid {
   void fail(Status status, const Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
   void touch(const void *at, size_t bytes) { // something was written there
     ++progress;
-    if (sleepers) wake_those_who_look(reinterpret_cast<uintptr_t>(at), bytes);
+    if (!sleepers) return;
+    const auto first = reinterpret_cast<uintptr_t>(at);
+    for (uintptr_t line = first >> 5; line <= (first + bytes - 1) >> 5; ++line)
+      if (!lines[line % looked_lines].empty()) wake_those_who_look(line);
   }
   void ready(Warp &w);
   void look(Warp &w, int lane, const void *at, size_t bytes);
@@ -200,7 +207,7 @@ struct Grid {
   const Launch &launch;
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<Warp *> queue;
-  std::vector<Warp *> lines[4096]; // warps that look at a line of that hash
+  std::vector<Warp *> lines[looked_lines]; // warps that look at a line of that hash
   uint32_t sleepers = 0, alive = 0, in_flight = 0;
   uint64_t progress = 0, turn = 0;
   Status status = finished;
@@ -209,7 +216,7 @@ struct Grid {
   std::vector<uint8_t> files, locals;
 
 private:
-  void wake_those_who_look(uintptr_t at, size_t bytes);
+  void wake_those_who_look(uintptr_t line);
   void wake(Warp &w);
   void step(Warp &w);
   bool land_due(bool any);
@@ -245,6 +252,7 @@ void add_barriers(Ops &ops);
 void add_mbarriers(Ops &ops);
 void add_copies(Ops &ops);
 void add_control(Ops &ops);
+void fuse(Program &program, const Ops &ops); // sequences of its rows
 void at_label(Warp &w, const In *in);
 bool meets_anywhere(const In *in);
 

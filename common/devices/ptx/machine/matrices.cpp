@@ -6,42 +6,28 @@
 namespace ptx {
 namespace {
 
-// What a word of 32 bits has: `in_word` numbers, low first. `spread` writes those of all lanes one after another.
+// Numbers of a word of 32 bits, low first.
 struct Bf16 {
   static constexpr int in_word = 2;
-  static void spread(const uint32_t *words, float *to) {
-    uint64_t *pairs = reinterpret_cast<uint64_t *>(to);
-    LANES pairs[i] = uint64_t(words[i] & 0xffff0000u) << 32 | uint64_t(words[i] << 16);
-  }
+  static float number(uint32_t word, int n) { return bits<float>(n ? word & 0xffff0000u : word << 16); }
 };
 struct F16 {
   static constexpr int in_word = 2;
-  static float value(uint32_t h) {
-    const uint32_t sign = h >> 15 << 31, exponent = h >> 10 & 31, fraction = h & 1023;
+  static float number(uint32_t word, int n) {
+    const uint32_t h = word >> 16 * n, sign = h >> 15 << 31, exponent = h >> 10 & 31, fraction = h & 1023;
     if (exponent == 31) return bits<float>(sign | 0x7f800000u | fraction << 13);
     if (exponent) return bits<float>(sign | (exponent + 112) << 23 | fraction << 13);
     const float x = float(fraction) * 0x1p-24f;
     return sign ? -x : x;
   }
-  static void spread(const uint32_t *words, float *to) {
-    for (int i = 0; i < 2 * warp_size; ++i) to[i] = value(words[i / 2] >> 16 * (i % 2) & 0xffff);
-  }
 };
 struct Tf32 { // the low 13 bits do not count
   static constexpr int in_word = 1;
-  static void spread(const uint32_t *words, float *to) { LANES to[i] = bits<float>(words[i] & 0xffffe000u); }
+  static float number(uint32_t word, int) { return bits<float>(word & 0xffffe000u); }
 };
 
-using Eight = float __attribute__((vector_size(32)));
-
-// sum + a b, rounded once.
-inline Eight multiplied(float a, Eight b, Eight sum) {
-#if defined(__FMA__)
-  return _mm256_fmadd_ps(_mm256_set1_ps(a), b, sum);
-#else
-  for (int n = 0; n < 8; ++n) sum[n] = std::fma(a, b[n], sum[n]);
-  return sum;
-#endif
+template <class T> void spread(const uint32_t *words, float *to) { // first numbers of all words, second numbers
+  for (int n = 0; n < T::in_word; ++n) LANES to[warp_size * n + i] = T::number(words[i], n);
 }
 
 // d = a b + c: 16 x 8 of fp32 from 16 x K and K x 8. With g = lane / 4 and q = lane % 4, words of a take turns between
@@ -54,12 +40,16 @@ template <class T, int K> struct Multiply {
     if (w.mask != all_lanes) return fault(w, in, "a product of matrices without all lanes of the warp");
     constexpr int wide = 4 * T::in_word, deep = K / wide; // a word of all lanes is 8 x wide numbers
     const uint32_t *more = &w.program->more[in->more];
-    alignas(64) float a[deep][2][8][wide], turned[8][wide], b[K][8], c[16][8];
-    for (int j = 0; j < 2 * deep; ++j) T::spread(w.reg<uint32_t>(more[4 + j]), a[j / 2][j % 2][0]);
+    alignas(64) float a[deep][2][T::in_word][warp_size], b[deep][T::in_word][4][8], c[16][8];
+    for (int j = 0; j < 2 * deep; ++j) spread<T>(w.reg<uint32_t>(more[4 + j]), a[j / 2][j % 2][0]);
     for (int j = 0; j < deep; ++j) {
-      T::spread(w.reg<uint32_t>(more[4 + 2 * deep + j]), turned[0]);
-      for (int k = 0; k < wide; ++k)
-        for (int n = 0; n < 8; ++n) b[wide * j + k][n] = turned[n][k];
+      const uint32_t *words = w.reg<uint32_t>(more[4 + 2 * deep + j]);
+      alignas(64) uint32_t turned[4][8];
+      uint32_t *x = turned[0], *y = turned[1], *z = turned[2], *u = turned[3];
+#pragma GCC ivdep
+      for (int g = 0; g < 8; ++g)
+        x[g] = words[4 * g], y[g] = words[4 * g + 1], z[g] = words[4 * g + 2], u[g] = words[4 * g + 3];
+      spread<T>(turned[0], b[j][0][0]);
     }
     for (int half = 0; half < 2; ++half) {
       const float *even = w.reg<float>(more[4 + 3 * deep + 2 * half]),
@@ -67,20 +57,22 @@ template <class T, int K> struct Multiply {
       float *to = c[8 * half];
       LANES to[2 * i] = even[i], to[2 * i + 1] = odd[i];
     }
-    for (int row = 0; row < 16; row += 8) { // eight rows at once: no sum waits for the one right before it
+    for (int half = 0; half < 2; ++half) { // eight rows at once: no sum waits for the one right before it
       Eight sum[8];
-      std::memcpy(sum, c[row], sizeof sum);
+      std::memcpy(sum, c[8 * half], sizeof sum);
+#pragma GCC unroll 16
       for (int k = 0; k < K; ++k) {
-        Eight column;
-        std::memcpy(&column, b[k], sizeof column);
-        for (int r = 0; r < 8; ++r) sum[r] = multiplied(a[k / wide][row / 8][r][k % wide], column, sum[r]);
+        const int j = k / wide, q = k % wide / T::in_word, n = k % T::in_word;
+        const float *row = &a[j][half][n][q];
+        const Eight column = line(b[j][n][q]);
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; ++g) sum[g] = fused(row[4 * g] - Eight{}, column, sum[g]);
       }
-      std::memcpy(c[row], sum, sizeof sum);
+      std::memcpy(c[8 * half], sum, sizeof sum);
     }
     for (int half = 0; half < 2; ++half) {
       float *even = w.reg<float>(more[2 * half]), *odd = w.reg<float>(more[2 * half + 1]);
       const float *from = c[8 * half];
-      const auto made = [](float x) { return x != x ? bits<float>(0x7fffffffu) : x; };
       LANES even[i] = made(from[2 * i]), odd[i] = made(from[2 * i + 1]);
     }
     NEXT;
@@ -89,17 +81,16 @@ template <class T, int K> struct Multiply {
 
 // ldmatrix: N matrices of 8 x 8 halves; lanes 8 m .. 8 m + 7 give the addresses of the rows of matrix m.
 template <int N, bool Turned> struct LoadMatrix {
-  template <bool M> static void run(Warp &w, const In *in) {
-    if (!gathered(w, in, all_lanes)) return;
+  [[gnu::noinline]] static bool load(Warp &w, const In *in) {
     const Flags f{in->flags};
     const uint32_t *more = &w.program->more[in->more];
     uint8_t *rows[warp_size];
     for (int i = 0; i < 8 * N; ++i) {
       const uint64_t address = address_of(w, in->a, f.wide(), i) + uint64_t(in->imm);
       rows[i] = place(w, in, f.space(), i, address, 16, reads);
-      if (!rows[i]) return;
+      if (!rows[i]) return false;
     }
-    if (w.grid->races && !w.grid->races->load(w, in, uint32_t((1ull << 8 * N) - 1), rows, 4, 4)) return;
+    if (w.grid->races && !w.grid->races->load(w, in, uint32_t((1ull << 8 * N) - 1), rows, 4, 4)) return false;
     for (int m = 0; m < N; ++m) {
       uint32_t *d = w.reg<uint32_t>(more[m]);
       for (int i = 0; i < warp_size; ++i) {
@@ -111,6 +102,10 @@ template <int N, bool Turned> struct LoadMatrix {
         d[i] = half[0] | uint32_t(half[1]) << 16;
       }
     }
+    return true;
+  }
+  template <bool M> static void run(Warp &w, const In *in) {
+    if (!gathered(w, in, all_lanes) || !load(w, in)) return;
     NEXT;
   }
 };

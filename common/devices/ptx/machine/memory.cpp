@@ -4,123 +4,139 @@
 namespace ptx {
 namespace {
 
+// A look at words that others write: whoever looks again, and nothing has changed, sleeps until something does.
+bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
+  const int first = __builtin_ctz(w.mask);
+  if (w.grid->would_sleep(w, first, at[first])) return w.grid->sleep(w, in), false;
+  for (uint32_t left = w.mask; left; left &= left - 1)
+    w.grid->look(w, __builtin_ctz(left), at[__builtin_ctz(left)], bytes);
+  return true;
+}
+
+template <class R, int V> struct Registers { // those of a vector, of which `more` names all but the first
+  R *d[V];
+  Registers(const Warp &w, const In *in) {
+    d[0] = w.reg<R>(in->d);
+    for (int k = 1; k < V; ++k) d[k] = w.reg<R>(w.program->more[in->more + uint32_t(k) - 1]);
+  }
+};
+
+// at(lane, place) for each lane, whose address lies at that place when `added` is added.
+template <class F> inline void each_place(const Warp &w, const In *in, uint64_t added, F at) {
+  if (Flags{in->flags}.wide()) {
+    const uint64_t *a = w.reg<uint64_t>(in->a);
+    for (int i = 0; i < warp_size; ++i) at(i, reinterpret_cast<uint8_t *>(a[i] + added));
+  } else {
+    const uint32_t *a = w.reg<uint32_t>(in->a);
+    for (int i = 0; i < warp_size; ++i) at(i, reinterpret_cast<uint8_t *>(a[i] + added));
+  }
+}
+
+// A loop reads far apart, and always the same distance: what it reads next is on its way before it asks for it.
+inline void fetch_next(const In *in, const void *now, uint32_t bytes) {
+  const auto at = reinterpret_cast<uint64_t>(now), next = at + (at - in->last);
+  in->last = at;
+  if (next == at) return;
+  for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch(reinterpret_cast<const void *>(next + line));
+}
+
 // V elements of type E; the registers have the type R, to which E is extended.
 template <class E, class R, int V> struct Load {
   template <bool M> static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    const uint32_t *more = V > 1 ? &w.program->more[in->more] : nullptr;
-    R *d[V];
-    d[0] = w.reg<R>(in->d);
-    for (int k = 1; k < V; ++k) d[k] = w.reg<R>(more[k - 1]);
-    if (!M && !f.strong()) {
-      if (Even e; even<reads>(w, in, sizeof(E) * V, e)) {
-        const uint8_t *from = e.at;
-        if (e.stride == int64_t(sizeof(E) * V)) {
-          const E *p = reinterpret_cast<const E *>(from);
-          if constexpr (V == 1) {
-            LANES d[0][i] = p[i];
-          } else if constexpr (V == 2) {
-            R *x = d[0], *y = d[1];
-            LANES x[i] = p[2 * i], y[i] = p[2 * i + 1];
-          } else {
-            R *x = d[0], *y = d[1], *z = d[2], *u = d[3];
-            LANES x[i] = p[4 * i], y[i] = p[4 * i + 1], z[i] = p[4 * i + 2], u[i] = p[4 * i + 3];
-          }
-        } else if (e.stride == 0) {
-          const E *p = reinterpret_cast<const E *>(from);
-          for (int k = 0; k < V; ++k) {
-            const R value = p[k];
-            R *to = d[k];
-            LANES to[i] = value;
-          }
-        } else {
-          const int64_t stride = e.stride;
-          for (int k = 0; k < V; ++k) {
-            R *to = d[k];
-            for (int i = 0; i < warp_size; ++i)
-              to[i] = *reinterpret_cast<const E *>(from + i * stride + int64_t(k * sizeof(E)));
-          }
-        }
-        NEXT;
-      }
-    }
-    if (uint64_t added; !M && !f.strong() && bounded(w, in, sizeof(E) * V, added)) {
-      const uint64_t *a = w.reg<uint64_t>(in->a);
-      for (int i = 0; i < warp_size; ++i) {
-        E element[V];
-        std::memcpy(element, reinterpret_cast<const void *>(a[i] + added), sizeof element);
-        for (int k = 0; k < V; ++k) d[k][i] = element[k];
-      }
+    const Lanes at = M ? Lanes{0, unknown} : all_places(w, in, sizeof(E) * V, reads);
+    if (at.spacing == unknown) {
+      if (!one_by_one(w, in)) return;
       NEXT;
     }
-    const uint32_t mask = w.mask;
-    uint8_t *from[warp_size];
-    for (uint32_t left = mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-      from[lane] = place(w, in, f.space(), lane, address, sizeof(E) * V, reads);
-      if (!from[lane]) return;
-    }
-    if (f.strong()) { // a look: whoever looks again, and nothing has changed, sleeps until something does
-      const int lane = __builtin_ctz(mask);
-      if (w.grid->would_sleep(w, lane, from[lane])) return w.grid->sleep(w, in);
-      for (uint32_t left = mask; left; left &= left - 1)
-        w.grid->look(w, __builtin_ctz(left), from[__builtin_ctz(left)], sizeof(E) * V);
-    }
-    if (w.grid->races)
-      if (!w.grid->races->load(w, in, mask, from, sizeof(E), V)) return;
-    for (uint32_t left = mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      for (int k = 0; k < V; ++k) d[k][lane] = reinterpret_cast<const E *>(from[lane])[k];
+    const Registers<R, V> to(w, in);
+    alignas(64) E gathered[warp_size * V];
+    const E *p = gathered;
+    if (at.spacing == apart)
+      each_place(w, in, at.added,
+                 [&](int i, const uint8_t *from) { std::memcpy(gathered + V * i, from, sizeof(E) * V); });
+    else
+      p = reinterpret_cast<const E *>(address_of(w, in->a, Flags{in->flags}.wide(), 0) + at.added);
+    if (at.spacing == in_a_row) fetch_next(in, p, warp_size * V * sizeof(E));
+    if (at.spacing == the_same) {
+      for (int k = 0; k < V; ++k) {
+        const R value = p[k];
+        R *d = to.d[k];
+        LANES d[i] = value;
+      }
+    } else {
+      R *x = to.d[0], *y = to.d[V > 1 ? 1 : 0], *z = to.d[V > 2 ? 2 : 0], *u = to.d[V > 2 ? 3 : 0];
+      if constexpr (V == 1) {
+        LANES x[i] = p[i];
+      } else if constexpr (V == 2) {
+        LANES x[i] = p[2 * i], y[i] = p[2 * i + 1];
+      } else {
+        LANES x[i] = p[4 * i], y[i] = p[4 * i + 1], z[i] = p[4 * i + 2], u[i] = p[4 * i + 3];
+      }
     }
     NEXT;
+  }
+
+  // False where the group waits, or after a fault.
+  [[gnu::noinline]] static bool one_by_one(Warp &w, const In *in) {
+    uint8_t *from[warp_size];
+    if (!places(w, in, sizeof(E) * V, reads, from)) return false;
+    if (Flags{in->flags}.strong() && !looked(w, in, from, sizeof(E) * V)) return false;
+    if (w.grid->races && !w.grid->races->load(w, in, w.mask, from, sizeof(E), V)) return false;
+    const Registers<R, V> to(w, in);
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      for (int k = 0; k < V; ++k) to.d[k][lane] = reinterpret_cast<const E *>(from[lane])[k];
+    }
+    return true;
   }
 };
 
 // The registers may be wider than E: the low bytes are stored.
 template <class E, class R, int V> struct Store {
   template <bool M> static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    const uint32_t *more = V > 1 ? &w.program->more[in->more] : nullptr;
-    const R *d[V];
-    d[0] = w.reg<R>(in->d);
-    for (int k = 1; k < V; ++k) d[k] = w.reg<R>(more[k - 1]);
-    Grid &grid = *w.grid;
-    if (!M && !f.strong() && !grid.sleepers) {
-      if (Even e; even<writes>(w, in, sizeof(E) * V, e)) {
-        if (e.stride == int64_t(sizeof(E) * V)) {
-          E *p = reinterpret_cast<E *>(e.at);
-          if constexpr (V == 1) {
-            LANES p[i] = E(d[0][i]);
-          } else {
-            for (int i = 0; i < warp_size; ++i)
-              for (int k = 0; k < V; ++k) p[V * i + k] = E(d[k][i]);
-          }
-          ++grid.progress;
-          NEXT;
-        }
+    const Lanes at = M ? Lanes{0, unknown} : all_places(w, in, sizeof(E) * V, writes);
+    if (at.spacing == unknown) {
+      if (!one_by_one(w, in)) return;
+      NEXT;
+    }
+    const Registers<R, V> from(w, in);
+    if (at.spacing == in_a_row) {
+      uint8_t *start = reinterpret_cast<uint8_t *>(address_of(w, in->a, Flags{in->flags}.wide(), 0) + at.added);
+      E *p = reinterpret_cast<E *>(start);
+      const R *x = from.d[0], *y = from.d[V > 1 ? 1 : 0], *z = from.d[V > 2 ? 2 : 0], *u = from.d[V > 2 ? 3 : 0];
+      if constexpr (V == 1) {
+        LANES p[i] = E(x[i]);
+      } else if constexpr (V == 2) {
+        LANES p[2 * i] = E(x[i]), p[2 * i + 1] = E(y[i]);
+      } else {
+        LANES p[4 * i] = E(x[i]), p[4 * i + 1] = E(y[i]), p[4 * i + 2] = E(z[i]), p[4 * i + 3] = E(u[i]);
       }
-    }
-    uint8_t *to[warp_size];
-    const uint32_t mask = w.mask;
-    for (uint32_t left = mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-      to[lane] = place(w, in, f.space(), lane, address, sizeof(E) * V, writes);
-      if (!to[lane]) return;
-    }
-    if (grid.races) {
-      uint64_t values[warp_size][V];
-      for (int k = 0; k < V; ++k)
-        for (int i = 0; i < warp_size; ++i) values[i][k] = uint64_t(E(d[k][i]));
-      if (!grid.races->store(w, in, mask, to, sizeof(E), V, &values[0][0])) return;
-    }
-    for (uint32_t left = mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      for (int k = 0; k < V; ++k) reinterpret_cast<E *>(to[lane])[k] = E(d[k][lane]);
-      grid.touch(to[lane], sizeof(E) * V);
+      w.grid->touch(start, warp_size * sizeof(E) * V);
+    } else {
+      each_place(w, in, at.added, [&](int i, uint8_t *to) {
+        for (int k = 0; k < V; ++k) reinterpret_cast<E *>(to)[k] = E(from.d[k][i]);
+        w.grid->touch(to, sizeof(E) * V);
+      });
     }
     NEXT;
+  }
+
+  [[gnu::noinline]] static bool one_by_one(Warp &w, const In *in) {
+    uint8_t *to[warp_size];
+    if (!places(w, in, sizeof(E) * V, writes, to)) return false;
+    const Registers<R, V> from(w, in);
+    if (w.grid->races) {
+      uint64_t values[warp_size][V];
+      for (int k = 0; k < V; ++k)
+        for (int i = 0; i < warp_size; ++i) values[i][k] = uint64_t(E(from.d[k][i]));
+      if (!w.grid->races->store(w, in, w.mask, to, sizeof(E), V, &values[0][0])) return false;
+    }
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      for (int k = 0; k < V; ++k) reinterpret_cast<E *>(to[lane])[k] = E(from.d[k][lane]);
+      w.grid->touch(to[lane], sizeof(E) * V);
+    }
+    return true;
   }
 };
 
@@ -134,13 +150,12 @@ template <class E, class R> void vectors(Ops &ops, const std::string &name) {
 }
 
 struct Prefetch {
+  [[gnu::noinline]] static bool checked(Warp &w, const In *in) {
+    uint8_t *at[warp_size];
+    return places(w, in, 1, reads, at);
+  }
   template <bool M> static void run(Warp &w, const In *in) { // of a line of L2: nothing but the check
-    const Flags f{in->flags};
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-      if (!place(w, in, f.space(), lane, address, 1, reads)) return;
-    }
+    if (!checked(w, in)) return;
     NEXT;
   }
 };

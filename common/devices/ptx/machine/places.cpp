@@ -33,12 +33,12 @@ void bad_address(Warp &w, const In *in, int lane, uint64_t address, uint32_t byt
   fault(w, in, report, 1u << lane);
 }
 
-uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does) {
+uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does) {
   const auto wrong = [&](const char *why) -> uint8_t * {
     bad_address(w, in, lane, address, bytes, why);
     return nullptr;
   };
-  if (address & (bytes - 1) && (bytes & (bytes - 1)) == 0) return wrong("misaligned");
+  if (address & (bytes - 1)) return wrong("misaligned");
   if (space == generic) {
     if (address - shared_window < window_bytes)
       space = shared, address -= shared_window;
@@ -51,11 +51,10 @@ uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, u
     Block &block = *w.block;
     const uint64_t at = address - shared_start;
     if (address < shared_start || at + bytes > block.memory.size()) return wrong("outside shared memory");
-    if (!(does & by_copy) && address < block.guard_end && address + bytes > block.guard_begin) {
-      const auto next = block.mbarriers.upper_bound(uint32_t(address + bytes - 1));
-      if (next != block.mbarriers.begin() && std::prev(next)->first + 8 > address)
-        return wrong(does & writes ? "a store over an mbarrier" : "a plain load of an mbarrier");
-    }
+    if (!(does & by_copy) && address < block.guard_end && address + bytes > block.guard_begin)
+      for (uint64_t word = address & ~7ull; word < address + bytes; word += 8)
+        if (block.mbarrier(word))
+          return wrong(does & writes ? "a store over an mbarrier" : "a plain load of an mbarrier");
     return block.memory.data() + at;
   }
   if (space == local) {
@@ -67,6 +66,70 @@ uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, u
   if (!buffer) return wrong("outside the buffers");
   if (does & writes && !buffer->writable) return wrong("a write to read-only memory");
   return reinterpret_cast<uint8_t *>(address);
+}
+
+bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at) {
+  const Flags f{in->flags};
+  for (uint32_t left = w.mask; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+    at[lane] = place(w, in, f.space(), lane, address, bytes, does);
+    if (!at[lane]) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// True if each lane's address is `step` bytes after that of the lane before it.
+template <class A> inline bool in_steps(const A *a, A step) {
+  typedef A Line __attribute__((vector_size(64)));
+  constexpr int each = 64 / sizeof(A);
+  Line count, off = {};
+#pragma GCC unroll 16
+  for (int i = 0; i < each; ++i) count[i] = A(i);
+  Line expected = a[0] + count * step;
+#pragma GCC unroll 4
+  for (int k = 0; k < warp_size; k += each) {
+    Line here;
+    std::memcpy(&here, a + k, sizeof here);
+    off |= here ^ expected;
+    expected += each * step;
+  }
+  return all_zero(off);
+}
+
+// How addresses are spaced, and the first and the last of them; unknown if one is not aligned.
+template <class A> Spacing spacing(const A *a, uint32_t bytes, uint64_t &low, uint64_t &high) {
+  low = high = a[0];
+  if (in_steps<A>(a, bytes)) return high += 31 * bytes, low & (bytes - 1) ? unknown : in_a_row;
+  if (in_steps<A>(a, 0)) return low & (bytes - 1) ? unknown : the_same;
+  A least = a[0], most = a[0], any = 0;
+  LANES least = a[i] < least ? a[i] : least, most = a[i] > most ? a[i] : most, any |= a[i];
+  low = least, high = most;
+  return any & (bytes - 1) ? unknown : apart;
+}
+
+} // namespace
+
+Lanes all_places(Warp &w, const In *in, uint32_t bytes, uint32_t does) {
+  const Flags f{in->flags};
+  const auto offset = uint64_t(in->imm);
+  if (w.mask != all_lanes || w.grid->launch.races || f.strong() || offset & (bytes - 1)) return {0, unknown};
+  uint64_t low, high;
+  const Spacing found =
+      f.wide() ? spacing(w.reg<uint64_t>(in->a), bytes, low, high) : spacing(w.reg<uint32_t>(in->a), bytes, low, high);
+  low += offset, high += offset + bytes;
+  if (found == unknown || high < low) return {0, unknown};
+  if (f.space() == global) {
+    const Buffer *buffer = find(*w.grid, low, high - low);
+    return {offset, buffer && (buffer->writable || !(does & writes)) ? found : unknown};
+  }
+  Block &block = *w.block;
+  if (f.space() != shared || low < shared_start || high - shared_start > block.memory.size() ||
+      (low < block.guard_end && high > block.guard_begin)) // near the mbarriers
+    return {0, unknown};
+  return {offset + reinterpret_cast<uint64_t>(block.memory.data()) - shared_start, found};
 }
 
 } // namespace ptx

@@ -24,78 +24,35 @@ inline const Buffer *find(const Grid &grid, uint64_t address, uint64_t bytes) {
   return nullptr;
 }
 
-// Where a lane's bytes lie; null after a fault, which stops the launch.
-uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does);
+// As `place`, where that is not plain: generic and local addresses, near mbarriers, and faults.
+uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does);
 
-// The places of lanes that are evenly spaced, all of them here.
-struct Even {
-  uint8_t *at;
-  int64_t stride;
+// Where a lane's bytes lie, as many as a power of two; null after a fault, which stops the launch.
+inline uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does) {
+  if (space == shared && !(address & (bytes - 1))) {
+    Block &block = *w.block;
+    const uint64_t at = address - shared_start, end = address + bytes;
+    if (address >= shared_start && at + bytes <= block.memory.size() &&
+        (end <= block.guard_begin || address >= block.guard_end))
+      return block.memory.data() + at;
+  } else if (space == global && !(address & (bytes - 1))) {
+    const Buffer *buffer = find(*w.grid, address, bytes);
+    if (buffer && (buffer->writable || !(does & writes))) return reinterpret_cast<uint8_t *>(address);
+  }
+  return odd_place(w, in, space, lane, address, bytes, does);
+}
+
+// The same for all lanes of the group. False after a fault.
+bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at);
+
+// How the bytes of a warp's lanes lie, if one check says that all of them may be accessed.
+enum Spacing : uint64_t { unknown, in_a_row, the_same, apart };
+struct Lanes {
+  uint64_t added; // to the address of a lane: where its bytes lie
+  Spacing spacing;
 };
 
-template <class A> inline bool evenly(const A *a, A &stride) {
-  const A start = a[0], step = a[1] - a[0];
-  A off = 0;
-  LANES off |= a[i] ^ A(start + A(i) * step);
-  stride = step;
-  return off == 0;
-}
-
-// One check for all lanes; false where they have to be looked at one by one.
-template <uint32_t Does> inline bool even(Warp &w, const In *in, uint32_t bytes, Even &found) {
-  if (w.live != all_lanes || w.grid->launch.races) return false;
-  const Flags f{in->flags};
-  int64_t step;
-  uint64_t start;
-  if (f.wide()) {
-    uint64_t s;
-    const uint64_t *a = w.reg<uint64_t>(in->a);
-    if (!evenly(a, s)) return false;
-    start = a[0], step = int64_t(s);
-  } else {
-    uint32_t s;
-    const uint32_t *a = w.reg<uint32_t>(in->a);
-    if (!evenly(a, s)) return false;
-    start = a[0], step = int32_t(s);
-  }
-  start += uint64_t(in->imm);
-  if ((start | uint64_t(step)) & (bytes - 1)) return false;
-  if (step > 1 << 20 || step < -(1 << 20)) return false;
-  const uint64_t low = step < 0 ? start + uint64_t(31 * step) : start;
-  const uint64_t span = uint64_t(31 * (step < 0 ? -step : step)) + bytes;
-  if (f.space() == global) {
-    const Buffer *buffer = find(*w.grid, low, span);
-    if (!buffer || (Does & writes && !buffer->writable)) return false;
-    found = {reinterpret_cast<uint8_t *>(start), step};
-    return true;
-  }
-  if (f.space() == shared) {
-    auto &memory = w.block->memory;
-    if (low < shared_start || low - shared_start + span > memory.size()) return false;
-    if (low < w.block->guard_end && low + span > w.block->guard_begin) return false; // near the mbarriers
-    found = {memory.data() + (start - shared_start), step};
-    return true;
-  }
-  return false;
-}
-
-// What is added to each lane's address, where all lanes are here and read in one buffer or in shared memory, however
-// they are spaced. False where they have to be looked at one by one.
-inline bool bounded(Warp &w, const In *in, uint32_t bytes, uint64_t &added) {
-  const Flags f{in->flags};
-  if (w.live != all_lanes || w.grid->launch.races || !f.wide()) return false;
-  const uint64_t *a = w.reg<uint64_t>(in->a);
-  uint64_t low = UINT64_MAX, high = 0, any = uint64_t(in->imm);
-  LANES low = a[i] < low ? a[i] : low, high = a[i] > high ? a[i] : high, any |= a[i];
-  low += uint64_t(in->imm), high += uint64_t(in->imm) + bytes;
-  if (any & (bytes - 1) || high < low) return false;
-  added = uint64_t(in->imm);
-  if (f.space() == global) return find(*w.grid, low, high - low) != nullptr;
-  const Block &block = *w.block;
-  if (f.space() != shared || low < shared_start || high - shared_start > block.memory.size()) return false;
-  if (low < block.guard_end && high > block.guard_begin) return false;
-  added += reinterpret_cast<uint64_t>(block.memory.data()) - shared_start;
-  return true;
-}
+// One check for all lanes; unknown where they have to be looked at one by one.
+Lanes all_places(Warp &w, const In *in, uint32_t bytes, uint32_t does);
 
 } // namespace ptx

@@ -7,8 +7,12 @@ namespace {
 
 // All lanes of the members are here. at: the register of each lane's mask, 0 for all of them.
 inline bool together(Warp &w, const In *in, uint32_t at) {
-  uint32_t members = 0;
+  uint32_t members = 0, common = all_lanes;
   const uint32_t *masks = w.reg<uint32_t>(at);
+  if (w.mask == all_lanes) {
+    LANES common &= masks[i];
+    if (common == all_lanes) return true;
+  }
   for (uint32_t left = w.mask; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     if (!on(masks[lane], lane)) return fault(w, in, "a lane that is not in its own member mask", 1u << lane), false;
@@ -24,34 +28,31 @@ template <Way Which> struct Shuffle {
   template <bool M> static void run(Warp &w, const In *in) {
     const uint32_t *more = &w.program->more[in->more];
     if (!together(w, in, more[1])) return;
-    const uint32_t *b = w.reg<uint32_t>(in->b), *c = w.reg<uint32_t>(in->c);
-    alignas(64) uint32_t a[warp_size], from[warp_size];
+    const int *b = w.reg<int>(in->b), *c = w.reg<int>(in->c);
+    alignas(64) uint32_t a[warp_size];
+    alignas(64) int from[warp_size], valid[warp_size];
     std::memcpy(a, w.reg<uint32_t>(in->a), sizeof a);
-    uint32_t inside = 0;
-    for (int lane = 0; lane < warp_size; ++lane) {
-      const int by = int(b[lane] & 31), most = int(c[lane] & 31), segment = int(c[lane] >> 8 & 31);
-      const int last = (lane & segment) | (most & ~segment), lowest = lane & segment;
-      int j = Which == from_below   ? lane - by
-              : Which == from_above ? lane + by
-              : Which == across     ? lane ^ by
-                                    : lowest | (by & ~segment);
-      const bool valid = Which == from_below ? j >= last : j <= last;
-      if (!valid) j = lane;
-      inside |= uint32_t(valid) << lane;
-      from[lane] = uint32_t(j);
+    LANES {
+      const int by = b[i] & 31, segment = c[i] >> 8 & 31, lowest = i & segment, last = lowest | (c[i] & 31 & ~segment);
+      const int j = Which == from_below   ? i - by
+                    : Which == from_above ? i + by
+                    : Which == across     ? i ^ by
+                                          : lowest | (by & ~segment);
+      valid[i] = Which == from_below ? j >= last : j <= last;
+      from[i] = valid[i] ? j : i;
     }
     uint32_t *d = w.reg<uint32_t>(in->d);
     const uint32_t mask = w.mask;
     if (mask == all_lanes) {
-      LANES d[i] = a[from[i]];
+      permute(a, from, d);
     } else {
       for (uint32_t left = mask; left; left &= left - 1) {
         const int lane = __builtin_ctz(left);
-        if (!on(mask, int(from[lane]))) return fault(w, in, "a shuffle from a lane that takes no part", 1u << lane);
+        if (!on(mask, from[lane])) return fault(w, in, "a shuffle from a lane that takes no part", 1u << lane);
         d[lane] = a[from[lane]];
       }
     }
-    if (more[0]) set_predicate<M>(w, more[0], inside);
+    if (more[0]) set_predicate<M>(w, more[0], pack(valid));
     NEXT;
   }
 };
