@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from omegaconf import DictConfig
@@ -82,10 +82,7 @@ def bandwidth(stats: Stats, model: Model) -> dict[str, float]:
     return {"gb_per_s": rate / 1e9, "of_ceiling": rate / read_ceiling().best}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(generate, "generate", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, generate, "generate")
 
 if __name__ == "__main__":
     raise SystemExit(main())

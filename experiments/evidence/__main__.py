@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None, execute: Execute = execute) -> int:
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return run_task(run, "evidence", sys.argv[1:] if argv is None else argv)
+        return run_task(run, "evidence", argv)
     finally:
         signal.signal(signal.SIGTERM, before)
 
