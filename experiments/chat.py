@@ -23,7 +23,7 @@ from experiments.tables.progress import progress
 if TYPE_CHECKING:
     from experiments.generation.engine import Engine
 
-KEYS = ("system", "thinking", *options.KEYS)  # beside those of a run; conf/chat.yaml explains them
+CHAT_KEYS = ("system", "thinking", *options.GENERATION_KEYS)  # beside those of a run; conf/chat.yaml explains them
 COMMANDS = {
     "/variant NAME": "go on with another variant or named stack, over the same KV cache; knobs as ratio=2:6",
     "/stats": "what the last answer took, and how full the context is",
@@ -89,7 +89,7 @@ class Conversation:
 
 def chat(cfg: DictConfig) -> int:
     """Answer each line of stdin, until it ends."""
-    own, rest = split(cfg, KEYS)
+    own, rest = split(cfg, CHAT_KEYS)
     system = own.text("system", blank=True) if own.given("system") else None
     thinking, stop = own.flag("thinking"), own.flag("stop")
     config = options.resolve_one(rest, "a chat")

@@ -17,7 +17,11 @@ from experiments.generation import options
 from experiments.generation.request import Stats
 from experiments.tables.progress import progress
 
-KEYS = ("prompt", "prompt_ids", *options.KEYS)  # beside those of a run; conf/generate.yaml explains them
+PROMPT_KEYS = (
+    "prompt",
+    "prompt_ids",
+    *options.GENERATION_KEYS,
+)  # beside those of a run; conf/generate.yaml explains them
 
 
 def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
@@ -32,7 +36,7 @@ def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
 
 def generate(cfg: DictConfig) -> int:
     """Decode the prompt of `cfg`, print the text as it comes, and record it."""
-    own, rest = split(cfg, KEYS)
+    own, rest = split(cfg, PROMPT_KEYS)
     config = options.resolve_one(rest, "a generation")
     (text, ids), stop = prompt(own), own.flag("stop")
     request = replace(options.request_of(own, config.seed), ids=ids)

@@ -10,14 +10,14 @@ from common.config.resolve import split
 from common.errors import LabError
 from common.json_values import to_json
 from experiments.generation.options import resolve_one
-from experiments.serving.settings import KEYS, read_settings
+from experiments.serving.settings import SERVER_KEYS, read_settings
 
 NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
 
 
 def serve(cfg: DictConfig) -> int:
     """Serve the stack of `cfg` until a signal ends it."""
-    own, rest = split(cfg, KEYS)
+    own, rest = split(cfg, SERVER_KEYS)
     settings = read_settings(own)
     config = resolve_one(rest, "a server")
     check_installed()

@@ -27,7 +27,7 @@ from experiments.tables.progress import progress
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack
 
-KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to those of a run; see conf/profiles.yaml
+PROFILE_KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to those of a run; see conf/profiles.yaml
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Profile:
 
 def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
-    own, rest = split(cfg, KEYS)
+    own, rest = split(cfg, PROFILE_KEYS)
     fields, config = own.fields(Profile, but={"config"}), run_config(rest)
     refuse_runs_keys(config, "a profile")
     if len(config.stacks) > 1:
