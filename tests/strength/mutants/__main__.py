@@ -1,8 +1,8 @@
 """Mutation test of the validator: `python -m tests.strength.mutants --help`."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -94,10 +94,7 @@ def _on_ptx(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Ca
     return of_planted(found), [one.as_record() for one in found], all(one.as_expected for one in found)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(run, "mutants", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, run, "mutants")
 
 if __name__ == "__main__":
     raise SystemExit(main())
