@@ -79,7 +79,7 @@ class Compiler:
         target = self.cache / f"{sha(unit, text, *headers, *options, self.version(), cpu())}.o"
         if intact(target):  # nothing is written for what the cache has
             return target
-        with _temporary() as folder:
+        with temporary() as folder:
             (Path(folder) / unit).write_text(text)
             relative = f"-fdebug-prefix-map={folder}=."  # file names in debug information, as in the text
             return self.compiled(target, [*options, f"-I{RUNTIME}", relative, "-c", unit], folder)
@@ -136,8 +136,8 @@ def sha(*parts: str) -> str:
 
 
 @contextmanager
-def _temporary() -> Iterator[str]:
-    """A folder for the text that g++ reads."""
+def temporary() -> Iterator[str]:
+    """A folder for the text that g++ reads. Raises MachineError."""
     try:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             yield folder

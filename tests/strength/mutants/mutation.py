@@ -115,7 +115,7 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
         raise LabError(f"mutant {entry.get('name')} has a key {key!r}", f"known: {', '.join(sorted(known))}")
     edits = entry.get("edits", [entry])
     mutant = Mutant(
-        name=entry["name"],
+        name=entry.get("name") or " ".join(f"{entry['file']}: {entry['old']} -> {entry['new']}".split()),
         kind=entry["class"],
         area=entry["area"],
         stack=tuple(entry.get("stack", ())),
