@@ -26,6 +26,7 @@ def serve(cfg: DictConfig) -> int:
     from experiments.serving.server import announce, run
 
     (stack,) = config.stacks
+    print(config.device, file=sys.stderr)
     first = {"config": to_json(config)}
     asyncio.run(run(settings, first, stack, partial(announce, settings, stack.name)))
     return 0

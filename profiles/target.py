@@ -48,6 +48,8 @@ def read(cfg: DictConfig) -> Profile:
     own, rest = split(cfg, PROFILE_KEYS)
     fields, config = own.fields(Profile, but={"config"}), run_config(rest)
     refuse_runs_keys(config, "a profile")
+    if config.timing:
+        raise LabError("timing= has no effect on a profile", "leave it out, or run python -m experiments")
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"a profile shows one stack, not {len(config.stacks)}", f"choose one: variant={names}")

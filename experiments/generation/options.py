@@ -16,8 +16,11 @@ GENERATION_KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings")
 
 
 def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
-    """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several."""
-    config = run_config(cfg)
+    """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
+
+    Without a GPU it decodes on the PTX device: it compiles one text, and a full-size token takes a fraction of host's.
+    """
+    config = run_config(cfg, on_cpu="ptx")
     refuse_runs_keys(config, what)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
