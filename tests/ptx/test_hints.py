@@ -38,6 +38,8 @@ HINTS = {  # what a thread does, and the instructions that are more than computi
     TILE + "port::copy_async<16>(tile, wide);": "cp.async.cg.shared.global 16",  # not through L1: only for 16 bytes
     TILE + "port::copy_async<8>(tile, wide);": "cp.async.ca.shared.global 8",
     "port::copy_commit();": "cp.async.commit_group",
+    "port::copy_wait<1>();": "cp.async.wait_group 1",
+    "port::mbarrier_init_fence();": "fence.mbarrier_init.release.cluster, fence.proxy.async.shared::cta",
     GUARD + "*first = port::mbarrier_try_wait(&guard, *word);": (
         "ld.global.b32, mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 1000, st.global.b32"
     ),
