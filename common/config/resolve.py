@@ -148,7 +148,9 @@ def _device_options(section: Section, device: DeviceChoice, root: Path) -> Secti
     values = Section.from_config(OmegaConf.load(root / "conf" / "device" / "ptx.yaml")).values
     for key in section.values.keys() - values.keys() - {"name"}:
         if section.given(key):
-            raise LabError(f"device.{key} has no effect on device=ptx", f"give device=host device.{key}=, or leave it out")
+            raise LabError(
+                f"device.{key} has no effect on device=ptx", f"give device=host device.{key}=, or leave it out"
+            )
     return Section({**values, **{key: section.values[key] for key in values if key in section.values}}, "device.")
 
 

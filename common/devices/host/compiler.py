@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from common import ROOT
-from common.cache.files import intact, writing
+from common.cache.files import intact, making, writing
 from common.errors import CompileError, LabError
 from common.errors.machine import of_output, of_system
 from common.model.stages import STAGES
@@ -100,9 +100,12 @@ class Compiler:
 
     def compiled(self, target: Path, arguments: list[str], folder: str = ".") -> Path:
         """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
-        if not intact(target):
-            with writing(target) as part:
-                self.run([*arguments, "-o", str(part)], folder)
+        if intact(target):
+            return target
+        with making(target) as waited:
+            if not (waited and intact(target)):
+                with writing(target) as part:
+                    self.run([*arguments, "-o", str(part)], folder)
         return target
 
 

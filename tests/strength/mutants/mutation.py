@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ class Mutant:
         return replace(MODEL, **self.sizes)
 
 
+@cache
 def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
     """All mutants listed in `folder`. Raises LabError for an unknown key, a missing reason or a repeated name."""
     found = [_mutant({**group, **entry}) for file in sorted(folder.glob("*.yaml")) for group, entry in _entries(file)]
