@@ -1,5 +1,6 @@
 """Serve a stack over HTTP, as OpenAI's API and as a page: `python -m experiments.serve --help`."""
 
+import sys
 from functools import partial
 from importlib.util import find_spec
 

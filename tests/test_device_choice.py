@@ -102,7 +102,7 @@ def test_without_a_gpu_generation_decodes_on_the_ptx_device(machine):
     assert "the driver reports no GPU" in str(config.device)
     assert resolve_one(composed("lab", ["device=host"]), "a generation").device.name == "host"
     assert run_config(composed("lab", [])).device.name == "host"
-    with pytest.raises(LabError, match="^device.workers has no effect on device=ptx; give device=host"):
+    with pytest.raises(LabError, match=r"^device\.workers has no effect on device=ptx; give device=host"):
         resolve_one(composed("lab", ["device.workers=2"]), "a generation")
 
 

@@ -72,7 +72,7 @@ def test_without_nvrtc_the_other_device_is_named(monkeypatch, tmp_path):
         raise LabError("NVRTC cannot be loaded", "install it")
 
     monkeypatch.setattr("common.devices.ptx.device.version", missing)
-    with pytest.raises(LabError, match="^NVRTC cannot be loaded; install it, or use device=host$"):
+    with pytest.raises(LabError, match=r"^NVRTC cannot be loaded; install it, or use device=host$"):
         PtxDevice(tmp_path)
 
 
