@@ -18,6 +18,8 @@ STORES = ", st.global.b32, st.global.b32"
 HINTS = {  # what a thread does, and the instructions that are more than computing
     "port::mark(Stage::embed, 1); port::count_grid_barrier(); port::count_looked(value);": "",
     "port::stamp(wide); port::stamp(wide);": ", ".join(["mov.u64 %globaltimer, st.global.b64"] * 2),
+    "*first = port::load_weights<4>(weights).word[0];": "ld.global.nc.b32, st.global.b32",
+    "*first = port::load<Data::kv, 4>(wide).word[0];": "ld.global.b32, st.global.b32",
     f"auto p = port::load_weights<8>(weights);{WORDS}": f"ld.global.nc.v2.b32{STORES}",
     f"auto p = port::load_weights<16>(weights);{WORDS}": f"ld.global.nc.v4.b32{STORES}",
     f"auto p = port::load_weights<8, L1::no_allocate>(weights);{WORDS}": (
@@ -35,6 +37,9 @@ HINTS = {  # what a thread does, and the instructions that are more than computi
     "*data = 1; port::trap();": "st.global.b32, membar.sys, trap",
     TILE + "port::copy_async<16>(tile, wide);": "cp.async.cg.shared.global 16",  # not through L1: only for 16 bytes
     TILE + "port::copy_async<8>(tile, wide);": "cp.async.ca.shared.global 8",
+    "port::copy_commit();": "cp.async.commit_group",
+    "port::copy_wait<1>();": "cp.async.wait_group 1",
+    "port::mbarrier_init_fence();": "fence.mbarrier_init.release.cluster, fence.proxy.async.shared::cta",
     GUARD + "*first = port::mbarrier_try_wait(&guard, *word);": (
         "ld.global.b32, mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 1000, st.global.b32"
     ),

@@ -20,11 +20,11 @@ from common.compile.nvrtc import compile_ptx
 from common.compile.source import Source
 from common.devices.ptx.device import PtxDevice
 from common.errors import LabError
-from common.stacks.catalog import read_catalog
+from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import Stack, choose_stacks
 from common.validate.check import validate
 from common.validate.prove import expected, text_of
-from common.validate.scenarios import drawn
+from common.validate.scenarios import Start, drawn
 from common.validate.trials import Trial
 from experiments.tables.result_table import COUNTED, ResultTable
 from tests.strength.mutants.generated import UNUSED, known, mutants_of
@@ -34,14 +34,16 @@ from tests.strength.ptx import ODD, RING
 PORT = Path(__file__).with_name("port")
 ARCH = 90
 TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
-# Rings have two slots, each used again and again. ODD: sizes that are no power of two.
-TRIALS = (RING, ODD)
+# Rings of two slots, each used again and again; ODD has sizes that are no power of two. Several tokens: each is chosen
+# by one lane, which may be one that a fault spares.
+TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, ODD))
 QUESTION = "how many faults in the CUDA half of the port, and missing calls that order, the PTX device finds"
 NOTES = (
     "On one trial, one grid and one schedule. rule: found by what a launch may not do, such as a race, an address or a "
     "deadlock; value: by the validation. equivalent: tests/strength/mutants/equivalent.yaml has the reason why no run "
     "can show it, and the test that sees it in PTX where one can.",
 )
+NOT_CALLED = ("shared_address", "BlockMemory", "SHARED_BYTES", "KERNEL_ENTRY", "STAGE_ENTRY")  # by name, as port::name
 RULE, VALUE, SAME_CODE, SURVIVED = "rule", "value", "same code", "survived"
 
 
@@ -101,7 +103,7 @@ def check_planted(mutant: Mutant, seed: int, cache: Path) -> Planted:
     fate = SAME_CODE
     for trial, stack in product(TRIALS[:1] if listed else TRIALS, _stacks(mutant.edits[0].file)):
         source = text_of(read_catalog(), stack, trial)
-        if mutant.edits[0].file not in source.text:
+        if not _executes(source.text, mutant):
             continue
         wrong = replace(source, text=edited(source.text, mutant))
         if _ptx(wrong, cache) == _ptx(source, cache):
@@ -112,6 +114,13 @@ def check_planted(mutant: Mutant, seed: int, cache: Path) -> Planted:
         if listed:
             break
     return Planted(mutant, fate)
+
+
+def _executes(text: str, mutant: Mutant) -> bool:
+    """False for a text without the fault's file, or without a call of the function of the port that is wrong."""
+    if mutant.area == "port" and mutant.kind not in NOT_CALLED:
+        return re.search(rf"port::{mutant.kind}[<(]", text) is not None
+    return mutant.edits[0].file in text
 
 
 def _evidence(source: Source, trial: Trial, seed: int, cache: Path) -> tuple[str, str] | None:
@@ -131,10 +140,11 @@ def _evidence(source: Source, trial: Trial, seed: int, cache: Path) -> tuple[str
 
 
 def _stacks(file: str) -> list[Stack]:
-    """All of the catalog: the one that is named like the file first, then the shortest."""
+    """All of the catalog, and one that alone copies 16 bytes by cp.async: first the file's own, then the shortest."""
     every = choose_stacks(read_catalog(), "catalog", None, {}, RING.threads)
+    wide = choose_stacks(read_catalog(), BASELINE, ["vec128", "cp_async"], {}, RING.threads)
     own = Path(file).stem
-    return sorted(every, key=lambda stack: (stack.variants[-1:] != (own,), len(stack.variants)))
+    return sorted([*every, *wide], key=lambda stack: (stack.variants[-1:] != (own,), len(stack.variants)))
 
 
 def _ptx(source: Source, cache: Path) -> str:
