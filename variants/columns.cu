@@ -81,23 +81,22 @@ template <class Base> struct Columns : Base {
     const Mine mine(job);
     if constexpr (!Self::ahead)
       if (port::thread() == 0 && mine.count > 0) port::mbarrier_arrive(&s.begun);
-    unsigned tile = s.tile[port::thread()], batch = s.batch[port::thread()];
+    Place<Self::slots> place(s.tile[port::thread()]);
+    unsigned batch = s.batch[port::thread()];
     for (int begin = 0;; begin += rows, ++batch) {
       const int end = fewer(mine.count, begin + rows);
       float *part = s.part[batch % 2][warp()];
-      for (int left = end - begin; left > 0; left -= per_tile, ++tile) {
-        unsigned char *slot = s.slot[tile % Self::slots];
-        wait_for_phase(c, &s.full[tile % Self::slots], tile / Self::slots);
-        const auto row = [&](int i) { return Mine::at(slot, i % matrices, i / matrices); };
-        x.template multiply<per_tile * matrices>(fewer(per_tile, left) * matrices, row, part);
-        part += per_tile * matrices;
-        port::warp_barrier(); // all lanes have read
-        if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % Self::slots]);
+      ROLLED
+      for (int left = end - begin; left > 0; left -= In::tiles * per_tile, part += In::tiles * per_tile * matrices) {
+        if (left > (In::tiles - 1) * per_tile)
+          multiply_tiles<Self, Job, In::tiles>(c, x, place, left, part);
+        else
+          multiply_tiles<Self, Job, 1>(c, x, place, left, part);
       }
       finish_batch<Job>(c, batch, squares, mine.first + begin, end - begin, finish);
       if (end == mine.count) break;
     }
-    s.tile[port::thread()] = tile;
+    s.tile[port::thread()] = place.tile();
     s.batch[port::thread()] = batch + 1;
     return batch;
   }

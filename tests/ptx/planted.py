@@ -16,7 +16,7 @@ from common.model.shapes import Model
 SMALLEST = {"slots": 2, "kb": 6, "window": 2, "chunk": 16}  # rings: each slot is used again and again
 ORDERING = re.compile(
     r"(?:port::(?:block_barrier|warp_barrier|named_sync|named_arrive|fence|fence_proxy_async|mbarrier_init_fence|"
-    r"mbarrier_arrive|copy_commit|copy_wait<[^>;]*>)|wait_for_phase)\((?:[^()]|\([^()]*\))*\);"
+    r"mbarrier_arrive|copy_commit|copy_wait<[^>;]*>)|wait_for_phases?)\((?:[^()]|\([^()]*\))*\);"
 )
 STACKS = {str(one): one for one in (*VARIANTS, *NAMED)}
 EQUIVALENT = yaml.safe_load((Path(__file__).parent / "equivalent.yaml").read_text())
