@@ -28,8 +28,8 @@ template <class Base> struct ByValue : Base {
   template <Stage S> static DEVICE auto publish(const Context &c, int layer, int first = 0) {
     const auto store = Base::template publish<S>(c, layer, first);
     return [=, &c](int i, float value) {
-      store(i, value);
       if constexpr (mailed(S)) send<S>(c, layer, first + i, value);
+      store(i, value); // the tap, for which no block waits
     };
   }
 

@@ -58,9 +58,8 @@ template <class Base> struct Columns : Base {
     const auto emit = Self::template emit<S>(c, layer);
     const unsigned batch = products(c, known, x, squares, [&](int row, auto &sums, unsigned batch) {
       if constexpr (here(input)) {
-        const float scale = factor(c, batch);
         UNROLL
-        for (int m = 0; m < decltype(job)::matrices; ++m) sums[m] *= scale;
+        for (float &sum : sums) sum *= factor(c, batch);
       }
       emit(row, sums);
     });
@@ -86,8 +85,7 @@ template <class Base> struct Columns : Base {
     constexpr int matrices = Job::matrices, per_tile = Known<Job>::per_tile,
                   rows = most_sums / matrices / per_tile * per_tile;
     auto &s = shared<Self>(c);
-    if constexpr (!Self::ahead)
-      if (port::thread() == 0 && known.count > 0) port::mbarrier_arrive(&s.begun);
+    if (!Self::ahead && port::thread() == 0 && known.count > 0) port::mbarrier_arrive(&s.begun);
     for (int begin = 0;; begin += rows, ++known.batch) {
       const int end = fewer(known.count, begin + rows);
       float *part = s.part[known.batch % 2][warp()];
@@ -113,8 +111,10 @@ template <class Base> struct Columns : Base {
     auto &part = shared<Self>(c).part[batch % 2];
     if (lane() == 0) part[warp()][most_sums] = squares;
     port::block_barrier();
-    ROLLED
-    for (int row = port::thread(); row < count; row += block_threads) {
+    UNROLL
+    for (int first_row = 0; first_row < most_sums; first_row += block_threads) { // one turn in a block of usual size
+      const int row = first_row + port::thread();
+      if (row >= count) break;
       float sums[Job::matrices] = {};
       UNROLL
       for (int w = 0; w < block_warps; ++w) {
@@ -130,7 +130,7 @@ template <class Base> struct Columns : Base {
     float sum = 0;
     UNROLL
     for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][w][most_sums];
-    return 1.0f / sqrtf(sum / model::hidden + model::rms_eps);
+    return port::rsqrt(sum / model::hidden + model::rms_eps);
   }
 
   // The residual stream stays where its rows are finished; only the embedding is read.

@@ -107,7 +107,8 @@ template <class Base> struct StreamKv : Base {
       heads.ask(h, s.query);
     }
     unsigned tile = s.tile[port::thread()];
-    if (last && warp() < team_warps) see<1>(heads, share, s.key, s.value, 1); // the token itself
+    const int tiles = (share.end - share.begin + per_tile - 1) / per_tile;
+    if (last && warp() / team_warps == tiles % teams) see<1>(heads, share, s.key, s.value, 1); // the token, as one more
     int number = 0; // of the tile in this share: which team has it must not depend on what came before
     for (int first = share.begin; first < share.end; first += per_tile, ++tile) {
       if (number++ % teams != warp() / team_warps) continue;
@@ -123,7 +124,7 @@ template <class Base> struct StreamKv : Base {
       if (h >= share.heads) break;
       const auto publish = Self::template publish<Stage::attention>(c, layer, (share.head + h) * model::head_dim);
       merge_warps(heads.merged(h), s.softmax, [&](int i, float max, float sum, float value) {
-        if (share.parts == 1) return publish(i, value / sum);
+        if (share.parts == 1) return publish(i, port::quotient(value, sum));
         send_part(c, layer, share.head + h, share.part, i, max, sum, value);
       });
       port::block_barrier(); // all threads have read the parts of warps before the next head overwrites them

@@ -21,7 +21,7 @@ template <class Self, Stage S, class Out> DEVICE void rmsnorm(const Context &c, 
     UNROLL
     for (int j = 0; j < width; ++j) sum = fmaf(a.value[j], a.value[j], sum);
   }
-  const float scale = 1.0f / sqrtf(block_sum(sum, shared<Self>(c).sums) / model::hidden + model::rms_eps);
+  const float scale = port::rsqrt(block_sum(sum, shared<Self>(c).sums) / model::hidden + model::rms_eps);
   for (int i = port::thread() * width; i < model::hidden; i += block_threads * width) {
     const auto a = x(i);
     const auto w = port::load_weights<2 * width>(weight + i);

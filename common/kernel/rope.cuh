@@ -35,7 +35,7 @@ DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosine
     const float value = port::load_activation(x + i);
     sum = fmaf(value, value, sum);
   }
-  const float scale = 1.0f / sqrtf(warp_sum(sum) / model::head_dim + model::rms_eps);
+  const float scale = port::rsqrt(warp_sum(sum) / model::head_dim + model::rms_eps);
   for (int i = lane(); i < rope_pairs; i += 32) {
     const float a = port::load_activation(x + i) * scale * load_gain(gain + i);
     const float b = port::load_activation(x + i + rope_pairs) * scale * load_gain(gain + i + rope_pairs);

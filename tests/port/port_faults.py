@@ -39,6 +39,8 @@ CHANGED = (
     ("as_float(unsigned)", "__uint_as_float(bits);", "float(bits);"),
     ("as_float(unsigned)", "__uint_as_float(bits);", "__int_as_float(bits >> 1);"),
     ("as_bits(float)", "__float_as_uint(value)", "unsigned(value)"),
+    ("rsqrt(float)", "rsqrtf(x)", "1.0f / sqrtf(x)"),
+    ("quotient(float, float)", "__fdividef(x, y)", "__fdividef(y, x)"),
     (SINCOS_TURNS, "sincospi(2 * turns, sine", "sincospi(turns, sine"),
     (SINCOS_TURNS, "sincospi(2 * turns, sine", "sincospi(2.0000001 * turns, sine"),
     (SINCOS_TURNS, "sincospi(2 * turns, sine, cosine)", "sincospi(2 * turns, cosine, sine)"),

@@ -114,6 +114,18 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("as_float(unsigned)", "unsigned bits, float *out", "*out = port::as_float(bits);", "st.global.b32 [out], bits"),
     Row("as_bits(float)", "float value, unsigned *out", "*out = port::as_bits(value);", "st.global.b32 [out], value"),
+    Row(
+        "rsqrt(float)",
+        "float value, float *out",
+        "*out = port::rsqrt(value);",
+        "rsqrt.approx.ftz.f32 x0, value; st.global.b32 [out], x0",
+    ),
+    Row(
+        "quotient(float, float)",
+        "float value, float by, float *out",
+        "*out = port::quotient(value, by);",
+        "div.approx.ftz.f32 x0, value, by; st.global.b32 [out], x0",
+    ),
     _weights(4, "", "ld.global.nc.b32 x0,"),
     _weights(4, KEEP, "ld.global.nc.b32 x0,"),  # so few bytes are a remainder, which may be read again
     _weights(8, "", "ld.global.nc.v2.b32 {x0, x1},"),

@@ -36,6 +36,8 @@ inline void sincos_turns(double turns, double *sine, double *cosine) {
   *sine = sin(turns * radians);
   *cosine = cos(turns * radians);
 }
+inline float rsqrt(float x) { return 1.0f / sqrtf(x); }
+inline float quotient(float x, float y) { return x / y; }
 
 template <Data Kind, int Bytes> inline Packet<Bytes> load(const void *from, host::Site site = host::here()) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
