@@ -16,15 +16,19 @@ DEVICE void report_wait(const Context &c, unsigned stage, int layer, unsigned fi
 
 // Polls until `done()` is true. `done` must load with acquire order whatever the caller reads afterwards.
 // After `spin_limit` polls it calls `report()` and never returns: it polls as often again, and only then stops the
-// kernel, so that a block which began to wait as late as that still reports before the trap.
-template <class Done, class Report> DEVICE void spin_until(Done done, Report report) {
+// kernel, so that a block which began to wait as late as that still reports before the trap. After the first `Eager`
+// polls it pauses between two.
+template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(Done done, Report report) {
   // Unrolled, the pauses of one kernel would be thousands of instructions.
   ROLLED
   for (unsigned polls = 0;; ++polls) {
     if (done() && polls <= spin_limit) return;
     if (polls == spin_limit) report();
     if (polls == 2 * spin_limit) port::trap();
-    port::spin_pause();
+    if (polls < Eager)
+      port::spin_again();
+    else
+      port::spin_pause();
   }
 }
 

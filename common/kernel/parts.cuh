@@ -254,7 +254,7 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
         for (int j = 0; j < 4; ++j) all = all && values.word[j] != unwritten;
         return all;
       };
-      spin_until(arrived, [&] {
+      spin_until<knob::by_value::eager>(arrived, [&] {
         report_wait(c, waited_for_values | (1 + static_cast<unsigned>(Stage::attention)), layer, packet * 4, p);
       });
       port::count_looked(from + packet % packets * 4);

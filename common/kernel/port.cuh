@@ -167,6 +167,8 @@ DEVICE Packet<16> look(const float *from) {
 // Called after a look that found its words, and no other: the host device counts are the same under any schedule.
 DEVICE void count_looked(const float *) {}
 DEVICE void spin_pause() { __nanosleep(32); }
+// Between two polls without a pause; other threads of the host device go on here, too.
+DEVICE void spin_again() {}
 [[noreturn]] DEVICE void trap() {
   __threadfence_system(); // the host reads `waits` after the kernel has stopped
   asm volatile("trap;");

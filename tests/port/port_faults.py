@@ -146,6 +146,7 @@ CHANGED = (
     ),
     ("fence()", "fence.acq_rel.gpu", "fence.acq_rel.cta"),
     ("spin_pause()", "{ __nanosleep(32); }", "{}"),
+    ("spin_again()", "void spin_again() {}", "void spin_again() { __nanosleep(32); }"),
     ("spin_pause()", "__nanosleep(32)", "__nanosleep(32000000)"),
     ("trap()", "__threadfence_system();", "__threadfence();"),
     ("trap()", "__threadfence_system();", ""),

@@ -243,6 +243,7 @@ ROWS: tuple[Row, ...] = (
     Row("fence()", "", "port::fence();", "fence.acq_rel.gpu"),
     Row("count_looked(const float *)", "const float *from", "port::count_looked(from);", ""),
     Row("spin_pause()", "", "port::spin_pause();", "nanosleep.u32 32"),
+    Row("spin_again()", "", "port::spin_again();", ""),
     Row("trap()", "", "port::trap();", "fence.sc.sys; trap"),
     _copies(4, "ca"),
     _copies(8, "ca"),

@@ -160,6 +160,7 @@ inline void count_looked(const float *from, host::Site site = host::here()) {
   host::count_load<16>("look", static_cast<int>(Data::activations), from, site);
 }
 inline void spin_pause(host::Site site = host::here()) { host::spin_pause(site); }
+inline void spin_again(host::Site site = host::here()) { host::spin_pause(site); }
 [[noreturn]] inline void trap(host::Site site = host::here()) { host::trap("trap", site); }
 
 template <int Bytes> inline void copy_async(void *shared, const void *global, host::Site site = host::here()) {
