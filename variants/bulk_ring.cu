@@ -16,10 +16,10 @@ template <class Base> struct BulkRing : Base {
   static_assert(window <= slots, "a window of more tiles than the ring has slots: lower window, or raise slots");
 
   struct Shared : Base::Shared {
-    alignas(16) unsigned char slot[slots][slot_bytes];
-    Mbarrier full[slots], empty[slots]; // a slot's tile has come; every warp has read it
-    Mbarrier begun;                     // a job: where the loader does not run ahead
-    unsigned tile[block_threads];       // the next one of each thread: tiles are counted through all jobs
+    alignas(128) unsigned char slot[slots][slot_bytes]; // lines of memory are not divided
+    Mbarrier full[slots], empty[slots];                 // a slot's tile has come; every warp has read it
+    Mbarrier begun;                                     // a job: where the loader does not run ahead
+    unsigned tile[block_threads]; // the next one of each thread: tiles are counted through all jobs
   };
 
   // The rows of a job that this block multiplies are neighbours, so they are one run of bytes in each matrix. A tile is
