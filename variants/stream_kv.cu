@@ -98,7 +98,10 @@ template <class Base> struct StreamKv : Base {
     if constexpr (!Base::ahead)
       if (port::thread() == 0 && share.begin < share.end) port::mbarrier_arrive(&s.begun);
     constexpr int lanes = team_warps * Heads::Split::positions, at_once = fewer((per_tile + lanes - 1) / lanes, 4);
-    const bool last = share.part + 1 == share.parts;
+    // Known before the query is: which tiles the warp's team has, and the token itself as one more.
+    const int team = warp() / team_warps, tiles = (share.end - share.begin + per_tile - 1) / per_tile;
+    const unsigned tile = s.tile[port::thread()];
+    const bool last = share.part + 1 == share.parts, token = last && tiles % teams == team;
     typename Self::Lanes heads(c);
     ROLLED
     for (int h = 0; h < share.heads; ++h) {
@@ -106,19 +109,17 @@ template <class Base> struct StreamKv : Base {
       Self::prepare(c, layer, share.head + h, last ? c.position + 1 : share.end);
       heads.ask(h, s.query);
     }
-    unsigned tile = s.tile[port::thread()];
-    const int tiles = (share.end - share.begin + per_tile - 1) / per_tile;
-    if (last && warp() / team_warps == tiles % teams) see<1>(heads, share, s.key, s.value, 1); // the token, as one more
-    int number = 0; // of the tile in this share: which team has it must not depend on what came before
-    for (int first = share.begin; first < share.end; first += per_tile, ++tile) {
-      if (number++ % teams != warp() / team_warps) continue;
-      const auto *copied = reinterpret_cast<const bf16 *>(s.slot[tile % Base::slots]);
-      wait_for_phase(c, &s.full[tile % Base::slots], tile / Base::slots);
-      see<at_once>(heads, share, copied, copied + per_tile * model::head_dim, positions_from(share, first));
-      port::warp_barrier();                                                    // all lanes have read
-      if (lane() < teams) port::mbarrier_arrive(&s.empty[tile % Base::slots]); // also for a warp of another team
+    if (token) see<1>(heads, share, s.key, s.value, 1);
+    for (int t = team; t < tiles; t += teams) {
+      const unsigned at = (tile + t) % Base::slots;
+      const auto *copied = reinterpret_cast<const bf16 *>(s.slot[at]);
+      wait_for_phase(c, &s.full[at], (tile + t) / Base::slots);
+      see<at_once>(heads, share, copied, copied + per_tile * model::head_dim,
+                   positions_from(share, share.begin + t * per_tile));
+      port::warp_barrier();                                    // all lanes have read
+      if (lane() < teams) port::mbarrier_arrive(&s.empty[at]); // also for a warp of another team
     }
-    s.tile[port::thread()] = tile;
+    s.tile[port::thread()] = tile + tiles;
     UNROLL
     for (int h = 0; h < head_group; ++h) {
       if (h >= share.heads) break;
