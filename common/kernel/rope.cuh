@@ -31,7 +31,8 @@ template <class Gain, class Out>
 DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosines, Out out) {
   const float *sines = cosines + rope_pairs;
   constexpr int pairs = (rope_pairs + 31) / 32; // of a lane
-  float a[pairs] = {}, b[pairs] = {}, gain_a[pairs], gain_b[pairs], cosine[pairs], sine[pairs], sum = 0;
+  float a[pairs] = {}, b[pairs] = {}, gain_a[pairs] = {}, gain_b[pairs] = {};
+  float cosine[pairs] = {}, sine[pairs] = {}, sum = 0;
   UNROLL
   for (int p = 0; p < pairs; ++p) { // all loads come before the sum of the lanes, which takes longer than they do
     const int i = lane() + 32 * p;
