@@ -21,6 +21,7 @@ INIT, PHASE, BULK = (
     "copy_bulk(void *, const void *, unsigned, Mbarrier *, L2)",
 )
 COMING, EXPECTING = "mbarrier_arrive(Mbarrier *)", "mbarrier_arrive_expect(Mbarrier *, unsigned)"
+HINTED, COPIED = "copy_async(void *, const void *, L2)", "mbarrier_arrive_copied(Mbarrier *)"
 FLOATS, INTS = "shuffle_xor(float, int)", "shuffle_xor(int, int)"
 
 
@@ -161,14 +162,22 @@ CHANGED = (
     (INIT, "mbarrier.init.shared::cta.b64 [%0], %1;", "mbarrier.init.shared::cta.b64 [%0], 1;"),
     ("mbarrier_init_fence()", "fence.mbarrier_init.release.cluster;", ""),
     ("mbarrier_init_fence()", "fence.proxy.async.shared::cta;", "fence.proxy.async.global;"),
+    (
+        HINTED,
+        "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;",
+        "cp.async.cg.shared.global [%0], [%1], 16;",
+    ),
+    (HINTED, '"l"(l2_policy(lines))\n               : "memory"', '"l"(l2_policy(L2::pass))\n               : "memory"'),
+    (COPIED, "cp.async.mbarrier.arrive.noinc.shared::cta", "cp.async.mbarrier.arrive.shared::cta"),
     (COMING, "mbarrier.arrive.release.cta", "mbarrier.arrive.relaxed.cta"),
     (COMING, "mbarrier.arrive.release", "mbarrier.arrive_drop.release"),
     (EXPECTING, "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _,", "mbarrier.expect_tx.relaxed.cta.b64"),
     (EXPECTING, '"r"(bytes)\n               : "memory"', '"r"(bytes / 2)\n               : "memory"'),
     (PHASE, '"r"(phase & 1)', '"r"(phase)'),
     (PHASE, '"r"(phase & 1)', '"r"(~phase & 1)'),
-    (PHASE, "try_wait.parity.acquire.cta", "try_wait.parity.relaxed.cta"),
+    (PHASE, "mbarrier.try_wait.parity.acquire.cta", "mbarrier.try_wait.parity.relaxed.cta"),
     (PHASE, "mbarrier.try_wait.parity", "mbarrier.test_wait.parity"),
+    (PHASE, "mbarrier.test_wait.parity.acquire.cta", "mbarrier.test_wait.parity.relaxed.cta"),
     (PHASE, "selp.u32 %0, 1, 0, p", "selp.u32 %0, 0, 1, p"),
     (PHASE, "%2, 1000;", "%2, 1000000000;"),
     (BULK, '"l"(global), "r"(bytes)', '"l"(global), "r"(16)'),

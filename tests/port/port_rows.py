@@ -13,7 +13,7 @@ SINCOS = ("0.0", "0.125", "0.25", "1.0 / 12", "0.3", "0.5", "0.999", "21845.7", 
 class Row:
     """function: its signature. takes, does: parameters and body of a kernel that calls it; means: its effects.
 
-    loaders: warps of a block beside those that compute.
+    loaders: warps of a block beside those that compute. old: the effects before sm_90, where they are others.
     """
 
     function: str
@@ -21,6 +21,11 @@ class Row:
     does: str
     means: str
     loaders: int = 0
+    old: str | None = None
+
+    def on(self, arch: str) -> str:
+        """Its effects on a target."""
+        return self.means if self.old is None or int(arch.removeprefix("sm_")) >= 90 else self.old
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,9 +98,9 @@ MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
 
 
-def _phases(function: str, takes: str, does: str, means: str) -> Row:
-    barrier = "reinterpret_cast<Mbarrier *>(tile + 1)"
-    return Row(function, takes, f"__shared__ uint4 tile[4]; port::mbarrier_{does.format(barrier)}", f"mbarrier.{means}")
+def _phases(function: str, takes: str, does: str, means: str, old: str = "") -> Row:
+    body = f"__shared__ uint4 tile[4]; port::mbarrier_{does.format('reinterpret_cast<Mbarrier *>(tile + 1)')}"
+    return Row(function, takes, body, f"mbarrier.{means}", old=f"mbarrier.{old}" if old else None)
 
 
 WORD, LONG = "unsigned *word, unsigned value", "unsigned long long *word, unsigned long long value"
@@ -248,6 +253,16 @@ ROWS: tuple[Row, ...] = (
     _copies(4, "ca"),
     _copies(8, "ca"),
     _copies(16, "cg"),  # not through L1, which is only possible for 16 bytes
+    *(
+        Row(
+            "copy_async(void *, const void *, L2)",
+            "const char *from",
+            f"__shared__ uint4 tile[4]; port::copy_async(tile + 2, from, L2::{lines});",
+            f"createpolicy.fractional.L2::{policy}.b64 x0, 1.0; "
+            "cp.async.cg.shared.global.L2::cache_hint [tile+32], [from], 16, x0",
+        )
+        for lines, policy in (("pass", "evict_first"), ("keep", "evict_last"))
+    ),
     Row("copy_commit()", "", "port::copy_commit();", "cp.async.commit_group"),
     *(Row("copy_wait()", "", f"port::copy_wait<{n}>();", f"cp.async.wait_group {n}") for n in (0, 1, 3)),
     _phases("mbarrier_init(Mbarrier *, int)", "int n", "init({}, n);", "init.shared::cta.b64 [tile+16], n"),
@@ -256,6 +271,13 @@ ROWS: tuple[Row, ...] = (
         "",
         "port::mbarrier_init_fence();",
         "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta",
+        old="",
+    ),
+    Row(
+        "mbarrier_arrive_copied(Mbarrier *)",
+        "",
+        "__shared__ uint4 tile[4]; port::mbarrier_arrive_copied(reinterpret_cast<Mbarrier *>(tile + 1));",
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [tile+16]",
     ),
     _phases("mbarrier_arrive(Mbarrier *)", "", "arrive({});", "arrive.release.cta.shared::cta.b64 _, [tile+16]"),
     _phases(
@@ -270,6 +292,7 @@ ROWS: tuple[Row, ...] = (
             "int *out",
             f"try_wait({{}}, {phase}) ? *out = 5 : *out = 7;",
             f"try_wait.parity.acquire.cta.shared::cta.b64 x0, [tile+16], {phase % 2}, 1000; st.global.b32 [out], 5",
+            f"test_wait.parity.acquire.cta.shared::cta.b64 x0, [tile+16], {phase % 2}; st.global.b32 [out], 5",
         )
         for phase in (2, 3)
     ),

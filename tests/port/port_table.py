@@ -42,10 +42,18 @@ FENCES = {
     "look(const float *)": ("port::look(value);", "ld.relaxed.gpu.global.v4.b32"),
     "fence()": ("port::fence();", "fence.acq_rel.gpu"),
     "copy_async(void *, const void *)": ("port::copy_async<16>(tile, wide);", "cp.async.cg.shared.global"),
+    "copy_async(void *, const void *, L2)": (
+        "port::copy_async(tile, wide, L2::pass);",
+        "cp.async.cg.shared.global.L2::cache_hint",
+    ),
     "copy_commit()": ("port::copy_commit();", "cp.async.commit_group"),
     "copy_wait()": ("port::copy_wait<1>();", "cp.async.wait_group"),
     "mbarrier_init(Mbarrier *, int)": (f"port::mbarrier_init({TILE}, 7);", "mbarrier.init.shared::cta.b64"),
     "mbarrier_init_fence()": ("port::mbarrier_init_fence();", "fence.mbarrier_init.release.cluster"),
+    "mbarrier_arrive_copied(Mbarrier *)": (
+        f"port::mbarrier_arrive_copied({TILE});",
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64",
+    ),
     "mbarrier_arrive(Mbarrier *)": (
         f"port::mbarrier_arrive({TILE});",
         "mbarrier.arrive.release.cta.shared::cta.b64",
@@ -113,7 +121,7 @@ def wrong(arch: str, port: str = PORT, only: str = "") -> dict[str, str]:
     if only in ENTRY_NAMES:
         return _wrong_entries(arch, port)
     rows = [row for row in ROWS if only in ("", row.function)]
-    calls = {name: staying for name, staying in STAYING.items() if only in ("", name)}
+    calls = {name: staying for name, staying in _staying(arch).items() if only in ("", name)}
     turns = SINCOS if only in ("", SINCOS_TURNS) else ()
     both = [
         [
@@ -133,7 +141,7 @@ def wrong(arch: str, port: str = PORT, only: str = "") -> dict[str, str]:
     said: dict[str, str] = {}
     for at, row in enumerate(rows):
         does = found[f"row_{at}"].effects(*row.names)
-        if does != [Effect.of(part) for part in row.means.split(";") if part.strip()]:
+        if does != [Effect.of(part) for part in row.on(arch).split(";") if part.strip()]:
             said.setdefault(row.function, "; ".join(map(str, does)))
     for at, (function, (_, name)) in enumerate(calls.items()):
         if passed := _passed([found[f"call_{at}_{kind}"] for kind in ("loads", "stores", "calls")], function, name):
@@ -142,6 +150,14 @@ def wrong(arch: str, port: str = PORT, only: str = "") -> dict[str, str]:
         if off := _off(found[f"turns_{at}"], eval(each)):
             said.setdefault(SINCOS_TURNS, off)
     return said if only else said | _wrong_entries(arch, port)
+
+
+def _staying(arch: str) -> dict[str, tuple[str, str]]:
+    """STAYING on a target: before sm_90 there is no bulk copy to fence for, and no wait that sleeps."""
+    if int(arch.removeprefix("sm_")) >= 90:
+        return STAYING
+    found = {name: (call, text.replace("try_wait", "test_wait")) for name, (call, text) in STAYING.items()}
+    return {name: each for name, each in found.items() if name != "mbarrier_init_fence()"}
 
 
 def _passed(found: list[Kernel], function: str, name: str) -> str:

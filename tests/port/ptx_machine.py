@@ -140,7 +140,8 @@ class _Thread:
             self.registers[to] = self._value(source)
 
     def _effect(self, opcode: str, name: str, kind: str, operands: list[str]) -> None:
-        if opcode in ("ld", "atom", "shfl", "mov", "createpolicy", "mma", "add", "rsqrt", "div") or "try_wait" in name:
+        returning = ("ld", "atom", "shfl", "mov", "createpolicy", "mma", "add", "rsqrt", "div")
+        if opcode in returning or "try_wait" in name or "test_wait" in name:
             given = [self._shown(each) for each in operands[1:]]
             results = [each.split("|")[0].strip() for each in operands[0].strip("{}").split(",")]
             fresh = ", ".join(self._bring(each, int(kind[1:])) for each in results)

@@ -167,6 +167,10 @@ template <int Bytes> inline void copy_async(void *shared, const void *global, ho
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
   host::copy_async(shared, global, Bytes, site);
 }
+inline void copy_async(void *shared, const void *global, L2 lines, host::Site site = host::here()) {
+  if (lines == L2::keep) host::count(&host::Counts::kept, 16);
+  host::copy_async(shared, global, 16, site);
+}
 inline void copy_commit() { host::copy_commit(); }
 template <int Newest> inline void copy_wait() { host::copy_wait(Newest); }
 
@@ -179,6 +183,9 @@ inline void mbarrier_arrive(Mbarrier *barrier, host::Site site = host::here()) {
 }
 inline void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes, host::Site site = host::here()) {
   host::mbarrier_arrive(barrier, bytes, site);
+}
+inline void mbarrier_arrive_copied(Mbarrier *barrier, host::Site site = host::here()) {
+  host::mbarrier_arrive_copied(barrier, site);
 }
 inline bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase, host::Site site = host::here()) {
 #if PASSED_TILES // a phase may then be one of an old ring, known by its parity
