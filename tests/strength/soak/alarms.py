@@ -85,5 +85,5 @@ def _value(rng: random.Random, knob: Knob, threads: int) -> Any:
         return rng.choice(knob.choices)
     if knob.kind == "list":
         return rng.sample(knob.choices, rng.randint(0, len(knob.choices)))
-    low, high = knob.ends(threads)
+    low, high = replace(knob, auto="").ends(threads)
     return min(high, round(low * (high / low) ** rng.random())) if low > 0 else rng.randint(low, high)
