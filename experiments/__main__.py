@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ def run(cfg: DictConfig, output: Output) -> int:
 
 def rows_of(sweep: "Sweep") -> "list[Row]":
     """Findings of each stack so far, with its forecast where there is no GPU."""
+    from experiments.prediction.fit import gpus_for
     from experiments.prediction.forecast import forecasts
     from experiments.tables.row import row_of
 
@@ -58,6 +60,12 @@ def rows_of(sweep: "Sweep") -> "list[Row]":
     if sweep.config.device.name != "cuda":
         known = forecasts(sweep.config)
         rows = [replace(row, forecast=known.get(row.variant)) for row in rows]
+    if len(sweep.config.stacks) == 1 and rows:
+        source = sweep.setup.source(sweep.config.stacks[0])
+        with suppress(LabError):  # without NVRTC; an error of the text is in the row
+            rows = [
+                replace(rows[0], where=gpus_for(source, sweep.config.cache / "cubins") if source.shared_knobs else "")
+            ]
     return rows
 
 

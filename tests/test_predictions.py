@@ -13,7 +13,7 @@ from experiments.prediction import designs, gpus
 from experiments.prediction.loops import Loop
 from experiments.prediction.model import Kernel, Stage, positions_of_a_warp
 from experiments.prediction.prediction import predict
-from experiments.prediction.predictor import as_counts
+from experiments.prediction.predictor import as_counts, on_target
 from experiments.prediction.published import RATES
 
 # 1 us of latency, nothing else costs anything: 1 GHz, 8 bytes a ns for each of 4 SMs.
@@ -54,7 +54,8 @@ TURN = Loop(instructions=80, through_l1=0, loads=1, width=8, phases=2)
 def kernel(model: Model, names: str = "", loop: Loop = NARROW, **counts: dict[str, int]) -> Kernel:
     """Kernel of the stack `names` with the given counts; every loop over weights is `loop`."""
     matrices = {stage: loop for stage, of in DEFINITIONS.items() if of.columns}
-    return Kernel(Composed(tuple(names.split())).source(model), as_counts(counts), 4, matrices | {"attention": TURN})
+    source = on_target(Composed(tuple(names.split())).source(model), 90)
+    return Kernel(source, as_counts(counts), 4, matrices | {"attention": TURN})
 
 
 def stage(kernel_: Kernel, name: str, position: int = 1, gpu: gpus.GpuModel = GPU):

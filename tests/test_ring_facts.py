@@ -47,7 +47,9 @@ def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
     assert own.registers <= 128
     warps, rows = 8, {QWEN.hidden: 8, QWEN.heads * QWEN.head_dim: 4, QWEN.intermediate: 2}  # of a row's elements
     inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # of qkv, gate and up, and the head
-    assert own.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
+    (once,) = nvrtc.resources(Composed(names, {"tiles": 1}).source(QWEN), "decode", ("sm_90",))
+    assert once.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
+    assert own.count("HMMA") == 3 * once.count("HMMA"), "those of a pair of tiles, and of one that is left"
     assert own.count("FFMA") < lanes.count("FFMA") / 2
 
 

@@ -1,5 +1,5 @@
-// Idea        producer/consumer through a ring in shared memory: a loader warp copies the rows of its block in bulk, in
-//             the order of their use; the other warps multiply from the ring
+// Idea        producer/consumer through a ring in shared memory: a loader warp copies the rows of its block, in bulk
+//             where the GPU can, in the order of their use; the other warps multiply from the ring
 // Hypothesis  copies hold no registers and wait for no input: with ahead=1 loads continue while blocks wait for each
 //             other, as far as the ring lasts; a window smaller than the ring keeps memory's queue short
 // Overrides   enter, load, matvec
@@ -10,16 +10,16 @@
 template <class Base> struct BulkRing : Base {
   using Self = typename Base::Self;
   static constexpr int slots = knob::bulk_ring::slots, slot_bytes = knob::bulk_ring::kb << 10;
-  static constexpr int window = knob::bulk_ring::window; // tiles under way at most
+  static constexpr int window = fewer(knob::bulk_ring::window, slots); // tiles under way at most
   static constexpr bool ahead = knob::bulk_ring::ahead;
+  using Copies = SlotCopies<knob::bulk_ring::copies_is_bulk>;
   static constexpr int all_threads = 1; // number of the named barrier of the block and its loader
-  static_assert(window <= slots, "a window of more tiles than the ring has slots: lower window, or raise slots");
 
   struct Shared : Base::Shared {
-    alignas(16) unsigned char slot[slots][slot_bytes];
-    Mbarrier full[slots], empty[slots]; // a slot's tile has come; every warp has read it
-    Mbarrier begun;                     // a job: where the loader does not run ahead
-    unsigned tile[block_threads];       // the next one of each thread: tiles are counted through all jobs
+    alignas(128) unsigned char slot[slots][slot_bytes]; // lines of memory are not divided
+    Mbarrier full[slots], empty[slots];                 // a slot's tile has come; every warp has read it
+    Mbarrier begun;                                     // a job: where the loader does not run ahead
+    unsigned tile[block_threads]; // the next one of each thread: tiles are counted through all jobs
   };
 
   // The rows of a job that this block multiplies are neighbours, so they are one run of bytes in each matrix. A tile is
@@ -28,7 +28,7 @@ template <class Base> struct BulkRing : Base {
     static constexpr int row_bytes = Job::K * int(sizeof(bf16));
     static constexpr int per_tile = fewer(slot_bytes / row_bytes, most_sums) / Job::matrices;
     static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb");
-    static_assert(row_bytes % 16 == 0, "bulk copies need rows of a multiple of 8 weights");
+    static_assert(row_bytes % 16 == 0, "copies into the ring need rows of a multiple of 8 weights");
     const int first, count;
     DEVICE explicit Rows(const Job &job)
         : first(int(size_t(job.rows) * job.part / job.parts)),
@@ -43,7 +43,7 @@ template <class Base> struct BulkRing : Base {
     if (port::thread() < block_threads) s.tile[port::thread()] = passed_tiles<slots>;
     if (port::thread() == block_threads) {
       for (int i = 0; i < slots; ++i) {
-        port::mbarrier_init(&s.full[i], 1);
+        port::mbarrier_init(&s.full[i], Copies::lanes);
         port::mbarrier_init(&s.empty[i], block_warps);
       }
       port::mbarrier_init(&s.begun, 1);
@@ -52,9 +52,9 @@ template <class Base> struct BulkRing : Base {
     port::named_sync(all_threads, block_threads + 32 * loader_warps);
   }
 
-  // One thread issues all copies. It reads the state of the ring, but neither the token nor any result.
+  // The loader reads the state of the ring, but neither the token nor any result.
   static DEVICE void load(const Context &c, int steps) {
-    if (port::thread() != block_threads) return;
+    if (port::thread() >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {
@@ -65,6 +65,7 @@ template <class Base> struct BulkRing : Base {
       }
       feed<Stage::lm_head>(c, 0, tile, jobs);
     }
+    Copies::finish();
   }
 
   // L2 policy of a tile (first row, rows) of stage S.
@@ -83,11 +84,12 @@ template <class Base> struct BulkRing : Base {
       if (tile >= window) wait_for_phase(c, &s.full[(tile - window) % slots], (tile - window) / slots);
       const int left = mine.count - done, rows = left < Mine::per_tile ? left : Mine::per_tile;
       Mbarrier *full = &s.full[tile % slots];
-      port::mbarrier_arrive_expect(full, rows * Mine::row_bytes * job.matrices);
+      Copies::begin(full, rows * Mine::row_bytes * job.matrices);
       UNROLL
       for (int m = 0; m < job.matrices; ++m)
-        port::copy_bulk(Mine::at(s.slot[tile % slots], m, 0), job.row(m, mine.first + done), rows * Mine::row_bytes,
-                        full, Self::template in_l2<S, Mine>(mine.first + done, rows));
+        Copies::copy(Mine::at(s.slot[tile % slots], m, 0), job.row(m, mine.first + done), rows * Mine::row_bytes, full,
+                     Self::template in_l2<S, Mine>(mine.first + done, rows));
+      Copies::end(full);
     }
   }
 

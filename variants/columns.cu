@@ -37,22 +37,29 @@ template <class Base> struct Columns : Base {
     if constexpr (!here(S)) Base::template after<S>(c, layer);
   }
 
+  // What a block knows of a job before its input arrives: divisions, and loads from shared memory.
+  template <class Job> struct Known : Base::template Rows<Job> {
+    Place<Base::slots> place; // of the next tile
+    unsigned batch;           // the next one
+    DEVICE Known(const Context &c, const Job &job)
+        : Base::template Rows<Job>(job), place(shared<Self>(c).tile[port::thread()]),
+          batch(shared<Self>(c).batch[port::thread()]) {}
+  };
+
   template <Stage S> static DEVICE void multiply_columns(const Context &c, int layer) {
     constexpr Stage input = input_of(S);
-    const auto job = Self::template job<S>(c, layer);
+    auto job = Self::template job<S>(c, layer);
+    const Known<decltype(job)> known(c, job);
     typename InputOf<Self, decltype(job)::K>::Type x(c);
     const ResultOf<Self, input> result{c, layer};
     float squares = 0;
-    if constexpr (here(input))
-      squares = x.take_and_scale(result, gains<input>(c, layer));
-    else
-      x.take(result);
+    if constexpr (!here(input)) x.take(result);
+    if constexpr (here(input)) squares = x.take_and_scale(result, gains<input>(c, layer));
     const auto emit = Self::template emit<S>(c, layer);
-    const unsigned batch = products(c, job, x, squares, [&](int row, auto &sums, unsigned batch) {
+    const unsigned batch = products(c, known, x, squares, [&](int row, auto &sums, unsigned batch) {
       if constexpr (here(input)) {
-        const float scale = factor(c, batch);
         UNROLL
-        for (int m = 0; m < decltype(job)::matrices; ++m) sums[m] *= scale;
+        for (float &sum : sums) sum *= factor(c, batch);
       }
       emit(row, sums);
     });
@@ -65,41 +72,36 @@ template <class Base> struct Columns : Base {
 
   // The caller has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
+    const Known<Job> known(c, job);
     typename InputOf<Self, Job::K>::Type x(c);
     x.take(Vector{job.x});
-    products(c, job, x, 0, [&](int row, const auto &sums, unsigned) { emit(row, sums); });
+    products(c, known, x, 0, [&](int row, const auto &sums, unsigned) { emit(row, sums); });
   }
 
   // All products of a job, tile by tile as they come out of the ring. As many tiles as there is room for are finished
   // together, a row in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
   template <class Job, class In, class Finish>
-  static DEVICE unsigned products(const Context &c, const Job &job, const In &x, float squares, Finish finish) {
-    using Mine = typename Self::template Rows<Job>;
-    constexpr int matrices = Job::matrices, per_tile = Mine::per_tile,
+  static DEVICE unsigned products(const Context &c, Known<Job> known, const In &x, float squares, Finish finish) {
+    constexpr int matrices = Job::matrices, per_tile = Known<Job>::per_tile,
                   rows = most_sums / matrices / per_tile * per_tile;
     auto &s = shared<Self>(c);
-    const Mine mine(job);
-    if constexpr (!Self::ahead)
-      if (port::thread() == 0 && mine.count > 0) port::mbarrier_arrive(&s.begun);
-    unsigned tile = s.tile[port::thread()], batch = s.batch[port::thread()];
-    for (int begin = 0;; begin += rows, ++batch) {
-      const int end = fewer(mine.count, begin + rows);
-      float *part = s.part[batch % 2][warp()];
-      for (int left = end - begin; left > 0; left -= per_tile, ++tile) {
-        unsigned char *slot = s.slot[tile % Self::slots];
-        wait_for_phase(c, &s.full[tile % Self::slots], tile / Self::slots);
-        const auto row = [&](int i) { return Mine::at(slot, i % matrices, i / matrices); };
-        x.template multiply<per_tile * matrices>(fewer(per_tile, left) * matrices, row, part);
-        part += per_tile * matrices;
-        port::warp_barrier(); // all lanes have read
-        if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % Self::slots]);
+    if (!Self::ahead && port::thread() == 0 && known.count > 0) port::mbarrier_arrive(&s.begun);
+    for (int begin = 0;; begin += rows, ++known.batch) {
+      const int end = fewer(known.count, begin + rows);
+      float *part = s.part[known.batch % 2][warp()];
+      ROLLED
+      for (int left = end - begin; left > 0; left -= In::tiles * per_tile, part += In::tiles * per_tile * matrices) {
+        if (left > (In::tiles - 1) * per_tile)
+          multiply_tiles<Self, Job, In::tiles>(c, x, known.place, left, part);
+        else
+          multiply_tiles<Self, Job, 1>(c, x, known.place, left, part);
       }
-      finish_batch<Job>(c, batch, squares, mine.first + begin, end - begin, finish);
-      if (end == mine.count) break;
+      finish_batch<Job>(c, known.batch, squares, known.first + begin, end - begin, finish);
+      if (end == known.count) break;
     }
-    s.tile[port::thread()] = tile;
-    s.batch[port::thread()] = batch + 1;
-    return batch;
+    s.tile[port::thread()] = known.place.tile();
+    s.batch[port::thread()] = known.batch + 1;
+    return known.batch;
   }
 
   // Adds the parts of the warps. The threads that do not, and those that are done, go on: the next batch has another
@@ -109,8 +111,10 @@ template <class Base> struct Columns : Base {
     auto &part = shared<Self>(c).part[batch % 2];
     if (lane() == 0) part[warp()][most_sums] = squares;
     port::block_barrier();
-    ROLLED
-    for (int row = port::thread(); row < count; row += block_threads) {
+    UNROLL
+    for (int first_row = 0; first_row < most_sums; first_row += block_threads) { // one turn in a block of usual size
+      const int row = first_row + port::thread();
+      if (row >= count) break;
       float sums[Job::matrices] = {};
       UNROLL
       for (int w = 0; w < block_warps; ++w) {
@@ -126,7 +130,7 @@ template <class Base> struct Columns : Base {
     float sum = 0;
     UNROLL
     for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][w][most_sums];
-    return 1.0f / sqrtf(sum / model::hidden + model::rms_eps);
+    return port::rsqrt(sum / model::hidden + model::rms_eps);
   }
 
   // The residual stream stays where its rows are finished; only the embedding is read.

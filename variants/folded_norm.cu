@@ -79,7 +79,7 @@ template <class Base> struct FoldedNorm : Base {
     float sum = 0;
     UNROLL
     for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).squares[w];
-    return 1.0f / sqrtf(sum / model::hidden + model::rms_eps);
+    return port::rsqrt(sum / model::hidden + model::rms_eps);
   }
 
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {

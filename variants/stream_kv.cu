@@ -11,13 +11,14 @@ template <class Base> struct StreamKv : Base {
   using Self = typename Base::Self;
   static constexpr int row_bytes = model::head_dim * int(sizeof(bf16)), fit = Base::slot_bytes / (2 * row_bytes);
   static_assert(fit > 0, "a slot of the ring does not hold an entry of the cache: raise kb");
-  static_assert(row_bytes % 16 == 0, "bulk copies need heads of a multiple of 8 elements");
+  static_assert(row_bytes % 16 == 0, "copies into the ring need heads of a multiple of 8 elements");
   // A wait sees the parity of a phase only: who waits for a tile must have waited for the one in its slot before it.
   static_assert(Base::slots % teams == 0, "teams of warps take the tiles of the cache in turn: make slots even");
   static constexpr int chunk = knob::stream_kv::chunk;
   static constexpr int per_tile = fit < chunk ? fit : chunk; // positions; in a slot keys come first, then values
   using Shares = SharesOf<chunk, per_tile>;
   using Lanes = Heads; // how lanes hold heads
+  using typename Base::Copies;
 
   struct Shared : Base::Shared {
     Mbarrier begins; // a step: what earlier ones stored in the cache may be copied
@@ -36,14 +37,14 @@ template <class Base> struct StreamKv : Base {
 
   // As bulk_ring, and all entries of the cache but the token's. Only those of the step before have to be waited for.
   static DEVICE void load(const Context &c, int steps) {
-    if (port::thread() != block_threads) return;
+    if (port::thread() >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<Base::slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {
         Base::template feed<Stage::qkv>(c, layer, tile, jobs);
         if (layer == 0) {
           wait_for_phase(c, &shared<Self>(c).begins, step);
-          port::fence_proxy_async(); // stores take another way to memory than copies
+          Copies::see_stores();
         }
         for (int number = port::block(); number < Shares::count(c.position + step); number += port::blocks())
           feed_cache(c, layer, Shares::at(c.position + step, number), tile, jobs);
@@ -53,6 +54,7 @@ template <class Base> struct StreamKv : Base {
       }
       Base::template feed<Stage::lm_head>(c, 0, tile, jobs);
     }
+    Copies::finish();
   }
 
   static DEVICE void feed_cache(const Context &c, int layer, const Share &share, unsigned &tile, unsigned &jobs) {
@@ -68,9 +70,10 @@ template <class Base> struct StreamKv : Base {
       const int bytes = positions_from(share, first) * row_bytes;
       unsigned char *slot = s.slot[tile % slots];
       Mbarrier *full = &s.full[tile % slots];
-      port::mbarrier_arrive_expect(full, 2 * bytes);
-      port::copy_bulk(slot, key + size_t(first) * model::head_dim, bytes, full);
-      port::copy_bulk(slot + per_tile * row_bytes, value + size_t(first) * model::head_dim, bytes, full);
+      Copies::begin(full, 2 * bytes);
+      Copies::copy(slot, key + size_t(first) * model::head_dim, bytes, full);
+      Copies::copy(slot + per_tile * row_bytes, value + size_t(first) * model::head_dim, bytes, full);
+      Copies::end(full);
     }
   }
 
@@ -98,7 +101,10 @@ template <class Base> struct StreamKv : Base {
     if constexpr (!Base::ahead)
       if (port::thread() == 0 && share.begin < share.end) port::mbarrier_arrive(&s.begun);
     constexpr int lanes = team_warps * Heads::Split::positions, at_once = fewer((per_tile + lanes - 1) / lanes, 4);
-    const bool last = share.part + 1 == share.parts;
+    // Known before the query is: which tiles the warp's team has, and the token itself as one more.
+    const int team = warp() / team_warps, tiles = (share.end - share.begin + per_tile - 1) / per_tile;
+    const unsigned tile = s.tile[port::thread()];
+    const bool last = share.part + 1 == share.parts, token = last && tiles % teams == team;
     typename Self::Lanes heads(c);
     ROLLED
     for (int h = 0; h < share.heads; ++h) {
@@ -106,24 +112,23 @@ template <class Base> struct StreamKv : Base {
       Self::prepare(c, layer, share.head + h, last ? c.position + 1 : share.end);
       heads.ask(h, s.query);
     }
-    unsigned tile = s.tile[port::thread()];
-    if (last && warp() < team_warps) see<1>(heads, share, s.key, s.value, 1); // the token itself
-    int number = 0; // of the tile in this share: which team has it must not depend on what came before
-    for (int first = share.begin; first < share.end; first += per_tile, ++tile) {
-      if (number++ % teams != warp() / team_warps) continue;
-      const auto *copied = reinterpret_cast<const bf16 *>(s.slot[tile % Base::slots]);
-      wait_for_phase(c, &s.full[tile % Base::slots], tile / Base::slots);
-      see<at_once>(heads, share, copied, copied + per_tile * model::head_dim, positions_from(share, first));
-      port::warp_barrier();                                                    // all lanes have read
-      if (lane() < teams) port::mbarrier_arrive(&s.empty[tile % Base::slots]); // also for a warp of another team
+    if (token) see<1>(heads, share, s.key, s.value, 1);
+    for (int t = team; t < tiles; t += teams) {
+      const unsigned at = (tile + t) % Base::slots;
+      const auto *copied = reinterpret_cast<const bf16 *>(s.slot[at]);
+      wait_for_phase(c, &s.full[at], (tile + t) / Base::slots);
+      see<at_once>(heads, share, copied, copied + per_tile * model::head_dim,
+                   positions_from(share, share.begin + t * per_tile));
+      port::warp_barrier();                                    // all lanes have read
+      if (lane() < teams) port::mbarrier_arrive(&s.empty[at]); // also for a warp of another team
     }
-    s.tile[port::thread()] = tile;
+    s.tile[port::thread()] = tile + tiles;
     UNROLL
     for (int h = 0; h < head_group; ++h) {
       if (h >= share.heads) break;
       const auto publish = Self::template publish<Stage::attention>(c, layer, (share.head + h) * model::head_dim);
       merge_warps(heads.merged(h), s.softmax, [&](int i, float max, float sum, float value) {
-        if (share.parts == 1) return publish(i, value / sum);
+        if (share.parts == 1) return publish(i, port::quotient(value, sum));
         send_part(c, layer, share.head + h, share.part, i, max, sum, value);
       });
       port::block_barrier(); // all threads have read the parts of warps before the next head overwrites them

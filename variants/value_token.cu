@@ -110,10 +110,7 @@ template <class Base> struct ValueToken : Base {
   // Thread 0 has stored the block's candidate itself, after a block barrier that follows the last row of the head.
   static DEVICE void argmax(const Context &c) {
     auto &s = shared<Self>(c);
-    if (port::thread() == 0) {
-      const float *mine = partial(c, port::block());
-      send_candidate(c, {port::load_activation(mine), int(port::as_bits(port::load_activation(mine + 1)))});
-    }
+    if (port::thread() == 0) send_candidate(c, s.best[0]);
     const Best best = block_best(arrive_candidates(c), s.candidate);
     if (port::thread() == 0) {
       s.token = best.index;

@@ -87,7 +87,6 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
     registers, stack, shared, local = usage[kernel]
     if shared and RESERVED_SECTION in cubin:
         shared -= RESERVED_SHARED
-    declared = dict(variables(cubin)).get("shared_bytes", b"")  # of the lab's kernels, also where it is dynamic
     histogram = Counter(opcode for _, _, opcode in instructions(listing))
     return Resources(
         arch=arch,
@@ -96,9 +95,14 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
         spill_bytes=sum(_width(name) * number for name, number in histogram.items() if name[:3] in ("STL", "LDL")),
         stack=stack,
         local=local,
-        shared=max(shared, int.from_bytes(declared, "little")),
+        shared=max(shared, block_bytes(cubin)),
         histogram=dict(sorted(histogram.items())),
     )
+
+
+def block_bytes(cubin: bytes) -> int:
+    """Bytes of shared memory that a block of the lab's kernels needs, as the text declares them: also dynamic ones."""
+    return int.from_bytes(dict(variables(cubin)).get("shared_bytes", b""), "little")
 
 
 def resources_all(

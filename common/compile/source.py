@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from common import ROOT
-from common.errors import LabError
+from common.compile.target import SHARED_KB, by_arch, lacking, settled
+from common.errors import LabError, Refused
 from common.model.layout import Layout, Scratch
 from common.model.shapes import Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant
 
 KERNEL = ROOT / "common" / "kernel"
+ENTRY = '#line 1 "entry"\n'  # before the composed stack and its kernels
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
 Knobs = Mapping[str, Mapping[str, int | str]]
@@ -35,6 +37,8 @@ class Source:
     loader_warps  of a block, beside `threads`
     scratch  the regions that its variants declare
     trace    blocks store time stamps of each stage
+    shared_knobs  names of the knobs that decide how much shared memory a block needs
+    chosen   {`knob=value`: min_arch} of chosen values that need one
     """
 
     stack: tuple[str, ...]
@@ -49,6 +53,8 @@ class Source:
     loader_warps: int = 0
     scratch: Scratch = field(default_factory=dict, repr=False)
     trace: bool = False
+    shared_knobs: tuple[str, ...] = ()
+    chosen: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def layout(self) -> Layout:
@@ -68,6 +74,29 @@ class Source:
     def by_stage(self) -> bool:
         """True if the text has a kernel per stage, `stage_<name>`, instead of the one kernel `decode`."""
         return self.launch in ("launches", "graph")
+
+    def refuse_target(self, arch: int, gpu: str, other: str, error: type[LabError] = Refused) -> None:
+        """Raise `error` for a target that is too old; gpu: the target in words; other: how to have another one."""
+        if self.min_arch > arch:
+            chosen = [word for word, needed in self.chosen.items() if needed > arch]
+            remedy = f"leave out {' '.join(chosen)}" if chosen else "remove the variant from the stack"
+            lacks = f", without {lacking(self.min_arch, arch)}" if lacking(self.min_arch, arch) else ""
+            raise error(f"{self.name} needs sm_{self.min_arch} and {gpu} is sm_{arch}{lacks}", f"{remedy}, or {other}")
+
+    def refuse_shared(self, needed: int, most: int, gpu: str, error: type[LabError] = Refused) -> None:
+        """Raise `error` if a block needs more bytes of shared memory than `most`, which `gpu`, in words, allows."""
+        if needed > most:
+            knobs = " or ".join((*self.shared_knobs, "threads"))
+            raise error(
+                f"{self.name} needs {needed} B of shared memory a block, and {gpu} allows {most} B",
+                f"lower {knobs}, or leave a variant out",
+            )
+
+    @property
+    def declarations(self) -> str:
+        """The text without its kernels: what a block needs, and nothing to compile."""
+        head, entry, tail = self.text.partition(ENTRY)
+        return "\n".join([head + entry.rstrip(), tail.splitlines()[0], "SHARED_BYTES(Kernel)", ""])
 
     @property
     def name(self) -> str:
@@ -105,6 +134,7 @@ def build(
     """
     knobs = knobs or {}
     mixins = [v for v in stack if v.name != "baseline"]
+    chosen = _chosen(mixins, knobs)
     settings: dict[str, int | str] = {"launch": "launches" if by_stage else "cooperative"}
     for variant in mixins:
         if not by_stage and variant.launch != "cooperative":
@@ -133,19 +163,27 @@ def build(
         launch=str(settings["launch"]),
         tokens_per_launch=int(settings.get("tokens_per_launch", 1)),
         blocks_per_sm=blocks_per_sm,
-        min_arch=max([LOWEST_ARCH, *(v.min_arch for v in mixins)]),
+        min_arch=max([LOWEST_ARCH, *(v.min_arch for v in mixins), *chosen.values()]),
         text=kernel_text(
             Layout(model, scratch, trace),
             threads,
             files,
             [f"struct Kernel : {kernel} {{}};", *entry],
-            constants=[_declare_knobs(v, knobs.get(v.name, {})) for v in mixins],
+            constants=[_declare_knobs(v, knobs.get(v.name, {}), model) for v in mixins],
             loader_warps=loader_warps,
         ),
         loader_warps=loader_warps,
         scratch=scratch,
         trace=trace,
+        shared_knobs=tuple(knob.name for v in mixins for knob in v.knobs if knob.shared),
+        chosen=chosen,
     )
+
+
+def _chosen(stack: Sequence[Variant], knobs: Knobs) -> dict[str, int]:
+    """{`knob=value`: compute capability, ten times} of chosen values that need one."""
+    values = [(knob, str(knobs.get(variant.name, {}).get(knob.name))) for variant in stack for knob in variant.knobs]
+    return {f"{knob.name}={value}": knob.min_arch[value] for knob, value in values if value in knob.min_arch}
 
 
 def _merged(stack: Sequence[Variant]) -> Scratch:
@@ -182,7 +220,7 @@ def kernel_text(
         layout.declare(),
         *constants,
         *(line for file in files for line in flatten(file, seen)),
-        '#line 1 "entry"',
+        ENTRY.rstrip(),
         *entry,
         "",
     ]
@@ -231,13 +269,17 @@ def launches(source: Source, steps: int = 1) -> list[tuple[int, int]]:
     return [(STAGES.index(stage), layer) for stage, layer in order] * steps
 
 
-def _declare_knobs(variant: Variant, values: Mapping[str, int | str]) -> str:
-    """The knobs of one variant as C++ constants."""
+def _declare_knobs(variant: Variant, values: Mapping[str, int | str], model: Model) -> str:
+    """The knobs of one variant as C++ constants; those that a GPU decides, by the target of the compilation."""
     choices = {knob.name: knob.choices for knob in variant.knobs}
+    targets = {arch: settled(variant, values, model, arch) for arch in SHARED_KB}
     rows = []
-    for name, value in values.items():
-        if isinstance(value, str):
-            rows += [f"constexpr bool {name}_is_{choice} = {str(choice == value).lower()};" for choice in choices[name]]
+    for name in values:
+        by_target = {arch: known[name] for arch, known in targets.items()}
+        if any(isinstance(value, str) for value in by_target.values()):
+            for choice in choices[name]:
+                chosen = {arch: str(choice == value).lower() for arch, value in by_target.items()}
+                rows.append(f"constexpr bool {name}_is_{choice} = {by_arch(chosen)};")
         else:
-            rows.append(f"constexpr int {name} = {value};")
+            rows.append(f"constexpr int {name} = {by_arch(by_target)};")
     return f"namespace knob::{variant.name} {{ {' '.join(rows)} }}"

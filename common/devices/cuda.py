@@ -92,11 +92,7 @@ class CudaDevice:
 
     def compile(self, source: Source) -> CudaProgram:
         """Raises Refused for a GPU older than source.min_arch, and CompileError."""
-        if source.min_arch > self.arch:
-            raise Refused(
-                f"{source.name} needs sm_{source.min_arch} and this GPU is sm_{self.arch}",
-                "remove the variant from the stack, or use a newer GPU",
-            )
+        source.refuse_target(self.arch, "this GPU", "use a newer GPU")
         module = self._cupy.RawModule(
             code=source.text, options=options(), enable_cooperative_groups=source.launch == "cooperative"
         )
@@ -122,11 +118,7 @@ class CudaDevice:
         if needed <= STATIC_SHARED:
             return 0
         most = self._device.attributes["MaxSharedMemoryPerBlockOptin"]
-        if needed > most:
-            raise Refused(
-                f"{source.name} needs {needed} B of shared memory a block, and this GPU allows {most} B",
-                "lower stages, tile or threads, or leave a variant out",
-            )
+        source.refuse_shared(needed, most, "this GPU")
         for kernel in kernels:
             kernel.max_dynamic_shared_size_bytes = needed
         return needed

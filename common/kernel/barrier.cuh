@@ -16,15 +16,19 @@ DEVICE void report_wait(const Context &c, unsigned stage, int layer, unsigned fi
 
 // Polls until `done()` is true. `done` must load with acquire order whatever the caller reads afterwards.
 // After `spin_limit` polls it calls `report()` and never returns: it polls as often again, and only then stops the
-// kernel, so that a block which began to wait as late as that still reports before the trap.
-template <class Done, class Report> DEVICE void spin_until(Done done, Report report) {
+// kernel, so that a block which began to wait as late as that still reports before the trap. After the first `Eager`
+// polls it pauses between two.
+template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(Done done, Report report) {
   // Unrolled, the pauses of one kernel would be thousands of instructions.
   ROLLED
   for (unsigned polls = 0;; ++polls) {
     if (done() && polls <= spin_limit) return;
     if (polls == spin_limit) report();
     if (polls == 2 * spin_limit) port::trap();
-    port::spin_pause();
+    if (polls < Eager)
+      port::spin_again();
+    else
+      port::spin_pause();
   }
 }
 
@@ -39,12 +43,27 @@ template <class Done> DEVICE void wait_at_barrier(const Context &c, Stage stage,
 // In the first word of a block's report: it waited for a barrier in its shared memory.
 constexpr unsigned waited_for_phase = 1u << 17;
 
-// Waits until a phase of a barrier in shared memory is complete; what its copies brought, and what the threads that
-// arrived had done, may then be read. Called by any number of threads.
+// Waits until a phase of each of `N` barriers in shared memory is complete; what its copies brought, and what the
+// threads that arrived had done, may then be read. All are looked at in each turn. Called by any number of threads.
+template <int N>
+DEVICE void wait_for_phases(const Context &c, Mbarrier *const (&barrier)[N], const unsigned (&phase)[N]) {
+  const auto complete = [&] {
+    bool all = true;
+    UNROLL
+    for (int n = 0; n < N; ++n) all = port::mbarrier_try_wait(barrier[n], phase[n]) && all;
+    return all;
+  };
+  spin_until(complete, [&] {
+    UNROLL
+    for (int n = 0; n < N; ++n) { // the last that is not complete
+      if (port::mbarrier_try_wait(barrier[n], phase[n])) continue;
+      const char *at = reinterpret_cast<const char *>(barrier[n]), *start = static_cast<const char *>(c.shared);
+      report_wait(c, waited_for_phase, 0, phase[n], unsigned(at - start));
+    }
+  });
+}
 DEVICE void wait_for_phase(const Context &c, Mbarrier *barrier, unsigned phase) {
-  const char *at = reinterpret_cast<const char *>(barrier), *start = static_cast<const char *>(c.shared);
-  spin_until([&] { return port::mbarrier_try_wait(barrier, phase); },
-             [&] { report_wait(c, waited_for_phase, 0, phase, unsigned(at - start)); });
+  wait_for_phases<1>(c, {barrier}, {phase});
 }
 
 // The grid barrier of a cooperative launch: no block leaves before every block has arrived. Called by all threads of

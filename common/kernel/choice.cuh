@@ -48,7 +48,7 @@ DEVICE Best arrive_candidates(const Context &c) {
       for (int i = 0; i < 4; ++i) all = all && (i >= words || two.word[i] != unwritten);
       return all;
     };
-    spin_until(arrived, [&] { report_wait(c, waited_for<Stage::lm_head>, 0, b, 0); });
+    spin_until<knob::by_value::eager>(arrived, [&] { report_wait(c, waited_for<Stage::lm_head>, 0, b, 0); });
     port::fence();
     port::count_looked(from);
     best = better(best, {port::as_float(two.word[0]), int(two.word[1])});

@@ -1,5 +1,6 @@
 // A warp's share of the columns of a matrix: the input of these columns in registers, used for every row.
 #pragma once
+#include "barrier.cuh"
 #include "matvec.cuh"
 #include "ring.cuh"
 
@@ -64,6 +65,7 @@ struct Vector {
 // The input of this lane's columns, 0 where it has none.
 template <int K> struct ColumnInput : ColumnLanes<K> {
   using Lanes = ColumnLanes<K>;
+  static constexpr int tiles = 1; // at once at most
   float x[8 * Lanes::each] = {};
 
   DEVICE explicit ColumnInput(const Context &) {}
@@ -122,8 +124,9 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
     return sum;
   }
 
-  // The warp's parts of `count` products into `part`; `row(i)` is the row of the i-th. Most calls have `Often`.
-  template <int Often, class Row> DEVICE void multiply(int count, Row row, float *part) const {
+  // The warp's parts of `count` products of a tile into `part`; `row(0, i)` is the row of the i-th. Most tiles have
+  // `Often`.
+  template <int Often, int, class Row> DEVICE void multiply(int count, Row row, float *part) const {
     constexpr int most = Lanes::rows * fewer(Lanes::group, 6), turns = (Often + most - 1) / most;
     constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // of a lane
     if (count == Often) { // so the compiler knows every row
@@ -142,7 +145,7 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
     UNROLL
     for (int s = 0; s < Sums; ++s) {
       const int i = begin + s * Lanes::rows + lane() / Lanes::group;
-      sum[s] = dot(row(i < end ? i : end - 1));
+      sum[s] = dot(row(0, i < end ? i : end - 1));
     }
     const float mine = transposing_sum<Lanes::group>(sum);
     const int s = lane() % Lanes::group / share, i = begin + s * Lanes::rows + lane() / Lanes::group;
@@ -158,3 +161,38 @@ template <class Self, int K, class = void> struct InputOf {
 template <class Self, int K> struct InputOf<Self, K, Void<typename Self::template Input<K>>> {
   using Type = typename Self::template Input<K>;
 };
+
+// Where a tile is in a ring: counted on without a division, which would stand before each wait.
+template <unsigned Slots> struct Place {
+  unsigned slot, phase;
+  DEVICE explicit Place(unsigned tile) : slot(tile % Slots), phase(tile / Slots) {}
+  DEVICE unsigned tile() const { return phase * Slots + slot; }
+  DEVICE Place next() const {
+    Place next = *this;
+    if (++next.slot == Slots) next.slot = 0, ++next.phase;
+    return next;
+  }
+};
+
+// Multiplies the next `Tiles` tiles of a job that has `left` rows, and gives their slots back. Called by all lanes of a
+// warp.
+template <class Self, class Job, int Tiles, class In, class Place>
+DEVICE void multiply_tiles(const Context &c, const In &x, Place &place, int left, float *part) {
+  static_assert(Tiles <= 2, "add a place for each further tile");
+  using Mine = typename Self::template Rows<Job>;
+  constexpr int matrices = Job::matrices, per_tile = Mine::per_tile;
+  auto &s = shared<Self>(c);
+  const Place at[2] = {place, place.next()};
+  Mbarrier *full[Tiles];
+  unsigned phase[Tiles];
+  UNROLL
+  for (int t = 0; t < Tiles; ++t) full[t] = &s.full[at[t].slot], phase[t] = at[t].phase;
+  wait_for_phases(c, full, phase);
+  place = at[Tiles - 1].next();
+  const auto row = [&](int t, int i) { return Mine::at(s.slot[at[t].slot], i % matrices, i / matrices); };
+  x.template multiply<per_tile * matrices, Tiles>(fewer(Tiles * per_tile, left) * matrices, row, part);
+  port::warp_barrier(); // all lanes have read
+  UNROLL
+  for (int t = 0; t < Tiles; ++t)
+    if (lane() == 0) port::mbarrier_arrive(&s.empty[at[t].slot]);
+}

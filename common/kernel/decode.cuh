@@ -112,7 +112,7 @@ template <class Derived> struct Decode {
       const float *before = S == Stage::o_proj ? residual(c, layer) : tap<Stage::o_proj>(c, layer);
       return [=](int row, const auto &sums) { publish(row, port::load_activation(before + row) + sums[0]); };
     } else if constexpr (S == Stage::gate_up) { // SwiGLU: silu(gate) * up
-      return [=](int row, const auto &sums) { publish(row, sums[0] / (1.0f + expf(-sums[0])) * sums[1]); };
+      return [=](int row, const auto &sums) { publish(row, port::quotient(sums[0], 1.0f + expf(-sums[0])) * sums[1]); };
     } else {
       return [=](int row, const auto &sums) { publish(row, sums[0]); };
     }

@@ -51,7 +51,7 @@ DEVICE void arrive_by_value(const Context &c, int layer, int i, int stride, int 
     report_wait(c, waited_for_values | (1 + static_cast<unsigned>(S)), layer, i + missing / 4 * stride + missing % 4,
                 0);
   };
-  spin_until(arrived, report);
+  spin_until<knob::by_value::eager>(arrived, report);
   UNROLL
   for (int p = 0; p < Packets; ++p)
     if (i + p * stride < end) port::count_looked(from + i + p * stride);

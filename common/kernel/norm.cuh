@@ -12,23 +12,31 @@ template <Stage S> DEVICE const bf16 *gains(const Context &c, int layer) {
 // One block normalizes the residual stream, model::hidden elements. `out(i, value)` receives each element in one of the
 // block's threads. Called by all threads of the block.
 template <class Self, Stage S, class Out> DEVICE void rmsnorm(const Context &c, int layer, Out out) {
-  constexpr int width = Self::load_bytes / 2;
+  constexpr int width = Self::load_bytes / 2, stride = block_threads * width;
+  constexpr int packets = (model::hidden + stride - 1) / stride; // of a thread
   const auto x = Self::template stream<S, width>(c, layer);
-  const bf16 *weight = gains<S>(c, layer);
+  const auto at = [](int p) { return port::thread() * width + p * stride; };
+  Packet<2 * width> gain[packets] = {};
+  Floats<width> a[packets] = {};
   float sum = 0;
-  for (int i = port::thread() * width; i < model::hidden; i += block_threads * width) {
-    const auto a = x(i);
+  UNROLL
+  for (int p = 0; p < packets; ++p) // before x, which may not have arrived
+    if (at(p) < model::hidden) gain[p] = port::load_weights<2 * width>(gains<S>(c, layer) + at(p));
+  UNROLL
+  for (int p = 0; p < packets; ++p) {
+    if (at(p) >= model::hidden) continue;
+    a[p] = x(at(p));
     UNROLL
-    for (int j = 0; j < width; ++j) sum = fmaf(a.value[j], a.value[j], sum);
+    for (int j = 0; j < width; ++j) sum = fmaf(a[p].value[j], a[p].value[j], sum);
   }
-  const float scale = 1.0f / sqrtf(block_sum(sum, shared<Self>(c).sums) / model::hidden + model::rms_eps);
-  for (int i = port::thread() * width; i < model::hidden; i += block_threads * width) {
-    const auto a = x(i);
-    const auto w = port::load_weights<2 * width>(weight + i);
+  const float scale = port::rsqrt(block_sum(sum, shared<Self>(c).sums) / model::hidden + model::rms_eps);
+  UNROLL
+  for (int p = 0; p < packets; ++p) {
+    if (at(p) >= model::hidden) continue;
     UNROLL
     for (int j = 0; j < width; ++j) {
-      const float gain = j % 2 == 0 ? bf16_low(w.word[j / 2]) : bf16_high(w.word[j / 2]);
-      out(i + j, a.value[j] * scale * gain);
+      const float one = j % 2 == 0 ? bf16_low(gain[p].word[j / 2]) : bf16_high(gain[p].word[j / 2]);
+      out(at(p) + j, a[p].value[j] * scale * one);
     }
   }
 }

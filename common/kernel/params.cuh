@@ -27,8 +27,8 @@ struct Context : Buffers {
 // The block's shared memory: the members that the stages need, and those that each variant of the stack adds.
 template <class Self> DEVICE typename Self::Shared &shared(const Context &c) {
   static_assert(sizeof(typename Self::Shared) <= 227 << 10, "no GPU has the shared memory that a block of the stack "
-                                                            "needs, more than 227 KB: lower stages, tile or threads, "
-                                                            "or leave a variant out");
+                                                            "needs, more than 227 KB: lower slots, kb, stages, tile or "
+                                                            "threads, or leave a variant out");
   return *static_cast<typename Self::Shared *>(c.shared);
 }
 

@@ -192,7 +192,10 @@ template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, Softmax
       parts.value[warp()][packet * Split::width + j] = soft.value[p * Split::width + j];
   }
   port::block_barrier();
-  for (int i = port::thread(); i < model::head_dim; i += block_threads) {
+  UNROLL
+  for (int turn = 0; turn < model::head_dim; turn += block_threads) { // a block of usual size has one
+    const int i = turn + port::thread();
+    if (i >= model::head_dim) continue;
     float max = parts.max[0], sum = 0, value = 0;
     for (int w = 1; w < block_warps; ++w) max = fmaxf(max, parts.max[w]);
     for (int w = 0; w < block_warps; ++w) {
@@ -251,7 +254,7 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
         for (int j = 0; j < 4; ++j) all = all && values.word[j] != unwritten;
         return all;
       };
-      spin_until(arrived, [&] {
+      spin_until<knob::by_value::eager>(arrived, [&] {
         report_wait(c, waited_for_values | (1 + static_cast<unsigned>(Stage::attention)), layer, packet * 4, p);
       });
       port::count_looked(from + packet % packets * 4);
@@ -266,7 +269,7 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
     UNROLL
     for (int j = 0; j < 4; ++j) {
       const float value = warp_sum<most_parts>(port::as_float(values.word[j]) * keep);
-      if (packet < end && p == 0) out(packet * 4 + j, value / sum);
+      if (packet < end && p == 0) out(packet * 4 + j, port::quotient(value, sum));
     }
   }
 }

@@ -11,7 +11,7 @@ enum class Data { weights, kv, activations };
 // L1 policy of a load: data that is read once need not allocate a line.
 enum class L1 { allocate, no_allocate };
 
-// L2 policy of the lines that a bulk copy reads: evicted first, or last.
+// L2 policy of the lines that a copy reads: evicted first, or last.
 enum class L2 { pass, keep };
 
 // `Bytes` of memory in registers, as 32-bit words.
@@ -30,6 +30,15 @@ using Mbarrier = unsigned long long;
 #define ROLLED _Pragma("unroll 1")
 
 DEVICE unsigned shared_address(const void *shared) { return static_cast<unsigned>(__cvta_generic_to_shared(shared)); }
+
+DEVICE unsigned long long l2_policy(L2 lines) {
+  unsigned long long policy;
+  if (lines == L2::pass)
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  else
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 
 namespace port {
 
@@ -52,6 +61,10 @@ DEVICE void stamp(unsigned long long *to) {
 DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
 DEVICE void sincos_turns(double turns, double *sine, double *cosine) { sincospi(2 * turns, sine, cosine); }
+// Wrong by a few units in the last place, but one instruction or two: correct rounding takes a dozen, one after the
+// other.
+DEVICE float rsqrt(float x) { return rsqrtf(x); }
+DEVICE float quotient(float x, float y) { return __fdividef(x, y); }
 
 // Weights are never written while a kernel runs, so they may use the read-only path (ld.global.nc). The asm is not
 // volatile: the compiler may move these loads up and keep many in flight.
@@ -107,7 +120,7 @@ DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 
 // The same by a load whose value is not used. The load must be ld.volatile: ptxas removes any other dead load, even
 // from a volatile asm.
 DEVICE void touch_weights(const void *address) {
-  unsigned ignored;
+  [[maybe_unused]] unsigned ignored;
   asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(ignored) : "l"(address));
 }
 
@@ -163,6 +176,8 @@ DEVICE Packet<16> look(const float *from) {
 // Called after a look that found its words, and no other: the host device counts are the same under any schedule.
 DEVICE void count_looked(const float *) {}
 DEVICE void spin_pause() { __nanosleep(32); }
+// Between two polls without a pause; other threads of the host device go on here, too.
+DEVICE void spin_again() {}
 [[noreturn]] DEVICE void trap() {
   __threadfence_system(); // the host reads `waits` after the kernel has stopped
   asm volatile("trap;");
@@ -178,17 +193,25 @@ template <int Bytes> DEVICE void copy_async(void *shared, const void *global) {
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(Bytes) : "memory");
 }
+// The same of 16 bytes, with a policy.
+DEVICE void copy_async(void *shared, const void *global, L2 lines) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+               "l"(global), "l"(l2_policy(lines))
+               : "memory");
+}
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Newest> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory"); }
 
-// Barriers in shared memory, sm_90. A phase is named by its number: so many were complete before it.
+// Barriers in shared memory, sm_80. A phase is named by its number: so many were complete before it.
 DEVICE void mbarrier_init(Mbarrier *barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
 // Lets bulk copies of this thread name the barriers that it has initialized; other threads need a block barrier, too.
 DEVICE void mbarrier_init_fence() {
+#if __CUDA_ARCH__ >= 900 // the first that has bulk copies
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 DEVICE void mbarrier_arrive(Mbarrier *barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
@@ -199,10 +222,21 @@ DEVICE void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes) {
                "r"(bytes)
                : "memory");
 }
-// True if the phase is complete; false after about a microsecond. All that arrived in the phase is then visible.
+// Arrives when all that this thread has copied asynchronously so far has landed. Those who wait for the phase may then
+// read it.
+DEVICE void mbarrier_arrive_copied(Mbarrier *barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// True if the phase is complete; false after about a microsecond, before sm_90 at once. All that arrived in the phase
+// is then visible.
 DEVICE bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase) {
   unsigned complete;
-  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, 1000;\n"
+  asm volatile("{\n.reg .pred p;\n"
+#if __CUDA_ARCH__ >= 900
+               "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, 1000;\n"
+#else
+               "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n"
+#endif
                "selp.u32 %0, 1, 0, p;\n }"
                : "=r"(complete)
                : "r"(shared_address(barrier)), "r"(phase & 1)
@@ -210,17 +244,12 @@ DEVICE bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase) {
   return complete != 0;
 }
 // Copies bytes into shared memory. They count as arrived for the barrier's phase in progress, which must expect them.
-// Addresses and size are multiples of 16 bytes.
+// Addresses and size are multiples of 16 bytes. sm_90.
 DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier *barrier, L2 lines = L2::pass) {
-  unsigned long long policy;
-  if (lines == L2::pass)
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  else
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
           "r"(shared_address(shared)),
-      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(l2_policy(lines))
       : "memory");
 }
 // Orders this thread's stores before bulk copies, of data or over it, that it orders after the fence.

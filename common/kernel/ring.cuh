@@ -1,4 +1,4 @@
-// Constants shared by the copies into the ring in shared memory and the products out of it.
+// Shared by the copies into the ring in shared memory and the products out of it.
 #pragma once
 #include "params.cuh"
 
@@ -13,3 +13,37 @@ constexpr unsigned passed_jobs = PASSED_TILES / 2u * 2u;
 constexpr int most_sums = 512 / block_warps; // products of a tile at most; a block finishes as many together
 
 DEVICE constexpr int fewer(int a, int b) { return a < b ? a : b; }
+
+// How a loader warp fills a slot. In bulk, one lane asks for each run of bytes, and the slot's barrier counts bytes.
+// Else all lanes copy 16 bytes at a time, and it counts each lane when the lane's copies have landed.
+template <bool Bulk> struct SlotCopies {
+  static constexpr int lanes = Bulk ? 1 : 32; // that call these functions; arrivals of the barrier, too
+
+  // Before the copies of a tile of so many bytes.
+  static DEVICE void begin(Mbarrier *full, unsigned bytes) {
+    if constexpr (Bulk) port::mbarrier_arrive_expect(full, bytes);
+  }
+  static DEVICE void copy(unsigned char *slot, const void *from, unsigned bytes, Mbarrier *full, L2 lines = L2::pass) {
+    if constexpr (Bulk) {
+      port::copy_bulk(slot, from, bytes, full, lines);
+    } else {
+      const auto *first = static_cast<const unsigned char *>(from);
+      for (unsigned at = 16 * lane(); at < bytes; at += 16 * lanes) port::copy_async(slot + at, first + at, lines);
+    }
+  }
+  // After them.
+  static DEVICE void end(Mbarrier *full) {
+    if constexpr (!Bulk) port::mbarrier_arrive_copied(full);
+  }
+  // Before the loader ends: a thread waits for its own copies.
+  static DEVICE void finish() {
+    if constexpr (!Bulk) {
+      port::copy_commit();
+      port::copy_wait<0>();
+    }
+  }
+  // Before copies of what others have stored: bulk copies take another way to memory than stores.
+  static DEVICE void see_stores() {
+    if constexpr (Bulk) port::fence_proxy_async();
+  }
+};

@@ -30,17 +30,28 @@ DEVICE float load_gain(const float *gain) { return *gain; }
 template <class Gain, class Out>
 DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosines, Out out) {
   const float *sines = cosines + rope_pairs;
-  float sum = 0;
-  for (int i = lane(); i < model::head_dim; i += 32) {
-    const float value = port::load_activation(x + i);
-    sum = fmaf(value, value, sum);
+  constexpr int pairs = (rope_pairs + 31) / 32; // of a lane
+  float a[pairs] = {}, b[pairs] = {}, gain_a[pairs] = {}, gain_b[pairs] = {};
+  float cosine[pairs] = {}, sine[pairs] = {}, sum = 0;
+  UNROLL
+  for (int p = 0; p < pairs; ++p) { // all loads come before the sum of the lanes, which takes longer than they do
+    const int i = lane() + 32 * p;
+    if (i >= rope_pairs) continue;
+    a[p] = port::load_activation(x + i), b[p] = port::load_activation(x + i + rope_pairs);
+    gain_a[p] = load_gain(gain + i), gain_b[p] = load_gain(gain + i + rope_pairs);
+    cosine[p] = port::load_activation(cosines + i), sine[p] = port::load_activation(sines + i);
   }
-  const float scale = 1.0f / sqrtf(warp_sum(sum) / model::head_dim + model::rms_eps);
-  for (int i = lane(); i < rope_pairs; i += 32) {
-    const float a = port::load_activation(x + i) * scale * load_gain(gain + i);
-    const float b = port::load_activation(x + i + rope_pairs) * scale * load_gain(gain + i + rope_pairs);
-    const float cosine = port::load_activation(cosines + i), sine = port::load_activation(sines + i);
-    out(i, fmaf(a, cosine, -(b * sine)));
-    out(i + rope_pairs, fmaf(b, cosine, a * sine));
+  UNROLL
+  for (int p = 0; p < pairs; ++p) sum = fmaf(a[p], a[p], sum);
+  UNROLL
+  for (int p = 0; p < pairs; ++p) sum = fmaf(b[p], b[p], sum);
+  const float scale = port::rsqrt(warp_sum(sum) / model::head_dim + model::rms_eps);
+  UNROLL
+  for (int p = 0; p < pairs; ++p) {
+    const int i = lane() + 32 * p;
+    if (i >= rope_pairs) continue;
+    const float first = a[p] * scale * gain_a[p], second = b[p] * scale * gain_b[p];
+    out(i, fmaf(first, cosine[p], -(second * sine[p])));
+    out(i + rope_pairs, fmaf(second, cosine[p], first * sine[p]));
   }
 }

@@ -3,15 +3,17 @@
 #include "columns.cuh"
 #include "terms.cuh"
 
-// As ColumnInput: the same columns of a warp for every row. Most tiles have `Often` rows. The columns of a product are
-// rows of weights, or pieces of rows; its rows are the terms that belong to a piece.
-template <int K, int Often> struct TensorInput {
+// As ColumnInput: the same columns of a warp for every row. Tiles have `Often` rows at most, and `Together` of them are
+// multiplied at once where each is one product. The columns of a product are rows of weights, or pieces of rows; its
+// rows are the terms that belong to a piece.
+template <int K, int Often, int Together> struct TensorInput {
   static constexpr int rows = Often > 4 ? 8 : Often > 2 ? 4 : 2, pieces = 8 / rows; // of a product
   static constexpr int wide = pieces == 4 ? 2 : 1; // lines of a row that a product has at once, a half of each
   static constexpr int lines = (K + wide * line * block_warps - 1) / (wide * line * block_warps); // of a lane
   static constexpr int columns = lines * wide * line;                                             // of a warp
-  static constexpr int both = pieces == 1 ? 2 : 1;        // products: each half of a line is in one
-  static constexpr int mine = (columns / 32 + 3) / 4 * 4; // columns that a lane takes
+  static constexpr int both = pieces == 1 ? 2 : 1;           // products: each half of a line is in one
+  static constexpr int mine = (columns / 32 + 3) / 4 * 4;    // columns that a lane takes
+  static constexpr int tiles = Often <= rows ? Together : 1; // at once at most
   static constexpr bool exact = columns * block_warps == K && mine * 32 == columns; // no lane is left over
   // Lanes exchange terms through shared memory, half of them at a time where they are more than 9 KB.
   static constexpr int turns = 6 * columns * block_warps > 9 << 10 ? 2 : 1, staged = columns / turns;
@@ -94,16 +96,25 @@ template <int K, int Often> struct TensorInput {
       if (exists(i / 4 * 4)) out(column(i), x[i]);
   }
 
-  // The warp's parts of `count` products into `part`; `row(i)` is the row of the i-th.
-  template <int, class Row> DEVICE void multiply(int count, Row row, float *part) const {
+  // The warp's parts of `count` products into `part`; `row(t, i)` is the row of the i-th in tile t. There are `Tiles`,
+  // of `Of` products but in the last. All loads are under way before a sum needs one of them.
+  template <int Of, int Tiles, class Row> DEVICE void multiply(int count, Row row, float *part) const {
     const int g = lane() / 4; // a column of the product, of four lanes
     const int at = 2 * (warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0)) + begin_of_lane(lane());
     ROLLED
     for (int begin = 0; begin < (Often <= rows ? 1 : count); begin += rows) {
-      const int own = begin + g / pieces;
-      Packet<16> weights[both * lines]; // there may be fewer rows
-      load_lines<K, lines, wide, both, Data::weights>(own < count ? row(own) : row(begin), at, exact, weights);
-      add_up(port::multiply_add<lines, both>(term, weights), count - begin, part + begin);
+      const auto products_of = [=](int t) { return (t + 1 < Tiles ? Of : count - t * Of) - begin; };
+      Packet<16> weights[Tiles][both * lines];
+      Products<both> products[Tiles];
+      UNROLL
+      for (int t = 0; t < Tiles; ++t) { // there may be fewer rows
+        const unsigned char *own = row(t, g / pieces < products_of(t) ? begin + g / pieces : begin);
+        load_lines<K, lines, wide, both, Data::weights>(own, at, exact, weights[t]);
+      }
+      UNROLL
+      for (int t = 0; t < Tiles; ++t) products[t] = port::multiply_add<lines, both>(term, weights[t]);
+      UNROLL
+      for (int t = 0; t < Tiles; ++t) add_up(products[t], products_of(t), part + t * Of + begin);
     }
   }
 

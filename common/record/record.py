@@ -65,11 +65,15 @@ class CountRecord(KernelRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class LoopsRecord(KernelRecord):
-    """Loops of the stages in the machine code for `arch`, by stage. key: what they are found by."""
+    """Loops of the stages in the machine code for `arch`, by stage. key: what they are found by.
+
+    shared_bytes  of a block; 0: not known
+    """
 
     key: str
     arch: str
     loops: Mapping[str, Mapping[str, Any]]
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from common.errors import LabError
@@ -10,6 +10,7 @@ from common.model.stages import WARP
 
 KINDS = ("int", "choice", "ratio", "list")
 SETS = ("", "launch", "tokens_per_launch", "blocks_per_sm")
+AUTO = "auto"  # as a value: what `Knob.auto` gives for the GPU that the text is compiled for
 SEXAGESIMAL = 60
 
 
@@ -23,6 +24,10 @@ class Knob:
              list    any of `choices`
     sets     the field of a Source that takes the value: launch, tokens_per_launch or blocks_per_sm; "": none
     default  used unless the command line or a named stack says otherwise
+    auto     expression (`common.compile.target`) of the whole number, or of the place in `choices`, that a GPU has by
+             itself; with it AUTO is a value, too
+    shared   True if it decides how much shared memory a block needs
+    min_arch {choice: lowest compute capability}, ten times, of those that need another than the variant
     """
 
     name: str
@@ -33,6 +38,9 @@ class Knob:
     maximum: int | None = None
     choices: tuple[int | str, ...] = ()
     sets: str = ""
+    auto: str = ""
+    shared: bool = False
+    min_arch: Mapping[str, int] = field(default_factory=dict)
 
     def constants(self, value: Any, threads: int) -> dict[str, int | str]:
         """The compile-time constants that `value` stands for, in a block of `threads` threads.
@@ -44,6 +52,8 @@ class Knob:
             return self._ratio(value, threads)
         if self.kind == "list":
             return self._list(value)
+        if self.auto and value == AUTO:
+            return {self.name: AUTO}
         return {self.name: self._int(value) if self.kind == "int" else self._choice(value)}
 
     def value(self, constants: Mapping[str, int | str]) -> Any:
@@ -64,12 +74,15 @@ class Knob:
         return f"{share}:{warps - share}"
 
     def ends(self, threads: int) -> tuple[Any, Any]:
-        """The two ends of what the knob takes in a block of `threads` threads; of lists the empty one and the whole."""
+        """The two ends of what the knob takes in a block of `threads` threads; of lists the empty one and the whole.
+
+        Where a GPU decides, the upper one is AUTO.
+        """
         if self.kind == "int":
             low, high = (self.default if end is None else end for end in (self.minimum, self.maximum))
-            return low, high
+            return low, AUTO if self.auto else high
         if self.kind == "choice":
-            return self.choices[0], self.choices[-1]
+            return self.choices[0], AUTO if self.auto else self.choices[-1]
         if self.kind == "list":
             return (), self.choices
         warps = threads // WARP
@@ -79,7 +92,9 @@ class Knob:
         """Values of the knob, in a few words: `1..16`, `prefetch | ldg`, `P:C`, `any of [o,gate]`."""
         choices = [str(choice) for choice in self.choices]
         if self.kind == "int":
-            return f"{'' if self.minimum is None else self.minimum}..{'' if self.maximum is None else self.maximum}"
+            span = f"{'' if self.minimum is None else self.minimum}..{'' if self.maximum is None else self.maximum}"
+            return f"{span} | {AUTO}" if self.auto else span
+        choices += [AUTO] if self.auto and self.kind == "choice" else []
         return {"choice": " | ".join(choices), "ratio": "P:C", "list": f"any of [{','.join(choices)}]"}[self.kind]
 
     def _int(self, value: Any) -> int:

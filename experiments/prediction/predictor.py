@@ -18,7 +18,10 @@ from typing import Any
 import numpy as np
 
 from common import ROOT
+from common.compile.nvrtc import compile_cubin
+from common.compile.sass import block_bytes
 from common.compile.source import Source, build
+from common.compile.target import number, settled, shared_bytes
 from common.devices.counters import FIELDS, Counts
 from common.errors import LabError, known
 from common.model.shapes import Model
@@ -46,7 +49,7 @@ class Uncounted(LabError):
 
 
 class Unsupported(LabError):
-    """A variant needs a newer GPU than the requested one."""
+    """A stack needs a newer GPU than the requested one, or one with more shared memory."""
 
 
 class Predictor:
@@ -104,11 +107,12 @@ class Predictor:
         return build([catalog.variants[name] for name in variants], model, self.threads, knobs)
 
     def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel) -> Kernel:
-        """The counted kernel of `variants` on the grid of `gpu`."""
-        source = self.source(variants, knobs)
+        """The counted kernel of `variants` on the grid of `gpu`. Raises Unsupported where it cannot run."""
+        source, arch = self.source(variants, knobs), number(gpu.arch)
         counts, loops = self.counts(source, gpu), self.loops(source, gpu.arch)
+        source.refuse_shared(self._shared[key(source, gpu.arch)], shared_bytes(arch), gpu.name, Unsupported)
         blocks = gpu.multiprocessors if counts.total("prefetched") else GRID
-        return Kernel(source, counts, blocks * source.blocks_per_sm, loops)
+        return Kernel(on_target(source, arch), counts, blocks * source.blocks_per_sm, loops)
 
     def counts(self, source: Source, gpu: gpus.GpuModel) -> Counts:
         """Counts of `source` for a prediction on `gpu`.
@@ -138,20 +142,21 @@ class Predictor:
 
         Raises Uncounted, Unsupported, and LabError without NVRTC and nvdisasm.
         """
-        if int(arch.removeprefix("sm_")) < source.min_arch:
-            raise Unsupported(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than one of {arch}")
+        source.refuse_target(number(arch), "the GPU", f"choose another GPU than one of {arch}", Unsupported)
         name = key(source, arch)
         if name not in self._loops:
             self._begin(source, arch)
             found = self._loops[name] = stage_loops(source, arch, self._cache / "cubins")
+            shared = self._shared[name] = block_bytes(
+                compile_cubin(source.text, arch, source.name, self._cache / "cubins")
+            )
             by_stage = {stage: vars(loop) for stage, loop in found.items()}
-            self._keep(LOOPS, name, source, {"arch": arch, "loops": by_stage})
+            self._keep(LOOPS, name, source, {"arch": arch, "loops": by_stage, "shared_bytes": shared})
         return self._loops[name]
 
     def chains(self, source: Source, gpu: gpus.GpuModel, position: int) -> Mapping[str, Chain]:
         """Clocks by stage, of `source` on the grid of `gpu`. Raises as `loops` does."""
-        if int(gpu.arch.removeprefix("sm_")) < source.min_arch:
-            raise Unsupported(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than {gpu.key}")
+        source.refuse_target(number(gpu.arch), gpu.name, f"choose another GPU than {gpu.key}", Unsupported)
         blocks = gpu.multiprocessors * source.blocks_per_sm
         return chains(source, gpu.arch, blocks, position, gpu.latency, self._cache / "cubins")
 
@@ -170,6 +175,11 @@ class Predictor:
     def _loops(self) -> dict[str, Mapping[str, Loop]]:
         records = (record for record in self._records if isinstance(record, LoopsRecord))
         return {each.key: {stage: Loop(**loop) for stage, loop in each.loops.items()} for each in records}
+
+    @cached_property
+    def _shared(self) -> dict[str, int]:
+        records = (record for record in self._records if isinstance(record, LoopsRecord))
+        return {each.key: each.shared_bytes for each in records}
 
     def _begin(self, source: Source, where: int | str) -> None:
         if self._on_count is None:
@@ -194,6 +204,13 @@ class Predictor:
             session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
             session.run()
             return session.counts()
+
+
+def on_target(source: Source, arch: int) -> Source:
+    """`source` with the values that its knobs have by themselves on `arch`, for what its variants declare."""
+    known = read_catalog().variants
+    own = {name: settled(known[name], values, source.model, arch) for name, values in source.knobs.items()}
+    return replace(source, knobs=own)
 
 
 def key(source: Source, where: int | str) -> str:

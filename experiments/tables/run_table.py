@@ -58,6 +58,8 @@ def _remarks(row: Row) -> Iterator[str]:
         yield f"{row.label}: {row.verdict} {row.reason}{command}"
     if row.forecast and row.forecast.microseconds is None:
         yield f"{row.label}: not predicted, {row.forecast.note}"
+    if row.where:
+        yield f"{row.label}: {row.where}"
     for timed in row.times:
         if timed.verdict == IMPLAUSIBLE:
             share = f"{timed.gb_per_s:.0f} GB/s, {timed.percent_of_ceiling or 0:.0f} % of the read ceiling"

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.errors import LabError
 from common.stacks.catalog import BASELINE, Catalog
-from common.stacks.knobs import WARP, Knob
+from common.stacks.knobs import AUTO, WARP, Knob
 from common.stacks.stack import check_stack, ordered, with_needed
 
 ALL_TRIED = 8  # whole numbers in a range; of a longer range only the powers of two
@@ -177,17 +177,19 @@ def _values(knob: Knob, threads: int) -> tuple[Any, ...]:
         warps = threads // WARP
         return tuple(f"{producers}:{warps - producers}" for producers in range(warps))
     if knob.kind == "choice":
-        return knob.choices
+        return (*knob.choices, AUTO) if knob.auto else knob.choices
     if knob.kind == "list":
         lengths = range(len(knob.choices) + 1)
         return tuple(chain.from_iterable(combinations(knob.choices, length) for length in lengths))
     low, high = knob.minimum, knob.maximum
     if low is None or high is None:  # no bound to search within
         return (knob.default,)
+    own = (AUTO,) if knob.auto else ()
     if high - low < ALL_TRIED:
-        return tuple(range(low, high + 1))
+        return (*range(low, high + 1), *own)
     powers = (2**exponent for exponent in range(high.bit_length()))
-    return tuple(sorted({low, high, knob.default, *(power for power in powers if low <= power)}))
+    usual = () if knob.auto else (knob.default,)
+    return (*sorted({low, high, *usual, *(power for power in powers if low <= power)}), *own)
 
 
 def order(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:

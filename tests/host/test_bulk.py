@@ -1,5 +1,7 @@
 """Barriers in shared memory and bulk copies of the host device: copies land late, and every misuse names its line."""
 
+import re
+
 import pytest
 
 from common.errors import Crashed, Hung
@@ -66,6 +68,63 @@ def test_a_copy_lands_when_a_thread_waits_and_its_target_is_poison_before(launch
     out = session.scratch()[:6]
     assert out.isnan().tolist() == [True, True, False, True, False, False]
     assert out[[2, 4, 5]].tolist() == [65, 65, 1]
+
+
+# A loader warp, of which each lane copies 16 bytes of each tile and hands them over.
+ASYNC = """if (port::thread() == 64) {
+      for (int i = 0; i < 2; ++i) port::mbarrier_init(s.full + i, 32), port::mbarrier_init(s.empty + i, 2);
+      port::mbarrier_init_fence();
+    }
+    port::named_sync(1, 96);
+    for (unsigned tile = 0; tile < 6; ++tile) {
+      if (tile >= 2) port::mbarrier_try_wait(s.empty + tile % 2, tile / 2 - 1);
+      for (int at = 8 * lane(); at < 64; at += 256)
+        port::copy_async(s.tile[tile % 2] + at, c.weights + 64 * tile + at, L2::pass);
+      port::mbarrier_arrive_copied(s.full + tile % 2);
+    }
+    port::copy_commit(); port::copy_wait<0>();"""
+PLACES = "alignas(16) unsigned short tile[2][64]; Mbarrier full[2], empty[2];"
+
+
+def test_a_ring_filled_by_all_lanes_brings_every_byte_once_and_in_order(launch, seed):
+    session = launch(RING[0], PLACES, seed=seed, load=ASYNC)
+    assert session.scratch()[:192].tolist() == [float((2 * i + 1) % 97) for i in range(192)]
+    assert (session.counts().total("copied_async"), session.counts().total("copied_bulk")) == (3 * 6 * 128, 0)
+
+
+ARRIVES = "port::mbarrier_arrive_copied(s.full + tile % 2);"
+WAITS = "if (tile >= 2) port::mbarrier_try_wait(s.empty + tile % 2, tile / 2 - 1);"
+ENDS = "port::copy_commit(); port::copy_wait<0>();"
+FAULTS = {  # in such a loader: (text, what stands there instead), ..., and what is found
+    "an arrival before its copies": (
+        [(ARRIVES, ""), ("for (int at", f"{ARRIVES} for (int at")],
+        "a copy is under way when its thread ends|written while the copy was in flight|MISMATCH",
+    ),
+    "an arrival twice": ([(ARRIVES, 2 * ARRIVES)], "an arrival too many"),
+    "a lane that does not arrive": ([(ARRIVES, f"if (lane() > 0) {ARRIVES}")], "Hung"),
+    "a slot overwritten before it is read": ([(WAITS, "")], "an arrival too many|overlapping|MISMATCH|parity"),
+    "an end before its copies": ([(ENDS, "")], "a copy is under way when its thread ends"),
+    "a store into the target in flight": (
+        [(ENDS, f"if (lane() == 0) s.tile[1][3] = 5; {ENDS}")],
+        "the target of a copy was written while the copy was in flight",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_a_loader_whose_lanes_copy_is_found(launch, name, seed):
+    edits, expected = FAULTS[name]
+    load = ASYNC
+    for old, new in edits:
+        assert load.count(old) == 1
+        load = load.replace(old, new)
+    try:
+        out = launch(RING[0], PLACES, seed=seed, load=load, timeout=300).scratch()[:192]
+    except (Crashed, Hung) as error:
+        found = f"{type(error).__name__} {error}"
+    else:
+        found = "" if out.tolist() == [float((2 * i + 1) % 97) for i in range(192)] else "MISMATCH"
+    assert re.search(expected, found), found
 
 
 MISUSES = {  # what the loader's thread does after INIT, and the fault; {n} is the line

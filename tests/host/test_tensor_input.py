@@ -18,10 +18,10 @@ BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_t
     for (int r = 0; r < count; ++r) s.weights[r][k] = port::as_bits(float(weight(r, k))) >> 16;
   }}
   port::block_barrier();
-  TensorInput<K, most> x(s.terms);
+  TensorInput<K, most, {tiles}> x(s.terms);
   x.take(Vector{{s.x}});
-  const auto row = [&](int r) {{ return reinterpret_cast<const unsigned char *>(s.weights[r]); }};
-  x.multiply<most>(count, row, s.part[warp()]);
+  const auto row = [&](int t, int r) {{ return reinterpret_cast<const unsigned char *>(s.weights[t * most + r]); }};
+  x.multiply<most, {tiles}>(count, row, s.part[warp()]);
   port::block_barrier();
   if (port::block() != 0) return;
   for (int r = port::thread(); r < count; r += block_threads) {{
@@ -31,20 +31,36 @@ BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_t
   x.each_once([&](int k, float value) {{ out[count + k] += value; }});"""
 SHARED = """alignas(16) float x[{K}];
   alignas(16) bf16 weights[{count}][{K}];
-  alignas(16) unsigned char terms[TensorInput<{K}, {most}>::bytes];
+  alignas(16) unsigned char terms[TensorInput<{K}, {most}, {tiles}>::bytes];
   float part[{threads} / 32][{count}];"""
 
 
 # Columns of a warp: half a line, whole lines, an odd number of them, and not as many in each; terms in one turn and in
-# two. Rows of a product: 8, 4 and 2; fewer rows than these, as many, and more.
+# two. Rows of a product: 8, 4 and 2; fewer rows than these, as many, and more; and of two tiles at once.
 COLUMNS = ((16, 32), (64, 32), (192, 32), (200, 64), (256, 64), (1664, 64), (1600, 96))
-ROWS = ((20, 17), (8, 8), (6, 5), (4, 4), (3, 2), (2, 2), (2, 1), (1, 1))
+ROWS = (
+    (20, 17),
+    (8, 8),
+    (6, 5),
+    (4, 4),
+    (3, 2),
+    (2, 2),
+    (2, 1),
+    (1, 1),
+    (8, 13),
+    (6, 12),
+    (4, 7),
+    (3, 4),
+    (2, 3),
+    (1, 2),
+)
 
 
 @pytest.mark.parametrize(("columns", "rows"), sampled(list(product(COLUMNS, ROWS)), 8), ids=str)
 def test_products_and_columns(launch, seed, columns, rows):
     (width, threads), (most, count) = columns, rows
     of = {"K": width, "most": most, "count": count, "threads": threads, "seed": random.Random(seed).randrange(61)}
+    of["tiles"] = 2 if count > most else 1
     session = launch(BODY.format(**of), SHARED.format(**of), threads=threads)
     k = torch.arange(width)
     x = k * 524287 % 1048573 - 524288

@@ -37,6 +37,13 @@ HINTS = {  # what a thread does, and the instructions that are more than computi
     "*data = 1; port::trap();": "st.global.b32, membar.sys, trap",
     TILE + "port::copy_async<16>(tile, wide);": "cp.async.cg.shared.global 16",  # not through L1: only for 16 bytes
     TILE + "port::copy_async<8>(tile, wide);": "cp.async.ca.shared.global 8",
+    TILE + "port::copy_async(tile, wide, L2::pass);": (
+        "createpolicy.fractional.L2::evict_first.b64 1.0, cp.async.cg.shared.global.L2::cache_hint 16"
+    ),
+    TILE + "port::copy_async(tile, wide, L2::keep);": (
+        "createpolicy.fractional.L2::evict_last.b64 1.0, cp.async.cg.shared.global.L2::cache_hint 16"
+    ),
+    GUARD + "port::mbarrier_arrive_copied(&guard);": "cp.async.mbarrier.arrive.noinc.shared::cta.b64",
     "port::copy_commit();": "cp.async.commit_group",
     "port::copy_wait<1>();": "cp.async.wait_group 1",
     "port::mbarrier_init_fence();": "fence.mbarrier_init.release.cluster, fence.proxy.async.shared::cta",

@@ -12,6 +12,11 @@ from common.devices.cpu import FINISHED, TRAPPED
 pytestmark = pytest.mark.host
 GIVEN = (0x80FF7F01, 2, 3, 4)  # words before; %rd1 is their address, %r1 the thread
 LOW = 0xFFFFFFFF
+POLL = "again: mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra.uni again;"
+# Each lane copies the fourth word into a place of its own after the mbarrier in `tile`, and hands its copy over.
+COPIED = """mov.u32 %r2, tile; setp.ne.u32 %p1, %r1, 0; @%p1 bra met; mbarrier.init.shared::cta.b64 [%r2], {count};
+met: bar.sync 0; shl.b32 %r3, %r1, 2; add.s32 %r3, %r3, %r2; cp.async.ca.shared.global [%r3+16], [%rd1+12], 4;
+cp.async.mbarrier.arrive{inc}.shared::cta.b64 [%r2]; """
 # (instructions, {number of a word: its value afterwards})
 ROWS = (
     ("ld.global.s32 %rd2, [%rd1]; st.global.u64 [%rd1+16], %rd2;", {4: 0x80FF7F01, 5: LOW}),
@@ -67,6 +72,15 @@ ROWS = (
      "mbarrier.arrive.release.cta.shared::cta.b64 _, [%r2]; st.global.u32 [%rd1], %r3; "
      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %p3, [%r2], 0, 1; selp.u32 %r4, 1, 0, %p3; "
      "st.global.u32 [%rd1+4], %r4; over: bar.sync 0;", {0: 0, 1: 1}),
+    # A phase of 32 arrivals is over when the copies of all lanes have landed: the neighbor's is there, too.
+    (COPIED.format(count=32, inc=".noinc") + POLL +
+     "xor.b32 %r4, %r3, 4; ld.shared.u32 %r5, [%r4+16]; st.global.u32 [%rd1+16], %r5;", {4: 4}),
+    # Without noinc the phase takes each such arrival beside the one that it counts: after 32 of them it is not over.
+    (COPIED.format(count=1, inc="") + "cp.async.wait_all; bar.sync 0; nanosleep.u32 32; "
+     "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 %p2, [%r2], 0; selp.u32 %r4, 7, 6, %p2; "
+     "st.global.u32 [%rd1], %r4; setp.ne.u32 %p1, %r1, 0; @%p1 bra again; "
+     "mbarrier.arrive.release.cta.shared::cta.b64 _, [%r2]; "
+     + POLL + "st.global.u32 [%rd1+4], 5;", {0: 6, 1: 5}),
     ("mov.u32 %r2, 0; mov.u32 %r3, 0; again: add.s32 %r2, %r2, %r3; add.s32 %r3, %r3, 1; setp.le.s32 %p1, %r3, 4; "
      "@%p1 bra again; st.global.u32 [%rd1], %r2;", {0: 10}),
 )  # fmt: skip
@@ -110,6 +124,24 @@ def test_half_of_a_named_barrier_does_not_wait(machine, seed):  # noqa: F811
     words = (ctypes.c_uint32 * 4)()
     assert run(machine, body, words, seed, threads=64, races=True).report == ""
     assert words[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("count", "inc", "after", "report"),
+    [
+        (16, ".noinc", "", "more arrivals than the mbarrier's phase takes"),
+        (33, ".noinc", POLL, "polls"),  # one is missing
+        (32, ".noinc", "", "a thread ends while its cp.async is in flight"),
+        (32, ".noinc", "ld.shared.u32 %r4, [%r3+16];", "nothing orders this read"),
+        (32, ".noinc", f"xor.b32 %r4, %r3, 4; ld.shared.u32 %r5, [%r4+16]; {POLL}", "nothing orders this read"),
+        (32, ".noinc", f"{POLL} cp.async.ca.shared.global [%r3+16], [%rd1], 4;", "in flight"),
+        (32, ".noinc", f"{POLL} xor.b32 %r4, %r3, 4; ld.shared.u32 %r5, [%r4+16]; st.shared.u32 [%r3+16], 0;",
+         "nothing orders this write"),
+    ],
+)  # fmt: skip
+def test_a_wrong_use_of_copies_that_arrive_is_found(machine, count, inc, after, report, seed):  # noqa: F811
+    body = COPIED.format(count=count, inc=inc) + after
+    assert report in run(machine, body, (ctypes.c_uint32 * 64)(*GIVEN), seed, races=True).report
 
 
 def test_trap_stops_the_launch(machine):  # noqa: F811

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from common import ROOT
 from common.cache.files import intact, making, writing
+from common.compile.target import HOST
 from common.errors import CompileError, LabError
 from common.errors.machine import of_output, of_system
 from common.model.stages import STAGES
@@ -87,7 +88,7 @@ class Compiler:
     def options(self, *flags: str) -> list[str]:
         """Options for every source file, and `flags`."""
         names = ", ".join(f'"{stage}"' for stage in STAGES)
-        options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}"]
+        options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}", f"-D__CUDA_ARCH__={10 * HOST}"]
         if self._cross:
             options.remove(NATIVE)
         elif platform.machine() == "x86_64":

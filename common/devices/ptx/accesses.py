@@ -161,6 +161,12 @@ def mbarrier(d: Decoder, one: Instruction) -> None:
 def cp(d: Decoder, one: Instruction) -> None:
     if one.words[:2] == ("async", "bulk"):
         return _bulk(d, one)
+    if one.words[1] == "mbarrier":
+        if one.words[2] != "arrive" or set(one.words[3:-1]) - {"noinc", "shared", "shared::cta"}:
+            raise unknown(one)
+        address, wide, offset = d.address(one.operands[0])
+        name = "cp.async.mbarrier.arrive" + (".noinc" if "noinc" in one.words else "")
+        return d.emit(name, a=address, imm=offset, flags=access(one, wide), opcode=one.name)
     if one.words[1] in ("commit_group", "wait_group", "wait_all"):
         imm = -1 if one.words[1] == "wait_all" else int(one.operands[0], 0) if one.operands else 0
         name = "cp.async.commit_group" if one.words[1] == "commit_group" else "cp.async.wait_group"

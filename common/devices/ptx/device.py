@@ -14,6 +14,7 @@ from typing import Any
 
 from common.compile.nvrtc import compile_ptx, version
 from common.compile.source import Source
+from common.compile.target import shared_bytes
 from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.library import library
@@ -70,11 +71,7 @@ class PtxDevice(CpuDevice):
 
     def compile(self, source: Source) -> CompiledPtx:
         """Raises Refused for a target older than source.min_arch, and CompileError."""
-        if source.min_arch > self.arch:
-            raise Refused(
-                f"{source.name} needs sm_{source.min_arch} and arch is sm_{self.arch}",
-                f"give device.arch=sm_{source.min_arch}, or remove the variant from the stack",
-            )
+        source.refuse_target(self.arch, "the target", f"give device.arch=sm_{source.min_arch}")
         text = compile_ptx(source.text, f"sm_{self.arch}", cache_dir=self.cache)
         self._machine = self._machine or Machine(library(self.cache, self._note))
         return CompiledPtx(source, PtxProgram(self._machine, text, "decode.cu"))
@@ -100,12 +97,8 @@ class PtxSession(CpuSession):
             Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
             for name, one in self._buffers.items()
         ]
-        shared, most = self._program.constant("shared_bytes"), most_shared(f"sm_{device.arch}")
-        if shared > most:
-            raise Refused(
-                f"{self._source.name} needs {shared} B of shared memory a block, and sm_{device.arch} allows {most} B",
-                "lower stages, tile or threads, or leave a variant out",
-            )
+        shared = self._program.constant("shared_bytes")
+        self._source.refuse_shared(shared, shared_bytes(device.arch), f"sm_{device.arch}")
         self._dynamic = shared if shared > STATIC_SHARED else 0
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common.compile.target import shared_bytes
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.opcodes import decode_instruction
 from common.devices.ptx.rows import Decoded
@@ -18,7 +19,6 @@ ROW = np.dtype([*((name, np.uint32) for name in ("op", "label", "d", "a", "b", "
                 ("flags", np.uint32), ("more", np.uint32)], align=True)  # fmt: skip
 FILLED = np.dtype([("at", np.uint32), ("kind", np.uint32), ("bytes", np.uint32), ("value", np.uint64)], align=True)
 REPORT_BYTES = 1 << 16
-MOST_SHARED = {86: 99, 89: 99, 120: 99, 121: 99, 80: 163, 87: 163}  # KB of a block, by target; others have 227
 MOST_LOCAL = 512  # KB of a thread
 
 
@@ -220,7 +220,7 @@ class PtxProgram:
 
 def most_shared(target: str) -> int:
     """Bytes of shared memory that a block may have on `sm_90a`."""
-    return MOST_SHARED.get(int("".join(filter(str.isdigit, target)) or 0), 227) << 10
+    return shared_bytes(int("".join(filter(str.isdigit, target)) or 90))
 
 
 def _initialized(variable: Variable) -> np.ndarray:

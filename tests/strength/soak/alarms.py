@@ -22,7 +22,7 @@ from common.validate.trials import GIVEN, TRIALS, Trial
 from tests.composed import without_bit_equal
 
 WARPS = (1, 2, 3, 4, 8)  # of a block
-# A variant's own condition, such as a window of no more tiles than slots: these knobs do not belong together.
+# A variant's own condition, such as an even number of slots: these knobs do not belong together.
 REFUSED = re.compile(r"variants/\S+ error: static assertion failed")
 MOST = 4096  # threads of a grid: a step of a larger one takes seconds on the host device
 
@@ -85,5 +85,5 @@ def _value(rng: random.Random, knob: Knob, threads: int) -> Any:
         return rng.choice(knob.choices)
     if knob.kind == "list":
         return rng.sample(knob.choices, rng.randint(0, len(knob.choices)))
-    low, high = knob.ends(threads)
+    low, high = replace(knob, auto="").ends(threads)
     return min(high, round(low * (high / low) ** rng.random())) if low > 0 else rng.randint(low, high)

@@ -197,6 +197,7 @@ void Block::spin(Site site) {
 void Block::end() {
   if (!running_->copies.empty())
     trap("a copy is under way when its thread ends: it was issued", running_->copies[0].site);
+  if (const Site *handed = bulk_.unfinished()) trap("a copy is under way when its thread ends: it was issued", *handed);
   ++ended_;
   wait(Wait::ended, running_->site);
   __builtin_unreachable();

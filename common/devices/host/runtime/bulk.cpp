@@ -1,6 +1,8 @@
 #include "bulk.hpp"
 #include "runtime.hpp"
 
+#include <algorithm>
+
 namespace host {
 
 namespace {
@@ -13,6 +15,18 @@ bool overlap(const char *a, size_t bytes, const char *b, size_t others) { return
 std::string number(size_t n) { return std::to_string(n); }
 
 } // namespace
+
+// The copies of one thread that it has handed over together.
+struct Bulk::Handed {
+  std::vector<Copy> copies;
+  int which;
+  const Fiber *by;
+  uint64_t entries; // of the cache that were stored before they were
+  bool committed;
+};
+
+Bulk::Bulk(Block &block) : block_(block) {}
+Bulk::~Bulk() = default;
 
 void Bulk::init(void *at, int arrivals, Site site) {
   check_aligned(at, sizeof initialized, site);
@@ -47,7 +61,7 @@ int Bulk::find(const void *at, Site site) const {
 void Bulk::arrive(void *at, unsigned bytes, Site site) {
   const int which = find(at, site);
   Mbarrier &barrier = barriers_[which];
-  if (barrier.pending == 0) stop(which, "an arrival too many: " + missing(which), site);
+  if (barrier.pending == barrier.promised) stop(which, "an arrival too many: " + missing(which), site);
   if (barrier.expected + bytes > most) stop(which, "more than 1048575 bytes are expected", site);
   barrier.expected += bytes;
   --barrier.pending;
@@ -107,7 +121,7 @@ void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
          site);
   for (const Mbarrier &other : barriers_)
     if (overlap(first, bytes, other.at, sizeof initialized)) trap("a bulk copy over a barrier", site);
-  for (const Copy &other : copies_)
+  for (const Run &other : copies_)
     if (overlap(first, bytes, other.to, other.bytes)) trap("two copies in flight to overlapping targets", site);
   if (memcmp(first, seen(first), bytes) != 0)
     trap("a bulk copy over bytes that were stored after the last fence_proxy_async", site);
@@ -116,6 +130,45 @@ void Bulk::copy(void *to, const void *from, size_t bytes, void *at, Site site) {
   block_.spoil(first, bytes);
   memcpy(seen(first), first, bytes);
   copies_.push_back({first, from, bytes, which, site, block_.grid().entries().now()});
+}
+
+void Bulk::hand_over(void *at, Site site) {
+  const int which = find(at, site);
+  Mbarrier &barrier = barriers_[which];
+  Fiber &self = block_.running();
+  if (barrier.pending == barrier.promised) stop(which, "an arrival too many: " + missing(which), site);
+  const char *shared = block_.memory().shared;
+  targets_.resize(lab_entry.shared_bytes / 4 + 1);
+  for (const Copy &copy : self.copies) {
+    auto *to = static_cast<char *>(copy.to);
+    for (size_t word = (to - shared) / 4; word < (to - shared + copy.bytes) / 4; ++word) {
+      if (targets_[word]) trap("two copies in flight to overlapping targets", copy.site);
+      targets_[word] = true;
+    }
+    memcpy(seen(to), to, copy.bytes);
+  }
+  handed_.push_back({std::move(self.copies), which, &self, block_.grid().entries().now(), false});
+  self.copies.clear();
+  std::fill(self.groups.begin(), self.groups.end(), 0);
+  ++barrier.promised;
+}
+
+void Bulk::commit() {
+  for (Handed &each : handed_) each.committed |= each.by == &block_.running();
+}
+
+void Bulk::wait_for_committed() {
+  for (size_t i = 0; i < handed_.size();)
+    if (handed_[i].by != &block_.running() || !handed_[i].committed)
+      ++i;
+    else if (!land_handed(i))
+      block_.abandon();
+}
+
+const Site *Bulk::unfinished() const {
+  for (const Handed &each : handed_)
+    if (each.by == &block_.running() && !each.copies.empty()) return &each.copies[0].site;
+  return nullptr;
 }
 
 void Bulk::fence_proxy() {
@@ -148,24 +201,50 @@ bool Bulk::land(std::mt19937 &random) {
   std::vector<size_t> awaited;
   for (size_t i = 0; i < copies_.size(); ++i)
     if (barriers_[copies_[i].which].waiting > 0) awaited.push_back(i);
+  for (size_t i = 0; i < handed_.size(); ++i)
+    if (barriers_[handed_[i].which].waiting > 0) awaited.push_back(copies_.size() + i);
   if (awaited.empty()) return false;
   const size_t chosen = awaited[random() % awaited.size()];
-  const Copy copy = copies_[chosen];
-  copies_.erase(copies_.begin() + static_cast<ptrdiff_t>(chosen));
+  return chosen < copies_.size() ? land_run(chosen) : land_handed(chosen - copies_.size());
+}
+
+bool Bulk::land_run(size_t at) {
+  const Run copy = copies_[at];
+  copies_.erase(copies_.begin() + static_cast<ptrdiff_t>(at));
+  if (!landed(copy.to, copy.from, copy.bytes, copy.entries, copy.site, "a bulk copy")) return false;
   Mbarrier &barrier = barriers_[copy.which];
-  const bool source =
-      block_.grid().entries().stored_after(static_cast<const char *>(copy.from), copy.bytes, copy.entries);
-  if (source || memcmp(copy.to, seen(copy.to), copy.bytes) != 0) {
-    block_.grid().fail(trapped, std::string("the ") + (source ? "source" : "target") +
-                                    " of a bulk copy was written while the copy was in flight: it was issued at " +
-                                    copy.site.file + ":" + number(copy.site.line) + "\n");
-    return false;
-  }
-  memcpy(copy.to, copy.from, copy.bytes);
-  memcpy(seen(copy.to), copy.to, copy.bytes);
   barrier.expected -= copy.bytes;
   barrier.asked -= copy.bytes;
   complete(copy.which);
+  return true;
+}
+
+bool Bulk::land_handed(size_t at) {
+  const Handed all = std::move(handed_[at]);
+  handed_.erase(handed_.begin() + static_cast<ptrdiff_t>(at));
+  for (const Copy &copy : all.copies) {
+    auto *to = static_cast<char *>(copy.to);
+    if (!landed(to, copy.from, copy.bytes, all.entries, copy.site, "a copy")) return false;
+    const size_t word = (to - block_.memory().shared) / 4;
+    for (size_t i = 0; i < copy.bytes / 4; ++i) targets_[word + i] = false;
+  }
+  --barriers_[all.which].promised;
+  --barriers_[all.which].pending;
+  complete(all.which);
+  return true;
+}
+
+// The bytes of a copy come; false, and the launch has failed, if someone has written where they come from or go to.
+bool Bulk::landed(char *to, const void *from, size_t bytes, uint64_t entries, Site site, const char *what) {
+  const bool source = block_.grid().entries().stored_after(static_cast<const char *>(from), bytes, entries);
+  if (source || memcmp(to, seen(to), bytes) != 0) {
+    block_.grid().fail(trapped, std::string("the ") + (source ? "source" : "target") + " of " + what +
+                                    " was written while the copy was in flight: it was issued at " + site.file + ":" +
+                                    number(site.line) + "\n");
+    return false;
+  }
+  memcpy(to, from, bytes);
+  memcpy(seen(to), to, bytes);
   return true;
 }
 

@@ -79,6 +79,7 @@ void mbarrier_arrive(void *barrier, unsigned bytes, Site site) { block->bulk().a
 void mbarrier_wait(void *barrier, unsigned phase, bool old, Site site) {
   block->bulk().wait(barrier, phase, old, site);
 }
+void mbarrier_arrive_copied(void *barrier, Site site) { block->bulk().hand_over(barrier, site); }
 void copy_bulk(void *to, const void *from, size_t bytes, void *barrier, Site site) {
   block->bulk().copy(to, from, bytes, barrier, site);
 }
@@ -89,6 +90,7 @@ void copy_commit() {
   size_t grouped = 0;
   for (size_t g : fiber.groups) grouped += g;
   fiber.groups.push_back(fiber.copies.size() - grouped);
+  block->bulk().commit();
 }
 void copy_wait(int newest) {
   Fiber &fiber = block->running();
@@ -98,6 +100,7 @@ void copy_wait(int newest) {
     fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + count);
     fiber.groups.erase(fiber.groups.begin());
   }
+  if (newest == 0) block->bulk().wait_for_committed();
 }
 
 } // namespace host

@@ -92,6 +92,7 @@ void copy_wait(int newest);
 void mbarrier_init(void *barrier, int arrivals, Site site);
 void mbarrier_init_fence();
 void mbarrier_arrive(void *barrier, unsigned bytes, Site site);
+void mbarrier_arrive_copied(void *barrier, Site site);
 void mbarrier_wait(void *barrier, unsigned phase, bool old, Site site); // old: see Bulk::wait
 void copy_bulk(void *to, const void *from, size_t bytes, void *barrier, Site site);
 void fence_proxy_async();

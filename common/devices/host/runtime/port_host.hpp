@@ -36,6 +36,8 @@ inline void sincos_turns(double turns, double *sine, double *cosine) {
   *sine = sin(turns * radians);
   *cosine = cos(turns * radians);
 }
+inline float rsqrt(float x) { return 1.0f / sqrtf(x); }
+inline float quotient(float x, float y) { return x / y; }
 
 template <Data Kind, int Bytes> inline Packet<Bytes> load(const void *from, host::Site site = host::here()) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
@@ -158,11 +160,16 @@ inline void count_looked(const float *from, host::Site site = host::here()) {
   host::count_load<16>("look", static_cast<int>(Data::activations), from, site);
 }
 inline void spin_pause(host::Site site = host::here()) { host::spin_pause(site); }
+inline void spin_again(host::Site site = host::here()) { host::spin_pause(site); }
 [[noreturn]] inline void trap(host::Site site = host::here()) { host::trap("trap", site); }
 
 template <int Bytes> inline void copy_async(void *shared, const void *global, host::Site site = host::here()) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async moves 4, 8 or 16 bytes");
   host::copy_async(shared, global, Bytes, site);
+}
+inline void copy_async(void *shared, const void *global, L2 lines, host::Site site = host::here()) {
+  if (lines == L2::keep) host::count(&host::Counts::kept, 16);
+  host::copy_async(shared, global, 16, site);
 }
 inline void copy_commit() { host::copy_commit(); }
 template <int Newest> inline void copy_wait() { host::copy_wait(Newest); }
@@ -176,6 +183,9 @@ inline void mbarrier_arrive(Mbarrier *barrier, host::Site site = host::here()) {
 }
 inline void mbarrier_arrive_expect(Mbarrier *barrier, unsigned bytes, host::Site site = host::here()) {
   host::mbarrier_arrive(barrier, bytes, site);
+}
+inline void mbarrier_arrive_copied(Mbarrier *barrier, host::Site site = host::here()) {
+  host::mbarrier_arrive_copied(barrier, site);
 }
 inline bool mbarrier_try_wait(Mbarrier *barrier, unsigned phase, host::Site site = host::here()) {
 #if PASSED_TILES // a phase may then be one of an old ring, known by its parity

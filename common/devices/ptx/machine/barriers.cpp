@@ -203,6 +203,13 @@ bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t 
   return changed(w, in, lane, {address, found}, 0, -int64_t(bytes));
 }
 
+bool complete_arrivals(Warp &w, const In *in, int lane, uint32_t address, uint32_t arrivals) {
+  Mbarrier *found = w.block->mbarrier(address);
+  if (!found) return fault(w, in, "the mbarrier of copies has gone", 1u << lane), false;
+  found->promised -= arrivals;
+  return changed(w, in, lane, {address, found}, arrivals, 0);
+}
+
 void add_mbarriers(Ops &ops) {
   put<Init>(ops, "mbarrier.init"), put<Invalidate>(ops, "mbarrier.inval");
   put<Arrive<true, false, false>>(ops, "mbarrier.arrive"), put<Arrive<true, false, true>>(ops, "mbarrier.arrive_drop");

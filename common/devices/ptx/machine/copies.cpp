@@ -7,6 +7,7 @@
 namespace ptx {
 
 bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes);
+bool complete_arrivals(Warp &w, const In *in, int lane, uint32_t address, uint32_t arrivals);
 
 namespace {
 
@@ -23,7 +24,7 @@ struct CopyAsync {
     while (rest) { // those that have committed equally many groups are one copy
       const uint32_t group = w.committed[__builtin_ctz(rest)];
       Copy &copy = w.copies.emplace_back();
-      copy = {0, group, bytes, in, {}, {}, {}};
+      copy = {0, group, bytes, in, {}, {}, {}, w.copied++, 0};
       for (uint32_t left = rest; left; left &= left - 1) {
         const int lane = __builtin_ctz(left);
         if (w.committed[lane] != group) continue;
@@ -58,6 +59,37 @@ struct WaitGroup { // imm: the newest groups that need not be there; -1: all, co
   static void run(Warp &w, const In *in) {
     land(w, w.mask, in->imm < 0 ? UINT32_MAX : uint32_t(in->imm));
     GO_ON;
+  }
+};
+
+// [a]: a lane arrives when all copies before have landed; without NoInc the phase takes an arrival more.
+template <bool NoInc> struct ArriveCopied {
+  template <bool M> static void run(Warp &w, const In *in) {
+    const Flags f{in->flags};
+    Block &block = *w.block;
+    for (uint32_t left = w.mask; left;) { // lanes mostly name one barrier
+      const int first = __builtin_ctz(left);
+      const uint64_t at = address_of(w, in->a, f.wide(), first);
+      const uint64_t address = at + uint64_t(in->imm) - (f.space() == generic ? shared_window : 0);
+      Mbarrier *found = block.mbarrier(address);
+      if (!found) return fault(w, in, "copies handed over to what is no mbarrier", 1u << first);
+      uint32_t lanes = 0;
+      for (uint32_t those = left; those; those &= those - 1) {
+        const int lane = __builtin_ctz(those);
+        if (address_of(w, in->a, f.wide(), lane) != at) continue;
+        lanes |= 1u << lane;
+        if (!NoInc) ++found->pending;
+        if (++found->promised > found->pending)
+          return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane);
+        if (w.grid->races && !w.grid->races->handed_over(w, in, lane, *found)) return;
+      }
+      for (Copy &copy : w.copies) copy.handed |= copy.mask & lanes;
+      block.bulks.push_back(
+          {nullptr, nullptr, 0, uint32_t(address), w.grid->turn + w.grid->below(24), in, &w, lanes, w.copied});
+      ++w.grid->in_flight;
+      left &= ~lanes;
+    }
+    NEXT;
   }
 };
 
@@ -120,6 +152,14 @@ struct Fence {
 
 } // namespace
 
+static void land(Warp &w, Copy &copy, int lane) {
+  const uint32_t read = copy.read[lane];
+  if (read) std::memcpy(copy.to[lane], copy.from[lane], read);
+  if (read < copy.bytes) std::memset(copy.to[lane] + read, 0, copy.bytes - read);
+  if (w.grid->races && !on(copy.handed, lane)) w.grid->races->copy_lands(w, copy, lane);
+  copy.mask &= ~(1u << lane);
+}
+
 void land(Warp &w, uint32_t mask, uint32_t newest) {
   for (Copy &copy : w.copies) {
     for (uint32_t left = copy.mask & mask; left; left &= left - 1) {
@@ -127,11 +167,7 @@ void land(Warp &w, uint32_t mask, uint32_t newest) {
       // Those of the group in progress land for wait_all alone.
       if (newest != UINT32_MAX && (copy.group == w.committed[lane] || w.committed[lane] - copy.group <= newest))
         continue;
-      const uint32_t read = copy.read[lane];
-      if (read) std::memcpy(copy.to[lane], copy.from[lane], read);
-      if (read < copy.bytes) std::memset(copy.to[lane] + read, 0, copy.bytes - read);
-      if (w.grid->races) w.grid->races->copy_lands(w, copy, lane);
-      copy.mask &= ~(1u << lane);
+      land(w, copy, lane);
     }
   }
   while (!w.copies.empty() && w.copies.front().mask == 0) w.copies.pop_front();
@@ -141,6 +177,15 @@ void land(Block &block, size_t number) {
   const Bulk bulk = block.bulks[number];
   block.bulks.erase(block.bulks.begin() + std::ptrdiff_t(number));
   --block.grid->in_flight;
+  if (bulk.lanes) {
+    Warp &w = *bulk.warp;
+    for (Copy &copy : w.copies)
+      for (uint32_t left = copy.number < bulk.before ? copy.mask & bulk.lanes : 0; left; left &= left - 1)
+        land(w, copy, __builtin_ctz(left));
+    while (!w.copies.empty() && w.copies.front().mask == 0) w.copies.pop_front();
+    complete_arrivals(w, bulk.in, __builtin_ctz(bulk.lanes), bulk.barrier, uint32_t(__builtin_popcount(bulk.lanes)));
+    return;
+  }
   std::memcpy(bulk.to, bulk.from, bulk.bytes);
   block.grid->touch(bulk.to, 1);
   complete_bytes(*bulk.warp, bulk.in, 0, bulk.barrier, bulk.bytes);
@@ -149,6 +194,8 @@ void land(Block &block, size_t number) {
 void add_copies(Ops &ops) {
   put<CopyAsync>(ops, "cp.async"), put<Commit>(ops, "cp.async.commit_group"),
       put<WaitGroup>(ops, "cp.async.wait_group");
+  put<ArriveCopied<false>>(ops, "cp.async.mbarrier.arrive"),
+      put<ArriveCopied<true>>(ops, "cp.async.mbarrier.arrive.noinc");
   put<CopyBulk>(ops, "cp.async.bulk");
   put<ProxyFence>(ops, "fence.proxy.async"), put<InitFence>(ops, "fence.mbarrier_init"), put<Fence>(ops, "fence");
 }

@@ -110,7 +110,7 @@ Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random(ui
       w.file = file, w.local = own, file += p.file_bytes, own += warp_size * p.local_bytes;
       w.index = i, w.block = &block, w.grid = this, w.program = &p, w.current = -1;
       w.live = left >= warp_size ? all_lanes : (1u << left) - 1;
-      w.queued = w.asleep = false, w.looked_at = 0;
+      w.queued = w.asleep = false, w.looked_at = 0, w.copied = 0;
       std::fill_n(w.committed, warp_size, 0);
       w.groups = {{w.live, p.code.data(), Wait::ready}};
       if (l.strict)

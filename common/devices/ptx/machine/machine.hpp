@@ -126,6 +126,8 @@ struct Copy {
   uint8_t *to[warp_size];
   const uint8_t *from[warp_size];
   uint8_t read[warp_size]; // bytes that are read; the rest are zeros
+  uint64_t number;         // of the copies of its warp
+  uint32_t handed;         // lanes that have handed it over to an mbarrier
 };
 
 struct Warp {
@@ -144,6 +146,7 @@ struct Warp {
   uint8_t *local;
   uint32_t committed[warp_size];
   std::deque<Copy> copies;
+  uint64_t copied; // copies so far
   template <class T> T *reg(uint32_t at) const { return reinterpret_cast<T *>(file + at); }
   uint32_t thread(int lane) const { return index * warp_size + uint32_t(lane); } // in the block
 };
@@ -156,17 +159,20 @@ struct Barrier {
 
 struct Mbarrier {
   uint32_t expected, pending, phase;
-  int64_t bytes;  // that are still to come
-  uint32_t index; // in the block
+  int64_t bytes;         // that are still to come
+  uint32_t index;        // in the block
+  uint32_t promised = 0; // arrivals of lanes whose copies are in flight
 };
 
-struct Bulk {
+struct Bulk { // a bulk copy, or the arrival of lanes when the copies before number `before` of their warp have landed
   uint8_t *to;
   const uint8_t *from;
   uint32_t bytes, barrier;
   uint64_t due; // turn of the scheduler
   const In *in;
   Warp *warp;
+  uint32_t lanes = 0;
+  uint64_t before = 0;
 };
 
 struct Block {

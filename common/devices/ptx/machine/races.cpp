@@ -225,6 +225,29 @@ void Races::copy_lands(Warp &w, const Copy &copy, int lane) {
     }
 }
 
+// From here on the copies belong to the phase, as what a bulk copy does. The arrival orders nothing else of the lane.
+bool Races::handed_over(Warp &w, const In *in, int lane, const Mbarrier &b) {
+  const uint32_t t = id(w, lane);
+  const Phase &phase = phases_[w.block->index][b.index];
+  if (!knows(t, {phase.initializer, phase.initialized}))
+    return fault(w, in, "nothing orders this arrival after the mbarrier.init", 1u << lane), false;
+  for (const Copy &copy : w.copies) {
+    if (!on(copy.mask & ~copy.handed, lane)) continue;
+    const Epoch me{phase.component, b.phase + 1, uint32_t(copy.in - grid_.program.code.data()), false, 0, 0};
+    const auto to = reinterpret_cast<uintptr_t>(copy.to[lane]), from = reinterpret_cast<uintptr_t>(copy.from[lane]);
+    if (Shadow *s = shadow(w, copy.to[lane]))
+      for (uintptr_t at = to; at < to + copy.bytes; at += s->cell) cell(*s, at).write = me;
+    Shadow *s = copy.read[lane] ? shadow(w, copy.from[lane]) : nullptr;
+    for (uintptr_t at = from; s && at < from + copy.read[lane]; at += s->cell) {
+      Cell &c = cell(*s, at);
+      if (c.write.any() && !knows(t, c.write))
+        return report(w, copy.in, lane, c.write, "nothing orders this read of", "has written", at);
+      add_reader(*s, c, me);
+    }
+  }
+  return true;
+}
+
 bool Races::bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
                         const Mbarrier &b) {
   const uint32_t t = id(w, lane);

@@ -58,6 +58,7 @@ public:
   // Asynchronous copies.
   bool copy_begins(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes);
   void copy_lands(Warp &w, const Copy &copy, int lane);
+  bool handed_over(Warp &w, const In *in, int lane, const Mbarrier &b); // the lane's copies that have not landed
   bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
                    const Mbarrier &b);
 

@@ -1,0 +1,77 @@
+"""Targets of the compiler: what a stack needs of one, and the values that knobs have by themselves on each.
+
+`auto` of a knob is an expression (`common.model.expressions`) over `arch`, 90 for sm_90; `bulk_copies`, 1 where there
+are such; `shared_kb`, KB of shared memory that a block may have; the model's shape; the other knobs of its variant.
+"""
+
+from collections.abc import Mapping
+
+from common.errors import LabError
+from common.model.expressions import SHAPES, evaluate
+from common.model.shapes import Model
+from common.stacks.knobs import AUTO, Knob
+from common.stacks.variant import Variant
+
+# KB of shared memory that a block may have, from a compute capability (ten times) on: CUDA programming guide.
+SHARED_KB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 120: 99}
+BULK_COPIES = 90  # the first that has them
+HOST = 90  # the target that the host device stands for
+NEWS = {  # what the targets before a compute capability, ten times, lack
+    80: "asynchronous copies, barriers in shared memory that count them, or bf16 in tensor cores",
+    90: "bulk copies",
+}
+
+Constants = Mapping[str, int | str]
+
+
+def number(arch: str) -> int:
+    """90 for `sm_90`."""
+    return int(arch.removeprefix("sm_"))
+
+
+def shared_bytes(arch: int) -> int:
+    """Bytes of shared memory that a block may have; arch: 90 for sm_90."""
+    return SHARED_KB[max(first for first in SHARED_KB if first <= max(arch, min(SHARED_KB)))] << 10
+
+
+def lacking(min_arch: int, arch: int) -> str:
+    """Features that `arch` lacks and a stack for `min_arch` may use; "" without any."""
+    return ", and ".join(what for first, what in NEWS.items() if arch < first <= min_arch)
+
+
+def settled(variant: Variant, values: Constants, model: Model, arch: int) -> dict[str, int | str]:
+    """The constants of a variant with the values that its knobs have by themselves on `arch`."""
+    return {
+        name: next(_own(knob, values, model, arch) for knob in variant.knobs if knob.name == name)
+        if value == AUTO
+        else value
+        for name, value in values.items()
+    }
+
+
+def by_arch(values: Mapping[int, int | str]) -> str:
+    """C++ expression of the value of the target, from {the first compute capability, ten times, that has it: value}."""
+    last = next(iter(values.values()))
+    text = str(last)
+    for arch, value in values.items():
+        if value != last:
+            text, last = f"__CUDA_ARCH__ >= {10 * arch} ? {value} : {text}", value
+    return text
+
+
+def _own(knob: Knob, values: Constants, model: Model, arch: int) -> int | str:
+    given = {
+        **{name: getattr(model, name) for name in SHAPES},
+        **values,
+        "arch": arch,
+        "shared_kb": shared_bytes(arch) >> 10,
+        "bulk_copies": int(arch >= BULK_COPIES),
+    }
+    try:
+        value = evaluate(knob.auto, given)
+    except (KeyError, ValueError, SyntaxError, ZeroDivisionError) as error:
+        raise LabError(f"knob {knob.name}: auto: {knob.auto}: {error}", "correct it in the variant's yaml") from None
+    if knob.kind == "choice":
+        return knob.choices[value]
+    low, high = knob.minimum, knob.maximum
+    return max(value if low is None else low, min(value if high is None else high, value))
