@@ -19,7 +19,7 @@ from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram, most_shared
-from common.errors import LabError, Refused
+from common.errors import LabError
 from common.model.stages import STAGES
 
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
