@@ -165,7 +165,9 @@ def test_trip_counts_of_a_compiled_kernel(arch, tiny, seed):
 def test_turns_of_a_compiled_kernel_are_its_rows(names, width, tiny, host_cache):
     """One kernel, whose callers tell the stages, and a kernel for each stage. One row of 64 columns is one load."""
     blocks = 4
-    found = chains(Composed(tuple(names.split())).source(tiny), "sm_80", blocks, 1, LATENCY, host_cache / "cubins")
+    found = chains(
+        Composed(tuple(names.split())).source(tiny), "sm_80", blocks, 1, LATENCY, host_cache / "cubins"
+    ).stages
     assert set(LAYER) <= set(found)
     rows = {"qkv": tiny.query + 2 * tiny.kv, "o_proj": tiny.hidden, "down": tiny.hidden, "lm_head": tiny.vocab}
     for stage, count in rows.items():
@@ -197,7 +199,7 @@ AUDIT_LATENCY = LATENCY | {
 def test_clocks_of_an_audit_within_15_percent(host_cache):
     model = replace(model_named("qwen3_0_6b"), positions=64)
     source = Composed(CATALOG.stacks["streaming"].variants).source(model)
-    found = chains(source, "sm_90", 132, 0, AUDIT_LATENCY, host_cache / "cubins")
+    found = chains(source, "sm_90", 132, 0, AUDIT_LATENCY, host_cache / "cubins").stages
     clocks = {stage: sum(found[stage].all.values()) for stage in AUDIT}
     assert clocks == {stage: pytest.approx(audited, rel=0.15) for stage, audited in AUDIT.items()}
     # Hazy Research's kernel, which is like it, multiplies 45 bytes a clock: conf/design/hazy.yaml.

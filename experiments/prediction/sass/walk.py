@@ -175,11 +175,13 @@ class Walk:
             return ""
         self._spans[-1].l1_bytes += line.bytes
         region = self._buffers.region(at)
+        if region == "cache":  # each entry is loaded once
+            return "memory"
         if "STRONG" not in line.modifiers:
             if at is not None and at >> 7 in self._cached:
                 return "l1"
             self._cached.add(at >> 7 if at is not None else 0)
-        return {"weights": self._weights, "cache": "memory"}.get(region, "l2")
+        return self._weights if region == "weights" else "l2"
 
     def _compile(self, line: Instruction) -> Callable[[], None]:
         registers = self._lane.registers
