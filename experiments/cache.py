@@ -2,9 +2,9 @@
 
 import json
 import os
-import sys
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,6 @@ from common.display.table import Table, terminal
 from common.errors import LabError, unknown
 
 ALL: Sequence[str] = (*dict.fromkeys(KINDS.values()), UNFINISHED)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(run, "cache", sys.argv[1:] if argv is None else argv)
 
 
 def run(cfg: DictConfig) -> int:
@@ -75,6 +70,8 @@ def _by_kind(found: Sequence[CachedFile]) -> list[dict[str, Any]]:
             table.append({"kind": kind, "files": len(own), "bytes": size, "last_used": last})
     return table
 
+
+main = partial(run_task, run, "cache")
 
 if __name__ == "__main__":
     raise SystemExit(main())

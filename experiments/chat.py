@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -22,7 +23,7 @@ from experiments.tables.progress import progress
 if TYPE_CHECKING:
     from experiments.generation.engine import Engine
 
-KEYS = ("system", "thinking", *options.KEYS)  # beside those of a run; conf/chat.yaml explains them
+CHAT_KEYS = ("system", "thinking", *options.GENERATION_KEYS)  # beside those of a run; conf/chat.yaml explains them
 COMMANDS = {
     "/variant NAME": "go on with another variant or named stack, over the same KV cache; knobs as ratio=2:6",
     "/stats": "what the last answer took, and how full the context is",
@@ -88,7 +89,7 @@ class Conversation:
 
 def chat(cfg: DictConfig) -> int:
     """Answer each line of stdin, until it ends."""
-    own, rest = split(cfg, KEYS)
+    own, rest = split(cfg, CHAT_KEYS)
     system = own.text("system", blank=True) if own.given("system") else None
     thinking, stop = own.flag("thinking"), own.flag("stop")
     config = options.resolve_one(rest, "a chat")
@@ -221,10 +222,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(chat, "chat", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, chat, "chat")
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from omegaconf import DictConfig
@@ -17,7 +17,11 @@ from experiments.generation import options
 from experiments.generation.request import Stats
 from experiments.tables.progress import progress
 
-KEYS = ("prompt", "prompt_ids", *options.KEYS)  # beside those of a run; conf/generate.yaml explains them
+PROMPT_KEYS = (
+    "prompt",
+    "prompt_ids",
+    *options.GENERATION_KEYS,
+)  # beside those of a run; conf/generate.yaml explains them
 
 
 def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
@@ -32,7 +36,7 @@ def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
 
 def generate(cfg: DictConfig) -> int:
     """Decode the prompt of `cfg`, print the text as it comes, and record it."""
-    own, rest = split(cfg, KEYS)
+    own, rest = split(cfg, PROMPT_KEYS)
     config = options.resolve_one(rest, "a generation")
     (text, ids), stop = prompt(own), own.flag("stop")
     request = replace(options.request_of(own, config.seed), ids=ids)
@@ -82,10 +86,7 @@ def bandwidth(stats: Stats, model: Model) -> dict[str, float]:
     return {"gb_per_s": rate / 1e9, "of_ceiling": rate / read_ceiling().best}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(generate, "generate", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, generate, "generate")
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -1,7 +1,5 @@
 """Serve a stack over HTTP, as OpenAI's API and as a page: `python -m experiments.serve --help`."""
 
-import sys
-from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 
@@ -12,14 +10,14 @@ from common.config.resolve import split
 from common.errors import LabError
 from common.json_values import to_json
 from experiments.generation.options import resolve_one
-from experiments.serving.settings import KEYS, read_settings
+from experiments.serving.settings import SERVER_KEYS, read_settings
 
 NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
 
 
 def serve(cfg: DictConfig) -> int:
     """Serve the stack of `cfg` until a signal ends it."""
-    own, rest = split(cfg, KEYS)
+    own, rest = split(cfg, SERVER_KEYS)
     settings = read_settings(own)
     config = resolve_one(rest, "a server")
     check_installed()
@@ -39,10 +37,7 @@ def check_installed() -> None:
         raise LabError(f"serving needs {', '.join(missing)}", "pip install -e '.[serve]'")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(serve, "serve", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, serve, "serve")
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 REMEDY = "choose a writable folder: results=FOLDER/records.jsonl, without keep=true"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(profile, "profiles", sys.argv[1:] if argv is None else argv)
 
 
 def profile(cfg: DictConfig) -> int:
@@ -129,6 +125,8 @@ def _describe(made: Profile, folder: Path, table: "DataFrame", reading: str) -> 
     )
     return path
 
+
+main = partial(run_task, profile, "profiles")
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -4,10 +4,10 @@ The kernel is compiled and validated as in any run. Then it decodes a few tokens
 each launch in its own NVTX range. nsys and ncu are started so that they capture only between these two calls.
 """
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from omegaconf import DictConfig
@@ -27,7 +27,7 @@ from experiments.tables.progress import progress
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack
 
-KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to those of a run; see conf/profiles.yaml
+PROFILE_KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to those of a run; see conf/profiles.yaml
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Profile:
 
 def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
-    own, rest = split(cfg, KEYS)
+    own, rest = split(cfg, PROFILE_KEYS)
     fields, config = own.fields(Profile, but={"config"}), run_config(rest)
     refuse_runs_keys(config, "a profile")
     if len(config.stacks) > 1:
@@ -108,10 +108,7 @@ def _capture(device: str) -> Iterator[None]:
         runtime.profilerStop()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(run_target, "profiles", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, run_target, "profiles")
 
 if __name__ == "__main__":
     raise SystemExit(main())

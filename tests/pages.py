@@ -16,13 +16,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from common.config.cli import run_task
+from common.config import cli
 from common.config.resolve import resolve, split
 from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
@@ -140,11 +140,11 @@ def execute(words: list[str], codes: Collection[int] = (0,)) -> None:
     name = f"{package}.__main__" if importlib.util.find_spec(package).submodule_search_locations else package
     module = importlib.import_module(name)
     if any(re.search(pattern, " ".join(words[2:])) for pattern in COMPOSED):
-        before, module.run_task = module.run_task, composed
+        before, cli._run = cli._run, lambda task, *rest: before(check, *rest)
         try:
             code = module.main(argv)
         finally:
-            module.run_task = before
+            cli._run = before
     else:
         quick = ["validate=quick"] if package == "experiments" else []
         before, sys.stdin = sys.stdin, io.StringIO("/help\n/quit\n")
@@ -155,17 +155,13 @@ def execute(words: list[str], codes: Collection[int] = (0,)) -> None:
     assert code in codes, f"{command}: exit code {code}"
 
 
-def composed(task: Callable[[DictConfig], int], name: str, argv: list[str], **options: Any) -> int:
-    """`run_task` that checks the configuration in place of the task."""
-
-    def check(cfg: DictConfig) -> int:
-        if "variant" in cfg:
-            catalog = read_catalog()
-            _, rest = split(cfg, [str(key) for key in cfg if key not in catalog.keys | catalog.knobs])
-            resolve(rest)
-        return 0
-
-    return run_task(check, name, argv)
+def check(cfg: DictConfig) -> int:
+    """A task that checks the configuration of another one."""
+    if "variant" in cfg:
+        catalog = read_catalog()
+        _, rest = split(cfg, [str(key) for key in cfg if key not in catalog.keys | catalog.knobs])
+        resolve(rest)
+    return 0
 
 
 @contextlib.contextmanager

@@ -78,7 +78,7 @@ def test_output_without_a_table_is_reported_in_one_line(text):
         ncu.metrics(text)
 
 
-SETTINGS = {
+NCU_SETTINGS = {
     "minimum": "2022.1",
     "kernel": None,
     "skip": 3,
@@ -91,7 +91,7 @@ SETTINGS = {
 
 
 def test_ncu_options_select_one_launch_of_one_kernel():
-    line = " ".join(ncu.options(Section(dict(SETTINGS), "ncu."), by_stage=False))
+    line = " ".join(ncu.options(Section(dict(NCU_SETTINGS), "ncu."), by_stage=False))
     for part in (
         "--kernel-name decode",
         "--launch-skip 3",
@@ -103,10 +103,10 @@ def test_ncu_options_select_one_launch_of_one_kernel():
         "--profile-from-start off",
     ):
         assert part in line
-    assert "--kernel-name stage_lm_head" in " ".join(ncu.options(Section(dict(SETTINGS), "ncu."), by_stage=True))
+    assert "--kernel-name stage_lm_head" in " ".join(ncu.options(Section(dict(NCU_SETTINGS), "ncu."), by_stage=True))
     for control in ("clock_control", "cache_control"):
         with pytest.raises(LabError, match=f"unknown ncu.{control} 'fast'; known: "):
-            ncu.options(Section(SETTINGS | {control: "fast"}, "ncu."), by_stage=False)
+            ncu.options(Section(NCU_SETTINGS | {control: "fast"}, "ncu."), by_stage=False)
 
 
 def tool(folder: Path, name: str, script: str) -> Path:

@@ -1,9 +1,7 @@
-"""Records as a user looks at them: `python -m experiments.show`, its list, its export and its comparisons."""
+"""Records as a user looks at them: `python -m experiments.show`, its list and its comparisons."""
 
-import io
 import json
 
-import pandas
 import pytest
 from made_records import MODEL, result, run
 from made_records import shown_run as record
@@ -126,13 +124,10 @@ def test_several_ids_and_unique_beginnings(store, shows):
     [
         (["nothing"], "has no record with the id nothing; python -m experiments.show lists them"),
         (["2"], "2 records of {path} begin with 2; give more of the id: "),
-        (["last", "export=csv"], "both id and export are given"),
-        (["export=xml"], "unknown export 'xml'; known: csv, parquet"),
-        (["export=parquet"], "out=FILE"),
-        (["export=csv", "out=/dev/null/x.csv"], "/dev/null/x.csv cannot be written"),
+        (["last", "compare=a,b"], "both id and compare are given"),
         (["compare=warp_split"], "names 1; give two"),
         (["compare=warp_split,vec129"], "unknown stack or record 'vec129'"),
-        (["exprt=csv"], "did you mean 'export'?"),
+        (["compar=a"], "did you mean 'compare'?"),
         (["id="], "id"),
     ],
 )
@@ -144,7 +139,7 @@ def test_a_wrong_question_is_one_line(argv, said, store, shows):
 
 
 def test_an_empty_store_says_so(shows):
-    for argv in ([], ["last"], ["export=csv"]):
+    for argv in ([], ["last"]):
         code, _, err = shows(*argv)
         assert (code, err.count("\n")) == (2, 1)
         assert "has no records; run something" in err
@@ -156,33 +151,6 @@ def test_a_record_that_is_damaged_inside_is_no_record(store, shows, caplog):
     assert name not in listed
     assert other in listed
     assert "no row, or a part of one, on line 1; copied to" in caplog.text
-
-
-def test_export_is_one_flat_row_for_each_run(store, shows, tmp_path):
-    timed = [latency([5e-4, 6e-4, 7e-4]), latency([9e-4] * 3, position=200)]
-    ids = store(record(latencies=timed), result("ratios", "predicted", [{"a": 1}]), record(**OTHER))
-    table = pandas.read_csv(io.StringIO(shows("export=csv")[1])).set_index("id")
-    assert list(table.index) == ids[::2]
-    first = table.loc[ids[0]]
-    assert first["label"] == "warp_split ratio=2:6"
-    assert first["counts.qkv.weights_64bit"] == 1000
-    assert first["resources.sm_90.registers"] == 59
-    assert first["latencies.200.seconds.median"] == pytest.approx(9e-4)
-    assert json.loads(first["latencies.1.samples"]) == [5e-4, 6e-4, 7e-4]
-    assert json.loads(first["stack"]) == ["warp_split"]
-    assert not table["knobs.warp_split.producers"].isna().any()
-    code, out, _ = shows("export=csv", f"out={tmp_path}/t.csv")
-    assert (code, out.startswith(f"{tmp_path}/t.csv: 2 records")) == (0, True)
-    assert list(pandas.read_csv(tmp_path / "t.csv")["id"]) == ids[::2]
-
-
-def test_parquet_without_pyarrow_is_refused_in_one_line(store, shows, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.show.export.find_spec", lambda name: None)
-    store(record())
-    code, out, err = shows("export=parquet", f"out={tmp_path}/t.parquet")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "export=parquet needs pyarrow; pip install pyarrow, or take export=csv" in err
-    assert not (tmp_path / "t.parquet").exists()
 
 
 def lines(out: str) -> dict[str, dict]:

@@ -40,17 +40,23 @@ Task = Callable[[DictConfig], int]
 
 
 def run_task(
-    task: Task, config_name: str, argv: Sequence[str], root: Path = ROOT, after: Callable[[], None] = lambda: None
+    task: Task,
+    config_name: str,
+    argv: Sequence[str] | None = None,
+    root: Path = ROOT,
+    after: Callable[[], None] = lambda: None,
 ) -> int:
     """Compose conf/<config_name>.yaml below `root` with the overrides in `argv` and run `task` on it.
 
-    after: called once when the job, or every job of a multirun, has ended, however it ended.
+    argv: None stands for that of this process. after: called once when the job, or every job of a multirun, has
+    ended, however it ended.
     Returns the exit code: the task's own, 2 for a mistake, 3 where a budget ended first, 130 when interrupted; of a
     multirun the highest.
     Results go to stdout; the one line `error: cause; remedy` to stderr, after a traceback with debug=true.
     """
-    debug = "debug=true" in argv
-    return guarded(lambda: _run(task, config_name, argv, root, after, debug), debug)
+    words = sys.argv[1:] if argv is None else argv
+    debug = "debug=true" in words
+    return guarded(lambda: _run(task, config_name, words, root, after, debug), debug)
 
 
 def guarded(work: Callable[[], int], debug: bool = False) -> int:

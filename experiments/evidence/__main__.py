@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Annotated
 
 from omegaconf import DictConfig
 
@@ -14,8 +13,8 @@ from common import ROOT
 from common.config import budget
 from common.config.cli import INTERRUPTED, UNFINISHED, run_task
 from common.config.device_choice import choose_device
-from common.config.run_config import SEEDS
-from common.config.section import Range, Section
+from common.config.run_config import Seed
+from common.config.section import Section
 from common.display.table import aligned
 from common.record.provenance import EVIDENCE, provenance
 from common.record.record import StepRecord
@@ -35,7 +34,7 @@ class Settings:
     budget_s: float | None
     results: Path
     device: Section
-    seed: Annotated[int, Range(0, SEEDS - 1)]
+    seed: Seed
     only: tuple[str, ...]
     args: tuple[str, ...]
     plan: bool
@@ -184,7 +183,7 @@ def main(argv: Sequence[str] | None = None, execute: Execute = execute) -> int:
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return run_task(run, "evidence", sys.argv[1:] if argv is None else argv)
+        return run_task(run, "evidence", argv)
     finally:
         signal.signal(signal.SIGTERM, before)
 

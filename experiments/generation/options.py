@@ -12,7 +12,7 @@ from experiments.generation.request import Request, Sampling, Stats
 from experiments.run.choice import run_config
 
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
-KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings")
+GENERATION_KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings")
 
 
 def resolve_one(cfg: DictConfig, what: str) -> RunConfig:

@@ -9,7 +9,7 @@ from common.model.shapes import Model
 
 COLDEST, HOTTEST = 1e-3, 1e3  # temperatures; below, the exponents of two logits would be equal in fp32
 LARGEST_PENALTY = 100.0
-SEEDS = 2**63
+SAMPLING_SEEDS = 2**63
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Sampling:
                 also = ", or 0 for the largest logit" if name == "temperature" else ""
                 span = "above 0 and at most 1" if not low else f"in {low:g}..{high:g}"
                 raise LabError(f"{name}={short(value)} is not a number {span}", f"give {name}=X{also}")
-        for name, limit in (("top_k", 2**31), ("seed", SEEDS)):
+        for name, limit in (("top_k", 2**31), ("seed", SAMPLING_SEEDS)):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value < limit:
                 raise LabError(f"{name}={short(value)} is not a whole number in 0..{limit - 1}", f"give {name}=N")

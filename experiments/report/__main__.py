@@ -1,7 +1,6 @@
 """Command that makes tables, figures and the page from the records: `python -m experiments.report --help`."""
 
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +17,6 @@ from experiments.report.evidence import Evidence, read
 PAGES = ("README.md", "DEVLOG.md", "docs/*.md")  # files that may hold generated blocks
 RESULTS = Path("experiments") / "results"
 REMEDY = "python -m experiments.report makes the blocks again; to change one, change the code or add records"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(report, "report", sys.argv[1:] if argv is None else argv)
 
 
 def report(cfg: DictConfig, root: Path = ROOT) -> int:
@@ -80,6 +74,8 @@ def write(evidence: Evidence, root: Path) -> None:
         print(path)
     print(f"from {len(evidence.records)} records")
 
+
+main = partial(run_task, report, "report")
 
 if __name__ == "__main__":
     raise SystemExit(main())

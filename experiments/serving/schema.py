@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError, core_schema
 
-from experiments.generation.request import COLDEST, LARGEST_PENALTY, SEEDS, Sampling
+from experiments.generation.request import COLDEST, LARGEST_PENALTY, SAMPLING_SEEDS, Sampling
 
 HOTTEST = 2  # of OpenAI's API; the lab itself goes further
 FRESH = 2**32  # fresh seeds are below it, so that JavaScript can hold them
@@ -135,7 +135,7 @@ class Body(Unserved):
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0, lt=2**31)
     repetition_penalty: float = Field(1.0, ge=1 / LARGEST_PENALTY, le=LARGEST_PENALTY)
-    seed: int = Field(default_factory=lambda: randbelow(FRESH), ge=0, lt=SEEDS)
+    seed: int = Field(default_factory=lambda: randbelow(FRESH), ge=0, lt=SAMPLING_SEEDS)
     stop: Annotated[Word | Words, AfterValidator(_listed)] = Field([])
     knobs: Knobs = Field({})
     return_token_ids: bool = False

@@ -26,7 +26,7 @@ class Settings:
         return is_loopback(self.bind)
 
 
-KEYS = tuple(field.name for field in fields(Settings))
+SERVER_KEYS = tuple(field.name for field in fields(Settings))
 
 
 def is_loopback(name: str) -> bool:

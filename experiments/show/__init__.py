@@ -1,1 +1,1 @@
-"""Command that shows, compares and exports records."""
+"""Command that shows and compares records."""

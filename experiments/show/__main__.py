@@ -1,4 +1,4 @@
-"""Show, compare and export records: `python -m experiments.show --help`."""
+"""Show and compare records: `python -m experiments.show --help`."""
 
 import json
 import re
@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from omegaconf import DictConfig
 
@@ -25,8 +24,6 @@ class Settings:
 
     id: tuple[str, ...]
     compare: tuple[str, ...]
-    export: Literal["csv", "parquet"] | None
-    out: Path | None
     results: Path
     json: bool
     debug: bool
@@ -57,16 +54,11 @@ def _list(texts: Sequence[str]) -> str:
 
 
 def show(cfg: DictConfig) -> int:
-    """Print an export, a comparison, some records, or a list. Raises LabError."""
+    """Print a comparison, some records, or a list. Raises LabError."""
     settings = Section.from_config(cfg).read(Settings)
-    chosen = [name for name in ("id", "compare", "export") if getattr(settings, name)]
-    if len(chosen) > 1:
-        raise LabError(f"both {chosen[0]} and {chosen[1]} are given", "give the one or the other")
-    if settings.export:
-        from experiments.show.export import export
-
-        export(newest(settings.results)[::-1], settings.export, settings.out)
-    elif settings.compare:
+    if settings.id and settings.compare:
+        raise LabError("both id and compare are given", "give the one or the other")
+    if settings.compare:
         _compare(settings)
     elif settings.id:
         for row in [find(name, settings.results) for name in settings.id]:

@@ -10,7 +10,7 @@ from experiments.tables.find import Record
 from experiments.tables.result_table import recorded_result, show_result
 from experiments.tables.row import Row, Timed, error, label, row_of, totals
 
-SETTINGS = ("model", "weights", "device", "seed", "threads", "blocks", "options")
+RUN_SETTINGS = ("model", "weights", "device", "seed", "threads", "blocks", "options")
 Lines = list[tuple[str, str]]
 
 
@@ -62,7 +62,7 @@ def _print(head: str, lines: Lines) -> None:
 
 def _settings(row: Record) -> Lines:
     """Model, device and options of a run, as far as the record has them."""
-    settings = {name: row.get(name) for name in SETTINGS} | {"requested": row.get("asked")}
+    settings = {name: row.get(name) for name in RUN_SETTINGS} | {"requested": row.get("asked")}
     return _texts({name: value for name, value in settings.items() if value is not None})
 
 

@@ -10,7 +10,7 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, knob_values, knob_words
 
 Record = Mapping[str, Any]
-SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # for rows of one label
+LABEL_SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # for rows of one label
 IMPLAUSIBLE = "IMPLAUSIBLE"
 STOPPED = "STOPPED"  # verdict of a measurement that ended early, as that of a stack too slow to win a search
 NOT_MODELLED = "not modelled"  # of an effect: no term of the prediction differs between a stack and its parent
@@ -208,7 +208,7 @@ def labels(rows: Sequence[Row]) -> list[str]:
     Equal repetitions of one run differ in the record's id.
     """
     names = [row.label or row.variant for row in rows]
-    for setting in SETTINGS:
+    for setting in LABEL_SETTINGS:
         for name in {name for name in names if names.count(name) > 1}:
             same = [at for at, other in enumerate(names) if other == name]
             if len({getattr(rows[at], setting) for at in same}) > 1:

@@ -17,7 +17,7 @@ from experiments.run.sweep import open_sweep
 from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
-SETTINGS = ("validation", "timing", "blocks", "archs")
+REQUESTED = ("validation", "timing", "blocks", "archs")
 STACK = ("redundant_rmsnorm", "fused_head")
 
 
@@ -72,10 +72,10 @@ def test_every_setting_that_decides_an_answer_is_part_of_its_identity(configured
     config = configured("model=tiny", "seed=5")
     others = (Validation(2, None, "all"), Timing(1, 1, 1, 1, 0.1, 1, None, ()), 3, ("sm_80",))
     row = to_json({"key": "k", "parent": ["p"], "seed": 5, "asked": asked(config)})
-    assert tuple(row["asked"]) == SETTINGS
+    assert tuple(row["asked"]) == REQUESTED
     rows = {
         name: {**row, "asked": to_json(asked(replace(config, **{name: other})))}
-        for name, other in zip(SETTINGS, others, strict=True)
+        for name, other in zip(REQUESTED, others, strict=True)
     }
     rows |= {name: {**row, name: other} for name, other in (("key", "l"), ("parent", []), ("seed", 6))}
     assert {name for name, other in rows.items() if identity(other) == identity(row)} == {"seed"}

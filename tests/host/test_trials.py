@@ -16,7 +16,7 @@ from common.validate.prove import OLD_RING, expected, prove, text_of
 from common.validate.scenarios import Start, drawn
 from common.validate.trials import GIVEN, HIGH, LOW, TRIALS, chosen, not_exercised
 from tests.strength.mutants import checks
-from tests.strength.mutants.checks import SEEDS, MutantResult, check_trial
+from tests.strength.mutants.checks import TRIAL_SEEDS, MutantResult, check_trial
 from tests.strength.mutants.mutation import read_mutants
 from tests.strength.mutants.table import summary
 
@@ -96,21 +96,21 @@ FAULTS = [mutant for mutant in read_mutants() if mutant.trial]
 def test_a_trial_finds_what_it_is_for_with_every_seed(mutant, host_cache):
     """These seeds, so that none is found by chance. `make soak` tries all faults with other ones."""
     found = check_trial(mutant, 0, host_cache)
-    assert (found.seeds, found.killed) == (SEEDS, True)
+    assert (found.seeds, found.killed) == (TRIAL_SEEDS, True)
     assert f"trial: {mutant.trial}" in found.how
 
 
 @pytest.mark.parametrize("mutant", sampled([m for m in FAULTS if not BY_NAME[m.trial].plain], 1), ids=lambda m: m.name)
 def test_a_long_trial_finds_what_it_is_for(mutant, host_cache, monkeypatch):
-    monkeypatch.setattr(checks, "SEEDS", 1)
+    monkeypatch.setattr(checks, "TRIAL_SEEDS", 1)
     assert f"trial: {mutant.trial}" in check_trial(mutant, 0, host_cache).how
 
 
 def test_a_fault_that_is_found_with_some_seeds_only_is_not_killed():
     (one,) = (mutant for mutant in FAULTS if mutant.name == "ties of a warp to the higher id")
-    lucky = MutantResult(one, "wrong", 0, False, False, seeds=SEEDS - 1)
+    lucky = MutantResult(one, "wrong", 0, False, False, seeds=TRIAL_SEEDS - 1)
     assert not lucky.killed
-    assert f"found with {SEEDS - 1} seeds of {SEEDS}" in summary([lucky]).notes[-1]
+    assert f"found with {TRIAL_SEEDS - 1} seeds of {TRIAL_SEEDS}" in summary([lucky]).notes[-1]
 
 
 @pytest.mark.parametrize("name", [name for name, v in CATALOG.variants.items() if v.loader_warps or v.requires])

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 
-from tests.strength.soak.hostile.requests import Request, all_changes, violation, violations
+from tests.strength.soak.hostile.requests import HostileRequest, all_changes, violation, violations
 
 
 def test_a_value_that_the_schema_does_not_allow_is_refused_by_its_place_and_any_other_is_taken(seed):
@@ -26,7 +26,7 @@ def error(param, message, **more):
     return json.dumps({"error": {"message": message, "type": "t", "param": param, "code": "c", **more}}).encode()
 
 
-BAD = Request("/v1/completions", {}, ("stop", 1), legal=False)
+BAD = HostileRequest("/v1/completions", {}, ("stop", 1), legal=False)
 
 
 @pytest.mark.parametrize(
@@ -42,5 +42,5 @@ BAD = Request("/v1/completions", {}, ("stop", 1), legal=False)
     ],
 )
 def test_the_rule_finds_each_way_to_break_it(legal, status, answer):
-    assert violation(Request(BAD.path, BAD.body, BAD.place, legal), status, answer)
+    assert violation(HostileRequest(BAD.path, BAD.body, BAD.place, legal), status, answer)
     assert violation(BAD, 422, error("stop[1]", "stop[1]: is no text")) == ""

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,10 +110,7 @@ def bench(cfg: DictConfig) -> int:
     return 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(bench, "bench", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, bench, "bench")
 
 if __name__ == "__main__":
     raise SystemExit(main())

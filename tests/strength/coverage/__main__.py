@@ -2,12 +2,11 @@
 
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -117,10 +116,7 @@ def _validate(config: RunConfig, stack: Stack, folder: Path) -> str:
     return "" if verdict.passed else f"{stack.name}: {verdict.mismatch}; seed {verdict.seed}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(run, "coverage", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, run, "coverage")
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -15,7 +15,7 @@ from tests.strength.coverage.turns import CLASSES
 FOLDERS = ("variants/", "common/kernel/")
 LINE, ABSENT = "line", "in no kernel"
 KINDS = ("lines", "branches", "loop classes")
-FEW = 4  # values of a whole-number knob that make instances; one with more is a size
+INSTANCES = 4  # most values of a whole-number knob that makes instances; one with more is a size
 
 
 @dataclass(frozen=True, order=True)
@@ -80,7 +80,7 @@ def _instances(file: str, program: Covered) -> list[str]:
     if file.startswith(FOLDERS[0]) and name in catalog.variants:
         given = knob_values(catalog, [name], program.knobs).get(name, {})
         for knob in catalog.variants[name].knobs:
-            few = knob.kind == "int" and knob.maximum is not None and knob.maximum - (knob.minimum or 0) < FEW
+            few = knob.kind == "int" and knob.maximum is not None and knob.maximum - (knob.minimum or 0) < INSTANCES
             if few or knob.kind == "choice":
                 found += knob_words({knob.name: given[knob.name]})
     return found

@@ -1,8 +1,8 @@
 """Mutation test of the validator: `python -m tests.strength.mutants --help`."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -84,10 +84,7 @@ def _by_operator(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begi
     return score.summary(found, of), [one.as_record() for one in found], score.Score(found).reached
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; `argv` without the program's name. Returns the exit code."""
-    return run_task(run, "mutants", sys.argv[1:] if argv is None else argv)
-
+main = partial(run_task, run, "mutants")
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -36,7 +36,7 @@ GRIDS = (
     *((8, False), (3, False), (1, False), (32, False)),
 )
 EQUIVALENT_GRIDS = 5  # for equivalent mutants, which should pass these and the trials
-SEEDS = 20  # with which a trial must find a mutant that names it
+TRIAL_SEEDS = 20  # with which a trial must find a mutant that names it
 TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 
 
@@ -48,7 +48,7 @@ class MutantResult:
     grids   number of grids until then
     token   whether the check of the final token found it
     logits  whether the check of the final logits found it
-    seeds   with how many of SEEDS seeds its trial found it; None where it names none
+    seeds   with how many of TRIAL_SEEDS seeds its trial found it; None where it names none
     """
 
     mutant: Mutant
@@ -65,7 +65,7 @@ class MutantResult:
 
     @property
     def killed(self) -> bool:
-        return bool(self.how) and self.seeds in (None, SEEDS)
+        return bool(self.how) and self.seeds in (None, TRIAL_SEEDS)
 
     @property
     def as_expected(self) -> bool:
@@ -114,12 +114,12 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
 
 
 def check_trial(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
-    """Try a mutant that names its trial there with SEEDS seeds, from `seed` on."""
+    """Try a mutant that names its trial there with TRIAL_SEEDS seeds, from `seed` on."""
     trials = [trial for trial in TRIALS if trial.name == mutant.trial]
     if not trials:
         raise LabError(f"mutant {mutant.name} names a trial {mutant.trial!r}", "name one of common/validate/trials.py")
     found = []
-    for each in range(seed, seed + SEEDS):
+    for each in range(seed, seed + TRIAL_SEEDS):
         device = HostDevice(cache / "kernels", each, workers=1, timeout=TIMEOUT)
         found.append(_on_trials(mutant, trials, device, cache, each))
     return MutantResult(mutant, next(filter(None, found), ""), 0, False, False, sum(map(bool, found)))

@@ -18,7 +18,7 @@ NOTES = (
 
 def summary(found: "Sequence[MutantResult]") -> ResultTable:
     """A row for each class, and their sum. Notes name every survivor and equivalent mutant with the reason."""
-    from tests.strength.mutants.checks import SEEDS
+    from tests.strength.mutants.checks import TRIAL_SEEDS
 
     def row(name: str, ones: "Sequence[MutantResult]") -> dict[str, str | int]:
         faults = [one for one in ones if one.mutant.expect != "equivalent"]
@@ -37,7 +37,7 @@ def summary(found: "Sequence[MutantResult]") -> ResultTable:
     notes = list(NOTES)
     equivalent = [one for one in found if one.mutant.expect == "equivalent"]
     survived = [one for one in found if not one.killed and one not in equivalent]
-    seeds = {one.title: f"found with {one.seeds} seeds of {SEEDS}" for one in survived if one.seeds is not None}
+    seeds = {one.title: f"found with {one.seeds} seeds of {TRIAL_SEEDS}" for one in survived if one.seeds is not None}
     notes += [f"survived: {one.title}: {seeds.get(one.title, one.mutant.reason)}" for one in survived]
     notes += [f"equivalent: {one.title}: {one.mutant.reason}" for one in equivalent]
     notes += [f"killed, but listed as equivalent: {one.title}: {one.how}" for one in equivalent if one.killed]

@@ -1,6 +1,5 @@
 """Soak test of the lab's robustness, too long for a unit test: `python -m tests.strength.soak --help`."""
 
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -119,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
     # `soak` runs after Hydra has ended: the hostile inputs start Hydra again, and it cannot be nested.
-    code = run_task(read, "soak", sys.argv[1:] if argv is None else argv)
+    code = run_task(read, "soak", argv)
     return code or guarded(lambda: max(map(soak, runs), default=0))
 
 

@@ -128,7 +128,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
     ),
     "experiments.show": (
         (),
-        {"id": ("no-such-record",), "compare": ("a", "[a]", "nope,nada"), "export": ("xml",), "results": NO_STORE},
+        {"id": ("no-such-record",), "compare": ("a", "[a]", "nope,nada"), "results": NO_STORE},
     ),
     "experiments.cache": ((), {"clear": ("everything", "3"), "cache": ("/dev/null/x",), "no_such_key": ("1",)}),
     "profiles": (

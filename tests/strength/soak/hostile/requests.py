@@ -42,7 +42,7 @@ Change = tuple[Place, Any, bool]  # where, the value there, whether the schema a
 
 
 @dataclass(frozen=True)
-class Request:
+class HostileRequest:
     """A body with one value that was changed. place: where, as keys and indices; legal: by the schema."""
 
     path: str
@@ -56,7 +56,7 @@ class Request:
         return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.place).lstrip(".")
 
 
-def requests(rng: random.Random) -> Iterator[Request]:
+def requests(rng: random.Random) -> Iterator[HostileRequest]:
     """Random bodies, each with one random change."""
     while True:
         path = rng.choice(sorted(BODIES))
@@ -64,7 +64,7 @@ def requests(rng: random.Random) -> Iterator[Request]:
         schemas = _Schemas(rng, root.get("$defs", {}))
         body = schemas.sample(root) | {"model": MODEL}
         place, value, legal = rng.choice([change for change in schemas.changes(root, body) if change[0]])
-        yield Request(path, _changed(body, place, value), place, legal)
+        yield HostileRequest(path, _changed(body, place, value), place, legal)
 
 
 def all_changes(path: str, rng: random.Random, bodies: int) -> list[Change]:
@@ -180,7 +180,7 @@ async def _ask_all(count: int, rng: random.Random) -> list[str]:
     return found
 
 
-def violation(request: Request, status: int, answer: bytes) -> str:
+def violation(request: HostileRequest, status: int, answer: bytes) -> str:
     """The broken part of the rule in a line, or none.
 
     The rule: what is legal is answered; else the status is 4xx, with OpenAI's error JSON, which names the field.

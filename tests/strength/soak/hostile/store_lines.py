@@ -35,7 +35,6 @@ def store_lines(rng: random.Random, folder: Path) -> Iterator[tuple[Case, bool]]
                 ("experiments.show", ()),
                 ("experiments.show", ("id=last",)),
                 ("experiments.show", (f"id={id_}",)),
-                ("experiments.show", ("export=csv",)),
                 ("experiments", ("device=host", f"reproduce={id_}")),
             ]
         )
