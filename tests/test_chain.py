@@ -11,9 +11,10 @@ from common.compile.control import Control
 from common.compile.nvrtc import ARCHS, compile_cubin
 from common.config.resolve import model_named
 from common.model.stages import LAYER
-from experiments.prediction.sass.buffers import Buffers
-from experiments.prediction.sass.chain import SPECIAL, chain, chains
+from experiments.prediction.sass.buffers import APART, Buffers
+from experiments.prediction.sass.chain import SPECIAL, chain, chains, summary
 from experiments.prediction.sass.lane import Lane
+from experiments.prediction.sass.operands import MASK
 from experiments.prediction.sass.program import Instruction, Program
 from experiments.prediction.sass.walk import Span, Walk
 
@@ -126,9 +127,22 @@ def test_tiles_by_hand():
     assert (found.first["issue"], found.after["issue"]) == (pytest.approx(48), pytest.approx(98))
 
 
-def test_the_input_of_a_single_turn_comes_beside_its_matrix():
-    found = chain([Span("qkv", ""), Span("qkv", "stream", {"issue": 90, "shuffle": 120, "l2": 400, "l1": 30})])
-    assert (found.turns, found.first, found.after) == (1, {"l2": 400, "l1": 30}, {"issue": 90, "shuffle": 120})
+def test_what_arrives_beside_a_matrix_takes_no_time_of_its_own(tiny):
+    """A row is sent at 0 and its input, which L2 has, at 1; both are there at 1000. A product and the sum follow."""
+    source = Composed(()).source(tiny)
+    row = (1 << APART) + 2 * source.layout.weight("qkv", 0).offset
+    lane = Lane({}, {})
+    text = """
+        LDG.E.64.CONSTANT R4, [R2.64] | 1 w0
+        LDG.E R6, [R8.64] | 1 w1
+        FFMA R7, R4, R6, R7 | 4 b01
+        SHFL.BFLY PT, R3, R7, 0x10, 0x1f | 1 w0
+        EXIT | 5 b0
+    """
+    lane.registers.update({"R2": row & MASK, "R3": row >> 32, "R8": 0, "R9": 3 << APART - 32})
+    (found,) = summary(Walk(program(text), lane, Buffers(source, 5), LATENCY).spans(), 1).values()
+    assert (found.turns, found.loaded, found.flight) == (1, 8, 8)
+    assert found.after == {"issue": 4, "fixed": 3 + 4, "shuffle": 23}
 
 
 COUNTED = """

@@ -175,7 +175,7 @@ class Stage:
         }
 
     def _read(self, size: float, total: float) -> dict[str, Any]:
-        """What a stage reads, and how much of it L2 may have: prefetched, or kept from the step before."""
+        """Bytes that a stage reads, and those of them that L2 may have: prefetched, or kept from the step before."""
         asked, matrices = self.kernel.counts.total("kept"), DEFINITIONS[self.name].matrices
         fits = min(1.0, KEPT_SHARE * self.gpu.l2_bytes / asked) if asked else 0.0
         return {

@@ -103,7 +103,7 @@ class Predictor:
         return build([catalog.variants[name] for name in variants], model, self.threads, knobs)
 
     def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int) -> Kernel:
-        """What is known of `variants` on the grid of `gpu`."""
+        """Source, counts and chains of `variants` on the grid of `gpu`."""
         source = self.source(variants, knobs)
         return Kernel(source, self.counts(source, gpu), self.chains(source, gpu, position))
 

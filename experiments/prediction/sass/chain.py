@@ -15,7 +15,6 @@ from experiments.prediction.sass.program import Program
 from experiments.prediction.sass.walk import POLL, STREAM, TILE, Span, Walk
 
 Clocks = Mapping[str, float]  # by cause
-INPUT = ("l1", "l2")  # causes of the wait for it
 SPECIAL = ("SR_TID.X", "SR_CTAID.X", "SR_LANEID", "SR_CgaCtaId", "SR_SWINHI")
 
 
@@ -98,8 +97,6 @@ def chain(spans: Sequence[Span]) -> Chain:
         turn = {cause: min(clocks, total(tiles[1]).get(cause, 0.0)) for cause, clocks in turn.items()}
     first = subtract(total(tiles[0]), turn) if len(tiles) > 1 else {}
     after = subtract(total(tiles[-1]), turn) if tiles else {}
-    if len(tiles) == 1 and tiles[0][0].event == STREAM:  # its input is loaded beside the matrix, not after it
-        first, after = ({cause: after[cause] for cause in after if (cause in INPUT) == own} for own in (True, False))
     return Chain(
         before=total(seen[: begins[0]] if begins else seen),
         turns=len(tiles),
