@@ -64,15 +64,19 @@ class CountRecord(KernelRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopsRecord(KernelRecord):
-    """Loops of the stages in the machine code for `arch`, by stage. key: what they are found by.
+class ChainsRecord(KernelRecord):
+    """Clocks of the stages in the machine code for `arch`, by stage. key: what they are found by.
 
+    latency  clocks of instructions that have no fixed latency, with which these were found
     shared_bytes  of a block; 0: not known
     """
 
     key: str
     arch: str
-    loops: Mapping[str, Mapping[str, Any]]
+    blocks: int
+    position: int
+    latency: Mapping[str, float]
+    chains: Mapping[str, Mapping[str, Any]]
     shared_bytes: int = 0
 
 
@@ -189,7 +193,7 @@ class TableRecord(Record):
 KINDS: Mapping[str, type[Record]] = {
     "run": RunRecord,
     "count": CountRecord,
-    "loops": LoopsRecord,
+    "chains": ChainsRecord,
     "build": BuildRecord,
     "row": RowRecord,
     "step": StepRecord,

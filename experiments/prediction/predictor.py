@@ -1,8 +1,8 @@
-"""Predictor for one model: exact counts and loops of SASS, from records or made, and the times that follow from them.
+"""Predictor for one model: exact counts and chains of SASS, from records or made, and the times that follow from them.
 
 Counts are of one decode step on the host device, the same on every machine. They depend on the code, the model, the
-knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Loops are read
-from the cubin of an arch. Records of Qwen3-0.6B are committed; to make them again:
+knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Chains are walked
+in the cubin of an arch, at a position. Records of Qwen3-0.6B are committed; to make them again:
 python -m experiments experiment=counts results=experiments/results/counts.jsonl
 """
 
@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 
 from common import ROOT
-from common.compile.nvrtc import compile_cubin
-from common.compile.sass import block_bytes
 from common.compile.source import Source, build
 from common.compile.target import number, settled, shared_bytes
 from common.devices.counters import FIELDS, Counts
@@ -27,17 +25,16 @@ from common.errors import LabError, known
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.record.provenance import EVIDENCE, provenance
-from common.record.record import CountRecord, LoopsRecord, Record
+from common.record.record import ChainsRecord, CountRecord, Record
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.prediction import gpus
 from experiments.prediction.declared import work_of
-from experiments.prediction.loops import Loop, stage_loops
 from experiments.prediction.model import Kernel
 from experiments.prediction.prediction import Prediction, predict
-from experiments.prediction.sass.chain import Chain, chains
+from experiments.prediction.sass.chain import Chains, as_chains, as_row, chains
 
-KIND, LOOPS = "count", "loops"
+KIND, CHAINS = "count", "chains"
 POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
 GRID = 82  # blocks: one for each multiprocessor of the RTX 3090, for which most figures are published
 SHORT = 64  # positions of a cache whose size no count depends on
@@ -55,10 +52,10 @@ class Unsupported(LabError):
 class Predictor:
     """Times of decode steps of `model` in blocks of `threads`.
 
-    store: the run's own records, which with the committed ones give counts, loops, and measured constants of GPUs.
+    store: the run's own records, which with the committed ones give counts, chains, and measured constants of GPUs.
     cache: the folder of compiled kernels.
     on_count: called with the name of a stack and its grid or arch before it is counted or compiled; None: neither is
-    allowed. kept: gets new counts and loops; None: `store` does.
+    allowed. kept: gets new counts and chains; None: `store` does.
     """
 
     def __init__(
@@ -82,12 +79,12 @@ class Predictor:
     ) -> Prediction:
         """Time of a step of `variants` at `position` on `gpu`, one block on each SM unless a knob says otherwise.
 
-        Raises Uncounted where it needs counts or loops that no record has, and may not make them.
+        Raises Uncounted where it needs counts or chains that no record has, and may not make them.
         """
         values = tuple((name, *sorted(knobs.get(name, {}).items())) for name in variants)
         key = (values, gpu.key, gpu.measured, position)
         if key not in self._predictions:
-            self._predictions[key] = predict(self.kernel(variants, knobs, gpu), gpu, position)
+            self._predictions[key] = predict(self.kernel(variants, knobs, gpu, position), gpu, position)
         return self._predictions[key]
 
     def gpu(self, key: str) -> gpus.GpuModel:
@@ -106,13 +103,12 @@ class Predictor:
             work_of(name)  # a mistake in it costs no counting
         return build([catalog.variants[name] for name in variants], model, self.threads, knobs)
 
-    def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel) -> Kernel:
-        """The counted kernel of `variants` on the grid of `gpu`. Raises Unsupported where it cannot run."""
+    def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int) -> Kernel:
+        """Source, counts and chains of `variants` on the grid of `gpu`. Raises Unsupported where it cannot run."""
         source, arch = self.source(variants, knobs), number(gpu.arch)
-        counts, loops = self.counts(source, gpu), self.loops(source, gpu.arch)
-        source.refuse_shared(self._shared[key(source, gpu.arch)], shared_bytes(arch), gpu.name, Unsupported)
-        blocks = gpu.multiprocessors if counts.total("prefetched") else GRID
-        return Kernel(on_target(source, arch), counts, blocks * source.blocks_per_sm, loops)
+        counts, found = self.counts(source, gpu), self.chains(source, gpu, position)
+        source.refuse_shared(found.shared_bytes, shared_bytes(arch), gpu.name, Unsupported)
+        return Kernel(on_target(source, arch), counts, found)
 
     def counts(self, source: Source, gpu: gpus.GpuModel) -> Counts:
         """Counts of `source` for a prediction on `gpu`.
@@ -137,25 +133,22 @@ class Predictor:
             self._keep(KIND, name, source, {"blocks": blocks, "position": POSITION, "counts": counts.as_dict()})
         return self._counts[name]
 
-    def loops(self, source: Source, arch: str) -> Mapping[str, Loop]:
-        """Loops by stage, of `source` compiled for `arch`.
+    def chains(self, source: Source, gpu: gpus.GpuModel, position: int) -> Chains:
+        """Clocks of the stages of `source` on the grid of `gpu`, with latencies that may be those of another GPU.
 
         Raises Uncounted, Unsupported, and LabError without NVRTC and nvdisasm.
         """
-        source.refuse_target(number(arch), "the GPU", f"choose another GPU than one of {arch}", Unsupported)
-        name = key(source, arch)
-        if name not in self._loops:
-            self._begin(source, arch)
-            found = self._loops[name] = stage_loops(source, arch, self._cache / "cubins")
-            shared = self._shared[name] = block_bytes(
-                compile_cubin(source.text, arch, source.name, self._cache / "cubins")
-            )
-            by_stage = {stage: vars(loop) for stage, loop in found.items()}
-            self._keep(LOOPS, name, source, {"arch": arch, "loops": by_stage, "shared_bytes": shared})
-        return self._loops[name]
+        blocks = gpu.multiprocessors * source.blocks_per_sm
+        name = key(source, f"{gpu.arch} {blocks} {position}")
+        if name not in self._chains:
+            self._begin(source, gpu.arch)
+            found = self._chains[name] = self.walk(source, gpu, position)
+            about = {"arch": gpu.arch, "blocks": blocks, "position": position}
+            self._keep(CHAINS, name, source, about | as_row(found))
+        return self._chains[name]
 
-    def chains(self, source: Source, gpu: gpus.GpuModel, position: int) -> Mapping[str, Chain]:
-        """Clocks by stage, of `source` on the grid of `gpu`. Raises as `loops` does."""
+    def walk(self, source: Source, gpu: gpus.GpuModel, position: int) -> Chains:
+        """As `chains`, compiled and walked anew, with the latencies of `gpu`."""
         source.refuse_target(number(gpu.arch), gpu.name, f"choose another GPU than {gpu.key}", Unsupported)
         blocks = gpu.multiprocessors * source.blocks_per_sm
         return chains(source, gpu.arch, blocks, position, gpu.latency, self._cache / "cubins")
@@ -172,14 +165,9 @@ class Predictor:
         return {record.key: as_counts(record.counts) for record in records}
 
     @cached_property
-    def _loops(self) -> dict[str, Mapping[str, Loop]]:
-        records = (record for record in self._records if isinstance(record, LoopsRecord))
-        return {each.key: {stage: Loop(**loop) for stage, loop in each.loops.items()} for each in records}
-
-    @cached_property
-    def _shared(self) -> dict[str, int]:
-        records = (record for record in self._records if isinstance(record, LoopsRecord))
-        return {each.key: each.shared_bytes for each in records}
+    def _chains(self) -> dict[str, Chains]:
+        records = (record for record in self._records if isinstance(record, ChainsRecord))
+        return {each.key: as_chains(each.latency, each.chains, each.shared_bytes) for each in records}
 
     def _begin(self, source: Source, where: int | str) -> None:
         if self._on_count is None:
@@ -214,7 +202,7 @@ def on_target(source: Source, arch: int) -> Source:
 
 
 def key(source: Source, where: int | str) -> str:
-    """16 hex digits of what determines counts and loops: the code without comments, and the grid or the arch.
+    """16 hex digits of what determines counts and chains: the code without comments, and where it runs.
 
     The code has the knobs and the model in it.
     """

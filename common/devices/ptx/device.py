@@ -18,7 +18,7 @@ from common.compile.target import shared_bytes
 from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.library import library
-from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram, most_shared
+from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
 from common.errors import LabError
 from common.model.stages import STAGES
 
