@@ -51,6 +51,7 @@ soak: $(STAMP) ## all mutants by hand, 600 by operator, coverage of all variants
 	@$(PY) -m tests.strength.mutants operators=true sample=600
 	@$(PY) -m tests.strength.coverage
 	@$(PY) -m tests.strength.ptx
+	@$(PY) -m tests.strength.mutants planted=true
 	@$(PY) -m tests.strength.soak $(ARGS)
 
 # The records from which tables and figures are made, what is most worth knowing first. On a GPU machine, nine minutes at

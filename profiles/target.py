@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Literal
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
-from common.config.resolve import refuse_runs_keys, split
+from common.config.resolve import split
 from common.config.run_config import RunConfig
 from common.config.section import Natural, Section
 from common.devices.nvtx import annotate, title
 from common.errors import LabError
 from common.stacks.stack import Stack
-from experiments.run.choice import run_config
+from experiments.generation.options import resolve_one
 from experiments.run.setup import Setup
 from experiments.run.timeline import rewind
 from experiments.tables.progress import progress
@@ -46,11 +46,9 @@ class Profile:
 def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
     own, rest = split(cfg, PROFILE_KEYS)
-    fields, config = own.fields(Profile, but={"config"}), run_config(rest)
-    refuse_runs_keys(config, "a profile")
-    if len(config.stacks) > 1:
-        names = ", ".join(stack.name for stack in config.stacks)
-        raise LabError(f"a profile shows one stack, not {len(config.stacks)}", f"choose one: variant={names}")
+    fields, config = own.fields(Profile, but={"config"}), resolve_one(rest, "a profile", on_cpu="host")
+    if config.timing:
+        raise LabError("timing= has no effect on a profile", "leave it out, or run python -m experiments")
     return Profile(config, **fields)
 
 

@@ -6,6 +6,7 @@ import pwd
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from processes import HANGS_S
 
 from common import ROOT
 from common.cache import folder
-from common.cache.files import cached, intact
+from common.cache.files import cached, intact, making
 from common.cache.folder import files, keep_below
 from common.cache.weight_files import mapped
 from common.errors import LabError
@@ -53,6 +54,25 @@ def test_least_recently_used_goes_first(tmp_path, seed):
     new = keep(tmp_path, 1)
     assert {file.path for file in files(tmp_path)} == {new, kept[oldest[0]], *(kept[age] for age in oldest[-2:])}, seed
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_what_another_one_makes_is_waited_for_and_found(tmp_path):
+    path, told = tmp_path / "a", []
+
+    def second() -> None:
+        with making(path) as waited:
+            told.append((waited, path.exists()))
+
+    with making(path) as waited:
+        thread = threading.Thread(target=second)
+        thread.start()
+        while not thread.is_alive():
+            time.sleep(0.01)
+        time.sleep(0.1)
+        path.write_bytes(b"made")
+    thread.join()
+    assert (waited, told) == (False, [(True, True)])
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_reading_counts_as_use_and_leaves_the_time_of_writing(tmp_path):

@@ -3,16 +3,18 @@
 import math
 from fractions import Fraction
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
-from transformers.models.qwen3 import modeling_qwen3
 
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.validate.reference import Reference, attend, rms_norm, rope_table, rotate
+
+if TYPE_CHECKING:  # imported where they are used: it takes seconds, in each process that only collects tests
+    from transformers import DynamicCache, Qwen3ForCausalLM
 
 #          hidden intermediate layers heads kv head_dim vocab positions theta eps tied
 SHAPES = [
@@ -34,8 +36,10 @@ PARTS = {
 }
 
 
-def qwen3(model: Model, seed: int) -> tuple[Qwen3ForCausalLM, Layout, torch.Tensor]:
+def qwen3(model: Model, seed: int) -> "tuple[Qwen3ForCausalLM, Layout, torch.Tensor]":
     """A random transformers model with bf16 weights in float32, and the same weights in our layout."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     torch.manual_seed(seed)
     config = Qwen3Config(
         hidden_size=model.hidden,
@@ -73,16 +77,21 @@ def qwen3(model: Model, seed: int) -> tuple[Qwen3ForCausalLM, Layout, torch.Tens
     return theirs, layout, flat
 
 
-class RoundedCache(DynamicCache):
-    """Cache of transformers that rounds its entries to `stored`, and also keeps the unrounded ones."""
+@pytest.fixture
+def rounded() -> "type[DynamicCache]":
+    """A cache of transformers that rounds its entries to a dtype, and also keeps the unrounded ones."""
+    from transformers import DynamicCache
 
-    def __init__(self, stored: torch.dtype = torch.bfloat16) -> None:
-        super().__init__()
-        self.stored, self.given = stored, {}
+    class RoundedCache(DynamicCache):
+        def __init__(self, stored: torch.dtype = torch.bfloat16) -> None:
+            super().__init__()
+            self.stored, self.given = stored, {}
 
-    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *rest, **named):
-        self.given[layer] = keys, values
-        return super().update(keys.to(self.stored).to(keys.dtype), values.to(self.stored).to(keys.dtype), layer)
+        def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *rest, **named):
+            self.given[layer] = keys, values
+            return super().update(keys.to(self.stored).to(keys.dtype), values.to(self.stored).to(keys.dtype), layer)
+
+    return RoundedCache
 
 
 class Wide(ModuleType):
@@ -94,7 +103,7 @@ class Wide(ModuleType):
         return getattr(torch, name)
 
 
-def taps_of(theirs: Qwen3ForCausalLM, token: int, past: DynamicCache) -> dict[tuple[str, int | None], torch.Tensor]:
+def taps_of(theirs: "Qwen3ForCausalLM", token: int, past: "DynamicCache") -> dict[tuple[str, int | None], torch.Tensor]:
     """One decode step of transformers: inputs and outputs of its modules, under the names of our stages."""
     inputs, outputs = {}, {}
 
@@ -125,13 +134,15 @@ def taps_of(theirs: Qwen3ForCausalLM, token: int, past: DynamicCache) -> dict[tu
 
 @pytest.mark.parametrize("stored", [torch.float64, torch.bfloat16], ids=["exact_cache", "bf16_cache"])
 @pytest.mark.parametrize("model", SHAPES, ids=lambda model: model.name)
-def test_every_stage_equals_transformers_in_float64(model, stored, seed, monkeypatch):
+def test_every_stage_equals_transformers_in_float64(model, stored, rounded, seed, monkeypatch):
+    from transformers.models.qwen3 import modeling_qwen3
+
     theirs, layout, flat = qwen3(model, seed)
     monkeypatch.setattr(modeling_qwen3, "torch", Wide("torch"))
     theirs = theirs.double()
     rotary = theirs.model.rotary_emb
     rotary.inv_freq = rotary.compute_default_rope_parameters(theirs.config)[0]
-    past = RoundedCache(stored)
+    past = rounded(stored)
     cache = torch.full(layout.cache.shape, torch.nan, dtype=stored)
     reference = Reference(model, layout, flat)
     for position, token in enumerate(torch.randint(model.vocab, (12,)).tolist()):
@@ -147,14 +158,14 @@ def test_every_stage_equals_transformers_in_float64(model, stored, seed, monkeyp
 
 
 @pytest.mark.parametrize("model", SHAPES[:3], ids=lambda model: model.name)
-def test_greedy_ids_equal_transformers(model, seed):
+def test_greedy_ids_equal_transformers(model, rounded, seed):
     theirs, layout, flat = qwen3(model, seed)
     prompt = torch.randint(model.vocab, (5,)).tolist()
     got = Reference(model, layout, flat).greedy(prompt, 24)
     assert len(got) == 24
     # An id may differ only at a near-tie in transformers' float32 run with the same rounding of the cache.
     with torch.no_grad():
-        past, ids = RoundedCache(), prompt + got
+        past, ids = rounded(), prompt + got
         for position, token in enumerate(ids[:-1]):
             logits = theirs(torch.tensor([[token]]), past_key_values=past, use_cache=True).logits[0, -1]
             if position + 1 >= len(prompt):

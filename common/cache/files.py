@@ -5,6 +5,7 @@ ignore bytes after its sections, so libraries and objects carry one, too. XXH3 (
 of memory: 1.2 GB in 0.08 s on one core. It finds damage by accident; it is no defence against an attacker.
 """
 
+import fcntl
 import mmap
 import os
 import threading
@@ -93,6 +94,32 @@ def writing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # renamed, or never made
             part.unlink()
+
+
+@contextmanager
+def making(path: Path) -> Iterator[bool]:
+    """Context for one process at a time. True after waiting for another one, which may have written `path`.
+
+    Two that make it at once do no harm, but cost twice. Raises MachineError when the folder cannot be written.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(lock, "a")  # noqa: SIM115
+    except OSError as error:
+        raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
+    with file:
+        waited = False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited = True
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield waited
+        finally:
+            with suppress(OSError):  # another one has removed it
+                lock.unlink()
 
 
 def _sound(file: int, size: int | None) -> bool:

@@ -10,10 +10,11 @@ from math import ceil
 import pytest
 from faulty_root import by_variant, json_lines, make_root, results, rows, start
 from processes import HANGS_S, alive, children
+from sampled import sampled
 
 from common import ROOT
 from common.errors import LabError
-from experiments.run.pool import Pool
+from experiments.run import pool
 
 pytestmark = pytest.mark.host
 SOUND = {"baseline": "PASSED", "atomic_barrier": "PASSED"}
@@ -64,7 +65,7 @@ def test_a_kernel_that_exhausts_memory_is_oom(tmp_path, host_cache):
     assert {name: row["status"] for name, row in found.items()} == SOUND | {"eats_memory": "OOM"}, err
 
 
-@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ends", sampled([signal.SIGINT, signal.SIGTERM], 1))
 def test_an_interrupted_run_keeps_finished_records(tmp_path, host_cache, ends):
     root = make_root(tmp_path / "lab", "never_ends")
     process = start(root, host_cache)
@@ -95,9 +96,13 @@ def test_workers_die_with_their_parent(tmp_path, host_cache):
         time.sleep(0.1)
 
 
-def test_a_worker_that_cannot_start_is_reported_in_one_line(tmp_path):
-    with Pool({"not": "a configuration"}, [os.environ], 30.0) as pool, pytest.raises(LabError, match="does not start"):
-        pool.describe()
+def test_a_worker_that_cannot_start_is_reported_in_one_line(monkeypatch):
+    monkeypatch.setattr(pool, "FAILED_STARTS", 2)  # each takes seconds
+    with (
+        pool.Pool({"not": "a configuration"}, [os.environ], 30.0) as opened,
+        pytest.raises(LabError, match="does not start"),
+    ):
+        opened.describe()
 
 
 def test_no_shell_no_pickle_no_code_of_a_checkpoint():

@@ -4,20 +4,20 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from composed import NAMED, Composed
-from planted import STACKS, smallest
+from composed import CATALOG, NAMED, VARIANTS, Composed
 from sampled import sampled
 
 from common.devices.ptx.device import PtxDevice
-from common.errors import Crashed, Refused
+from common.errors import Crashed, LabError, Refused
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
 
+SMALLEST = {"slots": 2, "kb": 6, "window": 2, "chunk": 16}  # rings: each slot is used again and again
+STACKS = {str(one): one for one in (*VARIANTS, *NAMED)}
 STREAMING = next(one for one in NAMED if "tensor_rows" in one.names)
 # (stack, text, wrong text, report)
 FAULTS = (
-    (STREAMING, "__cvta_generic_to_shared(shared)", "reinterpret_cast<size_t>(shared)", "outside shared memory"),
     (STREAMING, "fence.proxy.async;", "// ", "no fence.proxy.async"),
     (STREAMING, "fence.acq_rel.gpu;", "// ", "nothing orders"),
     (STREAMING, "mbarrier.arrive.release.cta", "mbarrier.arrive.relaxed.cta", "nothing orders"),
@@ -27,6 +27,12 @@ FAULTS = (
     (Composed(()), "port::block_barrier(); // orders thread 0", "// ", "nothing orders"),
     (Composed(()), "__shfl_xor_sync(0xffffffffu", "__shfl_xor_sync(0x7fffffffu", "member mask"),
 )
+
+
+def smallest(stack):
+    """The stack with the smallest rings that its knobs allow."""
+    known = {knob.name for name in stack.names for knob in CATALOG.variants[name].knobs}
+    return Composed(stack.names, {**stack.given, **{name: SMALLEST[name] for name in SMALLEST if name in known}})
 
 
 def verdict(source, cache, model, seed, arch=90, races=True):
@@ -49,6 +55,25 @@ def test_a_fault_is_found(stack, text, other, report, host_cache, tiny, seed):
     assert text in source.text
     with pytest.raises(Crashed, match=report):
         verdict(replace(source, text=source.text.replace(text, other)), host_cache, tiny, seed)
+
+
+@pytest.mark.host
+def test_a_step_has_no_counts(host_cache, tiny, seed):
+    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+    device = PtxDevice(host_cache, seed=seed)
+    with closing(device.session(device.compile(Composed(()).source(tiny)), weights)) as session:
+        session.reset([0], position=0)
+        session.run()
+        assert session.counts() is None
+
+
+def test_without_nvrtc_the_other_device_is_named(monkeypatch, tmp_path):
+    def missing():
+        raise LabError("NVRTC cannot be loaded", "install it")
+
+    monkeypatch.setattr("common.devices.ptx.device.version", missing)
+    with pytest.raises(LabError, match=r"^NVRTC cannot be loaded; install it, or use device=host$"):
+        PtxDevice(tmp_path)
 
 
 @pytest.mark.host

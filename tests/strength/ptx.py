@@ -29,10 +29,11 @@ HEAD = replace(TINY, name="a head of 128", head_dim=128)
 # LOW: the lower ends of knobs, with which a ring has two slots, each used again and again.
 USUAL = Trial("tiny", "knobs as given", TINY, 256, 8, (Start(33, 2), Start(0)), knobs=GIVEN, races=True)
 RING = replace(USUAL, covers="least knobs", knobs=LOW)
+ODD = replace(RING, name="odd", model=model_named("odd"))
 TRIALS = (
     USUAL,
     RING,
-    replace(RING, name="odd", model=model_named("odd")),
+    ODD,
     replace(RING, name=HEAD.name, model=HEAD),
     replace(RING, threads=64, blocks=33),
     replace(RING, threads=32, blocks=132),

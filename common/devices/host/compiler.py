@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from common import ROOT
-from common.cache.files import intact, writing
+from common.cache.files import intact, making, writing
 from common.errors import CompileError, LabError
 from common.errors.machine import of_output, of_system
 from common.model.stages import STAGES
@@ -79,7 +79,7 @@ class Compiler:
         target = self.cache / f"{sha(unit, text, *headers, *options, self.version(), cpu())}.o"
         if intact(target):  # nothing is written for what the cache has
             return target
-        with _temporary() as folder:
+        with temporary() as folder:
             (Path(folder) / unit).write_text(text)
             relative = f"-fdebug-prefix-map={folder}=."  # file names in debug information, as in the text
             return self.compiled(target, [*options, f"-I{RUNTIME}", relative, "-c", unit], folder)
@@ -100,9 +100,12 @@ class Compiler:
 
     def compiled(self, target: Path, arguments: list[str], folder: str = ".") -> Path:
         """`target`, compiled by g++ with `arguments` in `folder` unless the cache has it undamaged."""
-        if not intact(target):
-            with writing(target) as part:
-                self.run([*arguments, "-o", str(part)], folder)
+        if intact(target):
+            return target
+        with making(target) as waited:
+            if not (waited and intact(target)):
+                with writing(target) as part:
+                    self.run([*arguments, "-o", str(part)], folder)
         return target
 
 
@@ -136,8 +139,8 @@ def sha(*parts: str) -> str:
 
 
 @contextmanager
-def _temporary() -> Iterator[str]:
-    """A folder for the text that g++ reads."""
+def temporary() -> Iterator[str]:
+    """A folder for the text that g++ reads. Raises MachineError."""
     try:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             yield folder

@@ -21,6 +21,7 @@ from experiments.tables.result_table import ResultTable, print_result, record_re
 from tests.strength.mutants import score
 from tests.strength.mutants.generated import drawn, generate
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
+from tests.strength.mutants.planted import Planted, check_planted, of_planted, planted
 from tests.strength.mutants.processes import check_each
 from tests.strength.mutants.table import summary
 
@@ -30,6 +31,7 @@ class MutantOptions:
     """The keys of conf/mutants.yaml, which explains them."""
 
     operators: bool
+    planted: bool
     only: str | None
     sample: int | None
     processes: int
@@ -45,7 +47,9 @@ def run(cfg: DictConfig) -> int:
     section.only({*get_type_hints(MutantOptions), "cache_limit_gb", "debug"})
     wanted = MutantOptions(**section.fields(MutantOptions, but=["seed"]), seed=seed_of(section))
     keep_below(wanted.cache, 1e9 * section.number("cache_limit_gb"))
-    every = tuple(generate()) if wanted.operators else read_mutants()
+    if wanted.operators and wanted.planted:
+        raise LabError("operators=true and planted=true are two lists", "leave one of them out")
+    every = tuple(generate()) if wanted.operators else planted() if wanted.planted else read_mutants()
     mutants = [m for m in every if (wanted.only or "") in f"{m.kind}: {m.name}"]
     if not mutants:
         remedy = "see tests/strength/mutants, or leave out only="
@@ -56,7 +60,7 @@ def run(cfg: DictConfig) -> int:
     store = Store(wanted.results)
     store.check()
     with progress(len(mutants)) as bar:
-        check = _by_operator if wanted.operators else _by_hand
+        check = _by_operator if wanted.operators else _on_ptx if wanted.planted else _by_hand
         result, details, well = check(mutants, of, wanted, lambda title: bar.begin(title))
     kept = record_result(result, store, {"seed": wanted.seed, "details": details})
     print_result(result, wanted.json)
@@ -82,6 +86,12 @@ def _by_operator(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begi
     seed, cache, processes = wanted.seed, wanted.cache, wanted.processes
     found = check_each(judge, Judged.lost, mutants, seed, cache, processes, lambda one: begin(one.title))
     return score.summary(found, of), [one.as_record() for one in found], score.Score(found).reached
+
+
+def _on_ptx(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
+    seed, cache, processes = wanted.seed, wanted.cache, wanted.processes
+    found = check_each(check_planted, Planted.lost, mutants, seed, cache, processes, lambda one: begin(one.title))
+    return of_planted(found), [one.as_record() for one in found], all(one.as_expected for one in found)
 
 
 main = partial(run_task, run, "mutants")

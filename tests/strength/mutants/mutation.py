@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ class Mutant:
         return replace(MODEL, **self.sizes)
 
 
+@cache
 def read_mutants(folder: Path = FOLDER) -> tuple[Mutant, ...]:
     """All mutants listed in `folder`. Raises LabError for an unknown key, a missing reason or a repeated name."""
     found = [_mutant({**group, **entry}) for file in sorted(folder.glob("*.yaml")) for group, entry in _entries(file)]
@@ -113,7 +115,7 @@ def _mutant(entry: Mapping[str, Any]) -> Mutant:
         raise LabError(f"mutant {entry.get('name')} has a key {key!r}", f"known: {', '.join(sorted(known))}")
     edits = entry.get("edits", [entry])
     mutant = Mutant(
-        name=entry["name"],
+        name=entry.get("name") or " ".join(f"{entry['file']}: {entry['old']} -> {entry['new']}".split()),
         kind=entry["class"],
         area=entry["area"],
         stack=tuple(entry.get("stack", ())),

@@ -30,8 +30,8 @@ _DECLARED = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _SYNCHRONIZES = re.compile(
-    r"""(?:port::(?:block_barrier|warp_barrier|named_\w+|copy_wait<.*?>|copy_commit)
-    | spin_until | wait_at_barrier | \w+::template\ barrier<.*?>)\(""",
+    r"""(?:port::(?:block_barrier|warp_barrier|named_\w+|copy_wait<.*?>|copy_commit|fence\w*|mbarrier_\w+|store_release)
+    | spin_until | wait_at_barrier | wait_for_phase | \w+::template\ barrier<.*?>)\(""",
     re.VERBOSE,
 )
 

@@ -4,10 +4,17 @@
 namespace ptx {
 namespace {
 
+// Where a lane's word lies, as the race detector sees it; null after a fault.
+uint8_t *word_of(Warp &w, const In *in, int lane, uint32_t bytes) {
+  const Flags f{in->flags};
+  const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+  uint8_t *at = place(w, in, f.space(), lane, address, bytes, reads | writes);
+  return at && w.grid->races && !w.grid->races->atomic(w, in, lane, at, bytes) ? nullptr : at;
+}
+
 // atom d, [a], b, c and red [a], b. F makes the new value of the old one, b and c.
-template <class T, bool Returns, class F> struct Atomic {
-  template <bool M> static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
+template <class T, class F> struct Atomic {
+  static void run(Warp &w, const In *in) {
     Grid &grid = *w.grid;
     const T *b = w.reg<T>(in->b), *c = w.reg<T>(in->c);
     T *d = w.reg<T>(in->d);
@@ -15,23 +22,21 @@ template <class T, bool Returns, class F> struct Atomic {
     for (int i = 0; i < warp_size; ++i) {
       const int lane = int(uint32_t(i) ^ turned);
       if (!on(w.mask, lane)) continue;
-      const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-      uint8_t *at = place(w, in, f.space(), lane, address, sizeof(T), reads | writes);
+      uint8_t *at = word_of(w, in, lane, sizeof(T));
       if (!at) return;
-      if (grid.races && !grid.races->atomic(w, in, lane, at, sizeof(T))) return;
       T &word = *reinterpret_cast<T *>(at);
       const T before = word, after = F{}(before, b[lane], c[lane]);
       word = after;
-      if (Returns && in->d) d[lane] = before;
+      if (in->d) d[lane] = before;
       grid.touch(at, sizeof(T));
     }
-    NEXT;
+    GO_ON;
   }
 };
 
 template <class T, class F> void both(Ops &ops, const std::string &name, F) {
-  put<Atomic<T, true, F>>(ops, "atom." + name);
-  put<Atomic<T, false, F>>(ops, "red." + name);
+  put<Atomic<T, F>>(ops, "atom." + name);
+  put<Atomic<T, F>>(ops, "red." + name);
 }
 
 template <class T> void numbers(Ops &ops, const std::string &t) {

@@ -26,7 +26,7 @@ uint32_t living(const Block &block) {
 
 // bar a, b: b is the number of threads, 0 in the file where all of the block are meant.
 template <bool Waits> struct Bar {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (!gathered(w, in, all_lanes)) return; // `aligned`: all lanes of a warp execute it together
     Block &block = *w.block;
     const uint32_t id = first<uint32_t>(w, in->a), threads = in->b ? first<uint32_t>(w, in->b) : living(block);
@@ -54,7 +54,7 @@ template <bool Waits> struct Bar {
     if (barrier.arrived > threads)
       return fault(w, in, "more warps come to barrier " + std::to_string(id) + " than it takes");
     if (barrier.arrived == threads) complete(block, barrier);
-    if (!Waits) NEXT;
+    if (!Waits) GO_ON;
   }
 };
 
@@ -105,7 +105,7 @@ bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_
 }
 
 struct Init { // [a], b
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     const Flags f{in->flags};
     for (uint32_t left = w.mask; left; left &= left - 1) {
       const int lane = __builtin_ctz(left);
@@ -123,24 +123,24 @@ struct Init { // [a], b
       all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, number});
       if (w.grid->races && !w.grid->races->init(w, in, lane, *all[key / 8])) return;
     }
-    NEXT;
+    GO_ON;
   }
 };
 
 struct Invalidate {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     for (uint32_t left = w.mask; left; left &= left - 1) {
       const Found found = barrier_of(w, in, __builtin_ctz(left));
       if (!found.barrier) return;
       w.block->mbarriers[found.address / 8].reset();
     }
-    NEXT;
+    GO_ON;
   }
 };
 
 // d, [a], b: b arrivals, or one that expects b bytes; d gets the phase.
 template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     for (uint32_t left = w.mask; left; left &= left - 1) {
       const int lane = __builtin_ctz(left);
       const Found found = barrier_of(w, in, lane);
@@ -152,7 +152,7 @@ template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
       if (Drops) b.expected -= Bytes ? 1 : number;
       if (!changed(w, in, lane, found, Arrives ? (Bytes ? 1 : number) : 0, Bytes ? number : 0)) return;
     }
-    NEXT;
+    GO_ON;
   }
 };
 

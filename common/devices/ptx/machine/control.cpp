@@ -66,7 +66,7 @@ template <bool Unless> struct Branch { // a: the predicate
 };
 
 struct End {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     for (const Copy &copy : w.copies)
       if (copy.mask & w.mask) return fault(w, in, "a thread ends while its cp.async is in flight", copy.mask & w.mask);
     w.live &= ~w.mask;
@@ -79,36 +79,34 @@ struct End {
 };
 
 struct Trap {
-  template <bool M> static void run(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
+  static void run(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
 };
 
 struct Sleep {
-  template <bool M> static void run(Warp &w, const In *in) { w.grid->sleep(w, in + 1); }
+  static void run(Warp &w, const In *in) { w.grid->sleep(w, in + 1); }
 };
 
 struct Nothing {
-  template <bool M> static void run(Warp &w, const In *in) { NEXT; }
+  static void run(Warp &w, const In *in) { GO_ON; }
 };
 
 struct Clock { // a time that goes on with the scheduler's turns
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const uint64_t now = w.grid->turn * 64 + 1024;
     if (in->imm == 8)
       each<M, uint64_t>(w, in->d, [=](int) { return now; });
     else
       each<M, uint32_t>(w, in->d, [=](int) { return uint32_t(now); });
-    NEXT;
   }
 };
 
 // Generic addresses of the windows; imm: +1 to generic, -1 from it; b: where the window begins.
 template <class T> struct Window {
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const T *a = w.reg<T>(in->a);
     const uint64_t *starts = w.reg<uint64_t>(in->b);
     const int64_t sign = in->imm;
     each<M, T>(w, in->d, [=](int i) { return T(a[i] + T(sign) * T(starts[i])); });
-    NEXT;
   }
 };
 

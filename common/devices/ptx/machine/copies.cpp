@@ -16,7 +16,7 @@ void poison(uint8_t *at, uint32_t bytes) {
 
 // [a], [b]; more: offset of the source, bytes, and the register that says how many of them are read, or 0.
 struct CopyAsync {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     const Flags f{in->flags};
     const uint32_t *more = &w.program->more[in->more], bytes = more[1];
     uint32_t rest = w.mask;
@@ -43,27 +43,27 @@ struct CopyAsync {
       rest &= ~copy.mask;
     }
     if (w.grid->launch.strict && w.grid->below(4) == 0) land(w, w.mask, 0);
-    NEXT;
+    GO_ON;
   }
 };
 
 struct Commit {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     for (uint32_t left = w.mask; left; left &= left - 1) ++w.committed[__builtin_ctz(left)];
-    NEXT;
+    GO_ON;
   }
 };
 
 struct WaitGroup { // imm: the newest groups that need not be there; -1: all, committed or not
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     land(w, w.mask, in->imm < 0 ? UINT32_MAX : uint32_t(in->imm));
-    NEXT;
+    GO_ON;
   }
 };
 
 // [a], [b], more: size, [barrier], offsets of source and barrier.
 struct CopyBulk {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     const Flags f{in->flags};
     Block &block = *w.block;
     Grid &grid = *w.grid;
@@ -95,26 +95,26 @@ struct CopyBulk {
       block.bulks.push_back({target, source, bytes, uint32_t(barrier), grid.turn + grid.below(24), in, &w});
       ++grid.in_flight;
     }
-    NEXT;
+    GO_ON;
   }
 };
 
 struct ProxyFence {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (w.grid->races) w.grid->races->proxy_fence(w);
-    NEXT;
+    GO_ON;
   }
 };
 struct InitFence {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (w.grid->races) w.grid->races->init_fence(w);
-    NEXT;
+    GO_ON;
   }
 };
 struct Fence {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (w.grid->races) w.grid->races->fence(w, Flags{in->flags}.scope());
-    NEXT;
+    GO_ON;
   }
 };
 

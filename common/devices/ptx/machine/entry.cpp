@@ -43,8 +43,16 @@ Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, u
   for (uint32_t i = 0; i < count; ++i) {
     const Coded &c = coded[i];
     const Op op = by_number[c.op];
-    program->code.push_back(
-        {{op.plain, c.label ? at_label : op.masked}, op.masked, c.d, c.a, c.b, c.c, c.imm, c.flags, c.more, 0});
+    program->code.push_back({{op.plain, c.label ? at_label : op.masked},
+                             op.masked,
+                             c.d,
+                             c.a,
+                             c.b,
+                             c.c,
+                             c.imm,
+                             c.flags | op.flags,
+                             c.more,
+                             0});
   }
   program->more.assign(more, more + more_count);
   program->filled.assign(filled, filled + filled_count);

@@ -25,29 +25,30 @@ template <class T> T remainder(T a, T b) {
 }
 
 // Where the sign does not matter: U is unsigned.
-template <class U> void modular(Ops &ops, const std::string &t) {
-  binary<U, U, U>(ops, "add." + t, [](U a, U b) { return U(a + b); });
-  binary<U, U, U>(ops, "sub." + t, [](U a, U b) { return U(a - b); });
-  binary<U, U, U>(ops, "mul.lo." + t, [](U a, U b) { return U(Wide<U>(a) * b); });
-  ternary<U, U, U, U>(ops, "mad.lo." + t, [](U a, U b, U c) { return U(Wide<U>(a) * b + c); });
-  binary<U, U, U>(ops, "and." + t, [](U a, U b) { return U(a & b); });
-  binary<U, U, U>(ops, "or." + t, [](U a, U b) { return U(a | b); });
-  binary<U, U, U>(ops, "xor." + t, [](U a, U b) { return U(a ^ b); });
-  unary<U, U>(ops, "not." + t, [](U a) { return U(~a); });
-  unary<U, U>(ops, "cnot." + t, [](U a) { return U(a == 0); });
-  unary<U, U>(ops, "mov." + t, [](U a) { return a; });
-  unary<U, U>(ops, "neg." + t, [](U a) { return U(U(0) - a); });
-  binary<U, U, uint32_t>(ops, "shl." + t, [](U a, uint32_t n) { return n < width<U> ? U(a << n) : U(0); });
+template <class U> void modular(auto &&into, const std::string &t) {
+  binary<U, U, U>(into, "add." + t, [](U a, U b) { return U(a + b); });
+  binary<U, U, U>(into, "sub." + t, [](U a, U b) { return U(a - b); });
+  binary<U, U, U>(into, "mul.lo." + t, [](U a, U b) { return U(Wide<U>(a) * b); });
+  ternary<U, U, U, U>(into, "mad.lo." + t, [](U a, U b, U c) { return U(Wide<U>(a) * b + c); });
+  binary<U, U, U>(into, "and." + t, [](U a, U b) { return U(a & b); });
+  binary<U, U, U>(into, "or." + t, [](U a, U b) { return U(a | b); });
+  binary<U, U, U>(into, "xor." + t, [](U a, U b) { return U(a ^ b); });
+  unary<U, U>(into, "not." + t, [](U a) { return U(~a); });
+  unary<U, U>(into, "cnot." + t, [](U a) { return U(a == 0); });
+  unary<U, U>(into, "mov." + t, [](U a) { return a; });
+  unary<U, U>(into, "neg." + t, [](U a) { return U(U(0) - a); });
+  binary<U, U, uint32_t>(into, "shl." + t, [](U a, uint32_t n) { return n < width<U> ? U(a << n) : U(0); });
 }
 
 template <class T> void signed_or_not(Ops &ops, const std::string &t) {
   using U = std::make_unsigned_t<T>;
+  const Rare rare{ops};
   binary<T, T, T>(ops, "min." + t, [](T a, T b) { return a < b ? a : b; });
   binary<T, T, T>(ops, "max." + t, [](T a, T b) { return a > b ? a : b; });
-  binary<T, T, T>(ops, "div." + t, [](T a, T b) { return quotient(a, b); });
-  binary<T, T, T>(ops, "rem." + t, [](T a, T b) { return remainder(a, b); });
-  binary<T, T, T>(ops, "mul.hi." + t, [](T a, T b) { return T(Wide<T>(a) * b >> width<T>); });
-  ternary<T, T, T, T>(ops, "mad.hi." + t, [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
+  binary<T, T, T>(rare, "div." + t, [](T a, T b) { return quotient(a, b); });
+  binary<T, T, T>(rare, "rem." + t, [](T a, T b) { return remainder(a, b); });
+  binary<T, T, T>(rare, "mul.hi." + t, [](T a, T b) { return T(Wide<T>(a) * b >> width<T>); });
+  ternary<T, T, T, T>(rare, "mad.hi." + t, [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
   binary<T, T, uint32_t>(ops, "shr." + t, [](T a, uint32_t n) {
     return n < width<T> ? T(a >> n) : T(std::is_signed_v<T> && a < 0 ? -1 : 0);
   });
@@ -59,7 +60,7 @@ template <class T> void signed_or_not(Ops &ops, const std::string &t) {
   }
   if constexpr (std::is_signed_v<T>) unary<T, T>(ops, "abs." + t, [](T a) { return T(a < 0 ? U(0) - U(a) : U(a)); });
   if constexpr (sizeof(T) >= 4) {
-    ternary<T, T, uint32_t, uint32_t>(ops, "bfe." + t, [](T a, uint32_t at, uint32_t n) {
+    ternary<T, T, uint32_t, uint32_t>(rare, "bfe." + t, [](T a, uint32_t at, uint32_t n) {
       at &= 255, n &= 255;
       constexpr uint32_t msb = width<T> - 1;
       const uint32_t last = at + n - 1 < msb ? at + n - 1 : msb;
@@ -68,7 +69,7 @@ template <class T> void signed_or_not(Ops &ops, const std::string &t) {
       for (uint32_t i = 0; i <= msb; ++i) found |= U(i < n && at + i <= msb ? U(a) >> (at + i) & 1 : U(sign)) << i;
       return T(found);
     });
-    unary<uint32_t, T>(ops, "bfind." + t, [](T a) {
+    unary<uint32_t, T>(rare, "bfind." + t, [](T a) {
       U value = std::is_signed_v<T> && a < 0 ? U(~U(a)) : U(a);
       uint32_t found = ~0u;
       for (; value; value >>= 1) ++found;
@@ -77,11 +78,11 @@ template <class T> void signed_or_not(Ops &ops, const std::string &t) {
   }
 }
 
-template <class U> void bit_fields(Ops &ops, const std::string &t) {
-  unary<uint32_t, U>(ops, "popc." + t, [](U a) { return uint32_t(__builtin_popcountll(a)); });
-  unary<uint32_t, U>(ops, "clz." + t,
+template <class U> void bit_fields(Rare rare, const std::string &t) {
+  unary<uint32_t, U>(rare, "popc." + t, [](U a) { return uint32_t(__builtin_popcountll(a)); });
+  unary<uint32_t, U>(rare, "clz." + t,
                      [](U a) { return uint32_t(a ? __builtin_clzll(a) - (64 - width<U>) : width<U>); });
-  unary<U, U>(ops, "brev." + t, [](U a) {
+  unary<U, U>(rare, "brev." + t, [](U a) {
     U found = 0;
     for (int i = 0; i < width<U>; ++i) found |= U(a >> i & 1) << (width<U> - 1 - i);
     return found;
@@ -90,7 +91,7 @@ template <class U> void bit_fields(Ops &ops, const std::string &t) {
 
 // bfi a into b from bit c on, as many as imm, or as the register in `more` says.
 template <class U> struct Insert {
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b);
     const uint32_t *at = w.reg<uint32_t>(in->c), *count = w.reg<uint32_t>(w.program->more[in->more]);
     each<M, U>(w, in->d, [=](int i) {
@@ -99,12 +100,11 @@ template <class U> struct Insert {
       const U ones = n >= uint32_t(width<U>) ? U(~U(0)) : U((U(1) << n) - 1);
       return U((b[i] & ~U(ones << p)) | U((a[i] & ones) << p));
     });
-    NEXT;
   }
 };
 
 struct Lop3 { // imm: the table of the function
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const uint32_t *a = w.reg<uint32_t>(in->a), *b = w.reg<uint32_t>(in->b), *c = w.reg<uint32_t>(in->c);
     const auto table = uint32_t(in->imm);
     each<M, uint32_t>(w, in->d, [=](int i) {
@@ -113,24 +113,23 @@ struct Lop3 { // imm: the table of the function
         if (table >> k & 1) found |= (k & 4 ? a[i] : ~a[i]) & (k & 2 ? b[i] : ~b[i]) & (k & 1 ? c[i] : ~c[i]);
       return found;
     });
-    NEXT;
   }
 };
 
-void funnels(Ops &ops) {
-  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "shf.l.wrap.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+void funnels(Rare rare) {
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(rare, "shf.l.wrap.b32", [](uint32_t a, uint32_t b, uint32_t c) {
     return uint32_t((uint64_t(b) << 32 | a) << (c & 31) >> 32);
   });
-  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "shf.r.wrap.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(rare, "shf.r.wrap.b32", [](uint32_t a, uint32_t b, uint32_t c) {
     return uint32_t((uint64_t(b) << 32 | a) >> (c & 31));
   });
-  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "shf.l.clamp.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(rare, "shf.l.clamp.b32", [](uint32_t a, uint32_t b, uint32_t c) {
     return uint32_t((uint64_t(b) << 32 | a) << (c < 32 ? c : 32) >> 32);
   });
-  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "shf.r.clamp.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(rare, "shf.r.clamp.b32", [](uint32_t a, uint32_t b, uint32_t c) {
     return uint32_t((uint64_t(b) << 32 | a) >> (c < 32 ? c : 32));
   });
-  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(ops, "prmt.b32", [](uint32_t a, uint32_t b, uint32_t c) {
+  ternary<uint32_t, uint32_t, uint32_t, uint32_t>(rare, "prmt.b32", [](uint32_t a, uint32_t b, uint32_t c) {
     uint32_t found = 0;
     for (int k = 0; k < 4; ++k) {
       const uint32_t how = c >> 4 * k & 15, byte = uint32_t((uint64_t(b) << 32 | a) >> 8 * (how & 7)) & 255;
@@ -140,55 +139,48 @@ void funnels(Ops &ops) {
   });
 }
 
-// setp; in floating point subnormal numbers may be zeros.
-template <class T, bool Flush, class F> struct Compare {
-  template <bool M> static void run(Warp &w, const In *in) {
+// setp: which of less, equal, greater and unordered are true is in the flags.
+enum Relation : uint32_t { less = 1, equal = 2, greater = 4, unordered = 8 };
+
+template <class T, bool Flush> struct Compare { // in floating point subnormal numbers may be zeros
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b);
-    alignas(64) int32_t t[warp_size];
+    alignas(64) int32_t below[warp_size], same[warp_size], above[warp_size];
     {
       Mode<Flush> mode;
-      LANES t[i] = F{}(a[i], b[i]) ? -1 : 0;
+      LANES below[i] = a[i] < b[i] ? -1 : 0, same[i] = a[i] == b[i] ? -1 : 0, above[i] = a[i] > b[i] ? -1 : 0;
     }
-    set_combined<M>(w, in, pack(t));
-    NEXT;
+    const uint32_t lt = pack(below), eq = pack(same), gt = pack(above), is = in->flags;
+    set_combined<M>(w, in,
+                    (is & less ? lt : 0) | (is & equal ? eq : 0) | (is & greater ? gt : 0) |
+                        (is & unordered ? ~(lt | eq | gt) : 0));
   }
 };
 
-template <class T, bool Flush = true> void comparisons(Ops &ops, const std::string &t) {
-  const auto add = [&]<class F>(const char *name, F) { put<Compare<T, Flush, F>>(ops, name + t); };
-  add("setp.eq.", [](T a, T b) { return a == b; });
-  add("setp.lt.", [](T a, T b) { return a < b; });
-  add("setp.le.", [](T a, T b) { return a <= b; });
-  add("setp.gt.", [](T a, T b) { return a > b; });
-  add("setp.ge.", [](T a, T b) { return a >= b; });
-  if constexpr (std::is_integral_v<T>) {
-    add("setp.ne.", [](T a, T b) { return a != b; });
-  } else { // those with u are true for a NaN
-    add("setp.ne.", [](T a, T b) { return a < b || a > b; });
-    add("setp.equ.", [](T a, T b) { return !(a < b || a > b); });
-    add("setp.neu.", [](T a, T b) { return a != b; });
-    add("setp.ltu.", [](T a, T b) { return !(a >= b); });
-    add("setp.leu.", [](T a, T b) { return !(a > b); });
-    add("setp.gtu.", [](T a, T b) { return !(a <= b); });
-    add("setp.geu.", [](T a, T b) { return !(a < b); });
-    add("setp.num.", [](T a, T b) { return a == a && b == b; });
-    add("setp.nan.", [](T a, T b) { return a != a || b != b; });
+template <class T, bool Flush = true> void comparisons(auto &&into, const std::string &t) {
+  const auto add = [&](const char *name, uint32_t is) { put<Compare<T, Flush>>(into, name + t, is); };
+  add("setp.eq.", equal), add("setp.ne.", less | greater);
+  add("setp.lt.", less), add("setp.le.", less | equal);
+  add("setp.gt.", greater), add("setp.ge.", greater | equal);
+  if constexpr (std::is_floating_point_v<T>) { // those with u are true for a NaN
+    add("setp.equ.", equal | unordered), add("setp.neu.", less | greater | unordered);
+    add("setp.ltu.", less | unordered), add("setp.leu.", less | equal | unordered);
+    add("setp.gtu.", greater | unordered), add("setp.geu.", greater | equal | unordered);
+    add("setp.num.", less | equal | greater), add("setp.nan.", unordered);
   }
 }
 
 template <class U> struct Select { // c: a predicate
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b);
     const uint32_t chosen = *w.reg<uint32_t>(in->c);
     each<M, U>(w, in->d, [=](int i) { return (chosen >> i & 1) ? a[i] : b[i]; });
-    NEXT;
   }
 };
 
 template <class F> struct Logic { // of predicates
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     set_predicate<M>(w, in->d, F{}(*w.reg<uint32_t>(in->a), *w.reg<uint32_t>(in->b)));
-    NEXT;
   }
 };
 
@@ -202,7 +194,7 @@ template <class U> struct Split { // mov of a register to the parts that `more` 
       LANES d[i] = (mask >> i & 1) ? Part(a[i] >> 8 * sizeof(Part) * unsigned(k)) : d[i];
     }
   }
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const uint32_t mask = M ? w.mask : all_lanes;
     if (sizeof(U) == 8 && in->imm == 2)
       part<uint32_t>(w, in, mask);
@@ -210,7 +202,6 @@ template <class U> struct Split { // mov of a register to the parts that `more` 
       part<uint16_t>(w, in, mask);
     else
       part<uint8_t>(w, in, mask);
-    NEXT;
   }
 };
 
@@ -224,7 +215,7 @@ template <class U> struct Join { // mov to a register of the parts that `more` n
     U *d = w.reg<U>(in->d);
     LANES d[i] = (mask >> i & 1) ? whole[i] : d[i];
   }
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const uint32_t mask = M ? w.mask : all_lanes;
     if (sizeof(U) == 8 && in->imm == 2)
       part<uint32_t>(w, in, mask);
@@ -232,25 +223,25 @@ template <class U> struct Join { // mov to a register of the parts that `more` n
       part<uint16_t>(w, in, mask);
     else
       part<uint8_t>(w, in, mask);
-    NEXT;
   }
 };
 
 } // namespace
 
 void add_integers(Ops &ops) {
-  modular<uint16_t>(ops, "b16"), modular<uint32_t>(ops, "b32"), modular<uint64_t>(ops, "b64");
+  const Rare rare{ops};
+  modular<uint16_t>(rare, "b16"), modular<uint32_t>(ops, "b32"), modular<uint64_t>(ops, "b64");
   signed_or_not<int16_t>(ops, "s16"), signed_or_not<int32_t>(ops, "s32"), signed_or_not<int64_t>(ops, "s64");
   signed_or_not<uint16_t>(ops, "u16"), signed_or_not<uint32_t>(ops, "u32"), signed_or_not<uint64_t>(ops, "u64");
-  bit_fields<uint32_t>(ops, "b32"), bit_fields<uint64_t>(ops, "b64");
-  put<Insert<uint32_t>>(ops, "bfi.b32"), put<Insert<uint64_t>>(ops, "bfi.b64");
+  bit_fields<uint32_t>(rare, "b32"), bit_fields<uint64_t>(rare, "b64");
+  put<Insert<uint32_t>>(rare, "bfi.b32"), put<Insert<uint64_t>>(rare, "bfi.b64");
   put<Lop3>(ops, "lop3.b32");
-  funnels(ops);
-  comparisons<int16_t>(ops, "s16"), comparisons<int32_t>(ops, "s32"), comparisons<int64_t>(ops, "s64");
-  comparisons<uint16_t>(ops, "u16"), comparisons<uint32_t>(ops, "u32"), comparisons<uint64_t>(ops, "u64");
-  comparisons<float, true>(ops, "ftz.f32"), comparisons<float, false>(ops, "f32");
-  comparisons<double, false>(ops, "f64");
-  put<Select<uint16_t>>(ops, "selp.b16"), put<Select<uint32_t>>(ops, "selp.b32"),
+  funnels(rare);
+  comparisons<int16_t>(rare, "s16"), comparisons<int32_t>(ops, "s32"), comparisons<int64_t>(ops, "s64");
+  comparisons<uint16_t>(rare, "u16"), comparisons<uint32_t>(ops, "u32"), comparisons<uint64_t>(ops, "u64");
+  comparisons<float, true>(ops, "ftz.f32"), comparisons<float, false>(rare, "f32");
+  comparisons<double, false>(rare, "f64");
+  put<Select<uint16_t>>(rare, "selp.b16"), put<Select<uint32_t>>(ops, "selp.b32"),
       put<Select<uint64_t>>(ops, "selp.b64");
   const auto logic = [&]<class F>(const char *name, F) { put<Logic<F>>(ops, name); };
   logic("and.pred", [](uint32_t a, uint32_t b) { return a & b; });
@@ -258,9 +249,9 @@ void add_integers(Ops &ops) {
   logic("xor.pred", [](uint32_t a, uint32_t b) { return a ^ b; });
   logic("not.pred", [](uint32_t a, uint32_t) { return ~a; });
   logic("mov.pred", [](uint32_t a, uint32_t) { return a; });
-  put<Split<uint16_t>>(ops, "split.b16"), put<Split<uint32_t>>(ops, "split.b32"),
+  put<Split<uint16_t>>(rare, "split.b16"), put<Split<uint32_t>>(rare, "split.b32"),
       put<Split<uint64_t>>(ops, "split.b64");
-  put<Join<uint16_t>>(ops, "join.b16"), put<Join<uint32_t>>(ops, "join.b32"), put<Join<uint64_t>>(ops, "join.b64");
+  put<Join<uint16_t>>(rare, "join.b16"), put<Join<uint32_t>>(rare, "join.b32"), put<Join<uint64_t>>(ops, "join.b64");
 }
 
 } // namespace ptx

@@ -11,6 +11,8 @@
 // Registers are the same memory or none of it in common, so lanes may be computed at once.
 #define LANES _Pragma("GCC ivdep") for (int i = 0; i < ptx::warp_size; ++i)
 #define NEXT return in[1].run[M](w, in + 1)
+// The same in a function for all live lanes and for some: what is rare need not be compiled twice.
+#define GO_ON return in[1].run[w.mask != w.live](w, in + 1)
 
 namespace ptx {
 
@@ -148,43 +150,61 @@ inline float flushed(float x) {
   return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;
 }
 
-// Instructions that compute lane by lane. F is a lambda of the operands.
+// Instructions that compute lane by lane: their work, after which the next one has its turn. F is a lambda of the
+// operands.
 template <class D, class A, class F> struct Unary {
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const A *a = w.reg<A>(in->a);
     each<M, D>(w, in->d, [=](int i) { return F{}(a[i]); });
-    NEXT;
   }
 };
 template <class D, class A, class B, class F> struct Binary {
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const A *a = w.reg<A>(in->a);
     const B *b = w.reg<B>(in->b);
     each<M, D>(w, in->d, [=](int i) { return F{}(a[i], b[i]); });
-    NEXT;
   }
 };
 template <class D, class A, class B, class C, class F> struct Ternary {
-  template <bool M> static void run(Warp &w, const In *in) {
+  template <bool M> static void lanes(Warp &w, const In *in) {
     const A *a = w.reg<A>(in->a);
     const B *b = w.reg<B>(in->b);
     const C *c = w.reg<C>(in->c);
     each<M, D>(w, in->d, [=](int i) { return F{}(a[i], b[i], c[i]); });
-    NEXT;
   }
 };
 
-template <class H> inline void put(Ops &ops, const std::string &name) {
-  ops[name] = {&H::template run<false>, &H::template run<true>};
+template <class H, bool M> inline void run_lanes(Warp &w, const In *in) {
+  H::template lanes<M>(w, in);
+  NEXT;
 }
-template <class D, class A, class F> inline void unary(Ops &ops, const std::string &name, F) {
-  put<Unary<D, A, F>>(ops, name);
+template <class H> inline void run_rarely(Warp &w, const In *in) {
+  H::template lanes<true>(w, in);
+  GO_ON;
 }
-template <class D, class A, class B, class F> inline void binary(Ops &ops, const std::string &name, F) {
-  put<Binary<D, A, B, F>>(ops, name);
+
+struct Rare { // operations that have one function
+  Ops &ops;
+};
+template <class H> inline void put(Rare into, const std::string &name, uint32_t flags = 0) {
+  into.ops[name] = {run_rarely<H>, run_rarely<H>, flags};
 }
-template <class D, class A, class B, class C, class F> inline void ternary(Ops &ops, const std::string &name, F) {
-  put<Ternary<D, A, B, C, F>>(ops, name);
+template <class H> inline void put(Ops &ops, const std::string &name, uint32_t flags = 0) {
+  if constexpr (requires { H::template lanes<true>; })
+    ops[name] = {run_lanes<H, false>, run_lanes<H, true>, flags};
+  else if constexpr (requires { H::template run<true>; })
+    ops[name] = {H::template run<false>, H::template run<true>, flags};
+  else
+    ops[name] = {H::run, H::run, flags};
+}
+template <class D, class A, class F> inline void unary(auto &&into, const std::string &name, F) {
+  put<Unary<D, A, F>>(into, name);
+}
+template <class D, class A, class B, class F> inline void binary(auto &&into, const std::string &name, F) {
+  put<Binary<D, A, B, F>>(into, name);
+}
+template <class D, class A, class B, class C, class F> inline void ternary(auto &&into, const std::string &name, F) {
+  put<Ternary<D, A, B, C, F>>(into, name);
 }
 
 } // namespace ptx

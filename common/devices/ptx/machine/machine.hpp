@@ -42,7 +42,7 @@ struct alignas(64) In {
   Fn inside;             // some, where run[1] first looks for lanes to join: at a label
   uint32_t d, a, b, c;   // registers; an operand that is not there is 0
   int64_t imm;           // offset of an address, target of a branch, or a number that the opcode explains
-  uint32_t flags;        // bits as `Flags` reads them
+  uint32_t flags;        // bits as `Flags` reads them, or those of `Op`
   uint32_t more;         // index into Program::more of what has no place here
   mutable uint64_t last; // where it read last
 };
@@ -239,6 +239,7 @@ void ended(Warp &w); // some of its lanes have: barriers may be complete without
 
 struct Op {
   Fn plain, masked;
+  uint32_t flags = 0; // which of the operations of one function it is
 };
 using Ops = std::map<std::string, Op>;
 void add_integers(Ops &ops);

@@ -104,9 +104,9 @@ template <int N, bool Turned> struct LoadMatrix {
     }
     return true;
   }
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (!gathered(w, in, all_lanes) || !load(w, in)) return;
-    NEXT;
+    GO_ON;
   }
 };
 

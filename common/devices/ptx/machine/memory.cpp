@@ -154,9 +154,9 @@ struct Prefetch {
     uint8_t *at[warp_size];
     return places(w, in, 1, reads, at);
   }
-  template <bool M> static void run(Warp &w, const In *in) { // of a line of L2: nothing but the check
+  static void run(Warp &w, const In *in) { // of a line of L2: nothing but the check
     if (!checked(w, in)) return;
-    NEXT;
+    GO_ON;
   }
 };
 

@@ -61,7 +61,7 @@ enum Kind { all, any, uni, ballot };
 
 // vote d, a, b; for each lane among those of its own mask.
 template <Kind Which> struct Vote {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (!together(w, in, in->b)) return;
     const uint32_t yes = *w.reg<uint32_t>(in->a) & w.mask, *masks = w.reg<uint32_t>(in->b);
     uint32_t found = 0;
@@ -73,13 +73,13 @@ template <Kind Which> struct Vote {
       found |= uint32_t(holds) << lane;
     }
     if (Which != ballot) set_predicate<true>(w, in->d, found);
-    NEXT;
+    GO_ON;
   }
 };
 
 // redux d, a, b
 template <class T, class F> struct Redux {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (!together(w, in, in->b)) return;
     T a[warp_size];
     std::memcpy(a, w.reg<T>(in->a), sizeof a);
@@ -94,14 +94,14 @@ template <class T, class F> struct Redux {
       }
       w.reg<T>(in->d)[lane] = sum;
     }
-    NEXT;
+    GO_ON;
   }
 };
 template <class T, class F> void redux(Ops &ops, const std::string &name, F) { put<Redux<T, F>>(ops, name); }
 
 // match.any d, a, b and match.all d|more[0], a, b
 template <class T, bool All> struct Match {
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (!together(w, in, in->b)) return;
     T a[warp_size];
     std::memcpy(a, w.reg<T>(in->a), sizeof a);
@@ -119,12 +119,12 @@ template <class T, bool All> struct Match {
       found |= uint32_t(equal) << lane;
     }
     if (All && w.program->more[in->more]) set_predicate<true>(w, w.program->more[in->more], found);
-    NEXT;
+    GO_ON;
   }
 };
 
 struct Elect { // d|more[0], b: the lowest lane of the members
-  template <bool M> static void run(Warp &w, const In *in) {
+  static void run(Warp &w, const In *in) {
     if (!together(w, in, in->b)) return;
     const uint32_t *masks = w.reg<uint32_t>(in->b);
     uint32_t chosen = 0;
@@ -134,7 +134,7 @@ struct Elect { // d|more[0], b: the lowest lane of the members
       chosen |= uint32_t(leader == lane) << lane;
     }
     set_predicate<true>(w, w.program->more[in->more], chosen);
-    NEXT;
+    GO_ON;
   }
 };
 

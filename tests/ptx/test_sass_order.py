@@ -1,17 +1,10 @@
-"""The CUDA half of port.cuh against its meaning: PTX by the ISA on every arch, and the order of accesses in SASS.
+"""Order of a thread's accesses in SASS, on every arch: without a GPU nothing executes what ptxas makes."""
 
-Nothing else looks at that half without a GPU: the host device executes its own.
-"""
-
-import random
 import re
 from pathlib import Path
 
 import pytest
-from port_faults import CHANGED
-from port_rows import ROWS, SINCOS_TURNS
-from port_table import FENCES, wrong
-from port_text import CUDA, HOST, PORT, bodies, functions, macros, text
+from port_text import PORT, text
 
 from common.compile import sass
 from common.compile.nvrtc import ARCHS, compile_cubin
@@ -36,42 +29,14 @@ ORDERED = {
 ORDERING = re.compile(r"LDG?|STG?|LDS|STS|LDGSTS|ATOMG|CCTL|MEMBAR|BAR|DEPBAR|LDGDEPBAR|NANOSLEEP|BPT")
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-def test_every_function_is_what_the_table_says(arch):
-    assert wrong(arch) == {}
-
-
-@pytest.mark.parametrize(("function", "text", "other"), CHANGED, ids=[name.split("(")[0] for name, *_ in CHANGED])
-def test_the_table_finds_a_fault(function, text, other, seed):
-    assert PORT.count(text) == 1
-    assert function in wrong(random.Random(seed).choice(ARCHS), PORT.replace(text, other), only=function)
-
-
-def test_every_function_has_a_row_and_a_fault():
-    assert {row.function for row in ROWS} | {SINCOS_TURNS} == set(functions(CUDA))
-    assert {function for function, *_ in CHANGED} >= set(functions(CUDA))
-
-
-def test_every_function_that_orders_accesses_is_among_those_that_none_may_pass():
-    assert {name for name, body in bodies(CUDA).items() if '"memory"' in body or "__sync" in body} == set(FENCES)
-
-
-def test_both_halves_declare_the_same():
-    assert functions(CUDA) == functions(HOST)
-    own = {"SHARED_BYTES": "(Kernel)"}, {"HOST_ENTRY": "(Kernel, Threads, call)", "PLACED": ""}
-    assert macros(CUDA) | own[1] == macros(HOST) | own[0]
-
-
 @pytest.fixture(scope="module")
 def listings(tmp_path_factory):
     """listings(arch, port): the instructions that access or order memory, of each kernel of ORDERED."""
     cache: Path = tmp_path_factory.mktemp("cubins")
 
     def listings_(arch: str, port: str = PORT) -> list[list[str]]:
-        takes = "unsigned *first, unsigned *second, unsigned *data, unsigned *word, const uint4 *wide"
-        kernels = [f'extern "C" __global__ void order_{at}({takes}) {{ {body} }}' for at, body in enumerate(ORDERED)]
-        cubin = compile_cubin(text("\n".join(kernels), port), arch)
-        listed = [sass.sass(cubin, f"order_{at}", cache) for at in range(len(kernels))]
+        cubin = compile_cubin(text(ORDERED, port), arch)
+        listed = [sass.sass(cubin, f"kernel_{at}", cache) for at in range(len(ORDERED))]
         return [
             [name for _, _, name in sass.instructions(each) if ORDERING.fullmatch(name.split(".")[0])]
             for each in listed

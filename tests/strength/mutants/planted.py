@@ -1,0 +1,169 @@
+"""Faults for the PTX device: each ordering call of the kernels left out, and mistakes in the CUDA half of the port.
+
+The host device has a half of its own, and order between two threads shows there by luck only. Here one trial, one grid
+and one schedule must do: what conflicts need only be executed.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common import ROOT
+from common.compile.nvrtc import compile_ptx
+from common.compile.source import Source
+from common.devices.ptx.device import PtxDevice
+from common.errors import LabError
+from common.stacks.catalog import BASELINE, read_catalog
+from common.stacks.stack import Stack, choose_stacks
+from common.validate.check import validate
+from common.validate.prove import expected, text_of
+from common.validate.scenarios import Start, drawn
+from common.validate.trials import Trial
+from experiments.tables.result_table import COUNTED, ResultTable
+from tests.strength.mutants.generated import UNUSED, known, mutants_of
+from tests.strength.mutants.mutation import Mutant, edited, read_mutants
+from tests.strength.ptx import ODD, RING
+
+PORT = Path(__file__).with_name("port")
+ARCH = 90
+TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
+# Rings of two slots, each used again and again; ODD has sizes that are no power of two. Several tokens: each is chosen
+# by one lane, which may be one that a fault spares.
+TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, ODD))
+QUESTION = "how many faults in the CUDA half of the port, and missing calls that order, the PTX device finds"
+NOTES = (
+    "On one trial, one grid and one schedule. rule: found by what a launch may not do, such as a race, an address or a "
+    "deadlock; value: by the validation. equivalent: tests/strength/mutants/equivalent.yaml has the reason why no run "
+    "can show it, and the test that sees it in PTX where one can.",
+)
+NOT_CALLED = ("shared_address", "BlockMemory", "SHARED_BYTES", "KERNEL_ENTRY", "STAGE_ENTRY")  # by name, as port::name
+RULE, VALUE, SAME_CODE, SURVIVED = "rule", "value", "same code", "survived"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """fate: found by a rule that a launch broke, by a wrong value, or not; or the same PTX. how: what was reported."""
+
+    mutant: Mutant
+    fate: str
+    how: str = ""
+
+    @classmethod
+    def lost(cls, mutant: Mutant, how: str) -> "Planted":
+        """Result of a fault whose process ended or hung, which the machine should not let it do."""
+        return cls(mutant, SURVIVED, how)
+
+    @property
+    def title(self) -> str:
+        return f"{self.mutant.kind}: {self.mutant.name}"
+
+    @property
+    def equivalent(self) -> str:
+        """Reason why no run can show it; '' for none."""
+        return next((each.reason for each in known("planted") if each.has(self.mutant)), "")
+
+    @property
+    def as_expected(self) -> bool:
+        return (self.fate in (RULE, VALUE)) != bool(self.equivalent)
+
+    def as_record(self) -> dict[str, Any]:
+        """The fields that a record keeps."""
+        return {"class": self.mutant.kind, "name": self.mutant.name, "fate": self.fate, "how": self.how}
+
+
+def left_out() -> Iterator[Mutant]:
+    """Each call that orders memory or threads, left out at each of its places."""
+    for path in (*sorted((ROOT / "common" / "kernel").glob("*.cuh")), *sorted((ROOT / "variants").glob("*.cu"))):
+        name = str(path.relative_to(ROOT))
+        if name not in UNUSED:
+            made = mutants_of(name, path.read_text())
+            yield from (mutant for mutant in made if mutant.kind == "synchronization dropped")
+
+
+@cache
+def planted() -> tuple[Mutant, ...]:
+    """All faults, those of the port first."""
+    return (*read_mutants(PORT), *left_out())
+
+
+def check_planted(mutant: Mutant, seed: int, cache: Path) -> Planted:
+    """Validate the stacks whose PTX the fault changes, one after another, until one finds it.
+
+    A fault that is listed as equivalent is tried on the first of them only.
+    """
+    torch.set_num_threads(1)
+    listed = bool(Planted(mutant, SURVIVED).equivalent)
+    fate = SAME_CODE
+    for trial, stack in product(TRIALS[:1] if listed else TRIALS, _stacks(mutant.edits[0].file)):
+        source = text_of(read_catalog(), stack, trial)
+        if not _executes(source.text, mutant):
+            continue
+        wrong = replace(source, text=edited(source.text, mutant))
+        if _ptx(wrong, cache) == _ptx(source, cache):
+            continue
+        fate = SURVIVED
+        if evidence := _evidence(wrong, trial, seed, cache):
+            return Planted(mutant, evidence[0], f"{stack.name}: {evidence[1]}")
+        if listed:
+            break
+    return Planted(mutant, fate)
+
+
+def _executes(text: str, mutant: Mutant) -> bool:
+    """False for a text without the fault's file, or without a call of the function of the port that is wrong."""
+    if mutant.area == "port" and mutant.kind not in NOT_CALLED:
+        return re.search(rf"port::{mutant.kind}[<(]", text) is not None
+    return mutant.edits[0].file in text
+
+
+def _evidence(source: Source, trial: Trial, seed: int, cache: Path) -> tuple[str, str] | None:
+    """RULE or VALUE and what was reported; None for a kernel that passes.
+
+    Not compared with its parent, which would have the fault, too.
+    """
+    layout, weights, reference = expected(trial.model, trial.weights, cache, seed)
+    starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
+    device = PtxDevice(cache / "kernels", ARCH, seed, races=True, timeout=TIMEOUT)
+    try:
+        with closing(device.session(device.compile(source), weights, trial.blocks)) as session:
+            verdict = validate(session, weights, trial.model, starts, seed, reference=reference)
+    except LabError as error:
+        return RULE, error.cause
+    return (VALUE, str(verdict.mismatch)) if verdict.mismatch else None
+
+
+def _stacks(file: str) -> list[Stack]:
+    """All of the catalog, and one that alone copies 16 bytes by cp.async: first the file's own, then the shortest."""
+    every = choose_stacks(read_catalog(), "catalog", None, {}, RING.threads)
+    wide = choose_stacks(read_catalog(), BASELINE, ["vec128", "cp_async"], {}, RING.threads)
+    own = Path(file).stem
+    return sorted([*every, *wide], key=lambda stack: (stack.variants[-1:] != (own,), len(stack.variants)))
+
+
+def _ptx(source: Source, cache: Path) -> str:
+    """Its PTX without source lines. Raises CompileError for a fault that is no text."""
+    found = compile_ptx(source.text, f"sm_{ARCH}", cache_dir=cache / "kernels")
+    return re.sub(r"^\s*\.loc.*\n", "", found.split("\t.section")[0], flags=re.MULTILINE)
+
+
+def of_planted(found: Sequence[Planted]) -> ResultTable:
+    """A row for each class, and their sum. Notes name every equivalent fault and every one that is not found."""
+
+    def row(name: str, ones: Sequence[Planted]) -> dict[str, str | int]:
+        listed = sum(bool(one.equivalent) for one in ones)
+        by = {fate: sum(one.fate == fate for one in ones) for fate in (RULE, VALUE)}
+        lost = sum(not one.as_expected for one in ones)
+        return {"class": name, "planted": len(ones), **by, "equivalent": listed, "not as expected": lost}
+
+    kinds = list(dict.fromkeys(one.mutant.kind for one in found))
+    rows = [row(kind, [one for one in found if one.mutant.kind == kind]) for kind in kinds]
+    notes = [*NOTES, *(f"equivalent: {one.title}: {one.equivalent}" for one in found if one.equivalent)]
+    notes += [f"not as expected: {one.title}: {one.fate}, {one.how}" for one in found if not one.as_expected]
+    return ResultTable("planted", QUESTION, [*rows, row("all", found)], COUNTED, notes)
