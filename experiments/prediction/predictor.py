@@ -141,6 +141,7 @@ class Predictor:
         blocks = gpu.multiprocessors * source.blocks_per_sm
         name = key(source, f"{gpu.arch} {blocks} {position}")
         if name not in self._chains:
+            refuse_old(source, gpu)
             self._begin(source, gpu.arch)
             found = self._chains[name] = self.walk(source, gpu, position)
             about = {"arch": gpu.arch, "blocks": blocks, "position": position}
@@ -149,7 +150,7 @@ class Predictor:
 
     def walk(self, source: Source, gpu: gpus.GpuModel, position: int) -> Chains:
         """As `chains`, compiled and walked anew, with the latencies of `gpu`."""
-        source.refuse_target(number(gpu.arch), gpu.name, f"choose another GPU than {gpu.key}", Unsupported)
+        refuse_old(source, gpu)
         blocks = gpu.multiprocessors * source.blocks_per_sm
         return chains(source, gpu.arch, blocks, position, gpu.latency, self._cache / "cubins")
 
@@ -192,6 +193,11 @@ class Predictor:
             session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
             session.run()
             return session.counts()
+
+
+def refuse_old(source: Source, gpu: gpus.GpuModel) -> None:
+    """Raise Unsupported for a GPU that is too old for `source`."""
+    source.refuse_target(number(gpu.arch), gpu.name, f"choose another GPU than {gpu.key}", Unsupported)
 
 
 def on_target(source: Source, arch: int) -> Source:
