@@ -32,6 +32,7 @@ HINTS = {  # what a thread does, and the instructions that are more than computi
     "port::prefetch_l2(word);": "prefetch.global.L2",
     "port::touch_weights(word);": "ld.volatile.global.b32",
     "port::spin_pause();": "nanosleep.u32 32",
+    "port::spin_again();": "",
     "port::publish(value, 1);": "st.relaxed.gpu.global.b32",
     "port::add_relaxed(wide, 1);": "red.relaxed.gpu.global.add.u64 1",
     "*data = 1; port::trap();": "st.global.b32, membar.sys, trap",

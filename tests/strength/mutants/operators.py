@@ -31,7 +31,7 @@ _DECLARED = re.compile(
 )
 _SYNCHRONIZES = re.compile(
     r"""(?:port::(?:block_barrier|warp_barrier|named_\w+|copy_wait<.*?>|copy_commit|fence\w*|mbarrier_\w+|store_release)
-    | spin_until | wait_at_barrier | wait_for_phase | \w+::template\ barrier<.*?>)\(""",
+    | spin_until | wait_at_barrier | wait_for_phases? | \w+::template\ barrier<.*?>)\(""",
     re.VERBOSE,
 )
 
