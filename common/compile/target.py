@@ -13,7 +13,7 @@ from common.stacks.knobs import AUTO, Knob
 from common.stacks.variant import Variant
 
 # KB of shared memory that a block may have, from a compute capability (ten times) on: CUDA programming guide.
-SHARED_KB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 120: 99}
+SHARED_KB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 BULK_COPIES = 90  # the first that has them
 HOST = 90  # the target that the host device stands for
 NEWS = {  # what the targets before a compute capability, ten times, lack
