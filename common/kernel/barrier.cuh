@@ -47,16 +47,17 @@ constexpr unsigned waited_for_phase = 1u << 17;
 // threads that arrived had done, may then be read. All are looked at in each turn. Called by any number of threads.
 template <int N>
 DEVICE void wait_for_phases(const Context &c, Mbarrier *const (&barrier)[N], const unsigned (&phase)[N]) {
+  bool there[N] = {};
   const auto complete = [&] {
     bool all = true;
     UNROLL
-    for (int n = 0; n < N; ++n) all = port::mbarrier_try_wait(barrier[n], phase[n]) && all;
+    for (int n = 0; n < N; ++n) all = (there[n] = port::mbarrier_try_wait(barrier[n], phase[n])) && all;
     return all;
   };
   spin_until(complete, [&] {
     UNROLL
     for (int n = 0; n < N; ++n) { // the last that is not complete
-      if (port::mbarrier_try_wait(barrier[n], phase[n])) continue;
+      if (there[n]) continue;
       const char *at = reinterpret_cast<const char *>(barrier[n]), *start = static_cast<const char *>(c.shared);
       report_wait(c, waited_for_phase, 0, phase[n], unsigned(at - start));
     }

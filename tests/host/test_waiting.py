@@ -31,6 +31,7 @@ def test_kernel_that_times_out_reports_where(open_session, synthetic, tiny, stac
     assert "2 blocks (" in hung.value.report.splitlines()[1]
 
 
+POLL = "spin_until<knob::by_value::eager>(arrived,"
 AT_ONCE = """template <class Done, class Report> DEVICE void at_once(Done done, Report report) {
   if (!done()) report(), port::trap();
 }
@@ -43,8 +44,8 @@ def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, s
     from composed import Composed
 
     source = Composed(("joint_heads", "folded_norm", "by_value")).source(tiny)
-    assert source.text.count("spin_until(arrived,") == source.text.count("// Waits for `Packets`") == 1
-    text = source.text.replace("spin_until(arrived,", "at_once(arrived,").replace("// Waits for `P", AT_ONCE + "// `P")
+    assert source.text.count(POLL) == source.text.count("// Waits for `Packets`") == 1
+    text = source.text.replace(POLL, "at_once(arrived,").replace("// Waits for `P", AT_ONCE + "// `P")
     session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
     session.reset([1], 0)
     with pytest.raises(Hung, match=r"values did not arrive: 1 block \([012]\) waited for element \d+ of qkv, layer 0"):
@@ -58,8 +59,8 @@ def test_sums_that_are_never_complete_are_reported(open_session, synthetic, tiny
 
     source = Composed(("joint_heads", "folded_norm", "by_value", "counted_sums")).source(tiny)
     before, after = source.text.split("// Waits for the sums of")
-    assert after.count("spin_until(arrived,") == 1
-    after = after.replace("spin_until(arrived,", "at_once([&] { return arrived() && false; },")
+    assert after.count(POLL) == 1
+    after = after.replace(POLL, "at_once([&] { return arrived() && false; },")
     text = f"{before}{AT_ONCE}// {after}"
     session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
     session.reset([1], 0)
@@ -74,9 +75,9 @@ def test_a_phase_that_is_never_complete_is_reported(open_session, synthetic, tin
     from composed import Composed
 
     source = Composed(("bulk_ring",), {"slots": 2, "window": 2}).source(tiny)
-    wait, before = "spin_until([&] { return port::mbarrier_try_wait(barrier, phase); }", "// Waits until a phase of"
+    wait, before = "spin_until(complete,", "// Waits until a phase of"
     assert source.text.count(wait) == source.text.count(before) == 1
-    text = source.text.replace(wait, "at_once([&] { return false; }").replace(before, AT_ONCE + before)
+    text = source.text.replace(wait, "(void)complete; at_once([&] { return false; },").replace(before, AT_ONCE + before)
     session = open_session(dataclasses.replace(source, text=text), synthetic(tiny, seed), blocks=3, schedule=seed)
     session.reset([1], 0)
     where = r"1 block \([012]\) waited in shared memory for phase 0 of the barrier at byte \d+"
