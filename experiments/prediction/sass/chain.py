@@ -92,28 +92,47 @@ def summary(spans: Sequence[Span], layers: int) -> dict[str, Chain]:
 def chain(spans: Sequence[Span]) -> Chain:
     """The chain of one stage of a layer."""
     seen = [span for span in spans if not span.hidden]
-    begins = [at for at, span in enumerate(seen) if span.event in (TILE, STREAM)]
-    tiles = [seen[begin:end] for begin, end in pairwise([*begins, len(seen)])]
-    # The first tile may wait for more than others, and with the last one the stage ends.
-    usual = tiles[1:-1] or tiles[:-1]
-    share = 1 / max(1, len(usual))
-    turn = times(total(span for tile in usual for span in tile), share)
-    if len(tiles) == 2:
-        turn = {cause: min(clocks, total(tiles[1]).get(cause, 0.0)) for cause, clocks in turn.items()}
-    first = subtract(total(tiles[0]), turn) if len(tiles) > 1 else {}
-    after = subtract(total(tiles[-1]), turn) if tiles else {}
+    begins = turns_of(seen)
+    groups = [seen[begin:end] for begin, end in pairwise([*begins, len(seen)])]
+    # The first turns may wait for more than others, and with the last ones the stage ends.
+    usual = groups[1:-1] or groups[:-1]
+    share = 1 / max(1, sum(map(waits, usual)))
+    turn = times(total(span for group in usual for span in group), share)
+    if len(groups) == 2:
+        of_last = times(total(groups[1]), 1 / waits(groups[1]))
+        turn = {cause: min(clocks, of_last.get(cause, 0.0)) for cause, clocks in turn.items()}
+    first = subtract(total(groups[0]), times(turn, waits(groups[0]))) if len(groups) > 1 else {}
+    after = subtract(total(groups[-1]), times(turn, waits(groups[-1]))) if groups else {}
     return Chain(
         before=total(seen[: begins[0]] if begins else seen),
-        turns=len(tiles),
+        turns=sum(map(waits, groups)),
         turn=turn,
         first=first,
         after=after,
-        issued=share * sum(span.issued for tile in usual for span in tile),
-        l1_bytes=share * sum(span.l1_bytes for tile in usual for span in tile),
+        issued=share * sum(span.issued for group in usual for span in group),
+        l1_bytes=share * sum(span.l1_bytes for group in usual for span in group),
         loaded=sum(span.loaded for span in seen),
         flight=max((span.flight for span in seen), default=0),
         hidden=sum(clocks for cause, clocks in total(span for span in spans if span.hidden).items() if cause != POLL),
     )
+
+
+def turns_of(spans: Sequence[Span]) -> list[int]:
+    """The spans with which turns begin. Tiles that are waited for together are multiplied together."""
+    begins: list[int] = []
+    together = False
+    for at, span in enumerate(spans):
+        if span.event in (TILE, STREAM):
+            if not together:
+                begins.append(at)
+            together = span.event == TILE
+        together = together and not span.l1_bytes
+    return begins
+
+
+def waits(group: Sequence[Span]) -> int:
+    """Tiles, or groups of loads, that a turn takes."""
+    return sum(span.event in (TILE, STREAM) for span in group)
 
 
 def total(spans: Iterable[Span]) -> dict[str, float]:
