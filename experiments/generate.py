@@ -46,7 +46,7 @@ def generate(cfg: DictConfig) -> int:
 
     with progress(3) as show:
         lab = Setup(config, show)
-        lab.check()
+        lab.check(validates=False)
         if text is not None:
             request = replace(request, ids=encode(load_tokenizer(lab.packed.folder), text))
         if not request.ids:

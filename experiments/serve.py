@@ -1,5 +1,6 @@
 """Serve a stack over HTTP, as OpenAI's API and as a page: `python -m experiments.serve --help`."""
 
+import sys
 from functools import partial
 from importlib.util import find_spec
 
@@ -26,6 +27,7 @@ def serve(cfg: DictConfig) -> int:
     from experiments.serving.server import announce, run
 
     (stack,) = config.stacks
+    print(config.device, file=sys.stderr)
     first = {"config": to_json(config)}
     asyncio.run(run(settings, first, stack, partial(announce, settings, stack.name)))
     return 0

@@ -46,8 +46,10 @@ class Profile:
 def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
     own, rest = split(cfg, PROFILE_KEYS)
-    fields = own.fields(Profile, but={"config"})
-    return Profile(resolve_one(rest, "a profile"), **fields)
+    fields, config = own.fields(Profile, but={"config"}), resolve_one(rest, "a profile", on_cpu="host")
+    if config.timing:
+        raise LabError("timing= has no effect on a profile", "leave it out, or run python -m experiments")
+    return Profile(config, **fields)
 
 
 def require_passed(setup: Setup, stack: Stack) -> "LabStack":

@@ -171,6 +171,7 @@ def test_without_the_tool_nothing_is_run(monkeypatch, capfd, name):
         (["variant=all"], "one stack"),
         (["position=-1"], "position"),
         (["nsys.option=[]"], "option"),
+        (["timing=full"], "timing= has no effect on a profile"),
     ],
 )
 def test_wrong_values_are_refused_in_one_line(argv, message, capfd):

@@ -1,4 +1,4 @@
-"""Choice of the device: cuda where a driver and a GPU are found, else host; imports CuPy only if there is a driver."""
+"""Choice of the device: cuda where a driver and a GPU are found, else a CPU; imports CuPy only if there is a driver."""
 
 import ctypes
 from dataclasses import dataclass
@@ -17,9 +17,15 @@ class DeviceChoice:
     name: str
     why: str
 
+    def __str__(self) -> str:
+        return f"device {self.name}: {self.why}"
 
-def choose_device(name: str) -> DeviceChoice:
-    """The device for `name` (one of DEVICES) on this machine. Raises LabError for cuda without a usable GPU."""
+
+def choose_device(name: str, on_cpu: str = "host") -> DeviceChoice:
+    """The device for `name` (one of DEVICES) on this machine. Raises LabError for cuda without a usable GPU.
+
+    on_cpu: what `auto` is without a GPU. host compiles small texts sooner, which trials need; ptx decodes sooner.
+    """
     if name in ("host", "ptx"):
         return DeviceChoice(name, "requested")
     try:
@@ -27,7 +33,7 @@ def choose_device(name: str) -> DeviceChoice:
     except LabError as error:
         if name == "cuda":
             raise
-        return DeviceChoice("host", error.cause)
+        return DeviceChoice(on_cpu, error.cause)
 
 
 def find_gpu() -> str:

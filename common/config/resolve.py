@@ -44,18 +44,21 @@ def resolve(
     root: Path = ROOT,
     fastest: Fastest = lambda catalog, threads: None,
     last_seed: Callable[[Path], int | None] = lambda results: None,
+    on_cpu: str = "host",
 ) -> RunConfig:
     """The RunConfig of a composed configuration, with all checks that do not need the weights.
 
     root: the checkout. fastest: the stack of `variant=best` for a number of threads; last_seed: that of the last run in
-    a file of results, which a run that resumes takes. From here on this process keeps the cache below its limit.
+    a file of results, which a run that resumes takes. on_cpu: the device that `device=auto` is without a GPU. From here
+    on this process keeps the cache below its limit.
     Raises LabError for a bad value.
     """
     catalog = read_catalog(root)
     top = Section.from_config(cfg)
     top.only(catalog.keys | catalog.knobs)
 
-    device, weights = choose_device(top.section("device").choice("name", DEVICES)), _weights(top)
+    device, weights = choose_device(top.section("device").choice("name", DEVICES), on_cpu), _weights(top)
+    own = _device_options(top.section("device"), device, root)
     model, positions = _model(top.section("model"), device, weights, root)
     knobs = {key: value for key, value in top.values.items() if key in catalog.knobs}
     # The default is true for an experiment and false for a run.
@@ -69,8 +72,8 @@ def resolve(
         "stacks": _stacks(top, catalog, knobs, threads, fastest),
         "knobs": knobs,
         "device": device,
-        "host": top.section("device").read(HostOptions) if device.name == "host" else None,
-        "ptx": top.section("device").read(PtxOptions) if device.name == "ptx" else None,
+        "host": own.read(HostOptions) if device.name == "host" else None,
+        "ptx": own.read(PtxOptions) if device.name == "ptx" else None,
         "model": model,
         "positions": positions,
         "weights": weights,
@@ -136,6 +139,19 @@ def seed_of(top: Section) -> int:
     """The seed that is given, else a fresh one."""
     given: int | None = top.value("seed", Seed | None)
     return SystemRandom().randrange(SEEDS) if given is None else given
+
+
+def _device_options(section: Section, device: DeviceChoice, root: Path) -> Section:
+    """The section with the keys of the chosen device. Where `auto` has chosen ptx, its yaml has those not given."""
+    if device.name != "ptx" or section.text("name") == "ptx":
+        return section
+    values = Section.from_config(OmegaConf.load(root / "conf" / "device" / "ptx.yaml")).values
+    for key in section.values.keys() - values.keys() - {"name"}:
+        if section.given(key):
+            raise LabError(
+                f"device.{key} has no effect on device=ptx", f"give device=host device.{key}=, or leave it out"
+            )
+    return Section({**values, **{key: section.values[key] for key in values if key in section.values}}, "device.")
 
 
 def _stacks(top: Section, catalog: Catalog, knobs: dict[str, Any], threads: int, fastest: Fastest) -> tuple[Stack, ...]:

@@ -15,9 +15,13 @@ SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
 GENERATION_KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings")
 
 
-def resolve_one(cfg: DictConfig, what: str) -> RunConfig:
-    """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several."""
-    config = run_config(cfg)
+def resolve_one(cfg: DictConfig, what: str, on_cpu: str = "ptx") -> RunConfig:
+    """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
+
+    on_cpu: the device without a GPU. What decodes compiles one text, and on ptx a full-size token takes a fraction of
+    the host device's time.
+    """
+    config = run_config(cfg, on_cpu=on_cpu)
     refuse_runs_keys(config, what)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)

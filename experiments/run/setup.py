@@ -35,12 +35,15 @@ class Setup:
         self.config, self.show, self.trace = config, show, trace
         self._exclusive = False
 
-    def check(self) -> None:
-        """Raise LabError, before any stack is compiled, unless records can be written and the weights load."""
+    def check(self, validates: bool = True) -> None:
+        """Raise LabError, before any stack is compiled, unless records can be written and the weights load.
+
+        validates: say where.
+        """
         self.store.check()
         device = self.config.device
-        where = f"validated on {device.name}{'; races on ptx' if self.config.validation.trials == 'all' else ''}"
-        self.show.note(f"device {device.name}: {device.why}; {where}; seed {self.config.seed}")
+        where = f"validated on {device.name}{'; races on ptx' if self.config.validation.trials == 'all' else ''}; "
+        self.show.note(f"{device}; {where if validates else ''}seed {self.config.seed}")
         self.show.begin(f"load weights: {self.config.weights}")
         if self.model.large:
             self.packed.flat  # noqa: B018  written once, by this process, before workers look for it
@@ -102,8 +105,9 @@ class Setup:
 
         folder, seed, options = self.config.cache / "kernels", self.config.seed, self.config.ptx
         if options is None:
-            return PtxDevice(folder, seed=seed, races=races)
-        return PtxDevice(folder, int(options.arch.removeprefix("sm_")), seed, races, options.timeout_s)
+            return PtxDevice(folder, seed=seed, races=races, note=self.show.note)
+        arch = int(options.arch.removeprefix("sm_"))
+        return PtxDevice(folder, arch, seed, races, options.timeout_s, self.show.note)
 
     @cached_property
     def expected(self) -> "ReferenceSteps":

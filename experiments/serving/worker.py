@@ -16,7 +16,7 @@ from experiments.tables.progress import Progress
 NO_CEILING = "unknown: a CPU that emulates blocks has no read bandwidth to compare with"
 READING = {
     "ns": "Sums over all layers. Writing timestamps takes time of its own: compare shares.",
-    "ordinal": "The blocks of the host device run one at a time: how long each works and waits, device=cuda shows.",
+    "ordinal": "On a CPU blocks take turns: how long each works and waits, device=cuda shows.",
 }
 
 

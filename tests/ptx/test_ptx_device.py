@@ -8,7 +8,7 @@ from composed import CATALOG, NAMED, VARIANTS, Composed
 from sampled import sampled
 
 from common.devices.ptx.device import PtxDevice
-from common.errors import Crashed, Refused
+from common.errors import Crashed, LabError, Refused
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
@@ -55,6 +55,25 @@ def test_a_fault_is_found(stack, text, other, report, host_cache, tiny, seed):
     assert text in source.text
     with pytest.raises(Crashed, match=report):
         verdict(replace(source, text=source.text.replace(text, other)), host_cache, tiny, seed)
+
+
+@pytest.mark.host
+def test_a_step_has_no_counts(host_cache, tiny, seed):
+    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+    device = PtxDevice(host_cache, seed=seed)
+    with closing(device.session(device.compile(Composed(()).source(tiny)), weights)) as session:
+        session.reset([0], position=0)
+        session.run()
+        assert session.counts() is None
+
+
+def test_without_nvrtc_the_other_device_is_named(monkeypatch, tmp_path):
+    def missing():
+        raise LabError("NVRTC cannot be loaded", "install it")
+
+    monkeypatch.setattr("common.devices.ptx.device.version", missing)
+    with pytest.raises(LabError, match=r"^NVRTC cannot be loaded; install it, or use device=host$"):
+        PtxDevice(tmp_path)
 
 
 @pytest.mark.host

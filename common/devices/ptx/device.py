@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram, most_shared
-from common.errors import Refused
+from common.errors import LabError, Refused
 from common.model.stages import STAGES
 
 STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
@@ -36,14 +36,26 @@ class PtxDevice(CpuDevice):
     """A CPU that executes PTX.
 
     cache: folder of PTX and of the executor itself. arch: the target, 90 for sm_90. races: report conflicting accesses
-    that nothing orders.
+    that nothing orders. note: told when the executor is compiled. Raises LabError where NVRTC cannot be loaded.
     """
 
     name = "ptx"
 
-    def __init__(self, cache: Path, arch: int = 90, seed: int = 0, races: bool = False, timeout: float = 120.0) -> None:
+    def __init__(
+        self,
+        cache: Path,
+        arch: int = 90,
+        seed: int = 0,
+        races: bool = False,
+        timeout: float = 120.0,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
         super().__init__(cache, seed, timeout)
-        self.arch, self.races = arch, races
+        self.arch, self.races, self._note = arch, races, note
+        try:
+            version()
+        except LabError as error:
+            raise LabError(error.cause, f"{error.remedy}, or use device=host") from None
         self._machine: Machine | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -64,7 +76,7 @@ class PtxDevice(CpuDevice):
                 f"give device.arch=sm_{source.min_arch}, or remove the variant from the stack",
             )
         text = compile_ptx(source.text, f"sm_{self.arch}", cache_dir=self.cache)
-        self._machine = self._machine or Machine(library(self.cache))
+        self._machine = self._machine or Machine(library(self.cache, self._note))
         return CompiledPtx(source, PtxProgram(self._machine, text, "decode.cu"))
 
     def _open(self, *arguments: Any) -> "PtxSession":
@@ -98,6 +110,9 @@ class PtxSession(CpuSession):
 
     def close(self) -> None:
         """Nothing: the buffers go with the session."""
+
+    def counts(self) -> None:
+        """None: NVRTC's text counts nothing."""
 
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         pointers = [one.tensor.data_ptr() for one in self._buffers.values()]

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,8 +23,11 @@ FLAGS = (
 )
 
 
-def library(cache: Path) -> Path:
-    """The path of the compiled library. Raises LabError without g++, and CompileError if it fails."""
+def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Path:
+    """The path of the compiled library. Raises LabError without g++, and CompileError if it fails.
+
+    note: told once that it is compiled, which takes a while.
+    """
     compiler = Compiler(cache)
     headers = sorted(SOURCES.glob("*.hpp"))
     texts = [text for file in headers for text in (file.name, file.read_text())]
@@ -32,6 +36,7 @@ def library(cache: Path) -> Path:
     objects = {unit: compiler.cache / f"{sha(of_all, unit.name, unit.read_text())}.o" for unit in units}
     missing = [unit for unit, target in objects.items() if not intact(target)]
     if missing:
+        note("g++ compiles the executor of PTX, once for this computer")
         with temporary() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
             once = Path(folder) / "headers.hpp"  # compiled before the units, which then only load it
             once.write_text("".join(f'#include "{file}"\n' for file in headers))
