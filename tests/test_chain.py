@@ -11,9 +11,10 @@ from common.compile.control import Control
 from common.compile.nvrtc import ARCHS, compile_cubin
 from common.config.resolve import model_named
 from common.model.stages import LAYER
-from experiments.prediction.sass.buffers import Buffers
-from experiments.prediction.sass.chain import SPECIAL, chain, chains
+from experiments.prediction.sass.buffers import APART, Buffers
+from experiments.prediction.sass.chain import SPECIAL, chain, chains, summary
 from experiments.prediction.sass.lane import Lane
+from experiments.prediction.sass.operands import MASK
 from experiments.prediction.sass.program import Instruction, Program
 from experiments.prediction.sass.walk import Span, Walk
 
@@ -126,9 +127,22 @@ def test_tiles_by_hand():
     assert (found.first["issue"], found.after["issue"]) == (pytest.approx(48), pytest.approx(98))
 
 
-def test_the_input_of_a_single_turn_comes_beside_its_matrix():
-    found = chain([Span("qkv", ""), Span("qkv", "stream", {"issue": 90, "shuffle": 120, "l2": 400, "l1": 30})])
-    assert (found.turns, found.first, found.after) == (1, {"l2": 400, "l1": 30}, {"issue": 90, "shuffle": 120})
+def test_what_arrives_beside_a_matrix_takes_no_time_of_its_own(tiny):
+    """A row is sent at 0 and its input, which L2 has, at 1; both are there at 1000. A product and the sum follow."""
+    source = Composed(()).source(tiny)
+    row = (1 << APART) + 2 * source.layout.weight("qkv", 0).offset
+    lane = Lane({}, {})
+    text = """
+        LDG.E.64.CONSTANT R4, [R2.64] | 1 w0
+        LDG.E R6, [R8.64] | 1 w1
+        FFMA R7, R4, R6, R7 | 4 b01
+        SHFL.BFLY PT, R3, R7, 0x10, 0x1f | 1 w0
+        EXIT | 5 b0
+    """
+    lane.registers.update({"R2": row & MASK, "R3": row >> 32, "R8": 0, "R9": 3 << APART - 32})
+    (found,) = summary(Walk(program(text), lane, Buffers(source, 5), LATENCY).spans(), 1).values()
+    assert (found.turns, found.loaded, found.flight) == (1, 8, 8)
+    assert found.after == {"issue": 4, "fixed": 3 + 4, "shuffle": 23}
 
 
 COUNTED = """
@@ -161,11 +175,14 @@ def test_trip_counts_of_a_compiled_kernel(arch, tiny, seed):
     )
 
 
-@pytest.mark.parametrize(("names", "width"), [("vec128 redundant_rmsnorm", 16), ("graph", 8)])
-def test_turns_of_a_compiled_kernel_are_its_rows(names, width, tiny, host_cache):
+@pytest.mark.parametrize(
+    ("names", "width", "arch"),
+    [("vec128 redundant_rmsnorm", 16, "sm_80"), ("vec128", 16, "sm_75"), ("graph", 8, "sm_80")],
+)
+def test_turns_of_a_compiled_kernel_are_its_rows(names, width, arch, tiny, host_cache):
     """One kernel, whose callers tell the stages, and a kernel for each stage. One row of 64 columns is one load."""
     blocks = 4
-    found = chains(Composed(tuple(names.split())).source(tiny), "sm_80", blocks, 1, LATENCY, host_cache / "cubins")
+    found = chains(Composed(tuple(names.split())).source(tiny), arch, blocks, 1, LATENCY, host_cache / "cubins").stages
     assert set(LAYER) <= set(found)
     rows = {"qkv": tiny.query + 2 * tiny.kv, "o_proj": tiny.hidden, "down": tiny.hidden, "lm_head": tiny.vocab}
     for stage, count in rows.items():
@@ -197,7 +214,7 @@ AUDIT_LATENCY = LATENCY | {
 def test_clocks_of_an_audit_within_15_percent(host_cache):
     model = replace(model_named("qwen3_0_6b"), positions=64)
     source = Composed(CATALOG.stacks["streaming"].variants).source(model)
-    found = chains(source, "sm_90", 132, 0, AUDIT_LATENCY, host_cache / "cubins")
+    found = chains(source, "sm_90", 132, 0, AUDIT_LATENCY, host_cache / "cubins").stages
     clocks = {stage: sum(found[stage].all.values()) for stage in AUDIT}
     assert clocks == {stage: pytest.approx(audited, rel=0.15) for stage, audited in AUDIT.items()}
     # Hazy Research's kernel, which is like it, multiplies 45 bytes a clock: conf/design/hazy.yaml.

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from common.cache.files import cached
 from common.compile.source import build
 from common.devices.host import compiler
 from common.devices.host.compiler import Compiler
-from common.devices.host.device import HostDevice
+from common.devices.host.device import UNITS, HostDevice
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
@@ -71,9 +72,24 @@ def test_a_damaged_file_of_any_kind_is_made_again(tmp_path, seed, caplog, damage
     assert cached(tmp_path / "empty", bytes) == b"" == cached(tmp_path / "empty", lambda: b"other")
 
 
+@pytest.fixture
+def filled(host_cache, tiny) -> Callable[[Path], Path]:
+    """filled(folder): it has all that the baseline is compiled into, out of the tests' own cache."""
+    device, source = HostDevice(host_cache), build([], tiny)
+    objects = device.kernel(source), Compiler(host_cache).runtime(UNITS), device.compile(source).binary
+
+    def fill(folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in objects:
+            shutil.copy2(file, folder)
+        return folder
+
+    return fill
+
+
 @pytest.mark.host
-def test_a_damaged_object_or_library_is_made_again(tmp_path, tiny, seed):
-    device, source = HostDevice(tmp_path), build([], tiny)
+def test_a_damaged_object_or_library_is_made_again(tmp_path, filled, tiny, seed):
+    device, source = HostDevice(filled(tmp_path)), build([], tiny)
     program = device.compile(source)
     files = sorted(tmp_path.iterdir())
     assert [file.suffix for file in files].count(".so") == 1
@@ -108,8 +124,8 @@ def test_a_cached_object_is_used_only_with_the_same_stages_and_headers(tmp_path,
 
 
 @pytest.mark.host
-def test_a_run_reports_what_its_worker_made_again(tmp_path, host_cache, seed):
-    root, kernels = make_root(tmp_path / "lab"), tmp_path / "cache" / "kernels"
+def test_a_run_reports_what_its_worker_made_again(tmp_path, filled, host_cache, seed):
+    root, kernels = make_root(tmp_path / "lab"), filled(tmp_path / "cache" / "kernels")
     for damaged in (False, True):
         process = start(root, host_cache, "variant=baseline", f"cache={kernels.parent}", "model=tiny")
         _, err = process.communicate(timeout=HANGS_S)

@@ -168,6 +168,10 @@ def test_errors_of_a_prediction_are_listed_from_smallest_to_largest():
         "Of 3 published gains of single optimizations the model meets 1; 3 published rates of 1 kernel are missed by "
         "-51 to +250 %, half of them by at most 51 %."
     )
+    rows[2]["in range"] = "no"
+    assert errors(rows, {})[0].endswith(
+        "at most 51 %; without the 1 that no constants in their ranges give, by -51 to +18 %."
+    )
     assert errors(rows[:1], {}) == []
     assert errors(rows, {})[0].startswith("3 published rates")
 

@@ -1,6 +1,8 @@
-"""Predictions of kernels with given counts, loops and constants: cases worked by hand, and published kernels."""
+"""Predictions of kernels with given counts, chains and constants: cases worked by hand, and published kernels."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from composed import Composed
@@ -8,13 +10,13 @@ from composed import Composed
 from common.config.resolve import model_named
 from common.errors import LabError
 from common.model.shapes import Model
-from common.model.stages import DEFINITIONS, LAYER, STAGES
+from common.model.stages import LAYER, STAGES
 from experiments.prediction import designs, gpus
-from experiments.prediction.loops import Loop
-from experiments.prediction.model import Kernel, Stage, positions_of_a_warp
+from experiments.prediction.model import NONE, Kernel, Stage
 from experiments.prediction.prediction import predict
 from experiments.prediction.predictor import as_counts
 from experiments.prediction.published import RATES
+from experiments.prediction.sass.chain import Chain, Chains, chains
 
 # 1 us of latency, nothing else costs anything: 1 GHz, 8 bytes a ns for each of 4 SMs.
 GPU = gpus.GpuModel(
@@ -33,8 +35,6 @@ GPU = gpus.GpuModel(
     launch_us=7,
     exchange_ns=500,
     queue_share=0,
-    issue=1e9,
-    chain_clocks=1e-9,
     block_barrier_clocks=1e-9,
     shared_clocks=20,
     shuffle_clocks=20,
@@ -46,15 +46,17 @@ GPU = gpus.GpuModel(
     port_bytes=1e9,
     power_w=1,
 )
-WIDE = Loop(instructions=64, through_l1=2048, loads=4, width=16, phases=1)
-NARROW = Loop(instructions=70, through_l1=2048, loads=8, width=8, phases=1)
-TURN = Loop(instructions=80, through_l1=0, loads=1, width=8, phases=2)
+# A warp multiplies 4 rows one after the other, each with 8 loads of 8 bytes of a lane.
+ROWS = Chain(
+    before={"fixed": 10}, turns=4, turn={"issue": 70, "fixed": 130}, first={"l2": 90}, after={"shuffle": 40},
+    issued=80, l1_bytes=128, loaded=4 * 8 * 8, flight=8 * 8, hidden=0,
+)  # fmt: skip
 
 
-def kernel(model: Model, names: str = "", loop: Loop = NARROW, **counts: dict[str, int]) -> Kernel:
-    """Kernel of the stack `names` with the given counts; every loop over weights is `loop`."""
-    matrices = {stage: loop for stage, of in DEFINITIONS.items() if of.columns}
-    return Kernel(Composed(tuple(names.split())).source(model), as_counts(counts), 4, matrices | {"attention": TURN})
+def kernel(model: Model, names: str = "", chain: Chain = ROWS, **counts: dict[str, int]) -> Kernel:
+    """Kernel of the stack `names` with the given counts; `chain` is that of every stage."""
+    found = Chains(dict.fromkeys(STAGES, chain), GPU.latency)
+    return Kernel(Composed(tuple(names.split())).source(model), as_counts(counts), found)
 
 
 def stage(kernel_: Kernel, name: str, position: int = 1, gpu: gpus.GpuModel = GPU):
@@ -73,13 +75,29 @@ def test_a_cache_in_the_ring_by_hand(tiny):
     assert far.exchange == 2 * near.exchange
 
 
-def test_a_matrix_by_hand(tiny):
-    """128 rows of 128 bytes in qkv of each layer; 8 warps of 4 SMs take 32 at once, so each SM has 32 rows, 4 KB."""
-    task = stage(kernel(tiny, qkv={"weights_64bit": tiny.layers * 128 * 128}), "qkv")
-    assert (task.size, task.total) == (4096, 16384)
-    assert (task.tile, task.place) == (8 * 8 * 32, 8 * 8 * 8 * 32), "8 loads of 8 bytes of 32 lanes, of 8 warps"
-    assert task.head == 100, "the vector comes from L2, beside the weights"
-    assert (task.before, task.exchange, task.ahead) == (0, 0, False)
+def test_a_matrix_in_registers_by_hand(tiny):
+    """128 rows of 2,048 bytes in qkv of each layer; 8 warps of 4 SMs take 4 each."""
+    task = stage(kernel(tiny, qkv={"weights_64bit": tiny.layers * 128 * 2048}), "qkv")
+    assert (task.size, task.total) == (32 * 2048, 128 * 2048)
+    assert (task.tile, task.place) == (64 * 32, 8 * 64 * 32), "8 loads of 8 bytes of 32 lanes, of 8 warps"
+    assert (task.before, task.head) == (10, 90), "the input is awaited beside the weights"
+    assert task.rate == pytest.approx(64 * 32 / 20), "80 instructions of a turn, 4 a clock"
+    assert task.lag == 200 - 20, "a warp sends the next loads when it has multiplied"
+    assert (task.tail, task.exchange, task.ahead) == (180 + 40, 0, False)
+
+
+def test_a_matrix_in_the_ring_by_hand(tiny):
+    """64 rows of down: on 5 SMs one has 13, where 12.8 is the mean; 4 turns of 200 clocks multiply them."""
+    found = kernel(tiny, "joint_heads by_value bulk_ring", down={"copied_bulk": tiny.layers * 64 * 320})
+    task = stage(found, "down", gpu=replace(GPU, multiprocessors=5))
+    assert (task.size, task.total) == (13 * 320, 64 * 320)
+    assert (task.before, task.head, task.tail, task.lag) == (10, 90, 40, 0)
+    assert task.rate == pytest.approx(13 * 320 / 800)
+    whole = 16 * 512 // tiny.intermediate * 2 * tiny.intermediate
+    assert (task.tile, task.place, task.window, task.ahead) == (whole, 12 * whole, 4 * whole, True)
+    assert stage(found, "down", gpu=replace(GPU, l1_bytes=32)).rate == pytest.approx(
+        16 * 320 / (4 * 8 * 32 * 128 / 32)
+    ), "8 warps, 32 lanes, 128 bytes each"
 
 
 def test_bytes_that_l2_keeps_by_hand(tiny):
@@ -95,57 +113,30 @@ def test_bytes_that_l2_keeps_by_hand(tiny):
     assert stage(both, "lm_head", gpu=replace(GPU, l2_bytes=1 << 21)).kept == 1 << 18
 
 
-def test_the_busiest_sm_has_the_rows_that_are_left_over(tiny):
-    """64 rows of down: 32 at once, so two rounds; of 5 SMs one has two rounds, 16 rows, where 12.8 is the mean."""
-    counts = {"down": {"weights_64bit": tiny.layers * 64 * 320}}
-    assert stage(kernel(tiny, **counts), "down").size == 16 * 320
-    task = stage(kernel(tiny, **counts), "down", gpu=replace(GPU, multiprocessors=5))
-    assert (task.size, task.total) == (16 * 320, 64 * 320)
-
-
 @pytest.mark.parametrize(
-    ("issue", "l1", "loop", "rate"),
-    [
-        (2, 1e9, NARROW, 1024 / 35),  # 70 instructions a KB, 2 a clock
-        (1e9, 64, NARROW, 1024 / 32),  # 2,048 bytes through L1, 64 a clock
-        (1e9, 64, WIDE, 1024 / 64),  # and twice as many where lanes are 32 bytes apart
-        (2, 64, NARROW, 1024 / 35),
-    ],
+    ("issued", "l1", "clocks"),
+    [(80, 1e9, 20), (160, 1e9, 40), (80, 128, 32 * 128 / 128), (80, 64, 32 * 128 / 64)],
 )
-def test_what_multiplies_is_the_slower_of_issue_and_l1(tiny, issue, l1, loop, rate):
-    found = kernel(tiny, loop=loop, qkv={"weights_64bit": 1 << 15})
-    assert stage(found, "qkv", gpu=replace(GPU, issue=issue, l1_bytes=l1)).rate == pytest.approx(rate)
+def test_what_multiplies_is_the_slower_of_issue_and_l1(tiny, issued, l1, clocks):
+    found = kernel(tiny, chain=replace(ROWS, issued=issued), qkv={"weights_64bit": 1 << 15})
+    assert stage(found, "qkv", gpu=replace(GPU, l1_bytes=l1)).rate == pytest.approx(64 * 32 / clocks)
 
 
-@pytest.mark.parametrize(
-    ("names", "position", "trips"),
-    [
-        ("", 1, 2),  # one turn of 8 warps with a position each: a key, then a value
-        ("", 7, 2),
-        ("", 8, 4),
-        ("", 63, 16),
-        ("split_kv", 63, 16),  # one chunk
-        ("split_kv", 64, 16 * 2),  # 4 heads, two chunks of 64: 8 tasks on 4 SMs, two each
-        ("head_split", 7, 2 * 2),  # 2 blocks have 2 heads each
-    ],
-)
-def test_turns_of_the_attention_by_hand(tiny, names, position, trips):
-    """head_dim 32: eight 8-byte packets a head, so four groups of lanes; a model of 128 has one group."""
-    model = replace(tiny, head_dim=128)
-    found = kernel(model, names)
-    extra = 100 if names == "split_kv" and position == 64 else 0  # the merge reads what other blocks stored
-    assert stage(found, "attention", position, replace(GPU, bandwidth_gbps=1e9)).before == pytest.approx(
-        100 + extra + 1000 * trips
-    )
+def test_clocks_have_the_latencies_of_the_gpu_at_hand(tiny):
+    """Walked at 100 clocks of L2 and 20 of a shuffle; instructions and their stalls are clocks on any GPU."""
+    found = kernel(tiny, qkv={"weights_64bit": 1 << 15})
+    task = stage(found, "qkv", gpu=replace(GPU, l2_ns=200, shuffle_clocks=30))
+    assert (task.before, task.head, task.tail) == (10, 180, 180 + 60)
+    task = stage(found, "qkv", gpu=replace(GPU, clock_ghz=2))
+    assert (task.before, task.head, task.tail) == (5, 90, 90 + 20), "ns of L2 are no clocks"
+
+
+def test_attention_is_no_faster_than_memory(tiny):
+    chain = replace(ROWS, before={"memory": 4000, "fixed": 30})
+    assert stage(kernel(tiny, chain=chain), "attention", 7).before == 4030
     slow = replace(GPU, bandwidth_gbps=1e-3)  # 1e-3 bytes a ns
-    size = model.kv_bytes_per_position / model.layers * (position + 1)
-    assert stage(found, "attention", position, slow).before == pytest.approx(100 + extra + size / 1e-3, rel=1e-3)
-
-
-def test_positions_of_a_warp():
-    assert [positions_of_a_warp(128, each) for each in (8, 16)] == [1, 2]
-    assert [positions_of_a_warp(32, each) for each in (8, 16)] == [4, 8]
-    assert positions_of_a_warp(136, 8) == 1
+    size = tiny.kv_bytes_per_position / tiny.layers * 8
+    assert stage(kernel(tiny, chain=chain), "attention", 7, slow).before == pytest.approx(size / 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -159,52 +150,34 @@ def test_positions_of_a_warp():
 def test_what_follows_a_stage(tiny, names, given, ns):
     source = Composed(tuple(names.split()), given).source(tiny)
     counts = as_counts({} if names else {"o_proj": {"grid_barriers": tiny.layers}})
-    assert Stage(Kernel(source, counts, 4, {}), GPU, 1, "o_proj").task().exchange == ns
+    assert Stage(Kernel(source, counts, Chains({}, GPU.latency)), GPU, 1, "o_proj").task().exchange == ns
 
 
-def test_work_of_a_planned_step_is_declared(tiny):
-    """The ring takes the place of registers, and an exchange by value that of a barrier."""
-    (ladder,) = designs.ladders()
-    found = kernel(tiny, qkv={"weights_64bit": tiny.layers * 128 * 128, "grid_barriers": tiny.layers})
-    assert stage(found, "qkv").exchange == 2100
-    planned = {}
-    for step, more in ladder.steps.items():
-        planned = {**planned, step: more}
-        task = stage(replace(found, steps=planned, declared={}), "qkv")
-        if step == "by_value":
-            assert (task.exchange, task.head, task.place) == (500, 0, 8 * 8 * 8 * 32)
-        if step == "ring and columns":
-            assert (task.place, task.tile, task.ahead, task.size) == (196608, 12288, False, 32 * 128)
-        if step == "ahead":
-            assert task.ahead
-    assert (task.window, task.ahead) == (53248, True)
+def test_a_matrix_that_no_walked_instruction_loads_is_refused(tiny):
+    with pytest.raises(LabError, match="no instruction of baseline that is walked loads what qkv needs"):
+        stage(kernel(tiny, chain=NONE, qkv={"weights_64bit": 1 << 15}), "qkv")
 
 
-def test_a_stage_without_a_recognized_loop_is_refused(tiny):
-    with pytest.raises(LabError, match="no loop in the SASS of baseline loads what qkv needs"):
-        stage(replace(kernel(tiny, qkv={"weights_64bit": 1 << 15}), loops={}), "qkv")
-
-
-# Facts of the published kernel, out of its source and of nvcc 13.0's SASS of it for sm_86, not of this lab's kernels.
+# Facts of the published kernel, out of its source; its SASS has 8 loads of 64 bits of each row, as the baseline's.
 BARRIERS = {"embed": 1} | dict.fromkeys(LAYER, 28) | dict.fromkeys(("final_norm", "lm_head"), 1)
 
 
 @pytest.fixture(scope="module")
-def megaqwen() -> Kernel:
-    """8 loads of 64 bits under way of each row, 16 of gate and up; a barrier after every stage."""
-    model = model_named("qwen3_0_6b")
-    rows = {
-        "qkv": 4096 * 1024,
-        "o_proj": 1024 * 2048,
-        "gate_up": 6144 * 1024,
-        "down": 1024 * 3072,
-    }
+def megaqwen(host_cache) -> Callable[[int], Kernel]:
+    """A barrier after every stage; its instructions are those of the baseline, at a position."""
+    source = Composed(()).source(replace(model_named("qwen3_0_6b"), positions=64))
+    rows = {"qkv": 4096 * 1024, "o_proj": 1024 * 2048, "gate_up": 6144 * 1024, "down": 1024 * 3072}
     sizes = {stage: 28 * 2 * size for stage, size in rows.items()} | {"lm_head": 2 * 151936 * 1024}
-    counts = {
-        stage: {"grid_barriers": BARRIERS.get(stage, 0), "weights_64bit": sizes.get(stage, 0)} for stage in STAGES
-    }
-    loops = {stage: Loop(76, 2048, 16 if stage == "gate_up" else 8, 8, 1) for stage in sizes}
-    return Kernel(Composed(()).source(model), as_counts(counts), 82, loops | {"attention": TURN})
+    counts = as_counts(
+        {stage: {"grid_barriers": BARRIERS.get(stage, 0), "weights_64bit": sizes.get(stage, 0)} for stage in STAGES}
+    )
+    latency = gpus.read("rtx3090").latency
+
+    @cache
+    def at(position: int) -> Kernel:
+        return Kernel(source, counts, chains(source, "sm_86", 82, position, latency, host_cache / "cubins"))
+
+    return at
 
 
 @pytest.mark.parametrize(
@@ -212,7 +185,7 @@ def megaqwen() -> Kernel:
 )
 def test_the_published_series_within_a_tenth(figure, megaqwen):
     """Five positions of one kernel: bytes, barriers, and the growth of attention."""
-    time = predict(megaqwen, gpus.read(figure.gpu), figure.position)
+    time = predict(megaqwen(figure.position), gpus.read(figure.gpu), figure.position)
     assert time.rate == pytest.approx(figure.rate, rel=0.1)
     assert time.low <= time.seconds <= time.high
 
@@ -234,20 +207,20 @@ def test_an_interval_is_that_of_the_constants_that_are_not_known(megaqwen):
         width = (high - low) / gpus.DRAWS
         assert all(low + i * width <= value <= low + (i + 1) * width for i, value in enumerate(values)), name
         assert {getattr(one, name) for one in draws[1:3]} == {low, high}, name
-    time = predict(megaqwen, gpu, 1)
+    time = predict(megaqwen(1), gpu, 1)
     assert (time.low, time.high) == time.draws[1:3], "all at their fast ends, all at their slow ends"
     known = replace(gpu, ranges={})
-    assert len(set(predict(megaqwen, known, 1).draws)) == 1
-    assert predict(megaqwen, gpu, 1).seconds == predict(megaqwen, known, 1).seconds
+    assert len(set(predict(megaqwen(1), known, 1).draws)) == 1
+    assert predict(megaqwen(1), gpu, 1).seconds == predict(megaqwen(1), known, 1).seconds
 
 
 def test_an_effect_is_that_of_equal_constants(megaqwen):
     """A barrier less a layer, with a range of barriers: the effect is -28 of them, whatever they cost."""
     gpu = gpus.read("rtx3090")
-    counts = megaqwen.counts.as_dict()
+    counts = megaqwen(1).counts.as_dict()
     counts["qk_norm_rope"]["grid_barriers"] = 0
-    less = replace(megaqwen, counts=as_counts(counts), declared={})
-    parent, own = predict(megaqwen, gpu, 1), predict(less, gpu, 1)
+    less = replace(megaqwen(1), counts=as_counts(counts), declared={})
+    parent, own = predict(megaqwen(1), gpu, 1), predict(less, gpu, 1)
     effect = own.against(parent)
     assert effect is not None
     assert effect.low < effect.value < effect.high < 0

@@ -32,9 +32,9 @@ def test_every_marker_in_the_documents_is_known_and_closed():
 def test_without_records_tables_have_a_note_and_no_numbers():
     none = evidence()
     for table in (
-        *(make(none) for make in (overview.gallery, overview.planned, ladder.table)),
+        *(make(none) for make in (overview.gallery, ladder.table)),
         *(variants.changes("vec128", none), answers.experiment("roofline", none)),
-        *(answers.digest(name, none) for name in ("sync_cost", "predict")),
+        *(answers.digest(name, none) for name in ("roofline", "predict")),
     ):
         assert not [value for row in table.rows for value in row if isinstance(value, int | float)], table
     assert not overview.gallery(none).rows

@@ -5,11 +5,15 @@ import re
 import pytest
 from composed import Composed
 from cubins import QWEN
+from sampled import sampled
 
 from common.compile.nvrtc import _build, _nvrtc, options
 
+RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
+MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks whose copies hot_l2 marks
 
-@pytest.mark.parametrize("names", ["bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring"])
+
+@pytest.mark.parametrize("names", sampled(RINGS, 1))
 def test_a_ring_is_filled_by_bulk_copies_alone(nvrtc, names):
     """A copy for each matrix of the five products; what is still loaded of weights are gains, and the embedding."""
     (ring,) = nvrtc.resources(Composed(tuple(names.split())).source(QWEN), "decode", ("sm_90",))
@@ -69,7 +73,7 @@ def test_keys_and_values_come_out_of_the_ring_by_128_bits(nvrtc):
     assert own.count("ATOMG") == loads.count("ATOMG")
 
 
-@pytest.mark.parametrize("names", [("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv")], ids="+".join)
+@pytest.mark.parametrize("names", sampled(MARKED, 1), ids="+".join)
 def test_two_policies_for_as_many_copies_as_before(names):
     """L2 is asked to keep what some copies read, where the variant is in the stack, and by none without it."""
     found = {}

@@ -20,6 +20,12 @@ from common.model.stages import STAGES
 
 KERNELS = [f"stage_{stage}" for stage in STAGES]
 BASELINE = Composed(())
+WIDE = ("vec128", "redundant_rmsnorm vec128 atomic_barrier productive_spin fused_head multi_step")
+GAINS = (  # stack, what waits after the loads of gains (A: a barrier, L: polls), bits of such a load
+    ("vec128 folded_norm", "AAA", 64),
+    ("vec128 joint_heads folded_norm by_value", "ALLLL", 64),
+    ("joint_heads by_value bulk_ring columns", "LL", 128),
+)
 SHARED, OPT_IN, REGISTERS = 48 << 10, 227 << 10, 65536  # of a block; of one that asks for it; of a multiprocessor
 
 
@@ -41,7 +47,7 @@ def test_the_tiny_model_does_not_spill(nvrtc, tiny, composed, seed):
     no_spills(nvrtc, composed.source(tiny), random.Random(seed).sample(ARCHS, 1))
 
 
-@pytest.mark.parametrize("composed", STACKS[-2:], ids=str)
+@pytest.mark.parametrize("composed", sampled(STACKS[-2:], 1), ids=str)
 def test_shared_memory_is_what_the_struct_takes(nvrtc, composed, host_cache):
     """Static, or beyond 48 KB dynamic; g++ lays the struct out as NVRTC does."""
     source = composed.source(QWEN)
@@ -71,11 +77,11 @@ def test_vec128_loads_weights_only_by_128_bits(nvrtc):
         assert plain.count("LDG", "128", "CONSTANT") == 0
 
 
-def test_no_allocate_marks_the_matrix_loads(nvrtc):
-    for names in ("vec128", "redundant_rmsnorm vec128 atomic_barrier productive_spin fused_head multi_step"):
-        for marked, plain in zip(nvrtc.decode(names, l1="no_allocate"), nvrtc.decode(names), strict=True):
-            assert plain.count("LDG", "NA") == 0
-            assert marked.count("LDG", "NA", "128", "CONSTANT") == marked.count("LDG", "NA") > 0
+@pytest.mark.parametrize("names", sampled(WIDE, 1))
+def test_no_allocate_marks_the_matrix_loads(nvrtc, names):
+    for marked, plain in zip(nvrtc.decode(names, l1="no_allocate"), nvrtc.decode(names), strict=True):
+        assert plain.count("LDG", "NA") == 0
+        assert marked.count("LDG", "NA", "128", "CONSTANT") == marked.count("LDG", "NA") > 0
 
 
 def test_prefetch_is_an_instruction_and_ldg_a_load(nvrtc):
@@ -122,17 +128,17 @@ def test_atomic_barrier_has_release_semantics_and_no_cooperative_launch(nvrtc):
         assert own.count("MEMBAR") > plain.count("MEMBAR")
 
 
-@pytest.mark.parametrize("names", ["", "atomic_barrier", "split_kv vec128"], ids=str)
+@pytest.mark.parametrize("names", sampled(["", "atomic_barrier", "split_kv vec128"], 1), ids=str)
 def test_waits_are_not_unrolled(nvrtc, names):
     """One pause for each place that waits, and each waits for what an atomic addition counts."""
     for found in nvrtc.decode(names):
         assert 0 < found.count("NANOSLEEP") <= found.count("ATOMG", "ADD"), found.arch
 
 
-def test_fewer_barriers_are_fewer_atomics(nvrtc):
-    for names in ("redundant_rmsnorm", "head_split", "fused_head"):
-        for fewer, plain in zip(nvrtc.decode(names), nvrtc.decode(""), strict=True):
-            assert fewer.count("ATOMG", "ADD") < plain.count("ATOMG", "ADD"), names
+@pytest.mark.parametrize("names", sampled(["redundant_rmsnorm", "head_split", "fused_head"], 1))
+def test_fewer_barriers_are_fewer_atomics(nvrtc, names):
+    for fewer, plain in zip(nvrtc.decode(names), nvrtc.decode(""), strict=True):
+        assert fewer.count("ATOMG", "ADD") < plain.count("ATOMG", "ADD")
 
 
 def test_joint_heads_have_one_barrier_fewer(nvrtc):
@@ -141,23 +147,19 @@ def test_joint_heads_have_one_barrier_fewer(nvrtc):
         assert joint.count("ATOMG", "ADD") == plain.count("ATOMG", "ADD") - 1
 
 
-def test_gains_of_a_folded_norm_are_asked_for_before_the_wait(nvrtc):
+@pytest.mark.parametrize(("names", "waits", "width"), sampled(GAINS, 1))
+def test_gains_of_a_folded_norm_are_asked_for_before_the_wait(nvrtc, names, waits, width):
     """Their loads, the only ones of this width of weights, stand right before an arrival at a barrier, or before polls.
 
     A norm waits after embed, o_proj and down; joint heads load the gains of two head norms, too. With columns it waits
     in qkv and gate_up, and loads gains by 128 bits.
     """
-    for names, waits, width in (
-        ("vec128 folded_norm", "AAA", 64),
-        ("vec128 joint_heads folded_norm by_value", "ALLLL", 64),
-        ("joint_heads by_value bulk_ring columns", "LL", 128),
-    ):
-        source = Composed(tuple(names.split())).source(QWEN)
-        for arch, cubin in compile_all(source.text, fitting(source), source.name, nvrtc.cache).items():
-            listing, gains = sass(cubin, cache_dir=nvrtc.cache), f"LDG.E.{width}.CONSTANT"
-            found = re.findall(rf"{re.escape(gains)}|ATOMG|LDG\.E\.128\.STRONG|FFMA", listing)
-            order = "".join({gains: "G", "ATOMG": "A", "FFMA": "F"}.get(each, "L") for each in found)
-            assert "".join(sorted(re.findall(r"G(.)", order))) == waits, (names, arch, order)
+    source = Composed(tuple(names.split())).source(QWEN)
+    for arch, cubin in compile_all(source.text, fitting(source), source.name, nvrtc.cache).items():
+        listing, gains = sass(cubin, cache_dir=nvrtc.cache), f"LDG.E.{width}.CONSTANT"
+        found = re.findall(rf"{re.escape(gains)}|ATOMG|LDG\.E\.128\.STRONG|FFMA", listing)
+        order = "".join({gains: "G", "ATOMG": "A", "FFMA": "F"}.get(each, "L") for each in found)
+        assert "".join(sorted(re.findall(r"G(.)", order))) == waits, (arch, order)
 
 
 def test_by_value_needs_no_atomic_and_no_fence_in_a_layer(nvrtc):

@@ -29,17 +29,17 @@ def test_expressions(expression, value):
 @pytest.mark.parametrize(
     ("work", "said"),
     [
-        ({"load_byte": {"all": 16}}, "work.load_byte"),
-        ({"load_bytes": 16}, "by stage"),
-        ({"load_bytes": {"mlp": 16}}, "name a stage"),
-        ({"load_bytes": {"all": "chunks"}}, "names chunks; known: chunk, hidden"),
-        ({"load_bytes": {"all": "16.0"}}, "whole numbers"),
-        ({"load_bytes": {"all": "a b"}}, "whole numbers"),
-        ({"load_bytes": {"all": ""}}, "whole numbers"),
-        ({"load_bytes": {"all": "__import__('os').getpid()"}}, "whole numbers"),
-        ({"load_bytes": {"all": "True"}}, "whole numbers"),
-        ({"load_bytes": {"all": "hidden ** 9"}}, "whole numbers"),
-        ({"load_bytes": {"all": "1 // 0"}}, "divides by 0"),
+        ({"ring_byte": {"all": 16}}, "work.ring_byte"),
+        ({"ring_bytes": 16}, "by stage"),
+        ({"ring_bytes": {"mlp": 16}}, "name a stage"),
+        ({"ring_bytes": {"all": "chunks"}}, "names chunks; known: chunk, hidden"),
+        ({"ring_bytes": {"all": "16.0"}}, "whole numbers"),
+        ({"ring_bytes": {"all": "a b"}}, "whole numbers"),
+        ({"ring_bytes": {"all": ""}}, "whole numbers"),
+        ({"ring_bytes": {"all": "__import__('os').getpid()"}}, "whole numbers"),
+        ({"ring_bytes": {"all": "True"}}, "whole numbers"),
+        ({"ring_bytes": {"all": "hidden ** 9"}}, "whole numbers"),
+        ({"ring_bytes": {"all": "1 // 0"}}, "divides by 0"),
     ],
 )
 def test_work_that_is_refused(work, said):
@@ -61,7 +61,7 @@ def test_every_variant_declares_sound_work(name):
 
 def test_a_mistake_names_the_yaml(monkeypatch):
     catalog = read_catalog()
-    wrong = replace(catalog.variants["vec128"], work={"load_bytes": {"matrices": "wide"}})
+    wrong = replace(catalog.variants["vec128"], work={"ring_bytes": {"matrices": "wide"}})
     monkeypatch.setattr(declared, "read_catalog", lambda: replace(catalog, variants={"vec128": wrong}))
-    with pytest.raises(LabError, match=r"conf/variant/vec128.yaml work.load_bytes.matrices: wide names wide; known: "):
+    with pytest.raises(LabError, match=r"conf/variant/vec128.yaml work.ring_bytes.matrices: wide names wide; known: "):
         work_of.__wrapped__("vec128")

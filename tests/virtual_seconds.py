@@ -14,6 +14,7 @@ from experiments.prediction.predictor import Predictor
 from experiments.tuning.space import Candidate
 
 BLOCKS, THREADS = 3, 256
+UNCOUNTED = {"l1"}  # knobs that change no count: kernels that differ in them alone need not be compiled
 
 
 def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
@@ -25,7 +26,8 @@ def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
     @cache
     def seconds(candidate: Candidate) -> float:
         names = list(candidate.variants) or ["baseline"]
-        (stack,) = choose_stacks(read_catalog(), "", names, candidate.values, THREADS, None)
+        values = {knob: value for knob, value in candidate.values.items() if knob not in UNCOUNTED}
+        (stack,) = choose_stacks(read_catalog(), "", names, values, THREADS, None)
         return decoded(predictor.count(predictor.source(stack.variants, stack.knobs), BLOCKS), BLOCKS)
 
     return seconds

@@ -64,12 +64,18 @@ class CountRecord(KernelRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopsRecord(KernelRecord):
-    """Loops of the stages in the machine code for `arch`, by stage. key: what they are found by."""
+class ChainsRecord(KernelRecord):
+    """Clocks of the stages in the machine code for `arch`, by stage. key: what they are found by.
+
+    latency  clocks of instructions that have no fixed latency, with which these were found
+    """
 
     key: str
     arch: str
-    loops: Mapping[str, Mapping[str, Any]]
+    blocks: int
+    position: int
+    latency: Mapping[str, float]
+    chains: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +191,7 @@ class TableRecord(Record):
 KINDS: Mapping[str, type[Record]] = {
     "run": RunRecord,
     "count": CountRecord,
-    "loops": LoopsRecord,
+    "chains": ChainsRecord,
     "build": BuildRecord,
     "row": RowRecord,
     "step": StepRecord,

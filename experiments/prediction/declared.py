@@ -1,10 +1,10 @@
-"""Quantities that a variant declares: how its stages load and wait, as expressions over knobs and shapes.
+"""Quantities that a variant declares: its ring, exchanges and prefetches, as expressions over knobs and shapes.
 
-`work` in a variant's yaml, and in the steps of conf/design/:
+`work` in a variant's yaml:
 
 work:
   blocks_at_work: {attention: heads * (position // chunk + 1)}
-  loads_in_flight: {matrices: 4 if producers else default}
+  loading_threads: {matrices: 32 * producers if producers else default}
 
 An expression (`common.model.expressions`) may use knobs of the variant and of those that it requires, whole numbers of
 the model's shape, `threads` of a block, `position` of the token, and `default`: the value without the variant.
@@ -22,43 +22,22 @@ from common.stacks.catalog import BASELINE, read_catalog
 Work = Mapping[str, Mapping[str, str]]  # quantity, then stage, then expression
 
 QUANTITIES = (
-    # Loads of weights. What is not declared is that of the loop that ptxas made: see experiments/prediction/loops.py.
-    "load_bytes",  # of one wide load
-    "loads_in_flight",  # of one thread, before it needs the first of them
-    "requests",  # that these are: 1, all are waited for together; more, the next is sent when one is used
-    "rows_together",  # that the blocks of an SM take at a time
-    "loading_threads",  # of a block
-    "instructions_per_kb",  # of a warp for each KB of weights
-    "l1_bytes_per_kb",  # through L1 or shared memory for each KB of weights
+    "loading_threads",  # of a block, where not all load weights
     # A ring in shared memory that one warp of a block fills. Without one, loads hold registers.
     "ring_bytes",
     "tile_bytes",  # of one copy
     "window_bytes",  # under way at most
     "ahead",  # 1: copies do not wait for the stage's input
-    # Attention.
-    "tasks",  # a task is some positions of one head
-    "attended",  # positions of a task; with a ring the cache comes through it, and there is no loop over positions
     "copied_by",  # blocks that each copy an entry of the cache into their rings
-    "turn_chain",  # instructions of a turn that each need the one before
-    # What waits for each other in a stage.
-    "memory_trips",  # loads from memory before the first weights are requested
-    "l2_trips",  # loads of what other blocks stored, before it
-    "input_trips",  # the same, beside the first weights
-    "chain",  # instructions that each need the one before, before the first weights
-    "row_chain",  # the same after a row's last product, until the row is stored and the warp loads the next one
     # Blocks, and what is between two stages.
-    "blocks_at_work",  # blocks that have something to do, where the grid is large enough
-    "grid_barriers",  # per layer, in place of those counted
-    "extra_barriers",  # per layer, in addition to those counted at position 1
+    "blocks_at_work",  # blocks that attend, where the grid is large enough
+    "extra_barriers",  # of the grid, per layer, in addition to those counted at position 1
     "by_value",  # exchanges of values that say that they have arrived, in place of a barrier after the stage
-    "block_barriers",  # per layer, in place of those counted
-    "prefetched_bytes",  # into L2 by all blocks in the stage, in place of those counted
     "prefetched",  # of the stage's matrices, how many an earlier stage may have prefetched
     "prefetch_while_idle",  # 1: blocks without work in the stage prefetch; 0: all do, at the barrier after it
 )
 MATRICES, ALL = "matrices", "all"  # in place of a stage: those that multiply weight matrices; every stage
 DEFAULT = "default"
-EMPTY: Mapping[str, Work] = {}
 
 
 @cache
@@ -73,12 +52,10 @@ def work_of(name: str) -> Work:
         raise LabError(f"conf/variant/{name}.yaml {error.cause}", error.remedy) from None
 
 
-def quantity(
-    source: Source, name: str, stage: str, position: int, default: int, steps: Mapping[str, Work] = EMPTY
-) -> int:
-    """`default`, as the baseline, each variant of the stack, and each of the planned `steps` change it in turn."""
+def quantity(source: Source, name: str, stage: str, position: int, default: int) -> int:
+    """`default`, as the baseline and each variant of the stack change it in turn."""
     shape = {field: getattr(source.model, field) for field in SHAPES}
-    works = {variant: work_of(variant) for variant in (BASELINE, *source.stack)} | dict(steps)
+    works = {variant: work_of(variant) for variant in (BASELINE, *source.stack)}
     knobs = {name: value for constants in source.knobs.values() for name, value in constants.items()}
     for variant, work in works.items():
         expression = find(work.get(name, {}), stage)

@@ -1,18 +1,16 @@
-"""Kernels that this lab does not have, as conf/design/ declares them: published ones, and steps that are planned."""
+"""Kernels of others, as conf/design/ describes them, and the goals of stacks of this lab."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
 from common import ROOT
 from common.config.section import Section
-from experiments.prediction.declared import Work, read_work
 from experiments.prediction.gpus import GpuModel, described
-from experiments.prediction.model import Kernel, memory_of
-from experiments.prediction.prediction import Prediction, of_draws, predict
+from experiments.prediction.model import memory_of
+from experiments.prediction.prediction import Prediction, of_draws
 from experiments.prediction.simulation import simulate
 from experiments.prediction.task import Task, Times
 
@@ -70,24 +68,15 @@ class Published:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Steps of work on top of a stack of this lab, each beside those before it; gpus: keys of conf/gpu/.
+    """Goals of a named stack, whose steps are its variants one after the other; gpus: keys of conf/gpu/.
 
-    built: the named stack or variant with its parents that was written after the design. goals: tokens a second that
-    it should reach on the first of the GPUs, by position.
+    stack  what it is compared with; goals: tokens a second that it should reach on the first of the GPUs, by position
     """
 
-    name: str
-    stack: str
     built: str
+    stack: str
     gpus: tuple[str, ...]
     goals: Mapping[int, float]
-    steps: Mapping[str, Work]
-
-    def predict(self, kernel: Kernel, gpu: GpuModel, position: int) -> Iterator[tuple[str, Prediction]]:
-        """(name of the step, prediction); `kernel` is what is known of the stack."""
-        for number, step in enumerate(self.steps, start=1):
-            planned = dict(islice(self.steps.items(), number))
-            yield step, predict(replace(kernel, steps=planned, declared={}), gpu, position)
 
 
 def published(root: Path = ROOT) -> list[Published]:
@@ -97,7 +86,7 @@ def published(root: Path = ROOT) -> list[Published]:
 
 
 def ladders(root: Path = ROOT) -> list[Ladder]:
-    """The planned steps of conf/design/. Raises LabError for a bad value."""
+    """The ladders of conf/design/. Raises LabError for a bad value."""
     return [_ladder(section) for section in _sections(root) if section.given("stack")]
 
 
@@ -108,12 +97,10 @@ def _sections(root: Path) -> list[Section]:
 
 def _ladder(section: Section) -> Ladder:
     section.only(Ladder.__dataclass_fields__)
-    steps, goals = section.section("steps"), section.section("goals")
+    goals = section.section("goals")
     return Ladder(
-        name=section.text("name"),
-        stack=section.text("stack"),
         built=section.text("built"),
+        stack=section.text("stack"),
         gpus=section.texts("gpus"),
         goals={int(position): goals.number(position) for position in goals.values},
-        steps={step: read_work(steps.section(step).values, ()) for step in steps.values},
     )

@@ -14,7 +14,7 @@ from common.config.section import Section
 from common.errors import LabError, known
 
 DRAWS = 12  # of the constants, for the interval of a prediction, beside their ends
-FASTER = ("read_efficiency", "clock_ghz", "issue", "bytes_per_clock")  # more is faster; of all other ranges less is
+FASTER = ("read_efficiency", "clock_ghz", "bytes_per_clock")  # more is faster; of all other ranges less is
 SEED = 3
 Ends = tuple[float, float]  # low and high of a range
 Ranged = tuple[float, Ends]  # a value and its range
@@ -32,8 +32,6 @@ class GpuModel:
     barrier_us, node_us, launch_us   of a grid barrier, a node of a CUDA graph, a kernel launch
     exchange_ns      from a store to its use by all other SMs, where the value itself says that it has arrived
     queue_share      of memory's queue that an exchange stands in
-    issue            instructions a clock that the warps of an SM issue while they multiply
-    chain_clocks     of one instruction in a chain in which each needs the one before, shuffles among them
     block_barrier_clocks   of a block barrier
     shared_clocks, shuffle_clocks, l1_clocks   until the result of a load from shared memory, of a shuffle, of an L1 hit
     special_clocks   of a square root, a reciprocal, a conversion; phase_clocks: of a look at an mbarrier
@@ -59,8 +57,6 @@ class GpuModel:
     launch_us: float
     exchange_ns: float
     queue_share: float
-    issue: float
-    chain_clocks: float
     block_barrier_clocks: float
     shared_clocks: float
     shuffle_clocks: float

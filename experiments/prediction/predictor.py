@@ -1,8 +1,8 @@
-"""Predictor for one model: exact counts and loops of SASS, from records or made, and the times that follow from them.
+"""Predictor for one model: exact counts and chains of SASS, from records or made, and the times that follow from them.
 
 Counts are of one decode step on the host device, the same on every machine. They depend on the code, the model, the
-knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Loops are read
-from the cubin of an arch. Records of Qwen3-0.6B are committed; to make them again:
+knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Chains are walked
+in the cubin of an arch, at a position. Records of Qwen3-0.6B are committed; to make them again:
 python -m experiments experiment=counts results=experiments/results/counts.jsonl
 """
 
@@ -24,17 +24,16 @@ from common.errors import LabError, known
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.record.provenance import EVIDENCE, provenance
-from common.record.record import CountRecord, LoopsRecord, Record
+from common.record.record import ChainsRecord, CountRecord, Record
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from experiments.prediction import gpus
 from experiments.prediction.declared import work_of
-from experiments.prediction.loops import Loop, stage_loops
 from experiments.prediction.model import Kernel
 from experiments.prediction.prediction import Prediction, predict
-from experiments.prediction.sass.chain import Chain, chains
+from experiments.prediction.sass.chain import Chains, as_chains, as_row, chains
 
-KIND, LOOPS = "count", "loops"
+KIND, CHAINS = "count", "chains"
 POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
 GRID = 82  # blocks: one for each multiprocessor of the RTX 3090, for which most figures are published
 SHORT = 64  # positions of a cache whose size no count depends on
@@ -52,10 +51,10 @@ class Unsupported(LabError):
 class Predictor:
     """Times of decode steps of `model` in blocks of `threads`.
 
-    store: the run's own records, which with the committed ones give counts, loops, and measured constants of GPUs.
+    store: the run's own records, which with the committed ones give counts, chains, and measured constants of GPUs.
     cache: the folder of compiled kernels.
     on_count: called with the name of a stack and its grid or arch before it is counted or compiled; None: neither is
-    allowed. kept: gets new counts and loops; None: `store` does.
+    allowed. kept: gets new counts and chains; None: `store` does.
     """
 
     def __init__(
@@ -79,12 +78,12 @@ class Predictor:
     ) -> Prediction:
         """Time of a step of `variants` at `position` on `gpu`, one block on each SM unless a knob says otherwise.
 
-        Raises Uncounted where it needs counts or loops that no record has, and may not make them.
+        Raises Uncounted where it needs counts or chains that no record has, and may not make them.
         """
         values = tuple((name, *sorted(knobs.get(name, {}).items())) for name in variants)
         key = (values, gpu.key, gpu.measured, position)
         if key not in self._predictions:
-            self._predictions[key] = predict(self.kernel(variants, knobs, gpu), gpu, position)
+            self._predictions[key] = predict(self.kernel(variants, knobs, gpu, position), gpu, position)
         return self._predictions[key]
 
     def gpu(self, key: str) -> gpus.GpuModel:
@@ -103,12 +102,10 @@ class Predictor:
             work_of(name)  # a mistake in it costs no counting
         return build([catalog.variants[name] for name in variants], model, self.threads, knobs)
 
-    def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel) -> Kernel:
-        """The counted kernel of `variants` on the grid of `gpu`."""
+    def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int) -> Kernel:
+        """Source, counts and chains of `variants` on the grid of `gpu`."""
         source = self.source(variants, knobs)
-        counts, loops = self.counts(source, gpu), self.loops(source, gpu.arch)
-        blocks = gpu.multiprocessors if counts.total("prefetched") else GRID
-        return Kernel(source, counts, blocks * source.blocks_per_sm, loops)
+        return Kernel(source, self.counts(source, gpu), self.chains(source, gpu, position))
 
     def counts(self, source: Source, gpu: gpus.GpuModel) -> Counts:
         """Counts of `source` for a prediction on `gpu`.
@@ -133,25 +130,24 @@ class Predictor:
             self._keep(KIND, name, source, {"blocks": blocks, "position": POSITION, "counts": counts.as_dict()})
         return self._counts[name]
 
-    def loops(self, source: Source, arch: str) -> Mapping[str, Loop]:
-        """Loops by stage, of `source` compiled for `arch`.
+    def chains(self, source: Source, gpu: gpus.GpuModel, position: int) -> Chains:
+        """Clocks of the stages of `source` on the grid of `gpu`, with latencies that may be those of another GPU.
 
         Raises Uncounted, Unsupported, and LabError without NVRTC and nvdisasm.
         """
-        if int(arch.removeprefix("sm_")) < source.min_arch:
-            raise Unsupported(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than one of {arch}")
-        name = key(source, arch)
-        if name not in self._loops:
-            self._begin(source, arch)
-            found = self._loops[name] = stage_loops(source, arch, self._cache / "cubins")
-            by_stage = {stage: vars(loop) for stage, loop in found.items()}
-            self._keep(LOOPS, name, source, {"arch": arch, "loops": by_stage})
-        return self._loops[name]
+        blocks = gpu.multiprocessors * source.blocks_per_sm
+        name = key(source, f"{gpu.arch} {blocks} {position}")
+        if name not in self._chains:
+            check_arch(source, gpu)
+            self._begin(source, gpu.arch)
+            found = self._chains[name] = self.walk(source, gpu, position)
+            about = {"arch": gpu.arch, "blocks": blocks, "position": position}
+            self._keep(CHAINS, name, source, about | as_row(found))
+        return self._chains[name]
 
-    def chains(self, source: Source, gpu: gpus.GpuModel, position: int) -> Mapping[str, Chain]:
-        """Clocks by stage, of `source` on the grid of `gpu`. Raises as `loops` does."""
-        if int(gpu.arch.removeprefix("sm_")) < source.min_arch:
-            raise Unsupported(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than {gpu.key}")
+    def walk(self, source: Source, gpu: gpus.GpuModel, position: int) -> Chains:
+        """As `chains`, compiled and walked anew, with the latencies of `gpu`."""
+        check_arch(source, gpu)
         blocks = gpu.multiprocessors * source.blocks_per_sm
         return chains(source, gpu.arch, blocks, position, gpu.latency, self._cache / "cubins")
 
@@ -167,9 +163,9 @@ class Predictor:
         return {record.key: as_counts(record.counts) for record in records}
 
     @cached_property
-    def _loops(self) -> dict[str, Mapping[str, Loop]]:
-        records = (record for record in self._records if isinstance(record, LoopsRecord))
-        return {each.key: {stage: Loop(**loop) for stage, loop in each.loops.items()} for each in records}
+    def _chains(self) -> dict[str, Chains]:
+        records = (record for record in self._records if isinstance(record, ChainsRecord))
+        return {each.key: as_chains(each.latency, each.chains) for each in records}
 
     def _begin(self, source: Source, where: int | str) -> None:
         if self._on_count is None:
@@ -196,8 +192,14 @@ class Predictor:
             return session.counts()
 
 
+def check_arch(source: Source, gpu: gpus.GpuModel) -> None:
+    """Raise Unsupported where the kernel needs a newer GPU."""
+    if int(gpu.arch.removeprefix("sm_")) < source.min_arch:
+        raise Unsupported(f"{source.name} needs sm_{source.min_arch}", f"choose another GPU than one of {gpu.arch}")
+
+
 def key(source: Source, where: int | str) -> str:
-    """16 hex digits of what determines counts and loops: the code without comments, and the grid or the arch.
+    """16 hex digits of what determines counts and chains: the code without comments, and where it runs.
 
     The code has the knobs and the model in it.
     """

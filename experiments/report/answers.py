@@ -26,10 +26,6 @@ class Digest:
     wanted: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], bool] = lambda line, table: True
 
 
-def _in_largest_grid(line: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> bool:
-    return line["blocks"] == max(each["blocks"] for each in table)
-
-
 def _is_first_of_its_kind(line: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> bool:
     """The first of rows that differ in the name only."""
     return next(each for each in table if list(each.values())[1:] == list(line.values())[1:]) is line
@@ -50,8 +46,6 @@ DIGESTS = {
         ("what", "MB", "share %", "GB/s", "% of", "us at peak"),
         lambda line, table: line["kind"] != "stage" or (line.get("share %") or 0) >= 1,
     ),
-    "tune": Digest(("what", "us a token", "state", "share %")),
-    "sync_cost": Digest(("operation", "us", "barriers counted", "atomics"), _in_largest_grid),
 }
 
 

@@ -26,7 +26,6 @@ def code(file: str, evidence: Evidence) -> str:
 
 ALONE: dict[str, Callable[[Evidence], Table]] = {
     "variants": overview.gallery,
-    "planned": overview.planned,
     "ladder": ladder.table,
     "steps": ladder.summary,
     "goals": ladder.goals,

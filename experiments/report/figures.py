@@ -28,7 +28,7 @@ class Figure:
 
 def all_figures(evidence: Evidence) -> list[Figure]:
     """All figures that there are records for."""
-    made = (figure(evidence) for figure in (ablation, counts, positions, roofline, ratios, prediction, planned, steps))
+    made = (figure(evidence) for figure in (ablation, counts, positions, roofline, ratios, prediction, steps))
     return [figure for figure in made if figure]
 
 
@@ -171,19 +171,8 @@ def prediction(evidence: Evidence) -> Figure | None:
     return _bars("prediction", caption, [row], labels, groups, "tokens a second", 1.3, marks=marks)
 
 
-def planned(evidence: Evidence) -> Figure | None:
-    """The steps of conf/design/ on the first GPU that they are meant for."""
-    row, found = evidence.result("predict"), predicted.planned(evidence)
-    if not row or not found:
-        return None
-    gpu, times = next(iter(found.items()))
-    unit = f"us a token at position 1, {gpu}, each step on top of those above it"
-    caption = "Prediction of a design, of which nothing is compiled"
-    return _bars("planned", caption, [row], list(times), **_steps(list(times.values())), unit=unit)
-
-
 def steps(evidence: Evidence) -> Figure | None:
-    """The steps of what was built after the design, on the GPU that most were measured on, else on the first."""
+    """The steps of the ladder, on the GPU that most were measured on, else on the first."""
     times = max(ladder.step_times(evidence), key=lambda times: len(times.measured))
     if not times.predicted:
         return None

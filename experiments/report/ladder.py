@@ -1,4 +1,4 @@
-"""Ladder: the steps of a stack that was built after a design, as they are counted, predicted and measured."""
+"""Ladder: the steps of a stack, as they are counted, predicted and measured."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -51,13 +51,13 @@ class StepTimes:
 
 
 def design() -> Ladder:
-    """The one design that has been built."""
+    """The one ladder of conf/design/."""
     (found,) = designs.ladders()
     return found
 
 
 def steps(evidence: Evidence) -> list[Step]:
-    """The stack that the design begins with, then the baseline and each step of what was built on that."""
+    """The stack that the ladder is compared with, then the baseline and each step on that."""
     began, built, catalog = design().stack, design().built, evidence.catalog
     found = [Step(began, began, began, evidence.stack_of(began)[0], True), Step(BASELINE, BASELINE, BASELINE, (), True)]
     whole, _ = evidence.stack_of(built)
@@ -132,7 +132,7 @@ def read_floor(evidence: Evidence) -> float | None:
 
 
 def goals(evidence: Evidence) -> Table:
-    """Predicted times of the steps that were built, at the positions of the design's goals, and these."""
+    """Predicted times of the steps at the positions of the goals, and these."""
     known, key, aims = lines(evidence), design().gpus[0], design().goals
     heads = {position: f"predicted us, position {position}" for position in aims}
     rows = []

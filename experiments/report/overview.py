@@ -1,4 +1,4 @@
-"""Tables over all variants: the gallery of docs/, the page's wide table, published rates, the planned steps."""
+"""Tables over all variants: the gallery of docs/, the page's wide table, published rates."""
 
 from common.display.table import Cell, Table
 from common.model.shapes import Model
@@ -99,23 +99,6 @@ def published(evidence: Evidence) -> Table:
         "predicted is not measured."
     )
     return Table.of(lines, notes=[note])
-
-
-def planned(evidence: Evidence) -> Table:
-    """The steps of conf/design/ from a stack of this lab on: microseconds with their intervals, and the rate."""
-    found = predicted.planned(evidence)
-    lines: list[dict[str, str]] = []
-    for step in next(iter(found.values()), {}):
-        line = {"step": step}
-        for gpu, times in found.items():
-            rate = 1e6 / times[step]["predicted us"]
-            line |= {f"us, {gpu}": predicted.time(times[step]), f"tok/s, {gpu}": f"{rate:,.0f}"}
-        lines.append(line)
-    note = (
-        "Predicted, not measured, position 1; each step on top of those above it. Steps with a + are a design: what "
-        "they change is declared in conf/design/, and nothing of it is counted."
-    )
-    return Table.of(lines, notes=[note]) if lines else Table.of([], ["step"], [NOTHING])
 
 
 def _validation(evidence: Evidence) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.prediction import designs
 from experiments.prediction.published import GAINS, errors, gain, meets, rate_change
 from experiments.report.evidence import Evidence, Record, model_of
 from experiments.tables.row import IMPLAUSIBLE, Forecast, plausible, with_interval
@@ -50,18 +49,6 @@ def lines(evidence: Evidence) -> dict[tuple[str, str, int], Line]:
 def time(line: Line | None) -> str:
     """`1,766 [1,640, 1,980]`: the microseconds of a line of `experiment=predict`."""
     return with_interval(line["predicted us"], (line["low us"], line["high us"])) if line else "-"
-
-
-def planned(evidence: Evidence) -> dict[str, dict[str, Line]]:
-    """By GPU and step: the lines of `experiment=predict` on the steps of conf/design/, each after the stack's own."""
-    known = lines(evidence)
-    found: dict[str, dict[str, Line]] = {}
-    for design in designs.ladders():
-        names = [design.stack, *(f"+ {step}" for step in design.steps)]
-        for gpu in design.gpus:
-            if all((gpu, name, 1) in known for name in names):
-                found[gpu] = {name: known[gpu, name, 1] for name in names}
-    return found
 
 
 def time_of(name: str, evidence: Evidence) -> str:

@@ -60,7 +60,7 @@ def _rows(experiment: Experiment, stack: Stack) -> list[dict[str, Any]]:
 def _chains(experiment: Experiment, stack: Stack, variants: tuple[str, ...]) -> Mapping[str, Chain]:
     predictor = experiment.predictor
     experiment.show.begin(f"read {title(variants)}")
-    return predictor.chains(predictor.source(variants, stack.knobs), experiment.gpu, experiment.position)
+    return predictor.walk(predictor.source(variants, stack.knobs), experiment.gpu, experiment.position).stages
 
 
 def _token(layers: int) -> dict[str, int]:

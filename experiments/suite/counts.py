@@ -4,14 +4,15 @@ Predictions are made from its records; those of Qwen3-0.6B are committed.
 """
 
 from contextlib import suppress
+from itertools import product
 
 from common.devices.counters import Counts
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
 from experiments.prediction import gpus
-from experiments.prediction.forecast import GPU
-from experiments.prediction.predictor import GRID, Unsupported
+from experiments.prediction.forecast import GPU, NEWER
+from experiments.prediction.predictor import GRID, POSITION, Unsupported
 from experiments.tables.result_table import COUNTED, ResultTable
 
 
@@ -29,13 +30,12 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
     parent = predictor.source(stack.parent, stack.knobs)
     predictor.count(parent)
     source = predictor.source(stack.variants, stack.knobs)
-    for gpu in gpus.names():
-        predictor.counts(source, predictor.gpu(gpu))
-    # A run without a GPU predicts with these; other archs are compiled when they are needed.
-    arch = predictor.gpu(GPU).arch
-    for each in (parent, source):
+    for key in gpus.names():
+        predictor.counts(source, predictor.gpu(key))
+    # A run without a GPU predicts with these; other chains are walked when they are needed.
+    for each, gpu in product((parent, source), (GPU, NEWER)):
         with suppress(Unsupported):
-            predictor.loops(each, arch)
+            predictor.chains(each, predictor.gpu(gpu), POSITION)
     return predictor.count(source)
 
 

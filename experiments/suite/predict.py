@@ -19,17 +19,16 @@ from experiments.tables.row import label_of
 QUESTION = "how long a step takes on a GPU that is not at hand, by a model, and how far that is from published rates"
 MODEL = (
     "Model: loads, multiplication and exchanges of the busiest SM as events, experiments/prediction/simulation.py. "
-    "Bytes, barriers and prefetches are counted; instructions and loads under way are read from SASS; what waits for "
-    "what is declared in conf/variant/; latencies and rates are those of conf/gpu/. low and high: the shortest and the "
-    "longest time that their ranges there allow: all at their fast ends, all at their slow ends, and draws between. An "
-    "estimate that can be too fast or too slow, no bound."
+    "Bytes, barriers and prefetches are counted; what waits for what in a block, how long, and which loads are under "
+    "way together is walked in SASS, experiments/prediction/sass/; latencies and rates are those of conf/gpu/. low and "
+    "high: the shortest and the longest time that their ranges there allow: all at their fast ends, all at their slow "
+    "ends, and draws between. An estimate that can be too fast or too slow, no bound."
 )
-DECLARED = "of other kernels and of steps that are planned: as conf/design/ declares them, nothing counted or compiled"
-BUILT = "of the steps of a stack that was built after a design: counted and compiled as any other stack"
+DECLARED = "of other kernels: as conf/design/ describes them, nothing counted or compiled"
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each GPU and stack at the given position, each published figure, and each step of conf/design/."""
+    """A row for each GPU and stack at the given position, each published figure, and each step of a ladder."""
     keys = experiment.options.texts("gpus") or tuple(gpus.names())
     position, named = experiment.position, experiment.options.texts("stacks")
     stacks = experiment.stacks(named) if named else []
@@ -51,7 +50,7 @@ def ask(experiment: Experiment) -> ResultTable:
             rows.append(line(gpu, name, figure.position, predicted, figure.rate, figure.system))
         rows += _declared(experiment, gpu) if named else []
     gains = gains_of(experiment) if "rtx3090" in keys and named else {}
-    notes = [MODEL, f"Rows {DECLARED}.", f"Rows {BUILT}.", *errors(rows, gains), *unreached(rows)]
+    notes = [MODEL, f"Rows {DECLARED}.", *errors(rows, gains), *unreached(rows)]
     notes += [
         f"{gpu.key}: {', '.join(gpu.measured)} are measured; the other constants are those of its yaml."
         for gpu in models
@@ -79,15 +78,11 @@ def line(
 
 
 def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]:
-    """Published kernels on `gpu`, planned steps at position 1, and the steps that were built, also where a goal is."""
+    """Published kernels on `gpu`, and the steps of ladders at position 1 and where a goal is."""
     for design in designs.published():
         if us := design.published.get(gpu.key):
             yield line(gpu, "declared", 1, design.predict(gpu), 1e6 / us, design.name)
     for ladder in (ladder for ladder in designs.ladders() if gpu.key in ladder.gpus):
-        stack = experiment.choose(ladder.stack, {})
-        kernel = experiment.attempt(ladder.name, partial(experiment.predictor.kernel, stack.variants, stack.knobs, gpu))
-        for step, time in ladder.predict(kernel, gpu, 1) if kernel else ():
-            yield line(gpu, f"+ {step}", 1, time, system=f"{ladder.name}: planned, on {ladder.stack}")
         built = experiment.choose(ladder.built, {})
         for names, position in product(prefixes(built.variants, read_catalog()), sorted({1, *ladder.goals})):
             predict = partial(experiment.predictor.predict, names, built.knobs, gpu, position)

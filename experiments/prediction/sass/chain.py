@@ -1,7 +1,7 @@
 """Clocks of each stage by what the warp waits for: from its input to what it publishes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ from common.model.stages import LAYER, STAGES
 from experiments.prediction.sass.buffers import Buffers
 from experiments.prediction.sass.lane import Lane
 from experiments.prediction.sass.program import Program
-from experiments.prediction.sass.walk import STREAM, TILE, Span, Walk
+from experiments.prediction.sass.walk import POLL, STREAM, TILE, Span, Walk
 
 Clocks = Mapping[str, float]  # by cause
-INPUT = ("l1", "l2")  # causes of the wait for it
 SPECIAL = ("SR_TID.X", "SR_CTAID.X", "SR_LANEID", "SR_CgaCtaId", "SR_SWINHI")
 
 
@@ -27,7 +26,7 @@ class Chain:
     turns    tiles that it multiplies, or groups of loads that are under way together
     turn     clocks of one; first: clocks of the first one beyond that; after: from the last one to the end
     issued   instructions of a turn; l1_bytes: of a lane in a turn, through L1 or shared memory
-    loaded   bytes of a lane in a turn, of matrices; flight: those under way at most
+    loaded   bytes of a lane in all turns, of matrices; flight: those under way at most
     hidden   clocks while results of other blocks are waited for, in which it works on what does not need them
     """
 
@@ -48,7 +47,15 @@ class Chain:
         return add(self.before, self.first, times(self.turn, self.turns), self.after)
 
 
-def chains(source: Source, arch: str, blocks: int, position: int, latency: Clocks, cache_dir: Path) -> dict[str, Chain]:
+@dataclass(frozen=True)
+class Chains:
+    """Chains by stage, and the latencies that they were walked with: clocks by cause."""
+
+    stages: Mapping[str, Chain]
+    latency: Clocks
+
+
+def chains(source: Source, arch: str, blocks: int, position: int, latency: Clocks, cache_dir: Path) -> Chains:
     """Chains of all stages of `source` compiled for `arch`; latency: as `Walk` takes it.
 
     Raises CompileError, and LabError without NVRTC or nvdisasm, or where the walk fails.
@@ -61,7 +68,7 @@ def chains(source: Source, arch: str, blocks: int, position: int, latency: Clock
         program = Program.read(cubin, kernel, cache_dir, stage)
         lane = Lane(buffers.constants(cubin, kernel, blocks), dict.fromkeys(SPECIAL, 0))
         spans += Walk(program, lane, buffers, latency).spans()
-    return summary(spans, source.model.layers)
+    return Chains(summary(spans, source.model.layers), latency)
 
 
 def summary(spans: Sequence[Span], layers: int) -> dict[str, Chain]:
@@ -90,8 +97,6 @@ def chain(spans: Sequence[Span]) -> Chain:
         turn = {cause: min(clocks, total(tiles[1]).get(cause, 0.0)) for cause, clocks in turn.items()}
     first = subtract(total(tiles[0]), turn) if len(tiles) > 1 else {}
     after = subtract(total(tiles[-1]), turn) if tiles else {}
-    if len(tiles) == 1 and tiles[0][0].event == STREAM:  # its input is loaded beside the matrix, not after it
-        first, after = ({cause: after[cause] for cause in after if (cause in INPUT) == own} for own in (True, False))
     return Chain(
         before=total(seen[: begins[0]] if begins else seen),
         turns=len(tiles),
@@ -100,9 +105,9 @@ def chain(spans: Sequence[Span]) -> Chain:
         after=after,
         issued=share * sum(span.issued for tile in usual for span in tile),
         l1_bytes=share * sum(span.l1_bytes for tile in usual for span in tile),
-        loaded=share * sum(span.loaded for tile in usual for span in tile),
+        loaded=sum(span.loaded for span in seen),
         flight=max((span.flight for span in seen), default=0),
-        hidden=sum(total(span for span in spans if span.hidden).values()),
+        hidden=sum(clocks for cause, clocks in total(span for span in spans if span.hidden).items() if cause != POLL),
     )
 
 
@@ -125,6 +130,18 @@ def subtract(clocks: Clocks, less: Clocks) -> dict[str, float]:
     return {cause: each for cause, each in left.items() if each > 0}
 
 
-def as_dict(found: Mapping[str, Chain]) -> dict[str, dict[str, Any]]:
-    """Chains as a record has them."""
-    return {stage: {each.name: getattr(one, each.name) for each in fields(Chain)} for stage, one in found.items()}
+def as_row(found: Chains) -> dict[str, Any]:
+    """Chains as a record has them: to a tenth of a clock."""
+    by_stage = {stage: _rounded(vars(one)) for stage, one in found.stages.items()}
+    return {"latency": _rounded(found.latency), "chains": by_stage}
+
+
+def as_chains(latency: Clocks, found: Mapping[str, Mapping[str, Any]]) -> Chains:
+    """Chains of a record."""
+    return Chains({stage: Chain(**one) for stage, one in found.items()}, latency)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    return round(value, 1)

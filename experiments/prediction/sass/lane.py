@@ -57,6 +57,8 @@ class Lane:
             return self._access(line)
         if opcode == "P2R":
             return self._pack(line)
+        if opcode in ("VOTE", "VOTEU") and "ANY" in line.modifiers and line.operands[-1] in ("PT", "UPT"):
+            return partial(self.registers.update, {line.operands[0]: MASK})  # no lane goes a way of its own
         if opcode.removeprefix("U") == "PLOP3":
             return self._combine(line)
         if opcode.removeprefix("U") in ("ISETP", "FSETP"):

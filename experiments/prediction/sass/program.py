@@ -16,6 +16,8 @@ LABEL = re.compile(r"^([.$][\w$]+):")
 CALLER = re.compile(r'^\s*//## File "(.*?)", line (\d+)')
 FUNCTION = re.compile(r"^\s*(?:template <.*?> )?static DEVICE [^(]*?(\w+)\(")
 ROW = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*);")
+LONG = re.compile(r"(?<!desc)\[(U?R\d+)(?=[+\]])")  # sm_75 writes [R2] where later ones write [R2.64]
+GLOBAL = ("LDG.E", "STG.E", "ATOMG.E", "RED.E")
 TARGET = re.compile(r"`\(([.$][\w$]+)\)")
 
 
@@ -77,6 +79,7 @@ class Program:
             elif found := ROW.match(row):
                 fresh = True
                 at, guard, name, operands = found.groups()
+                operands = LONG.sub(r"[\1.64", operands) if name.startswith(GLOBAL) else operands
                 bits = control(code[int(at, 16) :][:SIZE])
                 of = stage or _stage_of(tuple(callers))
                 lines.append(Instruction(guard or "", name, tuple(operands.strip().split(", ")), bits, of))

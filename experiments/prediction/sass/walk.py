@@ -19,6 +19,8 @@ from experiments.prediction.sass.program import Instruction, Program
 # What a warp waits for: the next issue, results of fixed latency, a block barrier, other blocks, registers still read.
 ISSUE, FIXED, BARRIER, POLL, OPERANDS = "issue", "fixed", "barrier", "poll", "operands"
 UNITS = {"LDS": "shared", "STS": "shared", "SHFL": "shuffle", "SYNCS": "phase", "MEMBAR": "l2", "FENCE": "l2"}
+# Of a matrix: takes the latency of memory, beside which other loads arrive, and counts no clocks: it is simulated.
+MATRIX = "matrix"
 OTHERS = "special"  # square roots, reciprocals, conversions, special registers
 GLOBAL = ("LDG", "LDGSTS", "ATOMG")
 JUMPS = ("BRA", "BRX", "CALL", "RET", "EXIT")
@@ -56,7 +58,8 @@ class Walk:
     """One walk; latency: clocks by cause, and of an exchange between blocks as POLL."""
 
     def __init__(self, program: Program, lane: Lane, buffers: Buffers, latency: Mapping[str, float]) -> None:
-        self._program, self._lane, self._buffers, self._latency = program, lane, buffers, latency
+        self._program, self._lane, self._buffers = program, lane, buffers
+        self._latency = {**latency, MATRIX: latency["memory"]}
         # Bulk copies mark their lines to be evicted first: what else is read of the weights stays in L2 between tokens.
         self._weights = "l2" if any(line.opcode == "UBLKCP" for line in program.lines) else "memory"
         self._now = 0.0
@@ -117,7 +120,8 @@ class Walk:
             self._waiting[board].remove(entry)
             self._flight[board] = 0
         if until > self._now:
-            span.wait(cause, until - self._now)
+            if cause != MATRIX:
+                span.wait(cause, until - self._now)
             self._now = until
 
     def _begin(self, stage: str, event: str) -> Span:
@@ -146,7 +150,7 @@ class Walk:
             self._begin(line.stage, "")
         cause = self._load(line) if opcode in GLOBAL else UNITS.get(opcode, OTHERS)
         if bits.written is not None:
-            arrives = self._issued_at + (self._latency[cause] if cause else 0.0)
+            arrives = self._issued_at + self._latency[cause]
             if opcode == "LDG" and "STRONG" in line.modifiers and self._sent is not None:
                 arrives, cause = max(arrives, self._sent + self._latency[POLL]), POLL
             self._waiting[bits.written].append((arrives, cause))
@@ -160,7 +164,7 @@ class Walk:
         return line.opcode != "STG" or self._lane.value(line.operands[-1]) is None
 
     def _load(self, line: Instruction) -> str:
-        """Cause of the wait for a load: the memory that serves it; "" for a matrix, which is simulated elsewhere."""
+        """Cause of the wait for a load: the memory that serves it, or MATRIX."""
         if line.opcode == "ATOMG":
             return "l2"
         at = self._lane.value(line.operands[-1])
@@ -172,14 +176,16 @@ class Walk:
             span.loaded += line.bytes
             self._flight[board or 0] += line.bytes
             span.flight = max(span.flight, sum(self._flight))
-            return ""
+            return MATRIX
         self._spans[-1].l1_bytes += line.bytes
         region = self._buffers.region(at)
+        if region == "cache":  # each entry is loaded once
+            return "memory"
         if "STRONG" not in line.modifiers:
             if at is not None and at >> 7 in self._cached:
                 return "l1"
             self._cached.add(at >> 7 if at is not None else 0)
-        return {"weights": self._weights, "cache": "memory"}.get(region, "l2")
+        return self._weights if region == "weights" else "l2"
 
     def _compile(self, line: Instruction) -> Callable[[], None]:
         registers = self._lane.registers

@@ -29,14 +29,16 @@ from common.validate.trials import Trial
 from experiments.tables.result_table import COUNTED, ResultTable
 from tests.strength.mutants.generated import UNUSED, known, mutants_of
 from tests.strength.mutants.mutation import Mutant, edited, read_mutants
-from tests.strength.ptx import ODD, RING
+from tests.strength.ptx import ODD, RING, USUAL
 
 PORT = Path(__file__).with_name("port")
 ARCH = 90
 TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
-# Rings of two slots, each used again and again; ODD has sizes that are no power of two. Several tokens: each is chosen
-# by one lane, which may be one that a fault spares.
-TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, ODD))
+# Rings of two slots, each used again and again; sizes that are no power of two; rows of which a slot holds one; several
+# tokens in a launch. Each token is chosen by one lane, which may be one that a fault spares.
+LONG_ROWS = replace(RING, name="long rows", model=replace(RING.model, name="long rows", intermediate=2824))
+GIVEN = replace(USUAL, name="knobs as given")
+TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, ODD, LONG_ROWS, GIVEN))
 QUESTION = "how many faults in the CUDA half of the port, and missing calls that order, the PTX device finds"
 NOTES = (
     "On one trial, one grid and one schedule. rule: found by what a launch may not do, such as a race, an address or a "
@@ -100,8 +102,9 @@ def check_planted(mutant: Mutant, seed: int, cache: Path) -> Planted:
     """
     torch.set_num_threads(1)
     listed = bool(Planted(mutant, SURVIVED).equivalent)
+    trials = [trial for trial in TRIALS if mutant.trial in ("", trial.name)]
     fate = SAME_CODE
-    for trial, stack in product(TRIALS[:1] if listed else TRIALS, _stacks(mutant.edits[0].file)):
+    for trial, stack in product(trials[:1] if listed else trials, _stacks(mutant.edits[0].file)):
         source = text_of(read_catalog(), stack, trial)
         if not _executes(source.text, mutant):
             continue
