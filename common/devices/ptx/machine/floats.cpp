@@ -9,11 +9,11 @@ namespace {
 template <class T> inline T saturated(T x) { return x > 0 ? (x < 1 ? x : T(1)) : T(0); } // a NaN is 0
 
 // F of N operands as `Usual` f32, to nearest and without subnormal numbers, or as the flags say.
-constexpr uint32_t flush = 4, sat = 8; // and a Rounding
+constexpr uint32_t flush = 4, saturates = 8; // and a Rounding
 template <class T, bool Usual, int N, class F> struct Arithmetic {
   template <bool M> static void lanes(Warp &w, const In *in) {
     if constexpr (!Usual) set_mode(mode_of(Rounding(in->flags & 3), in->flags & flush));
-    const bool saturates = !Usual && in->flags & sat;
+    const bool to_unit = !Usual && in->flags & saturates;
     const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b), *c = w.reg<T>(in->c);
     each<M, T>(w, in->d, [=](int i) {
       T x;
@@ -24,7 +24,7 @@ template <class T, bool Usual, int N, class F> struct Arithmetic {
       else
         x = F{}(a[i], b[i], c[i]);
       x = made(x);
-      return saturates ? saturated(x) : x;
+      return to_unit ? saturated(x) : x;
     });
     if constexpr (!Usual) set_mode(mode_of(nearest, true));
   }
@@ -41,7 +41,7 @@ template <class T, int N, bool Often, class F> void rounded(Ops &ops, const std:
     if constexpr (sizeof(T) == 4) add(std::string(roundings[r]) + ".ftz", r | flush);
   }
   if constexpr (sizeof(T) == 4) {
-    add(".sat", sat), add(".ftz.sat", flush | sat);
+    add(".sat", saturates), add(".ftz.sat", flush | saturates);
     if constexpr (Often) put<Arithmetic<T, true, N, F>>(ops, op + ".ftz.f32");
   }
 }
