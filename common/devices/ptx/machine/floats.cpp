@@ -9,11 +9,11 @@ namespace {
 template <class T> inline T saturated(T x) { return x > 0 ? (x < 1 ? x : T(1)) : T(0); } // a NaN is 0
 
 // F of N operands as `Usual` f32, to nearest and without subnormal numbers, or as the flags say.
-constexpr uint32_t flush = 4, sat = 8; // and a Rounding
+constexpr uint32_t flush = 4, saturates = 8; // and a Rounding
 template <class T, bool Usual, int N, class F> struct Arithmetic {
   template <bool M> static void lanes(Warp &w, const In *in) {
     if constexpr (!Usual) set_mode(mode_of(Rounding(in->flags & 3), in->flags & flush));
-    const bool saturates = !Usual && in->flags & sat;
+    const bool to_unit = !Usual && in->flags & saturates;
     const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b), *c = w.reg<T>(in->c);
     each<M, T>(w, in->d, [=](int i) {
       T x;
@@ -24,13 +24,13 @@ template <class T, bool Usual, int N, class F> struct Arithmetic {
       else
         x = F{}(a[i], b[i], c[i]);
       x = made(x);
-      return saturates ? saturated(x) : x;
+      return to_unit ? saturated(x) : x;
     });
     if constexpr (!Usual) set_mode(mode_of(nearest, true));
   }
 };
 
-template <class T, int N, class F> void rounded(Ops &ops, const std::string &op, F) {
+template <class T, int N, bool Often, class F> void rounded(Ops &ops, const std::string &op, F) {
   constexpr const char *roundings[] = {"", ".rm", ".rp", ".rz"};
   const std::string type = sizeof(T) == 8 ? ".f64" : ".f32";
   const auto add = [&](const std::string &words, uint32_t flags) {
@@ -41,8 +41,8 @@ template <class T, int N, class F> void rounded(Ops &ops, const std::string &op,
     if constexpr (sizeof(T) == 4) add(std::string(roundings[r]) + ".ftz", r | flush);
   }
   if constexpr (sizeof(T) == 4) {
-    add(".sat", sat), add(".ftz.sat", flush | sat);
-    put<Arithmetic<T, true, N, F>>(ops, op + ".ftz.f32");
+    add(".sat", saturates), add(".ftz.sat", flush | saturates);
+    if constexpr (Often) put<Arithmetic<T, true, N, F>>(ops, op + ".ftz.f32");
   }
 }
 
@@ -133,13 +133,13 @@ template <class T, class U> void signs(auto &&into, const std::string &t) {
 
 void add_floats(Ops &ops) {
   const auto arithmetic = [&]<class T>(T) {
-    rounded<T, 2>(ops, "add", [](T a, T b) { return a + b; });
-    rounded<T, 2>(ops, "sub", [](T a, T b) { return a - b; });
-    rounded<T, 2>(ops, "mul", [](T a, T b) { return a * b; });
-    rounded<T, 3>(ops, "fma", [](T a, T b, T c) { return std::fma(a, b, c); });
-    rounded<T, 2>(ops, "div", [](T a, T b) { return a / b; });
-    rounded<T, 1>(ops, "rcp", [](T a) { return T(1) / a; });
-    rounded<T, 1>(ops, "sqrt", [](T a) { return std::sqrt(a); });
+    rounded<T, 2, true>(ops, "add", [](T a, T b) { return a + b; });
+    rounded<T, 2, true>(ops, "sub", [](T a, T b) { return a - b; });
+    rounded<T, 2, true>(ops, "mul", [](T a, T b) { return a * b; });
+    rounded<T, 3, true>(ops, "fma", [](T a, T b, T c) { return std::fma(a, b, c); });
+    rounded<T, 2, false>(ops, "div", [](T a, T b) { return a / b; });
+    rounded<T, 1, false>(ops, "rcp", [](T a) { return T(1) / a; });
+    rounded<T, 1, false>(ops, "sqrt", [](T a) { return std::sqrt(a); });
   };
   arithmetic(float{}), arithmetic(double{});
   extremes<true>(ops, "max"), extremes<false>(ops, "min");
