@@ -157,7 +157,10 @@ class Lane:
         others = [self._source(each) for each in line.operands[4:]]
 
         def execute() -> None:
-            left, right = (each(registers) for each in get)
+            try:
+                left, right = (each(registers) for each in get)
+            except TypeError:  # a negation or absolute value of what is not known
+                left = right = None
             beside, *low = (each(registers) for each in others)
             found = None
             if left is not None and right is not None:

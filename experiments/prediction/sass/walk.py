@@ -239,16 +239,26 @@ class Walk:
 
     def _choose(self, at: int) -> tuple[bool, bool]:
         """(True if the shorter way is that of the jump, True if the other one sleeps before it polls again)."""
-        here, there = (self._ahead(to, at) for to in (at + 1, self._program.labels[self._program.lines[at].target]))
+        ways = at + 1, self._program.labels[self._program.lines[at].target]
+        here, there = (self._ahead(to, at) for to in ways)
         both = here.keys() & there.keys() - {at}
         meet = self._joins[-1] if self._joins else min(both, key=lambda each: here[each] + there[each], default=at)
-        if meet == at or (not self._joins and (at in here) != (at in there)):  # out of the loop
+        back, jumps_back = (self._lands(to) <= at and at in ahead for to, ahead in zip(ways, (here, there), strict=True))
+        if not self._joins and back != jumps_back:  # out of a loop, also of one within another
+            taken, meet = back, at
+        elif meet == at or (not self._joins and (at in here) != (at in there)):
             taken, meet = there.get(at, DETOUR) > here.get(at, DETOUR), at
         else:
             taken = there.get(meet, DETOUR) < here.get(meet, DETOUR)
         longer = here if taken else there
         end = longer.get(meet, DETOUR)
         return taken, any(far < end and self._program.lines[to].opcode == SLEEP for to, far in longer.items())
+
+    def _lands(self, at: int) -> int:
+        """The instruction to which `at` leads, if it is a jump without a condition; else `at`."""
+        line = self._program.lines[at]
+        plain = line.opcode == "BRA" and not line.guard and len(line.operands) == 1
+        return self._program.labels[line.target] if plain else at
 
     def _ahead(self, start: int, last: int) -> dict[int, int]:
         """Instructions that may follow, up to `last`, with how many are executed before each."""
