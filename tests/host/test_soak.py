@@ -1,6 +1,7 @@
 """Short form of `make soak`: correct variants pass; hostile inputs have a folder of their own, tests/hostile."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -22,10 +23,11 @@ def test_correct_variants_always_pass(tmp_path, host_cache, seed):
 @pytest.mark.host
 def test_knobs_that_a_variant_refuses_are_drawn_again(tmp_path, host_cache, seed, monkeypatch):
     (tmp_path / "kernels").symlink_to(host_cache)
-    window = iter([3, 2])  # of two slots
-    monkeypatch.setattr(alarms, "random_stack", lambda *_: ring(next(window)))
+    slots, trial = iter([3, 4]), alarms._trial  # two teams of warps take them in turn
+    monkeypatch.setattr(alarms, "_trial", lambda rng: replace(trial(rng), threads=64))
+    monkeypatch.setattr(alarms, "random_stack", lambda *_: ring(next(slots)))
     assert false_alarms(1, tmp_path, seed) == []
-    assert next(window, None) is None
+    assert next(slots, None) is None
 
 
 def test_a_text_that_does_not_compile_is_an_alarm(tmp_path, seed, monkeypatch):
@@ -38,8 +40,8 @@ def test_a_text_that_does_not_compile_is_an_alarm(tmp_path, seed, monkeypatch):
     assert len(false_alarms(1, tmp_path, seed)) == 1
 
 
-def ring(window):
-    (stack,) = choose_stacks(read_catalog(), "bulk_ring", None, {"slots": 2, "window": window}, 64)
+def ring(slots):
+    (stack,) = choose_stacks(read_catalog(), "stream_kv", None, {"slots": slots}, 64)
     return stack
 
 

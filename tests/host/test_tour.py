@@ -65,7 +65,7 @@ def test_every_step_says_what_it_found(executed: dict[str, list[Any]]):
 
 
 def test_what_needs_a_gpu_says_so(executed: dict[str, list[Any]]):
-    assert "cp_async: skipped, cp_async needs sm_80; " in text(executed["effect"]), "a T4 is sm_75"
+    assert "cp_async: skipped, cp_async needs sm_80 and T4 is sm_75, " in text(executed["effect"]), "a T4 is sm_75"
     assert "device=host has no GPU time to measure; " in text(executed["measure"])
     assert "It does not show how long a block works" in text(executed["profile"])
 

@@ -106,6 +106,7 @@ CLOCK = r"""
 #include <cstdlib>
 #define DEVICE inline
 #define ROLLED
+#define UNROLL
 enum class Stage { embed };
 constexpr int wait_words = 4;
 namespace state_at { constexpr int arrived = 0, epoch = 1; }
@@ -124,6 +125,7 @@ void store_release(unsigned *word, unsigned value) { *word = value; }
 void tick(int cost) { now += cost; if (!reported && waits[0]) reported = now; }
 unsigned load_acquire(const unsigned *word) { tick(20); return *word; }
 void spin_pause() { tick(1); }
+void spin_again() {}
 bool mbarrier_try_wait(Mbarrier *, unsigned) { return false; }
 [[noreturn]] void trap() { printf("%llu %llu\n", reported, now); exit(0); }
 }

@@ -32,6 +32,7 @@ CALLS = {
     "mbarrier_init_fence": "port::mbarrier_init_fence();",
     "mbarrier_arrive": "port::mbarrier_arrive(&guard);",
     "mbarrier_arrive_expect": "port::mbarrier_arrive_expect(&guard, 64);",
+    "mbarrier_arrive_copied": "port::mbarrier_arrive_copied(&guard);",
     "mbarrier_try_wait": "port::mbarrier_try_wait(&guard, 4);",
     "copy_bulk": "port::copy_bulk(tile, wide, 16, &guard);",
     "fence_proxy_async": "port::fence_proxy_async();",

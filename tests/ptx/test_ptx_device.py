@@ -78,5 +78,6 @@ def test_without_nvrtc_the_other_device_is_named(monkeypatch, tmp_path):
 
 @pytest.mark.host
 def test_a_stack_that_needs_a_newer_gpu_is_refused(host_cache, tiny):
-    with pytest.raises(Refused, match="needs sm_90 and arch is sm_86"):
-        PtxDevice(host_cache, 86).compile(STREAMING.source(tiny))
+    bulk = Composed((*CATALOG.variants["bulk_ring"].parent, "bulk_ring"), {"copies": "bulk"})
+    with pytest.raises(Refused, match="needs sm_90 and the target is sm_86"):
+        PtxDevice(host_cache, 86).compile(bulk.source(tiny))

@@ -243,7 +243,9 @@ class Walk:
         here, there = (self._ahead(to, at) for to in ways)
         both = here.keys() & there.keys() - {at}
         meet = self._joins[-1] if self._joins else min(both, key=lambda each: here[each] + there[each], default=at)
-        back, jumps_back = (self._lands(to) <= at and at in ahead for to, ahead in zip(ways, (here, there), strict=True))
+        back, jumps_back = (
+            self._lands(to) <= at and at in ahead for to, ahead in zip(ways, (here, there), strict=True)
+        )
         if not self._joins and back != jumps_back:  # out of a loop, also of one within another
             taken, meet = back, at
         elif meet == at or (not self._joins and (at in here) != (at in there)):

@@ -60,6 +60,8 @@ def count_turns(text: str) -> tuple[str, list[Loop]]:
         number = sum((each.file, each.line) == (file, line) for each in loops)
         name = f"loop_{re.sub('[^A-Za-z0-9]', '_', file)}_{line}_{number}"
         parts = [] if match["loop"] == "do" else _parts(text, match.end())
+        if match["loop"] == "for" and len(parts) == 1:  # over an array, whose length no data decide
+            continue
         if len(parts) != (3 if match["loop"] == "for" else 1):
             cause = f"{file}:{line}: coverage cannot count the turns of this loop"
             raise LabError(cause, "write it as for (init; condition; step)")
