@@ -43,10 +43,9 @@ GIVEN = replace(USUAL, name="knobs as given")
 TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, ODD, LONG_ROWS, GIVEN))
 QUESTION = "how many faults in the CUDA half of the port, and missing calls that order, the PTX device finds"
 NOTES = (
-    "Each on the first of four trials that shows it, on one grid with one schedule. rule: found by what a launch may not "
-    "do, such as a race, an address or a deadlock; value: by the validation. equivalent: "
-    "tests/strength/mutants/equivalent.yaml has the reason why no run can show it, and the test that sees it in PTX where "
-    "one can.",
+    "Each on the first of four trials that shows it, on one grid with one schedule. rule: found by what a launch may "
+    "not do, such as a race, an address or a deadlock; value: by the validation. equivalent: no run can show it, for "
+    "the reason in tests/strength/mutants/equivalent.yaml, which names the test that sees it in PTX where one can.",
 )
 NOT_CALLED = ("shared_address", "BlockMemory", "SHARED_BYTES", "KERNEL_ENTRY", "STAGE_ENTRY")  # by name, as port::name
 RULE, VALUE, SAME_CODE, SURVIVED = "rule", "value", "same code", "survived"
