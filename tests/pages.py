@@ -146,7 +146,7 @@ def execute(words: list[str], codes: Collection[int] = (0,)) -> None:
         finally:
             cli._run = before
     else:
-        quick = ["validate=quick"] if package == "experiments" else []
+        quick = ["validate=quick"] if package in ("experiments", "profiles") else []
         before, sys.stdin = sys.stdin, io.StringIO("/help\n/quit\n")
         try:
             code = module.main([*argv, *quick])

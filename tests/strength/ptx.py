@@ -24,6 +24,7 @@ from common.validate.trials import GIVEN, LOW, Trial
 
 ALL, OTHERS = ("sm_90", "sm_86"), ("sm_80", "sm_89", "sm_100", "sm_120")  # targets of every stack, and of SOME
 SOME = ("baseline", "persistent", "streaming")
+TIMEOUT = 3600.0  # seconds of a launch on a busy machine: a deadlock is proved without it
 TINY = model_named("tiny")
 HEAD = replace(TINY, name="a head of 128", head_dim=128)
 # LOW: the lower ends of knobs, with which a ring has two slots, each used again and again.
@@ -54,7 +55,7 @@ class Case:
 
     def failure(self, seed: int, cache: Path) -> str:
         """Evidence that the kernel is wrong; "" without any."""
-        device = PtxDevice(cache / "kernels", self.arch, seed, races=True)
+        device = PtxDevice(cache / "kernels", self.arch, seed, races=True, timeout=TIMEOUT)
         try:
             verdict = prove(device, read_catalog(), self.stack, self.trial, cache, seed)
         except LabError as error:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,10 +10,12 @@ from common.cache.files import intact
 from common.devices.host.compiler import Compiler, cpu, sha, temporary
 
 SOURCES = Path(__file__).resolve().parent / "machine"
+GROUPS = 4  # of units that are compiled as one: headers that they share take as long as a unit
 FLAGS = (
     "-std=c++20",
-    "-O2",
+    "-O3",
     "-fPIC",
+    "-fvisibility=hidden",
     "-march=native",
     "-fno-strict-aliasing",  # a register has the type that an instruction gives it
     "-ffp-contract=off",
@@ -28,19 +30,25 @@ def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Pat
 
     note: told once that it is compiled, which takes a while.
     """
-    compiler = Compiler(cache)
-    headers = sorted(SOURCES.glob("*.hpp"))
-    texts = [text for file in headers for text in (file.name, file.read_text())]
-    of_all = sha(*texts, *FLAGS, compiler.version(), cpu())
-    units = sorted(SOURCES.glob("*.cpp"))
-    objects = {unit: compiler.cache / f"{sha(of_all, unit.name, unit.read_text())}.o" for unit in units}
-    missing = [unit for unit, target in objects.items() if not intact(target)]
-    if missing:
+    compiler, units = Compiler(cache), sorted(SOURCES.glob("*.cpp"))
+    of_all = sha(*_texts(SOURCES.glob("*.hpp")), *FLAGS, compiler.version(), cpu())
+    groups = [units[number::GROUPS] for number in range(GROUPS)]
+    objects = [compiler.cache / f"{sha(of_all, *_texts(group))}.o" for group in groups]
+
+    def compile_group(group: list[Path], target: Path) -> None:
+        if not intact(target):
+            with temporary() as folder:
+                whole = Path(folder) / "machine.cpp"
+                whole.write_text("".join(f'#include "{unit}"\n' for unit in group))
+                compiler.compiled(target, [*FLAGS, "-c", str(whole)])
+
+    if not all(map(intact, objects)):
         note("g++ compiles the executor of PTX, once for this computer")
-        with temporary() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-            once = Path(folder) / "headers.hpp"  # compiled before the units, which then only load it
-            once.write_text("".join(f'#include "{file}"\n' for file in headers))
-            compiler.run([*FLAGS, "-x", "c++-header", str(once)])
-            flags = [*FLAGS, "-include", str(once), "-c"]
-            list(pool.map(lambda unit: compiler.compiled(objects[unit], [*flags, str(unit)]), missing))
-    return compiler.link(list(objects.values()), ".so")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_group, groups, objects))
+    return compiler.link(objects, ".so")
+
+
+def _texts(files: Iterable[Path]) -> list[str]:
+    """Names and contents."""
+    return [text for file in sorted(files) for text in (file.name, file.read_text())]

@@ -57,8 +57,8 @@ class Lane:
             return self._access(line)
         if opcode == "P2R":
             return self._pack(line)
-        if opcode in ("VOTE", "VOTEU"):
-            return self._vote(line)
+        if opcode in ("VOTE", "VOTEU") and "ANY" in line.modifiers and line.operands[-1] in ("PT", "UPT"):
+            return partial(self.registers.update, {line.operands[0]: MASK})  # no lane goes a way of its own
         if opcode.removeprefix("U") == "PLOP3":
             return self._combine(line)
         if opcode.removeprefix("U") in ("ISETP", "FSETP"):
@@ -129,11 +129,6 @@ class Lane:
             registers[line.operands[0]] = before & ~mask | bits if known else None
 
         return execute
-
-    def _vote(self, line: Instruction) -> Callable[[], None]:
-        """The lanes that are active: all of them, as none goes a way of its own."""
-        everyone = "ANY" in line.modifiers and line.operands[-1] in ("PT", "UPT")
-        return partial(self.registers.update, {line.operands[0]: MASK}) if everyone else self.forget(line)
 
     def _combine(self, line: Instruction) -> Callable[[], None]:
         """Two functions of three predicates, each as a table of eight bits."""

@@ -27,6 +27,7 @@ struct Coded { // an instruction as Python writes it
 
 using namespace ptx;
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 int ptx_op(const char *name) { // its number, or -1
@@ -76,3 +77,4 @@ int ptx_run(const Program *program, const Launch *launch) {
 }
 
 } // extern "C"
+#pragma GCC visibility pop

@@ -30,7 +30,7 @@ template <class T, bool Usual, int N, class F> struct Arithmetic {
   }
 };
 
-template <class T, int N, class F> void rounded(Ops &ops, const std::string &op, F) {
+template <class T, int N, bool Often, class F> void rounded(Ops &ops, const std::string &op, F) {
   constexpr const char *roundings[] = {"", ".rm", ".rp", ".rz"};
   const std::string type = sizeof(T) == 8 ? ".f64" : ".f32";
   const auto add = [&](const std::string &words, uint32_t flags) {
@@ -42,7 +42,7 @@ template <class T, int N, class F> void rounded(Ops &ops, const std::string &op,
   }
   if constexpr (sizeof(T) == 4) {
     add(".sat", sat), add(".ftz.sat", flush | sat);
-    put<Arithmetic<T, true, N, F>>(ops, op + ".ftz.f32");
+    if constexpr (Often) put<Arithmetic<T, true, N, F>>(ops, op + ".ftz.f32");
   }
 }
 
@@ -133,13 +133,13 @@ template <class T, class U> void signs(auto &&into, const std::string &t) {
 
 void add_floats(Ops &ops) {
   const auto arithmetic = [&]<class T>(T) {
-    rounded<T, 2>(ops, "add", [](T a, T b) { return a + b; });
-    rounded<T, 2>(ops, "sub", [](T a, T b) { return a - b; });
-    rounded<T, 2>(ops, "mul", [](T a, T b) { return a * b; });
-    rounded<T, 3>(ops, "fma", [](T a, T b, T c) { return std::fma(a, b, c); });
-    rounded<T, 2>(ops, "div", [](T a, T b) { return a / b; });
-    rounded<T, 1>(ops, "rcp", [](T a) { return T(1) / a; });
-    rounded<T, 1>(ops, "sqrt", [](T a) { return std::sqrt(a); });
+    rounded<T, 2, true>(ops, "add", [](T a, T b) { return a + b; });
+    rounded<T, 2, true>(ops, "sub", [](T a, T b) { return a - b; });
+    rounded<T, 2, true>(ops, "mul", [](T a, T b) { return a * b; });
+    rounded<T, 3, true>(ops, "fma", [](T a, T b, T c) { return std::fma(a, b, c); });
+    rounded<T, 2, false>(ops, "div", [](T a, T b) { return a / b; });
+    rounded<T, 1, false>(ops, "rcp", [](T a) { return T(1) / a; });
+    rounded<T, 1, false>(ops, "sqrt", [](T a) { return std::sqrt(a); });
   };
   arithmetic(float{}), arithmetic(double{});
   extremes<true>(ops, "max"), extremes<false>(ops, "min");

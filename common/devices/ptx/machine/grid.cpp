@@ -91,7 +91,7 @@ void fill(Warp &w, const Filled &one, const Launch &l) {
 
 } // namespace
 
-Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random(uint32_t(l.seed * 2654435761u + 17)) {
+Grid::Grid(const Program &p, const Launch &l) : program(p), launch(l), random{l.seed} {
   const uint32_t count = l.grid[0] * l.grid[1] * l.grid[2], threads = l.block[0] * l.block[1] * l.block[2];
   const uint32_t warps = (threads + warp_size - 1) / warp_size;
   files.resize(size_t(count) * warps * p.file_bytes + 64);

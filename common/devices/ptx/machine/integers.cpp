@@ -40,25 +40,24 @@ template <class U> void modular(auto &&into, const std::string &t) {
   binary<U, U, uint32_t>(into, "shl." + t, [](U a, uint32_t n) { return n < width<U> ? U(a << n) : U(0); });
 }
 
-template <class T> void signed_or_not(Ops &ops, const std::string &t) {
+template <class T> void signed_or_not(Rare rare, auto &&into, const std::string &t) {
   using U = std::make_unsigned_t<T>;
-  const Rare rare{ops};
-  binary<T, T, T>(ops, "min." + t, [](T a, T b) { return a < b ? a : b; });
-  binary<T, T, T>(ops, "max." + t, [](T a, T b) { return a > b ? a : b; });
+  binary<T, T, T>(into, "min." + t, [](T a, T b) { return a < b ? a : b; });
+  binary<T, T, T>(into, "max." + t, [](T a, T b) { return a > b ? a : b; });
   binary<T, T, T>(rare, "div." + t, [](T a, T b) { return quotient(a, b); });
   binary<T, T, T>(rare, "rem." + t, [](T a, T b) { return remainder(a, b); });
   binary<T, T, T>(rare, "mul.hi." + t, [](T a, T b) { return T(Wide<T>(a) * b >> width<T>); });
   ternary<T, T, T, T>(rare, "mad.hi." + t, [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
-  binary<T, T, uint32_t>(ops, "shr." + t, [](T a, uint32_t n) {
+  binary<T, T, uint32_t>(into, "shr." + t, [](T a, uint32_t n) {
     return n < width<T> ? T(a >> n) : T(std::is_signed_v<T> && a < 0 ? -1 : 0);
   });
   if constexpr (sizeof(T) < 8) {
-    binary<Wide<T>, T, T>(ops, "mul.wide." + t, [](T a, T b) { return Wide<T>(a) * Wide<T>(b); });
-    ternary<Wide<T>, T, T, Wide<T>>(ops, "mad.wide." + t, [](T a, T b, Wide<T> c) {
+    binary<Wide<T>, T, T>(into, "mul.wide." + t, [](T a, T b) { return Wide<T>(a) * Wide<T>(b); });
+    ternary<Wide<T>, T, T, Wide<T>>(into, "mad.wide." + t, [](T a, T b, Wide<T> c) {
       return Wide<T>(std::make_unsigned_t<Wide<T>>(Wide<T>(a) * Wide<T>(b)) + std::make_unsigned_t<Wide<T>>(c));
     });
   }
-  if constexpr (std::is_signed_v<T>) unary<T, T>(ops, "abs." + t, [](T a) { return T(a < 0 ? U(0) - U(a) : U(a)); });
+  if constexpr (std::is_signed_v<T>) unary<T, T>(into, "abs." + t, [](T a) { return T(a < 0 ? U(0) - U(a) : U(a)); });
   if constexpr (sizeof(T) >= 4) {
     ternary<T, T, uint32_t, uint32_t>(rare, "bfe." + t, [](T a, uint32_t at, uint32_t n) {
       at &= 255, n &= 255;
@@ -231,8 +230,10 @@ template <class U> struct Join { // mov to a register of the parts that `more` n
 void add_integers(Ops &ops) {
   const Rare rare{ops};
   modular<uint16_t>(rare, "b16"), modular<uint32_t>(ops, "b32"), modular<uint64_t>(ops, "b64");
-  signed_or_not<int16_t>(ops, "s16"), signed_or_not<int32_t>(ops, "s32"), signed_or_not<int64_t>(ops, "s64");
-  signed_or_not<uint16_t>(ops, "u16"), signed_or_not<uint32_t>(ops, "u32"), signed_or_not<uint64_t>(ops, "u64");
+  signed_or_not<int16_t>(rare, rare, "s16"), signed_or_not<int32_t>(rare, ops, "s32"),
+      signed_or_not<int64_t>(rare, ops, "s64");
+  signed_or_not<uint16_t>(rare, rare, "u16"), signed_or_not<uint32_t>(rare, ops, "u32"),
+      signed_or_not<uint64_t>(rare, ops, "u64");
   bit_fields<uint32_t>(rare, "b32"), bit_fields<uint64_t>(rare, "b64");
   put<Insert<uint32_t>>(rare, "bfi.b32"), put<Insert<uint64_t>>(rare, "bfi.b64");
   put<Lop3>(ops, "lop3.b32");

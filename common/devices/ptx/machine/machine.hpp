@@ -9,7 +9,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -184,6 +183,16 @@ struct Block {
   }
 };
 
+struct Random { // SplitMix64
+  uint64_t state;
+  uint32_t operator()() {
+    uint64_t z = state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return uint32_t(z >> 32);
+  }
+};
+
 struct Grid {
   Grid(const Program &program, const Launch &launch);
   ~Grid();
@@ -211,7 +220,7 @@ struct Grid {
   uint32_t sleepers = 0, alive = 0, in_flight = 0;
   uint64_t progress = 0, turn = 0;
   Status status = finished;
-  std::mt19937 random;
+  Random random;
   std::unique_ptr<Races> races;
   std::vector<uint8_t> files, locals;
 
