@@ -34,16 +34,18 @@ from tests.strength.ptx import ODD, RING, USUAL
 PORT = Path(__file__).with_name("port")
 ARCH = 90
 TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
-# Rings of two slots, each used again and again; sizes that are no power of two; rows of which a slot holds one; several
-# tokens in a launch. Each token is chosen by one lane, which may be one that a fault spares.
+# Rings of two slots, each used again and again: with all other knobs low, where no copy is ahead of its stage, and as
+# given, where launches have several tokens. Sizes that are no power of two; rows of which a slot holds one. Each token
+# is chosen by one lane, which may be one that a fault spares.
+SMALLEST = {"slots": 2, "kb": 6, "window": 2, "chunk": 16}
 LONG_ROWS = replace(RING, name="long rows", model=replace(RING.model, name="long rows", intermediate=2824))
 GIVEN = replace(USUAL, name="knobs as given")
 TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, ODD, LONG_ROWS, GIVEN))
 QUESTION = "how many faults in the CUDA half of the port, and missing calls that order, the PTX device finds"
 NOTES = (
-    "On one trial, one grid and one schedule. rule: found by what a launch may not do, such as a race, an address or a "
-    "deadlock; value: by the validation. equivalent: tests/strength/mutants/equivalent.yaml has the reason why no run "
-    "can show it, and the test that sees it in PTX where one can.",
+    "Each on the first of four trials that shows it, on one grid with one schedule. rule: found by what a launch may "
+    "not do, such as a race, an address or a deadlock; value: by the validation. equivalent: no run can show it, for "
+    "the reason in tests/strength/mutants/equivalent.yaml, which names the test that sees it in PTX where one can.",
 )
 NOT_CALLED = ("shared_address", "BlockMemory", "SHARED_BYTES", "KERNEL_ENTRY", "STAGE_ENTRY")  # by name, as port::name
 RULE, VALUE, SAME_CODE, SURVIVED = "rule", "value", "same code", "survived"
@@ -102,9 +104,8 @@ def check_planted(mutant: Mutant, seed: int, cache: Path) -> Planted:
     """
     torch.set_num_threads(1)
     listed = bool(Planted(mutant, SURVIVED).equivalent)
-    trials = [trial for trial in TRIALS if mutant.trial in ("", trial.name)]
     fate = SAME_CODE
-    for trial, stack in product(trials[:1] if listed else trials, _stacks(mutant.edits[0].file)):
+    for trial, stack in product(TRIALS[:1] if listed else TRIALS, _stacks(mutant.edits[0].file)):
         source = text_of(read_catalog(), stack, trial)
         if not _executes(source.text, mutant):
             continue
@@ -144,10 +145,14 @@ def _evidence(source: Source, trial: Trial, seed: int, cache: Path) -> tuple[str
 
 def _stacks(file: str) -> list[Stack]:
     """All of the catalog, and one that alone copies 16 bytes by cp.async: first the file's own, then the shortest."""
-    every = choose_stacks(read_catalog(), "catalog", None, {}, RING.threads)
-    wide = choose_stacks(read_catalog(), BASELINE, ["vec128", "cp_async"], {}, RING.threads)
-    own = Path(file).stem
-    return sorted([*every, *wide], key=lambda stack: (stack.variants[-1:] != (own,), len(stack.variants)))
+    catalog, own = read_catalog(), Path(file).stem
+    names = [stack.variants for stack in choose_stacks(catalog, "catalog", None, {}, RING.threads)]
+    every: list[Stack] = []
+    for variants in (*names, ("vec128", "cp_async")):
+        known = {knob.name for name in variants for knob in catalog.variants[name].knobs}
+        small = {name: value for name, value in SMALLEST.items() if name in known}
+        every += choose_stacks(catalog, BASELINE, list(variants), small, RING.threads)
+    return sorted(every, key=lambda stack: (stack.variants[-1:] != (own,), len(stack.variants)))
 
 
 def _ptx(source: Source, cache: Path) -> str:
