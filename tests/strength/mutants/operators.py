@@ -19,7 +19,8 @@ for _ in range(3):
 ATOM = rf"[\w:]+(?:<[\w:, *]+>)?(?:\({_NEST}\)|\[[^\[\]]*\]|(?:\.|->)\w+)*"
 _HIDDEN = re.compile(
     r"""//[^\n]* | "[^"\n]*"
-    | ^\#ifdef\ __CUDACC__\n.*?^\#else\n | ^[ \t]*\#(?:[^\\\n]|\\\n|\\.)*  # the CUDA half; the preprocessor
+    | ^\#ifdef\ __CUDACC__\n(?:^\#if.*?^\#endif$|.)*?^\#else\n # the CUDA half
+    | ^[ \t]*\#(?:[^\\\n]|\\\n|\\.)*  # the preprocessor
     | static_assert\([^;]*; | template\ <[^{;]*?>(?=\ (?:static|struct|DEVICE)|\n) | \b(?:UNROLL|ROLLED)\b""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
