@@ -46,9 +46,7 @@ class Profile:
 def read(cfg: DictConfig) -> Profile:
     """The profile that a configuration describes. Raises LabError for a bad value."""
     own, rest = split(cfg, PROFILE_KEYS)
-    fields, config = own.fields(Profile, but={"config"}), resolve_one(rest, "a profile", on_cpu="host")
-    if config.timing:
-        raise LabError("timing= has no effect on a profile", "leave it out, or run python -m experiments")
+    fields, config = own.fields(Profile, but={"config"}), resolve_one(rest, "a profile", validates=True)
     return Profile(config, **fields)
 
 

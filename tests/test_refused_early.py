@@ -1,6 +1,7 @@
 """Refusal of what could never work before any wait: sizes beyond this machine, pipes in place of files."""
 
 import os
+import re
 import shutil
 import socket
 from dataclasses import replace
@@ -97,14 +98,23 @@ def test_what_is_no_regular_file_holds_no_records(tmp_path, kind, monkeypatch):
             use()
 
 
+RUNS = ("timing=full", "archs=[sm_90]", "budget_s=5", "row_s=5", "timeout_s=9")
+
+
 @pytest.mark.parametrize("main", [lambda argv: generate.main(["prompt_ids=[1]", *argv]), target.main])
-@pytest.mark.parametrize("key", ["experiment=predict", "reproduce=zzz", "resume=true"])
+@pytest.mark.parametrize("key", ["experiment=predict", "reproduce=zzz", "resume=true", *RUNS])
 def test_keys_of_runs_are_refused_where_they_have_no_effect(main, key, tmp_path, capsys):
     more = [] if "experiment" in key else ["variant=baseline"]
     assert main([key, "device=host", f"results={tmp_path / 'r.jsonl'}", *more]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {key.partition('=')[0]}= has no effect on a ")
+    assert error.startswith(f"error: {re.split('[.=]', key)[0]}= has no effect on a ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("key", ["validate=full", "validate.seeds=2"])
+def test_what_only_decodes_does_not_validate(key, capsys):
+    assert generate.main(["prompt_ids=[1]", "device=host", key]) == 2
+    assert capsys.readouterr().err.startswith("error: validate= has no effect on a generation; ")
 
 
 def test_a_multirun_in_a_checkout_that_cannot_be_written(tmp_path, capsys):

@@ -4,12 +4,14 @@ No other module of a run reads a DictConfig.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from common import ROOT
@@ -29,6 +31,7 @@ from common.stacks.variant import NamedStack
 
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny", "ptx": "tiny"}
+RUNS_KEYS = ("timing", "archs", "budget_s", "row_s")  # of measuring, inspecting and planning rows
 Fastest = Callable[[Catalog, int], NamedStack | None]
 
 
@@ -93,12 +96,18 @@ def resolve(
     return config
 
 
-def refuse_runs_keys(config: RunConfig, what: str) -> None:
-    """Raise LabError where `what`, such as "a profile", is given what only `python -m experiments` does."""
+def refuse_runs_keys(config: RunConfig, what: str, *more: str) -> None:
+    """Raise LabError where `what`, such as "a profile", is given a key of what only `python -m experiments` does.
+
+    more: keys that `what` does without, beside RUNS_KEYS.
+    """
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else ()
+    named = {re.split(r"[.=]", word.lstrip("+~"))[0] for word in words}
     given = {
         "experiment=": config.task != "run",
         "reproduce=": config.reproduce,
         "resume=": config.resume,
+        **{f"{key}=": key in named for key in (*RUNS_KEYS, *more)},
     }
     for key in (key for key, value in given.items() if value):
         raise LabError(f"{key} has no effect on {what}", "leave it out, or run python -m experiments")

@@ -15,14 +15,14 @@ SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
 GENERATION_KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings")
 
 
-def resolve_one(cfg: DictConfig, what: str, on_cpu: str = "ptx") -> RunConfig:
+def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfig:
     """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
 
-    on_cpu: the device without a GPU. What decodes compiles one text, and on ptx a full-size token takes a fraction of
-    the host device's time.
+    validates: the stack is validated first, which compiles many small texts, and the host device does that sooner. What
+    only decodes compiles one, and without a GPU takes ptx: a full-size token takes a fraction of the host device's time.
     """
-    config = run_config(cfg, on_cpu=on_cpu)
-    refuse_runs_keys(config, what)
+    config = run_config(cfg, on_cpu="host" if validates else "ptx")
+    refuse_runs_keys(config, what, "timeout_s", *([] if validates else ["validate"]))
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")
