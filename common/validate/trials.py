@@ -54,7 +54,7 @@ HEADS = Model("large heads", 72, 104, 2, 3, 3, 264, 101, 1100, 1e6, 1e-5, True)
 LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 16_400, 1e6, 1e-6, True)
 # A row fits into the least slot of a ring, 6 KB, so that every legal value of a knob serves this trial; a block's share
 # of a matrix is more than what prefetches take at most.
-WORDS = Model("many words", 24, 2824, 1, 2, 1, 8, 262_400, 16, 1e4, 1e-6, True)
+WORDS = Model("many words", 24, 2824, 1, 2, 1, 8, 131_712, 16, 1e4, 1e-6, True)
 SQUARE = Model("square", 128, 128, 3, 4, 4, 32, 128, 128, 1e6, 1e-6, False)
 LEAST = Model("least", 8, 8, 1, 1, 1, 520, 2, 1, 1e4, 1e-6, False)
 SHORT, MIDDLE = (replace(GRID, name=f"heads of {size}", head_dim=size) for size in (16, 72))

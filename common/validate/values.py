@@ -54,8 +54,12 @@ def _large(history: Tensor, random: torch.Generator) -> None:
 
 
 def _late(history: Tensor, random: torch.Generator) -> None:
-    """As `_large`, in the third chunk of positions and later: what was seen before counts for almost nothing."""
-    _large(history[:, :, :, LATE:], random)
+    """As `_large`, in the third chunk of positions and later: what was seen before counts for almost nothing.
+
+    Each two entries are such a pair, since a query may be nearly orthogonal to one of them.
+    """
+    for pair in history[:, :, :, LATE:].split(2, dim=3):
+        _large(pair, random)
 
 
 def _equal(history: Tensor, random: torch.Generator) -> None:
@@ -65,13 +69,13 @@ def _equal(history: Tensor, random: torch.Generator) -> None:
 def _ties(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
     """Equal logits and small heads, which no input could cause.
 
-    The rows of the LM head become random groups of TWINS equal rows, so that the largest logit ties; the last group
-    may be smaller. In every layer the projection of one query head and of one key head is scaled by SMALL_HEAD, so that
-    the eps of its norm matters.
+    The rows of the LM head become random groups of TWINS equal rows, so that the largest logit ties; the
+    rows that are left are 0. In every layer the projection of one query head and of one key head is scaled by
+    SMALL_HEAD, so that the eps of its norm matters.
     """
     rows, model = tensor(weights, layout, "lm_head"), layout.model
     for group in torch.randperm(len(rows), generator=random).split(TWINS):
-        rows[group] = rows[group[0]].clone()
+        rows[group] = rows[group[0]].clone() if len(group) == TWINS else 0
     for layer in range(model.layers):
         heads = tensor(weights, layout, "qkv", layer).view(-1, model.head_dim, model.hidden)
         heads[torch.randint(model.heads, (1,), generator=random)] *= SMALL_HEAD

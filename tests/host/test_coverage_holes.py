@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from sampled import ALL, SAMPLE, sampled
+from sampled import ALL, SAMPLE
 
-from common import ROOT
 from common.model.layout import Layout
 from common.model.weights import load
 from common.stacks.catalog import read_catalog
@@ -20,15 +19,13 @@ from common.validate.scenarios import drawn
 from common.validate.trials import TRIALS
 from common.validate.values import weights_of
 from tests.strength.coverage.covered import Covered, CoveredDevice, covered
-from tests.strength.coverage.items import ABSENT, holes, items
+from tests.strength.coverage.items import holes, items
 from tests.strength.coverage.reasons import read_reasons, unexplained
-from tests.strength.coverage.statements import statements
 from tests.strength.coverage.table import listed
 
 pytestmark = pytest.mark.host
 CATALOG = read_catalog()
 NAMES = [*CATALOG.variants, *CATALOG.stacks]
-SMALL = [name for name in NAMES if len(choose_stacks(CATALOG, name, None, {}, threads=256)[0].variants) <= 2]
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +54,10 @@ def programs(host_cache: Path, tmp_path_factory: pytest.TempPathFactory):
     return run
 
 
-@pytest.mark.parametrize("name", sampled(SMALL, 1))
-def test_a_stack_leaves_nothing_out_without_a_reason(programs, name: str, seed: int):
-    """Items of the text that it adds, and of the shared text that the baseline uses. `make soak` takes all."""
-    found = items(programs(name, seed))
-    (stack,) = choose_stacks(CATALOG, name, None, {}, threads=256)
-    own = {f"variants/{variant}.cu" for variant in stack.variants}
-    missing = [item for item in holes(found) if item.what != ABSENT and (item.file in own or name == "baseline")]
-    assert {item.file for item in found} >= {file for file in own if any(statements((ROOT / file).read_text()))}
-    assert list(listed(unexplained(missing, read_reasons()))) == []
-
-
 @pytest.mark.timeout(3600)  # an idle machine needs ten minutes
 @pytest.mark.skipif(SAMPLE != ALL, reason="takes all stacks")
 def test_all_stacks_leave_nothing_out_without_a_reason_and_every_reason_is_needed(programs, seed: int):
-    """A reason is needed where one stack alone has its hole, since the test above draws one."""
+    """A reason is needed where one stack alone has its hole: a user may ask for the coverage of one."""
     missing = holes(items(program for name in NAMES for program in programs(name, seed)))
     reasons = read_reasons()
     assert list(listed(unexplained(missing, reasons))) == []
