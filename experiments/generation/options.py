@@ -19,7 +19,7 @@ def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfi
     """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
 
     validates: the stack is validated first, which compiles many small texts, and the host device does that sooner. What
-    only decodes compiles one, and without a GPU takes ptx: a full-size token takes a fraction of the host device's time.
+    only decodes compiles one, and without a GPU takes ptx, with a fraction of the host device's time for a token.
     """
     config = run_config(cfg, on_cpu="host" if validates else "ptx")
     refuse_runs_keys(config, what, "timeout_s", *([] if validates else ["validate"]))
