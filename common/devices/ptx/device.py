@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from common.compile.source import Source
 from common.compile.target import shared_bytes
 from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
+from common.devices.ptx.counted import counted
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
 from common.errors import LabError
@@ -37,7 +39,8 @@ class PtxDevice(CpuDevice):
     """A CPU that executes PTX.
 
     cache: folder of PTX and of the executor itself. arch: the target, 90 for sm_90. races: report conflicting accesses
-    that nothing orders. note: told when the executor is compiled. Raises LabError where NVRTC cannot be loaded.
+    that nothing orders. note: told when the executor is compiled. counting: sessions count, which takes longer. Raises
+    LabError where NVRTC cannot be loaded.
     """
 
     name = "ptx"
@@ -50,9 +53,10 @@ class PtxDevice(CpuDevice):
         races: bool = False,
         timeout: float = 120.0,
         note: Callable[[str], None] = lambda text: None,
+        counting: bool = False,
     ) -> None:
         super().__init__(cache, seed, timeout)
-        self.arch, self.races, self._note = arch, races, note
+        self.arch, self.races, self.counting, self._note = arch, races, counting, note
         try:
             version()
         except LabError as error:
@@ -92,7 +96,8 @@ class PtxSession(CpuSession):
         beside: "PtxSession | None" = None,
     ) -> None:
         super().__init__(device, program, weights, blocks, beside)
-        self._program, self._races = program.program, device.races
+        self._program, self._races, self._counting = program.program, device.races, device.counting
+        self.executed: dict[str, Counter[str]] = {}  # of the last run, as `counted` gives it, where the device counts
         self._rows = [
             Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
             for name, one in self._buffers.items()
@@ -105,18 +110,22 @@ class PtxSession(CpuSession):
         """Nothing: the buffers go with the session."""
 
     def counts(self) -> None:
-        """None: NVRTC's text counts nothing."""
+        """None: `executed` has what the PTX shows, which is not all that the host device counts."""
 
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         pointers = [one.tensor.data_ptr() for one in self._buffers.values()]
         grid, block = (self.blocks, 1, 1), (self._source.launched_threads, 1, 1)
+        self.executed = {}
         for number, last in these:
             kernel = self._program.kernel(f"stage_{STAGES[number]}" if self._source.by_stage else "decode")
             parameters = struct.pack("<5Qi", *pointers, last)
-            options = Options(self._seed, not self._source.model.large, self._races, self._timeout)
+            options = Options(self._seed, not self._source.model.large, self._races, self._timeout, self._counting)
             self._seed += 1
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
             self._raise_for_status(ended.status, with_lines(ended.report, kernel))
+            if ended.executed is not None:
+                for stage, counts in counted(kernel.decoded.rows, ended.executed, list(self._buffers)).items():
+                    self.executed.setdefault(stage, Counter()).update(counts)
 
 
 def with_lines(report: str, kernel: PtxKernel) -> str:

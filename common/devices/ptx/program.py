@@ -66,20 +66,26 @@ class Buffer:
 @dataclass(frozen=True)
 class Options:
     """Options of a launch. seed: of every order; strict: preemption at random and poisoned registers; races: the
-    detector; timeout: in seconds."""
+    detector; timeout: in seconds; counts: what is executed, which is slower."""
 
     seed: int = 0
     strict: bool = True
     races: bool = False
     timeout: float = 120.0
+    counts: bool = False
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Status of a launch and its report, in which `{pc 12}` stands for the place of an instruction."""
+    """Status of a launch and its report, in which `{pc 12}` stands for the place of an instruction.
+
+    executed: uint64, [rows of the kernel, 1 + its buffers]: threads that executed a row, without a buffer and with each
+    of them; of a copy its bytes. None if they were not counted.
+    """
 
     status: int
     report: str
+    executed: np.ndarray | None = None
 
 
 class Machine:
@@ -96,13 +102,13 @@ class Machine:
             self._numbers[name] = self._library.ptx_op(name.encode())
         return self._numbers[name]
 
-    def load(self, decoded: Decoded) -> ctypes.c_void_p:
+    def load(self, decoded: Decoded, counts: bool = False) -> ctypes.c_void_p:
         rows = np.zeros(len(decoded.rows), ROW)
         for field in ROW.names or ():
             rows[field] = [getattr(row, field) for row in decoded.rows]
         more, filled = np.array(decoded.more or [0], np.uint32), np.array(decoded.filled, FILLED)
         pointers = [each.ctypes.data_as(ctypes.c_void_p) for each in (rows, more, filled)]
-        sizes = decoded.file_bytes, decoded.shared_bytes, decoded.local_bytes
+        sizes = decoded.file_bytes, decoded.shared_bytes, decoded.local_bytes, counts
         return ctypes.c_void_p(
             self._library.ptx_program(pointers[0], len(rows), pointers[1], len(more), pointers[2], len(filled), *sizes)
         )
@@ -126,11 +132,11 @@ class PtxKernel:
             raise LabError(
                 f"the kernel has {decoded.local_bytes} B of local memory", f"a thread may have {MOST_LOCAL} KB"
             )
-        self._loaded = machine.load(decoded)
+        self._loaded: dict[bool, ctypes.c_void_p] = {}  # by Options.counts
 
     def __del__(self) -> None:
-        if hasattr(self, "_loaded"):
-            self._machine.free(self._loaded)
+        for each in getattr(self, "_loaded", {}).values():
+            self._machine.free(each)
 
     def launch(
         self,
@@ -157,6 +163,7 @@ class PtxKernel:
             *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable, each.cell) for each in known)
         )
         report = ctypes.create_string_buffer(REPORT_BYTES)
+        executed = np.zeros((len(self.decoded.rows), 1 + len(known)), np.uint64) if options.counts else None
         launch = LaunchRow(
             (ctypes.c_uint32 * 3)(*grid),
             (ctypes.c_uint32 * 3)(*block),
@@ -168,12 +175,14 @@ class PtxKernel:
             options.timeout,
             options.strict,
             options.races,
-            None,
+            None if executed is None else executed.ctypes.data,
             ctypes.cast(report, ctypes.c_char_p),
             REPORT_BYTES,
         )
-        status = self._machine.run(self._loaded, launch)
-        return Ended(status, report.value.decode(errors="replace"))
+        if options.counts not in self._loaded:
+            self._loaded[options.counts] = self._machine.load(self.decoded, options.counts)
+        status = self._machine.run(self._loaded[options.counts], launch)
+        return Ended(status, report.value.decode(errors="replace"), executed)
 
     def line(self, pc: int) -> Line:
         """The source of an instruction."""

@@ -32,7 +32,7 @@ WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf
 
 @dataclass(frozen=True)
 class Line:
-    """A place in the source, and that of the call it was inlined at, if any."""
+    """A place in the source, and that of the call it was inlined at, if any. function: mangled."""
 
     file: str
     line: int
@@ -228,7 +228,7 @@ class _Lines:
                 at = _numbers(part)
                 caller = self._latest.get(at) or Line(self._file(at[0]), at[1])
             elif "function_name" in part:
-                function = demangled(self._strings.get(part.split()[1].partition("+")[0], b"").rstrip(b"\0").decode())
+                function = self._strings.get(part.split()[1].partition("+")[0], b"").rstrip(b"\0").decode()
         line = Line(self._file(place[0]), place[1], function, caller)
         self._latest[place] = line
         return line

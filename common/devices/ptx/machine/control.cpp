@@ -14,6 +14,7 @@ bool gathered(Warp &w, const In *in, uint32_t members) {
   const uint32_t needed = members & w.live;
   if ((needed & ~w.mask) == 0) return true;
   park(w, in, Wait::lanes);
+  if (!meets_anywhere(in)) uncount(w, in);
   uint32_t here = 0;
   for (const Group &g : w.groups)
     if (g.wait == Wait::lanes && (g.ip == in || (meets_anywhere(g.ip) && meets_anywhere(in)))) here |= g.mask;

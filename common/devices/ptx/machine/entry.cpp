@@ -37,13 +37,14 @@ int ptx_op(const char *name) { // its number, or -1
 
 Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, uint32_t more_count,
                      const Filled *filled, uint32_t filled_count, uint32_t file_bytes, uint32_t shared_bytes,
-                     uint32_t local_bytes) {
-  std::vector<Op> by_number;
-  for (const auto &[name, op] : ops()) by_number.push_back(op);
+                     uint32_t local_bytes, uint32_t counts) {
+  std::vector<std::string> names, by_number;
+  for (const auto &[name, op] : ops()) by_number.push_back(name);
   auto *program = new Program;
   for (uint32_t i = 0; i < count; ++i) {
     const Coded &c = coded[i];
-    const Op op = by_number[c.op];
+    names.push_back(by_number[c.op]);
+    const Op op = ops().at(names.back());
     program->code.push_back({{op.plain, c.label ? at_label : op.masked},
                              op.masked,
                              c.d,
@@ -58,7 +59,7 @@ Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, u
   program->more.assign(more, more + more_count);
   program->filled.assign(filled, filled + filled_count);
   program->file_bytes = file_bytes, program->shared_bytes = shared_bytes, program->local_bytes = local_bytes;
-  fuse(*program, ops());
+  counts ? count_all(*program, names) : fuse(*program, ops());
   return program;
 }
 

@@ -90,8 +90,15 @@ enum Fill : uint32_t {
   dynamic_shared
 };
 
+enum class Moves { nothing, word, copy, bulk };
+struct Counted { // an instruction that is counted first: its own functions
+  Fn run[2];
+  Moves moves;
+};
+
 struct Program {
   std::vector<In> code;
+  std::vector<Counted> counted; // or none
   std::vector<uint32_t> more;
   std::vector<Filled> filled;
   uint32_t file_bytes, shared_bytes, local_bytes;
@@ -105,7 +112,7 @@ struct Launch {
   uint64_t seed;
   double timeout;
   uint32_t strict, races; // strict: by-seed preemption, poisoned registers
-  uint64_t *executed;     // instructions of warps, or null; by instruction
+  uint64_t *executed;     // by lanes, of copies bytes; by instruction and buffer, see counted.cpp; null: not counted
   char *report;
   uint64_t report_size;
 };
@@ -268,7 +275,9 @@ void add_barriers(Ops &ops);
 void add_mbarriers(Ops &ops);
 void add_copies(Ops &ops);
 void add_control(Ops &ops);
-void fuse(Program &program, const Ops &ops); // sequences of its rows
+void fuse(Program &program, const Ops &ops);                             // sequences of its rows
+void count_all(Program &program, const std::vector<std::string> &names); // names: of the operations of its rows
+void uncount(const Warp &w, const In *in); // the group has executed it in vain and will do so again
 void at_label(Warp &w, const In *in);
 bool meets_anywhere(const In *in);
 

@@ -7,7 +7,7 @@ namespace {
 // A look at words that others write: whoever looks again, and nothing has changed, sleeps until something does.
 bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
   const int first = __builtin_ctz(w.mask);
-  if (w.grid->would_sleep(w, first, at[first])) return w.grid->sleep(w, in), false;
+  if (w.grid->would_sleep(w, first, at[first])) return uncount(w, in), w.grid->sleep(w, in), false;
   for (uint32_t left = w.mask; left; left &= left - 1)
     w.grid->look(w, __builtin_ctz(left), at[__builtin_ctz(left)], bytes);
   return true;

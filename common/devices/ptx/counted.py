@@ -1,0 +1,58 @@
+"""Counts of a launch by stage: bytes by buffer and width, from its rows' opcodes and source lines.
+
+The names are those of common.devices.counters, so that the host device's counts of the same text can be compared.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from common.devices.ptx.rows import Row
+from common.devices.ptx.text import WIDTHS
+from common.model.stages import STAGES
+
+DATA = {"weights": "weights", "cache": "kv", "scratch": "activations"}  # by buffer
+LINE = 128  # bytes that a prefetch brings
+_STAGE = re.compile(r"(?:stage|perform|run_stage)I\w*?L5Stage(\d+)E")
+
+
+def counted(rows: Sequence[Row], executed: np.ndarray, buffers: Sequence[str]) -> dict[str, Counter[str]]:
+    """{stage: {field: count}} of a launch; what belongs to no stage is under "".
+
+    executed: as Ended has it. buffers: their names, in its order. Looks at words that another block publishes depend on
+    the schedule and are not counted, and neither are loads of shared memory, which is not all a stage asks for.
+    """
+    found: dict[str, Counter[str]] = {}
+    for row, (bare, *by_buffer) in zip(rows, executed.tolist(), strict=True):
+        for field, count in _fields(row, bare, dict(zip(buffers, by_buffer, strict=False))):
+            if count:
+                found.setdefault(stage_of(row), Counter())[field] += count
+    return found
+
+
+def stage_of(row: Row) -> str:
+    """The stage whose function the row was inlined into, the outermost one; "" for none."""
+    stages = [number[1] for line in row.line.chain() if (number := _STAGE.search(line.function))]
+    return STAGES[int(stages[-1])] if stages else ""
+
+
+def _fields(row: Row, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The fields that a row counts for; several names where several buffers are read."""
+    opcode, *words = row.opcode.split(".")
+    if opcode == "shfl":
+        yield "shuffles", bare // 32
+    elif opcode in ("atom", "red"):
+        yield "atomics", sum(moved.values())
+    elif opcode == "prefetch" or (opcode == "ld" and "volatile" in words):
+        yield "prefetched", LINE * moved.get("weights", 0)
+    elif opcode == "cp":
+        yield "copied_bulk" if "bulk" in words else "copied_async", sum(moved.values())
+    elif opcode in ("ld", "st"):
+        width = WIDTHS[words[-1]] * next((int(word[1:]) for word in words if word in ("v2", "v4")), 1)
+        for buffer, data in DATA.items():
+            if opcode == "st" and data != "weights":
+                yield f"stored_{data}", width * moved.get(buffer, 0)
+            elif not {"relaxed", "acquire"} & set(words):
+                yield f"{data}_{8 * width}bit", width * moved.get(buffer, 0)

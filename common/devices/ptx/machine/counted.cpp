@@ -1,0 +1,61 @@
+// Counts of what is executed: a function before each instruction's own adds the lanes that are here.
+#include "places.hpp"
+
+namespace ptx {
+namespace {
+
+// Adds `sign` times what the group's lanes do to the row of the instruction. Its column 0 is for no buffer, and column
+// 1 + k for buffer k.
+void count(const Warp &w, const In *in, uint64_t sign) {
+  const Launch &launch = w.grid->launch;
+  const auto at = size_t(in - w.program->code.data());
+  const Moves moves = w.program->counted[at].moves;
+  uint64_t *row = launch.executed + at * (launch.buffer_count + 1);
+  const uint32_t *more = &w.program->more[in->more];
+  if (moves == Moves::nothing) {
+    row[0] += sign * uint64_t(__builtin_popcount(w.mask));
+    return;
+  }
+  for (uint32_t left = w.mask; left; left &= left - 1) {
+    const int lane = __builtin_ctz(left);
+    uint64_t address, amount = 1;
+    if (moves == Moves::word) {
+      address = address_of(w, in->a, Flags{in->flags}.wide(), lane) + uint64_t(in->imm);
+    } else {
+      address = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[moves == Moves::bulk ? 2 : 0]));
+      amount = moves == Moves::bulk ? w.reg<uint32_t>(more[0])[lane] : more[1];
+    }
+    const Buffer *buffer = find(*w.grid, address, 1);
+    row[buffer ? 1 + (buffer - launch.buffers) : 0] += sign * amount;
+  }
+}
+
+template <int Some> void counted(Warp &w, const In *in) {
+  count(w, in, 1);
+  return w.program->counted[size_t(in - w.program->code.data())].run[Some](w, in);
+}
+
+Moves moves_of(const std::string &name) {
+  const auto begins = [&](const char *with) { return name.starts_with(with); };
+  if (name == "cp.async.bulk") return Moves::bulk;
+  if (name == "cp.async") return Moves::copy;
+  return begins("ld.") || begins("st.") || begins("atom.") || begins("red.") || name == "prefetch" ? Moves::word
+                                                                                                   : Moves::nothing;
+}
+
+} // namespace
+
+void uncount(const Warp &w, const In *in) {
+  if (w.grid->launch.executed) count(w, in, uint64_t(-1));
+}
+
+void count_all(Program &program, const std::vector<std::string> &names) {
+  for (size_t i = 0; i < program.code.size(); ++i) {
+    In &in = program.code[i];
+    program.counted.push_back({{in.run[0], in.inside}, moves_of(names[i])});
+    if (in.run[1] == in.inside) in.run[1] = counted<1>; // else at_label, which goes on inside
+    in.run[0] = counted<0>, in.inside = counted<1>;
+  }
+}
+
+} // namespace ptx
