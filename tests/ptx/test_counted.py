@@ -49,7 +49,7 @@ def test_a_token_moves_the_bytes_that_the_host_device_counts(one, host_cache, ti
 
 
 def test_a_stage_has_its_own_bytes(host_cache, tiny, seed):
-    """Of the baseline, of which no stage begins another's work: weights, stored results and the cache by stage."""
+    """Weights, stored results and the cache by stage, of the baseline: none of its stages begins another's work."""
     host, ptx = counts_of(Composed(()), tiny, host_cache, seed)
     assert ptx["down"]["weights_64bit"] == 2 * 2 * tiny.intermediate * tiny.hidden
     for stage, counts in host.items():

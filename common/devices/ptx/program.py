@@ -103,10 +103,7 @@ class Machine:
         return self._numbers[name]
 
     def load(self, decoded: Decoded, counts: bool = False) -> ctypes.c_void_p:
-        rows = np.zeros(len(decoded.rows), ROW)
-        for field in ROW.names or ():
-            rows[field] = [getattr(row, field) for row in decoded.rows]
-        more, filled = np.array(decoded.more or [0], np.uint32), np.array(decoded.filled, FILLED)
+        rows, more, filled = arrays(decoded)
         pointers = [each.ctypes.data_as(ctypes.c_void_p) for each in (rows, more, filled)]
         sizes = decoded.file_bytes, decoded.shared_bytes, decoded.local_bytes, counts
         return ctypes.c_void_p(
@@ -118,6 +115,14 @@ class Machine:
 
     def run(self, loaded: ctypes.c_void_p, launch: LaunchRow) -> int:
         return int(self._library.ptx_run(loaded, ctypes.byref(launch)))
+
+
+def arrays(decoded: Decoded) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Instructions, their further places, and registers with a value from the beginning, as the library reads them."""
+    rows = np.zeros(len(decoded.rows), ROW)
+    for field in ROW.names or ():
+        rows[field] = [getattr(row, field) for row in decoded.rows]
+    return rows, np.array(decoded.more or [0], np.uint32), np.array(decoded.filled, FILLED)
 
 
 class PtxKernel:

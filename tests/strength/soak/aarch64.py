@@ -21,6 +21,7 @@ from common.config.resolve import model_named
 from common.devices.guarded import GUARD_BYTES, GuardedBuffer
 from common.devices.host.compiler import Compiler
 from common.devices.host.device import UNITS, HostDevice, HostProgram, HostSession
+from common.devices.ptx.device import PtxDevice
 from common.errors import Crashed, LabError
 from common.errors.machine import of_system
 from common.model.layout import Layout
@@ -33,6 +34,8 @@ LIBRARIES = "/usr/aarch64-linux-gnu"  # where Debian's cross compiler has the C 
 RUNNER = str(Path(__file__).resolve().parent / "runner.cpp")
 GRACE = 60.0  # seconds for a child process to start and to report, added to the limits of its launches
 THREADS, BLOCKS, POSITION, STEPS = 256, 4, 37, 3
+
+Kind = type[HostDevice] | type[PtxDevice]
 
 
 class SharedBuffer(GuardedBuffer):
@@ -101,44 +104,49 @@ def missing() -> str:
     return f"no {' and no '.join(lacking)}; Debian: apt install g++-aarch64-linux-gnu qemu-user" if lacking else ""
 
 
-def differences(folder: Path, seed: int) -> dict[str, str]:
+def differences(folder: Path, seed: int, here: Kind, there: Kind) -> dict[str, str]:
     """Execute every variant and named stack here and there: by name how they differ, "" where they do not."""
     catalog = read_catalog()
     stacks = choose_stacks(catalog, "catalog", None, {}, THREADS)
-    return {stack.name: compare(catalog, stack, folder, seed) for stack in stacks}
+    return {stack.name: compare(catalog, stack, folder, seed, here, there) for stack in stacks}
 
 
-def compare(catalog: Catalog, stack: Stack, folder: Path, seed: int) -> str:
+def compare(
+    catalog: Catalog,
+    stack: Stack,
+    folder: Path,
+    seed: int,
+    here: Kind = HostDevice,
+    there: Kind = EmulatedDevice,
+) -> str:
     """The buffers that differ after some steps of one stack on the tiny model, the error of one side, or ""."""
     model = model_named("tiny")
     weights, layout = load("synthetic", model, None, folder, seed)[2].flat, Layout(model)
     source = build([catalog.variants[one] for one in stack.variants], model, THREADS, stack.knobs)
-    devices = HostDevice(folder, seed), EmulatedDevice(folder, seed)
     try:
-        here, there = (_run(device, source, layout, weights, seed) for device in devices)
+        ours, theirs = (_run(kind(folder, seed=seed), source, layout, weights, seed) for kind in (here, there))
     except LabError as error:
         return str(error)
-    return ", ".join(name for name, value in here.items() if not torch.equal(value, there[name]))
+    return ", ".join(name for name, value in ours.items() if not torch.equal(value, theirs[name]))
 
 
 def _run(
-    device: HostDevice, source: Source, layout: Layout, weights: torch.Tensor, seed: int
+    device: HostDevice | PtxDevice, source: Source, layout: Layout, weights: torch.Tensor, seed: int
 ) -> dict[str, torch.Tensor]:
-    """The bits of each buffer and the counts after STEPS from POSITION on, with a random history."""
+    """The bits of each buffer, and the counts if the device counts, after STEPS from POSITION with a random history."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(layout.model.vocab, (POSITION + 1,), generator=random).tolist()
     history = torch.randn(layout.cache.shape, generator=random).bfloat16()
     session = device.session(device.compile(source), weights, BLOCKS)
     session.reset(ids, POSITION, history)
     session.run(STEPS)
-    counts = session.counts()
-    assert counts is not None, "it has run"
     left = {
         "scratch": session.scratch(),
         "cache": session.cache.entries(0, layout.model.positions),
         "state": session.state(),
     }
     found = {name: values.contiguous().view(torch.uint8) for name, values in left.items()}
-    found["counts"] = torch.from_numpy(counts.table.view("int64"))
+    if counts := session.counts():
+        found["counts"] = torch.from_numpy(counts.table.view("int64"))
     session.close()
     return found
