@@ -1,14 +1,17 @@
 """The matrix of `make soak` on the PTX device: what it has, and that one of its cases passes."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from sampled import sampled
 
+from common.errors import Crashed
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
 from common.validate.prove import text_of
-from tests.strength.ptx import TRIALS, USUAL, cases
+from tests.strength.kept import Kept
+from tests.strength.ptx import TRIALS, USUAL, cases, failures
 
 CASES = list(cases())
 QUICK = [case for case in CASES if case.trial in TRIALS[:2]]
@@ -31,5 +34,33 @@ def test_rings_have_two_slots():
 
 @pytest.mark.host
 @pytest.mark.parametrize("case", sampled(QUICK, 1), ids=str)
-def test_a_case_passes(case, host_cache, seed):
-    assert case.failure(seed, host_cache) == ""
+def test_a_case_passes_and_is_not_tried_again(case, host_cache, seed, tmp_path, monkeypatch):
+    file = tmp_path / "passed.jsonl"
+    assert list(failures([case], seed, host_cache, Kept(file))) == []
+    monkeypatch.setattr("tests.strength.ptx.apart", None)
+    assert list(failures([case], seed, host_cache, Kept(file))) == []
+
+
+def test_what_fails_is_reported_and_tried_again(tmp_path, monkeypatch):
+    found = iter(["wrong", Crashed("its process ended", "look"), ""])
+
+    def apart(*_, **__):
+        if isinstance(one := next(found), Exception):
+            raise one
+        return one
+
+    monkeypatch.setattr("tests.strength.ptx.apart", apart)
+    kept, (case, *_) = Kept(tmp_path / "passed.jsonl"), CASES
+    assert [list(failures([case], 1, tmp_path, kept)) for _ in range(3)] == [
+        [f"{case}: wrong"],
+        [f"{case}: its process ended; look"],
+        [],
+    ]
+    assert kept.get(case.key) == ""
+
+
+def test_a_case_depends_on_its_text_target_grid_and_steps():
+    one = CASES[0]
+    others = [replace(one, arch=86), *(replace(one, trial=trial) for trial in TRIALS[2:])]
+    assert len({one.key, *(other.key for other in others)}) == 1 + len(others)
+    assert replace(one, trial=TRIALS[1]).key == one.key  # of a stack without knobs

@@ -4,12 +4,14 @@
 """
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from port_text import CUDA, PORT, functions
 from sampled import sampled
 
 from common import ROOT
+from tests.strength.mutants.__main__ import _on_ptx
 from tests.strength.mutants.generated import known
 from tests.strength.mutants.mutation import edited
 from tests.strength.mutants.planted import RULE, SAME_CODE, SURVIVED, VALUE, Planted, check_planted, of_planted, planted
@@ -62,3 +64,21 @@ def test_the_table_counts_what_is_found_listed_and_missed():
     total = {"class": "all", "planted": 5, "rule": 2, "value": 1, "equivalent": 2, "not as expected": 2}
     assert result.rows[-1] == total
     assert sum("not as expected" in note for note in result.notes) == 2
+
+
+def test_a_fault_that_was_found_is_not_tried_again(tmp_path, monkeypatch):
+    tried = []
+
+    def check_each(check, lost, mutants, seed, cache, processes, done):
+        tried.append(list(mutants))
+        results = [Planted(one, VALUE if one is FAULTS[0] else SURVIVED) for one in mutants]
+        for result in results:
+            done(result)
+        return results
+
+    monkeypatch.setattr("tests.strength.mutants.__main__.check_each", check_each)
+    wanted = SimpleNamespace(seed=1, cache=tmp_path, processes=1)
+    first, second = (_on_ptx(FAULTS[:2], 2, wanted, lambda title: None) for _ in range(2))
+    assert tried == [FAULTS[:2], FAULTS[1:2]]
+    assert first == second
+    assert not first[2]

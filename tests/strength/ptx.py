@@ -1,13 +1,18 @@
 """Every stack on the PTX device with its race detector, on several models, grids and targets.
 
-    python -m tests.strength.ptx [sm_86 ...]   all targets without an argument; about an hour on one core
+    python -m tests.strength.ptx [sm_86 ...]   all targets without an argument
 
-Exit code: 0 every stack passed, 1 one did not.
+What has passed is kept by the kernel's text and the code that judges it: a run after a stop, or after a change of some
+kernels, tries the others. Exit code: 0 every stack passed, 1 one did not.
 """
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -17,10 +22,13 @@ from common.config.resolve import model_named
 from common.devices.ptx.device import PtxDevice
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
-from common.stacks.stack import Stack, choose_stacks
-from common.validate.prove import prove
+from common.stacks.stack import Stack, choose_stacks, equals_parent
+from common.validate.prove import prove, text_of
 from common.validate.scenarios import Start
 from common.validate.trials import GIVEN, LOW, Trial
+from experiments.processes import apart
+from experiments.tables.progress import progress
+from tests.strength.kept import Kept, digest, of_code
 
 ALL, OTHERS = ("sm_90", "sm_86"), ("sm_80", "sm_89", "sm_100", "sm_120")  # targets of every stack, and of SOME
 SOME = ("baseline", "persistent", "streaming")
@@ -53,8 +61,17 @@ class Case:
         trial = self.trial
         return f"{self.stack.name} sm_{self.arch}, {trial.name}, {trial.covers}, {trial.blocks} x {trial.threads}"
 
+    @property
+    def key(self) -> str:
+        """Digest of what its result depends on, but for the seed: cases of stacks without knobs may have the same."""
+        catalog, parent = read_catalog(), replace(self.stack, variants=self.stack.parent)
+        stacks = [self.stack, parent] if equals_parent(self.stack, catalog) else [self.stack]
+        texts = [text_of(catalog, one, self.trial).text for one in stacks]
+        return digest([*texts, str(self.arch), str(self.trial.blocks), repr(self.trial.starts), _judge()])
+
     def failure(self, seed: int, cache: Path) -> str:
         """Evidence that the kernel is wrong; "" without any."""
+        torch.set_num_threads(1)
         device = PtxDevice(cache / "kernels", self.arch, seed, races=True, timeout=TIMEOUT)
         try:
             verdict = prove(device, read_catalog(), self.stack, self.trial, cache, seed)
@@ -75,17 +92,47 @@ def cases(archs: tuple[str, ...] = (*ALL, *OTHERS)) -> Iterator[Case]:
                 yield from (Case(stack, arch, trial) for trial in (TRIALS if name in ALL else (RING,)))
 
 
+@cache
+def _judge() -> str:
+    return of_code("common")
+
+
+def failures(tried: Sequence[Case], seed: int, folder: Path, kept: Kept) -> Iterator[str]:
+    """A line for each case that fails, as they end; each runs in its own process, as many at a time as there are cores.
+
+    Those that `kept` has are not tried again, and those that pass are added to it.
+    """
+    distinct = {key: case for case in tried if kept.get(key := case.key) is None}
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["tests.strength.ptx"])
+
+    def failure(key: str) -> str:
+        try:
+            found = str(apart(TIMEOUT, distinct[key].failure, seed, folder, context=context))
+        except LabError as error:
+            found = str(error)
+        if not found:
+            kept.put(key, found)
+        return found
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool, progress(len(distinct)) as bar:
+        for number, (case, found) in enumerate(zip(distinct.values(), pool.map(failure, distinct), strict=True), 1):
+            bar.begin(f"{number} of {len(distinct)}: {case}")
+            if found:
+                yield f"{case}: {found}"
+
+
 def main() -> int:
     """Print a line for each case that fails, and how many passed."""
-    torch.set_num_threads(1)
     seed, tried = int(torch.seed() % 2**31), list(cases(tuple(sys.argv[1:]) or (*ALL, *OTHERS)))
-    print(f"{len(tried)} cases, seed {seed}")
-    failed = 0
-    for case in tried:
-        if found := case.failure(seed, ROOT / ".lab-cache"):
-            failed += 1
-            print(f"{case}: {found}", flush=True)
-    print(f"{len(tried) - failed} of {len(tried)} PASSED")
+    folder = ROOT / ".lab-cache"
+    print(f"{len(tried)} cases, seed {seed}", flush=True)
+    kept, failed = Kept(folder / "matrix.jsonl"), 0
+    for line in failures(tried, seed, folder, kept):
+        failed += 1
+        print(line, flush=True)
+    passed = sum(kept.get(case.key) is not None for case in tried)
+    print(f"{passed} of {len(tried)} PASSED")
     return int(failed > 0)
 
 

@@ -14,10 +14,12 @@ from common.config.resolve import seed_of
 from common.config.run_config import Seed
 from common.config.section import Section
 from common.errors import LabError
+from common.record.provenance import code_sha
 from common.record.store import Store
 from experiments.tables.output import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import ResultTable, print_result, record_result
+from tests.strength.kept import Kept, digest, of_code
 from tests.strength.mutants import score
 from tests.strength.mutants.generated import drawn, generate
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
@@ -90,7 +92,20 @@ def _by_operator(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begi
 
 def _on_ptx(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
     seed, cache, processes = wanted.seed, wanted.cache, wanted.processes
-    found = check_each(check_planted, Planted.lost, mutants, seed, cache, processes, lambda one: begin(one.title))
+    kept, code = Kept(cache / "planted.jsonl"), [code_sha(), of_code("tests/strength")]
+
+    def key(mutant: Mutant) -> str:
+        return digest([*code, repr(mutant)])
+
+    def done(one: Planted) -> None:
+        begin(one.title)
+        if one.as_expected:
+            kept.put(key(one.mutant), [one.fate, one.how])
+
+    left = [mutant for mutant in mutants if kept.get(key(mutant)) is None]
+    tried = check_each(check_planted, Planted.lost, left, seed, cache, processes, done)
+    found = [Planted(mutant, *kept.get(key(mutant))) for mutant in mutants if kept.get(key(mutant))]
+    found += [one for one in tried if not one.as_expected]
     return of_planted(found), [one.as_record() for one in found], all(one.as_expected for one in found)
 
 
