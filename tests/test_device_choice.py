@@ -97,13 +97,13 @@ def test_without_a_gpu_auto_takes_the_host_and_cuda_gives_the_reason(machine, co
 
 def test_without_a_gpu_generation_decodes_on_the_ptx_device(machine):
     machine(0)
-    config = resolve_one(composed("lab", ["device.timeout_s=7"]), "a generation")
+    config = resolve_one(composed("lab", ["timing=none", "device.timeout_s=7"]), "a generation")
     assert (config.device.name, config.host, config.ptx) == ("ptx", None, PtxOptions("sm_90", False, 7.0))
     assert "the driver reports no GPU" in str(config.device)
-    assert resolve_one(composed("lab", ["device=host"]), "a generation").device.name == "host"
+    assert resolve_one(composed("lab", ["timing=none", "device=host"]), "a generation").device.name == "host"
     assert run_config(composed("lab", [])).device.name == "host"
     with pytest.raises(LabError, match=r"^device\.workers has no effect on device=ptx; give device=host"):
-        resolve_one(composed("lab", ["device.workers=2"]), "a generation")
+        resolve_one(composed("lab", ["timing=none", "device.workers=2"]), "a generation")
 
 
 def test_without_a_driver_cupy_is_not_imported(monkeypatch):

@@ -98,7 +98,7 @@ def test_what_is_no_regular_file_holds_no_records(tmp_path, kind, monkeypatch):
             use()
 
 
-RUNS = ("timing=full", "archs=[sm_90]", "budget_s=5", "row_s=5", "timeout_s=9")
+RUNS = ("timing=full", "archs=[sm_80]", "budget_s=5", "row_s=5", "timeout_s=9")
 
 
 @pytest.mark.parametrize("main", [lambda argv: generate.main(["prompt_ids=[1]", *argv]), target.main])

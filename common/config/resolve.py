@@ -4,14 +4,12 @@ No other module of a run reads a DictConfig.
 """
 
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from common import ROOT
@@ -31,7 +29,8 @@ from common.stacks.variant import NamedStack
 
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny", "ptx": "tiny"}
-RUNS_KEYS = ("timing", "archs", "budget_s", "row_s")  # of measuring, inspecting and planning rows
+RUNS_KEYS = ("task", "reproduce", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
+USUAL = {"timing": "none", "validate": "plain"}  # of a command that takes no other choice of the group
 Fastest = Callable[[Catalog, int], NamedStack | None]
 
 
@@ -96,21 +95,22 @@ def resolve(
     return config
 
 
-def refuse_runs_keys(config: RunConfig, what: str, *more: str) -> None:
+def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
     """Raise LabError where `what`, such as "a profile", is given a key of what only `python -m experiments` does.
 
-    more: keys that `what` does without, beside RUNS_KEYS.
+    cfg: composed with timing=none, and for `what` otherwise as conf/config.yaml has it. more: keys that `what` does
+    without, beside RUNS_KEYS.
     """
-    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else ()
-    named = {re.split(r"[.=]", word.lstrip("+~"))[0] for word in words}
-    given = {
-        "experiment=": config.task != "run",
-        "reproduce=": config.reproduce,
-        "resume=": config.resume,
-        **{f"{key}=": key in named for key in (*RUNS_KEYS, *more)},
-    }
-    for key in (key for key, value in given.items() if value):
-        raise LabError(f"{key} has no effect on {what}", "leave it out, or run python -m experiments")
+    given, usual = OmegaConf.to_container(cfg, resolve=True), OmegaConf.load(ROOT / "conf" / "config.yaml")
+    for key in (*RUNS_KEYS, *more):
+        if key in USUAL:
+            section = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / key / f"{USUAL[key]}.yaml"))
+            same = given[key] == {"name": USUAL[key], **(section or {})}
+        else:
+            same = given[key] == usual[key]
+        if not same:
+            name = "experiment" if key == "task" else key
+            raise LabError(f"{name}= has no effect on {what}", "leave it out, or run python -m experiments")
 
 
 def check_positions(config: RunConfig, model: Model) -> None:

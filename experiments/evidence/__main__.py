@@ -62,10 +62,12 @@ class Evidence:
         """The plan by the records that there are now."""
         here = self.settings.cuda if self.device == "cuda" else self.settings.host
         after = (f"device={self.device}", f"seed={self.settings.seed}", *self.settings.args)
-        steps = [
-            step if step.run == "pytest" else replace(step, args=(*here.texts("args"), *step.args, *after))
-            for step in read_steps(here, self.settings.only)
-        ]
+
+        def args(step: Step) -> tuple[str, ...]:
+            runs = here.texts("args") if step.module == "experiments" else ()
+            return step.args if step.run == "pytest" else (*runs, *step.args, *after)
+
+        steps = [replace(step, args=args(step)) for step in read_steps(here, self.settings.only)]
         return Plan(steps, self.gpu, self.store.read(StepRecord), here.number("hang_s"))
 
     def collect(self) -> int:

@@ -21,8 +21,8 @@ def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfi
     validates: the stack is validated first, which compiles many small texts, and the host device does that sooner. What
     only decodes compiles one, and without a GPU takes ptx, with a fraction of the host device's time for a token.
     """
+    refuse_runs_keys(cfg, what, "timeout_s", *([] if validates else ["validate"]))
     config = run_config(cfg, on_cpu="host" if validates else "ptx")
-    refuse_runs_keys(config, what, "timeout_s", *([] if validates else ["validate"]))
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")

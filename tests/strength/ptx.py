@@ -104,7 +104,7 @@ def failures(tried: Sequence[Case], seed: int, folder: Path, kept: Kept) -> Iter
     """
     distinct = {key: case for case in tried if kept.get(key := case.key) is None}
     context = get_context("forkserver")
-    context.set_forkserver_preload(["tests.strength.ptx"])
+    context.set_forkserver_preload(["common.devices.ptx.device", "common.validate.prove"])  # what takes longest
 
     def failure(key: str) -> str:
         try:

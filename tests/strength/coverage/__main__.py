@@ -26,8 +26,8 @@ def run(cfg: DictConfig) -> int:
 
     Returns 0 if every stack passed, else 1; of all variants with all trials also 1 for a hole without a reason.
     """
+    refuse_runs_keys(cfg, "a coverage build")
     config = resolve(cfg)
-    refuse_runs_keys(config, "a coverage build")
     if not config.host:
         raise LabError(f"coverage is counted on the host device, not on {config.device.name}", "leave out device=")
     gcov.tool()
