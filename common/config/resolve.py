@@ -101,14 +101,16 @@ def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
     cfg: composed with timing=none, and for `what` otherwise as conf/config.yaml has it. more: keys that `what` does
     without, beside RUNS_KEYS.
     """
-    given, usual = OmegaConf.to_container(cfg, resolve=True), OmegaConf.load(ROOT / "conf" / "config.yaml")
+
+    def usual(key: str) -> Any:
+        if key not in USUAL:
+            return OmegaConf.select(OmegaConf.load(ROOT / "conf" / "config.yaml"), key)
+        section = OmegaConf.load(ROOT / "conf" / key / f"{USUAL[key]}.yaml")
+        return {"name": USUAL[key], **Section.from_config(section).values}
+
+    given = Section.from_config(cfg).values
     for key in (*RUNS_KEYS, *more):
-        if key in USUAL:
-            section = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / key / f"{USUAL[key]}.yaml"))
-            same = given[key] == {"name": USUAL[key], **(section or {})}
-        else:
-            same = given[key] == usual[key]
-        if not same:
+        if given[key] != usual(key):
             name = "experiment" if key == "task" else key
             raise LabError(f"{name}= has no effect on {what}", "leave it out, or run python -m experiments")
 
