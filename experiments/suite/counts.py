@@ -1,12 +1,21 @@
 """Exact counts of one decode step: barriers, bytes by the width of the load, prefetches; the same on every machine.
 
-Predictions are made from its records; those of Qwen3-0.6B are committed.
+Predictions are made from its records; those of Qwen3-0.6B are committed. With device=ptx: the instructions that NVRTC
+made of the step, and the bytes that they move.
 """
 
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from itertools import product
 
+import torch
+
+from common.compile.target import number
 from common.devices.counters import Counts
+from common.devices.ptx.counted import ALL_CLASSES
+from common.devices.ptx.device import PtxDevice
+from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
@@ -18,6 +27,8 @@ from experiments.tables.result_table import COUNTED, ResultTable
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack; those that prefetch are counted on the grid of every GPU, and parents on one."""
+    if experiment.config.ptx:
+        return _of_ptx(experiment, experiment.config.ptx.arch)
     rows = experiment.rows(_chosen(experiment), lambda stack: _count(experiment, stack).columns())
     question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
     note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
@@ -46,3 +57,50 @@ def _chosen(experiment: Experiment) -> list[Stack]:
         return experiment.stacks(names)
     whole = {stack.name for stack in stacks} >= set(catalog.variants)
     return [*stacks, *map(experiment.stack, catalog.stacks if whole else ())]
+
+
+def _of_ptx(experiment: Experiment, arch: str) -> ResultTable:
+    """A row for each stack; of a single one also a row for each stage."""
+    device = PtxDevice(experiment.config.cache / "kernels", number(arch), counting=True)
+    stacks, by_stage = _chosen(experiment), dict[str, Counter[str]]()
+
+    def executed(stack: Stack) -> Mapping[str, float]:
+        source = experiment.predictor.source(stack.variants, stack.knobs)
+        weights = torch.zeros(source.layout.weights_size, dtype=torch.bfloat16)
+        with closing(device.session(device.compile(source), weights, GRID * source.blocks_per_sm)) as session:
+            session.reset([0] * (POSITION + 1), POSITION, torch.zeros(source.layout.cache.shape, dtype=torch.bfloat16))
+            session.run()
+            by_stage.update(session.executed)
+        return _columns(sum(session.executed.values(), Counter()))
+
+    rows = experiment.rows(stacks, executed)
+    if len(stacks) == 1 and rows:
+        named = ((stage or "none", by_stage[stage]) for stage in (*STAGES, "") if stage in by_stage)
+        rows = [{"variant": rows[0]["variant"], "stage": "all", **rows[0]}] + [
+            {"variant": rows[0]["variant"], "stage": name, **_columns(counts)} for name, counts in named
+        ]
+    question = (
+        f"what one step of {experiment.model.name} executes of the PTX for {arch}, at position 1 on {GRID} blocks"
+    )
+    notes = [
+        "Instructions are those of threads, without moves of a register that nothing changes. Copies are counted by "
+        "their bytes; a KB is one of weights and cache. A loader warp belongs to no stage.",
+    ]
+    return ResultTable("instructions", question, rows, COUNTED, notes, keys=2 if len(stacks) == 1 else 1)
+
+
+def _columns(counts: Counter[str]) -> dict[str, float]:
+    """Instructions and bytes of the fields of `common.devices.ptx.counted`."""
+    total = sum(counts[kind] for kind in ALL_CLASSES)
+    moved = {data: sum(counts[field] for field in counts if field.startswith(f"{data}_")) for data in ("weights", "kv")}
+    copied = counts["copied_async"] + counts["copied_bulk"]
+    read = sum(moved.values()) + copied
+    return {
+        "M instructions": total / 1e6,
+        "a KB": 1e3 * total / read if read else float("nan"),
+        **{f"M {kind}": counts[kind] / 1e6 for kind in ALL_CLASSES},
+        "weights MB": moved["weights"] / 1e6,
+        "KV MB": moved["kv"] / 1e6,
+        "copied MB": copied / 1e6,
+        "stored MB": sum(counts[field] for field in counts if field.startswith("stored_")) / 1e6,
+    }

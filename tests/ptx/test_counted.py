@@ -1,5 +1,6 @@
 """Bytes that the PTX of a stack moves, against what the host device counts for the same text."""
 
+import json
 from contextlib import closing
 
 import pytest
@@ -9,9 +10,11 @@ from sampled import sampled
 
 from common.devices.counters import DATA, FIELDS, WIDTHS
 from common.devices.host.device import HostDevice
+from common.devices.ptx.counted import class_of
 from common.devices.ptx.device import PtxDevice
 from common.model.layout import Layout
 from common.model.weights import load
+from experiments.__main__ import main
 
 pytestmark = pytest.mark.host
 
@@ -56,3 +59,32 @@ def test_a_stage_has_its_own_bytes(host_cache, tiny, seed):
         for field, count in counts.items():
             if field.startswith(("weights", "kv", "stored")):
                 assert ptx[stage][field] == count, (stage, field)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "kind"),
+    [
+        ("fma.rn.f32", "float"),
+        ("mad.lo.s32", "integer"),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "tensor"),
+        ("ld.global.nc.v4.u32", "memory"),
+        ("mbarrier.try_wait.parity.acquire.cta.shared::cta.b64", "exchange"),
+        ("setp.lt.f32", "branch"),
+        ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint", "cp"),
+    ],
+)
+def test_an_opcode_has_a_class(opcode, kind):
+    assert class_of(opcode) == kind
+
+
+def test_the_experiment_counts_instructions_of_a_stage(host_cache, tiny, tmp_path, capsys):
+    """By hand: a product a weight; five sums in each lane of a row's warp; and in down the residual of each row."""
+    argv = ["experiment=counts", "device=ptx", "variant=baseline", "model=tiny", "json=true", f"cache={host_cache}"]
+    assert main([*argv, f"results={tmp_path / 'r.jsonl'}"]) == 0
+    rows = {row["stage"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    down, head = tiny.hidden * tiny.layers, tiny.vocab
+    assert 1e6 * rows["down"]["M float"] == pytest.approx(down * (tiny.intermediate + 5 * 32 + 1))
+    assert 1e6 * rows["lm_head"]["M float"] == pytest.approx(head * (tiny.hidden + 5 * 32))
+    assert 1e6 * rows["lm_head"]["weights MB"] == pytest.approx(2 * head * tiny.hidden)
+    for column in ("M instructions", "M integer", "weights MB", "stored MB"):
+        assert rows["all"][column] == pytest.approx(sum(row[column] for name, row in rows.items() if name != "all"))

@@ -1,6 +1,7 @@
-"""Counts of a launch by stage: bytes by buffer and width, from its rows' opcodes and source lines.
+"""Counts of a launch by stage: bytes by buffer and width, instructions by class, from its rows' opcodes and lines.
 
-The names are those of common.devices.counters, so that the host device's counts of the same text can be compared.
+The names of bytes are those of common.devices.counters, so that the host device's counts of the same text can be
+compared.
 """
 
 import re
@@ -15,21 +16,43 @@ from common.model.stages import STAGES
 
 DATA = {"weights": "weights", "cache": "kv", "scratch": "activations"}  # by buffer
 LINE = 128  # bytes that a prefetch brings
+CLASSES = {  # of instructions, by opcode; those of no class calculate: floats by their type, else integers
+    "memory": ("ld", "st", "atom", "red", "prefetch"),
+    "tensor": ("mma", "ldmatrix"),
+    "exchange": ("shfl", "vote", "activemask", "bar", "barrier", "mbarrier", "fence", "membar", "nanosleep"),
+    "move": ("mov", "selp", "cvta", "prmt"),
+    "conversion": ("cvt",),
+    "branch": ("bra", "setp", "ret", "exit"),
+}
+FLOAT, INTEGER, COPY = "float", "integer", "cp"
+ALL_CLASSES = (FLOAT, INTEGER, *CLASSES)
 _STAGE = re.compile(r"(?:stage|perform|run_stage)I\w*?L5Stage(\d+)E")
 
 
 def counted(rows: Sequence[Row], executed: np.ndarray, buffers: Sequence[str]) -> dict[str, Counter[str]]:
-    """{stage: {field: count}} of a launch; what belongs to no stage is under "".
+    """{stage: {field: count}} of a launch; what belongs to no stage is under "". A class counts threads.
 
     executed: as Ended has it. buffers: their names, in its order. Looks at words that another block publishes depend on
     the schedule and are not counted, and neither are loads of shared memory, which is not all a stage asks for.
     """
     found: dict[str, Counter[str]] = {}
     for row, (bare, *by_buffer) in zip(rows, executed.tolist(), strict=True):
-        for field, count in _fields(row, bare, dict(zip(buffers, by_buffer, strict=False))):
+        fields = [*_fields(row, bare, dict(zip(buffers, by_buffer, strict=False)))]
+        if (kind := class_of(row.opcode)) != COPY:  # whose bytes are counted
+            fields.append((kind, bare + sum(by_buffer)))
+        for field, count in fields:
             if count:
                 found.setdefault(stage_of(row), Counter())[field] += count
     return found
+
+
+def class_of(opcode: str) -> str:
+    """One of ALL_CLASSES, or COPY."""
+    first, *words = opcode.split(".")
+    if first == COPY:
+        return COPY
+    calculates = FLOAT if words and words[-1].startswith(("f", "bf")) else INTEGER
+    return next((name for name, opcodes in CLASSES.items() if first in opcodes), calculates)
 
 
 def stage_of(row: Row) -> str:
