@@ -10,7 +10,8 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from common import ROOT
-from experiments.tables.output import DEFAULT, Job, Output, closing_lines, relative, show_command
+from experiments.tables.commands import DEFAULT, closing_lines, relative, show_command
+from experiments.tables.output import Job, Output
 from experiments.tables.row import finished, label, labels, row_of
 from experiments.tables.run_table import show_json, show_tables
 

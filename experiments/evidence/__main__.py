@@ -21,7 +21,7 @@ from common.record.record import StepRecord
 from common.record.store import Store
 from experiments.evidence.execute import GRACE, Ended, execute
 from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, read_steps
-from experiments.tables.output import relative
+from experiments.tables.commands import relative
 
 END = 2.0  # seconds of the budget for what this command does after a step
 Execute = Callable[[Sequence[str], float], Ended]

@@ -9,7 +9,7 @@ from common.config.run_config import RunConfig
 from common.errors import LabError, unknown
 from common.stacks.stack import knob_words
 from experiments.experiment import Experiment
-from experiments.tables.output import closing_lines
+from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import ResultTable, print_result, record_result
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
 from common.stacks.stack import title
-from experiments.tables.output import show_command
+from experiments.tables.commands import show_command
 from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED, ArchResources, Forecast, Row, Timed, error, labels
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from common.config.resolve import refuse_runs_keys, resolve
 from common.errors import LabError
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
-from experiments.tables.output import closing_lines
+from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import print_result, record_result
 from tests.strength.coverage import gcov

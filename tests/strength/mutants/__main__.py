@@ -16,7 +16,7 @@ from common.config.section import Section
 from common.errors import LabError
 from common.record.provenance import code_sha
 from common.record.store import Store
-from experiments.tables.output import closing_lines
+from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import ResultTable, print_result, record_result
 from tests.strength.kept import Kept, digest, of_code

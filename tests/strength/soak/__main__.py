@@ -14,7 +14,7 @@ from common.config.run_config import Seed
 from common.config.section import Section
 from common.record.store import Store
 from experiments.serve import check_installed
-from experiments.tables.output import closing_lines
+from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import COUNTED, ResultTable, record_result, show_result
 from tests.strength.soak.kills import Killed, kills
