@@ -64,3 +64,13 @@ def test_a_case_depends_on_its_text_target_grid_and_steps():
     others = [replace(one, arch=86), *(replace(one, trial=trial) for trial in TRIALS[2:])]
     assert len({one.key, *(other.key for other in others)}) == 1 + len(others)
     assert replace(one, trial=TRIALS[1]).key == one.key  # of a stack without knobs
+
+
+def test_a_line_that_a_stop_has_torn_costs_its_own_result(tmp_path):
+    file = tmp_path / "passed.jsonl"
+    Kept(file).put("a", 1)
+    with file.open("a") as torn:
+        torn.write('["b", ')
+    Kept(file).put("c", [3])
+    kept = Kept(file)
+    assert [kept.get(key) for key in "abc"] == [1, None, [3]]

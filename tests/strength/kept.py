@@ -3,13 +3,12 @@
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from common import ROOT
-
-SUFFIXES = (".py", ".cpp", ".hpp")
 
 
 class Kept:
@@ -19,8 +18,9 @@ class Kept:
         self._file, self._lock, self._found = file, Lock(), dict[str, Any]()
         if file.exists():
             for line in file.read_text().splitlines():
-                key, result = json.loads(line)
-                self._found[key] = result
+                with suppress(ValueError):  # empty, or torn by a stop
+                    key, result = json.loads(line)
+                    self._found[key] = result
 
     def get(self, key: str) -> Any:
         """None without a result."""
@@ -31,7 +31,7 @@ class Kept:
             self._found[key] = result
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with self._file.open("a") as file:
-                file.write(json.dumps([key, result]) + "\n")
+                file.write(f"\n{json.dumps([key, result])}\n")  # not at the end of a torn line
 
 
 def digest(parts: Iterable[str]) -> str:
