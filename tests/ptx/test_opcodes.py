@@ -1,6 +1,7 @@
 """Opcodes of the PTX device against examples worked out by hand from the ISA: (instruction, operands, result)."""
 
 import ctypes
+import math
 import re
 import struct
 
@@ -64,6 +65,10 @@ ROWS = (
     ("neg.ftz.f32 d, a", (1,), 0x80000000),
     ("rcp.rn.ftz.f32 d, a", (f32(4),), f32(0.25)),
     ("sqrt.rn.ftz.f32 d, a", (f32(9),), f32(3)),
+    ("rcp.approx.ftz.f64 d, a", (f64(4),), f64(0.25)),
+    ("rcp.approx.ftz.f64 d, a", (f64(1.5) + LOW32,), 0x3FE5555500000000),  # upper words only: 2 / 3
+    ("rcp.approx.ftz.f64 d, a", (1 << 63 | 1 << 40,), f64(-math.inf)),  # a subnormal number is a zero
+    ("rcp.approx.ftz.f64 d, a", (f64(-math.inf),), 1 << 63),
     ("ex2.approx.ftz.f32 d, a", (f32(-3),), f32(0.125)),
     ("cvt.rni.s32.f32 d, a", (f32(2.5),), 2),  # ties to even
     ("cvt.rzi.s32.f32 d, a", (f32(-2.9),), 0xFFFFFFFE),

@@ -34,7 +34,8 @@ def plain(result: str = "", *sources: str) -> Rule:
 
     def rule(d: Decoder, one: Instruction) -> None:
         words = [each for each in one.words[:-1] if each != "rn"]
-        words = [each for each in words if each not in ("approx", "full") or one.opcode not in ("div", "rcp", "sqrt")]
+        if one.opcode in ("div", "rcp", "sqrt") and one.type == "f32":  # correctly rounded is near enough
+            words = [each for each in words if each not in ("approx", "full")]
         wide = "wide" in words
         kinds = list(sources)
         if wide:

@@ -107,6 +107,16 @@ inline uint32_t to_bf16(double value) { // rounded from the exact value: to odd,
   }
   return (u + 0x7fffu + (u >> 16 & 1)) >> 16;
 }
+// The upper words of a reciprocal, of the upper words of `x`; the lower ones are 0. Subnormal numbers are zeros.
+inline double gross_reciprocal(double x) {
+  const auto upper = [](double y) {
+    constexpr uint64_t sign = uint64_t(1) << 63, exponent = uint64_t(0x7ff) << 52;
+    const uint64_t u = bits<uint64_t>(y) & ~uint64_t(0xffffffff);
+    return y != y ? y : bits<double>(u & exponent ? u : u & sign);
+  };
+  return upper(1 / upper(x));
+}
+
 template <int N, class F> struct Pairs {
   template <bool M> static void lanes(Warp &w, const In *in) {
     {
@@ -153,6 +163,7 @@ void add_floats(Ops &ops) {
   approximated(ops, "sin.approx", [](float x) { return std::sin(x); });
   approximated(ops, "cos.approx", [](float x) { return std::cos(x); });
   approximated(ops, "tanh.approx", [](float x) { return std::tanh(x); });
+  unary<double, double>(Rare{ops}, "rcp.approx.ftz.f64", [](double x) { return made(gross_reciprocal(x)); });
   approximated(ops, "rsqrt.approx", [](float x) { return float(1 / std::sqrt(double(x))); });
   const auto pairs = [&]<class F>(const char *name, F) { put<Pairs<3, F>>(Rare{ops}, name); };
   pairs("fma.bf16x2", [](double a, double b, double c) { return std::fma(a, b, c); });
