@@ -66,27 +66,32 @@ DEVICE void sincos_turns(double turns, double *sine, double *cosine) { sincospi(
 DEVICE float rsqrt(float x) { return rsqrtf(x); }
 DEVICE float quotient(float x, float y) { return __fdividef(x, y); }
 
-// Weights are never written while a kernel runs, so they may use the read-only path (ld.global.nc). The asm is not
-// volatile: the compiler may move these loads up and keep many in flight.
+// Weights are never written while a kernel runs, so they may use the read-only path (ld.global.nc). The compiler may
+// move these loads up and keep many in flight, but not where the text does not load: an asm that is not volatile may be
+// executed for nothing, with an address beyond the weights.
 template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(const bf16 *from) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
   Packet<Bytes> p;
   if constexpr (Bytes == 4) {
-    asm("ld.global.nc.u32 %0, [%1];" : "=r"(p.word[0]) : "l"(from));
+    p.word[0] = __ldg(reinterpret_cast<const unsigned *>(from));
   } else if constexpr (Bytes == 8) {
-    if constexpr (Keep == L1::allocate)
-      asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(p.word[0]), "=r"(p.word[1]) : "l"(from));
-    else
-      asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(p.word[0]), "=r"(p.word[1]) : "l"(from));
+    if constexpr (Keep == L1::allocate) {
+      const uint2 v = __ldg(reinterpret_cast<const uint2 *>(from));
+      return {v.x, v.y};
+    } else {
+      asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                   : "=r"(p.word[0]), "=r"(p.word[1])
+                   : "l"(from));
+    }
   } else {
-    if constexpr (Keep == L1::allocate)
-      asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-          : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
-          : "l"(from));
-    else
-      asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-          : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
-          : "l"(from));
+    if constexpr (Keep == L1::allocate) {
+      const uint4 v = __ldg(reinterpret_cast<const uint4 *>(from));
+      return {v.x, v.y, v.z, v.w};
+    } else {
+      asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+                   : "l"(from));
+    }
   }
   return p;
 }
