@@ -71,6 +71,15 @@ def test_what_is_prefetched_in_a_stage_is_a_hit_in_the_next():
     assert total([Task("a", before=300, prefetch=1000, early=True), two], replace(SLOW, l2_bytes=500)) == 300 + 100
 
 
+def test_a_loader_prefetches_when_it_has_requested_a_stage():
+    """500 bytes, requested before the first stage has its input, are every second tile of the next stage."""
+    two = Task("b", size=1000, tile=100, fetched=500, evenly=True)
+    assert total([Task("a", before=300, prefetch=500, by_loader=True), two], SLOW) == 300 + 100
+    assert total([Task("a", before=10, prefetch=500, by_loader=True), two], SLOW) == 50 + 5 * 10 + 50
+    first = Task("a", size=500, tile=500, prefetch=500, by_loader=True)
+    assert total([first, replace(two, ahead=True)], SLOW) == 50 + 50 + 50 + 50, "in the order of the requests"
+
+
 @pytest.mark.parametrize(
     ("kept", "ns"),
     [

@@ -91,7 +91,11 @@ template <class Base> struct BulkRing : Base {
                      Self::template in_l2<S, Mine>(mine.first + done, rows));
       Copies::end(full);
     }
+    Self::template fed<S>(c, layer);
   }
+
+  // Called by the loader when all copies of stage S are under way. It must not wait.
+  template <Stage S> static DEVICE void fed(const Context &, int) {}
 
   // A warp per row of the block, whatever tile it is in, so that a row of o_proj and of down has the same thread.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {

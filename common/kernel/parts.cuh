@@ -196,8 +196,16 @@ template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, Softmax
   for (int turn = 0; turn < model::head_dim; turn += block_threads) { // a block of usual size has one
     const int i = turn + port::thread();
     if (i >= model::head_dim) continue;
-    float max = parts.max[0], sum = 0, value = 0;
-    for (int w = 1; w < block_warps; ++w) max = fmaxf(max, parts.max[w]);
+    float most[block_warps], sum = 0, value = 0;
+    UNROLL
+    for (int w = 0; w < block_warps; ++w) most[w] = parts.max[w];
+    UNROLL
+    for (int apart = 1; apart < block_warps; apart *= 2) { // a tree: three maxima one after the other, not seven
+      UNROLL
+      for (int w = 0; w + apart < block_warps; w += 2 * apart) most[w] = fmaxf(most[w], most[w + apart]);
+    }
+    const float max = most[0];
+    UNROLL
     for (int w = 0; w < block_warps; ++w) {
       const float keep = rescale(parts.max[w], max);
       sum = fmaf(parts.sum[w], keep, sum);

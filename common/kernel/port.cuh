@@ -122,8 +122,13 @@ DEVICE void store_kv(bf16 *to, bf16 value) { *to = value; }
 // Prefetches the 128-byte line of `address` into L2. It does not wait and needs no register.
 DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
-// The same by a load whose value is not used. The load must be ld.volatile: ptxas removes any other dead load, even
-// from a volatile asm.
+// The same of `bytes`, by one thread. Address and size are multiples of 16. sm_90.
+DEVICE void prefetch_bulk(const void *address, unsigned bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes));
+}
+
+// As prefetch_l2, by a load whose value is not used. The load must be ld.volatile: ptxas removes any other dead load,
+// even from a volatile asm.
 DEVICE void touch_weights(const void *address) {
   [[maybe_unused]] unsigned ignored;
   asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(ignored) : "l"(address));

@@ -35,6 +35,16 @@ template <bool Bulk> struct SlotCopies {
   static DEVICE void end(Mbarrier *full) {
     if constexpr (!Bulk) port::mbarrier_arrive_copied(full);
   }
+  // Asks for bytes in L2, and waits for nothing.
+  static DEVICE void prefetch(const void *from, unsigned bytes) {
+    if constexpr (Bulk) {
+      port::prefetch_bulk(from, bytes);
+    } else {
+      constexpr unsigned line = 128;
+      for (unsigned at = line * lane(); at < bytes; at += line * lanes)
+        port::prefetch_l2(static_cast<const unsigned char *>(from) + at);
+    }
+  }
   // Before the loader ends: a thread waits for its own copies.
   static DEVICE void finish() {
     if constexpr (!Bulk) {

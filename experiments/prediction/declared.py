@@ -34,6 +34,9 @@ QUANTITIES = (
     "extra_barriers",  # of the grid, per layer, in addition to those counted at position 1
     "by_value",  # exchanges of values that say that they have arrived, in place of a barrier after the stage
     "prefetched",  # of the stage's matrices, how many an earlier stage may have prefetched
+    # Bytes of lm_head, evenly among its tiles, that a block's loader asks L2 for after its copies of the stage: of all
+    # layers together.
+    "loader_prefetches",
     "prefetch_while_idle",  # 1: blocks without work in the stage prefetch; 0: all do, at the barrier after it
 )
 MATRICES, ALL = "matrices", "all"  # in place of a stage: those that multiply weight matrices; every stage

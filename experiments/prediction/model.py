@@ -6,7 +6,7 @@ together is walked in SASS (experiments/prediction/sass/); the ring, and exchang
 yaml of each variant (`work`); latencies and rates are those of conf/gpu/, with their ranges.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any
 
@@ -130,8 +130,9 @@ class Stage:
         return Task(
             self.name,
             before=before,
-            prefetch=self.counted("prefetched"),
+            prefetch=self._by_loader(self.name) / self.layers or self.counted("prefetched"),
             early=bool(self.declared("prefetch_while_idle", 0)),
+            by_loader=bool(self.declared("loader_prefetches", 0)),
             exchange=self._exchange(),
             **read,
         )
@@ -176,15 +177,28 @@ class Stage:
 
     def _read(self, size: float, total: float) -> dict[str, Any]:
         """Bytes that a stage reads, and those of them that L2 may have: prefetched, or kept from the step before."""
-        asked, matrices = self.kernel.counts.total("kept"), DEFINITIONS[self.name].matrices
-        fits = min(1.0, KEPT_SHARE * self.gpu.l2_bytes / asked) if asked else 0.0
+        asked, matrices, room = self.kernel.counts.total("kept"), DEFINITIONS[self.name].matrices, self._room
+        fits = min(1.0, room / asked) if asked else 0.0
+        by_loader = sum(map(self._by_loader, LAYER)) if self.name in LAST else 0.0
+        by_loader = min(by_loader, max(0.0, room - asked))
         return {
             "size": size,
             "total": max(total, size),
             "head": self._ns(self.chain.first),
-            "fetched": total * min(1.0, self.declared("prefetched", 0) / matrices),
+            "fetched": by_loader or total * min(1.0, self.declared("prefetched", 0) / matrices),
+            "evenly": by_loader > 0,
             "kept": self.counted("kept") * fits,
         }
+
+    @property
+    def _room(self) -> float:
+        """Bytes of L2 that outlive other loads, for lines that a stage reads long after they were asked for."""
+        return KEPT_SHARE * self.gpu.l2_bytes
+
+    def _by_loader(self, stage: str) -> float:
+        """Bytes of lm_head that the loaders of all blocks prefetch after the copies of `stage`, in all layers."""
+        blocks = self.gpu.multiprocessors * self.kernel.source.blocks_per_sm
+        return blocks * replace(self, name=stage).declared("loader_prefetches", 0)
 
     @property
     def _warps(self) -> int:

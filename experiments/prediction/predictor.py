@@ -114,9 +114,12 @@ class Predictor:
         """Counts of `source` for a prediction on `gpu`.
 
         What a prediction uses depends on the grid only where blocks prefetch; other stacks are counted on one grid.
+        What loaders prefetch is declared.
         """
         counts = self.count(source)
-        if not counts.total("prefetched") or gpu.multiprocessors == GRID:
+        stages = {stage for name in source.stack for stage in work_of(name).get("loader_prefetches", ())}
+        by_loaders = sum(counts.of(stage, "prefetched") for stage in stages)
+        if counts.total("prefetched") == by_loaders or gpu.multiprocessors == GRID:
             return counts
         return self.count(source, gpu.multiprocessors)
 

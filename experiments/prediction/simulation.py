@@ -85,6 +85,7 @@ class _Sm:
         self._prefetched: deque[list[float]] = deque()
         self._places, self._under_way = _Held(), _Held()
         self._hits = self._hits_at = 0.0  # of the stage that is requested: bytes that this SM finds in L2, and when
+        self._among = 0.0  # the share of its tiles that are such
         self._queue: deque[tuple[float, float]] = deque(maxlen=64)  # of requests: when, and when memory is done
 
     @property
@@ -148,7 +149,7 @@ class _Sm:
                 self._shift(by)
                 done, tile, self._asked_tiles = done + by, tile + skipped, self._asked_tiles + skipped
         published = done + task.tail
-        if task.prefetch and not task.early:
+        if task.prefetch and not (task.early or task.by_loader):
             self._prefetch(task, published)
         self._load(self._at, published)  # what runs ahead
         wait = task.exchange + task.read / self._memory.port
@@ -164,6 +165,8 @@ class _Sm:
         while self._asked < len(self._order):
             task = self._order[self._asked]
             if self._asked_tiles == task.tiles:
+                if task.by_loader:
+                    self._prefetch(task, self._request_at)
                 self._asked, self._asked_tiles = self._asked + 1, 0
                 continue
             if self._asked > begun and not task.ahead:
@@ -181,11 +184,11 @@ class _Sm:
 
     def _request(self, task: Task, at: float, size: float) -> None:
         memory = self._memory
-        kept = task.kept / max(task.size, task.total) * FULL
-        if self._hits >= size / 2:
+        kept = task.kept / max(task.size, task.total)
+        if self._hits >= size / 2 and self._turn(self._among):
             self._hits -= size
             land = max(at + memory.l2_latency, self._hits_at)
-        elif floor((self._asked_tiles + 1) * kept) > floor(self._asked_tiles * kept):
+        elif self._turn(kept):
             land = at + memory.l2_latency
         else:
             share = memory.rate * task.size / max(task.size, task.total)
@@ -198,6 +201,11 @@ class _Sm:
         self._under_way.size += size
         self._under_way.ends.append([land, size])
         self._landed.append([land, size])
+
+    def _turn(self, share: float) -> bool:
+        """True if the next tile is one of those that are a `share` of all, evenly among the others."""
+        share *= FULL
+        return floor((self._asked_tiles + 1) * share) > floor(self._asked_tiles * share)
 
     def _queued(self, at: float) -> float:
         """ns until memory has served what was requested by `at`."""
@@ -221,4 +229,5 @@ class _Sm:
             if entry[1] <= 0:
                 self._prefetched.popleft()
         if least:
-            self._hits = (least - wanted) * task.size / max(task.size, task.total)
+            found = (least - wanted) / max(task.size, task.total)
+            self._hits, self._among = found * task.size, found if task.evenly else 1.0

@@ -32,8 +32,9 @@ class Task:
     head      further ns to the multiplication, beside the loads
     lag       ns that a tile's place stays taken after its multiplication
     tail      ns from the last multiplication to the publication
-    prefetch  bytes that the grid requests into L2, when the stage begins if `early`, else when it publishes
-    fetched   bytes of the stage that an earlier prefetch may have put there
+    prefetch  bytes that the grid requests into L2: when the stage begins if `early`, when its last tile is requested if
+              `by_loader`, else when it publishes
+    fetched   bytes of the stage that an earlier prefetch may have put there; evenly: among its tiles, not its first
     kept      bytes of the stage, of all SMs, that L2 has from the step before, in tiles evenly among the others
     exchange  ns from the publication to the next stage's input, beside the wait for memory's queue; 0: the next stage
               begins at once. read: bytes that every SM reads with it
@@ -53,7 +54,9 @@ class Task:
     tail: float = 0.0
     prefetch: float = 0.0
     early: bool = False
+    by_loader: bool = False
     fetched: float = 0.0
+    evenly: bool = False
     kept: float = 0.0
     exchange: float = 0.0
     read: float = 0.0

@@ -160,6 +160,19 @@ def test_all_of_a_small_head_is_kept_but_for_a_tile(count, blocks, rows):
     assert count("bulk_ring hot_l2", blocks=blocks).total("kept") == rows * 128
 
 
+@pytest.mark.parametrize("copies", ["async", "bulk"])
+@pytest.mark.parametrize(("blocks", "tiles", "rows"), [(1, 3, 3 * 64), (1, 48, 503), (8, 48, 503), (3, 0, 0)])
+def test_the_loader_prefetches_so_many_tiles_of_the_head(count, blocks, tiles, rows, copies):
+    """Tiles of 64 rows of 128 bytes, all 8 where the knob says more; one of 62 or 63 rows in each of 8 blocks.
+
+    They are copied as without it.
+    """
+    counts = count("bulk_ring head_prefetch", blocks=blocks, head_tiles=tiles, copies=copies)
+    assert counts.total("prefetched") == counts.of("o_proj", "prefetched") == rows * 128
+    plain, copied = count("bulk_ring", blocks=blocks, copies=copies), ("copied_bulk", "copied_async")
+    assert [counts.total(each) for each in copied] == [plain.total(each) for each in copied]
+
+
 @pytest.mark.parametrize(
     ("blocks", "chunk", "copies"),
     [(8, 64, "heads"), (3, 64, "kv_heads"), (8, 16, "kv_heads")],

@@ -38,6 +38,8 @@ FAULTS = {
     "*out = port::load_weight(c.weights - 1);": "load_weight outside the weights buffer, 2 bytes before its start",
     "port::touch_weights(c.cache);": "touch_weights of the cache buffer at byte 0",
     "port::prefetch_l2(out + END);": "prefetch_l2 outside the scratch buffer, 0 bytes after its end",
+    "port::prefetch_bulk(c.weights - 8, 32);": "prefetch_bulk outside the weights buffer, 16 bytes before its start",
+    "port::prefetch_bulk(c.cache, 16);": "prefetch_bulk of the cache buffer at byte 0",
     "port::store_kv(c.cache - 1, 0);": "store_kv outside the cache buffer, 2 bytes before its start",
     "out[1] = port::load<Data::kv, 8>(out).word[0];": "a load of the scratch buffer at byte 0",
     "out[1] = load_floats<4>(out - 4).value[0];": "a load outside the scratch buffer, 16 bytes before its start",

@@ -30,6 +30,7 @@ HINTS = {  # what a thread does, and the instructions that are more than computi
     ),
     f"auto p = port::load<Data::kv, 8>(wide);{WORDS}": f"ld.global.v2.b32{STORES}",
     "port::prefetch_l2(word);": "prefetch.global.L2",
+    "port::prefetch_bulk(word, 16);": "cp.async.bulk.prefetch.L2.global 16",
     "port::touch_weights(word);": "ld.volatile.global.b32",
     "port::spin_pause();": "nanosleep.u32 32",
     "port::spin_again();": "",

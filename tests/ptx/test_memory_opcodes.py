@@ -52,6 +52,8 @@ ROWS = (
     ("st.release.gpu.global.u32 [%rd1+4], 8; ld.acquire.gpu.global.u32 %r2, [%rd1+4]; st.global.u32 [%rd1+16], %r2;",
      {1: 8, 4: 8}),
     ("ld.relaxed.gpu.global.v2.u64 {%rd2, %rd3}, [%rd1]; st.global.u64 [%rd1+16], %rd3;", {4: 3, 5: 4}),
+    ("mov.u32 %r2, 16; cp.async.bulk.prefetch.L2.global [%rd1+16], %r2; "
+     "cp.async.bulk.prefetch.L2.global.L2::cache_hint [%rd1], 32, %rd2;", {}),
     ("prefetch.global.L2 [%rd1]; nanosleep.u32 32; fence.acq_rel.gpu; fence.proxy.async; "
      "fence.proxy.async.shared::cta; "
      "fence.mbarrier_init.release.cluster; createpolicy.fractional.L2::evict_first.b64 %rd2, 1.0; "

@@ -186,6 +186,14 @@ def cp(d: Decoder, one: Instruction) -> None:
 
 def _bulk(d: Decoder, one: Instruction) -> None:
     kind = tuple(each for each in one.words[2:] if each != "L2::cache_hint")
+    if kind == ("prefetch", "L2", "global"):
+        source, size, *_ = one.operands
+        start, wide, offset = d.address(source)
+        if not wide:
+            raise wrong(one.line, f"{source} has 32 bits and lies in global memory")
+        more = [d.value(size, "b32"), ABSENT, offset]
+        d.emit("cp.async.bulk.prefetch", b=start, more=more, opcode=one.name)
+        return
     if kind not in (
         ("shared::cluster", "global", "mbarrier::complete_tx::bytes"),
         ("shared::cta", "global", "mbarrier::complete_tx::bytes"),

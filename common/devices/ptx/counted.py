@@ -70,6 +70,8 @@ def _fields(row: Row, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[str
         yield "atomics", sum(moved.values())
     elif opcode == "prefetch" or (opcode == "ld" and "volatile" in words):
         yield "prefetched", LINE * moved.get("weights", 0)
+    elif opcode == "cp" and "prefetch" in words:
+        yield "prefetched", moved.get("weights", 0)
     elif opcode == "cp":
         yield "copied_bulk" if "bulk" in words else "copied_async", sum(moved.values())
     elif opcode in ("ld", "st"):

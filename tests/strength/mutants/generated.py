@@ -29,6 +29,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "productive_spin": (("atomic_barrier", "productive_spin"),),
     "bulk_ring": (("bulk_ring",), ("multi_step", "bulk_ring")),
     "hot_l2": (("bulk_ring", "hot_l2"),),
+    "head_prefetch": (("bulk_ring", "head_prefetch"),),
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
     **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
     **dict.fromkeys(("columns", "ring"), (COLUMNS,)),

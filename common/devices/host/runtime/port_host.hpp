@@ -82,6 +82,13 @@ inline void prefetch_l2(const void *address, host::Site site = host::here()) {
   host::check_buffer("prefetch_l2", address, host::of_weights, site);
   host::count(&host::Counts::prefetched, host::line_bytes);
 }
+inline void prefetch_bulk(const void *address, unsigned bytes, host::Site site = host::here()) {
+  if (bytes == 0 || bytes % 16 != 0) host::trap("prefetch_bulk of a size that is no multiple of 16 bytes", site);
+  host::check_aligned(address, 16, site);
+  host::check_buffer("prefetch_bulk", address, host::of_weights, site);
+  host::check_buffer("prefetch_bulk", static_cast<const char *>(address) + bytes - 1, host::of_weights, site);
+  host::count(&host::Counts::prefetched, bytes);
+}
 inline void touch_weights(const void *address, host::Site site = host::here()) {
   host::check_buffer("touch_weights", address, host::of_weights, site);
   host::count(&host::Counts::prefetched, host::line_bytes);

@@ -131,6 +131,24 @@ struct CopyBulk {
   }
 };
 
+// [b], more: size, nothing, offset of the source. Nothing but the checks.
+struct PrefetchBulk {
+  static void run(Warp &w, const In *in) {
+    const uint32_t *more = &w.program->more[in->more];
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[2]));
+      const uint32_t bytes = w.reg<uint32_t>(more[0])[lane];
+      if (bytes == 0 || bytes % 16 || from % 16)
+        return fault(w, in, "a bulk prefetch of " + std::to_string(bytes) + " bytes that are not aligned to 16",
+                     1u << lane);
+      if (!find(*w.grid, from, bytes))
+        return bad_address(w, in, lane, from, bytes, "a bulk prefetch from outside the buffers");
+    }
+    GO_ON;
+  }
+};
+
 struct ProxyFence {
   static void run(Warp &w, const In *in) {
     if (w.grid->races) w.grid->races->proxy_fence(w);
@@ -197,6 +215,7 @@ void add_copies(Ops &ops) {
   put<ArriveCopied<false>>(ops, "cp.async.mbarrier.arrive"),
       put<ArriveCopied<true>>(ops, "cp.async.mbarrier.arrive.noinc");
   put<CopyBulk>(ops, "cp.async.bulk");
+  put<PrefetchBulk>(ops, "cp.async.bulk.prefetch");
   put<ProxyFence>(ops, "fence.proxy.async"), put<InitFence>(ops, "fence.mbarrier_init"), put<Fence>(ops, "fence");
 }
 

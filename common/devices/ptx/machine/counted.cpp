@@ -37,7 +37,7 @@ template <int Some> void counted(Warp &w, const In *in) {
 
 Moves moves_of(const std::string &name) {
   const auto begins = [&](const char *with) { return name.starts_with(with); };
-  if (name == "cp.async.bulk") return Moves::bulk;
+  if (name == "cp.async.bulk" || name == "cp.async.bulk.prefetch") return Moves::bulk;
   if (name == "cp.async") return Moves::copy;
   return begins("ld.") || begins("st.") || begins("atom.") || begins("red.") || name == "prefetch" ? Moves::word
                                                                                                    : Moves::nothing;
