@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 _BLANK = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.MULTILINE | re.DOTALL)
-# Up to its own #else, past those of conditions inside.
-_CUDA = re.compile(r"^#ifdef __CUDACC__$(?:^#if.*?^#endif$|.)*?^#else$", re.MULTILINE | re.DOTALL)
+# Up to its own #else or #endif, past those of conditions inside.
+_CUDA = re.compile(r"^#ifdef __CUDACC__$(?:^#if.*?^#endif$|.)*?^#(?:else|endif)$", re.MULTILINE | re.DOTALL)
 _CONSTANT = re.compile(r"(?<!if )\bconstexpr\b")  # a function that the compiler evaluates
 _SCOPE = re.compile(r"\b(struct|class|enum|union|namespace)\b")
 _BODY = re.compile(r"(\)|\belse|\bconst|\bdo)\s*$")
