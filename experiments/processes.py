@@ -178,9 +178,9 @@ class Child(Process):
 
 
 class Parent:
-    """The parent of this process, as a module sees it that `Child` has started.
+    """The parent of this process, for a module started by `Child`.
 
-    Messages come on stdin, events go to stdout: lines of JSON. What else is printed goes to stderr.
+    Messages come on stdin, events go to stdout: lines of JSON. Other output goes to stderr.
     receive: called by a thread with each message. SIGUSR1 writes the stack of each thread to stderr. When the parent
     ends, so does this process, with its compilers.
     """

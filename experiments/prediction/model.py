@@ -1,9 +1,9 @@
 """Model of a decode step: from counts, SASS, a variant's yaml and a GPU's constants to the stages of a simulation.
 
 A stage of the kernel is a task of the busiest SM (experiments/prediction/simulation.py). Bytes, barriers and prefetches
-are counted on the host device; what waits for what inside a block, how long it takes, and which loads are under way
-together is walked in SASS (experiments/prediction/sass/); the ring, and exchanges between blocks, are declared in the
-yaml of each variant (`work`); latencies and rates are those of conf/gpu/, with their ranges.
+are counted on the host device; dependent chains inside a block, their clocks, and the loads in flight together are
+walked in SASS (experiments/prediction/sass/); the ring, and exchanges between blocks, are declared in the yaml of each
+variant (`work`); latencies and rates come from conf/gpu/, with their ranges.
 """
 
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ def memory_of(gpu: GpuModel) -> Memory:
 
 
 def grid_barriers(source: Source, counts: Counts, position: int) -> int:
-    """Counts of one step at `position`: those counted, and those that variants add at later positions."""
+    """Grid barriers of one step at `position`: counted ones, and those added by variants at later positions."""
     extra = (
         (source.model.layers if stage in LAYER else 1) * quantity(source, "extra_barriers", stage, position, 0)
         for stage in STAGES
@@ -157,7 +157,7 @@ class Stage:
         }
 
     def _registers(self) -> dict[str, Any]:
-        """Loads that hold registers: each warp waits for those that it has under way, then sends the next.
+        """Loads into registers: each warp waits for its loads in flight, then issues the next.
 
         Raises LabError where the walk has met no load of the matrix.
         """
@@ -175,9 +175,9 @@ class Stage:
         }
 
     def _read(self, size: float, total: float) -> dict[str, Any]:
-        """Bytes that a stage reads, and those of them that L2 may have: prefetched, or kept from the step before."""
-        asked, matrices = self.kernel.counts.total("kept"), DEFINITIONS[self.name].matrices
-        fits = min(1.0, KEPT_SHARE * self.gpu.l2_bytes / asked) if asked else 0.0
+        """Bytes that a stage reads, and possible L2 hits among them: prefetched, or kept from the step before."""
+        marked, matrices = self.kernel.counts.total("kept"), DEFINITIONS[self.name].matrices
+        fits = min(1.0, KEPT_SHARE * self.gpu.l2_bytes / marked) if marked else 0.0
         return {
             "size": size,
             "total": max(total, size),
@@ -204,7 +204,7 @@ class Stage:
         return self.model.kv_bytes_per_position / self.model.layers * (self.position + 1)
 
     def _exchange(self) -> float:
-        """From the last block's publication to the next stage, without what waits in memory's queue."""
+        """ns from the last block's publication to the next stage, without the wait in memory's queue."""
         gpu, source = self.gpu, self.kernel.source
         if source.by_stage:
             last = self.name == STAGES[-1]
@@ -215,7 +215,7 @@ class Stage:
         return counted * (1000 * gpu.barrier_us + gpu.l2_ns)  # its release waits for what the block has stored
 
     def _ns(self, clocks: Clocks) -> float:
-        """Clocks by cause, with the latencies of this GPU in place of those that they were walked with."""
+        """ns of clocks by cause, with this GPU's latencies in place of the walk's."""
         now, walked = self.gpu.latency, self.kernel.chains.latency
         scaled = (each * now[cause] / walked[cause] if cause in walked else each for cause, each in clocks.items())
         return sum(scaled) / self.gpu.clock_ghz

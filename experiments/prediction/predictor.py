@@ -37,7 +37,7 @@ from experiments.prediction.sass.chain import Chains, as_chains, as_row, chains
 KIND, CHAINS = "count", "chains"
 POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
 GRID = 82  # blocks: one for each multiprocessor of the RTX 3090, for which most figures are published
-SHORT = 64  # positions of a cache whose size no count depends on
+SHORT = 64  # positions of a cache: no count depends on its size
 COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
 
 
@@ -134,7 +134,7 @@ class Predictor:
         return self._counts[name]
 
     def chains(self, source: Source, gpu: gpus.GpuModel, position: int) -> Chains:
-        """Clocks of the stages of `source` on the grid of `gpu`, with latencies that may be those of another GPU.
+        """Clocks of the stages of `source` on the grid of `gpu`, with latencies that may be another GPU's.
 
         Raises Uncounted, Unsupported, and LabError without NVRTC and nvdisasm.
         """
@@ -201,7 +201,7 @@ def refuse_old(source: Source, gpu: gpus.GpuModel) -> None:
 
 
 def on_target(source: Source, arch: int) -> Source:
-    """`source` with the values that its knobs have by themselves on `arch`, for what its variants declare."""
+    """`source` with the values of its "auto" knobs on `arch`, for what its variants declare."""
     known = read_catalog().variants
     own = {name: settled(known[name], values, source.model, arch) for name, values in source.knobs.items()}
     return replace(source, knobs=own)

@@ -24,7 +24,7 @@ class PublishedRate:
     """One published figure.
 
     build  which build of the source's kernel it is
-    gpu    key of conf/gpu/; stack: what of this lab comes nearest to it, a variant, a named stack or `baseline`
+    gpu    key of conf/gpu/; stack: its nearest counterpart here, a variant, a named stack or `baseline`
     rate   tokens a second at `position`
     """
 

@@ -23,5 +23,5 @@ class PredictingSetup(Setup):
 
     @property
     def counted(self) -> Store | None:
-        """Where counts that a prediction had to make are kept; None: among the records, which go to other machines."""
+        """Store of counts that a prediction had to make; None: among the records, which go to other machines."""
         return None

@@ -5,8 +5,8 @@ so it alone is simulated; the others do the same or less. Three things happen on
 
   loader    requests the next tile when there is a place for its bytes, fewer than `window` bytes are under way and,
             unless it runs ahead, the stage of the tile has begun
-  memory    serves the requests of all SMs at its read rate, of which this SM gets the share that its bytes are of the
-            stage; a tile lands a latency after it is served, and an SM takes in no more than its port gives
+  memory    serves the requests of all SMs at its read rate, of which this SM gets its share of the
+            stage's bytes; a tile lands a latency after it is served, and an SM takes in no more than its port gives
   consumer  multiplies the tiles in order, once the stage has its input; after the last one it publishes
 
 An exchange ends a latency after the publication; what waits in memory's queue at that time delays it by `queue_share`.
@@ -53,7 +53,7 @@ def _equal(before: Sequence[float], after: Sequence[float]) -> bool:
 
 
 class _Held:
-    """Bytes that hold a limited resource, `size` in all; `ends`: [time, bytes] of those whose end is known."""
+    """Bytes that hold a limited resource, `size` in all; `ends`: [time, bytes] of known ends."""
 
     def __init__(self) -> None:
         self.size, self.ends = 0.0, deque[list[float]]()
@@ -107,9 +107,9 @@ class _Sm:
         return [*(time - self._now for time in times), *sizes, self._asked - self._at, self._asked_tiles]
 
     def skip(self, width: int, left: int, took: float) -> int:
-        """Go on by as many of the `left` layers of `width` stages as are equal to the last one; how many these are.
+        """Skip those of the `left` layers of `width` stages that repeat the last one. Returns how many.
 
-        Layers whose tiles are requested already are not: what the loader requests after them may be something else.
+        Layers with requested tiles are not skipped: the loader may request something else after them.
         """
         if not self._landed and not self._asked_tiles:
             self._asked = self._at
@@ -201,7 +201,7 @@ class _Sm:
 
     def _queued(self, at: float) -> float:
         """ns until memory has served what was requested by `at`."""
-        return max(0.0, next((free for asked, free in reversed(self._queue) if asked <= at), at) - at)
+        return max(0.0, next((free for sent, free in reversed(self._queue) if sent <= at), at) - at)
 
     def _prefetch(self, task: Task, at: float) -> None:
         size = min(task.prefetch, self._memory.l2_bytes)
@@ -210,7 +210,7 @@ class _Sm:
         self._free_at = began + size / self._memory.rate
 
     def _find(self, task: Task) -> None:
-        """Take what is prefetched for a stage that is requested now."""
+        """Take the prefetched bytes of a stage that is requested now."""
         wanted = least = min(task.fetched, max(task.size, task.total))
         self._hits = self._hits_at = 0.0
         while self._prefetched and wanted > 0:

@@ -27,8 +27,8 @@ class Chain:
     turns    tiles that it multiplies, or groups of loads that are under way together
     turn     clocks of one; first: clocks of the first one beyond that; after: from the last one to the end
     issued   instructions of a turn; l1_bytes: of a lane in a turn, through L1 or shared memory
-    loaded   bytes of a lane in all turns, of matrices; flight: those under way at most
-    hidden   clocks while results of other blocks are waited for, in which it works on what does not need them
+    loaded   bytes of a lane in all turns, of matrices; flight: most of them in flight
+    hidden   clocks of work that overlaps the wait for results of other blocks
     """
 
     before: Clocks

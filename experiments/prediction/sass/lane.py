@@ -28,7 +28,7 @@ from experiments.prediction.sass.program import Instruction
 Modifiers = frozenset[str]
 COMPARE = {"LT": lt, "EQ": eq, "LE": le, "GT": gt, "NE": ne, "GE": ge}
 STRICT = {"GE": gt, "LE": lt}
-PAIRS = ("DADD", "DMUL", "DFMA", "F2F.F64", "I2F.F64", "FRND.F64", "F2I.U64", "F2I.S64")  # whose result is one
+PAIRS = ("DADD", "DMUL", "DFMA", "F2F.F64", "I2F.F64", "FRND.F64", "F2I.U64", "F2I.S64")  # their results are pairs
 NO_RESULT = ("ST", "RED", "BAR", "BRA", "EXIT", "NOP", "MEMBAR", "CCTL", "BSSY", "BSYNC", "WARPSYNC")
 
 
@@ -51,14 +51,14 @@ class Lane:
         return self._sources[operand](self.registers)
 
     def compile(self, line: Instruction) -> Callable[[], None]:
-        """A function that executes `line`, which does not jump, and whose guard is true."""
+        """A function that executes `line`: no jump, with a true guard."""
         opcode = line.opcode
         if opcode in ("LDS", "STS"):
             return self._access(line)
         if opcode == "P2R":
             return self._pack(line)
         if opcode in ("VOTE", "VOTEU") and "ANY" in line.modifiers and line.operands[-1] in ("PT", "UPT"):
-            return partial(self.registers.update, {line.operands[0]: MASK})  # no lane goes a way of its own
+            return partial(self.registers.update, {line.operands[0]: MASK})  # no lane diverges
         if opcode.removeprefix("U") == "PLOP3":
             return self._combine(line)
         if opcode.removeprefix("U") in ("ISETP", "FSETP"):
@@ -80,7 +80,7 @@ class Lane:
         wide, sources = _words(line)
         get = [source(text, self._constants, words) for text, words in sources]
         names = [(32 * place, name) for place, name in enumerate(name for name in unknown if not is_predicate(name))]
-        # A predicate before the result is that of a test for 0, and after it that of a carry.
+        # A predicate before the result is a test for 0, after it a carry.
         bits = 0 if is_predicate(line.operands[0]) else 32 * wide
         predicates = [name for name in unknown if is_predicate(name)]
 
@@ -147,7 +147,7 @@ class Lane:
         return execute
 
     def _compare(self, line: Instruction) -> Callable[[], None]:
-        """A comparison, or, with EX, one of upper words after that of the lower ones; combined with a predicate."""
+        """A comparison; with EX of the upper words, after the lower ones; combined with a predicate."""
         registers, modifiers = self.registers, line.modifiers
         name = next(each for each in COMPARE if modifiers & {each, f"{each}U"})
         compare, strictly = COMPARE[name], STRICT.get(name, COMPARE[name])
