@@ -102,7 +102,7 @@ def published(evidence: Evidence) -> Table:
 
 
 def _validation(evidence: Evidence) -> str:
-    """`All 16 PASSED validation.`, or which did not, of those that have records."""
+    """`All 16 PASSED validation.`, or which recorded ones did not."""
     runs = {name: evidence.validated(name) for name in evidence.recorded}
     statuses = {name: run["status"] if run else NOTHING for name, run in runs.items()}
     others = [f"{name} {status}" for name, status in statuses.items() if status != PASSED]

@@ -122,5 +122,5 @@ def _origin(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _anchored(table: str) -> str:
-    """`table` with each link to itself made the place that it leads to."""
+    """`table` with each self-link turned into its anchor."""
     return re.sub(r'<a href="#([^"]+)">\1</a>', r'<span class="id" id="\1">\1</span>', table)

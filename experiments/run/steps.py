@@ -42,9 +42,9 @@ NOT_VALIDATED = "not validated"
 
 
 class LabStack:
-    """One stack of a setup. Each step does by itself what it needs of those before it, and keeps what it finds.
+    """One stack of a setup. Each step first runs the earlier ones that it needs, and keeps its findings.
 
-    found: what the steps have found, as a record has it.
+    found: the findings so far, as in a record.
     """
 
     def __init__(self, setup: Setup, stack: Stack) -> None:
@@ -86,8 +86,8 @@ class LabStack:
     def resources(self) -> dict[str, Resources]:
         """Registers, spills and instructions by arch (`sm_90`), for every arch of `archs=`; needs no GPU.
 
-        A text whose resources a committed record of the same NVRTC holds is not compiled again. Raises CompileError for
-        a text that NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
+        Resources in a committed record of the same NVRTC are not compiled again. Raises CompileError for a text that
+        NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
         """
         with self._step("inspect"):
             config = self.setup.config
@@ -124,7 +124,7 @@ class LabStack:
         """Time the stack beside its parent on the GPU, if it passes validation.
 
         beat: seconds of a step; the measurement of a stack that surely needs more is STOPPED.
-        Returns one measurement for each position, and last that of a whole generation, unless it was stopped. Raises
+        Returns one measurement for each position, then one of a whole generation unless it was stopped. Raises
         LabError without a GPU, with timing=none, for a stack that did not pass, and for one that is wrong where it is
         timed.
         """
@@ -169,17 +169,17 @@ class LabStack:
             return read(session, f"{self.name}, {setup.model.name}, position {position}, {device}", device)
 
     def record(self) -> str:
-        """Append what has been found to the store, as a run does; returns the record's id. Raises LabError."""
+        """Append the findings to the store, as a run does; returns the record's id. Raises LabError."""
         if not self.found.status:
             raise LabError(f"{self.name} has not been validated", "call validate() before record()")
         return self.append(self.found.as_record())
 
     def append(self, found: dict[str, Any]) -> str:
-        """Write one record, `found` and what it was found with; returns its id."""
+        """Write one record, `found` and its conditions; returns its id."""
         return keep(self.setup, self.setup.device.describe(), self.stack, found)["id"]
 
     def fail(self, error: LabError) -> None:
-        """Take the status that `error` stands for, and its report."""
+        """Take status and report of `error`."""
         self.found.status = next((name for kind, name in STATUS.items() if isinstance(error, kind)), "REFUSED")
         self.found.reason = str(error)
         self.found.report = error.report

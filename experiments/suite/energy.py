@@ -59,7 +59,7 @@ def joules(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def settled(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The (second, watt) samples whose average holds nothing of the time before the first one."""
+    """The (second, watt) samples that average no time before the first one."""
     return [(at, power) for at, power in samples if at - samples[0][0] >= SETTLE]
 
 
@@ -71,7 +71,7 @@ def average(samples: Sequence[tuple[float, float]]) -> float:
 def _decode(model: Model, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
     """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile.
 
-    The rate is that of the decoding by the GPU's own clock: what lies between two runs is not in it.
+    The rate is of decoding alone, by the GPU's own clock, without the time between two runs.
     """
     steps, decoded = model.positions // 2, list[float]()
     session.reset([0], position=0)

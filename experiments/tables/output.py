@@ -29,7 +29,7 @@ class Job:
 
 @dataclass
 class Output:
-    """The jobs of one command; `started` counts those of this process.
+    """The jobs of one command; `started` counts this process's.
 
     A launcher may run each job in a process of its own, with a copy of this: such a job prints its own rows.
     """
@@ -39,7 +39,7 @@ class Output:
     process: int = field(default_factory=os.getpid)
 
     def add(self, job: Job, at_once: bool) -> None:
-        """Keep the rows of a job; print them now, or with those of the other jobs. JSON lines never wait."""
+        """Keep the rows of a job; print them now, or with the other jobs' rows. JSON lines never wait."""
         from experiments.tables.run_table import show_json
 
         if job.config.json:
