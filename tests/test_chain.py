@@ -180,7 +180,7 @@ def test_trip_counts_of_a_compiled_kernel(arch, tiny, seed):
     [("vec128 redundant_rmsnorm", 16, "sm_80"), ("vec128", 16, "sm_75"), ("graph", 8, "sm_80")],
 )
 def test_turns_of_a_compiled_kernel_are_its_rows(names, width, arch, tiny, host_cache):
-    """One kernel, whose callers tell the stages, and a kernel for each stage. One row of 64 columns is one load."""
+    """One kernel with stages by its callers, and a kernel for each stage. One row of 64 columns is one load."""
     blocks = 4
     found = chains(Composed(tuple(names.split())).source(tiny), arch, blocks, 1, LATENCY, host_cache / "cubins").stages
     assert set(LAYER) <= set(found)

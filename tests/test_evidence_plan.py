@@ -1,4 +1,4 @@
-"""Evidence under a budget, with steps that only count virtual seconds: what is begun, what is left, how it goes on."""
+"""Evidence under a budget, with steps that only count virtual seconds: begun, left, and resumed."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -248,7 +248,7 @@ def test_every_step_is_a_command_that_is_accepted(device, call, tmp_path, monkey
 
 
 def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
-    """Letter for letter, or a later step would measure again what an earlier one has."""
+    """Letter for letter, or a later step would repeat an earlier one's measurements."""
     asked_ = {}
 
     class Recorded(Machine):

@@ -33,7 +33,7 @@ def post(server, path, body):
 
 
 def third(**wrong):
-    """Messages of which the fourth has wrong fields."""
+    """Messages; the fourth has wrong fields."""
     return {"messages": [HELLO, HELLO, HELLO, HELLO | wrong]}
 
 

@@ -226,7 +226,7 @@ def test_where_the_ceiling_is_known_the_rate_stands_beside_it_and_stages_show_ti
         expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 4000 tokens/s, by .* at position 0$"))
         page.locator("#say").fill("hi")
         page.locator("#say").press("Enter")
-        # 1000 bytes and 10 for each position: 4e6 / 1650 tokens/s, of which 1000 are 41 %
+        # 1000 bytes and 10 for each position: 4e6 / 1650 tokens/s; 1000 are 41 % of them
         expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 2424 .* at position 65: 41 % of it$"))
         page.locator("#trace").click()
         expect(page.locator("#stages title").nth(1)).to_have_text("embed, block 1: work 0.4 us, waiting 0.6 us")

@@ -100,7 +100,7 @@ def test_a_value_that_is_never_published_is_a_deadlock(open_session, synthetic, 
     assert "spinning at common/kernel/barrier.cuh" in hung.value.report
 
 
-# A machine of one thread whose clock counts what waiting costs: a load of the barrier's word, and a pause.
+# A machine of one thread and a clock of waiting costs: a load of the barrier's word, and a pause.
 CLOCK = r"""
 #include <cstdio>
 #include <cstdlib>

@@ -23,7 +23,7 @@ class Item:
     """One thing that is executed or not.
 
     what      `line`; `branch 2 of 2`; a class of a loop's turns; `in no kernel` for a statement without any code
-    instance  which instances of a template: those with one width of loads, or with one value of a knob of this file
+    instance  instances of a template: with one width of loads, or with one value of a knob of this file
     """
 
     file: str
