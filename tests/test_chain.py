@@ -112,7 +112,7 @@ def test_a_poll_takes_the_time_of_an_exchange_and_hides_what_is_done_meanwhile(w
     assert sum(sum(span.clocks.values()) for span in hidden) == pytest.approx(1300 + 13 + 5, abs=1)
     assert all("poll" in span.clocks or span.issued < 5 for span in hidden)
     shown = chain(spans)
-    assert sum(shown.all.values()) == 4 + 4 + 1 + 5 + 1, "its own instructions, and none of those of the wait"
+    assert sum(shown.all.values()) == 4 + 4 + 1 + 5 + 1, "its own instructions, and none of the wait's"
 
 
 def test_tiles_by_hand():

@@ -16,7 +16,7 @@ from common.json_values import to_json
 from common.record.store import Store
 from experiments.evidence import __main__ as command
 from experiments.evidence.execute import Ended
-from experiments.run.describe import asked
+from experiments.run.describe import request_of
 from profiles import target
 
 KILLED = -9
@@ -255,7 +255,7 @@ def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
         def execute(self, argv: Sequence[str], seconds: float) -> Ended:
             if argv[0] == "experiments":
                 here = resolve(composed("config", [word.replace("device=cuda", "device=host") for word in argv[1:]]))
-                asked_[self.name(argv)] = (to_json(asked(here)), here.model)
+                asked_[self.name(argv)] = (to_json(request_of(here)), here.model)
             return Ended(0, "")
 
     call("report=false", on=Recorded(tmp_path / "r.jsonl"))

@@ -10,7 +10,7 @@ from sampled import sampled
 from common.compile.nvrtc import _build, _nvrtc, options
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
-MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks whose copies hot_l2 marks
+MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks with copies that hot_l2 marks
 
 
 @pytest.mark.parametrize("names", sampled(RINGS, 1))

@@ -115,7 +115,7 @@ def test_the_second_step_of_two_begins_with_a_full_ring():
 
 @pytest.fixture
 def layer(seed):
-    """Five stages of random sizes, some of which run ahead or prefetch."""
+    """Five stages of random sizes; some run ahead or prefetch."""
     random = np.random.default_rng(seed)
     ahead = bool(random.integers(2))
 

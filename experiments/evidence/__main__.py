@@ -114,7 +114,7 @@ class Evidence:
                 {
                     "kind": STEP,
                     "name": step.name,
-                    "asked": plan.asked(step),
+                    "asked": plan.identity(step),
                     "device": plan.device,
                     "state": state,
                     "code": ended.code,

@@ -50,7 +50,7 @@ class Plan:
     records: Sequence[StepRecord]
     hang_s: float
 
-    def asked(self, step: Step) -> str:
+    def identity(self, step: Step) -> str:
         """Identity of a step: a record of it stands for it on every machine with this device and this code."""
         parts = [step.module, step.args, self.device, code_sha()]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -109,8 +109,8 @@ class Plan:
 
     def same(self, step: Step) -> list[StepRecord]:
         """Its calls with the same arguments and code."""
-        asked = self.asked(step)
-        return [call for call in self.calls(step) if call.asked == asked]
+        identity = self.identity(step)
+        return [call for call in self.calls(step) if call.asked == identity]
 
     def calls(self, step: Step) -> list[StepRecord]:
         """Its records on this device, the oldest first."""

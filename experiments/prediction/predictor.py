@@ -156,7 +156,7 @@ class Predictor:
 
     @cached_property
     def _records(self) -> list[Record]:
-        """Committed records, then those of the run; later ones are newer."""
+        """Committed records, then the run's; later ones are newer."""
         stores = [*map(Store, sorted((ROOT / EVIDENCE).glob("*.jsonl"))), self._store, self._kept]
         return [record for store in stores if store for record in store.read(Record)]
 

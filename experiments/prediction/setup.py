@@ -1,4 +1,4 @@
-"""Setup of a run whose steps can be predicted."""
+"""Setup of a run with a predictor for its steps."""
 
 from functools import cached_property
 

@@ -5,8 +5,8 @@ so it alone is simulated; the others do the same or less. Three things happen on
 
   loader    requests the next tile when there is a place for its bytes, fewer than `window` bytes are under way and,
             unless it runs ahead, the stage of the tile has begun
-  memory    serves the requests of all SMs at its read rate, of which this SM gets its share of the
-            stage's bytes; a tile lands a latency after it is served, and an SM takes in no more than its port gives
+  memory    serves the requests of all SMs at its read rate; this SM gets its share of the stage's
+            bytes; a tile lands a latency after it is served, and an SM takes in no more than its port gives
   consumer  multiplies the tiles in order, once the stage has its input; after the last one it publishes
 
 An exchange ends a latency after the publication; what waits in memory's queue at that time delays it by `queue_share`.
@@ -77,7 +77,10 @@ class _Sm:
         self._memory, self._order = memory, order
         self._now = 0.0  # the next stage has its input
         self._at = 0  # the next stage, an index of `order`
-        self._asked, self._asked_tiles = 0, 0  # the stage of the next request; how many of its tiles are requested
+        self._requested, self._requested_tiles = (
+            0,
+            0,
+        )  # the stage of the next request; how many of its tiles are requested
         self._request_at = self._free_at = self._port_at = 0.0  # of the last request; memory, and the port, are free
         # All as [time, bytes]: requested tiles with the time they land at, and what is prefetched, of all SMs, with the
         # time from which it lands in L2.
@@ -104,18 +107,18 @@ class _Sm:
         queues = self._queues
         times += [entry[0] for queue in queues for entry in queue]
         sizes = [entry[1] for queue in queues for entry in queue]
-        return [*(time - self._now for time in times), *sizes, self._asked - self._at, self._asked_tiles]
+        return [*(time - self._now for time in times), *sizes, self._requested - self._at, self._requested_tiles]
 
     def skip(self, width: int, left: int, took: float) -> int:
-        """Skip those of the `left` layers of `width` stages that repeat the last one. Returns how many.
+        """Skip layers that repeat the last one, of `left` with `width` stages each. Returns how many.
 
         Layers with requested tiles are not skipped: the loader may request something else after them.
         """
-        if not self._landed and not self._asked_tiles:
-            self._asked = self._at
-        ahead = self._asked - self._at
-        layers = max(0, left - ahead // width - (1 if ahead or self._asked_tiles else 0))
-        self._at, self._asked = self._at + layers * width, self._asked + layers * width
+        if not self._landed and not self._requested_tiles:
+            self._requested = self._at
+        ahead = self._requested - self._at
+        layers = max(0, left - ahead // width - (1 if ahead or self._requested_tiles else 0))
+        self._at, self._requested = self._at + layers * width, self._requested + layers * width
         self._shift(layers * took)
         return layers
 
@@ -141,12 +144,12 @@ class _Sm:
             self._places.ends.append([done + task.lag, size])
             ended.append(done)
             tile += 1
-            left, alike = task.tiles - self._asked_tiles - SAMPLE, not (self._hits or task.kept)
-            if tile % (2 * SAMPLE) == 0 and self._asked == self._at and alike and left >= SAMPLE:
+            left, alike = task.tiles - self._requested_tiles - SAMPLE, not (self._hits or task.kept)
+            if tile % (2 * SAMPLE) == 0 and self._requested == self._at and alike and left >= SAMPLE:
                 skipped = left // SAMPLE * SAMPLE
                 by = (ended[-1] - ended[0]) / SAMPLE * skipped
                 self._shift(by)
-                done, tile, self._asked_tiles = done + by, tile + skipped, self._asked_tiles + skipped
+                done, tile, self._requested_tiles = done + by, tile + skipped, self._requested_tiles + skipped
         published = done + task.tail
         if task.prefetch and not task.early:
             self._prefetch(task, published)
@@ -161,12 +164,12 @@ class _Sm:
 
     def _load(self, begun: int, start: float) -> None:
         """Request tiles as far as the times at which they get a place are known; stage `begun` began at `start`."""
-        while self._asked < len(self._order):
-            task = self._order[self._asked]
-            if self._asked_tiles == task.tiles:
-                self._asked, self._asked_tiles = self._asked + 1, 0
+        while self._requested < len(self._order):
+            task = self._order[self._requested]
+            if self._requested_tiles == task.tiles:
+                self._requested, self._requested_tiles = self._requested + 1, 0
                 continue
-            if self._asked > begun and not task.ahead:
+            if self._requested > begun and not task.ahead:
                 return
             size, at = task.size / task.tiles, self._request_at
             if not task.ahead:
@@ -175,7 +178,7 @@ class _Sm:
             at = self._request_at = self._places.room(at, size, task.place)
             if self._places.full(size, task.place):
                 return  # until a tile is multiplied that is not yet
-            if not self._asked_tiles:
+            if not self._requested_tiles:
                 self._find(task)
             self._request(task, at, size)
 
@@ -185,7 +188,7 @@ class _Sm:
         if self._hits >= size / 2:
             self._hits -= size
             land = max(at + memory.l2_latency, self._hits_at)
-        elif floor((self._asked_tiles + 1) * kept) > floor(self._asked_tiles * kept):
+        elif floor((self._requested_tiles + 1) * kept) > floor(self._requested_tiles * kept):
             land = at + memory.l2_latency
         else:
             share = memory.rate * task.size / max(task.size, task.total)
@@ -193,7 +196,7 @@ class _Sm:
             land = self._free_at + memory.latency
             self._queue.append((at, self._free_at))
         land = self._port_at = max(land, self._port_at + size / memory.port)
-        self._request_at, self._asked_tiles = at, self._asked_tiles + 1
+        self._request_at, self._requested_tiles = at, self._requested_tiles + 1
         self._places.size += size
         self._under_way.size += size
         self._under_way.ends.append([land, size])

@@ -75,7 +75,7 @@ def origin_of(setup: Setup, device: Mapping[str, Any], stack: Stack, source_sha:
         "weights": {"sha": packed.sha, "source": Path(packed.source).name},
         "device": device,
         "threads": config.threads,
-        "asked": asked(config),
+        "asked": request_of(config),
         "seed": config.seed,
     }
 
@@ -99,7 +99,7 @@ def proof_of(row: Mapping[str, Any]) -> str:
     return json.dumps([row["key"], row["seed"], settings], sort_keys=True)
 
 
-def asked(config: RunConfig) -> dict[str, Any]:
+def request_of(config: RunConfig) -> dict[str, Any]:
     """Request beyond the key and the parent; the positions that are timed are in `timing`."""
     names = ("validation", "timing", "blocks", "archs")
     return {name: getattr(config, name) for name in names}

@@ -17,7 +17,7 @@ from common.model.shapes import Model
 from common.record.record import RunRecord
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED
-from experiments.run.describe import Findings, asked, identity, keep, origin_of, proof_of
+from experiments.run.describe import Findings, identity, keep, origin_of, proof_of, request_of
 from experiments.run.pool import Pool, first_request
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress
@@ -103,7 +103,7 @@ class Sweep:
 
     def _alike(self, record: RunRecord) -> bool:
         """True if a record of this device took as long as the rows of this run should: its settings are the same."""
-        settings = to_json([asked(self.config), self.setup.model, self.config.device.name])
+        settings = to_json([request_of(self.config), self.setup.model, self.config.device.name])
         return settings == [record.asked, to_json(record.model), record.device.device]
 
     def _keep(self, index: int, device: Mapping[str, Any], found: Mapping[str, Any]) -> None:

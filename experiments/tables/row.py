@@ -72,7 +72,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Row:
-    """Row of one stack in tables; its fields are those of a JSON row."""
+    """Row of one stack in tables; a JSON row has the same fields."""
 
     variant: str  # as requested: a variant, a named stack, or the variants joined by "+"
     stack: tuple[str, ...]  # variants, innermost first

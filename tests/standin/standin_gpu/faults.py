@@ -1,6 +1,6 @@
 """Faults of the hardware on request: the environment variable STANDIN_FAULT, read in every process.
 
-STANDIN_FAULT="KIND TEXT; KIND@COUNT TEXT" applies KIND to the kernels whose source contains TEXT, such as
+STANDIN_FAULT="KIND TEXT; KIND@COUNT TEXT" applies KIND to kernels with TEXT in their source, such as
 variants/vec128.cu; with a COUNT, from that launch of theirs on, 1 being the first:
   trap      the launch fails: an error at the next wait, and at every call after it
   oom       no memory can be allocated once such a kernel is loaded
