@@ -149,7 +149,7 @@ class Evidence:
 
 
 def table(plan: Plan) -> str:
-    """A line for each step: its state, the seconds it has taken, and the estimate of what it still needs."""
+    """A line for each step: its state, the seconds it has taken, and an estimate of the seconds left."""
     lines = [("step", "state", "seconds", "rows", "still about")]
     for step in plan.steps:
         calls, state = plan.same(step), plan.state(step)

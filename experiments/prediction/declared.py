@@ -29,7 +29,7 @@ QUANTITIES = (
     "window_bytes",  # under way at most
     "ahead",  # 1: copies do not wait for the stage's input
     "copied_by",  # blocks that each copy an entry of the cache into their rings
-    # Blocks, and what is between two stages.
+    # Blocks, and exchanges between two stages.
     "blocks_at_work",  # blocks that attend, where the grid is large enough
     "extra_barriers",  # of the grid, per layer, in addition to those counted at position 1
     "by_value",  # exchanges by sentinel (flag-in-data) in place of a barrier after the stage

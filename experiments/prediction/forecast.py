@@ -20,7 +20,7 @@ THREADS = 256  # of a block where a command does not say
 
 
 def forecasts(config: RunConfig) -> dict[str, Forecast]:
-    """By stack name: of MODEL at POSITION, all on one GPU; on NEWER if more stacks have a figure there.
+    """Forecasts by stack name: MODEL at POSITION, all on one GPU; on NEWER if more stacks have a figure there.
 
     Counts come from records only: counting takes a minute a stack.
     """
@@ -45,7 +45,7 @@ def _known(predictor: Predictor, stack: Stack, name: str = GPU) -> Forecast:
         note = f"no counts of {MODEL} yet: {counting(stack, predictor.threads)}"
     except Unsupported as error:
         note = error.cause
-    except LabError as error:  # of what a variant declares, or of loops that are not recognized
+    except LabError as error:  # in a variant's declarations, or for loops that are not recognized
         note = str(error)
     return Forecast(stack.parent, None, None, None, None, note, name, MODEL, POSITION)
 

@@ -123,7 +123,7 @@ def names(root: Path = ROOT) -> list[str]:
 
 
 def read(key: str, records: Iterable[Mapping[str, Any]] = (), root: Path = ROOT) -> GpuModel:
-    """The GPU `key`; records of `roofline` and `sync_cost` on it, the newest last, replace what they measured.
+    """The GPU `key`; records of `roofline` and `sync_cost` on it, the newest last, replace constants.
 
     Raises LabError for an unknown key or a bad value.
     """

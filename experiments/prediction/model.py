@@ -65,7 +65,7 @@ def grid_barriers(source: Source, counts: Counts, position: int) -> int:
 
 
 def weight_bytes(counts: Counts, stage: str) -> int:
-    """Bytes of weights that a stage takes from memory, by loads or by copies; what attention copies is of the cache."""
+    """Bytes of weights that a stage takes from memory, by loads or by copies; attention's copies are of the cache."""
     copied = 0 if DEFINITIONS[stage].cached else counts.of(stage, "copied_async") + counts.of(stage, "copied_bulk")
     return copied + sum(counts.bytes_by_width("weights", stage).values())
 
@@ -188,7 +188,7 @@ class Stage:
 
     @property
     def _warps(self) -> int:
-        """Warps of an SM that load, or multiply what the ring has."""
+        """Warps of an SM that load, or multiply tiles of the ring."""
         source = self.kernel.source
         return source.blocks_per_sm * self.declared("loading_threads", source.threads) // WARP
 
@@ -212,7 +212,7 @@ class Stage:
         if exchanges := self.declared("by_value", 0):
             return exchanges * gpu.exchange_ns
         counted = self.counted("grid_barriers") + self.declared("extra_barriers", 0)
-        return counted * (1000 * gpu.barrier_us + gpu.l2_ns)  # its release waits for what the block has stored
+        return counted * (1000 * gpu.barrier_us + gpu.l2_ns)  # its release waits for the block's stores
 
     def _ns(self, clocks: Clocks) -> float:
         """ns of clocks by cause, with this GPU's latencies in place of the walk's."""

@@ -88,7 +88,7 @@ class Predictor:
         return self._predictions[key]
 
     def gpu(self, key: str) -> gpus.GpuModel:
-        """The GPU of conf/gpu/<key>.yaml, with what records measured on it. Raises LabError for an unknown key."""
+        """The GPU of conf/gpu/<key>.yaml, with constants measured on it. Raises LabError for an unknown key."""
         if known("gpu", key, gpus.names()) not in self._gpus:
             self._gpus[key] = gpus.read(key, [record.row for record in self._records])
         return self._gpus[key]
@@ -201,14 +201,14 @@ def refuse_old(source: Source, gpu: gpus.GpuModel) -> None:
 
 
 def on_target(source: Source, arch: int) -> Source:
-    """`source` with the values of its "auto" knobs on `arch`, for what its variants declare."""
+    """`source` with the values of its "auto" knobs on `arch`, for its variants' declarations."""
     known = read_catalog().variants
     own = {name: settled(known[name], values, source.model, arch) for name, values in source.knobs.items()}
     return replace(source, knobs=own)
 
 
 def key(source: Source, where: int | str) -> str:
-    """16 hex digits of what determines counts and chains: the code without comments, and where it runs.
+    """16 hex digits of the causes of counts and chains: the code without comments, and where it runs.
 
     The code has the knobs and the model in it.
     """

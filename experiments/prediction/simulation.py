@@ -71,7 +71,7 @@ class _Held:
 
 
 class _Sm:
-    """The SM at a moment: when the next stage has its input; what is requested, landed, and multiplied."""
+    """The SM at a moment: the input of the next stage, and tiles requested, landed, and multiplied."""
 
     def __init__(self, memory: Memory, order: Sequence[Task]) -> None:
         self._memory, self._order = memory, order
@@ -102,7 +102,7 @@ class _Sm:
         return times
 
     def state(self) -> list[float]:
-        """Everything that decides what follows, relative to now."""
+        """All that decides the next events, relative to now."""
         times = [self._request_at, self._free_at, self._port_at]
         queues = self._queues
         times += [entry[0] for queue in queues for entry in queue]
@@ -153,7 +153,7 @@ class _Sm:
         published = done + task.tail
         if task.prefetch and not task.early:
             self._prefetch(task, published)
-        self._load(self._at, published)  # what runs ahead
+        self._load(self._at, published)  # loads that run ahead
         wait = task.exchange + task.read / self._memory.port
         if task.exchange:
             wait += self._memory.queue_share * self._queued(published)
@@ -203,7 +203,7 @@ class _Sm:
         self._landed.append([land, size])
 
     def _queued(self, at: float) -> float:
-        """ns until memory has served what was requested by `at`."""
+        """ns until memory has served all requests made by `at`."""
         return max(0.0, next((free for sent, free in reversed(self._queue) if sent <= at), at) - at)
 
     def _prefetch(self, task: Task, at: float) -> None:

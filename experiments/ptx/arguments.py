@@ -66,7 +66,7 @@ def _argument(given: Any, at: int, random: np.random.Generator, folder: Path) ->
         raise LabError(f"{path}={given} is not a mapping", "write {type: f32, value: 1}, or {type: f32, shape: 8}")
     section = Section({str(key): value for key, value in given.items()}, f"{path}.")
     if section.values.get("fill") is not None:
-        section.values["fill"] = str(section.values["fill"])  # of a number the error says what is known
+        section.values["fill"] = str(section.values["fill"])  # for a number the error names the known fills
     section.only({"name", "type", "value", "shape", "fill"})
     one = Description(**section.fields(Description))
     name = one.name or f"argument {at}"

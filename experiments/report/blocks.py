@@ -1,4 +1,4 @@
-"""Generated blocks in Markdown files: what stands between `<!-- generated:NAME -->` and `<!-- /generated -->`."""
+"""Generated blocks in Markdown files: the text between `<!-- generated:NAME -->` and `<!-- /generated -->`."""
 
 import re
 from collections.abc import Callable

@@ -138,7 +138,7 @@ class Evidence:
         return tuple(name for name in self.names if self.validated(name) or self.counted(name)[0])
 
     def result(self, experiment: str) -> Record | None:
-        """The newest record of an experiment; what was measured goes before what was counted or predicted.
+        """The newest record of an experiment; a measured one goes before a counted or a predicted one.
 
         Records with non-default knobs are used only if there is no other.
         """

@@ -14,7 +14,7 @@ from common.record.store import Store
 
 
 def resources(source: Source, archs: Sequence[str], folder: Path) -> dict[str, Resources]:
-    """Resources by `inspect`, which compiles into `folder` what no committed record of this NVRTC holds.
+    """Resources from committed records of this NVRTC, else by `inspect`, which compiles into `folder`.
 
     Raises what `inspect` raises.
     """

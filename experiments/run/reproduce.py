@@ -45,7 +45,7 @@ def reproduce(name: str, config: RunConfig) -> int:
 
 
 def recorded(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The hashes and names that identify what the record was made from."""
+    """The hashes and names that identify a record's inputs."""
     return {
         "source": row["source_sha"],
         "weights": row["weights"]["sha"],

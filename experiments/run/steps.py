@@ -152,7 +152,7 @@ class LabStack:
         return (*latencies, generation) if generation else tuple(latencies)
 
     def timeline(self, position: int = 1) -> Timeline:
-        """When each block worked and waited in one step at `position`, from timestamps that the kernel writes itself.
+        """Work and waits of each block in one step at `position`, from timestamps that the kernel writes itself.
 
         It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError,
         also for a position that the KV cache does not hold.
@@ -209,7 +209,7 @@ class LabStack:
 
     @contextmanager
     def _step(self, verb: str) -> Iterator[None]:
-        """Show and mark a step; what the kernel does wrong becomes the stack's status."""
+        """Show and mark a step; a fault of the kernel becomes the stack's status."""
         self.setup.show.begin(f"{verb} {self.name}")
         try:
             with annotate(title(verb, self.stack.variants)), system_errors(f"{verb} {self.name}"):
@@ -236,7 +236,7 @@ class LabStack:
         return verdict
 
     def _tried(self, verdict: Verdict, of: str) -> Verdict:
-        """`verdict`, with the mismatch of the first trial that finds one, and what no trial has exercised."""
+        """`verdict`, with the mismatch of the first trial that finds one, and cases that no trial exercised."""
         setup, done = self.setup, list[Trial]()
         for trial in chosen(setup.config.validation.trials) if verdict.passed else ():
             on_step = partial(self._show_step, f"{of}trial {trial.name}, step {{}}: {{}}")

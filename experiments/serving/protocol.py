@@ -58,7 +58,7 @@ class Protocol(H11Protocol):
             self.transport.close()
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer what the application does not get to see, where an answer can still begin, and end the connection.
+        """Answer a request that never reaches the application, if an answer can still begin, and end the connection.
 
         Not at once: a client that still sends would lose the answer with the connection.
         """

@@ -18,7 +18,7 @@ from experiments.tables.row import label_of
 QUESTION = "how many joules a token takes"
 PERIOD = 0.02  # seconds between two readings; drivers refresh theirs every 20 to 100 ms
 AVERAGE = 1.0  # seconds that NVML's power is an average of on Hopper; on other GPUs it is shorter
-SETTLE = 1.5 * AVERAGE  # seconds until a reading holds nothing of what was before
+SETTLE = 1.5 * AVERAGE  # seconds until a reading averages nothing earlier
 NOTES = ("Power is the board's, as NVML reports it; idle power is not taken off.",)
 SCALE = (
     "The datasheet's power limit of {gpu.name} is {gpu.power_w:g} W. Multiplied by the predicted time it gives an "

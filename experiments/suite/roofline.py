@@ -116,7 +116,7 @@ def _probes() -> list[dict[str, Any]]:
 
 
 def _windows() -> Iterator[dict[str, Any]]:
-    """Bandwidth of reading by what an SM has under way, one block on each."""
+    """Bandwidth of reading by bytes in flight on an SM, one block on each."""
     exchange = Exchange()
     for load in exchange.loads:
         timed = exchange.read(load)

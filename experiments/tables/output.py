@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """The rows of one job, and what it ran with. model: the name of its shape."""
+    """The rows of one job, and its settings. model: the name of its shape."""
 
     rows: "Sequence[Row]"
     model: str
@@ -50,7 +50,7 @@ class Output:
                 self.close()
 
     def close(self) -> None:
-        """Print what has not been printed yet: one table of all rows, and where they are kept."""
+        """Print the rest: one table of all rows, and the place of their records."""
         jobs, self.waiting = [job for job in self.waiting if job.rows], []
         if not jobs:
             return

@@ -36,7 +36,7 @@ def show_json(rows: Iterable[Row]) -> None:
 
 
 def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Console | None" = None) -> None:
-    """Print `rows` under `heading`; on a CPU with notes on what the figures are."""
+    """Print `rows` under `heading`; on a CPU with notes on the figures."""
     table = run_table(rows)
     if device != "cuda":
         forecasts = [row.forecast for row in rows if row.sound and row.forecast and row.forecast.microseconds]

@@ -57,7 +57,7 @@ class Search:
     _waiting: dict[Candidate, Point] = field(default_factory=dict)
 
     def know(self, found: Mapping[Candidate, Outcome]) -> None:
-        """Take over what records have; candidates of another space are left out."""
+        """Take over outcomes from records; candidates of another space are left out."""
         for candidate, outcome in found.items():
             point = self.space.point(candidate)
             if point is not None:

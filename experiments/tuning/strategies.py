@@ -1,4 +1,4 @@
-"""Strategies of a search: what to try next, from what is known. `tpe` asks optuna; `random` is the plain baseline."""
+"""Strategies of a search: the next point, from known outcomes. `tpe` asks optuna; `random` is the plain baseline."""
 
 import random
 from collections.abc import Mapping, Sequence

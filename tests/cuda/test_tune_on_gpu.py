@@ -51,7 +51,7 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
     assert len(tried) == 3
     found, records = tune()
     trials = [row for row in records if row["kind"] == "trial"]
-    assert trials[:3] == tried  # what the first call has tried is taken from its records
+    assert trials[:3] == tried  # the first call's trials are taken from its records
     assert len({tuple(row["stack"]) for row in trials}) == len(trials) == 8
     assert set(compiled) & {row["source_sha"] for row in trials}  # ahead of the worker
     assert cut["basis"] == found["basis"] == "measured"

@@ -40,7 +40,7 @@ AT_ONCE = """template <class Done, class Report> DEVICE void at_once(Done done, 
 
 @pytest.mark.host
 def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, seed):
-    """The first block that has to wait gives up at once, so what it misses is a result of the first layer."""
+    """The first block that has to wait gives up at once, so the missing value is a result of the first layer."""
     from composed import Composed
 
     source = Composed(("joint_heads", "folded_norm", "by_value")).source(tiny)

@@ -2,7 +2,7 @@
 
     python -m tests.strength.ptx [sm_86 ...]   all targets without an argument
 
-What has passed is kept by the kernel's text and the code that judges it: a run after a stop, or after a change of some
+Passed cases are kept by the kernel's text and the code that judges it: a run after a stop, or after a change of some
 kernels, tries the others. Exit code: 0 every stack passed, 1 one did not.
 """
 

@@ -1,4 +1,4 @@
-"""Clocks of each stage by what the warp waits for: from its input to what it publishes."""
+"""Clocks of each stage by cause of the wait, from its input to its publication."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ SPECIAL = ("SR_TID.X", "SR_CTAID.X", "SR_LANEID", "SR_CgaCtaId", "SR_SWINHI")
 
 @dataclass(frozen=True)
 class Chain:
-    """One stage of one layer: what a warp does one after the other.
+    """One stage of one layer: the critical path of one warp.
 
     before   clocks until it has what it needs to multiply the first tile, or until the end where it multiplies none
     turns    tiles that it multiplies, or groups of loads that are under way together

@@ -1,4 +1,4 @@
-"""Integers of one thread, executed from SASS: they decide which way it branches, and what it loads.
+"""Integers of one thread, executed from SASS: they decide its branches, and its loads.
 
 Results of loads, shuffles and floating point are not known, but for the reciprocal by which integers are divided. An
 instruction that is not listed here makes its results unknown.
@@ -45,7 +45,7 @@ class Lane:
         self._sources: dict[str, Get] = {}
 
     def value(self, operand: str) -> Value:
-        """An operand, or what it is the address of, such as desc[UR4][R2.64+0x10]: that address."""
+        """Value of an operand; of a memory operand, such as desc[UR4][R2.64+0x10], the address."""
         if operand not in self._sources:
             self._sources[operand] = (address if operand.endswith("]") else source)(operand, self._constants)
         return self._sources[operand](self.registers)
@@ -159,7 +159,7 @@ class Lane:
         def execute() -> None:
             try:
                 left, right = (each(registers) for each in get)
-            except TypeError:  # a negation or absolute value of what is not known
+            except TypeError:  # a negation or absolute value of an unknown one
                 left = right = None
             beside, *low = (each(registers) for each in others)
             found = None

@@ -1,4 +1,4 @@
-"""Walk of one warp through a compiled kernel: when it issues each instruction, and what it waits for meanwhile.
+"""Walk of one warp through a compiled kernel: when it issues each instruction, and the cause of each wait.
 
 An instruction is issued when the stall of the one before it has passed and the scoreboards that it names are 0. It
 follows lane 0 of the first warp of block 0, which has part in all that a block does once. At a branch on data it takes
@@ -60,7 +60,7 @@ class Walk:
     def __init__(self, program: Program, lane: Lane, buffers: Buffers, latency: Mapping[str, float]) -> None:
         self._program, self._lane, self._buffers = program, lane, buffers
         self._latency = {**latency, MATRIX: latency["memory"]}
-        # Bulk copies mark their lines to be evicted first: what else is read of the weights stays in L2 between tokens.
+        # Bulk copies mark their lines to be evicted first: other weights stay in L2 between tokens.
         self._weights = "l2" if any(line.opcode == "UBLKCP" for line in program.lines) else "memory"
         self._now = 0.0
         self._waiting: list[list[tuple[float, str]]] = [[] for _ in range(SCOREBOARDS)]  # until when, for what
@@ -230,7 +230,7 @@ class Walk:
             if at not in self._ways:
                 self._ways[at] = self._choose(at)
             taken, polls = self._ways[at]
-            if polls and self._sent is not None:  # what was done since the results were sent took no time of its own
+            if polls and self._sent is not None:  # work since the results were sent overlaps the wait
                 for span in self._spans[self._unpolled :]:
                     span.hidden = True
                 self._sent = None

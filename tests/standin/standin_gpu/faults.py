@@ -6,7 +6,7 @@ variants/vec128.cu; with a COUNT, from that launch of theirs on, 1 being the fir
   oom       no memory can be allocated once such a kernel is loaded
   wrong     the launch leaves one wrong bit in its result
   lost      the launch loses the GPU: every call fails, also in later processes while STANDIN_LOST names a file
-  hang      the launch returns and never finishes: who waits for it blocks in C
+  hang      the launch returns and never finishes: a thread that waits for it blocks in C
   blocked   the launch call itself blocks in C
 """
 

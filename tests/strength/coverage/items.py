@@ -74,7 +74,7 @@ def _of(program: Covered) -> Iterator[tuple[Item, int]]:
 
 
 def _instances(file: str, program: Covered) -> list[str]:
-    """`16-byte loads`, `stages=4`, `tile=1`: what this program is an instance of; a knob that is a size makes none."""
+    """`16-byte loads`, `stages=4`, `tile=1`: the instances of this program; a knob that is a size makes none."""
     catalog, name = read_catalog(), Path(file).stem
     found = [f"{program.load_bytes}-byte loads"]
     if file.startswith(FOLDERS[0]) and name in catalog.variants:
