@@ -78,13 +78,13 @@ class Engine:
             raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
         request.check(self.model)
         if request.stop_strings and not self.tokenizer:
-            raise LabError("stop strings need a tokenizer, which these weights have not", "leave stop_strings out")
+            raise LabError("stop strings need a tokenizer, and these weights have none", "leave stop_strings out")
         return self._stream(request, cancelled)
 
     def stats(self) -> Stats:
         """Statistics of the last finished answer. Raises LabError before the first."""
         if self._stats is None:
-            raise LabError("nothing has been generated yet", "ask first")
+            raise LabError("nothing has been generated yet", "generate an answer first")
         return self._stats
 
     def chat_ids(self, messages: Sequence[Mapping[str, str]], thinking: bool) -> tuple[int, ...]:

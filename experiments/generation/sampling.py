@@ -34,7 +34,7 @@ def needed(sampling: Sampling) -> bool:
 
 
 def write_settings(state: torch.Tensor, layout: Layout, sampling: Sampling, mark: int) -> None:
-    """Write the settings into the state. mark: of the ids of this request; each request has another."""
+    """Write the settings into the state. mark: of ids seen in this request; each request has another."""
     top_p = 2**64 - 1 if sampling.top_p == 1 else int(sampling.top_p * 2**64)
     scale = math.log2(math.e) / sampling.temperature if sampling.temperature else 0.0
     top_k = sampling.top_k if sampling.top_k < layout.model.vocab else 0

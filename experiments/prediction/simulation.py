@@ -77,10 +77,7 @@ class _Sm:
         self._memory, self._order = memory, order
         self._now = 0.0  # the next stage has its input
         self._at = 0  # the next stage, an index of `order`
-        self._requested, self._requested_tiles = (
-            0,
-            0,
-        )  # the stage of the next request; how many of its tiles are requested
+        self._requested = self._requested_tiles = 0  # the stage of the next request; its requested tiles
         self._request_at = self._free_at = self._port_at = 0.0  # of the last request; memory, and the port, are free
         # All as [time, bytes]: requested tiles with the time they land at, and what is prefetched, of all SMs, with the
         # time from which it lands in L2.

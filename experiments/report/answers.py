@@ -8,7 +8,7 @@ from common.display.table import Table
 from common.errors import LabError
 from experiments.report.evidence import NOTHING, Evidence, Record, model_of
 
-COMMANDS = {  # behind records of other kinds
+COMMANDS = {  # of records that no experiment makes
     "coverage": "python -m tests.strength.coverage",
     "mutants": "python -m tests.strength.mutants",
     "operators": "python -m tests.strength.mutants operators=true",

@@ -64,7 +64,7 @@ class Evidence:
     def _pair(self, name: str, field: str, alike: Sequence[str], beside: Record | None = None) -> Pair:
         """The newest two records that have `field` and agree in `alike`; without such a parent, the newest and None.
 
-        beside: a record; theirs are its shape and block size.
+        beside: the record to match in shape and block size.
         """
         stack, parent = self.stack_of(name)
         own = [row for row in self.of_stack(name, stack, field) if beside is None or _shape(row) == _shape(beside)]

@@ -80,7 +80,7 @@ def _has_its_own_parent(record: RunRecord, catalog: Catalog) -> bool:
 def measured_on(gpu: str, results: Path, threads: int) -> list[RunRecord]:
     """Records in `results`/*.jsonl that passed validation on `gpu` and have a stable latency, fastest first.
 
-    gpu: the name that CUDA reports. threads: per block. Only records of the KV cache size of most timed stacks:
+    gpu: the name that CUDA reports. threads: per block. Only records with the KV cache size of most timed stacks:
     other sizes give other latencies. Raises LabError for a file that cannot be read.
     """
     timed = [

@@ -38,7 +38,7 @@ class Setup:
     def check(self, validates: bool = True) -> None:
         """Raise LabError, before any stack is compiled, unless records can be written and the weights load.
 
-        validates: note where, too.
+        validates: also note the devices of the validation.
         """
         self.store.check()
         device = self.config.device

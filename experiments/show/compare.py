@@ -18,7 +18,7 @@ COUNTS = {
     "async_copy_bytes": "cp.async bytes a token",
     "prefetched_bytes": "prefetched bytes a token",
 }
-PAIRED = "{}: the rounds of both alternated in the process of {}."
+PAIRED = "{}: the rounds of both alternated in one process, recorded as {}."
 APART = "{}: measured in two processes: different heat and clocks affect the change, but not its interval."
 Line = tuple[Any, ...]  # name of a figure, and its values in the two runs
 Interval = tuple[float, float, float]  # effect, low, high

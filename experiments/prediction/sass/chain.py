@@ -27,7 +27,7 @@ class Chain:
     turns    tiles that it multiplies, or groups of loads that are under way together
     turn     clocks of one; first: clocks of the first one beyond that; after: from the last one to the end
     issued   instructions of a turn; l1_bytes: of a lane in a turn, through L1 or shared memory
-    loaded   bytes of a lane in all turns, of matrices; flight: most of them in flight
+    loaded   bytes of a lane in all turns, of matrices; flight: the most in flight at once
     hidden   clocks of work that overlaps the wait for results of other blocks
     """
 

@@ -1,8 +1,8 @@
 """Walk of one warp through a compiled kernel: when it issues each instruction, and the cause of each wait.
 
-An instruction is issued when the stall of the one before it has passed and the scoreboards that it names are 0. It
-follows lane 0 of the first warp of block 0, which has part in all that a block does once. At a branch on data it takes
-the shorter way to the join: polls succeed, and rare values are not corrected.
+An instruction is issued when the stall of the one before it has passed and the scoreboards that it names are 0. The
+walk follows lane 0 of warp 0 of block 0, which has part in all that a block does once. At a branch on data it takes the
+shorter way to the join: polls succeed, and rare values are not corrected.
 """
 
 from collections.abc import Callable, Iterator, Mapping
