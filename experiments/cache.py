@@ -20,7 +20,7 @@ ALL: Sequence[str] = (*dict.fromkeys(KINDS.values()), UNFINISHED)
 
 
 def run(cfg: DictConfig) -> int:
-    """List the files of the cache by kind, or remove those that `clear` names. Raises LabError for a bad value."""
+    """List the files of the cache by kind, or remove all or one kind (`clear`). Raises LabError for a bad value."""
     keys = Section.from_config(cfg)
     keys.only({"cache", "cache_limit_gb", "clear", "json", "debug"})
     root, limit, as_json = keys.location("cache"), keys.number("cache_limit_gb"), keys.flag("json")

@@ -23,7 +23,7 @@ from experiments.tables.progress import progress
 if TYPE_CHECKING:
     from experiments.generation.engine import Engine
 
-CHAT_KEYS = ("system", "thinking", *options.GENERATION_KEYS)  # beside those of a run; conf/chat.yaml explains them
+CHAT_KEYS = ("system", "thinking", *options.GENERATION_KEYS)  # added to a run's keys; see conf/chat.yaml
 COMMANDS = {
     "/variant NAME": "go on with another variant or named stack, over the same KV cache; knobs as ratio=2:6",
     "/stats": "what the last answer took, and how full the context is",
@@ -38,8 +38,8 @@ COMMANDS = {
 class Conversation:
     """Messages, and how to answer them over the KV cache of an engine.
 
-    request: the one of each answer, but for its prompt. system: the first message, or None. thinking: see
-    Engine.chat_ids. room: tokens that the last answer could have had before the KV cache was full.
+    request: settings of every answer, without a prompt. system: the first message, or None. thinking: see
+    Engine.chat_ids. room: tokens that the KV cache had left for the last answer.
     """
 
     engine: "Engine"
@@ -57,11 +57,11 @@ class Conversation:
 
     @property
     def size(self) -> int:
-        """Tokens that the messages so far take of the KV cache when the next one comes."""
+        """Tokens that the conversation takes of the KV cache before the next message."""
         return len(self.engine.chat_ids(self.messages, self.thinking)) if self.messages else 0
 
     def ask(self, text: str, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Piece]:
-        """The answer to a message, piece by piece; what has been answered is remembered, however it ends.
+        """The answer to a message, piece by piece; an answer cut off is remembered as far as it came.
 
         Raises LabError, and forgets the message, if the KV cache has no room for an answer.
         """
@@ -126,10 +126,10 @@ def chat(cfg: DictConfig) -> int:
 def lines() -> Iterator[str]:
     """The lines of stdin, without blanks around them; on a terminal with a prompt, history and editing."""
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # the tokenizer refuses what is no UTF-8, and the chat goes on
+        sys.stdin.reconfigure(errors="surrogateescape")  # the tokenizer refuses what is not UTF-8; the chat goes on
     prompt = "> " if sys.stdin.isatty() else ""
     if prompt:
-        import readline  # noqa: F401  input() edits lines by it
+        import readline  # noqa: F401  gives input() line editing
     while True:
         try:
             line = input(prompt).strip()
@@ -200,7 +200,7 @@ def knobs(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def note(text: str) -> None:
-    """A line that is no part of an answer; on stderr, faint on a terminal."""
+    """Print a line outside the answer: on stderr, faint on a terminal."""
     from rich.console import Console
 
     Console(stderr=True).print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
@@ -208,7 +208,7 @@ def note(text: str) -> None:
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Context in which the first Ctrl-C is only remembered: the function says whether it came."""
+    """Context that catches the first Ctrl-C; its function returns True after that."""
     came = list[int]()
 
     def remember(number: int, frame: object) -> None:

@@ -38,7 +38,7 @@ class StepTime:
 
 
 class Experiment(PredictingSetup):
-    """One experiment under way, with all that its rows need of the lab."""
+    """One experiment under way, with the parts of the lab that its rows need."""
 
     @cached_property
     def left_out(self) -> list[str]:
@@ -72,7 +72,7 @@ class Experiment(PredictingSetup):
         return self.predictor.gpu(self.options.text("gpu"))
 
     def stack(self, name: str, knobs: Mapping[str, Any] | None = None) -> Stack:
-        """The variant or named stack `name`, with those knobs of the command line that it has, and with `knobs`."""
+        """The variant or named stack `name`, with its knobs from the command line, and with `knobs`."""
         usual = self.choose(name, {})
         return self.choose(name, self.own_knobs(usual.variants) | dict(knobs or {}))
 
@@ -143,7 +143,7 @@ class Experiment(PredictingSetup):
         return [StepTime(us(stack.variants, position), us(stack.parent, position)) for position in positions]
 
     def measure(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
-        """The record of each stack, timed beside its parent on the GPU; at `position`, else at those of the run.
+        """The record of each stack, timed beside its parent on the GPU; at `position`, else at the run's.
 
         A stack that did not pass has no latencies, and IMPLAUSIBLE ones are removed: `left_out` says which and why.
         """
@@ -174,7 +174,7 @@ class Experiment(PredictingSetup):
             sweep.run()
         records = [sweep.records[index] for index in range(len(stacks))]
         for record in records:
-            if record["status"] == "INTERRUPTED":  # no row is made of what says nothing
+            if record["status"] == "INTERRUPTED":  # it says nothing, so it gives no row
                 raise MachineError(f"{record['variant']}: {record['reason']}", "give the command again")
         return records
 
@@ -199,7 +199,7 @@ class Experiment(PredictingSetup):
         return rows
 
     def attempt(self, name: str, work: Callable[[], Any]) -> Any:
-        """The result of `work`; None where it fails: that costs the row `name` alone, and `left_out` says why.
+        """The result of `work`; None if it fails: only the row `name` is lost, and `left_out` says why.
 
         Raises Unfinished, before the row begins, where it would not end within the budget; MachineError.
         """

@@ -21,7 +21,7 @@ PROMPT_KEYS = (
     "prompt",
     "prompt_ids",
     *options.GENERATION_KEYS,
-)  # beside those of a run; conf/generate.yaml explains them
+)  # added to a run's keys; see conf/generate.yaml
 
 
 def prompt(own: Section) -> tuple[str | None, tuple[int, ...]]:
@@ -77,7 +77,7 @@ def generate(cfg: DictConfig) -> int:
 
 
 def bandwidth(stats: Stats, model: Model) -> dict[str, float]:
-    """Read rate of the steps after the first token, at least, in GB/s, and its share of the GPU's read ceiling."""
+    """Lower bound of the read rate after the first token, in GB/s, and its share of the GPU's read ceiling."""
     from experiments.timing.bandwidth import read_ceiling
 
     first, end = stats.prompt_tokens, stats.prompt_tokens + max(stats.tokens - 1, 1)

@@ -22,7 +22,7 @@ class Lab(PredictingSetup):
     """The lab in this process, opened with the arguments of `python -m experiments`.
 
     overrides: as on the command line, such as "timing.steps=10". keys: the same without a dot, as Python values, such
-    as threads=512. What is not given is as conf/ says. Nothing is loaded or compiled before it is needed. Unlike the
+    as threads=512. Defaults of other keys are in conf/. Nothing is loaded or compiled before it is needed. Unlike the
     command line, which gives each stack a process of its own, a kernel runs in this process: one that crashes a GPU's
     context takes the notebook's with it. Raises LabError for a mistake, as all of its methods do.
 
@@ -69,7 +69,7 @@ class Lab(PredictingSetup):
         return Store(self.config.cache / "counted.jsonl")
 
     def close(self) -> None:
-        """Give back weights and device; what is used afterwards is made again."""
+        """Release weights and device; a later use makes them again."""
         for part in ("device", "layout", "expected", "predictor", "_weights"):
             self.__dict__.pop(part, None)
 
@@ -86,7 +86,7 @@ class Lab(PredictingSetup):
 
 
 def override_text(value: Any) -> str:
-    """`value` as Hydra's command line has it; a text is quoted, so that it means itself.
+    """`value` in the syntax of Hydra's command line; a text is quoted, so that it is taken literally.
 
     Raises LabError for a value that has no such form.
     """

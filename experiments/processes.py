@@ -144,7 +144,7 @@ class Child(Process):
         time.sleep(STACKS_S)
 
     def death(self) -> Death:
-        """The cause of the end, after `events` or `read` returned None or after `kill`; ends what is left of it."""
+        """The cause of the end, after `events` or `read` returned None or after `kill`; ends the rest of it."""
         code = self.wait(ENDING_S)
         self.kill()  # compilers that it has started may still run
         report = self._report()
@@ -178,9 +178,9 @@ class Child(Process):
 
 
 class Parent:
-    """The parent of this process, as a module sees it that `Child` has started.
+    """The parent of this process, for a module started by `Child`.
 
-    Messages come on stdin, events go to stdout: lines of JSON. What else is printed goes to stderr.
+    Messages come on stdin, events go to stdout: lines of JSON. Other output goes to stderr.
     receive: called by a thread with each message. SIGUSR1 writes the stack of each thread to stderr. When the parent
     ends, so does this process, with its compilers.
     """
@@ -233,7 +233,7 @@ def apart(seconds: float, work: Callable[..., Any], *arguments: Any, context: An
 
 
 def _answer(to: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    os.setsid()  # what it starts is killed with it
+    os.setsid()  # its children are killed with it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         to.send((work(*arguments), None))

@@ -20,7 +20,7 @@ COLUMNS = ("range", "kernel", "launches", "us total", "us median", "us shortest"
 def options(settings: Section) -> list[str]:
     """Options of nsys for one capture between cudaProfilerStart and Stop, without the report's name. Raises LabError.
 
-    `--capture-range=nvtx` is not used: it matches only registered strings, and those of the lab's ranges are not.
+    `--capture-range=nvtx` is not used: it matches only registered strings, which the lab's ranges do not have.
     """
     settings.only({"minimum", "options"})
     return ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--force-overwrite=true", *extra(settings)]

@@ -27,7 +27,7 @@ from experiments.tables.progress import progress
 if TYPE_CHECKING:
     from experiments.run.steps import LabStack
 
-PROFILE_KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to those of a run; see conf/profiles.yaml
+PROFILE_KEYS = ("tool", "position", "tokens", "keep", "nsys", "ncu")  # added to a run's keys; see conf/profiles.yaml
 
 
 @dataclass(frozen=True)

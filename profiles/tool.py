@@ -72,7 +72,7 @@ def find(name: str, minimum: str) -> str:
 
 
 def call(command: Sequence[str], log: Path) -> str:
-    """Run the tool. Its output, and that of the program it profiles, is written to `log` and returned.
+    """Run the tool. Its output and the profiled program's go to `log`, and are returned.
 
     Raises LabError, with a specific remedy for KNOWN_ERRORS.
     """

@@ -1,4 +1,4 @@
-"""Kernels whose whole step is a few lines of a test: `test:1` is the first."""
+"""Kernels with a few lines of a test as their whole step: `test:1` is the first."""
 
 import dataclasses
 from pathlib import Path
@@ -8,9 +8,9 @@ from common.model.shapes import Model
 
 
 def bare_kernel(model: Model, body: str, shared: str = "", threads: int = 64, load: str | None = None) -> Source:
-    """A kernel whose step is `body`; `c` is the context, `s` the shared struct, `out` the scratch buffer.
+    """A kernel with the step `body`; `c` is the context, `s` the shared struct, `out` the scratch buffer.
 
-    load: what a loader warp beside the `threads` does; None: there is none.
+    load: body of a loader warp beside the `threads`; None: no loader.
     """
     base = build([], model, threads)
     constants = base.text.split('#line 1 "common')[0]

@@ -39,7 +39,7 @@ class Composed:
 
 
 def without_bit_equal(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
-    """The stack that `names` must equal bit for bit: the variants that may change a bit, and those that they need."""
+    """The stack that `names` must equal bit for bit: the variants that may change a bit, and their requirements."""
     changing = (name for name in names if not catalog.variants[name].bit_equal)
     kept = {needed for name in changing for needed in with_needed(name, catalog)}
     return tuple(name for name in names if name in kept)
@@ -75,7 +75,7 @@ STACKS = [
         "head_split warp_split",  # products that follow one another without a grid barrier
         "warp_split head_split redundant_rmsnorm",
         "cp_async head_split",
-        "smem_cache cp_async",  # who reads the vector while who writes it
+        "smem_cache cp_async",  # one reads the vector, the other writes it
         "redundant_rmsnorm smem_cache fused_head",
         "fused_head smem_cache redundant_rmsnorm",
         "split_kv vec128",
@@ -92,7 +92,7 @@ STACKS = [
         "bulk_ring multi_step smem_cache",
         "joint_heads by_value bulk_ring columns multi_step",  # a residual stream and places for parts, kept over steps
         "columns split_kv vec128 bulk_ring smem_cache atomic_barrier",  # the head by rows: the outermost product
-        "joint_heads multi_step bulk_ring tensor_rows by_value columns",  # below what it multiplies for
+        "joint_heads multi_step bulk_ring tensor_rows by_value columns",  # tensor_rows below columns, its product
         "joint_heads by_value bulk_ring hot_l2 columns value_token tensor_rows stream_kv tensor_scores",
         "joint_heads by_value l2_prefetch bulk_ring stream_kv",  # idle blocks beside shares of the cache
         "graph vec128",

@@ -27,7 +27,7 @@ def seed(request: pytest.FixtureRequest) -> int:
     return value
 
 
-# Files are distributed in this order: those that take minutes start first.
+# Files are distributed in this order: the longest, of minutes, start first.
 LONGEST = (
     "test_mutants.py",
     "test_standin_faults.py",
@@ -114,7 +114,7 @@ def misuse(cupy):
 
 @pytest.fixture
 def configured() -> Callable[..., RunConfig]:
-    """configured(*overrides): the configuration from the lab's own conf/ with them, on the host device."""
+    """configured(*overrides): the configuration of the lab's own conf/ with overrides, on the host device."""
 
     def compose_(*overrides: str) -> RunConfig:
         return run_config(composed("config", ["device=host", *overrides]))

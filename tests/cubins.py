@@ -16,7 +16,7 @@ OLD_AND_NEW = ("sm_80", "sm_90")
 
 
 def fitting(source: Source) -> list[str]:
-    """One of OLD_AND_NEW in a run, of those that the source supports."""
+    """One arch of OLD_AND_NEW that the source supports, drawn once a run."""
     return sampled([arch for arch in OLD_AND_NEW if int(arch.removeprefix("sm_")) >= source.min_arch], 1)
 
 

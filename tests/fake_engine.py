@@ -1,4 +1,4 @@
-"""A worker whose engine is a formula: starts in a tenth of a second. Some token ids in a prompt make it misbehave."""
+"""A worker with a formula as engine: starts in a tenth of a second. Some token ids in a prompt make it misbehave."""
 
 import os
 import time

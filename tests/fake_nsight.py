@@ -1,7 +1,7 @@
 """Fake `nsys` and `ncu` with the documented command lines: each argument is checked, nothing is profiled.
 
-The grammar is that of the Nsight Systems User Guide ("CLI Profile Command Switch Options", "CLI Export Command Switch
-Options", Linux) and of the Nsight Compute CLI manual ("Command Line Options"). It is stricter than the tools: long
+The grammar follows the Nsight Systems User Guide ("CLI Profile Command Switch Options", "CLI Export Command Switch
+Options", Linux) and the Nsight Compute CLI manual ("Command Line Options"). It is stricter than the tools: long
 options of nsys need their `=`, as in the guide, and names of ncu must not be abbreviated. An error has the words of the
 real tool, and exit code 1.
 

@@ -14,7 +14,7 @@ from common.validate.tolerances import ReferenceSteps
 def check_entries(
     model: Model, weights: Tensor, cache: Tensor, ids: Sequence[int], positions: Iterable[int] | None = None
 ) -> None:
-    """Assert that every entry in a KV cache, or those of `positions`, is a legal rounding for `ids` from 0 on."""
+    """Assert that every entry in a KV cache, or at `positions`, is a legal rounding for `ids` from 0 on."""
     steps = ReferenceSteps(model, Layout(model), weights)
     for position in positions or range(len(ids)):
         stored = cache[:, :, :, position].clone()

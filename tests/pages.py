@@ -1,8 +1,8 @@
 """Fenced blocks of a page, executed as they stand: `python tests/pages.py docs/PAGE.md`, in a copy of the lab.
 
-A path in backquotes alone above a block: the block is that file, or is added to its end. Other Python is executed. Of a
-shell block each command runs in this process, on the host device with the tiny model. Two tables have what does not,
-each with its reason: of COMPOSED the configuration is made and checked, what LEFT has is not started. Lines of `make`
+A path in backquotes alone above a block: the block is that file, or is added to its end. Other Python is executed. Each
+command of a shell block runs in this process, on the host device with the tiny model. Two tables list exceptions,
+each with its reason: the configurations of COMPOSED are made and checked only, LEFT is not started. Lines of `make`
 are what `make -n` prints. A text that begins with `$ COMMAND` has lines that the command prints, but for numbers and
 names of stages; another text is a picture.
 """
@@ -112,7 +112,7 @@ def plain(line: str) -> str:
 
 
 def commands(text: str) -> Commands:
-    """The words of each command; of a line of `make` those of the commands that it would start."""
+    """The words of each command; for a line of `make` the commands that it would start."""
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         while "&&" in words:
@@ -166,7 +166,7 @@ def check(cfg: DictConfig) -> int:
 
 @contextlib.contextmanager
 def server() -> Iterator[None]:
-    """Let a client of port 8000 find a server whose engine is a formula."""
+    """Serve port 8000 with a formula as engine."""
     import openai
     from serving import serving
 

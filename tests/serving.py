@@ -53,7 +53,7 @@ class Running:
         return found.choices[0].token_ids  # type: ignore[attr-defined]
 
     def open(self) -> tuple[int, int]:
-        """Tasks of the server, and open files of this process, in which it runs, without those of these clients."""
+        """Tasks of the server, and open files of this process, in which it runs, without these clients'."""
         self.disconnect()
         time.sleep(0.3)  # until the server has noticed
         found = len(asyncio.all_tasks(self.loop)), len(os.listdir("/proc/self/fd"))
@@ -61,7 +61,7 @@ class Running:
         return found
 
     def patiently(self, prompt: list[int], count: int) -> list[int]:
-        """`ids`, asked again after a deadline that was too short for this machine."""
+        """`ids`, requested again after a deadline too short for this machine."""
         end = time.monotonic() + PATIENCE_S
         while True:
             try:

@@ -10,7 +10,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 
 class Bytes:
-    """A tokenizer whose ids are bytes; 256 is a special token. Its text is what Python decodes."""
+    """A tokenizer with bytes as ids; 256 is a special token. Its text is what Python decodes."""
 
     def decode(self, ids, skip_special_tokens, clean_up_tokenization_spaces):
         assert skip_special_tokens

@@ -47,7 +47,7 @@ def moved(host_cache, monkeypatch):
 
 @pytest.fixture
 def opened(moved, tiny, host_cache, seed):
-    """(session, another, reference, layout) of a model whose cache is far larger than all its other buffers."""
+    """(session, another, reference, layout) of a model with a cache far larger than all its other buffers."""
     from common.devices.cuda import CudaDevice
 
     model = replace(tiny, positions=AT + 100)

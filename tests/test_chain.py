@@ -112,7 +112,7 @@ def test_a_poll_takes_the_time_of_an_exchange_and_hides_what_is_done_meanwhile(w
     assert sum(sum(span.clocks.values()) for span in hidden) == pytest.approx(1300 + 13 + 5, abs=1)
     assert all("poll" in span.clocks or span.issued < 5 for span in hidden)
     shown = chain(spans)
-    assert sum(shown.all.values()) == 4 + 4 + 1 + 5 + 1, "its own instructions, and none of those of the wait"
+    assert sum(shown.all.values()) == 4 + 4 + 1 + 5 + 1, "its own instructions, and none of the wait's"
 
 
 def test_tiles_by_hand():
@@ -180,7 +180,7 @@ def test_trip_counts_of_a_compiled_kernel(arch, tiny, seed):
     [("vec128 redundant_rmsnorm", 16, "sm_80"), ("vec128", 16, "sm_75"), ("graph", 8, "sm_80")],
 )
 def test_turns_of_a_compiled_kernel_are_its_rows(names, width, arch, tiny, host_cache):
-    """One kernel, whose callers tell the stages, and a kernel for each stage. One row of 64 columns is one load."""
+    """One kernel with stages by its callers, and a kernel for each stage. One row of 64 columns is one load."""
     blocks = 4
     found = chains(Composed(tuple(names.split())).source(tiny), arch, blocks, 1, LATENCY, host_cache / "cubins").stages
     assert set(LAYER) <= set(found)

@@ -136,7 +136,7 @@ def test_different_repeated_runs_and_steps_that_need_the_host_are_found(seed):
     assert found.stage == "final_norm"
     found = verdict(seed, "queued token stale").mismatch
     assert found.note.startswith("differs when its steps are queued")
-    # The taps are those of the last step: where its token is the stale one by chance, what it attends to still differs.
+    # The taps are the last step's: where its token is the stale one by chance, the attended entries still differ.
     assert found.stage in ("embed", "attention")
 
 

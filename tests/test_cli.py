@@ -199,7 +199,7 @@ def test_a_list_in_brackets_is_shown_in_every_table():
     console = Console(file=stream, width=100)
     show_tables([replace(rows(False)[0], variant=name)], "tiny", "host", console)
     show_result(ResultTable("counts", "?", [{"variant": name, "loads": 1}], COUNTED), console)
-    assert stream.getvalue().count("matrices=[o,gate]") >= 3  # two tables of the run, and that of the experiment
+    assert stream.getvalue().count("matrices=[o,gate]") >= 3  # two tables of the run, and the experiment's
 
 
 @pytest.mark.parametrize("width", [100, 160])

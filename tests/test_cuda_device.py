@@ -15,43 +15,43 @@ from common.model.layout import Layout
 @pytest.fixture
 def gpu(monkeypatch) -> SimpleNamespace:
     """A fake CuPy, and a device that has it: 2 SMs, 99 KB of shared memory a block, one block on each SM."""
-    asked: list[tuple] = []
+    calls: list[tuple] = []
     cupy = SimpleNamespace(uint64=int, int32=int)
-    cupy.asarray = lambda array, blocking=False: asked.append(("copy", blocking)) or array
-    occupancy = lambda pointer, threads, shared: asked.append(("occupancy", shared)) or 1  # noqa: E731
+    cupy.asarray = lambda array, blocking=False: calls.append(("copy", blocking)) or array
+    occupancy = lambda pointer, threads, shared: calls.append(("occupancy", shared)) or 1  # noqa: E731
     cupy.cuda = SimpleNamespace(driver=SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=occupancy))
     device = CudaDevice.__new__(CudaDevice)
     device._cupy, device._weights = cupy, None
     device._device = SimpleNamespace(attributes={"MultiProcessorCount": 2, "MaxSharedMemoryPerBlockOptin": 99 << 10})
     monkeypatch.setattr("common.devices.cuda.CudaSession", lambda *arguments: arguments)
-    return SimpleNamespace(device=device, asked=asked)
+    return SimpleNamespace(device=device, calls=calls)
 
 
-def kernel(asked: list[tuple] | None = None) -> SimpleNamespace:
+def kernel(calls: list[tuple] | None = None) -> SimpleNamespace:
     class Kernel(SimpleNamespace):
         def __call__(self, grid, block, arguments, shared_mem=0) -> None:
-            asked.append(("launch", shared_mem))
+            calls.append(("launch", shared_mem))
 
     attributes = {"num_regs": 32, "shared_size_bytes": 0, "local_size_bytes": 0}
     return Kernel(kernel=SimpleNamespace(ptr=0), max_dynamic_shared_size_bytes=STATIC_SHARED, **attributes)
 
 
 def test_shared_memory_above_48_kb_is_allowed_asked_for_and_launched_with(gpu, tiny):
-    source, kernels = build([], tiny), [kernel(gpu.asked)]
+    source, kernels = build([], tiny), [kernel(gpu.calls)]
     assert gpu.device._dynamic_shared(source, kernels, STATIC_SHARED) == 0
     assert kernels[0].max_dynamic_shared_size_bytes == STATIC_SHARED
     assert gpu.device._dynamic_shared(source, kernels, 60_000) == 60_000
     assert kernels[0].max_dynamic_shared_size_bytes == 60_000
     program = CudaProgram(source, kernels, 60_000)
     gpu.device.session(program, torch.zeros(8, dtype=torch.bfloat16))
-    assert ("occupancy", 60_000) in gpu.asked
+    assert ("occupancy", 60_000) in gpu.calls
     session = CudaSession.__new__(CudaSession)
     session._cupy, session._program, session.blocks = gpu.device._cupy, program, 2
     session._weights = session._scratch = session._state = np.zeros(1)
     session.cache = SimpleNamespace(words=np.zeros(1))
     session._waits = torch.zeros(1)
     session._launch(1)
-    assert gpu.asked[-1] == ("launch", 60_000)
+    assert gpu.calls[-1] == ("launch", 60_000)
 
 
 def test_more_shared_memory_than_the_gpu_has_is_refused(gpu, tiny):
@@ -62,27 +62,27 @@ def test_more_shared_memory_than_the_gpu_has_is_refused(gpu, tiny):
 def test_weights_are_on_the_gpu_before_another_stream_reads_them(gpu, tiny):
     program = CudaProgram(build([], tiny), [kernel()], 0)
     gpu.device.session(program, torch.zeros(8, dtype=torch.bfloat16))
-    assert [asked for asked in gpu.asked if asked[0] == "copy"] == [("copy", True)]
+    assert [call for call in gpu.calls if call[0] == "copy"] == [("copy", True)]
 
 
 def test_a_reset_copies_on_the_stream_that_runs_the_kernel_and_waits_for_it(tiny):
-    asked: list[tuple] = []
+    calls: list[tuple] = []
 
     class Stream:
         def __enter__(self) -> None: ...
         def __exit__(self, *error: object) -> None: ...
         def synchronize(self) -> None:
-            asked.append(("wait", self))
+            calls.append(("wait", self))
 
     def array(name: str) -> SimpleNamespace:
-        return SimpleNamespace(set=lambda values, stream=None: asked.append((name, stream)))
+        return SimpleNamespace(set=lambda values, stream=None: calls.append((name, stream)))
 
     session = CudaSession.__new__(CudaSession)
     session.layout, session._waits, session._stream = Layout(tiny), torch.zeros(1), Stream()
-    session.cache = SimpleNamespace(reset=lambda history, position, unwritten: asked.append(("cache", session._stream)))
+    session.cache = SimpleNamespace(reset=lambda history, position, unwritten: calls.append(("cache", session._stream)))
     session._scratch = array("scratch")
     session._state, session._at_start = array("state"), (array("scratch at the start"), array("state at the start"))
     session.reset([1, 2], 1)
     stream = session._stream
     copies = [(name, stream) for name in ("cache", "scratch", "state", "scratch at the start", "state at the start")]
-    assert asked == [*copies, ("wait", stream)]
+    assert calls == [*copies, ("wait", stream)]

@@ -15,7 +15,7 @@ def test_energy_is_the_area_below_power():
 
 
 def test_power_before_a_load_is_in_no_sample_of_it():
-    """A board of 100 W idle and 500 W at work, whose readings are averages over the last second."""
+    """A board of 100 W idle and 500 W at work; readings are averages over the last second."""
     times = np.arange(0, 5, PERIOD)
     samples = [(3 + at, 100 + 400 * min(1.0, at / AVERAGE)) for at in times]
     assert average(settled(samples)) == pytest.approx(500)

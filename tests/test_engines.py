@@ -1,4 +1,4 @@
-"""Timing of other engines, with a clock that the engine itself moves; and who compiles what."""
+"""Timing of other engines, with a clock that the engine itself moves; and which engines compile."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Evidence under a budget, with steps that only count virtual seconds: what is begun, what is left, how it goes on."""
+"""Evidence under a budget, with steps that only count virtual seconds: begun, left, and resumed."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from common.json_values import to_json
 from common.record.store import Store
 from experiments.evidence import __main__ as command
 from experiments.evidence.execute import Ended
-from experiments.run.describe import asked
+from experiments.run.describe import request_of
 from profiles import target
 
 KILLED = -9
@@ -248,14 +248,14 @@ def test_every_step_is_a_command_that_is_accepted(device, call, tmp_path, monkey
 
 
 def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
-    """Letter for letter, or a later step would measure again what an earlier one has."""
+    """Letter for letter, or a later step would repeat an earlier one's measurements."""
     asked_ = {}
 
     class Recorded(Machine):
         def execute(self, argv: Sequence[str], seconds: float) -> Ended:
             if argv[0] == "experiments":
                 here = resolve(composed("config", [word.replace("device=cuda", "device=host") for word in argv[1:]]))
-                asked_[self.name(argv)] = (to_json(asked(here)), here.model)
+                asked_[self.name(argv)] = (to_json(request_of(here)), here.model)
             return Ended(0, "")
 
     call("report=false", on=Recorded(tmp_path / "r.jsonl"))

@@ -15,7 +15,7 @@ from experiments.tables.result_table import MEASURED
 
 
 class Measured(Experiment):
-    """An experiment whose GPU measurements are given."""
+    """An experiment with given GPU measurements."""
 
     on_gpu = True
 

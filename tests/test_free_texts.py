@@ -1,4 +1,4 @@
-"""Free texts on a command line: what is written means itself, and escapes are those of JSON."""
+"""Free texts on a command line: taken literally, with JSON's escapes."""
 
 import json
 import random
@@ -36,7 +36,7 @@ PARTS = (
 
 
 def read(argument: str) -> object:
-    """The value that a task gets from an override, or a list of those of a sweep."""
+    """The value that a task gets from an override, or a list of a sweep's."""
     override = OverridesParser.create().parse_override(admit_text(argument))
     values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
     found = [OmegaConf.to_container(OmegaConf.create({"x": getattr(one, "text", one)}), resolve=True) for one in values]

@@ -1,4 +1,4 @@
-"""Requests of `experiments.generate`, and what a checkpoint says of its tokens."""
+"""Requests of `experiments.generate`, and a checkpoint's own facts of its tokens."""
 
 import json
 

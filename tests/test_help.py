@@ -1,4 +1,4 @@
-"""--help and --version of every command: what they show stands in the yaml, each fact with its comment."""
+"""--help and --version of every command: they show the yaml, each key with its comment."""
 
 import importlib
 import re
@@ -10,7 +10,7 @@ from common import ROOT
 from common.config.cli import run_task
 from common.stacks.catalog import read_catalog
 
-COMMANDS = {  # and the yaml whose keys their help lists
+COMMANDS = {  # and the yaml files with the keys in their help
     "experiments.__main__": ("config", "base", "command"),
     "tests.strength.bench": ("bench", "command"),
     "experiments.cache": ("cache", "base", "command"),

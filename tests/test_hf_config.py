@@ -1,4 +1,4 @@
-"""config.json: what becomes the model, and what is refused by name."""
+"""config.json: keys that make the model, and keys refused by name."""
 
 import json
 from pathlib import Path

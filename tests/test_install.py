@@ -48,7 +48,7 @@ def resolve(tmp_path_factory: pytest.TempPathFactory) -> Resolve:
     return run
 
 
-CPU_BUILD = "torch-2.13.0+cpu"  # of constraints.txt: named as on PyTorch's index, which is not asked
+CPU_BUILD = "torch-2.13.0+cpu"  # of constraints.txt: named as on PyTorch's index, which is not used
 CPU_NEEDS = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy", "typing-extensions")
 
 
@@ -108,7 +108,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_gpu_machine_without_a_network_is_given_every_dependency_that_it_lacks(checkout: Path):
-    """Each is in the list for pip or among those that such a machine has, and the page tells the command."""
+    """Each is in the list for pip or already on such a machine, and the page tells the command."""
     file = "wheelhouse/requirements.txt"
     subprocess.run(
         [shutil.which("make"), file, "STAMP=", f"PY={sys.executable}"], cwd=checkout, check=True, timeout=HANGS_S

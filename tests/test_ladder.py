@@ -1,4 +1,4 @@
-"""Ladder of the fast kernel: its steps, what is known of each, and the chapter of the journal that tells it."""
+"""Ladder of the fast kernel: its steps, the figures of each, and the chapter of the journal that tells it."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ def predicted(*us: tuple[str, str, float]) -> dict:
     """Each (gpu, stack, us) from half to double the time."""
     names = ("gpu", "stack", "predicted us", "low us", "high us", "memory busy %")
     rows = [dict(zip(names, (*each, each[2] / 2, 2 * each[2], 50.0), strict=True)) for each in us]
-    # Columns of which a figure on published rates is made.
+    # Columns behind a figure on published rates.
     return result("predict", "predicted", [row | {"position": 1, "published tok/s": None} for row in rows])
 
 

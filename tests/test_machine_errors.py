@@ -32,7 +32,7 @@ SYMBOL = "/usr/bin/ld: x.o: undefined reference to `harm'\ncollect2: error: ld r
 
 @pytest.fixture
 def compiler(tmp_path, monkeypatch):
-    """compiler(script): a Compiler whose g++ is a shell script, with a cache of its own."""
+    """compiler(script): a Compiler with a shell script as g++, and a cache of its own."""
 
     def made(script: str) -> Compiler:
         (tmp_path / "bin").mkdir(exist_ok=True)

@@ -61,7 +61,7 @@ def test_the_default_options_are_documented_ones(nsight, tool, commands, capfd):
     else:
         assert options["profile-from-start"] == "off"
         assert ["section", "SpeedOfLight"] in calls[0]["options"]
-    # Capture by NVTX misses ranges: nsys those of unregistered strings, ncu those that are not push/pop.
+    # Capture by NVTX misses ranges: nsys unregistered strings, ncu all but push/pop ranges.
     assert not {name for name in options if name.startswith("nvtx-")}
 
 

@@ -277,7 +277,7 @@ def test_exchanges_poll_without_fences_and_loads_are_under_way_together(tmp_path
     assert f"__nanosleep({PAUSE})" in (KERNEL / "port.cuh").read_text(), "the pause of the decode kernels"
     for arch, cubin in nvrtc.compile_all(exchange(pause), ("sm_80", "sm_90")).items():
         plain, bulk = (sass.resources(cubin, arch, f"exchange_{way}") for way in ("plain", "bulk"))
-        polls = 2 if pause else 1  # the first stands before the loop, whose others follow a pause
+        polls = 2 if pause else 1  # the first stands before the loop, the others follow a pause in it
         assert plain.count("LDG", "128") == plain.count("LDG") == BATCH + polls, "the loads, and the words polled"
         assert (plain.count("MEMBAR"), plain.spill_bytes, bulk.spill_bytes) == (0, 0, 0), arch
         assert (bulk.count("UBLKCP") > 0) == (arch != "sm_80"), arch

@@ -1,4 +1,4 @@
-"""Offsets in the cache are products of 64 bits: at many positions those of a later layer are beyond 2^31 elements.
+"""Offsets in the cache are products of 64 bits: at many positions a later layer's are beyond 2^31 elements.
 
 No test has such a cache, so the texts are read.
 """

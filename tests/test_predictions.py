@@ -54,7 +54,7 @@ ROWS = Chain(
 
 
 def kernel(model: Model, names: str = "", chain: Chain = ROWS, **counts: dict[str, int]) -> Kernel:
-    """Kernel of the stack `names` with the given counts; `chain` is that of every stage."""
+    """Kernel of the stack `names` with the given counts; every stage has the chain `chain`."""
     found = Chains(dict.fromkeys(STAGES, chain), GPU.latency)
     source = on_target(Composed(tuple(names.split())).source(model), 90)
     return Kernel(source, as_counts(counts), found)
@@ -165,7 +165,7 @@ BARRIERS = {"embed": 1} | dict.fromkeys(LAYER, 28) | dict.fromkeys(("final_norm"
 
 @pytest.fixture(scope="module")
 def megaqwen(host_cache) -> Callable[[int], Kernel]:
-    """A barrier after every stage; its instructions are those of the baseline, at a position."""
+    """A barrier after every stage; the baseline's instructions, at a position."""
     source = Composed(()).source(replace(model_named("qwen3_0_6b"), positions=64))
     rows = {"qkv": 4096 * 1024, "o_proj": 1024 * 2048, "gate_up": 6144 * 1024, "down": 1024 * 3072}
     sizes = {stage: 28 * 2 * size for stage, size in rows.items()} | {"lm_head": 2 * 151936 * 1024}

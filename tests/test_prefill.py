@@ -15,7 +15,7 @@ from experiments.engines import torch_decoder
 
 @pytest.fixture
 def entries(host_cache, seed):
-    """entries(model, ids, history): those of `ids`, after a history of some positions or none; and the weights."""
+    """entries(model, ids, history): entries of `ids`, after a history of some positions or none; and the weights."""
 
     def entries_(model, ids, history=None):
         weights, layout = load("synthetic", model, None, host_cache, seed)[2].flat, Layout(model)

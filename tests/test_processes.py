@@ -76,7 +76,7 @@ def test_it_ends_with_the_process_that_asked(tmp_path):
 
 
 def served(body: str) -> Child:
-    """A child whose body has `parent` and `requests`; `timeit` runs it."""
+    """A child with a body that has `parent` and `requests`; `timeit` runs it."""
     code = "from queue import SimpleQueue; from experiments.processes import Parent; requests = SimpleQueue()"
     return Child(["timeit", "-n1", "-r1", f"{code}; parent = Parent(requests.put)\n{body}"], keep=True)
 

@@ -199,7 +199,7 @@ def test_a_timeline_refuses_more_tokens_than_the_cache_holds(host_cache, tmp_pat
 
 
 def test_help_explains_each_key(capfd):
-    """On the page, or on those that it names: of a section, of a choice, of a run's keys."""
+    """On the page, or on a page that it names: of a section, of a choice, of a run's keys."""
 
     def page(*argv: str) -> str:
         assert main([*argv, "--help"]) == 0

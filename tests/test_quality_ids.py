@@ -12,7 +12,7 @@ from experiments.suite.quality import given_ids
 
 @pytest.fixture
 def ids(tiny, tmp_path, seed):
-    """ids(**options) of an experiment whose weights come from `folder`."""
+    """ids(**options) of an experiment with weights from `folder`."""
 
     def ids_(folder=tmp_path, **options) -> tuple[int, ...]:
         options = Section({"text": None, "ids": None, "tokens": 5} | options, "options.")

@@ -64,7 +64,7 @@ def test_a_fault_is_found(fault, at, stage, seed):
     weights = random_weights(MODEL, seed)
     found = found_in_three(FakeSession(MODEL, weights, fault, at), weights, seed, {0, STEPS - 1})
     assert found, f"{fault} passed"
-    # What a step leaves in the cache and in the state is compared first, and of early steps only that is left.
+    # Cache and state after a step are compared first; an early step leaves only these.
     assert found.stage in (stage, "key", "value", "cache", "state", "argmax")
 
 

@@ -1,4 +1,4 @@
-"""Resources out of committed records: those that the compiler makes, or none."""
+"""Resources out of committed records: the compiler's own, or none."""
 
 import json
 from contextlib import contextmanager

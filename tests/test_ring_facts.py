@@ -10,7 +10,7 @@ from sampled import sampled
 from common.compile.nvrtc import _build, _nvrtc, options
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
-MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks whose copies hot_l2 marks
+MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks with copies that hot_l2 marks
 
 
 @pytest.mark.parametrize("names", sampled(RINGS, 1))
@@ -49,7 +49,7 @@ def test_tensor_rows_multiply_128_weights_by_an_instruction(nvrtc):
     inputs = [QWEN.hidden] * 3 + [QWEN.heads * QWEN.head_dim, QWEN.intermediate]  # of qkv, gate and up, and the head
     (once,) = nvrtc.resources(Composed(names, {"tiles": 1}).source(QWEN), "decode", ("sm_90",))
     assert once.count("HMMA") == sum(rows[k] * k // warps // 128 for k in inputs)
-    assert own.count("HMMA") == 3 * once.count("HMMA"), "those of a pair of tiles, and of one that is left"
+    assert own.count("HMMA") == 3 * once.count("HMMA"), "of a pair of tiles, and of one that is left"
     assert own.count("FFMA") < lanes.count("FFMA") / 2
 
 
@@ -77,7 +77,7 @@ def test_keys_and_values_come_out_of_the_ring_by_128_bits(nvrtc):
 
 @pytest.mark.parametrize("names", sampled(MARKED, 1), ids="+".join)
 def test_two_policies_for_as_many_copies_as_before(names):
-    """L2 is asked to keep what some copies read, where the variant is in the stack, and by none without it."""
+    """Some copies tell L2 to keep their lines with the variant in the stack, and none without it."""
     found = {}
     for variants in (names, (*names, "hot_l2")):
         source = Composed(variants).source(QWEN)

@@ -55,6 +55,6 @@ def test_another_process_draws_the_same_part_and_the_same_seeds():
 
 
 def test_a_machine_with_a_driver_draws_a_part_too():
-    """All cases are hundreds of seconds of a GPU; they are asked by name."""
+    """All cases are hundreds of seconds of a GPU; they are requested by name."""
     with_driver = os.pathsep.join((environment()["PYTHONPATH"], str(Path(__file__).parent)))
     assert sample(PYTHONPATH=with_driver) == sample()

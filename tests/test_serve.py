@@ -40,18 +40,18 @@ def test_a_chat_is_streamed_with_its_usage(server):
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": [{"type": "text", "text": "hi"}]},
     ]
-    asked = {"model": "fake", "messages": messages, "max_tokens": 7}
-    chunks = list(server.openai.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    body = {"model": "fake", "messages": messages, "max_tokens": 7}
+    chunks = list(server.openai.chat.completions.create(**body, stream=True, stream_options={"include_usage": True}))
     assert chunks[0].choices[0].delta.role == "assistant"
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
     assert len({chunk.id for chunk in chunks}) == 1
-    whole = server.openai.chat.completions.create(**asked)
+    whole = server.openai.chat.completions.create(**body)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content == text_of(following([ord(one) for one in "be briefhi"], 7))
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-2:] == [None, "length"]
     assert chunks[-1].choices == []
     assert chunks[-1].usage == whole.usage
-    plain = list(server.openai.chat.completions.create(**asked, stream=True))
+    plain = list(server.openai.chat.completions.create(**body, stream=True))
     assert all(chunk.usage is None for chunk in plain)
 
 
@@ -178,9 +178,9 @@ def test_a_deadline_holds_in_the_queue_and_in_an_answer():
         with pytest.raises(openai.InternalServerError, match=r"not finished within 0\.5 s") as late:
             server.ids([1, SLOW], 200)
         assert late.value.status_code == 504
-        asked = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}
+        body = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}
         with pytest.raises(openai.APIError, match=r"not finished within 0\.5 s"):
-            list(server.openai.completions.create(**asked, stream=True))
+            list(server.openai.completions.create(**body, stream=True))
         assert server.patiently(PROMPT, 3) == following(PROMPT, 3)
         assert server.metric("lab_worker_restarts_total") == 0, "the worker stopped by itself"
 
@@ -220,8 +220,8 @@ def test_a_worker_that_is_killed_is_replaced():
 
 def test_the_end_of_the_server_is_said_to_those_who_wait():
     with serving() as server:
-        asked = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}
-        stream = server.openai.completions.create(**asked, stream=True)
+        body = GOOD | {"prompt": [1, SLOW], "max_tokens": 200}
+        stream = server.openai.completions.create(**body, stream=True)
         next(iter(stream))
         server.end()
         with pytest.raises(openai.APIError, match="the server ends") as ended:

@@ -33,7 +33,7 @@ def post(server, path, body):
 
 
 def third(**wrong):
-    """Messages of which the fourth has wrong fields."""
+    """Messages; the fourth has wrong fields."""
     return {"messages": [HELLO, HELLO, HELLO, HELLO | wrong]}
 
 
@@ -205,10 +205,10 @@ def test_the_engine_gets_the_seed_that_is_told():
 
 
 def test_chunks_say_null_until_the_usage_is_known(server):
-    asked = GOOD[TEXT] | {"max_tokens": 3, "stream": True}
+    body = GOOD[TEXT] | {"max_tokens": 3, "stream": True}
 
     def chunks(**options):
-        answer = server.http.post(TEXT, json=asked | {"stream_options": options})
+        answer = server.http.post(TEXT, json=body | {"stream_options": options})
         return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
 
     *parts, last = chunks(include_usage=True)

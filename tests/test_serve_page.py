@@ -176,8 +176,8 @@ def test_temperature_seed_and_system_prompt_are_asked_for_and_kept(browser, serv
     page.reload()
     expect(page.get_by_label("Temperature")).to_have_value("0.7")
     expect(page.get_by_label("System prompt")).to_have_value("be brief")
-    asked = []
-    page.on("request", lambda request: asked.append(request.post_data_json))
+    sent = []
+    page.on("request", lambda request: sent.append(request.post_data_json))
     say(page, "hi")
     expect(page.locator("#log .assistant .text")).to_have_text(answer_to("be briefhi", count=5), use_inner_text=False)
     expect(page.locator("#log .assistant .who")).to_contain_text("seed 12")
@@ -186,7 +186,7 @@ def test_temperature_seed_and_system_prompt_are_asked_for_and_kept(browser, serv
     expect(page.locator("#log .assistant .who")).to_have_text(re.compile(r"seed \d+ "))
     expect(page.locator("#log .assistant .who")).not_to_have_text(re.compile(r"seed 12\b"))
     expect(page.locator("#log li")).to_have_count(2)
-    bodies = [(body["temperature"], body.get("seed"), body["messages"]) for body in asked]
+    bodies = [(body["temperature"], body.get("seed"), body["messages"]) for body in sent]
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
     assert bodies == [(0.7, 12, messages), (0.7, None, messages)]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the screen"
@@ -226,7 +226,7 @@ def test_where_the_ceiling_is_known_the_rate_stands_beside_it_and_stages_show_ti
         expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 4000 tokens/s, by .* at position 0$"))
         page.locator("#say").fill("hi")
         page.locator("#say").press("Enter")
-        # 1000 bytes and 10 for each position: 4e6 / 1650 tokens/s, of which 1000 are 41 %
+        # 1000 bytes and 10 for each position: 4e6 / 1650 tokens/s; 1000 are 41 % of them
         expect(page.locator("#ceiling")).to_have_text(re.compile("^Ceiling 2424 .* at position 65: 41 % of it$"))
         page.locator("#trace").click()
         expect(page.locator("#stages title").nth(1)).to_have_text("embed, block 1: work 0.4 us, waiting 0.6 us")

@@ -1,4 +1,4 @@
-"""Samples of the bandwidth probes, on a machine whose clock rises while it works."""
+"""Samples of the bandwidth probes, on a machine with a clock that rises while it works."""
 
 from experiments.timing.bandwidth import SAMPLE, settled
 

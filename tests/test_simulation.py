@@ -124,7 +124,7 @@ def test_the_second_step_of_two_begins_with_a_full_ring():
 
 @pytest.fixture
 def layer(seed):
-    """Five stages of random sizes, some of which run ahead or prefetch."""
+    """Five stages of random sizes; some run ahead or prefetch."""
     random = np.random.default_rng(seed)
     ahead = bool(random.integers(2))
 
@@ -210,7 +210,7 @@ def test_slower_parts_save_no_more_than_waits_for_the_queue(layer, seed):
 def test_a_later_request_can_make_an_exchange_shorter():
     """The one tile of the second stage is requested when the place of the first stage's tile is free, at 60 ns.
 
-    That is when the first stage publishes. Memory is busy with the second tile until 160, half of which is waited for:
+    That is when the first stage publishes. Memory is busy with the second tile until 160, half of it waited for:
     the second stage begins at 60 + 10 + 50. With a lag of 1 ns the request comes after the publication, and the stage
     begins at 60 + 10. Its head of 400 ns is longer than the load in both cases.
     """
@@ -222,7 +222,7 @@ def test_a_later_request_can_make_an_exchange_shorter():
 
 
 def test_layers_that_are_not_simulated_take_what_they_would(layer, seed):
-    """40 layers as one, of which no two are compared, against 40 that are."""
+    """40 layers as one, without any comparison, against 40 that are compared."""
     head = Task("head", size=4e6, total=8e7, rate=30, tile=2000, place=16000, ahead=layer[0].ahead, lag=10)
     whole = simulate([], layer * 40, [head], 1, MEMORY, 2)
     short = simulate([], layer, [head], 40, MEMORY, 2)

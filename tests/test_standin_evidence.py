@@ -38,7 +38,7 @@ SMALL = {
     "factorial": ["options.variants=[vec128,fused_head]"],
     "quality": ["options.variants=[vec128]", "options.tokens=3"],
 }
-# What Python's own clock decides, which is real, and so differs from call to call.
+# Fields that depend on Python's own clock, which is real, and so differ from call to call.
 REAL = {"first token ms", "tok/s", "average W", "peak W", "J/token", "tokens/J"}
 TESTS = ["-m", "cuda", "-k", "test_every_word_is_read", "tests/cuda"]
 STEPS = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "evidence.yaml").cuda.steps)

@@ -78,8 +78,8 @@ def test_each_fault_costs_the_row_of_its_stack(run, compiled):
     faults = dict((*sampled(SOON.items(), 2), *sampled(NEVER.items(), 1)))
     names = (*faults, "cp_async")
     compiled(*PARENTS, *names)
-    asked = "; ".join(f"{kind} variants/{name}.cu" for name, (kind, _, _) in faults.items())
-    done, found = run(asked, "experiment=roofline", f"options.variants=[{','.join(names)}]")
+    faulty = "; ".join(f"{kind} variants/{name}.cu" for name, (kind, _, _) in faults.items())
+    done, found = run(faulty, "experiment=roofline", f"options.variants=[{','.join(names)}]")
     for name, (_, status, reason) in faults.items():
         assert found[name]["status"] == status, found[name]
         assert reason in found[name]["reason"]

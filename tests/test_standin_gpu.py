@@ -214,7 +214,7 @@ def test_a_name_that_is_not_in_the_module_is_not_found(cupy):
 
 
 def test_a_kernel_whose_jumps_are_read_from_a_table_is_found(cupy):
-    """The table is in a bank of constants of its own, which cuobjdump lists before that of the arguments."""
+    """The table is in a bank of constants of its own, which cuobjdump lists before the arguments'."""
     cases = "".join(f"case {n}: a[{n}] = a[{n + 1}] * {n}.5f; break;" for n in range(1, 9))
     code = f'extern "C" __global__ void jump(float *a, int n) {{ switch (n) {{ {cases} }} }}'
     cupy.RawModule(code=code).get_function("jump")

@@ -23,7 +23,7 @@ PAIRS = 50
 
 
 def timings(rng: np.random.Generator, rounds: int, spread: float) -> np.ndarray:
-    """Seconds of rounds like those of a GPU: skewed noise, correlated over a few rounds, and a few outliers upwards."""
+    """Seconds of rounds as on a GPU: skewed noise, correlated over a few rounds, and a few outliers upwards."""
     noise = np.zeros(rounds)
     for i in range(rounds):
         noise[i] = (0.3 * noise[i - 1] if i else 0) + rng.normal() * spread

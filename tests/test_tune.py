@@ -15,7 +15,7 @@ from experiments.tuning.space import Candidate
 
 @pytest.fixture
 def experiment(configured, tmp_path: Path, host_cache):
-    """experiment(*overrides): of a small space, whose figures are predicted."""
+    """experiment(*overrides): of a small space, with predicted figures."""
 
     def experiment_(*overrides: str) -> Experiment:
         where = [f"results={tmp_path}/r.jsonl", f"cache={host_cache}", "model=tiny"]

@@ -142,7 +142,7 @@ def test_fewer_barriers_are_fewer_atomics(nvrtc, names):
 
 
 def test_joint_heads_have_one_barrier_fewer(nvrtc):
-    """Each barrier in the code is an atomic addition; that of a layer is in the loop over layers, once."""
+    """Each barrier in the code is an atomic addition; a layer's is in the loop over layers, once."""
     for joint, plain in zip(nvrtc.decode("joint_heads"), nvrtc.decode(""), strict=True):
         assert joint.count("ATOMG", "ADD") == plain.count("ATOMG", "ADD") - 1
 
@@ -174,14 +174,14 @@ def test_by_value_needs_no_atomic_and_no_fence_in_a_layer(nvrtc):
 
 
 def test_a_token_by_value_needs_no_atomic_at_all(nvrtc):
-    """Its fences: before a block's candidate, after those of all blocks, and before the angles are announced."""
+    """Its fences: before a block's candidate, after all candidates, and before the angles are announced."""
     for found in nvrtc.decode("joint_heads folded_norm by_value value_token"):
         assert found.count("ATOMG") + found.count("RED") == 0
         assert found.count("MEMBAR", "ALL", "GPU") == 3
 
 
 def test_counted_sums_are_added_by_one_instruction_that_returns_nothing(nvrtc):
-    """Atomics of 64 bits at GPU scope; no barrier and no fence is added to those of the token."""
+    """Atomics of 64 bits at GPU scope; no barrier and no fence is added to the token's."""
     names = ("joint_heads", "folded_norm", "by_value", "counted_sums")
     for own, plain in zip(nvrtc.decode(" ".join(names)), nvrtc.decode(" ".join(names[:-1])), strict=True):
         assert (own.spill_bytes, own.stack, own.local) == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""A machine with a virtual clock, whose steps of the evidence take what conf/evidence.yaml assumes, or longer."""
+"""A machine with a virtual clock: steps of the evidence take the times of conf/evidence.yaml, or longer."""
 
 from collections.abc import Sequence
 from math import inf
@@ -32,7 +32,7 @@ def row_seconds(step: str) -> float:
 class Machine:
     """A machine with a virtual clock. `begun`: (step, seconds that were left) in order; slow: how many times longer.
 
-    kill: the second at which the command is killed. hangs: steps whose next row never ends.
+    kill: the second at which the command is killed. hangs: steps with a next row that never ends.
     """
 
     def __init__(self, results: Path, slow: float = 1.0) -> None:

@@ -1,6 +1,6 @@
 """Decoder in torch: a step that a CUDA graph can replay, timed as a rival, and the prefill of the lab's own KV cache.
 
-It is no reference: `common/validate/reference.py` is, and has none of this.
+Not the reference: `common/validate/reference.py` is, and shares none of this code.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ CHUNK = 512  # tokens of a prompt at a time within a layer: bounds the memory of
 
 
 class Place(NamedTuple):
-    """Positions of tokens, [tokens]; their rotations, [2, tokens, 1, head_dim / 2]; what each sees, [tokens, end]."""
+    """Positions of tokens, [tokens]; their rotations, [2, tokens, 1, head_dim / 2]; mask of entries, [tokens, end]."""
 
     positions: Tensor
     rope: Tensor
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 class TorchDecoder:
     """Layers of a model over a KV cache of `positions` for one sequence.
 
-    weights: flat, [layout.weights_size]; the cache has their dtype and device. dtype: of all that lies between.
+    weights: flat, [layout.weights_size]; the cache has their dtype and device. dtype: of activations.
     """
 
     def __init__(self, model: Model, layout: Layout, weights: Tensor, positions: int, dtype: torch.dtype) -> None:
@@ -127,7 +127,7 @@ class TorchStep(TorchDecoder):
 def prefill(model: Model, layout: Layout, weights: Tensor, ids: Sequence[int], history: Tensor) -> Tensor:
     """Entries of `ids`, which follow the positions of `history`, as the kernels would store them.
 
-    Weights and entries are bf16. All between is fp32, as in the kernels: with bf16 activations the entries would be no
+    Weights and entries are bf16, activations fp32, as in the kernels: bf16 activations would give entries that are no
     legal roundings of the reference's.
     weights: flat, [layout.weights_size], on the device that computes. history: [layers, 2, kv_heads, positions,
     head_dim] on the CPU, as is the result, of the new positions.

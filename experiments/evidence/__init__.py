@@ -1,1 +1,1 @@
-"""Evidence under a budget: the steps, what each is expected to take, and the processes that do them."""
+"""Evidence under a budget: the steps, their expected times, and the processes that run them."""

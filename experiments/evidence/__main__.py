@@ -23,7 +23,7 @@ from experiments.evidence.execute import GRACE, Ended, execute
 from experiments.evidence.plan import CUT, DONE, FAILED, ROWS, START, STEP, Plan, Step, read_steps
 from experiments.tables.commands import relative
 
-END = 2.0  # seconds of the budget for what this command does after a step
+END = 2.0  # seconds of the budget that this command needs itself after a step
 Execute = Callable[[Sequence[str], float], Ended]
 
 
@@ -59,7 +59,7 @@ class Evidence:
         self.plan()
 
     def plan(self) -> Plan:
-        """The plan by the records that there are now."""
+        """The plan, by the records so far."""
         here = self.settings.cuda if self.device == "cuda" else self.settings.host
         after = (f"device={self.device}", f"seed={self.settings.seed}", *self.settings.args)
 
@@ -72,7 +72,7 @@ class Evidence:
 
     def collect(self) -> int:
         """Do the steps that are left, as far as the budget goes; 0: all are done, 1: one failed, 3: some wait."""
-        stopped: set[str] = set()  # in this call: what made no progress is not begun again
+        stopped: set[str] = set()  # steps without progress in this call: not begun again
         while True:
             plan, seconds = self.plan(), self.deadline - budget.clock() - END
             left = [each for each in plan.left if each.name not in stopped]
@@ -97,7 +97,7 @@ class Evidence:
     def _do(self, plan: Plan, step: Step, left: float) -> bool:
         """One call of a step, and its record. True if it may go on in this call: it was cut, but has made rows.
 
-        What makes no row within the limit of the step hangs: it has failed. left: seconds of the budget.
+        A step that makes no row within its limit hangs: it has failed. left: seconds of the budget.
         """
         before, began = len(self.store.records()), budget.clock()
         limit, ended = plan.limit(step), Ended(INTERRUPTED, "")
@@ -114,7 +114,7 @@ class Evidence:
                 {
                     "kind": STEP,
                     "name": step.name,
-                    "asked": plan.asked(step),
+                    "asked": plan.identity(step),
                     "device": plan.device,
                     "state": state,
                     "code": ended.code,
@@ -139,7 +139,7 @@ class Evidence:
         return argv
 
     def _report(self) -> None:
-        """Make the report, or say how: it needs no GPU, and a budget is not for it."""
+        """Make the report, or print its command: it needs no GPU, so it takes none of a budget."""
         path = self.store.path
         argv = ["experiments.report", *([] if path.parent == ROOT / EVIDENCE else [f"records=[{path}]"])]
         if self.settings.report and self.deadline == inf:
@@ -149,7 +149,7 @@ class Evidence:
 
 
 def table(plan: Plan) -> str:
-    """A line for each step: its state, the seconds it has taken, and the estimate of what it still needs."""
+    """A line for each step: its state, the seconds it has taken, and an estimate of the seconds left."""
     lines = [("step", "state", "seconds", "rows", "still about")]
     for step in plan.steps:
         calls, state = plan.same(step), plan.state(step)
@@ -160,9 +160,9 @@ def table(plan: Plan) -> str:
 
 
 def _state(ended: Ended, interrupted: bool) -> str:
-    """A verdict that is not PASSED, or a test that fails, is an answer; what was stopped is to go on.
+    """State of a step: a verdict other than PASSED or a failed test is an answer; a stopped step goes on later.
 
-    interrupted: a record says so of its stack, which ended neither the step nor its question.
+    interrupted: a record of the step is INTERRUPTED, so its question is still open.
     """
     if ended.code in (0, 1):
         return CUT if interrupted else DONE

@@ -14,7 +14,7 @@ from common.config import budget
 from experiments.processes import Process
 
 TAIL = 30  # lines of output that are kept
-GRACE = 3.0  # seconds between SIGTERM, at which a sweep records what it has, and SIGKILL
+GRACE = 3.0  # seconds between SIGTERM, at which a sweep records its findings, and SIGKILL
 LOOK = 1.0  # seconds after which the clock is looked at again
 PR_SET_PDEATHSIG = 1
 
@@ -28,7 +28,7 @@ class Ended:
 
 
 def execute(argv: Sequence[str], seconds: float) -> Ended:
-    """Run `python -m argv` in the root for at most `seconds`; what it prints goes to stderr.
+    """Run `python -m argv` in the root for at most `seconds`; its output goes to stderr.
 
     It is killed when this process ends, however it ends: a step that went on would use the GPU beside the next call.
     """

@@ -1,4 +1,4 @@
-"""Steps of the evidence: which are done, what the others should take by the records, and which one is next."""
+"""Plan of the evidence: steps done, estimates of the others by the records, and the next step."""
 
 import hashlib
 import json
@@ -14,8 +14,8 @@ from common.record.record import StepRecord
 STEP = "step"  # kind of the record that each call of a step leaves
 ROWS = ("run", "row", "count", "build")  # kinds of records that are rows of a step
 DONE, CUT, FAILED = "done", "cut", "failed"
-START = 5.0  # seconds until a process begins its first row, at least
-PATIENCE = 1.5  # estimates after which a process is stopped; it is tried again with so many times the seconds it had
+START = 5.0  # least seconds until a process begins its first row
+PATIENCE = 1.5  # limit of a process over its estimate, and of the next attempt over the seconds it had
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Step:
 
     @property
     def least(self) -> float:
-        """Seconds of its start and one row, or of all of it where it has no rows."""
+        """Seconds of its start and one row; of the whole step if it has no rows."""
         return self.seconds if self.row_s is None else START + self.row_s
 
 
@@ -50,7 +50,7 @@ class Plan:
     records: Sequence[StepRecord]
     hang_s: float
 
-    def asked(self, step: Step) -> str:
+    def identity(self, step: Step) -> str:
         """Identity of a step: a record of it stands for it on every machine with this device and this code."""
         parts = [step.module, step.args, self.device, code_sha()]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -61,7 +61,7 @@ class Plan:
 
     @property
     def left(self) -> list[Step]:
-        """The steps that are not done: in order, and then those that failed, which may fail again."""
+        """Unfinished steps in order, then failed ones, which may fail again."""
         states = {step.name: self.state(step) for step in self.steps}
         left = [step for step in self.steps if states[step.name] not in (DONE, FAILED)]
         return left + [step for step in self.steps if states[step.name] == FAILED]
@@ -71,7 +71,7 @@ class Plan:
         return max(self._whole(step) - sum(call.seconds for call in self._begun(step)), self.least(step))
 
     def least(self, step: Step) -> float:
-        """Seconds that must be left to begin it: of its start and one row, or of all of it where it has no rows."""
+        """Seconds that must be left to begin it: its start and one row, or the whole step if it has no rows."""
         in_vain = (PATIENCE * call.seconds for call in self._begun(step) if not call.rows)
         return max(self._whole(step) if step.row_s is None else self._first_row(step), *in_vain, 0.0)
 
@@ -88,7 +88,7 @@ class Plan:
         return step.least * self._slower
 
     def _whole(self, step: Step) -> float:
-        """Seconds of the last time that the step came to its end on this device, else the first estimate."""
+        """Seconds of the last complete call of the step on this device, else the first estimate."""
         return self._took(step) or step.seconds * self._slower
 
     def _took(self, step: Step) -> float:
@@ -109,8 +109,8 @@ class Plan:
 
     def same(self, step: Step) -> list[StepRecord]:
         """Its calls with the same arguments and code."""
-        asked = self.asked(step)
-        return [call for call in self.calls(step) if call.asked == asked]
+        identity = self.identity(step)
+        return [call for call in self.calls(step) if call.asked == identity]
 
     def calls(self, step: Step) -> list[StepRecord]:
         """Its records on this device, the oldest first."""
@@ -120,7 +120,7 @@ class Plan:
 def read_steps(section: Section, only: Sequence[str]) -> list[Step]:
     """The steps of a section of conf/evidence.yaml, with its settings. Raises LabError for a mistake in it.
 
-    only: names of those that are wanted; () for all.
+    only: names of steps to keep; () for all.
     """
     section.only({"args", "hang_s", "steps"})
     listed = section.values["steps"]

@@ -20,12 +20,12 @@ from experiments.generation.tokenizer import chat_text, encode, has_tokenizer, l
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 
-BURST = 0.03  # seconds of queued steps between two looks at their tokens: text flows, and the looks cost little
-NO_LOGITS = -1  # what the sampler leaves as a token where there are none
+BURST = 0.03  # seconds of queued steps between two reads of their tokens: text flows, and reading costs little
+NO_LOGITS = -1  # the sampler's token where there are none
 
 
 class Engine:
-    """Decodes requests one after another with one stack. The common start of a prompt and the KV cache is kept.
+    """Decodes requests one after another with one stack. The common prefix of a prompt and the KV cache is kept.
 
     stop_ids: end-of-sequence ids of the checkpoint. Close it after use. Raises LabError for weights that do not load,
     and for a stack that does not compile; `stream` and `use`, after `close`.
@@ -65,32 +65,32 @@ class Engine:
         session = self._open(stack.program, self.setup.config.blocks, self.session)
         self._close_sessions()
         self.stack, self.session = stack, session
-        self._requests += 1  # an answer under way ends: its scratch is not that of this stack
+        self._requests += 1  # ends an answer under way: its scratch belongs to the old stack
 
     def stream(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Piece]:
         """The answer to `request`, piece by piece; the last one has a `finish`.
 
         cancelled: called between pieces. Raises LabError, at once, for a request that does not fit the model, and for
-        stop strings without a tokenizer; and in place of a piece when another answer has begun, which has the KV cache.
+        stop strings without a tokenizer; later, if another answer has begun and taken the KV cache.
         """
         self._check_open()
         if not isinstance(request, Request):
             raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
         request.check(self.model)
         if request.stop_strings and not self.tokenizer:
-            raise LabError("stop strings need a tokenizer, which these weights have not", "leave stop_strings out")
+            raise LabError("stop strings need a tokenizer, and these weights have none", "leave stop_strings out")
         return self._stream(request, cancelled)
 
     def stats(self) -> Stats:
         """Statistics of the last finished answer. Raises LabError before the first."""
         if self._stats is None:
-            raise LabError("nothing has been generated yet", "ask first")
+            raise LabError("nothing has been generated yet", "generate an answer first")
         return self._stats
 
     def chat_ids(self, messages: Sequence[Mapping[str, str]], thinking: bool) -> tuple[int, ...]:
         """A conversation as a prompt, by the checkpoint's own chat template. Raises LabError if it has none.
 
-        The ids depend on nothing else: not on those in the KV cache, with which the same text may have been generated.
+        The ids depend on nothing else: in the KV cache the same text may stand in other ids.
         """
         tokenizer = self.tokenizer or load_tokenizer(self.setup.packed.folder)
         return encode(tokenizer, chat_text(tokenizer, messages, thinking), special=False)
@@ -160,11 +160,11 @@ class Engine:
 
     @cached_property
     def _prompt_weights(self) -> Tensor:
-        """Weights where prompts are computed."""
+        """Weights on the device that computes prompts."""
         return self.setup.packed.flat.to(self.setup.reference_device)
 
     def _read(self, prompt: Sequence[int], kept: int, sampling: Sampling) -> None:
-        """Bring the prompt into the KV cache, but for its last id, which the first step decodes."""
+        """Prefill the KV cache with the prompt, except its last id, which the first step decodes."""
         self._ids, last = list(prompt[:kept]), len(prompt) - 1
         if last > kept:
             cache = self.session.cache

@@ -18,8 +18,8 @@ GENERATION_KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings")
 def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfig:
     """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
 
-    validates: the stack is validated first, which compiles many small texts, and the host device does that sooner. What
-    only decodes compiles one, and without a GPU takes ptx, with a fraction of the host device's time for a token.
+    validates: the stack is validated first: many small texts, which the host device compiles sooner. Decoding alone
+    compiles one, and takes ptx without a GPU: a token needs a fraction of the host device's time.
     """
     refuse_runs_keys(cfg, what, "timeout_s", *([] if validates else ["validate"]))
     config = run_config(cfg, on_cpu="host" if validates else "ptx")
@@ -30,7 +30,7 @@ def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfi
 
 
 def request_of(own: Section, seed: int) -> Request:
-    """The request that these keys stand for, still without a prompt and stop ids. Raises LabError for a bad value."""
+    """The request of these keys, without prompt and stop ids. Raises LabError for a bad value."""
     sampling = Sampling(**{key: own.values[key] for key in SAMPLING}, seed=seed)
     return Request((), own.whole("max_tokens", low=1), sampling, stop_strings=own.texts("stop_strings"))
 

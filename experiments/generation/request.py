@@ -66,7 +66,7 @@ class Request:
         for name, kinds, kind, example in (
             ("ids", tuple | list, int, "(1, 2, 3)"),
             ("stop_ids", frozenset | set | tuple | list, int, "frozenset({2})"),
-            ("stop_strings", tuple | list, str, '("a",)'),  # and not one text, whose items are its letters
+            ("stop_strings", tuple | list, str, '("a",)'),  # not a single text: its items are letters
         ):
             items = getattr(self, name)
             wrong = [items]

@@ -19,7 +19,7 @@ WORDS = np.dtype(  # settings as the kernel reads them from the state
 
 
 def source(model: Model) -> Source:
-    """The kernel that samples, for a session beside that of a stack."""
+    """The kernel that samples, for a second session beside the stack's."""
     threads = min(1024, 32 * math.ceil(model.vocab / 1024))
     offsets = [f"constexpr int {name} = {field[1] // 4};" for name, field in (WORDS.fields or {}).items()]
     entry = [f"KERNEL_ENTRY(Sample, {threads}, 1)"]
@@ -29,12 +29,12 @@ def source(model: Model) -> Source:
 
 
 def needed(sampling: Sampling) -> bool:
-    """True if another token than that of argmax may be chosen."""
+    """True if a token other than the argmax may be chosen."""
     return sampling.temperature > 0 or sampling.repetition_penalty != 1
 
 
 def write_settings(state: torch.Tensor, layout: Layout, sampling: Sampling, mark: int) -> None:
-    """Write the settings into the state. mark: of the ids of this request, another one for each."""
+    """Write the settings into the state. mark: of ids seen in this request; each request has another."""
     top_p = 2**64 - 1 if sampling.top_p == 1 else int(sampling.top_p * 2**64)
     scale = math.log2(math.e) / sampling.temperature if sampling.temperature else 0.0
     top_k = sampling.top_k if sampling.top_k < layout.model.vocab else 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-UNFINISHED = "\ufffd"  # what a tokenizer makes of the first bytes of a character
+UNFINISHED = "\ufffd"  # a tokenizer's text for an incomplete character
 
 
 class Answer:
@@ -17,7 +17,7 @@ class Answer:
         self._ids: list[int] = []
         # A token's text can depend on the one before it, so the ids of the last complete text are decoded again.
         self._first = self._shown = 0
-        self._held = ""  # the text that may begin a stop string
+        self._held = ""  # text that may begin a stop string
         self._cut = False  # true after a stop string
         self.stopped = False
 
@@ -36,7 +36,7 @@ class Answer:
         return own, text
 
     def rest(self) -> str:
-        """The text that was held back, with a character that no token has completed; no more ids follow."""
+        """The text held back, also an incomplete character; no more ids follow."""
         if not self._tokenizer:
             return ""
         return self._before_stop(self._new(self._decoded(len(self._ids)))) + self._held

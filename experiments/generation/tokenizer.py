@@ -14,7 +14,7 @@ FILES = ("tokenizer.json", "vocab.json")
 def stop_ids(folder: Path | None) -> frozenset[int]:
     """End-of-sequence ids that generation_config.json names, or else config.json; empty if neither does.
 
-    Raises LabError for a file that cannot be read, and for what is no id.
+    Raises LabError for a file that cannot be read, and for a value that is no id.
     """
     for file in (folder / "generation_config.json", folder / "config.json") if folder else ():
         found = read_json(file).get("eos_token_id") if file.exists() else None
@@ -51,7 +51,7 @@ def load_tokenizer(folder: Path | None, instead: str = "give prompt_ids=[1,2,3]"
 
 
 def encode(tokenizer: Any, text: str, special: bool = True) -> tuple[int, ...]:
-    """The ids of `text`. special: with those that a tokenizer puts around it. Raises LabError for what is refused."""
+    """The ids of `text`. special: with the tokenizer's own ids around it. Raises LabError if it refuses the text."""
     try:
         text.encode()  # half a surrogate pair: the tokenizer's own error would not name it
         return tuple(tokenizer.encode(text, add_special_tokens=special))
@@ -62,7 +62,7 @@ def encode(tokenizer: Any, text: str, special: bool = True) -> tuple[int, ...]:
 def chat_text(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking: bool) -> str:
     """`messages` by the checkpoint's own chat template, up to where the assistant's answer begins.
 
-    Raises LabError for a checkpoint without a template, for what is no message, and for what the template refuses.
+    Raises LabError without a template, for an item that is no message, and for messages that the template refuses.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise LabError(

@@ -6,8 +6,8 @@ work:
   blocks_at_work: {attention: heads * (position // chunk + 1)}
   loading_threads: {matrices: 32 * producers if producers else default}
 
-An expression (`common.model.expressions`) may use knobs of the variant and of those that it requires, whole numbers of
-the model's shape, `threads` of a block, `position` of the token, and `default`: the value without the variant.
+An expression (`common.model.expressions`) may use knobs of the variant and of its requirements, whole numbers of the
+model's shape, `threads` of a block, `position` of the token, and `default`: the value without the variant.
 """
 
 from collections.abc import Collection, Mapping
@@ -29,17 +29,17 @@ QUANTITIES = (
     "window_bytes",  # under way at most
     "ahead",  # 1: copies do not wait for the stage's input
     "copied_by",  # blocks that each copy an entry of the cache into their rings
-    # Blocks, and what is between two stages.
+    # Blocks, and exchanges between two stages.
     "blocks_at_work",  # blocks that attend, where the grid is large enough
     "extra_barriers",  # of the grid, per layer, in addition to those counted at position 1
-    "by_value",  # exchanges of values that say that they have arrived, in place of a barrier after the stage
-    "prefetched",  # of the stage's matrices, how many an earlier stage may have prefetched
+    "by_value",  # exchanges by sentinel (flag-in-data) in place of a barrier after the stage
+    "prefetched",  # matrices of the stage that an earlier stage may have prefetched
     # Bytes of lm_head, evenly among its tiles, that a block's loader asks L2 for after its copies of the stage: of all
     # layers together.
     "loader_prefetches",
     "prefetch_while_idle",  # 1: blocks without work in the stage prefetch; 0: all do, at the barrier after it
 )
-MATRICES, ALL = "matrices", "all"  # in place of a stage: those that multiply weight matrices; every stage
+MATRICES, ALL = "matrices", "all"  # in place of a stage: all with weight matrices; every stage
 DEFAULT = "default"
 
 
@@ -87,6 +87,6 @@ def read_work(work: Mapping[str, Mapping[str, str | int]], constants: Collection
 
 
 def find(by_stage: Mapping[str, str], stage: str) -> str | None:
-    """The expression for `stage`: its own, that of all stages with matrices, or that of all stages; None: none."""
+    """The expression for `stage`: its own, else under MATRICES, else under ALL; None without one."""
     groups = (stage, *((MATRICES,) if DEFINITIONS[stage].columns else ()), ALL)
     return next((by_stage[group] for group in groups if group in by_stage), None)

@@ -1,4 +1,4 @@
-"""Kernels of others, as conf/design/ describes them, and the goals of stacks of this lab."""
+"""Kernels of other authors (conf/design/), and goals of this lab's stacks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from experiments.prediction.task import Task, Times
 
 @dataclass(frozen=True)
 class Published:
-    """A kernel of others for another model, as far as its authors describe it.
+    """A kernel of other authors for another model, as far as they describe it.
 
-    layer, last    {stage: bytes of its matrix}; chains: {stage: ns of what waits for each other in it}
-    exchange_ns    between two stages; bytes_per_clock: that an SM multiplies; both with a range
+    layer, last    {stage: bytes of its matrix}; chains: {stage: ns of its dependent chain}
+    exchange_ns    between two stages; bytes_per_clock: multiplied by an SM; both with a range
     ring_bytes, tile_bytes, window_bytes, ahead   of the loads, as in `experiments.prediction.declared`
     published      {key of conf/gpu/: us a token}
     """
@@ -42,7 +42,7 @@ class Published:
     ranges: Mapping[str, tuple[float, float]]
 
     def predict(self, gpu: GpuModel) -> Prediction:
-        """One token on `gpu`; the design's own ranges are drawn from together with those of the GPU."""
+        """One token on `gpu`; the design's own ranges are sampled together with the GPU's."""
         own = {name: (getattr(self, name), ends) for name, ends in self.ranges.items()}
         times = [replace(self, **values)._times(drawn) for drawn, values in gpu.draws(own)]
         return of_draws([(each, self.launch_us / 1e6) for each in times], gpu)
@@ -68,9 +68,9 @@ class Published:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Goals of a named stack, whose steps are its variants one after the other; gpus: keys of conf/gpu/.
+    """Goals of a named stack, built up variant by variant; gpus: keys of conf/gpu/.
 
-    stack  what it is compared with; goals: tokens a second that it should reach on the first of the GPUs, by position
+    stack  what it is compared with; goals: tokens a second on the first of the GPUs, by position
     """
 
     built: str

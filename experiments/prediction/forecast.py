@@ -1,4 +1,4 @@
-"""Forecasts of a run without a GPU: each stack beside its parent, predicted from counts that are known."""
+"""Forecasts of a run without a GPU: each stack beside its parent, predicted from known counts."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,9 +20,9 @@ THREADS = 256  # of a block where a command does not say
 
 
 def forecasts(config: RunConfig) -> dict[str, Forecast]:
-    """By the stack's name: of MODEL at POSITION, all on one GPU; on NEWER where that leaves fewer without a figure.
+    """Forecasts by stack name: MODEL at POSITION, all on one GPU; on NEWER if more stacks have a figure there.
 
-    Only known counts: counting takes a minute a stack.
+    Counts come from records only: counting takes a minute a stack.
     """
     predict = forecaster(config.threads, config.results)
     on_each = [{stack.name: predict(stack, gpu) for stack in config.stacks} for gpu in (GPU, NEWER)]
@@ -30,7 +30,7 @@ def forecasts(config: RunConfig) -> dict[str, Forecast]:
 
 
 def forecaster(threads: int, results: Path) -> Callable[..., Forecast]:
-    """Predictor of a stack in blocks of `threads`, on GPU or the one that is named after it.
+    """Predictor of a stack in blocks of `threads`, on GPU or on one named as second argument.
 
     Counts in `results` are used beside the committed ones.
     """
@@ -45,7 +45,7 @@ def _known(predictor: Predictor, stack: Stack, name: str = GPU) -> Forecast:
         note = f"no counts of {MODEL} yet: {counting(stack, predictor.threads)}"
     except Unsupported as error:
         note = error.cause
-    except LabError as error:  # of what a variant declares, or of loops that are not recognized
+    except LabError as error:  # in a variant's declarations, or for loops that are not recognized
         note = str(error)
     return Forecast(stack.parent, None, None, None, None, note, name, MODEL, POSITION)
 

@@ -13,7 +13,7 @@ from common import ROOT
 from common.config.section import Section
 from common.errors import LabError, known
 
-DRAWS = 12  # of the constants, for the interval of a prediction, beside their ends
+DRAWS = 12  # samples of the constants for the interval of a prediction, besides their ends
 FASTER = ("read_efficiency", "clock_ghz", "bytes_per_clock")  # more is faster; of all other ranges less is
 SEED = 3
 Ends = tuple[float, float]  # low and high of a range
@@ -30,7 +30,7 @@ class GpuModel:
     clock_ghz        of the SMs while they decode
     latency_ns, l2_ns   of one load from memory, and of one that L2 has
     barrier_us, node_us, launch_us   of a grid barrier, a node of a CUDA graph, a kernel launch
-    exchange_ns      from a store to its use by all other SMs, where the value itself says that it has arrived
+    exchange_ns      from a store to its use by all other SMs, by sentinel (flag-in-data)
     queue_share      of memory's queue that an exchange stands in
     block_barrier_clocks   of a block barrier
     shared_clocks, shuffle_clocks, l1_clocks   until the result of a load from shared memory, of a shuffle, of an L1 hit
@@ -38,7 +38,7 @@ class GpuModel:
     operand_clocks   until a load or a store has read its registers
     l1_bytes, port_bytes   a clock, out of L1 or shared memory, and from L2 into one SM
     power_w          the board's limit
-    ranges           {constant: (low, high)} of those that are not known for sure
+    ranges           {constant: (low, high)} of the uncertain ones
     measured         which of the figures come from records of that GPU
     """
 
@@ -77,7 +77,7 @@ class GpuModel:
 
     @property
     def latency(self) -> dict[str, float]:
-        """Clocks by what a warp waits for, as `experiments.prediction.sass.walk` names it."""
+        """Clocks by cause of a wait, as `experiments.prediction.sass.walk` names it."""
         return {
             "shared": self.shared_clocks,
             "shuffle": self.shuffle_clocks,
@@ -92,7 +92,7 @@ class GpuModel:
         }
 
     def draws(self, more: Mapping[str, Ranged] = NOTHING) -> "list[tuple[GpuModel, dict[str, Any]]]":
-        """This GPU; it with all constants at the fast and at the slow ends of their ranges; DRAWS others between.
+        """This GPU; with all constants at the fast, then at the slow ends of their ranges; DRAWS samples between.
 
         more: further constants with their ranges, of a kernel; each draw has a value of them. The same ones every time:
         a Latin hypercube, in which each constant takes a value from each of DRAWS equal parts of its range once.
@@ -123,7 +123,7 @@ def names(root: Path = ROOT) -> list[str]:
 
 
 def read(key: str, records: Iterable[Mapping[str, Any]] = (), root: Path = ROOT) -> GpuModel:
-    """The GPU `key`; records of `roofline` and `sync_cost` on it, the newest last, replace what they measured.
+    """The GPU `key`; records of `roofline` and `sync_cost` on it, the newest last, replace constants.
 
     Raises LabError for an unknown key or a bad value.
     """
@@ -189,7 +189,7 @@ def _learn(gpu: GpuModel, record: Mapping[str, Any]) -> GpuModel:
 def _of_exchanges(gpu: GpuModel, record: Mapping[str, Any]) -> dict[str, float]:
     """Time of an exchange by value alone, and its share of memory's queue beside the most bytes.
 
-    What is under way on all SMs, by the rate of reading, is how long a byte waits: a latency, and the queue.
+    Bytes in flight on all SMs over the read rate are a byte's wait (Little's law): a latency, and the queue.
     """
     rows = [row for row in record["table"] if row["operation"] == "exchange by value" and row.get("us")]
     rows.sort(key=lambda row: row["KB under way"])

@@ -1,9 +1,9 @@
 """Model of a decode step: from counts, SASS, a variant's yaml and a GPU's constants to the stages of a simulation.
 
 A stage of the kernel is a task of the busiest SM (experiments/prediction/simulation.py). Bytes, barriers and prefetches
-are counted on the host device; what waits for what inside a block, how long it takes, and which loads are under way
-together is walked in SASS (experiments/prediction/sass/); the ring, and exchanges between blocks, are declared in the
-yaml of each variant (`work`); latencies and rates are those of conf/gpu/, with their ranges.
+are counted on the host device; dependent chains inside a block, their clocks, and the loads in flight together are
+walked in SASS (experiments/prediction/sass/); the ring, and exchanges between blocks, are declared in the yaml of each
+variant (`work`); latencies and rates come from conf/gpu/, with their ranges.
 """
 
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ def memory_of(gpu: GpuModel) -> Memory:
 
 
 def grid_barriers(source: Source, counts: Counts, position: int) -> int:
-    """Counts of one step at `position`: those counted, and those that variants add at later positions."""
+    """Grid barriers of one step at `position`: counted ones, and those added by variants at later positions."""
     extra = (
         (source.model.layers if stage in LAYER else 1) * quantity(source, "extra_barriers", stage, position, 0)
         for stage in STAGES
@@ -65,7 +65,7 @@ def grid_barriers(source: Source, counts: Counts, position: int) -> int:
 
 
 def weight_bytes(counts: Counts, stage: str) -> int:
-    """Bytes of weights that a stage takes from memory, by loads or by copies; what attention copies is of the cache."""
+    """Bytes of weights that a stage takes from memory, by loads or by copies; attention's copies are of the cache."""
     copied = 0 if DEFINITIONS[stage].cached else counts.of(stage, "copied_async") + counts.of(stage, "copied_bulk")
     return copied + sum(counts.bytes_by_width("weights", stage).values())
 
@@ -158,7 +158,7 @@ class Stage:
         }
 
     def _registers(self) -> dict[str, Any]:
-        """Loads that hold registers: each warp waits for those that it has under way, then sends the next.
+        """Loads into registers: each warp waits for its loads in flight, then issues the next.
 
         Raises LabError where the walk has met no load of the matrix.
         """
@@ -176,11 +176,11 @@ class Stage:
         }
 
     def _read(self, size: float, total: float) -> dict[str, Any]:
-        """Bytes that a stage reads, and those of them that L2 may have: prefetched, or kept from the step before."""
-        asked, matrices, room = self.kernel.counts.total("kept"), DEFINITIONS[self.name].matrices, self._room
-        fits = min(1.0, room / asked) if asked else 0.0
+        """Bytes that a stage reads, and possible L2 hits among them: prefetched, or kept from the step before."""
+        marked, matrices, room = self.kernel.counts.total("kept"), DEFINITIONS[self.name].matrices, self._room
+        fits = min(1.0, room / marked) if marked else 0.0
         by_loader = sum(map(self._by_loader, LAYER)) if self.name in LAST else 0.0
-        by_loader = min(by_loader, max(0.0, room - asked))
+        by_loader = min(by_loader, max(0.0, room - marked))
         return {
             "size": size,
             "total": max(total, size),
@@ -202,7 +202,7 @@ class Stage:
 
     @property
     def _warps(self) -> int:
-        """Warps of an SM that load, or multiply what the ring has."""
+        """Warps of an SM that load, or multiply tiles of the ring."""
         source = self.kernel.source
         return source.blocks_per_sm * self.declared("loading_threads", source.threads) // WARP
 
@@ -218,7 +218,7 @@ class Stage:
         return self.model.kv_bytes_per_position / self.model.layers * (self.position + 1)
 
     def _exchange(self) -> float:
-        """From the last block's publication to the next stage, without what waits in memory's queue."""
+        """ns from the last block's publication to the next stage, without the wait in memory's queue."""
         gpu, source = self.gpu, self.kernel.source
         if source.by_stage:
             last = self.name == STAGES[-1]
@@ -226,10 +226,10 @@ class Stage:
         if exchanges := self.declared("by_value", 0):
             return exchanges * gpu.exchange_ns
         counted = self.counted("grid_barriers") + self.declared("extra_barriers", 0)
-        return counted * (1000 * gpu.barrier_us + gpu.l2_ns)  # its release waits for what the block has stored
+        return counted * (1000 * gpu.barrier_us + gpu.l2_ns)  # its release waits for the block's stores
 
     def _ns(self, clocks: Clocks) -> float:
-        """Clocks by cause, with the latencies of this GPU in place of those that they were walked with."""
+        """ns of clocks by cause, with this GPU's latencies in place of the walk's."""
         now, walked = self.gpu.latency, self.kernel.chains.latency
         scaled = (each * now[cause] / walked[cause] if cause in walked else each for cause, each in clocks.items())
         return sum(scaled) / self.gpu.clock_ghz

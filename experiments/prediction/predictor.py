@@ -37,7 +37,7 @@ from experiments.prediction.sass.chain import Chains, as_chains, as_row, chains
 KIND, CHAINS = "count", "chains"
 POSITION = 1  # the first that reads a cache; `experiments.prediction.model` scales to others
 GRID = 82  # blocks: one for each multiprocessor of the RTX 3090, for which most figures are published
-SHORT = 64  # positions of a cache whose size no count depends on
+SHORT = 64  # positions of a cache: no count depends on its size
 COMMENT = re.compile(r"^#line.*$|//.*$", re.MULTILINE)
 
 
@@ -88,7 +88,7 @@ class Predictor:
         return self._predictions[key]
 
     def gpu(self, key: str) -> gpus.GpuModel:
-        """The GPU of conf/gpu/<key>.yaml, with what records measured on it. Raises LabError for an unknown key."""
+        """The GPU of conf/gpu/<key>.yaml, with constants measured on it. Raises LabError for an unknown key."""
         if known("gpu", key, gpus.names()) not in self._gpus:
             self._gpus[key] = gpus.read(key, [record.row for record in self._records])
         return self._gpus[key]
@@ -137,7 +137,7 @@ class Predictor:
         return self._counts[name]
 
     def chains(self, source: Source, gpu: gpus.GpuModel, position: int) -> Chains:
-        """Clocks of the stages of `source` on the grid of `gpu`, with latencies that may be those of another GPU.
+        """Clocks of the stages of `source` on the grid of `gpu`, with latencies that may be another GPU's.
 
         Raises Uncounted, Unsupported, and LabError without NVRTC and nvdisasm.
         """
@@ -159,7 +159,7 @@ class Predictor:
 
     @cached_property
     def _records(self) -> list[Record]:
-        """Committed records, then those of the run; later ones are newer."""
+        """Committed records, then the run's; later ones are newer."""
         stores = [*map(Store, sorted((ROOT / EVIDENCE).glob("*.jsonl"))), self._store, self._kept]
         return [record for store in stores if store for record in store.read(Record)]
 
@@ -204,14 +204,14 @@ def refuse_old(source: Source, gpu: gpus.GpuModel) -> None:
 
 
 def on_target(source: Source, arch: int) -> Source:
-    """`source` with the values that its knobs have by themselves on `arch`, for what its variants declare."""
+    """`source` with the values of its "auto" knobs on `arch`, for its variants' declarations."""
     known = read_catalog().variants
     own = {name: settled(known[name], values, source.model, arch) for name, values in source.knobs.items()}
     return replace(source, knobs=own)
 
 
 def key(source: Source, where: int | str) -> str:
-    """16 hex digits of what determines counts and chains: the code without comments, and where it runs.
+    """16 hex digits of the causes of counts and chains: the code without comments, and where it runs.
 
     The code has the knobs and the model in it.
     """

@@ -10,7 +10,7 @@ from experiments.tables.row import NOT_MODELLED, Forecast
 
 @dataclass(frozen=True)
 class Source:
-    """Where figures were published: author, address, GPU and grid; power_w: the board's limit where it is given."""
+    """Source of published figures: author, address, GPU and grid; power_w: the board's limit where it is given."""
 
     name: str
     author: str
@@ -24,7 +24,7 @@ class PublishedRate:
     """One published figure.
 
     build  which build of the source's kernel it is
-    gpu    key of conf/gpu/; stack: what of this lab comes nearest to it, a variant, a named stack or `baseline`
+    gpu    key of conf/gpu/; stack: its nearest counterpart here, a variant, a named stack or `baseline`
     rate   tokens a second at `position`
     """
 
@@ -50,7 +50,7 @@ ALPINDALE = Source(
 RATES = (
     # The stages that the cooperative kernel's author reports: the start, with redundant norms, the end. The source that
     # belongs to the last has norms by one block, a barrier after each of 8 stages, and 64-bit loads, as this lab's
-    # baseline. Its prefetch by loads is in no compiled code (nvcc 13.0, sm_86): nothing uses what they load.
+    # baseline. Its prefetch by loads is in no compiled code (nvcc 13.0, sm_86): nothing uses the loaded values.
     PublishedRate(MEGAQWEN, "start", "rtx3090", "baseline", 1, 170),
     PublishedRate(MEGAQWEN, "redundant norms", "rtx3090", "redundant_rmsnorm", 1, 242),
     PublishedRate(MEGAQWEN, "all", "rtx3090", "baseline", 1, 525),

@@ -1,4 +1,4 @@
-"""Setup of a run whose steps can be predicted."""
+"""Setup of a run with a predictor for its steps."""
 
 from functools import cached_property
 
@@ -23,5 +23,5 @@ class PredictingSetup(Setup):
 
     @property
     def counted(self) -> Store | None:
-        """Where counts that a prediction had to make are kept; None: among the records, which go to other machines."""
+        """Store of counts that a prediction had to make; None: among the records, which go to other machines."""
         return None

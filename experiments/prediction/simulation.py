@@ -5,8 +5,8 @@ so it alone is simulated; the others do the same or less. Three things happen on
 
   loader    requests the next tile when there is a place for its bytes, fewer than `window` bytes are under way and,
             unless it runs ahead, the stage of the tile has begun
-  memory    serves the requests of all SMs at its read rate, of which this SM gets the share that its bytes are of the
-            stage; a tile lands a latency after it is served, and an SM takes in no more than its port gives
+  memory    serves the requests of all SMs at its read rate; this SM gets its share of the stage's
+            bytes; a tile lands a latency after it is served, and an SM takes in no more than its port gives
   consumer  multiplies the tiles in order, once the stage has its input; after the last one it publishes
 
 An exchange ends a latency after the publication; what waits in memory's queue at that time delays it by `queue_share`.
@@ -53,7 +53,7 @@ def _equal(before: Sequence[float], after: Sequence[float]) -> bool:
 
 
 class _Held:
-    """Bytes that hold a limited resource, `size` in all; `ends`: [time, bytes] of those whose end is known."""
+    """Bytes that hold a limited resource, `size` in all; `ends`: [time, bytes] of known ends."""
 
     def __init__(self) -> None:
         self.size, self.ends = 0.0, deque[list[float]]()
@@ -71,13 +71,13 @@ class _Held:
 
 
 class _Sm:
-    """The SM at a moment: when the next stage has its input; what is requested, landed, and multiplied."""
+    """The SM at a moment: the input of the next stage, and tiles requested, landed, and multiplied."""
 
     def __init__(self, memory: Memory, order: Sequence[Task]) -> None:
         self._memory, self._order = memory, order
         self._now = 0.0  # the next stage has its input
         self._at = 0  # the next stage, an index of `order`
-        self._asked, self._asked_tiles = 0, 0  # the stage of the next request; how many of its tiles are requested
+        self._requested = self._requested_tiles = 0  # the stage of the next request; its requested tiles
         self._request_at = self._free_at = self._port_at = 0.0  # of the last request; memory, and the port, are free
         # All as [time, bytes]: requested tiles with the time they land at, and what is prefetched, of all SMs, with the
         # time from which it lands in L2.
@@ -100,23 +100,23 @@ class _Sm:
         return times
 
     def state(self) -> list[float]:
-        """Everything that decides what follows, relative to now."""
+        """All that decides the next events, relative to now."""
         times = [self._request_at, self._free_at, self._port_at]
         queues = self._queues
         times += [entry[0] for queue in queues for entry in queue]
         sizes = [entry[1] for queue in queues for entry in queue]
-        return [*(time - self._now for time in times), *sizes, self._asked - self._at, self._asked_tiles]
+        return [*(time - self._now for time in times), *sizes, self._requested - self._at, self._requested_tiles]
 
     def skip(self, width: int, left: int, took: float) -> int:
-        """Go on by as many of the `left` layers of `width` stages as are equal to the last one; how many these are.
+        """Skip layers that repeat the last one, of `left` with `width` stages each. Returns how many.
 
-        Layers whose tiles are requested already are not: what the loader requests after them may be something else.
+        Layers with requested tiles are not skipped: the loader may request something else after them.
         """
-        if not self._landed and not self._asked_tiles:
-            self._asked = self._at
-        ahead = self._asked - self._at
-        layers = max(0, left - ahead // width - (1 if ahead or self._asked_tiles else 0))
-        self._at, self._asked = self._at + layers * width, self._asked + layers * width
+        if not self._landed and not self._requested_tiles:
+            self._requested = self._at
+        ahead = self._requested - self._at
+        layers = max(0, left - ahead // width - (1 if ahead or self._requested_tiles else 0))
+        self._at, self._requested = self._at + layers * width, self._requested + layers * width
         self._shift(layers * took)
         return layers
 
@@ -142,16 +142,16 @@ class _Sm:
             self._places.ends.append([done + task.lag, size])
             ended.append(done)
             tile += 1
-            left, alike = task.tiles - self._asked_tiles - SAMPLE, not (self._hits or task.kept)
-            if tile % (2 * SAMPLE) == 0 and self._asked == self._at and alike and left >= SAMPLE:
+            left, alike = task.tiles - self._requested_tiles - SAMPLE, not (self._hits or task.kept)
+            if tile % (2 * SAMPLE) == 0 and self._requested == self._at and alike and left >= SAMPLE:
                 skipped = left // SAMPLE * SAMPLE
                 by = (ended[-1] - ended[0]) / SAMPLE * skipped
                 self._shift(by)
-                done, tile, self._asked_tiles = done + by, tile + skipped, self._asked_tiles + skipped
+                done, tile, self._requested_tiles = done + by, tile + skipped, self._requested_tiles + skipped
         published = done + task.tail
         if task.prefetch and not (task.early or task.by_loader):
             self._prefetch(task, published)
-        self._load(self._at, published)  # what runs ahead
+        self._load(self._at, published)  # loads that run ahead
         wait = task.exchange + task.read / self._memory.port
         if task.exchange:
             wait += self._memory.queue_share * self._queued(published)
@@ -162,14 +162,14 @@ class _Sm:
 
     def _load(self, begun: int, start: float) -> None:
         """Request tiles as far as the times at which they get a place are known; stage `begun` began at `start`."""
-        while self._asked < len(self._order):
-            task = self._order[self._asked]
-            if self._asked_tiles == task.tiles:
+        while self._requested < len(self._order):
+            task = self._order[self._requested]
+            if self._requested_tiles == task.tiles:
                 if task.by_loader:
                     self._prefetch(task, self._request_at)
-                self._asked, self._asked_tiles = self._asked + 1, 0
+                self._requested, self._requested_tiles = self._requested + 1, 0
                 continue
-            if self._asked > begun and not task.ahead:
+            if self._requested > begun and not task.ahead:
                 return
             size, at = task.size / task.tiles, self._request_at
             if not task.ahead:
@@ -178,7 +178,7 @@ class _Sm:
             at = self._request_at = self._places.room(at, size, task.place)
             if self._places.full(size, task.place):
                 return  # until a tile is multiplied that is not yet
-            if not self._asked_tiles:
+            if not self._requested_tiles:
                 self._find(task)
             self._request(task, at, size)
 
@@ -196,7 +196,7 @@ class _Sm:
             land = self._free_at + memory.latency
             self._queue.append((at, self._free_at))
         land = self._port_at = max(land, self._port_at + size / memory.port)
-        self._request_at, self._asked_tiles = at, self._asked_tiles + 1
+        self._request_at, self._requested_tiles = at, self._requested_tiles + 1
         self._places.size += size
         self._under_way.size += size
         self._under_way.ends.append([land, size])
@@ -205,11 +205,11 @@ class _Sm:
     def _turn(self, share: float) -> bool:
         """True if the next tile is one of those that are a `share` of all, evenly among the others."""
         share *= FULL
-        return floor((self._asked_tiles + 1) * share) > floor(self._asked_tiles * share)
+        return floor((self._requested_tiles + 1) * share) > floor(self._requested_tiles * share)
 
     def _queued(self, at: float) -> float:
-        """ns until memory has served what was requested by `at`."""
-        return max(0.0, next((free for asked, free in reversed(self._queue) if asked <= at), at) - at)
+        """ns until memory has served all requests made by `at`."""
+        return max(0.0, next((free for sent, free in reversed(self._queue) if sent <= at), at) - at)
 
     def _prefetch(self, task: Task, at: float) -> None:
         size = min(task.prefetch, self._memory.l2_bytes)
@@ -218,7 +218,7 @@ class _Sm:
         self._free_at = began + size / self._memory.rate
 
     def _find(self, task: Task) -> None:
-        """Take what is prefetched for a stage that is requested now."""
+        """Take the prefetched bytes of a stage that is requested now."""
         wanted = least = min(task.fetched, max(task.size, task.total))
         self._hits = self._hits_at = 0.0
         while self._prefetched and wanted > 0:

@@ -1,4 +1,4 @@
-"""Vocabulary of the simulation: the memory of a GPU, what an SM does in a stage, and the times of a step.
+"""Vocabulary of the simulation: the memory of a GPU, the work of an SM in a stage, and the times of a step.
 
 Times are in ns, sizes in bytes.
 """

@@ -97,7 +97,7 @@ def run(given: Collection[str], cfg: DictConfig) -> int:
 
 
 def _with_yaml(section: Section, given: Collection[str]) -> Section:
-    """The section with the keys of the yaml that `launch` names, but for those that the command line gives."""
+    """The section with the keys of the yaml `launch`; the command line goes first."""
     keys = set(section.values) - {"launch", "file", "debug"}
     if not section.given("file"):
         raise LabError("no file is given", "python -m experiments.ptx FILE.cu LAUNCH.yaml; see --help")

@@ -30,7 +30,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument. bits: its elements, those of bf16 as 16-bit integers; an array is passed by its address."""
+    """One argument. bits: its elements, bf16 as 16-bit integers; an array is passed by its address."""
 
     name: str
     type: str
@@ -43,7 +43,7 @@ class Argument:
 
     @property
     def numbers(self) -> np.ndarray:
-        """The elements; those of bf16 as fp32."""
+        """The elements; bf16 as fp32."""
         return (self.bits.astype(np.uint32) << 16).view(np.float32) if self.type == "bf16" else self.bits
 
 
@@ -66,7 +66,7 @@ def _argument(given: Any, at: int, random: np.random.Generator, folder: Path) ->
         raise LabError(f"{path}={given} is not a mapping", "write {type: f32, value: 1}, or {type: f32, shape: 8}")
     section = Section({str(key): value for key, value in given.items()}, f"{path}.")
     if section.values.get("fill") is not None:
-        section.values["fill"] = str(section.values["fill"])  # of a number the error says what is known
+        section.values["fill"] = str(section.values["fill"])  # for a number the error names the known fills
     section.only({"name", "type", "value", "shape", "fill"})
     one = Description(**section.fields(Description))
     name = one.name or f"argument {at}"
@@ -142,7 +142,7 @@ def _aligned(values: np.ndarray) -> np.ndarray:
 
 
 def packed(given: Sequence[Argument], kernel: Kernel) -> bytes:
-    """The block of a kernel's parameters. Raises LabError for others than it has."""
+    """The block of a kernel's parameters. Raises LabError for arguments that do not fit them."""
     if len(given) != len(kernel.parameters):
         wanted = ", ".join(f"{name} ({size} B)" for name, (_, size) in kernel.parameters.items()) or "none"
         cause = f"{kernel.name} has {len(kernel.parameters)} parameters, and arguments= has {len(given)}"
@@ -160,7 +160,7 @@ def packed(given: Sequence[Argument], kernel: Kernel) -> bytes:
 
 
 def text_in(file: Path, remedy: str) -> str:
-    """Raises LabError for what cannot be read, or is no text."""
+    """The text of a file. Raises LabError if it cannot be read, or is no text."""
     try:
         if not file.is_file():
             raise LabError(f"{file} is no file", remedy)

@@ -27,7 +27,7 @@ ENDS = {
     FAULTED: "fault",
     RACED: "race",
 }
-SMALLEST_CELL = 4  # bytes that the detector tells apart, or those of an element
+SMALLEST_CELL = 4  # bytes that the race detector tells apart; smaller elements each have a cell
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Launch:
         return Outcome(ended.status == FINISHED, ENDS[ended.status], report, written)
 
     def _check_memory(self, kernel: PtxKernel) -> None:
-        """Raise LabError for a grid whose registers do not fit in half of the memory: all blocks are there at once."""
+        """Raise LabError if registers of all blocks, resident at once, need more than half of the memory."""
         warps = self.blocks * -(-math.prod(self.block) // 32)
         own = kernel.decoded.file_bytes + 32 * kernel.decoded.local_bytes
         needed = warps * own + self.blocks * (kernel.decoded.shared_bytes + self.shared)
@@ -110,7 +110,7 @@ def text_of(file: Path, arch: str, cache: Path) -> str:
 
 
 def name_of(file: Path) -> str:
-    """The file in reports."""
+    """Name of the file in reports."""
     return os.path.relpath(file)
 
 

@@ -40,7 +40,7 @@ def pages(root: Path) -> list[Path]:
 
 
 def stale(evidence: Evidence, root: Path) -> list[str]:
-    """`FILE: block NAME` for every generated block that differs from what the records give."""
+    """`FILE: block NAME` for every generated block that differs from the records."""
     make = partial(blocks.make, evidence=evidence)
     return [
         f"{file}: block {name}"

@@ -8,7 +8,7 @@ from common.display.table import Table
 from common.errors import LabError
 from experiments.report.evidence import NOTHING, Evidence, Record, model_of
 
-COMMANDS = {  # of what is no experiment
+COMMANDS = {  # of records that no experiment makes
     "coverage": "python -m tests.strength.coverage",
     "mutants": "python -m tests.strength.mutants",
     "operators": "python -m tests.strength.mutants operators=true",
@@ -50,7 +50,7 @@ DIGESTS = {
 
 
 def experiment(name: str, evidence: Evidence) -> Table:
-    """The newest answer of an experiment, with what it says beside the table."""
+    """The newest answer of an experiment, with its notes."""
     row = evidence.result(name)
     if not row:
         return _missing(name)
@@ -59,7 +59,7 @@ def experiment(name: str, evidence: Evidence) -> Table:
 
 
 def digest(name: str, evidence: Evidence) -> Table:
-    """The rows and columns of an answer that the journal shows; what it is based on stands below, the rest on the page.
+    """The rows and columns of an answer that the journal shows; its basis stands below, the rest on the page.
 
     Raises LabError for an experiment that has no digest.
     """
@@ -75,7 +75,7 @@ def digest(name: str, evidence: Evidence) -> Table:
 
 
 def _about(row: Record) -> str:
-    """`Measured on a GPU, H200, qwen3_0_6b`: what an answer is based on."""
+    """`Measured on a GPU, H200, qwen3_0_6b`: the basis of an answer."""
     device = (row["provenance"].get("gpu") or {}).get("name")
     return ", ".join(filter(None, (BASIS.get(row.get("basis", ""), "Basis unknown"), device, model_of(row))))
 

@@ -1,4 +1,4 @@
-"""Generated blocks in Markdown files: what stands between `<!-- generated:NAME -->` and `<!-- /generated -->`."""
+"""Generated blocks in Markdown files: the text between `<!-- generated:NAME -->` and `<!-- /generated -->`."""
 
 import re
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def fill(text: str, file: str, make: Callable[[str], str]) -> str:
 
 
 def differing(text: str, file: str, make: Callable[[str], str]) -> list[str]:
-    """Names of the blocks that are not what the records give."""
+    """Names of the blocks that differ from the records."""
     old, new = (_bodies(each) for each in (text, fill(text, file, make)))
     return [name for (name, body), (_, made) in zip(old, new, strict=True) if body != made]
 

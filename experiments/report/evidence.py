@@ -44,7 +44,7 @@ class Evidence:
         """Resources and instructions, by arch, of a variant or named stack and of its parent.
 
         Of the model and block size that `counted` counts, so that the two may stand in one table: registers depend on
-        the shape, and those of a small model say nothing of a large one. Where nothing is counted, of the largest.
+        the shape, and a small model says nothing of a large one. Without counts, of the largest model.
         """
         counted, _ = self.counted(name)
         return self._pair(name, "resources", ("model", "threads"), counted)
@@ -64,7 +64,7 @@ class Evidence:
     def _pair(self, name: str, field: str, alike: Sequence[str], beside: Record | None = None) -> Pair:
         """The newest two records that have `field` and agree in `alike`; without such a parent, the newest and None.
 
-        beside: the record whose shape and block size they must have.
+        beside: the record to match in shape and block size.
         """
         stack, parent = self.stack_of(name)
         own = [row for row in self.of_stack(name, stack, field) if beside is None or _shape(row) == _shape(beside)]
@@ -89,11 +89,11 @@ class Evidence:
 
     @cached_property
     def _stacks(self) -> Mapping[str, Stack]:
-        """Each name as a stack whose knobs have their defaults."""
+        """Each name as a stack with default knobs."""
         return {name: choose_stacks(self.catalog, name, None, {}, THREADS)[0] for name in self.names}
 
     def timed(self, name: str) -> list[Record]:
-        """The newest run with GPU time for each GPU and model, of those that are `comparable` with other names'."""
+        """The newest run with GPU time for each GPU and model, `comparable` with other names' runs."""
         return [runs[name] for runs in self._timed if name in runs]
 
     @cached_property
@@ -134,11 +134,11 @@ class Evidence:
 
     @cached_property
     def recorded(self) -> tuple[str, ...]:
-        """The names that records know: they were run, or counted."""
+        """Names with a record of a run or of counts."""
         return tuple(name for name in self.names if self.validated(name) or self.counted(name)[0])
 
     def result(self, experiment: str) -> Record | None:
-        """The newest record of an experiment; what was measured goes before what was counted or predicted.
+        """The newest record of an experiment; a measured one goes before a counted or a predicted one.
 
         Records with non-default knobs are used only if there is no other.
         """

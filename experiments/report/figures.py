@@ -1,4 +1,4 @@
-"""Figures that the records allow, and what each of them shows."""
+"""Figures that the records allow, and the contents of each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ PREDICTED = "predicted, not measured"
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG; basis: measured, counted or predicted; records: ids of what it shows."""
+    """An SVG; basis: measured, counted or predicted; records: ids of its sources."""
 
     name: str
     caption: str

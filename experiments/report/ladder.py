@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Times of the steps on one GPU, whose name is in `gpu`.
+    """Times of the steps on the GPU named `gpu`.
 
     predicted  the line of `experiment=predict` by label; measured: us a token; steps without one are left out
     records    of these times
@@ -132,7 +132,7 @@ def read_floor(evidence: Evidence) -> float | None:
 
 
 def goals(evidence: Evidence) -> Table:
-    """Predicted times of the steps at the positions of the goals, and these."""
+    """Predicted times of the steps at the positions of the goals, and the goals."""
     known, key, aims = lines(evidence), design().gpus[0], design().goals
     heads = {position: f"predicted us, position {position}" for position in aims}
     rows = []

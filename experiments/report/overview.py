@@ -14,7 +14,7 @@ PASSED = "PASSED"
 
 
 def gallery(evidence: Evidence) -> Table:
-    """Five narrow columns for a page that a phone shows: what each recorded variant is, and what it changes.
+    """Five narrow columns for a page that a phone shows: the idea of each recorded variant, and its changes.
 
     A variant without records is left out, so that two new files leave the committed page as it is.
     """
@@ -37,7 +37,7 @@ def gallery(evidence: Evidence) -> Table:
 
 
 def everything(evidence: Evidence) -> Table:
-    """Every variant and named stack: what was published, what is counted, and what time says."""
+    """Every variant and named stack: published, counted, and measured or predicted."""
     lines, used = [], []
     for name in evidence.names:
         run, (row, base), (built, _) = evidence.validated(name), evidence.counted(name), evidence.built(name)
@@ -76,7 +76,7 @@ def record_link(record: str) -> Cell:
 
 
 def published(evidence: Evidence) -> Table:
-    """The published rates at position 1, with author, source, share of peak bandwidth, and what is predicted here."""
+    """The published rates at position 1, with author, source, share of peak bandwidth, and this lab's prediction."""
     counted, known = evidence.counted(BASELINE)[0], predicted.lines(evidence)
     lines = []
     for figure in (each for each in RATES if each.position == 1):
@@ -102,7 +102,7 @@ def published(evidence: Evidence) -> Table:
 
 
 def _validation(evidence: Evidence) -> str:
-    """`All 16 PASSED validation.`, or which did not, of those that have records."""
+    """`All 16 PASSED validation.`, or which recorded ones did not."""
     runs = {name: evidence.validated(name) for name in evidence.recorded}
     statuses = {name: run["status"] if run else NOTHING for name, run in runs.items()}
     others = [f"{name} {status}" for name, status in statuses.items() if status != PASSED]

@@ -101,7 +101,7 @@ def _source(row: Record, parent: Sequence[str], evidence: Evidence) -> str:
 
 
 def _origin(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Where one record comes from, as a line of the table of records; its id links to itself."""
+    """Origin of one record, as a line of the table of records; its id links to itself."""
     origin = row["provenance"]
     device, model, git = row.get("device") or {}, row.get("model") or {}, origin.get("git") or {}
     device = device if isinstance(device, dict) else {"device": device}
@@ -122,5 +122,5 @@ def _origin(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _anchored(table: str) -> str:
-    """`table` with each link to itself made the place that it leads to."""
+    """`table` with each self-link turned into its anchor."""
     return re.sub(r'<a href="#([^"]+)">\1</a>', r'<span class="id" id="\1">\1</span>', table)

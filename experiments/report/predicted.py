@@ -82,7 +82,7 @@ def most_on(evidence: Evidence) -> str | None:
 
 
 def about_predictions(evidence: Evidence) -> list[str]:
-    """A paragraph on what the predictions are and how far they are off; none without predictions."""
+    """A paragraph on the meaning and the errors of predictions; none without predictions."""
     known = forecasts(evidence)
     if not known:
         return []

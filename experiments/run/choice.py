@@ -21,7 +21,7 @@ from common.stacks.variant import NamedStack
 
 # Only latencies of one model at one position are comparable. Published figures use this model and position.
 MODEL, POSITION = "qwen3_0_6b", 1
-STABLE = (None, "FASTER", "SAME", "SLOWER")  # verdicts whose confidence interval is narrow enough
+STABLE = (None, "FASTER", "SAME", "SLOWER")  # verdicts with a narrow enough confidence interval
 
 
 def run_config(cfg: DictConfig, root: Path = ROOT, on_cpu: str = "host") -> RunConfig:
@@ -80,8 +80,8 @@ def _has_its_own_parent(record: RunRecord, catalog: Catalog) -> bool:
 def measured_on(gpu: str, results: Path, threads: int) -> list[RunRecord]:
     """Records in `results`/*.jsonl that passed validation on `gpu` and have a stable latency, fastest first.
 
-    gpu: the name that CUDA reports. threads: per block. Only those of one size of the KV cache, with which most stacks
-    were timed: other sizes give other latencies. Raises LabError for a file that cannot be read.
+    gpu: the name that CUDA reports. threads: per block. Only records with the KV cache size of most timed stacks:
+    other sizes give other latencies. Raises LabError for a file that cannot be read.
     """
     timed = [
         (latency.seconds.median, record)
@@ -96,7 +96,7 @@ def measured_on(gpu: str, results: Path, threads: int) -> list[RunRecord]:
 
 
 def _most_compared(records: Sequence[RunRecord]) -> Model | None:
-    """The model, with its cache, of which most stacks have a record; of several the last."""
+    """The model, with its cache size, that most stacks have a record of; of several the last."""
     stacks: dict[Model, set[tuple[str, ...]]] = {}
     for record in records:
         stacks.setdefault(record.model, set()).add(record.stack)

@@ -1,4 +1,4 @@
-"""Record of a run: what was found of a stack, and what it was found with."""
+"""Record of a run: the findings on a stack, and their conditions."""
 
 import json
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Findings:
 def keep(
     setup: Setup, device: Mapping[str, Any], stack: Stack, found: Mapping[str, Any], gpu: Gpu | None = None
 ) -> dict[str, Any]:
-    """Write a record: what was found of a stack, and what it was found with. Returns its row.
+    """Write a record: the findings on a stack, and their conditions. Returns its row.
 
     device: as `Device.describe` gives it; gpu: the one that did the work.
     """
@@ -75,7 +75,7 @@ def origin_of(setup: Setup, device: Mapping[str, Any], stack: Stack, source_sha:
         "weights": {"sha": packed.sha, "source": Path(packed.source).name},
         "device": device,
         "threads": config.threads,
-        "asked": asked(config),
+        "asked": request_of(config),
         "seed": config.seed,
     }
 
@@ -86,7 +86,7 @@ def key_of(source_sha: str, stack: Stack, model: Model, packed: "PackedWeights",
 
 
 def identity(row: Mapping[str, Any]) -> str:
-    """Everything that decides the answer of a run's record: its key, its parent, and what was asked with which options.
+    """Everything that decides the result of a run: its key, its parent, and its request with all options.
 
     A stack has an effect against each of its parents, and a time at each position; none stands for another.
     """
@@ -99,7 +99,7 @@ def proof_of(row: Mapping[str, Any]) -> str:
     return json.dumps([row["key"], row["seed"], settings], sort_keys=True)
 
 
-def asked(config: RunConfig) -> dict[str, Any]:
+def request_of(config: RunConfig) -> dict[str, Any]:
     """Request beyond the key and the parent; the positions that are timed are in `timing`."""
     names = ("validation", "timing", "blocks", "archs")
     return {name: getattr(config, name) for name in names}

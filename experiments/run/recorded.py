@@ -1,4 +1,4 @@
-"""Resources of kernels that committed records hold: the same compiler need not read the same text again."""
+"""Resources from committed records: the same compiler need not compile the same text again."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -14,7 +14,7 @@ from common.record.store import Store
 
 
 def resources(source: Source, archs: Sequence[str], folder: Path) -> dict[str, Resources]:
-    """Resources by `inspect`, which compiles into `folder` what no committed record of this NVRTC holds.
+    """Resources from committed records of this NVRTC, else by `inspect`, which compiles into `folder`.
 
     Raises what `inspect` raises.
     """
@@ -25,7 +25,7 @@ def resources(source: Source, archs: Sequence[str], folder: Path) -> dict[str, R
 
 @cache
 def recorded(nvrtc: str) -> dict[str, dict[str, Resources]]:
-    """By the sha of the text: resources by arch, as this version of NVRTC compiled it."""
+    """Resources by sha of the text, then by arch, as compiled by this version of NVRTC."""
     found: dict[str, dict[str, Resources]] = {}
     for path in sorted((ROOT / EVIDENCE).glob("*.jsonl")):
         for record in Store(path).read(Record):

@@ -45,7 +45,7 @@ def reproduce(name: str, config: RunConfig) -> int:
 
 
 def recorded(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The hashes and names that identify what the record was made from."""
+    """The hashes and names that identify a record's inputs."""
     return {
         "source": row["source_sha"],
         "weights": row["weights"]["sha"],
@@ -110,9 +110,9 @@ def command(row: Mapping[str, Any]) -> str:
     words += [f"model={row['model']['name']}" if synthetic else "weights=PATH"]
     usual = _usual(row["model"]["name"]) if synthetic else row["model"]
     words += [f"model.{name}={value}" for name, value in row["model"].items() if value != usual.get(name)]
-    asked = row.get("asked") or {}
-    words += [f"blocks={asked['blocks']}"] if asked.get("blocks") else []
-    given = {name: value for name, value in asked.get("validation", {}).items() if value is not None}
+    request = row.get("asked") or {}
+    words += [f"blocks={request['blocks']}"] if request.get("blocks") else []
+    given = {name: value for name, value in request.get("validation", {}).items() if value is not None}
     words += [f"validate.{name}={str(value).lower()}" for name, value in given.items()]
     device = row["device"]
     words += [f"{name}={row[name]}" for name in ("seed", "threads")] + [f"device={device['device']}"]

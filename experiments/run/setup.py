@@ -1,4 +1,4 @@
-"""Setup of a run: what all its stacks share, each part made when it is first used."""
+"""Setup of a run: the parts that all its stacks share, each made at its first use."""
 
 import fcntl
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ class Setup:
     def check(self, validates: bool = True) -> None:
         """Raise LabError, before any stack is compiled, unless records can be written and the weights load.
 
-        validates: say where.
+        validates: also note the devices of the validation.
         """
         self.store.check()
         device = self.config.device
@@ -58,7 +58,7 @@ class Setup:
 
     @cached_property
     def _weights(self) -> "tuple[Model, PackedWeights]":
-        """The weights are packed once and then found in the cache."""
+        """Model and packed weights; packed once, later found in the cache."""
         from common.model.weights import load
 
         config = self.config
@@ -68,7 +68,7 @@ class Setup:
 
     @property
     def model(self) -> Model:
-        """The configured one, else the one that the weights bring."""
+        """The configured model, else the weights' own."""
         return self.config.model or self._weights[0]
 
     @property
@@ -119,13 +119,13 @@ class Setup:
 
     @property
     def reference_device(self) -> str:
-        """Where torch computes the reference: on the GPU if torch can use it, where a step takes far less time."""
+        """Device on which torch computes the reference: a GPU if torch can use one, as a step is far faster there."""
         import torch
 
         return "cuda" if self.config.device.name == "cuda" and torch.cuda.is_available() else "cpu"
 
     def choose(self, named: str | Sequence[str], knobs: Mapping[str, Any]) -> Stack:
-        """The one stack that `variant=named`, or `stack=named` of a list, stands for, with values of knobs.
+        """The one stack of `variant=named`, or of `stack=named` for a list, with values of knobs.
 
         Raises LabError as `common.stacks.stack.choose_stacks` does, for a knob that no variant has, and for a name of
         several stacks.

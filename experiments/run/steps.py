@@ -42,9 +42,9 @@ NOT_VALIDATED = "not validated"
 
 
 class LabStack:
-    """One stack of a setup. Each step does by itself what it needs of those before it, and keeps what it finds.
+    """One stack of a setup. Each step first runs the earlier ones that it needs, and keeps its findings.
 
-    found: what the steps have found, as a record has it.
+    found: the findings so far, as in a record.
     """
 
     def __init__(self, setup: Setup, stack: Stack) -> None:
@@ -86,8 +86,8 @@ class LabStack:
     def resources(self) -> dict[str, Resources]:
         """Registers, spills and instructions by arch (`sm_90`), for every arch of `archs=`; needs no GPU.
 
-        A text whose resources a committed record of the same NVRTC holds is not compiled again. Raises CompileError for
-        a text that NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
+        Resources in a committed record of the same NVRTC are not compiled again. Raises CompileError for a text that
+        NVRTC refuses, LabError where NVRTC or nvdisasm is missing.
         """
         with self._step("inspect"):
             config = self.setup.config
@@ -124,7 +124,7 @@ class LabStack:
         """Time the stack beside its parent on the GPU, if it passes validation.
 
         beat: seconds of a step; the measurement of a stack that surely needs more is STOPPED.
-        Returns one measurement for each position, and last that of a whole generation, unless it was stopped. Raises
+        Returns one measurement for each position, then one of a whole generation unless it was stopped. Raises
         LabError without a GPU, with timing=none, for a stack that did not pass, and for one that is wrong where it is
         timed.
         """
@@ -152,7 +152,7 @@ class LabStack:
         return (*latencies, generation) if generation else tuple(latencies)
 
     def timeline(self, position: int = 1) -> Timeline:
-        """When each block worked and waited in one step at `position`, from timestamps that the kernel writes itself.
+        """Work and waits of each block in one step at `position`, from timestamps that the kernel writes itself.
 
         It is compiled for that, has its own buffers, and is not the one that is validated and timed. Raises LabError,
         also for a position that the KV cache does not hold.
@@ -169,17 +169,17 @@ class LabStack:
             return read(session, f"{self.name}, {setup.model.name}, position {position}, {device}", device)
 
     def record(self) -> str:
-        """Append what has been found to the store, as a run does; returns the record's id. Raises LabError."""
+        """Append the findings to the store, as a run does; returns the record's id. Raises LabError."""
         if not self.found.status:
             raise LabError(f"{self.name} has not been validated", "call validate() before record()")
         return self.append(self.found.as_record())
 
     def append(self, found: dict[str, Any]) -> str:
-        """Write one record, `found` and what it was found with; returns its id."""
+        """Write one record, `found` and its conditions; returns its id."""
         return keep(self.setup, self.setup.device.describe(), self.stack, found)["id"]
 
     def fail(self, error: LabError) -> None:
-        """Take the status that `error` stands for, and its report."""
+        """Take status and report of `error`."""
         self.found.status = next((name for kind, name in STATUS.items() if isinstance(error, kind)), "REFUSED")
         self.found.reason = str(error)
         self.found.report = error.report
@@ -209,7 +209,7 @@ class LabStack:
 
     @contextmanager
     def _step(self, verb: str) -> Iterator[None]:
-        """Show and mark a step; what the kernel does wrong becomes the stack's status."""
+        """Show and mark a step; a fault of the kernel becomes the stack's status."""
         self.setup.show.begin(f"{verb} {self.name}")
         try:
             with annotate(title(verb, self.stack.variants)), system_errors(f"{verb} {self.name}"):
@@ -236,7 +236,7 @@ class LabStack:
         return verdict
 
     def _tried(self, verdict: Verdict, of: str) -> Verdict:
-        """`verdict`, with the mismatch of the first trial that finds one, and what no trial has exercised."""
+        """`verdict`, with the mismatch of the first trial that finds one, and cases that no trial exercised."""
         setup, done = self.setup, list[Trial]()
         for trial in chosen(setup.config.validation.trials) if verdict.passed else ():
             on_step = partial(self._show_step, f"{of}trial {trial.name}, step {{}}: {{}}")

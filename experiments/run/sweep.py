@@ -17,7 +17,7 @@ from common.model.shapes import Model
 from common.record.record import RunRecord
 from common.stacks.stack import Stack
 from common.validate.verdict import PASSED
-from experiments.run.describe import Findings, asked, identity, keep, origin_of, proof_of
+from experiments.run.describe import Findings, identity, keep, origin_of, proof_of, request_of
 from experiments.run.pool import Pool, first_request
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress
@@ -103,7 +103,7 @@ class Sweep:
 
     def _alike(self, record: RunRecord) -> bool:
         """True if a record of this device took as long as the rows of this run should: its settings are the same."""
-        settings = to_json([asked(self.config), self.setup.model, self.config.device.name])
+        settings = to_json([request_of(self.config), self.setup.model, self.config.device.name])
         return settings == [record.asked, to_json(record.model), record.device.device]
 
     def _keep(self, index: int, device: Mapping[str, Any], found: Mapping[str, Any]) -> None:
@@ -118,9 +118,9 @@ class Sweep:
     def _resume(self, past: Sequence[RunRecord]) -> dict[int, Record]:
         """Take what `past` decides into the records; returns, by index, the validation of stacks that need only timing.
 
-        A record made under another name of the same stack is shown under the one of this run. On a GPU, a stack to time
-        whose text was validated with the same inputs is not validated again: GPU time is for what is not known. What
-        timed launches leave is checked in any case. One that failed would fail again, and a hang costs minutes.
+        A record made under another name of the same stack is shown under the one of this run. On a GPU, a text that
+        was validated with the same inputs is only timed: GPU time is for open questions. Outputs of timed launches are
+        checked in any case. A stack that failed would fail again, and a hang costs minutes.
         """
         rows = [record.row for record in past if record.status not in UNDECIDED]
         by_identity = {identity(row): row for row in rows if not _stopped(row)}
@@ -154,7 +154,7 @@ class Sweep:
 
 
 def _stopped(row: Mapping[str, Any]) -> bool:
-    """True if a measurement was given up, as that of a stack which was too slow for a search."""
+    """True if a measurement was given up, as for a stack too slow for a search."""
     return any(timed["verdict"] == STOPPED for timed in row.get("latencies") or ())
 
 

@@ -35,7 +35,7 @@ class Timeline:
 
 
 def read(session: "Session", title: str, device: str) -> Timeline:
-    """The timeline of the last step of a session whose layout has a trace."""
+    """The timeline of the last step of a session with a trace in its layout."""
     import torch
 
     from common.devices.unwritten import fill

@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def open_setup(config: RunConfig, sha: str, events: Events) -> Setup:
-    """The setup of the stacks. Raises LabError when the weights are not those of the parent."""
+    """The setup of the stacks. Raises LabError when the weights differ from the parent's."""
     keep_below(config.cache, 1e9 * config.cache_limit_gb)
     setup = Setup(config, events)
     packed = setup.packed

@@ -74,7 +74,7 @@ def _invalid(errors: Any, body: Any) -> ApiError:
 
 
 def _place(error: Any, body: Any) -> tuple[str | int, ...]:
-    """Keys and indices that lead to the value; what else pydantic names is the type that was tried."""
+    """Keys and indices that lead to the value, without the attempted types that pydantic names."""
     place, value, loc = list[str | int](), body, error["loc"][1:]
     for part in loc:
         if part in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):

@@ -47,7 +47,7 @@ class Limits:
             raise ApiError(400, message, "framing", headers=_CLOSE)
 
     def _check_origin(self, headers: Headers) -> None:
-        """On loopback, where there may be no key, refuse what a page of another site sends by the user's browser.
+        """On loopback, where there may be no key, refuse requests of another site's page, sent by the user's browser.
 
         Such a page tells its address in Origin; or it had its own name point here, which then stands in Host.
         """

@@ -58,14 +58,14 @@ class Protocol(H11Protocol):
             self.transport.close()
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer what the application does not get to see, where an answer can still begin, and end the connection.
+        """Answer a request that never reaches the application, if an answer can still begin, and end the connection.
 
         Not at once: a client that still sends would lose the answer with the connection.
         """
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
-        if self.cycle:  # of a request whose body went wrong: nobody answers it any more
+        if self.cycle:  # of a request with a broken body: nobody answers it any more
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         answer = error.response

@@ -47,7 +47,7 @@ class Job:
 class Queue:
     """Jobs for one worker. An async context manager: it starts the worker, which raises LabError, and ends it.
 
-    first: the worker's first request. `about`: what the worker says of itself when it is ready.
+    first: the worker's first request. `about`: content of the worker's `ready` event.
     """
 
     def __init__(self, first: Event, settings: Settings, metrics: Metrics, worker: Sequence[str] = WORKER) -> None:
@@ -171,7 +171,7 @@ class Queue:
                     self._seconds = time.monotonic() - begin
 
     async def _answer(self, job: Job) -> None:
-        """Give one job to the worker and pass on what it says, until its last event. Raises LabError for a failure."""
+        """Give one job to the worker and pass on its events, until the last one. Raises LabError for a failure."""
         self._child.send({"job": job.number, **job.request})
         while True:
             event = await self._child.read()

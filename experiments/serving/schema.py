@@ -157,7 +157,7 @@ class Part(Strict):
 
 
 class Message(Strict):
-    """A message of a chat; that of an assistant as an answer had it, with OpenAI's fields that were null there."""
+    """A message of a chat; an assistant's may repeat an answer, with OpenAI's fields that were null there."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: Text | Annotated[list[Part], Field(min_length=1)]

@@ -25,7 +25,7 @@ AppStatus.disable_automatic_graceful_drain()  # a stream ends with an error even
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server. When it begins to end, the queue gives up what is on its way."""
+    """Uvicorn's server. When it begins to end, the queue gives up its jobs."""
 
     def __init__(self, config: uvicorn.Config, queue: Queue) -> None:
         super().__init__(config)

@@ -18,7 +18,7 @@ COUNTS = {
     "async_copy_bytes": "cp.async bytes a token",
     "prefetched_bytes": "prefetched bytes a token",
 }
-PAIRED = "{}: the rounds of both alternated in one process, that of {}."
+PAIRED = "{}: the rounds of both alternated in one process, recorded as {}."
 APART = "{}: measured in two processes: different heat and clocks affect the change, but not its interval."
 Line = tuple[Any, ...]  # name of a figure, and its values in the two runs
 Interval = tuple[float, float, float]  # effect, low, high
@@ -55,8 +55,8 @@ def pair(names: Sequence[str], results: Path) -> tuple[Record, Record]:
 def compared(a: Record, b: Record, predicted: Sequence[float | None] = (None, None), gpu: str = "") -> ResultTable:
     """A line for each figure of the two runs. change: of the second against the first, where it is a number.
 
-    predicted: microseconds of each on `gpu`. The interval of a change is that of measured times, with the confidence
-    that a verdict needs.
+    predicted: microseconds of each on `gpu`. The interval of a change comes from measured times, with the
+    confidence that a verdict needs.
     """
     rows = [row_of(a), row_of(b)]
     names = labels(rows)
@@ -136,7 +136,7 @@ def _measured(row: Record) -> Mapping[int | str, Mapping[str, Any]]:
 
 
 def _paired(a: Record, b: Record, place: int | str) -> tuple[Interval, str] | None:
-    """Change from `a` to `b`, and the record in whose process they took turns; None where they never did.
+    """Change from `a` to `b`, and the record of the process in which they took turns; None without one.
 
     A run takes turns with its parent; the other record is of that parent if knobs, block size, requested options and
     a clean commit are the same.

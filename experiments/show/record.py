@@ -15,7 +15,7 @@ Lines = list[tuple[str, str]]
 
 
 def listed(row: Record) -> dict[str, str]:
-    """A record in a list: id, time (UTC), kind, status, and what it is about."""
+    """A record in a list: id, time (UTC), kind, status, and subject."""
     kind, status = str(row.get("kind")), str(row.get("status") or row.get("basis") or "-")
     return {"id": row["id"], "time": _time(row), "kind": kind, "status": status, "what": _what(row)}
 
@@ -26,7 +26,7 @@ def show_list(rows: Sequence[Record]) -> None:
 
 
 def show_record(row: Record, source: str, command: str) -> None:
-    """Print a whole record. source: whether today's source is the same; command: what reproduces it."""
+    """Print a whole record. source: whether today's source is the same; command: to reproduce it."""
     print(f"{_what(row)}  ({row.get('kind')} {row['id']}, {_time(row)} UTC)")
     if "columns" in row:
         _print("", _settings(row))

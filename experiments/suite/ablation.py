@@ -18,8 +18,7 @@ from experiments.tables.row import NOT_MODELLED, label_of
 QUESTION = "how much each variant changes the time against its parent, and the best stack without each of its variants"
 NOTES = (
     "effect is the change of a step's time against the parent: negative is faster.",
-    "In the rows `A - b` the stack is A and its parent is A without b, so the effect is that of b beside all the "
-    "others.",
+    "In the rows `A - b` the stack is A and its parent is A without b, so the effect is b's beside all the others.",
 )
 BLIND = (
     f"{NOT_MODELLED}: no term of the model differs between the variant and its parent at this position. The model "

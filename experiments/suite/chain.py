@@ -14,7 +14,7 @@ from experiments.tables.row import label_of
 QUESTION = "how long a block works in each stage, by what its instructions wait for"
 NOTES = (
     "Clocks of one warp of block 0, from the arrival of its input to the last result that it publishes. Stalls and "
-    "scoreboards are those that ptxas wrote into each instruction, latencies those of conf/gpu/. Loads of "
+    "scoreboards are ptxas's, in each instruction; latencies come from conf/gpu/. Loads of "
     "matrices take no time here: the simulation of a prediction has them.",
     "issue: an instruction a clock. fixed: results of fixed latency. special: square roots, reciprocals, conversions. "
     "mbarrier: looks at barriers in shared memory. global: loads from L1, L2 and memory. meanwhile: work beside an "

@@ -1,6 +1,6 @@
 """Exact counts of one decode step: barriers, bytes by the width of the load, prefetches; the same on every machine.
 
-Predictions are made from its records; those of Qwen3-0.6B are committed. With device=ptx: the instructions that NVRTC
+Predictions are made from its records; Qwen3-0.6B's are committed. With device=ptx: the instructions that NVRTC
 made of the step, and the bytes that they move.
 """
 
@@ -26,7 +26,7 @@ from experiments.tables.result_table import COUNTED, ResultTable
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each stack; those that prefetch are counted on the grid of every GPU, and parents on one."""
+    """A row for each stack; prefetching ones are counted on the grid of every GPU, parents on one."""
     if experiment.config.ptx:
         return _of_ptx(experiment, experiment.config.ptx.arch)
     rows = experiment.rows(_chosen(experiment), lambda stack: _count(experiment, stack).columns())
@@ -36,7 +36,7 @@ def ask(experiment: Experiment) -> ResultTable:
 
 
 def _count(experiment: Experiment, stack: Stack) -> Counts:
-    """Counts of the stack; each count, also the parent's and those on other grids, is kept as a record."""
+    """Counts of the stack; each count, also the parent's and on other grids, is kept as a record."""
     predictor = experiment.predictor
     parent = predictor.source(stack.parent, stack.knobs)
     predictor.count(parent)
@@ -83,7 +83,7 @@ def _of_ptx(experiment: Experiment, arch: str) -> ResultTable:
         f"what one step of {experiment.model.name} executes of the PTX for {arch}, at position 1 on {GRID} blocks"
     )
     notes = [
-        "Instructions are those of threads, without moves of a register that nothing changes. Copies are counted by "
+        "Instructions are counted by thread, without moves of a register that nothing changes. Copies are counted by "
         "their bytes; a KB is one of weights and cache. A loader warp belongs to no stage.",
     ]
     return ResultTable("instructions", question, rows, COUNTED, notes, keys=2 if len(stacks) == 1 else 1)

@@ -18,7 +18,7 @@ from experiments.tables.row import label_of
 QUESTION = "how many joules a token takes"
 PERIOD = 0.02  # seconds between two readings; drivers refresh theirs every 20 to 100 ms
 AVERAGE = 1.0  # seconds that NVML's power is an average of on Hopper; on other GPUs it is shorter
-SETTLE = 1.5 * AVERAGE  # seconds until a reading holds nothing of what was before
+SETTLE = 1.5 * AVERAGE  # seconds until a reading averages nothing earlier
 NOTES = ("Power is the board's, as NVML reports it; idle power is not taken off.",)
 SCALE = (
     "The datasheet's power limit of {gpu.name} is {gpu.power_w:g} W. Multiplied by the predicted time it gives an "
@@ -59,7 +59,7 @@ def joules(samples: Sequence[tuple[float, float]]) -> float:
 
 
 def settled(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The (second, watt) samples whose average holds nothing of the time before the first one."""
+    """The (second, watt) samples that average no time before the first one."""
     return [(at, power) for at, power in samples if at - samples[0][0] >= SETTLE]
 
 
@@ -71,7 +71,7 @@ def average(samples: Sequence[tuple[float, float]]) -> float:
 def _decode(model: Model, session: Any, gpu: Gpu, seconds: float) -> dict[str, Any]:
     """Decode the first half of the cache again and again for at least `seconds`, and read power meanwhile.
 
-    The rate is that of the decoding by the GPU's own clock: what lies between two runs is not in it.
+    The rate is of decoding alone, by the GPU's own clock, without the time between two runs.
     """
     steps, decoded = model.positions // 2, list[float]()
     session.reset([0], position=0)

@@ -85,7 +85,7 @@ def analysis(names: tuple[str, ...], times: Times) -> list[dict[str, Any]]:
 
 
 def _check(names: tuple[str, ...]) -> None:
-    """Raise LabError for a list that is too long, or whose variants do not go together in any order."""
+    """Raise LabError for a list that is too long, or has no legal order."""
     if not 1 <= len(names) <= MOST:
         raise LabError(f"options.variants names {len(names)} variants", f"give 1 to {MOST}")
     if len(set(names)) < len(names):

@@ -19,8 +19,8 @@ from experiments.tables.row import label_of
 QUESTION = "how long a step takes on a GPU that is not at hand, by a model, and how far that is from published rates"
 MODEL = (
     "Model: loads, multiplication and exchanges of the busiest SM as events, experiments/prediction/simulation.py. "
-    "Bytes, barriers and prefetches are counted; what waits for what in a block, how long, and which loads are under "
-    "way together is walked in SASS, experiments/prediction/sass/; latencies and rates are those of conf/gpu/. low and "
+    "Bytes, barriers and prefetches are counted; dependent chains in a block and the loads in flight together are "
+    "walked in SASS, experiments/prediction/sass/; latencies and rates come from conf/gpu/. low and "
     "high: the shortest and the longest time that their ranges there allow: all at their fast ends, all at their slow "
     "ends, and draws between. An estimate that can be too fast or too slow, no bound."
 )
@@ -52,7 +52,7 @@ def ask(experiment: Experiment) -> ResultTable:
     gains = gains_of(experiment) if "rtx3090" in keys and named else {}
     notes = [MODEL, f"Rows {DECLARED}.", *errors(rows, gains), *unreached(rows)]
     notes += [
-        f"{gpu.key}: {', '.join(gpu.measured)} are measured; the other constants are those of its yaml."
+        f"{gpu.key}: {', '.join(gpu.measured)} are measured; the other constants come from its yaml."
         for gpu in models
         if gpu.measured
     ]
@@ -91,7 +91,7 @@ def _declared(experiment: Experiment, gpu: GpuModel) -> Iterator[dict[str, Any]]
 
 
 def unreached(rows: list[dict[str, Any]]) -> list[str]:
-    """A sentence that names the published rates that the model gives with no constants in their ranges."""
+    """A sentence on the published rates that no constants within their ranges give."""
     names = [
         f"{row['system']} at {row['position']} ({row['published tok/s']:.0f} tok/s)"
         for row in rows
@@ -111,7 +111,7 @@ def gains_of(experiment: Experiment) -> dict[str, tuple[float, float]]:
 
 
 def claims(gains: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Paragraphs on the published gains: those that the predicted intervals meet, and the others."""
+    """Paragraphs on the published gains: met by the predicted intervals, and missed."""
     texts: dict[bool, list[str]] = {True: [], False: []}
     for name, (low, high) in gains.items():
         text = f"{name} {GAINS[name]:+g} % (predicted {low:+.1f} to {high:+.1f} %)"

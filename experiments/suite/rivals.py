@@ -17,7 +17,7 @@ from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "how fast other engines decode the same weights on the same machine, and whether they choose the same tokens"
 NOTES = (
-    "Same ids: how many tokens, counted from the first, equal those of the lab's float64 reference; bf16 engines "
+    "Same ids: how many tokens, counted from the first, equal the lab's float64 reference; bf16 engines "
     "differ from it where two logits nearly tie. Time to the first token includes the prompt, which the lab's kernels "
     f"decode token by token. Times are medians of {RUNS} runs after {WARM_UPS} warm-ups.",
     "Peak memory is what torch allocated, and for this lab its four buffers; engines with an allocator of their own "

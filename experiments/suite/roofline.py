@@ -32,7 +32,7 @@ FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor; 128 since 8.6 (CUDA pr
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of probes, of stages, and of variants; bytes everywhere, times where there is a GPU."""
     if not experiment.on_gpu:
-        experiment.check_knobs(())  # the bytes are those of the baseline
+        experiment.check_knobs(())  # the bytes are the baseline's
         stages, gpu = _stages(experiment, experiment.predictor), experiment.gpu
         for row in stages:
             row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
@@ -116,7 +116,7 @@ def _probes() -> list[dict[str, Any]]:
 
 
 def _windows() -> Iterator[dict[str, Any]]:
-    """Bandwidth of reading by what an SM has under way, one block on each."""
+    """Bandwidth of reading by bytes in flight on an SM, one block on each."""
     exchange = Exchange()
     for load in exchange.loads:
         timed = exchange.read(load)

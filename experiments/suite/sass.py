@@ -18,8 +18,8 @@ from experiments.tables.row import label_of
 QUESTION = "which instructions and registers each variant compiles to, and what changes against its parent"
 NOTES = (
     "Instructions as they are in the code, each once; a loop runs them many times. `change` names the largest "
-    "differences from the parent. Of a variant with a kernel per stage, instructions are those of all kernels "
-    "together, and registers and shared memory those of the largest.",
+    "differences from the parent. A variant with a kernel per stage has the instructions of all kernels "
+    "together, and registers and shared memory of the largest.",
 )
 # Column: opcode and the modifiers it must have.
 COLUMNS: dict[str, tuple[str, ...]] = {

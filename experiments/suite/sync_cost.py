@@ -27,7 +27,7 @@ QUESTION = f"what a barrier, a node of a graph and a launch cost, {OPERATIONS} i
 NOTES = (
     "Median of 20 runs. Launches are queued after a kernel that keeps the GPU busy: no time of the host is in the "
     "figures. The published ones, RTX 3090: 0.73 us a grid.sync, 0.83 us a graph node, 1.54 us a launch.",
-    f"exchange by value: {WORDS:,} words, each of which says itself that it has arrived, from all SMs to all, while "
+    f"exchange by value: {WORDS:,} words, each with a sentinel until its value arrives, from all SMs to all, while "
     f"other warps load; {PAUSE} ns between two polls, as in the kernels, or no pause. counted adds: every block adds "
     "to each of as many counters. slowest SM: its rate of loading, beside the median one's.",
 )

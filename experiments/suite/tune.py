@@ -29,7 +29,7 @@ from experiments.tuning.space import Candidate, Point, Space, order
 from experiments.tuning.strategies import PLAIN, importances, strategy
 
 TRIAL = "trial"  # kind of the record of one candidate
-AHEAD = 1  # candidates compiled while another one is on the GPU; each is chosen without the outcomes of those before
+AHEAD = 1  # candidates compiled while another one is on the GPU; each is chosen before their outcomes
 SHOWN = 10  # of the fastest candidates
 FAILED = Outcome(None, state="not tried")
 QUESTION = "which stack and which values of knobs are the fastest, and which of these choices matter"

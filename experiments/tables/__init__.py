@@ -1,1 +1,1 @@
-"""Vocabulary of what commands print: rows, tables, verdicts, progress, closing lines."""
+"""Vocabulary of commands' output: rows, tables, verdicts, progress, closing lines."""

@@ -1,4 +1,4 @@
-"""Where the records of a command are, and the commands that go on with them."""
+"""Location of a command's records, and the commands that go on with them."""
 
 import os
 import shlex
@@ -12,7 +12,7 @@ LISTED = 3  # ids; of more, the first and the last
 
 
 def closing_lines(ids: Sequence[str], results: Path) -> str:
-    """Where the records `ids` are, and the next commands: lines to print after the tables."""
+    """Location of the records `ids`, and the next commands: lines to print after the tables."""
     return "\n".join(_closing_lines(ids, results))
 
 

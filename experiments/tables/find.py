@@ -17,7 +17,7 @@ LISTED = 5  # ids that an error names
 
 @contextmanager
 def undamaged(row: Record) -> Iterator[None]:
-    """Raise LabError, with the id, for a record whose fields are missing or of the wrong type."""
+    """Raise LabError, with the id, for a record with fields missing or of the wrong type."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -33,7 +33,7 @@ def newest(results: Path) -> Sequence[Record]:
 
 
 def find(name: str, results: Path) -> Record:
-    """The record with the id `name`, or the only one whose id begins so; `last` is the newest one of `results`.
+    """The record with the id `name`, or with this unique prefix of one; `last` is the newest one of `results`.
 
     The committed evidence is searched after `results`. Raises LabError when there is none, or more than one.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """The rows of one job, and what it ran with. model: the name of its shape."""
+    """The rows of one job, and its settings. model: the name of its shape."""
 
     rows: "Sequence[Row]"
     model: str
@@ -29,7 +29,7 @@ class Job:
 
 @dataclass
 class Output:
-    """The jobs of one command; `started` counts those of this process.
+    """The jobs of one command; `started` counts this process's.
 
     A launcher may run each job in a process of its own, with a copy of this: such a job prints its own rows.
     """
@@ -39,7 +39,7 @@ class Output:
     process: int = field(default_factory=os.getpid)
 
     def add(self, job: Job, at_once: bool) -> None:
-        """Keep the rows of a job; print them now, or with those of the other jobs. JSON lines never wait."""
+        """Keep the rows of a job; print them now, or with the other jobs' rows. JSON lines never wait."""
         from experiments.tables.run_table import show_json
 
         if job.config.json:
@@ -50,7 +50,7 @@ class Output:
                 self.close()
 
     def close(self) -> None:
-        """Print what has not been printed yet: one table of all rows, and where they are kept."""
+        """Print the rest: one table of all rows, and the place of their records."""
         jobs, self.waiting = [job for job in self.waiting if job.rows], []
         if not jobs:
             return

@@ -17,7 +17,7 @@ class Progress:
         self.note(what)
 
     def detail(self, text: str, of: str = "") -> None:
-        """Where the step is, such as `schedule 3 of 20`; `of` a stack, where several run. Overwritten by the next."""
+        """Progress within a step, such as `schedule 3 of 20`; `of` a stack, if several run. The next overwrites it."""
 
     def skip(self, steps: int) -> None:
         """So many steps will not begin."""

@@ -1,4 +1,4 @@
-"""Result of an experiment: one question, one table, and what it could not answer here; shown, and recorded."""
+"""Result of an experiment: one question, one table, and the part that needs a GPU; shown, and recorded."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def print_result(result: ResultTable, as_json: bool) -> None:
 
 
 def show_result(result: ResultTable, console: "Console | None" = None) -> None:
-    """Print the question, the table, how to read it, and what needs a GPU."""
+    """Print the question, the table, its notes, and the part that needs a GPU."""
     missing = [f"Needs a GPU: {result.needs_gpu}"] if result.needs_gpu else []
     table = Table.of(result.lines, notes=[*result.notes, *missing], names=result.keys)
     terminal(table, console, f"{result.name}: {result.question} ({result.basis})")

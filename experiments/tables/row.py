@@ -12,13 +12,13 @@ from common.stacks.stack import Stack, knob_values, knob_words
 Record = Mapping[str, Any]
 LABEL_SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # for rows of one label
 IMPLAUSIBLE = "IMPLAUSIBLE"
-STOPPED = "STOPPED"  # verdict of a measurement that ended early, as that of a stack too slow to win a search
+STOPPED = "STOPPED"  # verdict of a measurement ended early: its stack is too slow to win a search
 NOT_MODELLED = "not modelled"  # of an effect: no term of the prediction differs between a stack and its parent
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predicted decode step. The intervals are those that the ranges of the GPU's constants allow."""
+    """Predicted decode step. Its intervals follow from the ranges of the GPU's constants."""
 
     parent: tuple[str, ...]
     microseconds: float | None  # a token; None: its counts are unknown
@@ -72,7 +72,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Row:
-    """Row of one stack in tables; its fields are those of a JSON row."""
+    """Row of one stack in tables; a JSON row has the same fields."""
 
     variant: str  # as requested: a variant, a named stack, or the variants joined by "+"
     stack: tuple[str, ...]  # variants, innermost first
@@ -90,7 +90,7 @@ class Row:
     async_copy_bytes: int | None = None  # weights a token by cp.async
     prefetched_bytes: int | None = None  # weights a token that are requested ahead of their load
     forecast: Forecast | None = None  # where there is no GPU to measure
-    label: str = ""  # `variant` with its knobs, and those of other variants that are not at their defaults
+    label: str = ""  # `variant` with its knobs, and other variants' knobs that are not at their defaults
     parent: tuple[str, ...] = ()  # variants of the stack that it is compared with
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {variant: {knob: value}}, all of them
     tolerance: float | None = None  # of the tap of `max_error`

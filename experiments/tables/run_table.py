@@ -36,7 +36,7 @@ def show_json(rows: Iterable[Row]) -> None:
 
 
 def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Console | None" = None) -> None:
-    """Print `rows` under `heading`; those that ran on a CPU with what their figures are."""
+    """Print `rows` under `heading`; on a CPU with notes on the figures."""
     table = run_table(rows)
     if device != "cuda":
         forecasts = [row.forecast for row in rows if row.sound and row.forecast and row.forecast.microseconds]
@@ -69,7 +69,7 @@ def _remarks(row: Row) -> Iterator[str]:
 
 
 def _columns(rows: Sequence[Row]) -> Iterator[tuple[Column, list[Any]]]:
-    """Columns by subject, with the cells of all rows; those that no row has a value for are left out."""
+    """Columns by subject, with the cells of all rows; columns without a value are left out."""
     yield Column("variant", NAME), [row.label for row in rows]
     yield Column("stack", TEXT, "proof"), [title(row.stack) for row in rows]
     yield Column("verdict", TEXT, "proof"), [_verdict(row.verdict) for row in rows]

@@ -25,7 +25,7 @@ WARM_UP = 25  # launches of that length before the first sample: half a second, 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to read. kernel: its name; unit: bytes of what it counts; min_arch: the first arch that has it."""
+    """One way to read. kernel: its name; unit: bytes of one load or copy; min_arch: the first arch that has it."""
 
     name: str
     kernel: str

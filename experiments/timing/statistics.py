@@ -34,7 +34,7 @@ def estimate(samples: Sequence[float], seed: int | None = None) -> Estimate:
 
 
 def min_samples(confidence: float = VERDICT_CONFIDENCE) -> int:
-    """Smallest number of samples whose range can be an interval of the median at `confidence`.
+    """Smallest number of samples with a range that can be an interval of the median at `confidence`.
 
     All n samples lie on one side of the true median with probability 2 * 0.5**n, whatever their distribution.
     """
@@ -79,7 +79,7 @@ def compare(
 def unpaired(
     a: Sequence[float], b: Sequence[float], seed: int | None = None, confidence: float = VERDICT_CONFIDENCE
 ) -> tuple[float, float, float]:
-    """median(b) / median(a) - 1 with its interval, of samples whose rounds did not alternate.
+    """median(b) / median(a) - 1 with its interval, of samples from rounds that did not alternate.
 
     Percentile bootstrap: the two are resampled independently. What slows only one of them (heat, clocks, another
     process) affects the change, but not its interval. Raises ValueError without samples.

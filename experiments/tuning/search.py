@@ -37,12 +37,12 @@ class Outcome:
 
 @dataclass
 class Search:
-    """One search. found: every candidate that was tried, in this order, and what it took.
+    """One search. found: every candidate tried, in this order, and its outcome.
 
-    starts: points that are tried before the strategy is asked.
+    starts: points to try before the strategy's.
     local: most candidates are beside the fastest so far: a model of the whole space finds the region of the
     optimum, and steps of one choice the optimum.
-    ahead: so many more candidates are asked than the one that is tried. prepare: called with each when it is asked.
+    ahead: candidates chosen ahead of the one that is tried. prepare: called with each when it is chosen.
     """
 
     space: Space
@@ -57,7 +57,7 @@ class Search:
     _waiting: dict[Candidate, Point] = field(default_factory=dict)
 
     def know(self, found: Mapping[Candidate, Outcome]) -> None:
-        """Take over what records have; candidates of another space are left out."""
+        """Take over outcomes from records; candidates of another space are left out."""
         for candidate, outcome in found.items():
             point = self.space.point(candidate)
             if point is not None:

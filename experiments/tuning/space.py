@@ -50,7 +50,7 @@ class Candidate:
 class Space:
     """All legal candidates.
 
-    variants  those that a stack may have, in its order; those that one needs come before it
+    variants  that a stack may have, in its order, each after the ones that it needs
     fixed     whether every stack has all of them
     given     knobs that are not searched, with their values
     """
@@ -108,7 +108,7 @@ class Space:
 
         Of an ordered knob the values next to its own.
 
-        A variant that is added takes the place of those that it does not go with, and brings those that it needs. It
+        An added variant replaces the ones that it excludes, and brings the ones that it needs. It
         comes with every value of one of its knobs: with the usual one it may not pay.
         """
         point = self.point(candidate)
@@ -193,7 +193,7 @@ def _values(knob: Knob, threads: int) -> tuple[Any, ...]:
 
 
 def order(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
-    """`names` without the baseline, each after those that it needs. Raises LabError for a name that is not known."""
+    """`names` without the baseline, each after the ones that it needs. Raises LabError for an unknown name."""
     each = [with_needed(name, catalog) for name in names]
     for one in each:
         check_stack(one, catalog)

@@ -1,4 +1,4 @@
-"""Strategies of a search: what to try next, from what is known. `tpe` asks optuna; `random` is the plain baseline."""
+"""Strategies of a search: the next point, from known outcomes. `tpe` asks optuna; `random` is the plain baseline."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def importances(space: Space, found: Sequence[tuple[Point, float]]) -> Mapping[s
 def _import() -> Any:
     try:
         import optuna
-        import sklearn  # noqa: F401  of which optuna's fANOVA makes its forest
+        import sklearn  # noqa: F401  optuna's fANOVA needs its forests
     except ImportError as error:
         cause = f"a search needs {error.name}, which is not installed"
         raise LabError(cause, "pip install -e '.[tune]', or options.strategy=random") from None

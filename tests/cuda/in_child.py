@@ -98,7 +98,7 @@ CHILD = Child()
 
 
 def _serve(requests: Connection) -> None:
-    """In the child: run what is asked for until something fails."""
+    """In the child: run requested tests until one fails."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     while True:
         module, name, fixtures, spends = requests.recv()

@@ -1,4 +1,4 @@
-"""Bandwidth probes on a GPU: what they read is what numpy reads, and the bandwidth is plausible."""
+"""Bandwidth probes on a GPU: they read the same as numpy, and the bandwidth is plausible."""
 
 import numpy as np
 import pytest

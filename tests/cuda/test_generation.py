@@ -1,4 +1,4 @@
-"""The engine of generation on a GPU: the ids are those of the host device, also sampled and queued."""
+"""The engine of generation on a GPU: the same ids as on the host device, also sampled and queued."""
 
 import json
 import random

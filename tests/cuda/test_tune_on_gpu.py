@@ -45,13 +45,13 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
         compiled.append(source.sha)
         return program
 
-    monkeypatch.setattr(CudaDevice, "compile", noted)  # of this process; those that validate have their own
+    monkeypatch.setattr(CudaDevice, "compile", noted)  # of this process; validating processes have their own
     cut, records = tune("options.trials=3")
     tried = [row for row in records if row["kind"] == "trial"]
     assert len(tried) == 3
     found, records = tune()
     trials = [row for row in records if row["kind"] == "trial"]
-    assert trials[:3] == tried  # what the first call has tried is taken from its records
+    assert trials[:3] == tried  # the first call's trials are taken from its records
     assert len({tuple(row["stack"]) for row in trials}) == len(trials) == 8
     assert set(compiled) & {row["source_sha"] for row in trials}  # ahead of the worker
     assert cut["basis"] == found["basis"] == "measured"

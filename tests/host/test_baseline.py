@@ -74,7 +74,7 @@ def without_block_barrier(source: Source, site: int) -> str:
 
 
 def block_barriers(source: Source) -> list[int]:
-    """Indexes of the block barriers that the baseline executes: all but those of the unused grid barrier."""
+    """Indexes of the block barriers that the baseline executes: all but the unused grid barrier's."""
     unused = source.text.index("void epoch_barrier(")
     unused = range(unused, source.text.index("#line", unused))
     places = [match.start() for match in re.finditer(re.escape(BLOCK_BARRIER), source.text)]

@@ -55,7 +55,7 @@ def test_a_ring_brings_every_byte_once_and_in_order(launch, seed):
 
 
 def test_a_copy_lands_when_a_thread_waits_and_its_target_is_poison_before(launch, seed):
-    """Also that of another barrier for which no thread waits."""
+    """Also a copy for another barrier, on which no thread waits."""
     session = launch(
         f"""{INIT.replace("== 64", "== 0").replace("96", "64")} if (port::thread() != 0) return;
         {EXPECT.format(0, 128)} {EXPECT.format(1, 128)} {ASK.format(0, 64)} {ASK.format(1, 0)}
@@ -70,7 +70,7 @@ def test_a_copy_lands_when_a_thread_waits_and_its_target_is_poison_before(launch
     assert out[[2, 4, 5]].tolist() == [65, 65, 1]
 
 
-# A loader warp, of which each lane copies 16 bytes of each tile and hands them over.
+# A loader warp: each lane copies 16 bytes of each tile and hands them over.
 ASYNC = """if (port::thread() == 64) {
       for (int i = 0; i < 2; ++i) port::mbarrier_init(s.full + i, 32), port::mbarrier_init(s.empty + i, 2);
       port::mbarrier_init_fence();

@@ -82,17 +82,19 @@ def test_turns_variants_and_commands_over_one_cache(talk, tmp_path, seed):
 
 
 def test_a_chat_answers_as_its_template_asks(talk, tmp_path, seed, monkeypatch):
-    tokenizer, asked = save_checkpoint(tmp_path / "model", seed), []
+    tokenizer, requests = save_checkpoint(tmp_path / "model", seed), []
     stream = Engine.stream
-    monkeypatch.setattr(Engine, "stream", lambda self, request, *more: asked.append(request) or stream(self, request))
+    monkeypatch.setattr(
+        Engine, "stream", lambda self, request, *more: requests.append(request) or stream(self, request)
+    )
     assert talk(["a"], "thinking=false", "system=barrier", "temperature=0.8", "top_k=5", "stop_strings=[end]")[0] == 0
     want = (
         "<|im_start|>system\nbarrier<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
         "<think>\n\n</think>\n\n"
     )
-    assert tokenizer.decode(asked[0].ids) == want
-    assert (asked[0].sampling.temperature, asked[0].sampling.top_k, asked[0].sampling.seed) == (0.8, 5, seed)
-    assert (asked[0].stop_ids, asked[0].stop_strings, asked[0].max_tokens) == (frozenset({2}), ("end",), 8)
+    assert tokenizer.decode(requests[0].ids) == want
+    assert (requests[0].sampling.temperature, requests[0].sampling.top_k, requests[0].sampling.seed) == (0.8, 5, seed)
+    assert (requests[0].stop_ids, requests[0].stop_strings, requests[0].max_tokens) == (frozenset({2}), ("end",), 8)
 
 
 def test_a_full_context_is_said(talk, tmp_path, seed):

@@ -41,8 +41,8 @@ BARRIERS_OF = [
     ("redundant_rmsnorm head_split fused_head", BARRIERS - 4 * LAYERS - 2),
     ("joint_heads", BARRIERS - LAYERS),
     ("joint_heads folded_norm", BARRIERS - 3 * LAYERS),
-    ("joint_heads folded_norm by_value", BARRIERS - 8 * LAYERS),  # those of the token stay
-    ("joint_heads by_value", BARRIERS - 6 * LAYERS),  # and those after a norm by one block
+    ("joint_heads folded_norm by_value", BARRIERS - 8 * LAYERS),  # the token's stay
+    ("joint_heads by_value", BARRIERS - 6 * LAYERS),  # and the ones after a norm by one block
     ("bulk_ring columns", BARRIERS - 2 * LAYERS),
     ("joint_heads by_value bulk_ring columns", BARRIERS - 8 * LAYERS),
     ("joint_heads folded_norm by_value value_token", 0),
@@ -191,7 +191,7 @@ def test_earlier_entries_are_copied_once_for_the_heads_of_a_block(count, tiny, b
 
 
 def test_a_lane_reads_its_columns_of_the_input_once_however_many_rows_follow(count, tiny):
-    """By lanes that have a packet of 8 columns; those of 160 columns have 3 packets, of which the last has 2."""
+    """By lanes that have a packet of 8 columns; of 160 columns a lane has 3 packets, the last with 2."""
     blocks, packet = 3, 8 * 4
     counts = count("bulk_ring columns", blocks=blocks)
     columns = {"qkv": 8, "o_proj": 8, "gate_up": 8, "down": 20, "lm_head": 8 // LAYERS}

@@ -30,7 +30,7 @@ NAMES = [*CATALOG.variants, *CATALOG.stacks]
 
 @pytest.fixture(scope="module")
 def programs(host_cache: Path, tmp_path_factory: pytest.TempPathFactory):
-    """programs(name): those of a stack, after all starts of all trials. Kept, for the test of all of them."""
+    """programs(name): a stack's programs, after all starts of all trials. Kept, for the test of all of them."""
     seen: dict[str, list[Covered]] = {}
 
     def run(name: str, seed: int) -> list[Covered]:

@@ -1,4 +1,4 @@
-"""Coverage of kernels whose lines, branches and turns are counted by hand."""
+"""Coverage of kernels, against lines, branches and turns counted by hand."""
 
 from contextlib import closing
 from pathlib import Path

@@ -88,11 +88,11 @@ def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monke
 
     monkeypatch.setattr(predict, "forecast", halved)
     broken(predict, "forecast", monkeypatch, CompileError("no such type", "see the log", "log"))
-    asked = Experiment(configured("experiment=predict", "model=tiny", f"results={tmp_path}/r.jsonl"), Quiet())
-    reached, missed = predict.claims(predict.gains_of(asked))
+    experiment = Experiment(configured("experiment=predict", "model=tiny", f"results={tmp_path}/r.jsonl"), Quiet())
+    reached, missed = predict.claims(predict.gains_of(experiment))
     assert reached.endswith(": l2_prefetch +100 % (predicted +100.0 to +100.0 %).")
     assert re.findall(r"(\w+) \S+ % \(", missed) == [name for name in GAINS if name not in ("l2_prefetch", "vec128")]
-    assert asked.left_out == ["Left out: vec128: no such type; see the log"]
+    assert experiment.left_out == ["Left out: vec128: no such type; see the log"]
 
 
 def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):

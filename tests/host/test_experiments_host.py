@@ -1,4 +1,4 @@
-"""Every experiment in a quick form on the host device, and derived counts against those of the device."""
+"""Every experiment in a quick form on the host device, and derived counts against the device's."""
 
 import json
 from collections.abc import Callable
@@ -153,7 +153,7 @@ def test_an_unknown_engine_is_refused(host_cache: Path, tmp_path: Path, capsys):
 
 @pytest.mark.parametrize("name", ["baseline", "vec128", "split_kv"])
 def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, host_cache: Path, tmp_path: Path):
-    """Exact counts at 40 against what is derived from those at 1: bytes of the cache, and grid barriers."""
+    """Exact counts at 40 against ones derived from 1: bytes of the cache, and grid barriers."""
     knobs = {"vec128": {"l1": "default"}, "split_kv": {"chunk": 16}, "baseline": {}}[name]
     source, position = build([variants()[name]], tiny, knobs={name: knobs}), 40
     layout = Layout(tiny)

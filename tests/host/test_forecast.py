@@ -22,7 +22,7 @@ def config(configured, tmp_path):
 
 @pytest.mark.host
 def test_a_counted_stack_is_predicted_against_its_parent(config, monkeypatch):
-    """Counts of a small model replace those of Qwen3-0.6B, which take a minute."""
+    """Counts of a small model replace Qwen3-0.6B's, which take a minute."""
     monkeypatch.setattr(forecast, "model_named", lambda name: SMALL)
     show = Progress(io.StringIO())
     (stack,) = config.stacks

@@ -104,7 +104,7 @@ def test_ties_go_to_the_lowest_id(open_session, tmp_path, name, knobs, blocks, s
 
 @pytest.mark.parametrize(("name", "knobs"), CASES, ids=str)
 def test_minus_zero_ties_with_zero(open_session, tmp_path, name, knobs, seed):
-    """All logits are 0 or less; those of four random rows are 0, of either sign, and the lowest of the four wins."""
+    """All logits are 0 or less; four random rows have 0, of either sign, and the lowest of the four wins."""
     head = Head(open_session, tmp_path, name, knobs, SMALL, 96, seed)
     ids = torch.randperm(SMALL, generator=torch.Generator().manual_seed(seed))[:4].tolist()
     for zeros in (ids, ids[::-1]):

@@ -1,4 +1,4 @@
-"""Generation from a checkpoint of transformers on both devices of a CPU: the ids are those of transformers."""
+"""Generation from a checkpoint of transformers on both devices of a CPU: the ids equal transformers'."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ SHAPES = {  # hidden, heads, KV heads, head_dim, theta, tied
 
 @pytest.fixture(params=sampled(SHAPES, 2))
 def checkpoint(request, tmp_path, seed):
-    """A randomly initialised Qwen3 whose weights are bf16 numbers, saved; also the model itself, in fp32.
+    """A randomly initialised Qwen3 with bf16 numbers as weights, saved; also the model itself, in fp32.
 
     Then a text, and the tokenizer, which is trained.
 

@@ -12,7 +12,7 @@ from common.json_values import to_json
 from common.record.store import key
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
-from experiments.run.describe import asked, identity, key_of, proof_of
+from experiments.run.describe import identity, key_of, proof_of, request_of
 from experiments.run.sweep import open_sweep
 from experiments.tables.progress import Quiet
 
@@ -71,10 +71,10 @@ def test_a_key_has_what_the_record_says_it_is_of(tiny):
 def test_every_setting_that_decides_an_answer_is_part_of_its_identity(configured):
     config = configured("model=tiny", "seed=5")
     others = (Validation(2, None, "all"), Timing(1, 1, 1, 1, 0.1, 1, None, ()), 3, ("sm_80",))
-    row = to_json({"key": "k", "parent": ["p"], "seed": 5, "asked": asked(config)})
+    row = to_json({"key": "k", "parent": ["p"], "seed": 5, "asked": request_of(config)})
     assert tuple(row["asked"]) == REQUESTED
     rows = {
-        name: {**row, "asked": to_json(asked(replace(config, **{name: other})))}
+        name: {**row, "asked": to_json(request_of(replace(config, **{name: other})))}
         for name, other in zip(REQUESTED, others, strict=True)
     }
     rows |= {name: {**row, name: other} for name, other in (("key", "l"), ("parent", []), ("seed", 6))}

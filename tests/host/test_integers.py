@@ -71,7 +71,7 @@ class StageHarness:
 
 
 def stands_alone(composed: Composed) -> bool:
-    """True if a stage reads its input where a test can write it, and its weights without those of the stages before.
+    """True if a stage reads its input where a test can write it, and its weights without the earlier stages'.
 
     Not in the mail, heads not where qkv left them, and no loader that brings the weights of a whole step.
     """

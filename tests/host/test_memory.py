@@ -55,7 +55,7 @@ FAULTS = {
 
 
 def body(lines: list[str]) -> str:
-    """A kernel of which one thread executes the line that the token names, counted from 2; END: the end of scratch."""
+    """A kernel in which one thread executes the line that the token names, counted from 2; END: the end of scratch."""
     end = f"constexpr int END = {Layout(model_named('tiny')).scratch_size}; (void)END;"
     cases = (f"case {number}: {line} break;" for number, line in enumerate(lines, 2))
     return "\n".join([f"{end} {ONE} switch (c.token) {{", *cases, "}"])

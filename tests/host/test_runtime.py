@@ -231,7 +231,7 @@ def test_what_the_compiler_says_names_files_from_the_root_of_the_lab(launch):
 
 
 def test_rounding_to_bf16_is_to_nearest_even_and_keeps_nan(launch):
-    """Torch's rounding of 4,096 bit patterns, the first of which are ties, infinities and NaNs."""
+    """Torch's rounding of 4,096 bit patterns, first ties, infinities and NaNs."""
     special = [0x3F808000, 0x3F818000, 0x3F807FFF, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF]
     cases = "".join(f"case {number}: bits = {bits:#x}u; break; " for number, bits in enumerate(special))
     session = launch(

@@ -1,4 +1,4 @@
-"""The server under load with the real engine: answers are those of generate, whatever other clients do meanwhile."""
+"""The server under load with the real engine: the same answers as from generate, whatever other clients do."""
 
 import json
 import random
@@ -44,7 +44,7 @@ def generated(overrides: list[str], prompt: list[int], capsys: pytest.CaptureFix
 
 
 class Client:
-    """One request of each kind. Those that ask properly come back until the queue has a place."""
+    """One request of each kind. Proper ones are repeated until the queue has a place."""
 
     def __init__(self, server, wanted: dict[tuple[int, ...], list[int]], random_: random.Random) -> None:
         self.server, self.wanted, self.random = server, wanted, random_

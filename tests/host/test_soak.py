@@ -67,7 +67,7 @@ def test_a_bad_value_is_refused_in_one_line(argv, capsys):
 
 
 def test_every_random_stack_is_legal_and_every_variant_is_drawn(seed):
-    """A stack that lacks what one of its variants needs is refused when it is made."""
+    """A stack that lacks a variant's requirement is refused when it is made."""
     rng, catalog = random.Random(seed), read_catalog()
     stacks = [random_stack(rng, catalog, 32 * rng.choice(WARPS)) for _ in range(500)]
     assert {name for stack in stacks for name in stack.variants} == set(catalog.variants) - {"baseline"}

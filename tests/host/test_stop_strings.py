@@ -1,4 +1,4 @@
-"""The stop string of docs/use.md, asked of a checkpoint that says it."""
+"""The stop string of docs/use.md, with a checkpoint that says it."""
 
 import json
 import shlex
@@ -14,7 +14,7 @@ SAYS = " ab\n3."  # each token is followed by the next one, and the last by the 
 
 
 def save_parrot(folder):
-    """A checkpoint whose next token depends on the last one alone; its tokenizer."""
+    """A checkpoint with a next token that depends on the last one alone; its tokenizer."""
     import torch
     from transformers import Qwen3ForCausalLM
 

@@ -1,4 +1,4 @@
-"""Sums that count their addends: equal to integers added in Python, whatever the order; what does not fit is a NaN."""
+"""Sums that count their addends: equal to integers added in Python, in any order; a sum that does not fit is a NaN."""
 
 import random
 from dataclasses import replace

@@ -105,7 +105,7 @@ def test_a_step_that_wrote_no_timestamp_has_an_empty_table():
 def test_ordinal_timestamps_give_an_order_and_no_share_of_waiting(trace, tiny):
     found = trace("redundant_rmsnorm")
     table = by_stage(found).set_index("stage")
-    # The stages of one token in the order of the model; a barrier after each but those that the variant repeats.
+    # The stages of one token in the order of the model; a barrier after each but the ones that the variant repeats.
     assert list(table.index) == list(STAGES)
     free = ("input_norm", "post_norm", "argmax")
     assert list(table.index[table["synchronized after it"] == "no"]) == list(free)

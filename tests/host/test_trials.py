@@ -70,7 +70,7 @@ def test_teams_of_warps_take_the_tiles_of_a_small_ring(slots, threads, host_cach
 
 
 def test_an_odd_ring_is_refused_where_two_teams_take_its_tiles(host_cache, seed):
-    """A team that had not waited for the last tile of a slot would take its phase for that of the next one."""
+    """A team that had not waited for the last tile of a slot would take its phase for the next tile's."""
     (stack,) = choose_stacks(CATALOG, "", ["joint_heads", "by_value", "bulk_ring", "stream_kv"], {"slots": 5}, 128)
     with pytest.raises(CompileError, match="make slots even"):
         prove(HostDevice(host_cache, seed), CATALOG, stack, BY_NAME["132 blocks"], host_cache, seed)

@@ -1,4 +1,4 @@
-"""Two turns of a chat over one KV cache: ids and answers are those of a cache that has nothing of the first turn."""
+"""Two turns of a chat over one KV cache: the same ids and answers as without the first turn in the cache."""
 
 import random
 
@@ -33,14 +33,14 @@ def said(rng: random.Random) -> str:
     return " ".join(rng.choices(PARTS, k=rng.randint(1, 5)))
 
 
-def asked(talk: Conversation) -> list[int]:
+def prompt_of(talk: Conversation) -> list[int]:
     """The prompt of the last turn, as transformers encodes the whole conversation."""
     wanted = {"add_generation_prompt": True, "enable_thinking": talk.thinking, "return_dict": True}
     return talk.engine.tokenizer.apply_chat_template(talk.messages[:-1], tokenize=True, **wanted)["input_ids"]
 
 
 def given(engine: Engine, count: int) -> list[int]:
-    """The ids that the kernel has in its state."""
+    """The ids in the kernel's state."""
     at = engine.session.layout.state["ids"].offset
     return engine.session.state()[at : at + count].tolist()
 
@@ -61,7 +61,7 @@ def test_the_ids_of_200_conversations_are_those_of_transformers(engine, seed, mo
         talk, known = conversation(engine, rng, Sampling()), list[int]()
         for turn in range(2):
             answer = [token for piece in talk.ask(said(rng)) for token in piece.ids]
-            prompt = asked(talk)
+            prompt = prompt_of(talk)
             assert given(engine, len(prompt)) == prompt, (seed, number, turn)
             assert engine.stats().prompt_tokens == len(prompt)
             if turn:
@@ -78,7 +78,7 @@ def test_the_answers_are_those_of_a_kernel_that_begins_at_the_end_of_the_whole_c
         talk = conversation(engine, rng, Sampling())
         list(talk.ask(said(rng)))
         answer = [token for piece in talk.ask(said(rng)) for token in piece.ids]
-        prompt = asked(talk)
+        prompt = prompt_of(talk)
         assert answer == alone(engine, prompt, len(answer)), seed
         check_entries(
             engine.model,

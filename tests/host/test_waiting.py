@@ -40,7 +40,7 @@ AT_ONCE = """template <class Done, class Report> DEVICE void at_once(Done done, 
 
 @pytest.mark.host
 def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, seed):
-    """The first block that has to wait gives up at once, so what it misses is a result of the first layer."""
+    """The first block that has to wait gives up at once, so the missing value is a result of the first layer."""
     from composed import Composed
 
     source = Composed(("joint_heads", "folded_norm", "by_value")).source(tiny)
@@ -100,7 +100,7 @@ def test_a_value_that_is_never_published_is_a_deadlock(open_session, synthetic, 
     assert "spinning at common/kernel/barrier.cuh" in hung.value.report
 
 
-# A machine of one thread whose clock counts what waiting costs: a load of the barrier's word, and a pause.
+# A machine of one thread and a clock of waiting costs: a load of the barrier's word, and a pause.
 CLOCK = r"""
 #include <cstdio>
 #include <cstdlib>

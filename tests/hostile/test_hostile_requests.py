@@ -1,4 +1,4 @@
-"""Requests that the server's schema does not allow: a sample of those that `make soak` tries."""
+"""Requests that the server's schema does not allow: a sample of `make soak`'s."""
 
 import json
 import random

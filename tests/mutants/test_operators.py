@@ -118,7 +118,7 @@ FATES = {"not compiled": 1, "same code": 2, "plain": 5, "full": 3, "race": 1, "s
 
 
 def test_the_score_is_that_of_the_faults():
-    """Ten mutants that differ from the kernel, of which nine are found; four without a difference of their own."""
+    """Ten mutants that differ from the kernel, nine of them found; four without a difference of their own."""
     fault = next(mutant for mutant in MUTANTS if not equivalent(mutant))
     found = [Judged(fault, fate) for fate, count in FATES.items() for _ in range(count)]
     harmless = next(mutant for mutant in MUTANTS if equivalent(mutant))

@@ -170,7 +170,7 @@ def machine(host_cache):
 
 
 def run(machine, body, words, seed=0, threads=32, blocks=1, races=False, strict=True):
-    """Run a kernel whose %rd1 is the address of `words` (a ctypes array); how it ended."""
+    """Run a kernel with the address of `words` (a ctypes array) in %rd1; how it ended."""
     text = f""".version 8.0\n.target sm_90\n.address_size 64
     .visible .entry k(.param .u64 k_param_0) {{
     .reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>;

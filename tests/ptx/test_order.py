@@ -44,7 +44,7 @@ FAULTS = [one for one in planted() if one.kind in CALLS and re.search(r"asm\(.*\
 
 
 def passed(port: str = PORT) -> set[str]:
-    """Calls that an access has passed, or of which one is missing where there are two."""
+    """Calls that an access has passed, or that occur once in place of twice."""
     kernels = {
         (name, kind): GUARD + TILE + body
         for name, call in CALLS.items()

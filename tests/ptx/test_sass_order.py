@@ -53,8 +53,8 @@ def instruction(name: str) -> tuple[str, set[str]]:
 def in_order(found: list[str], wanted: str) -> bool:
     got, want = [instruction(each) for each in found], [instruction(each) for each in wanted.split(", ")]
     return [opcode for opcode, _ in got] == [opcode for opcode, _ in want] and all(
-        asked <= has and ("STRONG" in has) == ("STRONG" in asked)
-        for (_, has), (_, asked) in zip(got, want, strict=True)
+        required <= has and ("STRONG" in has) == ("STRONG" in required)
+        for (_, has), (_, required) in zip(got, want, strict=True)
     )
 
 

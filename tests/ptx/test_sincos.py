@@ -1,4 +1,4 @@
-"""Sine and cosine of the port on the PTX device, to the rounding of doubles: a tap shows only that of fp32."""
+"""Sine and cosine of the port on the PTX device, to the rounding of doubles: a tap shows only fp32's."""
 
 import ctypes
 import math

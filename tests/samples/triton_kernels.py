@@ -37,7 +37,7 @@ def softmax(x, y, columns, block: tl.constexpr):
 
 @triton.jit
 def product(a, b, c, columns, inner, tile: tl.constexpr):
-    """C = A B in fp32 for bf16 matrices whose sizes are multiples of `tile`; a program for each tile of C."""
+    """C = A B in fp32 for bf16 matrices with sizes in multiples of `tile`; a program for each tile of C."""
     row = tl.program_id(0) * tile + tl.arange(0, tile)
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     total = tl.zeros((tile, tile), tl.float32)

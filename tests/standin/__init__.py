@@ -5,7 +5,7 @@ children. Nothing outside tests/ knows of it.
 
 Strict where CuPy or a GPU is silent: arguments of kernels must be of the C type (CuPy passes raw bits), a buffer that
 another stream may still use is refused with both lines, also when it has been freed and the pool gives its memory away,
-a graph whose arrays are gone is refused, memory is 0xff until it is written, addresses must be of living buffers,
+a graph of arrays that are gone is refused, memory is 0xff until it is written, addresses must be of living buffers,
 writes beside a buffer are illegal accesses, and times may be read only after waiting.
 Like CuPy: a cooperative grid that is too large is made smaller with a warning, a strided view is copied twice on its
 way to the host, queries hide errors, freed memory stays with the pool, and what CUDA forbids in a capture breaks it.

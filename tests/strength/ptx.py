@@ -2,7 +2,7 @@
 
     python -m tests.strength.ptx [sm_86 ...]   all targets without an argument
 
-What has passed is kept by the kernel's text and the code that judges it: a run after a stop, or after a change of some
+Passed cases are kept by the kernel's text and the code that judges it: a run after a stop, or after a change of some
 kernels, tries the others. Exit code: 0 every stack passed, 1 one did not.
 """
 
@@ -100,7 +100,7 @@ def _judge() -> str:
 def failures(tried: Sequence[Case], seed: int, folder: Path, kept: Kept) -> Iterator[str]:
     """A line for each case that fails, as they end; each runs in its own process, as many at a time as there are cores.
 
-    Those that `kept` has are not tried again, and those that pass are added to it.
+    Cases in `kept` are not tried again, and cases that pass are added to it.
     """
     distinct = {key: case for case in tried if kept.get(key := case.key) is None}
     context = get_context("forkserver")

@@ -1,4 +1,4 @@
-"""Arguments of a kernel as a walk sees them: where they point to, and the few words that decide its way."""
+"""Arguments of a kernel in a walk: where they point to, and the few words that decide its branches."""
 
 from common.compile.elf import section
 from common.compile.source import Source

@@ -1,4 +1,4 @@
-"""Clocks of each stage by what the warp waits for: from its input to what it publishes."""
+"""Clocks of each stage by cause of the wait, from its input to its publication."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ SPECIAL = ("SR_TID.X", "SR_CTAID.X", "SR_LANEID", "SR_CgaCtaId", "SR_SWINHI")
 
 @dataclass(frozen=True)
 class Chain:
-    """One stage of one layer: what a warp does one after the other.
+    """One stage of one layer: the critical path of one warp.
 
     before   clocks until it has what it needs to multiply the first tile, or until the end where it multiplies none
     turns    tiles that it multiplies, or groups of loads that are under way together
     turn     clocks of one; first: clocks of the first one beyond that; after: from the last one to the end
     issued   instructions of a turn; l1_bytes: of a lane in a turn, through L1 or shared memory
-    loaded   bytes of a lane in all turns, of matrices; flight: those under way at most
-    hidden   clocks while results of other blocks are waited for, in which it works on what does not need them
+    loaded   bytes of a lane in all turns, of matrices; flight: the most in flight at once
+    hidden   clocks of work that overlaps the wait for results of other blocks
     """
 
     before: Clocks

@@ -1,4 +1,4 @@
-"""Integers of one thread, executed from SASS: they decide which way it branches, and what it loads.
+"""Integers of one thread, executed from SASS: they decide its branches, and its loads.
 
 Results of loads, shuffles and floating point are not known, but for the reciprocal by which integers are divided. An
 instruction that is not listed here makes its results unknown.
@@ -28,7 +28,7 @@ from experiments.prediction.sass.program import Instruction
 Modifiers = frozenset[str]
 COMPARE = {"LT": lt, "EQ": eq, "LE": le, "GT": gt, "NE": ne, "GE": ge}
 STRICT = {"GE": gt, "LE": lt}
-PAIRS = ("DADD", "DMUL", "DFMA", "F2F.F64", "I2F.F64", "FRND.F64", "F2I.U64", "F2I.S64")  # whose result is one
+PAIRS = ("DADD", "DMUL", "DFMA", "F2F.F64", "I2F.F64", "FRND.F64", "F2I.U64", "F2I.S64")  # their results are pairs
 NO_RESULT = ("ST", "RED", "BAR", "BRA", "EXIT", "NOP", "MEMBAR", "CCTL", "BSSY", "BSYNC", "WARPSYNC")
 
 
@@ -45,20 +45,20 @@ class Lane:
         self._sources: dict[str, Get] = {}
 
     def value(self, operand: str) -> Value:
-        """An operand, or what it is the address of, such as desc[UR4][R2.64+0x10]: that address."""
+        """Value of an operand; of a memory operand, such as desc[UR4][R2.64+0x10], the address."""
         if operand not in self._sources:
             self._sources[operand] = (address if operand.endswith("]") else source)(operand, self._constants)
         return self._sources[operand](self.registers)
 
     def compile(self, line: Instruction) -> Callable[[], None]:
-        """A function that executes `line`, which does not jump, and whose guard is true."""
+        """A function that executes `line`: no jump, with a true guard."""
         opcode = line.opcode
         if opcode in ("LDS", "STS"):
             return self._access(line)
         if opcode == "P2R":
             return self._pack(line)
         if opcode in ("VOTE", "VOTEU") and "ANY" in line.modifiers and line.operands[-1] in ("PT", "UPT"):
-            return partial(self.registers.update, {line.operands[0]: MASK})  # no lane goes a way of its own
+            return partial(self.registers.update, {line.operands[0]: MASK})  # no lane diverges
         if opcode.removeprefix("U") == "PLOP3":
             return self._combine(line)
         if opcode.removeprefix("U") in ("ISETP", "FSETP"):
@@ -80,7 +80,7 @@ class Lane:
         wide, sources = _words(line)
         get = [source(text, self._constants, words) for text, words in sources]
         names = [(32 * place, name) for place, name in enumerate(name for name in unknown if not is_predicate(name))]
-        # A predicate before the result is that of a test for 0, and after it that of a carry.
+        # A predicate before the result is a test for 0, after it a carry.
         bits = 0 if is_predicate(line.operands[0]) else 32 * wide
         predicates = [name for name in unknown if is_predicate(name)]
 
@@ -147,7 +147,7 @@ class Lane:
         return execute
 
     def _compare(self, line: Instruction) -> Callable[[], None]:
-        """A comparison, or, with EX, one of upper words after that of the lower ones; combined with a predicate."""
+        """A comparison; with EX of the upper words, after the lower ones; combined with a predicate."""
         registers, modifiers = self.registers, line.modifiers
         name = next(each for each in COMPARE if modifiers & {each, f"{each}U"})
         compare, strictly = COMPARE[name], STRICT.get(name, COMPARE[name])
@@ -159,7 +159,7 @@ class Lane:
         def execute() -> None:
             try:
                 left, right = (each(registers) for each in get)
-            except TypeError:  # a negation or absolute value of what is not known
+            except TypeError:  # a negation or absolute value of an unknown one
                 left = right = None
             beside, *low = (each(registers) for each in others)
             found = None

@@ -99,7 +99,7 @@ def _stage_of(callers: tuple[tuple[str, int], ...]) -> str:
 
 @cache
 def _function(file: str, line: int) -> str:
-    """The member function whose text has line `line` of `file`, a source of this repository."""
+    """The member function around line `line` of `file`, a source of this repository."""
     parts = Path(file).parts  # NVRTC puts its working folder before the relative name of a #line
     ends = (ROOT / Path(*parts[first:]) for first in range(len(parts)))
     path = next((path for path in ends if path.is_file()), None)

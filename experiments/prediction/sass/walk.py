@@ -1,8 +1,8 @@
-"""Walk of one warp through a compiled kernel: when it issues each instruction, and what it waits for meanwhile.
+"""Walk of one warp through a compiled kernel: when it issues each instruction, and the cause of each wait.
 
-An instruction is issued when the stall of the one before it has passed and the scoreboards that it names are 0. The way
-is that of lane 0 of the first warp of block 0, which has part in whatever a block does once. Where data decide, the
-walk takes the shorter way to where both ways meet: polls succeed, and rare values are not corrected.
+An instruction is issued when the stall of the one before it has passed and the scoreboards that it names are 0. The
+walk follows lane 0 of warp 0 of block 0, which has part in all that a block does once. At a branch on data it takes the
+shorter way to the join: polls succeed, and rare values are not corrected.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ JUMPS = ("BRA", "BRX", "CALL", "RET", "EXIT")
 # Instructions that no compiler shares among stages; others may stand in the code of one that has an equal one.
 OWN = ("LD", "ST", "SYNCS", "BAR", "SHFL", "HMMA", "ATOM", "RED")
 TILE, STREAM, PUBLISHED = "tile", "stream", "published"
-DETOUR, CALLED = 2000, 50  # instructions that are searched for where ways meet; those that a call counts as
+DETOUR, CALLED = 2000, 50  # instructions searched for the join of two ways; instructions that a call counts as
 SLEEP = "NANOSLEEP"
 LONGEST = 10_000_000  # instructions of a walk
 
@@ -38,7 +38,7 @@ class Span:
 
     clocks    by cause; issued: instructions
     l1_bytes  of a lane, through L1 or shared memory; loaded: of a matrix; flight: of a matrix, under way at most
-    hidden    whether it passed while results of other blocks were waited for
+    hidden    whether it overlaps the wait for results of other blocks
     """
 
     stage: str
@@ -60,7 +60,7 @@ class Walk:
     def __init__(self, program: Program, lane: Lane, buffers: Buffers, latency: Mapping[str, float]) -> None:
         self._program, self._lane, self._buffers = program, lane, buffers
         self._latency = {**latency, MATRIX: latency["memory"]}
-        # Bulk copies mark their lines to be evicted first: what else is read of the weights stays in L2 between tokens.
+        # Bulk copies mark their lines to be evicted first: other weights stay in L2 between tokens.
         self._weights = "l2" if any(line.opcode == "UBLKCP" for line in program.lines) else "memory"
         self._now = 0.0
         self._waiting: list[list[tuple[float, str]]] = [[] for _ in range(SCOREBOARDS)]  # until when, for what
@@ -230,7 +230,7 @@ class Walk:
             if at not in self._ways:
                 self._ways[at] = self._choose(at)
             taken, polls = self._ways[at]
-            if polls and self._sent is not None:  # what was done since the results were sent took no time of its own
+            if polls and self._sent is not None:  # work since the results were sent overlaps the wait
                 for span in self._spans[self._unpolled :]:
                     span.hidden = True
                 self._sent = None
@@ -238,7 +238,7 @@ class Walk:
         return labels[line.target] if taken else at + 1
 
     def _choose(self, at: int) -> tuple[bool, bool]:
-        """(True if the shorter way is that of the jump, True if the other one sleeps before it polls again)."""
+        """(True if the jump is the shorter way, True if the other way sleeps before it polls again)."""
         ways = at + 1, self._program.labels[self._program.lines[at].target]
         here, there = (self._ahead(to, at) for to in ways)
         both = here.keys() & there.keys() - {at}

@@ -1,4 +1,4 @@
-"""Operations on whole arrays of the GPU whose result is a new one there: comparison, bits, copies, truth."""
+"""Operations on whole arrays of the GPU, with a new array there as result: comparison, bits, copies, truth."""
 
 from collections.abc import Callable
 from typing import Any

@@ -16,7 +16,7 @@ from standin_gpu.memory import Owner
 
 
 class RawModule:
-    """A text with kernels, compiled when the first of them is asked for."""
+    """A text with kernels, compiled at the first request for one."""
 
     @typed
     def __init__(

@@ -7,7 +7,7 @@ from standin_gpu.machine import MACHINE
 
 
 def zeros_pinned(shape: Any, dtype: Any = float, order: str = "C") -> np.ndarray:
-    """Zeros in pinned memory of the host, whose address a kernel may be given."""
+    """Zeros in pinned memory of the host; its address may go to a kernel."""
     made = empty_pinned(shape, dtype, order)
     made[...] = 0
     return made

@@ -1,8 +1,8 @@
 """The virtual clock of a dry run under a budget: one for all its processes, kept in the file that STANDIN_CLOCK names.
 
-A Python process that starts lets PROCESS seconds pass, work of the GPU its own seconds, and that of the lab's kernels
-LONGER times as many, for a real model is larger than that of a test. Nothing else takes time. The clock stops at its
-last second: who would let it pass waits to be killed. Budgets read it in place of time.monotonic.
+A Python process that starts lets PROCESS seconds pass, work of the GPU its own seconds, and the lab's kernels LONGER
+times as many, as a real model is larger than a test's. Nothing else takes time. The clock stops at its last second:
+a process that would let it pass waits to be killed. Budgets read it in place of time.monotonic.
 """
 
 import fcntl

@@ -23,7 +23,7 @@ SIZES = {"int": 4, "unsigned": 4, "float": 4, "double": 8, "size_t": 8, "unsigne
 
 
 def cache_folder() -> Path:
-    """The folder of compiled kernels: that of the tests, so that both devices compile a text once."""
+    """The folder of compiled kernels: the tests' own, so that both devices compile a text once."""
     return Path(os.environ.get("LAB_CACHE") or Path(tempfile.gettempdir()) / "standin-gpu")
 
 

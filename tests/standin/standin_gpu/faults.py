@@ -1,12 +1,12 @@
 """Faults of the hardware on request: the environment variable STANDIN_FAULT, read in every process.
 
-STANDIN_FAULT="KIND TEXT; KIND@COUNT TEXT" applies KIND to the kernels whose source contains TEXT, such as
+STANDIN_FAULT="KIND TEXT; KIND@COUNT TEXT" applies KIND to kernels with TEXT in their source, such as
 variants/vec128.cu; with a COUNT, from that launch of theirs on, 1 being the first:
   trap      the launch fails: an error at the next wait, and at every call after it
   oom       no memory can be allocated once such a kernel is loaded
   wrong     the launch leaves one wrong bit in its result
   lost      the launch loses the GPU: every call fails, also in later processes while STANDIN_LOST names a file
-  hang      the launch returns and never finishes: who waits for it blocks in C
+  hang      the launch returns and never finishes: a thread that waits for it blocks in C
   blocked   the launch call itself blocks in C
 """
 

@@ -128,7 +128,7 @@ def _argument(kernel: Kernel, parameter: Parameter, given: Any) -> Argument:
 
 
 def _address(what: str, element: str, given: Any) -> Argument:
-    """An array, whose elements must suit the C type, or a uint64 that is an address of living memory."""
+    """An array with elements that suit the C type, or a uint64 that is an address of living memory."""
     if isinstance(given, np.uint64):
         buffer = MACHINE.buffer_at(int(given))
         if buffer is None:

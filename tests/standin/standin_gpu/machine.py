@@ -30,7 +30,7 @@ class Machine:
 
     @property
     def free(self) -> int:
-        """Bytes that cudaMemGetInfo reports: not those that CuPy's pool keeps."""
+        """Bytes that cudaMemGetInfo reports: without bytes kept by CuPy's pool."""
         return device.MEMORY - self._pool.reserved
 
     def call(self, error: type[RuntimeError] = CUDARuntimeError, seconds: float = cost.CALL) -> None:

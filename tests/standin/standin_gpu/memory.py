@@ -48,7 +48,7 @@ class Owner:
 class Pool:
     """Memory of the GPU by the stream that was current at its allocation, its arena; or pinned memory, which has one.
 
-    What is freed goes back to its arena, whose next allocations may be given it at once, whatever other streams still
+    Freed memory goes back to its arena, which may give it to its next allocations at once, whatever other streams still
     do with it. Which of them are depends on sizes in CuPy; here each inherits all uses that may not be finished.
     """
 

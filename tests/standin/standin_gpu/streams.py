@@ -56,7 +56,7 @@ class Past:
 class Uses:
     """The last write of a buffer and the reads after it.
 
-    past: those of earlier owners of its memory, before its first write. freed: the line at which it lost its own owner.
+    past: uses by earlier owners of its memory, before its first write. freed: the line at which it lost its own owner.
     """
 
     def __init__(self, past: Sequence[Past] = ()) -> None:

@@ -59,7 +59,7 @@ class CoveredDevice(HostDevice):
         self._folder = folder.absolute()
 
     def compile(self, source: Source) -> HostProgram:
-        """As HostDevice.compile. Raises LabError for a loop whose turns cannot be counted."""
+        """As HostDevice.compile. Raises LabError for a loop with turns that cannot be counted."""
         text, loops = count_turns(source.text)
         # Of this process: several may compile the same text at the same time.
         folder = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}-{os.getpid()}"
@@ -91,7 +91,7 @@ class CoveredDevice(HostDevice):
 
 
 class CoveredSession(HostSession):
-    """One kernel whose executed lines are counted. What a launch that timed out executed is not."""
+    """One kernel with counted lines. A launch that times out is not counted."""
 
     def close(self) -> None:
         if not self._timed_out:

@@ -1,4 +1,4 @@
-"""Validations that count what they execute. Not in `__main__`, whose functions a spawned process cannot import."""
+"""Validations with coverage. Not in `__main__`: a spawned process cannot import its functions."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from tests.strength.coverage.items import Item, items
 
 
 class CoveredSetup(Setup):
-    """Setup of a run whose device counts, into `folder`."""
+    """Setup of a run with a counting device, into `folder`."""
 
     def __init__(self, config: RunConfig, folder: Path, show: Progress) -> None:
         super().__init__(config, show)
@@ -60,7 +60,7 @@ def executed(config: RunConfig, folder: Path, show: Progress) -> tuple[Mapping[I
 
 
 def _validate(config: RunConfig, stack: Stack, folder: Path) -> str:
-    """Why the stack did not pass; "" if it did."""
+    """Reason why the stack did not pass; "" if it did."""
     import torch
 
     from experiments.run.steps import LabStack

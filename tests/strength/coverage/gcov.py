@@ -64,7 +64,7 @@ def tool() -> str:
 def _instances(line: dict[str, Any], functions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """The branches of a line, instance by instance.
 
-    gcov gives those of most templates so. In g++ 12 a lambda in a template ends where it begins, so gcov adds up the
+    For most templates gcov lists them so. In g++ 12 a lambda in a template ends where it begins, so gcov adds up the
     lines below that, and gives the branches of all its instances one after another.
     """
     branches = [branch for branch in line["branches"] if not branch["throw"]]

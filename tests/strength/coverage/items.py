@@ -23,7 +23,7 @@ class Item:
     """One thing that is executed or not.
 
     what      `line`; `branch 2 of 2`; a class of a loop's turns; `in no kernel` for a statement without any code
-    instance  which instances of a template: those with one width of loads, or with one value of a knob of this file
+    instance  instances of a template: with one width of loads, or with one value of a knob of this file
     """
 
     file: str
@@ -74,7 +74,7 @@ def _of(program: Covered) -> Iterator[tuple[Item, int]]:
 
 
 def _instances(file: str, program: Covered) -> list[str]:
-    """`16-byte loads`, `stages=4`, `tile=1`: what this program is an instance of; a knob that is a size makes none."""
+    """`16-byte loads`, `stages=4`, `tile=1`: the instances of this program; a knob that is a size makes none."""
     catalog, name = read_catalog(), Path(file).stem
     found = [f"{program.load_bytes}-byte loads"]
     if file.startswith(FOLDERS[0]) and name in catalog.variants:

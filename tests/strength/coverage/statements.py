@@ -1,15 +1,15 @@
-"""Statements of a file of CUDA text: gcov has no data of those in a template without an instance."""
+"""Statements of a file of CUDA text: gcov has no data on a template without an instance."""
 
 import re
 from collections.abc import Iterator
 
 _BLANK = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|^[ \t]*#(?:\\\n|[^\n])*', re.MULTILINE | re.DOTALL)
-# Up to its own #else or #endif, past those of conditions inside.
+# Up to its own #else or #endif, past inner conditions.
 _CUDA = re.compile(r"^#ifdef __CUDACC__$(?:^#if.*?^#endif$|.)*?^#(?:else|endif)$", re.MULTILINE | re.DOTALL)
 _CONSTANT = re.compile(r"(?<!if )\bconstexpr\b")  # a function that the compiler evaluates
 _SCOPE = re.compile(r"\b(struct|class|enum|union|namespace)\b")
 _BODY = re.compile(r"(\)|\belse|\bconst|\bdo)\s*$")
-# What leaves no code, and what stands before a statement.
+# Text without code, and prefixes of a statement.
 _DECLARATION = re.compile(r"(using|static_assert|static constexpr|constexpr|struct|template|typedef|enum)\b")
 _PREFIX = re.compile(r"\s*(UNROLL\b|ROLLED\b|else\b|if constexpr\s*\((?:[^()]|\([^()]*\))*\))")
 

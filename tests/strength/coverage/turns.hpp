@@ -34,7 +34,7 @@ public:
   }
 
 private:
-  // The names are those of CLASSES in turns.py.
+  // The names are CLASSES of turns.py.
   static void none() {}
   static void one() {}
   static void two() {}

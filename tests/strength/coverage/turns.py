@@ -1,8 +1,8 @@
 """Loops of a kernel's text, each made to count the turns of every execution: for a coverage build.
 
-gcov counts how often a line is executed in all; that a loop took two turns twice and never three is not in its data. So
-every `for (init; condition; step)` becomes `switch (turns::Loop<struct NAME> NAME_; 0) default: for (init;
-NAME_.more(condition, others); step)`: the same loop, whose Loop calls a function for each class of executions when it
+gcov counts how often a line is executed in all, not that a loop took two turns twice and never three. So every
+`for (init; condition; step)` becomes `switch (turns::Loop<struct NAME> NAME_; 0) default: for (init;
+NAME_.more(condition, others); step)`: the same loop, and its Loop calls a function for each class of executions when it
 ends (turns.hpp). gcov counts these functions, and no line moves.
 """
 
@@ -60,7 +60,7 @@ def count_turns(text: str) -> tuple[str, list[Loop]]:
         number = sum((each.file, each.line) == (file, line) for each in loops)
         name = f"loop_{re.sub('[^A-Za-z0-9]', '_', file)}_{line}_{number}"
         parts = [] if match["loop"] == "do" else _parts(text, match.end())
-        if match["loop"] == "for" and len(parts) == 1:  # over an array, whose length no data decide
+        if match["loop"] == "for" and len(parts) == 1:  # over an array of constant length
             continue
         if len(parts) != (3 if match["loop"] == "for" else 1):
             cause = f"{file}:{line}: coverage cannot count the turns of this loop"

@@ -60,7 +60,7 @@ class MutantResult:
 
     @classmethod
     def lost(cls, mutant: Mutant, how: str) -> "MutantResult":
-        """Result of a mutant whose process ended or hung."""
+        """Result of a mutant that ended or hung its process."""
         return cls(mutant, how, 1, True, True)
 
     @property
@@ -141,7 +141,7 @@ def _on_trials(mutant: Mutant, trials: Iterable[Trial], device: HostDevice, cach
 def data_race(mutant: Mutant, seed: int, cache: Path) -> str:
     """The finding of the race detector in one launch, or ''.
 
-    Of the last step of the cache, where attention has the most chunks, and the one before if a launch has several.
+    It runs the last step of the cache, with most chunks of attention, and the one before if a launch has several.
     """
     source, layout = source_of(mutant), Layout(mutant.model)
     weights = load("synthetic", mutant.model, None, cache / "weights", seed)[2].flat

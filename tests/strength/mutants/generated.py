@@ -15,7 +15,7 @@ from tests.strength.mutants.operators import OPERATORS, code
 
 AREA = "operators"
 LIST = Path(__file__).with_name("equivalent.yaml")
-# Of these, the stacks whose compiled code a change affects are checked when it is in a text that every kernel shares:
+# A change in a text that every kernel shares is checked on the stacks among these with other compiled code:
 # between them they execute all of it, with both widths of loads.
 SHARED_BY: tuple[tuple[str, ...], ...] = ((), ("vec128",), ("atomic_barrier",), ("redundant_rmsnorm",))
 BY_VALUE = ("joint_heads", "folded_norm", "by_value")
@@ -68,7 +68,7 @@ class Known:
 
 @cache
 def known(kind: str) -> tuple[Known, ...]:
-    """Entries of equivalent.yaml: `places`, of which no mutants are made, or `mutants`."""
+    """Entries of equivalent.yaml: `places`, which get no mutants, or `mutants`."""
     return tuple(Known(**each) for each in yaml.safe_load(LIST.read_text())[kind])
 
 

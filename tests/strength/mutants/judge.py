@@ -1,6 +1,6 @@
 """Fate of a mutant that an operator made: no code of its own, found by a validation, or not found.
 
-A mutant whose compiled code is that of the original on a trial is not run there: it cannot differ ("trivial compiler
+A mutant that compiles to the original's code for a trial is not run there: it cannot differ ("trivial compiler
 equivalence", Papadakis et al. 2015).
 """
 
@@ -40,7 +40,7 @@ class Judged:
 
     @classmethod
     def lost(cls, mutant: Mutant, how: str) -> "Judged":
-        """Fate of a mutant whose process ended or hung; by which trial is not known."""
+        """Fate of a mutant that ended or hung its process, on an unknown trial."""
         return cls(mutant, FULL, how)
 
     @property
@@ -53,7 +53,7 @@ class Judged:
 
 
 def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
-    """Prove the stacks whose code the mutant changes on one trial after another, until one finds it.
+    """Prove the stacks with changed code on one trial after another, until one finds the mutant.
 
     The full validation's long trials come after the race detector.
     """
@@ -86,7 +86,7 @@ class _Stack:
         self.differs = False
 
     def changed(self, trial: Trial) -> bool:
-        """True if the compiled code differs from that of the original. Raises CompileError."""
+        """True if the compiled code differs from the original's. Raises CompileError."""
         source = text_of(self._catalog, self._stack, trial)
         return self._host.kernel(source).read_bytes() != self._host.kernel(
             replace(source, text=self._edit(source.text))

@@ -52,7 +52,7 @@ class Mutant:
     stack   innermost first, on blocks of `threads` threads, with `knobs` that differ from the defaults
     blocks  of a launch with the race detector, which finds a race under any schedule: few are enough for most
     sizes   of its model that differ from MODEL
-    trial   the one that must find it, by name, in place of the grids
+    trial   name of the trial that must find it, in place of the grids
     expect  killed: the validator finds it; race: only the race detector finds it; equivalent: it computes the same, so
             it passes; survives: it is wrong and passes
     reason  why, unless `expect` is killed

@@ -40,8 +40,8 @@ _SYNCHRONIZES = re.compile(
 def code(text: str) -> str:
     """`text` with a control character in place of everything that is not mutated; its length and lines stay.
 
-    That is comments, strings, the preprocessor's lines, static assertions, template headers (they only fail to compile)
-    and the CUDA half of the port, which the host device does not have.
+    Not mutated: comments, strings, the preprocessor's lines, static assertions, template headers (they only fail to
+    compile) and the CUDA half of the port, which the host device does not have.
     """
     return _HIDDEN.sub(lambda found: re.sub(r"[^\n]", "\0", found[0]), text)
 
@@ -60,7 +60,7 @@ def _replaced(pattern: str, *changes: str) -> Callable[[str], Edits]:
 
 
 def _named(changes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Edits]:
-    """Each name replaced by each of those that are mistaken for it."""
+    """Each name replaced by each name that is mistaken for it."""
     rules = [_replaced(rf"(?<![\w:]){name}(?![\w:])", *others) for name, others in changes.items()]
     return lambda text: (edit for rule in rules for edit in rule(text))
 
@@ -170,7 +170,7 @@ def _weakened(text: str) -> Edits:
     yield from _replaced(narrowed, "port::block_barrier();")(text)
 
 
-_OTHER = {  # each operator and those that replace it
+_OTHER = {  # each operator and its replacements
     r"\+": ("-",),
     "-": ("+",),
     r"\*": ("+", "/"),

@@ -35,7 +35,7 @@ PORT = Path(__file__).with_name("port")
 ARCH = 90
 TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 # Rings of two slots, each used again and again: with all other knobs low, where no copy is ahead of its stage, and as
-# given, where launches have several tokens. Sizes that are no power of two; rows of which a slot holds one. Each token
+# given, where launches have several tokens. Sizes that are no power of two; a slot holds one row. Each token
 # is chosen by one lane, which may be one that a fault spares.
 SMALLEST = {"slots": 2, "kb": 6, "window": 2, "chunk": 16}
 LONG_ROWS = replace(RING, name="long rows", model=replace(RING.model, name="long rows", intermediate=2824))
@@ -61,7 +61,7 @@ class Planted:
 
     @classmethod
     def lost(cls, mutant: Mutant, how: str) -> "Planted":
-        """Result of a fault whose process ended or hung, which the machine should not let it do."""
+        """Result of a fault that ended or hung its process, which the machine should prevent."""
         return cls(mutant, SURVIVED, how)
 
     @property
@@ -93,12 +93,12 @@ def left_out() -> Iterator[Mutant]:
 
 @cache
 def planted() -> tuple[Mutant, ...]:
-    """All faults, those of the port first."""
+    """All faults, the port's first."""
     return (*read_mutants(PORT), *left_out())
 
 
 def check_planted(mutant: Mutant, seed: int, cache: Path) -> Planted:
-    """Validate the stacks whose PTX the fault changes, one after another, until one finds it.
+    """Validate the stacks with changed PTX, one after another, until one finds the fault.
 
     A fault that is listed as equivalent is tried on the first of them only.
     """

@@ -26,7 +26,7 @@ def check_each(
 ) -> list[T]:
     """`check(mutant, seed, cache)` for each mutant in its own process, `processes` at a time.
 
-    lost: result of a mutant whose process ends or hangs, given the reason. done: called with each result as it ends.
+    lost: result of a mutant that ends or hangs its process, given the reason. done: called with each result as it ends.
     Raises what the check raises; a LabError names the mutant.
     """
     context = get_context("forkserver")

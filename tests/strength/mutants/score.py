@@ -1,4 +1,4 @@
-"""Score of the mutants that operators make: how many of those that are faults a plain and a full validation find."""
+"""Score of the operators' mutants: the shares of faults that a plain and a full validation find."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Stacks as an aarch64 machine executes them, in qemu, compared bit for bit with this machine's.
 
-What differs there is the switch between fibers, written in assembly, the code of another compiler, and its library of
-mathematics. qemu on x86-64 keeps that machine's order of memory, so a missing fence is not found; the PTX device is for
-that.
+Different there: the fiber switch in assembly, another compiler's code, and its library of mathematics. qemu on x86-64
+keeps that machine's order of memory, so a missing fence is not found; the PTX device is for that.
 """
 
 import mmap

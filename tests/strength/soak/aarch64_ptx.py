@@ -1,7 +1,7 @@
 """Stacks as the PTX device of an aarch64 machine executes them, in qemu: one process for a launch (ptx_runner.cpp).
 
-The program names addresses of this process, where the runner maps the same memory. What differs there is the machine as
-another compiler makes it, for other vectors, and the control word of floating point.
+The program names addresses of this process, where the runner maps the same memory. Different there: the machine, by
+another compiler for other vectors, and the control word of floating point.
 """
 
 import ctypes

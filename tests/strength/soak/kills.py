@@ -26,7 +26,7 @@ class Killed:
     lost: int = 0  # finished records that were in the store before a kill and not after it
     torn: int = 0  # stores with a line that is no record
     twice: int = 0  # second finished records of one stack
-    different: list[str] = field(default_factory=list)  # variants whose row differs from that of an uninterrupted sweep
+    different: list[str] = field(default_factory=list)  # variants with another row than after an uninterrupted sweep
 
 
 def sweep(folder: Path, results: Path, *argv: str) -> list[str]:

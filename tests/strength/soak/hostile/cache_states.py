@@ -1,4 +1,4 @@
-"""Caches with one file that is not as it was written: what is read from them must be right, or refused in one line."""
+"""Caches with one damaged file: a read must be right, or refused in one line."""
 
 import os
 import random
@@ -35,7 +35,7 @@ def _attempt(cache: Path, rng: random.Random) -> str:
         made = cached(cache / "kernels" / "kernel.o", lambda: CONTENT)
     except LabError:
         return ""
-    except Exception as error:  # whatever escapes is what is looked for
+    except Exception as error:  # any escaping exception is a finding
         return f"cache: {name} of {victim.name}: {type(error).__name__}: {error}"
     right = torch.equal(truth.view(torch.int16), again.view(torch.int16)) and made == CONTENT
     return "" if right else f"cache: {name} of {victim.name}: other content, silently"

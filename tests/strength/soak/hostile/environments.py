@@ -41,7 +41,7 @@ MISTAKES = (
 
 
 def environments(rng: random.Random, fixed: Sequence[str]) -> Iterator[Case]:
-    """A hostile environment and a mistake: the mistake is what must be named, whatever the environment is."""
+    """A hostile environment and a mistake: the mistake must be named in any environment."""
     while True:
         name, mistake = rng.choice(sorted(ENVIRONMENTS)), rng.choice(MISTAKES)
         key = mistake.partition("=")[0].partition(".")[0]

@@ -17,7 +17,7 @@ from common.stacks.catalog import read_catalog
 from experiments.lab import Lab
 from experiments.prediction.stack import PredictedStack
 
-# The calls that docs/python.md promises, by the class of what they belong to.
+# The calls that docs/python.md promises, by class.
 SURFACE: Mapping[type, tuple[str, ...]] = {
     Lab: ("stack", "records"),
     PredictedStack: ("compile", "resources", "validate", "counts", "predict", "measure", "timeline", "record"),
@@ -55,7 +55,7 @@ def broken(title: str, call: Callable[[], Any]) -> str:
         call()
     except LabError:  # one line, as all of them
         return ""
-    except (Exception, SystemExit) as error:  # whatever else escapes is what is looked for
+    except (Exception, SystemExit) as error:  # any other escaping exception is a finding
         return f"{title}: {type(error).__name__}: {error}"
     return ""
 

@@ -141,14 +141,14 @@ class _Schemas:
             yield from ["\ud800"] if branch.get("type") == "string" else []
 
     def _branches(self, schema: Schema) -> list[Schema]:
-        """The schemas of which a value keeps one."""
+        """The schemas, one of which a value satisfies."""
         if "$ref" in schema:
             return self._branches(self._named[schema["$ref"].rpartition("/")[2]])
         return [own for one in schema["anyOf"] for own in self._branches(one)] if "anyOf" in schema else [schema]
 
 
 class _Answering:
-    """A queue whose worker accepts every request, so that only the server's own checks are tried."""
+    """A queue with a worker that accepts every request, so that only the server's own checks are tried."""
 
     alive, about = True, {"model": MODEL}
 

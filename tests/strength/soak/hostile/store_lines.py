@@ -1,4 +1,4 @@
-"""Stores with one damaged line, and what the commands that read stores make of them."""
+"""Stores with one damaged line, and the commands that read stores."""
 
 import json
 import random
