@@ -1,18 +1,18 @@
-"""Free texts on a command line: read as JSON reads a string, and kept from what Hydra and OmegaConf make of a text."""
+"""Free texts on a command line: read like JSON strings, and protected from Hydra's and OmegaConf's syntax."""
 
 import json
 import re
 
 from common.errors import LabError
 
-TEXTS = ("prompt", "system", "stop_strings")  # keys whose values a model or an answer is given
+TEXTS = ("prompt", "system", "stop_strings")  # keys with free text, for a model or an answer
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\])*)\1""", re.DOTALL)
 
 
 def admit_text(argument: str) -> str:
-    r"""An override as it is; of a key of TEXTS with its escapes decoded, and so that nothing in it is interpolated.
+    r"""An override as it is; for a key of TEXTS with its escapes decoded, and without interpolation.
 
-    Raises LabError for what is no escape of JSON, for a backslash or `${` outside quotes, and for what is no Unicode.
+    Raises LabError for an escape that JSON has not, a backslash or `${` outside quotes, and text that is no Unicode.
     """
     key, equals, value = argument.partition("=")
     name = key.lstrip("+")
@@ -31,7 +31,7 @@ def admit_text(argument: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as a value of Hydra's command line that means itself, `${...}` included."""
+    """`text` quoted for Hydra's command line: taken literally, `${...}` included."""
     text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
