@@ -1,4 +1,4 @@
-"""Instructions that access memory, copy it, or order what others see of it."""
+"""Instructions that access memory, copy it, or order its accesses."""
 
 from common.devices.ptx.arithmetic import signless
 from common.devices.ptx.decode import Decoder
@@ -28,7 +28,7 @@ def cvta(d: Decoder, one: Instruction) -> None:
 
 
 def access(one: Instruction, wide: bool, default: str = "weak", scope: str = "gpu") -> int:
-    """Flags of an access. Raises for modifiers that are not known."""
+    """Flags of an access: state space, memory order, scope, and a bit for a 64-bit address."""
     words = [*one.words[:-1]] if one.type in WIDTHS else [*one.words]
     space = next((SPACES[each] for each in words if each in SPACES), 0)
     order = next((ORDERS[each] for each in words if each in ORDERS), ORDERS[default])
@@ -43,7 +43,7 @@ def _only(one: Instruction, *allowed: str) -> None:
 
 
 def _check_count(one: Instruction, names: list[str]) -> None:
-    """Raise CompileError unless .v2 or .v4 says how many registers there are."""
+    """Raise CompileError unless .v2 or .v4 is the number of registers; without either it is 1."""
     if len(names) != next((int(word[1:]) for word in one.words if word in ("v2", "v4")), 1):
         raise unknown(one, f" with {len(names)} registers")
 
