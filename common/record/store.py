@@ -29,8 +29,8 @@ def _without_sanitizer(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-# By schema: converts a row to the next schema. Rows of schema 1 have no `asked`, the settings of a run beyond its key;
-# those of schema 2 have a sanitizer among them, null if there was none.
+# {schema: converter of a row to the next one}. Rows of schema 1 have no `asked`, the settings of a run beyond its key;
+# in schema 2 a sanitizer is among the settings, null if there was none.
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda row: {"asked": None, **row},
     2: _without_sanitizer,
