@@ -67,7 +67,7 @@ def opened(path: Path, size: int | None = None) -> Iterator[BinaryIO | None]:
         except OSError as error:
             raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
         if not sound:
-            LOG.warning("note: %s is not as it was written; it is made again", path)
+            LOG.warning("note: %s is damaged; it is made again", path)
         yield file if sound else None
 
 
@@ -147,5 +147,5 @@ def again(work: Callable[[], T]) -> T:
     try:
         return work()
     except Vanished as error:
-        LOG.warning("note: %s; once more", error.cause)
+        LOG.warning("note: %s; trying again", error.cause)
         return work()

@@ -55,13 +55,13 @@ class CachedFile(NamedTuple):
 
 
 def ensure_home() -> None:
-    """Set HOME, and say so, where neither it nor the user is known, as in containers.
+    """Set HOME, with a note, if neither it nor the user is known, as in containers.
 
     Libraries would otherwise make a folder with the name `~` where they run.
     """
     if os.path.expanduser("~") == "~":
         os.environ["HOME"] = str(_temporary())
-        note_once(f"there is no home folder; until this command ends it is {os.environ['HOME']}")
+        note_once(f"there is no home folder; for this command it is {os.environ['HOME']}")
 
 
 def place() -> Path:

@@ -41,7 +41,7 @@ def check_driver(version: int) -> None:
     if major > version // 1000:
         raise LabError(
             f"NVRTC {major}.{minor} compiles for CUDA {major}, and the driver is of CUDA {version // 1000}."
-            f"{version % 1000 // 10}: it does not load such kernels",
+            f"{version % 1000 // 10}: it cannot load its kernels",
             "update the driver, or install with make CUDA=12, which needs a torch for CUDA 12 or the CPU (any other "
             "brings an NVRTC of its own)",
         )

@@ -49,7 +49,7 @@ def check_sweeps(overrides: Sequence[str], root: Path) -> None:
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override() and not _sweep(override, root):
             text = override.input_line
-            raise LabError(f"{text} stands for no value, so nothing would run", "see --help for what there is")
+            raise LabError(f"{text} is an empty sweep, so nothing would run", "see --help for the choices")
 
 
 def _sweep(override: Override, root: Path) -> list[str]:
@@ -63,7 +63,7 @@ def _sweep(override: Override, root: Path) -> list[str]:
 def several(key: str, value: str, root: Path) -> str:
     """Remedy for several values of a key."""
     if key == "variant":
-        return f"on top of each other: stack=[{value}]; each for itself: -m variant={value}"
+        return f"as one stack: stack=[{value}]; one by one: -m variant={value}"
     each = f"to run each, add -m: {key}={value}"
     if key in TEXTS:
         return f"""quote a text that has a comma: {key}='"{value}"'; {each}"""

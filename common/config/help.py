@@ -20,7 +20,7 @@ def overview(command: str, root: Path) -> str:
     files, groups = _parts(command, root)
     parts = [_comment(_read(root, command))]
     if groups:
-        title = "Choices (NAME=VALUE); --help NAME says what each value is, and --help variant lists knobs"
+        title = "Choices (NAME=VALUE); --help NAME explains each value, and --help variant lists knobs"
         rows = [_wrapped(name, ", ".join(_names(root, name))) for name in groups]
         parts.append("\n".join([title, *rows]))
     elsewhere = _parts(RUN, root)[0] if RUN in files and command != RUN else []

@@ -141,10 +141,10 @@ class Section:
         value = self.values.get(key)
         name = self._name(key)
         if not isinstance(value, str):
-            said = json.dumps(value)
-            quote = f"""quote it: {name}='"{said}"'"""  # for Hydra as well as for the shell
+            shown = json.dumps(value)
+            quote = f"""quote it: {name}='"{shown}"'"""  # for Hydra as well as for the shell
             number = isinstance(value, int | float)
-            raise LabError(f"{name}={said} is not a text", quote if number else f"give {name}=TEXT")
+            raise LabError(f"{name}={shown} is not a text", quote if number else f"give {name}=TEXT")
         if not (value if blank else value.strip()):
             raise LabError(f"{name}= is empty", f"give {name}=TEXT")
         return value

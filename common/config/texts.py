@@ -26,7 +26,7 @@ def admit_text(argument: str) -> str:
     try:
         admitted.encode()
     except UnicodeEncodeError:
-        raise LabError(f"{name}: a part is no character", "give UTF-8, and both halves of a \\u pair") from None
+        raise LabError(f"{name} is not valid Unicode", "give UTF-8, and both halves of a \\u pair") from None
     return admitted
 
 
@@ -45,4 +45,4 @@ def _decoded(name: str, text: str) -> str:
     except json.JSONDecodeError as error:
         wrong = inner[inner.rindex("\\", 0, error.pos) :][:2]
         remedy = r"write \n for a new line, \\ for a backslash, and else as JSON does"
-        raise LabError(f"{name}: {wrong} is no escape", remedy) from None
+        raise LabError(f"{name}: {wrong} is not an escape of JSON", remedy) from None

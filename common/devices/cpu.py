@@ -127,7 +127,7 @@ class CpuSession(Session):
         self._launch_all(these)
         if self._buffers["waits"].tensor.any():
             raise Crashed(
-                "the kernel wrote into the words of blocks that wait, and none gave up",
+                "the kernel wrote into the wait words, although no wait timed out",
                 "look for an index far outside a buffer",
             )
         for name, buffer in self._buffers.items():

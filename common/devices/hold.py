@@ -63,7 +63,7 @@ class Hold:
                 return [cuda.get_elapsed_time(start, stop) / 1e3 for start, stop in events]
             if nanoseconds > LONGEST:
                 raise Refused(
-                    f"the GPU runs each launch before the next is queued, although {queued} of them are",
+                    f"launches are synchronous: the GPU ran the first of {queued} before the last was queued",
                     "unset CUDA_LAUNCH_BLOCKING, and measure without a profiler or debugger",
                 )
             nanoseconds *= 4

@@ -9,8 +9,8 @@ from common.errors import LabError, OutOfMemory
 
 ELSEWHERE = "choose another place with cache=DIR and TMPDIR"
 SPACE = f"free some space there, or {ELSEWHERE}"
-MEMORY = "free memory, or end what else runs, and give the command again"
-LIMIT = "raise the limit of it (ulimit -a), or end what else runs"
+MEMORY = "free memory, or end other processes, and give the command again"
+LIMIT = "raise this limit (ulimit -a), or end other processes"
 REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), SPACE),
     **dict.fromkeys((errno.EROFS, errno.EIO), ELSEWHERE),

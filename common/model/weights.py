@@ -86,7 +86,7 @@ def load(
     file = cache_dir / f"{key}.bf16"
     packed = PackedWeights(sha, source, folder, lambda: mapped(file, layout.weights_size, pieces()))
     if folder:
-        packed.flat  # noqa: B018  finds what is wrong with its numbers
+        packed.flat  # noqa: B018  raises LabError for NaN and Inf
     return model, layout, packed
 
 

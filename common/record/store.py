@@ -144,7 +144,7 @@ class Store:
                 file.writelines(line + b"\n" for _, line in corrupt if line not in copied)
         except OSError as error:
             outcome = f"not copied, because {copy} cannot be written: {error.strerror}"
-        note_once(f"{self.path}: no row, or a part of one, on line {numbers}; {outcome}")
+        note_once(f"{self.path}: damaged row on line {numbers}; {outcome}")
 
     @contextmanager
     def _open(self) -> Iterator[int]:

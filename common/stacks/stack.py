@@ -105,7 +105,7 @@ def choose_stacks(
         best = fastest()
         if best is None:
             default = catalog.selections[name].default
-            note_once(f"variant={name}: nothing measured on this machine can be chosen; it is {default}")
+            note_once(f"variant={name}: no usable measurement on this machine; using {default}")
         chosen = [_of_named(catalog, best) if best else _of_name(catalog, catalog.selections[name].default)]
     _check_taken(catalog, given, [(stack_name, names) for stack_name, names, _, _ in chosen])
     return tuple(
@@ -210,8 +210,8 @@ def _check_taken(catalog: Catalog, given: Mapping[str, Any], chosen: Sequence[tu
     for knob in given:
         takers = catalog.takers(knob)
         if present.isdisjoint(takers):
-            asked = ", ".join(name for name, _ in chosen)
-            raise LabError(f"{asked} has no knob {knob}", f"leave it out; variants that take it: {', '.join(takers)}")
+            stacks = ", ".join(name for name, _ in chosen)
+            raise LabError(f"{stacks} has no knob {knob}", f"leave it out; variants that take it: {', '.join(takers)}")
 
 
 def _constants(catalog: Catalog, names: set[str], values: Mapping[str, Any], threads: int) -> dict[str, Constants]:

@@ -152,6 +152,6 @@ class HostSession(CpuSession):
         """As CpuSession's, for a report with addresses of the binary."""
         if status == FINISHED:
             if found := separate_places(report, self._binary):
-                raise Crashed(f"the kernel faulted: {found}", "let all of them reach the same one")
+                raise Crashed(f"the kernel faulted: {found}", "make all of them reach the same place")
             return
         super()._raise_for_status(status, with_lines(report, self._binary))
