@@ -19,7 +19,7 @@ def options(arch: str | None = None) -> tuple[str, ...]:
 
     RawModule appends -ftz=true, its device's -arch=sm_XX, --device-as-default-execution-space (it refuses a second one)
     and include folders, which a flattened text does not need. Both lists give the same code.
-    Products and sums are contracted only where the source says fmaf, so that variants can be compared bit for bit.
+    Products and sums are fused only by an explicit fmaf, so that variants can be compared bit for bit.
     """
     own = ("-std=c++17", "-lineinfo", "--fmad=false")
     return own if arch is None else (*own, "-ftz=true", f"-arch={arch}", "--device-as-default-execution-space")

@@ -34,7 +34,7 @@ class Source:
     tokens_per_launch, blocks_per_sm   of the launch
     min_arch compute capability, ten times, as in sm_XX
     text     includes no file; `sha` is its sha256 in hex
-    loader_warps  of a block, beside `threads`
+    loader_warps  of a block, in addition to `threads`
     scratch  regions declared by its variants
     trace    blocks store time stamps of each stage
     shared_knobs  names of the knobs that decide a block's shared memory

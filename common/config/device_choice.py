@@ -7,7 +7,7 @@ from common.errors import LabError
 
 DEVICES = ("auto", "cuda", "host", "ptx")
 USE_HOST = "or use device=host"
-TOO_OLD, ABSENT = 35, 100  # cudaError_t: the driver is older than the runtime; there is no GPU that may be used
+TOO_OLD, ABSENT = 35, 100  # cudaError_t: the driver is older than the runtime; no usable GPU
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def choose_device(name: str, on_cpu: str = "host") -> DeviceChoice:
 
 
 def find_gpu() -> str:
-    """Name of the first CUDA GPU. Raises LabError saying why there is none."""
+    """Name of the first CUDA GPU. Raises LabError, with the reason, if there is none."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

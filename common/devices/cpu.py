@@ -28,7 +28,7 @@ FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED, RACED = range(7)  
 
 
 class CpuDevice:
-    """A device whose sessions are `CpuSession`s.
+    """A device with `CpuSession`s.
 
     cache: folder of compiled files. seed: of every order in the first launch of a session; each later launch uses the
     next seed. timeout: limit of one launch in seconds; a deadlock is detected without it.
@@ -55,7 +55,7 @@ class CpuDevice:
         return self._open(self, program, self._weights[1], blocks, beside)
 
     def _open(self, *arguments: Any) -> "CpuSession":
-        """The session of a device, a program, guarded weights, a number of blocks and a session beside it or None."""
+        """A session. arguments: device, program, guarded weights, number of blocks, session beside it or None."""
         raise NotImplementedError
 
 

@@ -46,7 +46,7 @@ class Session(Protocol):
     def run(self, steps: int = 1, then: Any = None) -> None:
         """Decode `steps` tokens; the host does not access the buffers between them.
 
-        then: a session `beside` this one, whose kernel is launched once after each token.
+        then: a session `beside` this one; its kernel is launched once after each token.
         Raises Hung or Crashed; LabError if the cache has too few positions left.
         """
 

@@ -185,7 +185,7 @@ class Layout:
     def taps(self) -> Iterator[tuple[str, int | None]]:
         """(stage, layer) of every tap in the order of a step; the layer is None outside the layers.
 
-        `rope`, which embed leaves beside its own tap, is among them.
+        Includes `rope`, a second result of embed.
         """
         yield from ((stage, None) for stage in (*taps(FIRST, self.model), "rope"))
         yield from ((stage, layer) for layer in range(self.model.layers) for stage in taps(LAYER, self.model))

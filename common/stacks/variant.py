@@ -22,7 +22,7 @@ class Variant:
     parent     the stack it is composed on and compared with, innermost first; () is the baseline
     launch     one of LAUNCHES; see `common.compile.source.Source`
     min_arch   lowest compute capability, ten times: 80 for 8.0
-    loader_warps  of a block, beside the threads that compute
+    loader_warps  of a block, in addition to the computing threads
     why_not_bit_equal  reason for differences from its parent's results in the last bits; "": results must be equal
     published  the effect published by others
     excludes   variants that cannot be in the same stack; requires: variants that must be

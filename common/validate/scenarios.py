@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from common.devices.kv_cache import KvCache
     from common.devices.protocol import Session
 
-EDGES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64)  # first positions, and those around the tile sizes in use
+EDGES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64)  # first positions, and positions around the tile sizes in use
 LARGE = "large keys and values"  # of HISTORIES
 # Period of a random history in positions: drawing takes long. A prime, so that no power of two is a multiple of it: a
 # position off by a tile, a chunk or the width of a word has other entries.
@@ -50,7 +50,7 @@ class Start:
 class Scenario:
     """A start and the number of steps to decode from it.
 
-    position: the first to decode. ids: given token ids, at least position + 1; those after `position` are a prompt that
+    position: the first to decode. ids: given token ids, at least position + 1; ids after `position` are a prompt that
     the kernel must not overwrite. history: bf16, [layers, 2, kv_heads, positions, head_dim], of the positions below
     `position` and perhaps more; None at position 0.
     near_ties: two large scores compete; if they are almost equal, fp32 runs may differ widely with any weights.

@@ -21,7 +21,7 @@ OLD_TILES = (2**16 - 1, 2**31 - 1)  # tiles that a ring has passed: an unsigned 
 
 @dataclass(frozen=True)
 class Trial:
-    """One kernel to build, and what to run on it.
+    """One kernel to build, and its test runs.
 
     covers  cases that other models do not exercise, for the report of a validation without it
     knobs   GIVEN, LOW or HIGH
@@ -46,8 +46,8 @@ class Trial:
 #                hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions, theta, eps, tied
 WIDE = Model("wide", 1064, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)
 # One layer, since many blocks make a step slow. With this eps a norm can be exact, and eps can decide it.
-# The first is that of every plain trial, so that a stack is compiled once for them: just wide enough for a second turn
-# of each loop of a warp over a row or a head, and for a third chunk of positions.
+# All plain trials have the first, so that a stack is compiled once for them: just wide enough for a second turn of each
+# loop of a warp over a row or a head, and for a third chunk of positions.
 SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 136, 5e5, 2.0**-5, False)
 GRID = Model("one layer", 160, 200, 1, 6, 2, 24, 509, 48, 5e5, 2.0**-5, False)
 HEADS = Model("large heads", 72, 104, 2, 3, 3, 264, 101, 1100, 1e6, 1e-5, True)

@@ -9,7 +9,7 @@ from torch import Tensor
 from common.model.layout import Layout
 
 LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than its neighbors
-LARGE_KEY = 256.0  # factor: gives scores of some hundreds, whose exp overflows fp32 unless the maximum is subtracted
+LARGE_KEY = 256.0  # factor: gives scores of some hundreds; exp overflows fp32 unless the maximum is subtracted
 SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls from about 1 to some hundred times eps
 CHANNEL = 60.0  # value of a constant channel: a few times the size of all others together
 TWINS = 9  # equal rows: four on both sides of the largest; one of five blocks seldom has all of one side

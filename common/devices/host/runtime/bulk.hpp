@@ -40,7 +40,7 @@ private:
   struct Mbarrier {
     char *at;
     const Fiber *by;                     // the thread that initialized it
-    int arrivals, pending, promised = 0; // promised: by threads whose copies are in flight
+    int arrivals, pending, promised = 0; // promised: arrivals pending on copies in flight
     size_t expected = 0, asked = 0;      // bytes that have not landed; the part requested by copies
     unsigned phase = 0;                  // the current one: number of complete phases
     unsigned age = 0;                    // further phases in the count of waits, an even number

@@ -75,8 +75,8 @@ struct Warp {
   uint32_t order;                            // slot = lane ^ order
   int arrived;                               // lanes at the current exchange
   Meeting exchange;                          // of the first of them
-  std::deque<std::pair<Meeting, int>> named; // named barriers that some lanes have reached, and how many
-  uint64_t passed;                           // named barriers that all lanes have reached
+  std::deque<std::pair<Meeting, int>> named; // named barriers reached by some lanes, with the number of lanes
+  uint64_t passed;                           // named barriers reached by all lanes
   uint32_t value[2][32];     // double buffer of exchanges: all lanes read one before any lane reaches the next but one
   LaneWords together[2][32]; // the same for instructions with more words
 };

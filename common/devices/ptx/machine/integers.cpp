@@ -161,7 +161,7 @@ template <class T, bool Flush = true> void comparisons(auto &&into, const std::s
   add("setp.eq.", equal), add("setp.ne.", less | greater);
   add("setp.lt.", less), add("setp.le.", less | equal);
   add("setp.gt.", greater), add("setp.ge.", greater | equal);
-  if constexpr (std::is_floating_point_v<T>) { // those with u are true for a NaN
+  if constexpr (std::is_floating_point_v<T>) { // the `u` relations are true for a NaN
     add("setp.equ.", equal | unordered), add("setp.neu.", less | greater | unordered);
     add("setp.ltu.", less | unordered), add("setp.leu.", less | equal | unordered);
     add("setp.gtu.", greater | unordered), add("setp.geu.", greater | equal | unordered);

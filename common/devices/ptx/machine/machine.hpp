@@ -167,7 +167,7 @@ struct Mbarrier {
   uint32_t expected, pending, phase;
   int64_t bytes;         // still to come
   uint32_t index;        // in the block
-  uint32_t promised = 0; // arrivals of lanes whose copies are in flight
+  uint32_t promised = 0; // arrivals pending on copies in flight
 };
 
 struct Bulk { // a bulk copy, or the arrival of lanes when the copies before number `before` of their warp have landed

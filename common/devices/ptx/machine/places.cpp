@@ -81,7 +81,7 @@ bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at) 
 
 namespace {
 
-// True if each lane's address is `step` bytes after that of the lane before it.
+// True if each lane's address is `step` bytes after the previous lane's.
 template <class A> inline bool in_steps(const A *a, A step) {
   typedef A Line __attribute__((vector_size(64)));
   constexpr int each = 64 / sizeof(A);
