@@ -54,7 +54,7 @@ def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path
     options and the compiler's version; None compiles anew.
     Raises CompileError with the log, and LabError where NVRTC cannot be loaded.
     """
-    # CuPy drops the last byte, without which nvdisasm and cuobjdump refuse the file.
+    # CuPy drops the last byte, but nvdisasm and cuobjdump need it.
     return _cached(text, arch, name, cache_dir, "cubin", lambda nvrtc, program: nvrtc.getCUBIN(program) + b"\0")
 
 

@@ -25,7 +25,7 @@ from common.model.stages import STAGES
 # Opcodes that keep their modifiers in a histogram: they move data between threads or memories, or order moves.
 # All others (FFMA, IMAD, ...) are counted by their bare name.
 DETAILED = re.compile(r"U?(LD(?!C)|ST|ATOM|RED|BLK|TMA|CCTL|MEMBAR|FENCE|BAR|SYNCS|DEPBAR|WARPSYNC|SHFL)")
-# From sm_90 on the first KiB of a block's shared memory is reserved, and is counted in SHARED of a kernel that has any.
+# From sm_90 on the first KiB of a block's shared memory is reserved; SHARED includes it if the kernel has any.
 # A cubin with that reservation carries this section.
 RESERVED_SHARED, RESERVED_SECTION = 1024, b".nv.shared.reserved"
 

@@ -17,7 +17,7 @@ from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant
 
 KERNEL = ROOT / "common" / "kernel"
-ENTRY = '#line 1 "entry"\n'  # before the composed stack and its kernels
+ENTRY = '#line 1 "entry"\n'  # line directive before the composed stack and its kernels
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
 Knobs = Mapping[str, Mapping[str, int | str]]

@@ -8,7 +8,7 @@ LATEST = 5  # rows that an estimate is made from: the first of a process takes l
 
 
 def clock() -> float:
-    """Seconds; tests replace it."""
+    """Monotonic seconds; tests replace it."""
     return time.monotonic()
 
 

@@ -141,7 +141,7 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
 
 
 def model_named(name: str, root: Path = ROOT) -> Model:
-    """The Model of conf/model/<name>.yaml. Raises LabError."""
+    """The Model of conf/model/<name>.yaml. Raises LabError for a bad value."""
     shape = OmegaConf.load(root / "conf" / "model" / f"{name}.yaml")
     return Section.from_config(OmegaConf.merge(shape, {"name": name}), "model.").read(Model)
 

@@ -63,7 +63,7 @@ class CudaDevice:
         self._device = cupy.cuda.Device(ordinal)
         try:
             self._device.use()
-        except cupy.cuda.runtime.CUDARuntimeError as error:  # it was there when it was chosen
+        except cupy.cuda.runtime.CUDARuntimeError as error:  # it has failed since the choice
             raise LabError(f"the GPU cannot be used: {error}", "check nvidia-smi, or use device=host") from error
         check_driver(cupy.cuda.runtime.driverGetVersion())
         self._weights: tuple[torch.Tensor, Any] | None = None

@@ -16,7 +16,7 @@ from common.errors import LabError
 GUARD_BYTES = 16 << 20  # inaccessible on each side of a buffer; they take addresses and no memory
 ALIGN = 256  # bytes, as for the start of a buffer on a GPU
 CANARY = 0xFFA5 - 0x10000  # as int16: 0xFFA5 is a NaN in bf16, and 0xFFA5FFA5 one in fp32
-NO_ACCESS = 0  # PROT_NONE, which the module mmap does not name
+NO_ACCESS = 0  # PROT_NONE, missing in the module mmap
 
 
 class GuardedBuffer:

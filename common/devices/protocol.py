@@ -18,7 +18,7 @@ class Session(Protocol):
 
     blocks: int
     layout: Layout
-    cache: KvCache  # where the kernel has it
+    cache: KvCache  # in the kernel's memory
 
     def reset(
         self,

@@ -13,7 +13,7 @@ import torch
 from common.model.layout import NOT_SENT, Layout
 
 NOT_WRITTEN = nan
-NUMBER = 300.0  # instead of NaN, which a maximum skips: a kernel that reads such memory then leaves other bits
+NUMBER = 300.0  # instead of NaN, which a maximum skips: a kernel that reads unwritten memory then gives other bits
 _BF16 = [sign | payload for payload in range(0x7F81, 0x7FC0) for sign in (0, 0x8000)]
 
 

@@ -33,7 +33,7 @@ class Record:
 
     @cached_property
     def git(self) -> JSON:
-        """commit and dirty, as `common.record.provenance.git` gives them; {} without either."""
+        """commit and dirty, from `common.record.provenance.git`; {} without either."""
         return self.provenance.get("git") or {}
 
 

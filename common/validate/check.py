@@ -77,7 +77,7 @@ def validate_queued(
     seen = Snapshot.at(session)
     checker = _KernelChecker(session, reference)
     found = next(checker.left_by_queued(scenario, start, seen, compared), None)
-    return replace(seen, cache=start.cache), found  # equal to the session's own, unless something is wrong
+    return replace(seen, cache=start.cache), found  # equal to the session's own, unless there is a mismatch
 
 
 class _KernelChecker:

@@ -25,7 +25,7 @@ from common.validate.trials import GIVEN, HIGH, Trial
 from common.validate.values import weights_of
 from common.validate.verdict import Verdict
 
-OLD_RING = "PASSED_TILES"  # the macro of common/kernel/ring.cuh: tiles that a ring has passed before a launch
+OLD_RING = "PASSED_TILES"  # macro of common/kernel/ring.cuh: tiles passed by a ring before a launch
 
 if TYPE_CHECKING:
     from common.devices.protocol import Device, Session

@@ -69,7 +69,7 @@ class Scenario:
     held: "KvCache | None" = None
 
     def on(self, session: "Session") -> "Scenario":
-        """With its history in the memory of the session's device: once, for all resets and sessions there."""
+        """Copy with the history in the session's device memory: moved once, for all resets and sessions there."""
         if self.history is None or self.held:
             return self
         return replace(self, held=session.cache.hold(self.history[..., : self.position, :]))

@@ -37,7 +37,7 @@ Tap = tuple[str, int | None]
 
 
 def tolerances(reference: Taps, runs: Sequence[Taps]) -> dict[Tap, float]:
-    """The largest error allowed in each tap, as the module docstring defines it. The embedding is a copy: 0.
+    """The largest allowed error of each tap (see the module docstring). The embedding is a copy: 0.
 
     reference: the float64 step. runs: float32 runs of the same step with the same stored entries.
     """

@@ -16,7 +16,7 @@ GIVEN, LOW, HIGH = "given", "low", "high"  # the values of a stack's knobs: its 
 
 # Grid barriers passed before. The epoch's sign changes after 2^31 of them, and it is 0 again after 2^32.
 AGES = (120, 2**15 - 16, 2**31 - 6, 2**32 - 6)
-OLD_TILES = (2**16 - 1, 2**31 - 1)  # tiles that a ring has passed: an unsigned counter of 32 bits holds more
+OLD_TILES = (2**16 - 1, 2**31 - 1)  # tiles passed by a ring: an unsigned 32-bit counter holds more
 
 
 @dataclass(frozen=True)

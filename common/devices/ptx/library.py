@@ -50,5 +50,5 @@ def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Pat
 
 
 def _texts(files: Iterable[Path]) -> list[str]:
-    """Names and contents."""
+    """Names and contents of files."""
     return [text for file in sorted(files) for text in (file.name, file.read_text())]

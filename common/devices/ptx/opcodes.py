@@ -74,7 +74,7 @@ def _bra(d: Decoder, one: Instruction) -> None:
 
 
 def _nothing(d: Decoder, one: Instruction) -> None:
-    """createpolicy: a hint."""
+    """createpolicy: a hint, not executed."""
     d.emit("nop", opcode=one.name)
 
 

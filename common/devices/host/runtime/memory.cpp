@@ -11,7 +11,7 @@ namespace host {
 namespace {
 
 constexpr size_t guard = 64 << 10;
-constexpr uint16_t canary = 0xffa5; // a NaN, as in common/devices/host/memory.py
+constexpr uint16_t canary = 0xffa5; // a NaN, as in common/devices/guarded.py
 
 size_t whole_pages(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));

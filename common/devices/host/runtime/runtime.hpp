@@ -30,7 +30,7 @@ constexpr int named_barriers = 16;
 constexpr uint64_t never = UINT64_MAX; // progress value of a block without a spinning fiber
 
 enum class Wait : uint8_t { ready, warp, block, named, phase, spin, ended }; // state of a fiber
-// Result of a launch; common/devices/host/device.py has the same values.
+// Result of a launch; common/devices/cpu.py has the same values.
 enum Status { finished = 0, deadlocked = 1, timed_out = 2, trapped = 3, corrupted = 4, faulted = 5 };
 
 // The place of a shuffle or barrier, which lanes of a warp or threads of a block must reach together. A compiler's

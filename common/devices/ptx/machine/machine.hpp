@@ -277,7 +277,7 @@ void add_copies(Ops &ops);
 void add_control(Ops &ops);
 void fuse(Program &program, const Ops &ops);                             // fuses sequences of rows
 void count_all(Program &program, const std::vector<std::string> &names); // names: of the operations of its rows
-void uncount(const Warp &w, const In *in);                               // the group will execute it again
+void uncount(const Warp &w, const In *in); // takes back the count of a row that will run again
 void at_label(Warp &w, const In *in);
 bool meets_anywhere(const In *in);
 

@@ -126,7 +126,7 @@ bool Races::check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &m
     const auto seen = [&](const Epoch &r) { return !r.any() || r.who == me.who || knows(me.who, r); };
     const auto wrong = [&](const Epoch &r) { return !seen(r) && !harmless(me, r, same); };
     auto &many = c.many[strong];
-    bool left = false; // readers that the next writer must have seen
+    bool left = false; // readers remain for the next writer's check
     for (Epoch &r : many ? std::span(many->by) : std::span(&c.read[strong], 1)) {
       if (wrong(r)) return report(w, in, lane, r, "nothing orders this write of", "has read", at);
       if (seen(r)) r = {};
