@@ -77,7 +77,7 @@ def _field(name: str, kind: Any, value: Any) -> Any:
 
 
 def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
-    """The value as the first of `kinds` that takes it."""
+    """The value as the first of `kinds` that accepts it."""
     errors = []
     for kind in kinds:
         try:
@@ -94,7 +94,7 @@ def _check(value: Any, kind: Any) -> None:
 
 @cache
 def _hints(kind: type) -> dict[str, tuple[Any, bool]]:
-    """(type, whether it has no default) of each field of a dataclass."""
+    """{field of a dataclass: (type, True without a default)}."""
     hints, missing = get_type_hints(kind), dataclasses.MISSING
     return {
         each.name: (hints[each.name], each.default is missing and each.default_factory is missing)

@@ -253,7 +253,7 @@ def test_without_a_home_and_a_name_a_command_works(tmp_path):
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True)
     home = tmp_path / f"megakernel-lab-{os.getuid()}"
     assert (done.returncode, done.stdout) == (0, f"{home}/.cache/megakernel-lab: 0.000 of 10 GB\n"), done.stderr
-    assert done.stderr == f"note: there is no home folder; until this command ends it is {home}\n"
+    assert done.stderr == f"note: there is no home folder; for this command it is {home}\n"
     assert home.stat().st_mode & 0o777 == 0o700
     home.chmod(0o777)  # another user may have laid libraries there
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -20,4 +20,4 @@ def test_a_part_of_a_row_is_noted_and_not_resumed_from(configured, tmp_path, cap
     path = tmp_path / "r.jsonl"
     path.write_text('{"id": "a", "schema": 2, "time": "2026", "kind": "run"}\n')
     assert configured("variant=baseline", "resume=true", f"results={path}").resume
-    assert caplog.messages == [f"note: {path}: no row, or a part of one, on line 1; copied to {path}.corrupt"]
+    assert caplog.messages == [f"note: {path}: damaged row on line 1; copied to {path}.corrupt"]

@@ -47,7 +47,7 @@ def test_damaged_weights_are_made_again_and_reported(tmp_path, seed, caplog, dam
     assert again.equal(first), seed
     assert kept.read_bytes() == content
     (record,) = caplog.records
-    assert record.getMessage() == f"note: {kept} is not as it was written; it is made again"
+    assert record.getMessage() == f"note: {kept} is damaged; it is made again"
     assert list(tmp_path.iterdir()) == [kept]
 
 
@@ -131,5 +131,5 @@ def test_a_run_reports_what_its_worker_made_again(tmp_path, filled, host_cache, 
         _, err = process.communicate(timeout=HANGS_S)
         assert process.returncode == 0, err
         (library,) = kernels.glob("*.so")
-        assert err.count(f"note: {library} is not as it was written") == err.count("note: ") == damaged, err
+        assert err.count(f"note: {library} is damaged") == err.count("note: ") == damaged, err
         truncate(library, seed)

@@ -83,11 +83,11 @@ def test_escapes_are_decoded_and_hydra_reads_the_rest(argument, value):
         (r"stop_strings=[\n]", r"stop_strings: \ stands outside quotes"),
         ("prompt=${oc.env:HOME}", r"prompt: ${ stands outside quotes"),
         ("++system=a ${x}", "system: ${ stands outside quotes"),
-        (r'prompt="a\d+"', r"prompt: \d is no escape"),
-        (r'prompt="\u12"', r"prompt: \u is no escape"),
-        (r'prompt="\${x}"', r"prompt: \$ is no escape"),
-        ('prompt="\udcff"', "prompt: a part is no character"),
-        (r'stop_strings=["\ud800"]', "stop_strings: a part is no character"),
+        (r'prompt="a\d+"', r"prompt: \d is not an escape of JSON"),
+        (r'prompt="\u12"', r"prompt: \u is not an escape of JSON"),
+        (r'prompt="\${x}"', r"prompt: \$ is not an escape of JSON"),
+        ('prompt="\udcff"', "prompt is not valid Unicode"),
+        (r'stop_strings=["\ud800"]', "stop_strings is not valid Unicode"),
     ],
 )
 def test_what_could_mean_two_things_is_refused(argument, cause):

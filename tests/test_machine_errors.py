@@ -103,7 +103,7 @@ def test_a_cache_that_is_cleared_while_it_is_written_is_written_once_more(tmp_pa
         cached(path, make)
     made.clear()
     assert again(partial(cached, path, make)) == b"content"
-    assert [record.getMessage().endswith("; once more") for record in caplog.records] == [True]
+    assert [record.getMessage().endswith("; trying again") for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize(

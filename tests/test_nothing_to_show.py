@@ -40,7 +40,7 @@ def test_experiments_without_a_row(argv, said, tmp_path, capsys):
 def test_a_sweep_over_nothing(flag, sweep, capsys):
     assert run_task(lambda cfg: pytest.fail("ran"), "config", [sweep, flag, "device=host"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {sweep} stands for no value")
+    assert error.startswith(f"error: {sweep} is an empty sweep")
     assert error.count("\n") == 1
 
 

@@ -89,9 +89,7 @@ def test_damaged_lines_are_moved_once_and_no_row_is_lost(tmp_path, seed, caplog)
         assert aside.read_bytes().splitlines() == [lines[first], lines[second]]
         assert store.path.read_bytes() == damaged
     where = f"on line {first + 1}, {second + 1}; copied to {aside}"
-    assert [record.getMessage() for record in caplog.records] == [
-        f"note: {store.path}: no row, or a part of one, {where}"
-    ]
+    assert [record.getMessage() for record in caplog.records] == [f"note: {store.path}: damaged row {where}"]
 
 
 def test_json_lines_that_are_no_row_count_as_damaged(tmp_path, caplog):

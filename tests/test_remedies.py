@@ -92,7 +92,7 @@ def test_best_says_that_nothing_is_measured(caplog):
     (stack,) = choose_stacks(read_catalog(), "best", None, {}, 256)
     assert stack.name == "megaqwen"
     (record,) = caplog.records
-    assert record.getMessage() == ("note: variant=best: nothing measured on this machine can be chosen; it is megaqwen")
+    assert record.getMessage() == ("note: variant=best: no usable measurement on this machine; using megaqwen")
     caplog.clear()
     fastest = read_catalog().stacks["persistent"]
     assert choose_stacks(read_catalog(), "best", None, {}, 256, lambda: fastest)[0].name == "persistent"

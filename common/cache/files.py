@@ -1,6 +1,6 @@
-"""Files of the cache: named by all that decides them, written whole or not at all, checked whenever they are used.
+"""Files of the cache: named by a hash of their inputs, written whole or not at all, checked at every use.
 
-Each ends with a checksum of what precedes it, in the same file so that both appear at once. Loaders and linkers of ELF
+Each ends with a checksum of its content, in the same file so that both appear at once. Loaders and linkers of ELF
 ignore bytes after its sections, so libraries and objects carry one, too. XXH3 (https://xxhash.com) reads at the speed
 of memory: 1.2 GB in 0.08 s on one core. It finds damage by accident; it is no defence against an attacker.
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 def cached(path: Path, make: Callable[[], bytes]) -> bytes:
     """The content of `path`; made and kept there if it is missing or damaged.
 
-    Raises MachineError, and what `make` does.
+    Raises MachineError, and errors of `make`.
     """
     with opened(path) as file:
         if file:
@@ -41,20 +41,20 @@ def cached(path: Path, make: Callable[[], bytes]) -> bytes:
 
 
 def intact(path: Path) -> bool:
-    """True if `path` holds what was written, as `opened` finds out."""
+    """True if `path` is there and undamaged, by `opened`."""
     with opened(path) as file:
         return file is not None
 
 
 @contextmanager
 def opened(path: Path, size: int | None = None) -> Iterator[BinaryIO | None]:
-    """`path`, open for reading, if it holds what was written, of `size` bytes where that is known; else None.
+    """`path`, open for reading, if it is there and undamaged, with `size` bytes if given; else None.
 
-    Another process may remove it at any time, which takes nothing from a file that is open. A damaged file is named in
-    a warning, because the caller makes it again. Raises MachineError when it cannot be read.
+    Another process may remove it at any time; an open file keeps its content. A damaged file is named in a warning,
+    because the caller makes it again. Raises MachineError when it cannot be read.
     """
     try:
-        # Not blocking: opening a FIFO in the place of a file would wait for a writer, for ever.
+        # Not blocking: opening a FIFO instead of a file would wait for a writer, for ever.
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except FileNotFoundError:
         yield None
@@ -67,15 +67,15 @@ def opened(path: Path, size: int | None = None) -> Iterator[BinaryIO | None]:
         except OSError as error:
             raise of_system(error, f"the cache folder {path.parent} cannot be used") from error
         if not sound:
-            LOG.warning("note: %s is not as it was written; it is made again", path)
+            LOG.warning("note: %s is damaged; it is made again", path)
         yield file if sound else None
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """A name to write a file under; afterwards it gets its checksum, and then the name `path`.
+    """A temporary name to write a file under; at the end it gets its checksum and is renamed to `path`.
 
-    Two writers, a full disk and a killed process leave no part under `path`. Raises MachineError when it cannot be
+    Two writers, a full disk or a killed process leave no partial file at `path`. Raises MachineError when it cannot be
     written.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
@@ -98,7 +98,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def making(path: Path) -> Iterator[bool]:
-    """Context for one process at a time. True after waiting for another one, which may have written `path`.
+    """Context for one process at a time. True after waiting for another process, which may have written `path`.
 
     Two that make it at once do no harm, but cost twice. Raises MachineError when the folder cannot be written.
     """
@@ -118,12 +118,12 @@ def making(path: Path) -> Iterator[bool]:
         try:
             yield waited
         finally:
-            with suppress(OSError):  # another one has removed it
+            with suppress(OSError):  # another process has removed it
                 lock.unlink()
 
 
 def _sound(file: int, size: int | None) -> bool:
-    """True if the checksum is right; if so the file counts as used now, whatever the file system does about reads."""
+    """True if the checksum is right; the file's time is then set to now, as file systems may not record reads."""
     state = os.fstat(file)
     if not S_ISREG(state.st_mode):
         return False
@@ -143,9 +143,9 @@ def _checksum(file: int, length: int) -> bytes:
 
 
 def again(work: Callable[[], T]) -> T:
-    """The result of `work`, repeated once where a file has vanished, since another process may clear the cache."""
+    """The result of `work`, repeated once if a file has vanished: another process may clear the cache."""
     try:
         return work()
     except Vanished as error:
-        LOG.warning("note: %s; once more", error.cause)
+        LOG.warning("note: %s; trying again", error.cause)
         return work()

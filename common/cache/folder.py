@@ -31,8 +31,8 @@ KINDS = {
 }
 UNFINISHED = "unfinished"
 FILE = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{64})(\.\w+)(\.[-0-9]+\.part)?")
-# Files of these kinds are needed after they were checked: a kernel until it is loaded, a part until it is renamed. All
-# others are read, or mapped, by the same open file that was checked, which outlives the file's name.
+# Files of these kinds are opened again after the check: a kernel when it is loaded, a part when it is renamed. All
+# others are read, or mapped, through the open file that was checked, which outlives the file's name.
 NEEDED, NEEDED_S = ("kernels", UNFINISHED), 3600.0
 
 
@@ -55,17 +55,17 @@ class CachedFile(NamedTuple):
 
 
 def ensure_home() -> None:
-    """Set HOME, and say so, where neither it nor the user is known, as in containers.
+    """Set HOME, with a note, if neither it nor the user is known, as in containers.
 
     Libraries would otherwise make a folder with the name `~` where they run.
     """
     if os.path.expanduser("~") == "~":
         os.environ["HOME"] = str(_temporary())
-        note_once(f"there is no home folder; until this command ends it is {os.environ['HOME']}")
+        note_once(f"there is no home folder; for this command it is {os.environ['HOME']}")
 
 
 def place() -> Path:
-    """`megakernel-lab` in the user's cache folder (XDG); where that cannot be written, a temporary one and a note."""
+    """`megakernel-lab` in the user's cache folder (XDG); if that is not writable, a temporary folder and a note."""
     from platformdirs import user_cache_dir
 
     usual = Path(user_cache_dir(NAME)).absolute()
@@ -82,7 +82,7 @@ def files(root: Path) -> list[CachedFile]:
 
 
 def keep_below(root: Path, size: float) -> None:
-    """From now on, `make_room` keeps the cache in `root` below `size` bytes."""
+    """Set the limit for `make_room`: the cache in `root` stays below `size` bytes."""
     global _limit
     _limit = (root.absolute(), size)
 
@@ -122,7 +122,7 @@ def _scan(root: Path) -> Iterator[CachedFile]:
 
 
 def _temporary() -> Path:
-    """A folder of this user in the temporary one. Raises LabError when another user has made it, or may write to it."""
+    """This user's folder in the temporary one. Raises LabError if another user made it, or may write to it."""
     folder = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()

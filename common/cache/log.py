@@ -1,4 +1,4 @@
-"""Log of what a user should know although nothing has to be done; without a handler, a warning is a line on stderr."""
+"""Log of notes that need no action of the user; without a handler, a warning is a line on stderr."""
 
 import logging
 from functools import cache
@@ -8,5 +8,5 @@ LOG = logging.getLogger("megakernel-lab")
 
 @cache
 def note_once(text: str) -> None:
-    """Log `text`, in this process for the first and last time."""
+    """Log `text` at most once in this process."""
     LOG.warning("note: %s", text)

@@ -13,8 +13,8 @@ from common.cache.files import cached, opened, writing
 if TYPE_CHECKING:
     import torch
 
-# Weights made or checked at once. torch splits nothing this small over threads, which on a busy machine wait for each
-# other at every operation; and it stays in the cache of one core.
+# Weights made or checked at once. Too small for torch to split over threads, which on a busy machine wait for each
+# other at every operation; and it fits the cache of one core.
 BLOCK = 1 << 15
 SETTLED = 2.0  # seconds after which a file's time stamp can be trusted to move when the file changes again
 
@@ -31,16 +31,16 @@ def mapped(file: Path, size: int, pieces: "Iterable[tuple[int, torch.Tensor]]") 
         if stream:
             return _map(stream, size)
     with writing(file) as part, part.open("w+b") as stream:
-        os.posix_fallocate(stream.fileno(), 0, 2 * size)  # a full disk is told now, and writing is twice as fast
+        os.posix_fallocate(stream.fileno(), 0, 2 * size)  # a full disk fails now, and writing is twice as fast
         for offset, piece in pieces:
             stream.seek(2 * offset)
             stream.write(piece.view(torch.int16).numpy().data)
         stream.flush()
-        return _map(stream, size)  # now: under its name, another process may remove it at once
+        return _map(stream, size)  # the open file: another process may remove the name at once
 
 
 def _map(stream: BinaryIO, size: int) -> "torch.Tensor":
-    """The first `size` elements of an open file. A stray write stays in this process."""
+    """The first `size` elements of an open file, copy-on-write: a stray write stays in this process."""
     import torch
 
     content = mmap.mmap(stream.fileno(), 2 * size, access=mmap.ACCESS_COPY)

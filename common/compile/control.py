@@ -1,13 +1,13 @@
 """Control bits of SASS: how ptxas schedules an instruction, in bits 105 to 125 of its 128, sm_70 to sm_120.
 
-A result of fixed latency is there because ptxas lets the warp stall for as long. One of variable latency (a load, a
-shuffle, a square root) is counted by one of six scoreboards of the warp, and who needs it waits until that is 0. The
-layout is that of Jia et al. 2018 (arXiv:1804.06826, section 2.1); nvdisasm does not print these bits.
+For a result of fixed latency, ptxas stalls the warp long enough. One of variable latency (a load, a shuffle, a square
+root) is counted by one of the warp's six scoreboards, and its consumer waits until that is 0. Layout: Jia et al. 2018
+(arXiv:1804.06826, section 2.1); nvdisasm does not print these bits.
 """
 
 from dataclasses import dataclass
 
-SIZE, FIRST_BIT = 16, 105  # bytes of an instruction; of its control bits
+SIZE, FIRST_BIT = 16, 105  # bytes of an instruction; first of its control bits
 NONE = 7  # in place of a scoreboard
 SCOREBOARDS = 6
 
@@ -17,10 +17,10 @@ class Control:
     """Schedule of one instruction.
 
     stall   clocks from its issue until the warp may issue the next
-    yields  whether the scheduler prefers another warp then
+    yields  True if the scheduler prefers another warp then
     written scoreboard that counts it until its result is written; read: until its operands are read; None: none
     waits   scoreboards that must be 0 before it is issued
-    reuse   operands, from the first on, whose registers stay in the cache of the register file
+    reuse   operands, from the first on, kept in the register file's reuse cache
     """
 
     stall: int

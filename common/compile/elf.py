@@ -16,7 +16,7 @@ def section(cubin: bytes, name: str) -> bytes:
 
 
 def variables(cubin: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of each variable of a cubin that the text initializes."""
+    """Name and bytes of each initialized variable of a cubin."""
     sections = _sections(cubin)
     for kind, at, length, names in ((s[1], s[4], s[5], s[6]) for s in sections):
         if kind != SYMTAB:

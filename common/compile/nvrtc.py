@@ -15,11 +15,11 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 def options(arch: str | None = None) -> tuple[str, ...]:
-    """NVRTC's options. None: those for RawModule; `sm_90`: all of them, with those that RawModule adds by itself.
+    """NVRTC's options. None: for RawModule; `sm_90`: all, with the ones that RawModule adds by itself.
 
     RawModule appends -ftz=true, its device's -arch=sm_XX, --device-as-default-execution-space (it refuses a second one)
     and include folders, which a flattened text does not need. Both lists give the same code.
-    Products and sums are contracted only where the source says fmaf, so that variants can be compared bit for bit.
+    Products and sums are fused only by an explicit fmaf, so that variants can be compared bit for bit.
     """
     own = ("-std=c++17", "-lineinfo", "--fmad=false")
     return own if arch is None else (*own, "-ftz=true", f"-arch={arch}", "--device-as-default-execution-space")
@@ -36,12 +36,12 @@ def version() -> str:
 
 
 def check_driver(version: int) -> None:
-    """Raise LabError for a driver that does not load what NVRTC compiles. version: its CUDA, such as 12040 for 12.4."""
+    """Raise LabError for a driver too old for NVRTC's output. version: the driver's CUDA, such as 12040 for 12.4."""
     major, minor = _nvrtc().getVersion()
     if major > version // 1000:
         raise LabError(
             f"NVRTC {major}.{minor} compiles for CUDA {major}, and the driver is of CUDA {version // 1000}."
-            f"{version % 1000 // 10}: it does not load such kernels",
+            f"{version % 1000 // 10}: it cannot load its kernels",
             "update the driver, or install with make CUDA=12, which needs a torch for CUDA 12 or the CPU (any other "
             "brings an NVRTC of its own)",
         )
@@ -54,12 +54,12 @@ def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path
     options and the compiler's version; None compiles anew.
     Raises CompileError with the log, and LabError where NVRTC cannot be loaded.
     """
-    # CuPy drops the last byte, without which nvdisasm and cuobjdump refuse the file.
+    # CuPy drops the last byte, but nvdisasm and cuobjdump need it.
     return _cached(text, arch, name, cache_dir, "cubin", lambda nvrtc, program: nvrtc.getCUBIN(program) + b"\0")
 
 
 def compile_ptx(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> str:
-    """As compile_cubin, but the PTX that a driver would get; NVRTC puts its working folder before relative names."""
+    """As compile_cubin, but PTX, as a driver would get it; NVRTC puts its working folder before relative names."""
 
     def ptx(nvrtc: Any, program: Any) -> bytes:
         return nvrtc.getPTX(program).rstrip(b"\0").replace(f'"{Path.cwd()}/'.encode(), b'"')
@@ -105,7 +105,7 @@ def _build(text: str, name: str, chosen: tuple[str, ...], result: Any) -> bytes:
 
 
 def _cached(text: str, arch: str, name: str, cache_dir: Path | None, suffix: str, result: Any) -> bytes:
-    """One result of NVRTC, from the folder if it is there."""
+    """One result of NVRTC, from the cache folder if it is there."""
     chosen = options(arch)
     if cache_dir is None:
         return _compile(text, arch, name, chosen, result)

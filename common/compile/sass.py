@@ -22,10 +22,10 @@ from common.errors import LabError
 from common.errors.machine import of_output, of_system
 from common.model.stages import STAGES
 
-# Opcodes whose modifiers are kept in a histogram: those that move data between threads or memories, or order moves.
+# Opcodes that keep their modifiers in a histogram: they move data between threads or memories, or order moves.
 # All others (FFMA, IMAD, ...) are counted by their bare name.
 DETAILED = re.compile(r"U?(LD(?!C)|ST|ATOM|RED|BLK|TMA|CCTL|MEMBAR|FENCE|BAR|SYNCS|DEPBAR|WARPSYNC|SHFL)")
-# From sm_90 on the first KiB of a block's shared memory is reserved, and is counted in SHARED of a kernel that has any.
+# From sm_90 on the first KiB of a block's shared memory is reserved; SHARED includes it if the kernel has any.
 # A cubin with that reservation carries this section.
 RESERVED_SHARED, RESERVED_SECTION = 1024, b".nv.shared.reserved"
 
@@ -44,9 +44,9 @@ class Resources(Shown):
     """Resources of one kernel on one arch, per thread unless stated otherwise.
 
     registers    32-bit registers
-    spill_bytes  bytes that the kernel's STL and LDL instructions move, each instruction counted once. These are the
-                 "spill stores" plus "spill loads" of ptxas, and accesses to arrays it could not keep in registers.
-                 Read from the code and not from a log, so that it also holds for cubins out of a cache.
+    spill_bytes  bytes moved by the kernel's STL and LDL instructions, each instruction counted once: the "spill
+                 stores" plus "spill loads" of ptxas, and accesses to arrays it could not keep in registers. Read from
+                 the code and not from a log, so that it also holds for cubins out of a cache.
     stack, local bytes of local memory
     shared       shared memory of a block in bytes, static or dynamic, without the system's share
     histogram    instructions by opcode, with the modifiers where they matter: LDG.E.128, LDGSTS.E.BYPASS.128, ...
@@ -80,7 +80,7 @@ class Resources(Shown):
 def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path | None = None) -> Resources:
     """Read one kernel of a cubin. Raises LabError when the kernel or NVIDIA's binary tools are missing.
 
-    nvdisasm takes about half a second to start; `cache_dir` keeps what it printed by the cubin's sha256.
+    nvdisasm takes about half a second to start; `cache_dir` keeps its output by the cubin's sha256.
     """
     listing = sass(cubin, kernel, cache_dir)
     usage = {name: tuple(map(int, row)) for name, *row in USAGE.findall(_tool("cuobjdump", cubin, "-res-usage"))}
@@ -101,7 +101,7 @@ def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path |
 
 
 def block_bytes(cubin: bytes) -> int:
-    """Bytes of shared memory that a block of the lab's kernels needs, as the text declares them: also dynamic ones."""
+    """Bytes of shared memory of a block of the lab's kernels, static and dynamic, as the text declares them."""
     return int.from_bytes(dict(variables(cubin)).get("shared_bytes", b""), "little")
 
 
@@ -115,7 +115,7 @@ def resources_all(
 
 
 def inspect(source: Source, archs: Sequence[str], cache: Path) -> dict[str, Resources]:
-    """Resources by arch, for those of `archs` that the source supports. Raises CompileError, or LabError without tools.
+    """Resources by arch, where the source supports it. Raises CompileError, or LabError without tools.
 
     The kernels of a text with one kernel per stage are reported as one, `stage_*`: the largest registers, stack and
     memory of all of them, and the sum of their spills and instructions.
@@ -147,7 +147,7 @@ def _together(kernels: Sequence[Resources]) -> Resources:
 def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None, callers: bool = False) -> str:
     """nvdisasm's listing of one kernel, with the file and line of each run of instructions.
 
-    callers: a line for each function that an instruction was inlined into, too.
+    callers: also a line for each function that an instruction was inlined into.
     """
     lines = "-gi" if callers else "-g"
     if cache_dir is None:
@@ -155,7 +155,7 @@ def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None, ca
     else:
         path = Path(cache_dir) / f"{hashlib.sha256(cubin).hexdigest()}{'.callers' if callers else ''}.sass"
         text = cached(path, lambda: _tool("nvdisasm", cubin, "-c", lines).encode()).decode()
-    _, *parts = SECTION.split(text)  # what precedes the first kernel, then name, listing, name, listing, ...
+    _, *parts = SECTION.split(text)  # text before the first kernel, then name, listing, name, listing, ...
     listings = dict(zip(parts[::2], parts[1::2], strict=True))
     if kernel not in listings:
         raise LabError(
@@ -166,7 +166,7 @@ def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None, ca
 
 
 def instructions(listing: str) -> Iterator[tuple[str, int, str]]:
-    """(file, line, opcode) of each instruction, if inlined of the function's own line; padding (@!PT) is left out."""
+    """(file, line, opcode) of each instruction, inlined code by its own line; padding (@!PT) is left out."""
     file, line = "", 0
     for row in listing.splitlines():
         if place := LINE.match(row):
@@ -176,7 +176,7 @@ def instructions(listing: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _width(opcode: str) -> int:
-    """Bytes a thread moves by one load or store; 4 unless a modifier says otherwise."""
+    """Bytes per thread of one load or store; 4 unless a modifier says otherwise."""
     sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
     return next((sizes[part] for part in opcode.split(".") if part in sizes), 4)
 
@@ -202,7 +202,7 @@ def _tool(tool: str, cubin: bytes, *flags: str) -> str:
 
 
 def _find(tool: str) -> str:
-    """The tool out of its wheel, else out of a CUDA toolkit on PATH."""
+    """Path of the tool in its wheel, else in a CUDA toolkit."""
     package = find_spec("nvidia")
     for folder in package.submodule_search_locations or () if package else ():
         for path in sorted(Path(folder).glob(f"*/bin/{tool}"), reverse=True):

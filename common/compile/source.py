@@ -17,7 +17,7 @@ from common.model.stages import FIRST, LAST, LAYER, STAGES, WARP
 from common.stacks.variant import LOWEST_ARCH, Variant
 
 KERNEL = ROOT / "common" / "kernel"
-ENTRY = '#line 1 "entry"\n'  # before the composed stack and its kernels
+ENTRY = '#line 1 "entry"\n'  # line directive before the composed stack and its kernels
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
 Knobs = Mapping[str, Mapping[str, int | str]]
@@ -28,17 +28,17 @@ class Source:
     """One kernel, ready for any compiler.
 
     stack    innermost first, without `baseline`
-    threads  of a block that compute
+    threads  of a block, without loader warps
     launch   cooperative: one kernel, whose blocks the driver keeps resident together; plain: one kernel whose grid the
-             device checks to be resident; launches: a kernel per stage; graph: these kernels replayed as one CUDA graph
-    tokens_per_launch, blocks_per_sm   for the launch
+             device checks for co-residency; launches: a kernel per stage; graph: these kernels as one CUDA graph
+    tokens_per_launch, blocks_per_sm   of the launch
     min_arch compute capability, ten times, as in sm_XX
     text     includes no file; `sha` is its sha256 in hex
-    loader_warps  of a block, beside `threads`
-    scratch  the regions that its variants declare
+    loader_warps  of a block, in addition to `threads`
+    scratch  regions declared by its variants
     trace    blocks store time stamps of each stage
-    shared_knobs  names of the knobs that decide how much shared memory a block needs
-    chosen   {`knob=value`: min_arch} of chosen values that need one
+    shared_knobs  names of the knobs that decide a block's shared memory
+    chosen   {`knob=value`: min_arch} of chosen values with a min_arch of their own
     """
 
     stack: tuple[str, ...]
@@ -76,7 +76,7 @@ class Source:
         return self.launch in ("launches", "graph")
 
     def refuse_target(self, arch: int, gpu: str, other: str, error: type[LabError] = Refused) -> None:
-        """Raise `error` for a target that is too old; gpu: the target in words; other: how to have another one."""
+        """Raise `error` for a target that is too old; gpu: the target in words; other: how to choose another one."""
         if self.min_arch > arch:
             chosen = [word for word, needed in self.chosen.items() if needed > arch]
             remedy = f"leave out {' '.join(chosen)}" if chosen else "remove the variant from the stack"
@@ -84,7 +84,7 @@ class Source:
             raise error(f"{self.name} needs sm_{self.min_arch} and {gpu} is sm_{arch}{lacks}", f"{remedy}, or {other}")
 
     def refuse_shared(self, needed: int, most: int, gpu: str, error: type[LabError] = Refused) -> None:
-        """Raise `error` if a block needs more bytes of shared memory than `most`, which `gpu`, in words, allows."""
+        """Raise `error` if a block needs more shared memory than `most` bytes, the limit of `gpu` (in words)."""
         if needed > most:
             knobs = " or ".join((*self.shared_knobs, "threads"))
             raise error(
@@ -94,7 +94,7 @@ class Source:
 
     @property
     def declarations(self) -> str:
-        """The text without its kernels: what a block needs, and nothing to compile."""
+        """The text without its kernels: enough to read a block's needs, and nothing to compile."""
         head, entry, tail = self.text.partition(ENTRY)
         return "\n".join([head + entry.rstrip(), tail.splitlines()[0], "SHARED_BYTES(Kernel)", ""])
 
@@ -181,7 +181,7 @@ def build(
 
 
 def _chosen(stack: Sequence[Variant], knobs: Knobs) -> dict[str, int]:
-    """{`knob=value`: compute capability, ten times} of chosen values that need one."""
+    """{`knob=value`: compute capability, ten times} of chosen values with a min_arch of their own."""
     values = [(knob, str(knobs.get(variant.name, {}).get(knob.name))) for variant in stack for knob in variant.knobs]
     return {f"{knob.name}={value}": knob.min_arch[value] for knob, value in values if value in knob.min_arch}
 
@@ -207,7 +207,7 @@ def kernel_text(
     constants: Sequence[str] = (),
     loader_warps: int = 0,
 ) -> str:
-    """One text: the constants of `layout` and of the block, then `constants`; `files`, with what they include; `entry`.
+    """One text: the constants of `layout` and of the block, then `constants`; `files` with their includes; `entry`.
 
     Raises LabError when a file is not found.
     """
@@ -230,7 +230,7 @@ def kernel_text(
 def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
     """The lines of `file` with each quoted include replaced by the file, once. `seen` grows.
 
-    An include is searched beside the file, then from the repository's root. One that is in neither place belongs to the
+    An include is searched beside the file, then from the repository's root. One found in neither place belongs to the
     host runtime and is kept: the host compiler finds it.
     """
     file = file.resolve()
@@ -257,9 +257,9 @@ def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
 
 
 def launches(source: Source, steps: int = 1) -> list[tuple[int, int]]:
-    """Every launch of `steps` steps: number of the kernel, and its last argument.
+    """Every launch of `steps` steps: (number of the kernel, its last argument).
 
-    With a kernel per stage these are stage and layer, else 0 and the tokens to decode.
+    With a kernel per stage: (stage, layer); else (0, tokens to decode).
     """
     if not source.by_stage:
         most = source.tokens_per_launch
@@ -270,7 +270,7 @@ def launches(source: Source, steps: int = 1) -> list[tuple[int, int]]:
 
 
 def _declare_knobs(variant: Variant, values: Mapping[str, int | str], model: Model) -> str:
-    """The knobs of one variant as C++ constants; those that a GPU decides, by the target of the compilation."""
+    """The knobs of one variant as C++ constants; values that depend on the GPU, by the compilation's target."""
     choices = {knob.name: knob.choices for knob in variant.knobs}
     targets = {arch: settled(variant, values, model, arch) for arch in SHARED_KB}
     rows = []

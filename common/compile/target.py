@@ -1,7 +1,7 @@
-"""Targets of the compiler: what a stack needs of one, and the values that knobs have by themselves on each.
+"""Targets of the compiler: features missing before each, and the `auto` values of knobs on each.
 
-`auto` of a knob is an expression (`common.model.expressions`) over `arch`, 90 for sm_90; `bulk_copies`, 1 where there
-are such; `shared_kb`, KB of shared memory that a block may have; the model's shape; the other knobs of its variant.
+`auto` of a knob is an expression (`common.model.expressions`) over `arch`, 90 for sm_90; `bulk_copies`, 1 if it has
+them; `shared_kb`, KB of shared memory that a block may have; the model's shape; the other knobs of its variant.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from common.stacks.variant import Variant
 
 # KB of shared memory that a block may have, from a compute capability (ten times) on: CUDA programming guide.
 SHARED_KB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
-BULK_COPIES = 90  # the first that has them
-HOST = 90  # the target that the host device stands for
-NEWS = {  # what the targets before a compute capability, ten times, lack
+BULK_COPIES = 90  # the first target with bulk copies
+HOST = 90  # the host device's target
+NEWS = {  # features new with a compute capability (ten times)
     80: "asynchronous copies, barriers in shared memory that count them, or bf16 in tensor cores",
     90: "bulk copies",
 }
@@ -40,7 +40,7 @@ def lacking(min_arch: int, arch: int) -> str:
 
 
 def settled(variant: Variant, values: Constants, model: Model, arch: int) -> dict[str, int | str]:
-    """The constants of a variant with the values that its knobs have by themselves on `arch`."""
+    """The constants of a variant, AUTO knobs replaced by their values on `arch`."""
     return {
         name: next(_own(knob, values, model, arch) for knob in variant.knobs if knob.name == name)
         if value == AUTO
@@ -50,7 +50,7 @@ def settled(variant: Variant, values: Constants, model: Model, arch: int) -> dic
 
 
 def by_arch(values: Mapping[int, int | str]) -> str:
-    """C++ expression of the value of the target, from {the first compute capability, ten times, that has it: value}."""
+    """C++ expression for the target's value. values: {first compute capability (ten times) with it: value}."""
     last = next(iter(values.values()))
     text = str(last)
     for arch, value in values.items():

@@ -1,4 +1,4 @@
-"""Budget of a command: no row begins that would not end in time, by what the rows before it took."""
+"""Budget of a command: a row begins only if it should end in time, by the seconds of the rows before it."""
 
 import time
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ LATEST = 5  # rows that an estimate is made from: the first of a process takes l
 
 
 def clock() -> float:
-    """Seconds; tests replace it."""
+    """Monotonic seconds; tests replace it."""
     return time.monotonic()
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds that rows may take. until: by `clock`; None: no limit. first: of a row, while none like it is known."""
+    """Seconds that rows may take. until: by `clock`; None: no limit. first: of a row, before any like it has run."""
 
     until: float | None
     first: float
@@ -28,5 +28,5 @@ class Budget:
         return max(took[-LATEST:], default=self.first)
 
     def holds(self, took: Sequence[float]) -> bool:
-        """True if a row like those that took so many seconds would end in time."""
+        """True if the next row, by the seconds of rows like it, would end in time."""
         return self.estimate(took) <= self.left

@@ -48,8 +48,8 @@ def run_task(
 ) -> int:
     """Compose conf/<config_name>.yaml below `root` with the overrides in `argv` and run `task` on it.
 
-    argv: None stands for that of this process. after: called once when the job, or every job of a multirun, has
-    ended, however it ended.
+    argv: None for this process's. after: called once when the job, or every job of a multirun, has ended, however it
+    ended.
     Returns the exit code: the task's own, 2 for a mistake, 3 where a budget ended first, 130 when interrupted; of a
     multirun the highest.
     Results go to stdout; the one line `error: cause; remedy` to stderr, after a traceback with debug=true.
@@ -60,7 +60,7 @@ def run_task(
 
 
 def guarded(work: Callable[[], int], debug: bool = False) -> int:
-    """The exit code of `work`, all of a command; a mistake or an interrupt is one line, as `run_task` says."""
+    """The exit code of `work`, a whole command; a mistake or an interrupt is one line, as in `run_task`."""
     open_closed()
     with redirect_stdout(Stream(sys.stdout, True)), redirect_stderr(Stream(sys.stderr, False)):
         try:
@@ -78,7 +78,7 @@ def guarded(work: Callable[[], int], debug: bool = False) -> int:
 def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: Callable[[], None], debug: bool) -> int:
     arguments: list[str] = []
     codes: list[int] = []
-    failed = False  # whether the task raised an error that is a bug and not a mistake on the command line
+    failed = False  # by an error in the code, not a mistake on the command line
 
     def job(cfg: DictConfig) -> None:
         nonlocal failed
@@ -165,10 +165,7 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
 
 
 def _set_names(config: DictConfig, choices: Mapping[str, str | None], root: Path) -> None:
-    """Set `name` in the section of each group to the name of the file that it was composed from.
-
-    choices: those files, by Hydra.
-    """
+    """Set `name` in the section of each group to the name of its yaml. choices: {group: yaml}, by Hydra."""
     with flag_override(config, "struct", False):
         for group in read_catalog(root).keys & choices.keys():
             if isinstance(section := config.get(group), DictConfig):
@@ -208,11 +205,11 @@ def _register_resolvers(root: Path) -> None:
 
 
 def _admit(argv: Sequence[str], root: Path) -> list[str]:
-    """The arguments: free texts by `admit_text`, and `ratio=2:6` as `++ratio=2:6` if any variant has that knob.
+    """The arguments, with free texts passed through `admit_text`, and `ratio=2:6` as `++ratio=2:6` if ratio is a knob.
 
     Only the yaml of a single variant adds its knobs to the configuration. With `variant=all` or `stack=[...]` Hydra
-    would refuse the key; `++` adds it. Whether the chosen stacks have the knob is checked later, in choose_stacks.
-    Raises LabError for what Hydra would accept and misunderstand: of a list where one name is chosen it takes the last.
+    would refuse the key; `++` adds it. choose_stacks checks later that the chosen stacks have the knob.
+    Raises LabError for values that Hydra would misunderstand: of a list in place of one name it takes the last.
     """
     pairs = [(key, value) for key, _, value in (argument.partition("=") for argument in argv)]
     if {"stack", "variant"} <= {key for key, _ in pairs}:

@@ -1,4 +1,4 @@
-"""Choice of the device: cuda where a driver and a GPU are found, else a CPU; imports CuPy only if there is a driver."""
+"""Choice of the device: cuda with a driver and a GPU, else a CPU; CuPy is imported only if there is a driver."""
 
 import ctypes
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from common.errors import LabError
 
 DEVICES = ("auto", "cuda", "host", "ptx")
 USE_HOST = "or use device=host"
-TOO_OLD, ABSENT = 35, 100  # cudaError_t: the driver is older than the runtime; there is no GPU that may be used
+TOO_OLD, ABSENT = 35, 100  # cudaError_t: the driver is older than the runtime; no usable GPU
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class DeviceChoice:
 def choose_device(name: str, on_cpu: str = "host") -> DeviceChoice:
     """The device for `name` (one of DEVICES) on this machine. Raises LabError for cuda without a usable GPU.
 
-    on_cpu: what `auto` is without a GPU. host compiles small texts sooner, which trials need; ptx decodes sooner.
+    on_cpu: choice of `auto` without a GPU. host compiles the many small texts of trials sooner; ptx decodes sooner.
     """
     if name in ("host", "ptx"):
         return DeviceChoice(name, "requested")
@@ -37,7 +37,7 @@ def choose_device(name: str, on_cpu: str = "host") -> DeviceChoice:
 
 
 def find_gpu() -> str:
-    """Name of the first CUDA GPU. Raises LabError saying why there is none."""
+    """Name of the first CUDA GPU. Raises LabError, with the reason, if there is none."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -54,7 +54,7 @@ def find_gpu() -> str:
         if error.status == TOO_OLD:
             remedy = "update the driver, or install for an older one with make CUDA=12,"
             raise LabError(f"the CUDA runtime does not start: {error}", f"{remedy} {USE_HOST}") from None
-        if error.status != ABSENT:  # such as that of a kernel that trapped: no call of this process works after it
+        if error.status != ABSENT:  # such as a trap in a kernel: no later call of this process works
             remedy = "run it again in a new process, and check nvidia-smi where that fails, too,"
             raise LabError(f"the GPU cannot be used: {error}", f"{remedy} {USE_HOST}") from None
         why = f": {error}"

@@ -1,4 +1,4 @@
-"""Errors of Hydra and OmegaConf as LabErrors, which name the key, the names that are known, and what to write."""
+"""Errors of Hydra and OmegaConf as LabErrors, with the key, the known names, and a remedy."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str], root: 
     message, broken = str(error), read_catalog(root).broken
     if isinstance(error.__cause__, LabError):  # of a resolver
         return error.__cause__
-    for name in _chosen(arguments):  # what a broken variant declares is not known: its own error comes first
+    for name in _chosen(arguments):  # a broken variant's keys are unknown: its own error comes first
         if name in broken:
             return broken[name]
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -45,11 +45,11 @@ def explain(error: Exception, config_name: str, arguments: Sequence[str], root: 
 
 
 def check_sweeps(overrides: Sequence[str], root: Path) -> None:
-    """Raise LabError for an override that sweeps over nothing, such as `variant=glob(nope*)`; Hydra would not."""
+    """Raise LabError for an override that sweeps over nothing, such as `variant=glob(nope*)`; Hydra accepts it."""
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override() and not _sweep(override, root):
             text = override.input_line
-            raise LabError(f"{text} stands for no value, so nothing would run", "see --help for what there is")
+            raise LabError(f"{text} is an empty sweep, so nothing would run", "see --help for the choices")
 
 
 def _sweep(override: Override, root: Path) -> list[str]:
@@ -63,7 +63,7 @@ def _sweep(override: Override, root: Path) -> list[str]:
 def several(key: str, value: str, root: Path) -> str:
     """Remedy for several values of a key."""
     if key == "variant":
-        return f"on top of each other: stack=[{value}]; each for itself: -m variant={value}"
+        return f"as one stack: stack=[{value}]; one by one: -m variant={value}"
     each = f"to run each, add -m: {key}={value}"
     if key in TEXTS:
         return f"""quote a text that has a comma: {key}='"{value}"'; {each}"""
@@ -71,13 +71,13 @@ def several(key: str, value: str, root: Path) -> str:
 
 
 def _chosen(arguments: Sequence[str]) -> list[str]:
-    """The names that variant= and stack= give."""
+    """The names given by variant= and stack=."""
     pairs = (argument.partition("=") for argument in arguments)
     return [name for key, _, value in pairs if key in ("variant", "stack") for name in re.findall(r"\w+", value)]
 
 
 def _no_name(arguments: Sequence[str], root: Path) -> LabError:
-    """The error for a value such as `model=5` or `device=null`, of the first override that chooses no file by it."""
+    """The error for the first override of a group that names no file, such as `model=5` or `device=null`."""
     given = [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
     groups = (one for one in OverridesParser.create().parse_overrides(given) if _group(one, root).is_dir())
     wrong = next(one for one in groups if not isinstance(one.value(), str | list))

@@ -1,4 +1,4 @@
-"""Text of --help, made of the yaml below conf/: a command's comment, the names it may choose from, and its keys."""
+"""Text of --help, from the yaml below conf/: a command's comment, its choices, and its keys."""
 
 import re
 import textwrap
@@ -12,7 +12,7 @@ from common.errors import unknown
 from common.stacks.catalog import read_catalog
 
 WIDTH = 100
-RUN = "config"  # the yaml of a run, whose keys other commands take, too
+RUN = "config"  # the yaml of a run; other commands also take its keys
 
 
 def overview(command: str, root: Path) -> str:
@@ -20,7 +20,7 @@ def overview(command: str, root: Path) -> str:
     files, groups = _parts(command, root)
     parts = [_comment(_read(root, command))]
     if groups:
-        title = "Choices (NAME=VALUE); --help NAME says what each value is, and --help variant lists knobs"
+        title = "Choices (NAME=VALUE); --help NAME explains each value, and --help variant lists knobs"
         rows = [_wrapped(name, ", ".join(_names(root, name))) for name in groups]
         parts.append("\n".join([title, *rows]))
     elsewhere = _parts(RUN, root)[0] if RUN in files and command != RUN else []
@@ -38,7 +38,7 @@ def overview(command: str, root: Path) -> str:
 
 
 def about(command: str, topic: str, root: Path) -> str:
-    """A line for each value of a choice, with the knobs of variants or the keys of its default; or a section's keys."""
+    """A line for each value of a choice, with variants' knobs or the default's keys; or the keys of a section."""
     files, groups = _parts(command, root)
     sections = {key: block for file in files for key, block in _keys(root, file) if _is_section(block)}
     if topic in sections:
@@ -61,7 +61,7 @@ def _read(root: Path, name: str) -> str:
 
 
 def _parts(name: str, root: Path) -> tuple[list[str], dict[str, str | None]]:
-    """A yaml and those it includes, and the default of each group that they choose from."""
+    """A yaml and its includes, and the default of each group in their defaults lists."""
     files: list[str] = [name]
     groups: dict[str, str | None] = {}
     defaults: list[Any] = OmegaConf.to_container(OmegaConf.create(_read(root, name))).get("defaults", [])  # type: ignore[union-attr]
@@ -76,7 +76,7 @@ def _parts(name: str, root: Path) -> tuple[list[str], dict[str, str | None]]:
 
 
 def _keys(root: Path, name: str) -> Iterator[tuple[str, list[str]]]:
-    """Each key of a yaml with its lines: those of its value, and of a comment that goes on."""
+    """Each key of a yaml with the lines of its value and of its comment."""
     for block in re.split(r"^(?=\w)", _read(root, name), flags=re.MULTILINE)[1:]:
         key = block.partition(":")[0]
         if key not in ("defaults", "hydra"):
@@ -93,7 +93,7 @@ def _short(key: str, block: list[str]) -> list[str]:
 
 
 def _comment(text: str) -> str:
-    """The comment that a yaml begins with."""
+    """The comment at the head of a yaml."""
     lines = re.match(r"(#.*\n)*", text)[0].splitlines()  # type: ignore[index]
     return "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
 
@@ -108,7 +108,7 @@ def _wrapped(name: str, text: str) -> str:
 
 
 def _values(root: Path, group: str) -> list[str]:
-    """Each value of a group with the idea of a variant, or else the first sentence of the yaml's comment."""
+    """Each value of a group: a variant with its idea, others with the first sentence of the yaml's comment."""
     catalog = read_catalog(root)
     ideas = {name: variant.idea for name, variant in catalog.variants.items()}
     ideas |= {name: stack.idea for name, stack in {**catalog.stacks, **catalog.tuned}.items()}

@@ -30,7 +30,7 @@ from common.stacks.variant import NamedStack
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny", "ptx": "tiny"}
 RUNS_KEYS = ("task", "reproduce", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
-USUAL = {"timing": "none", "validate": "plain"}  # of a command that takes no other choice of the group
+USUAL = {"timing": "none", "validate": "plain"}  # choice of commands that take no other from the group
 Fastest = Callable[[Catalog, int], NamedStack | None]
 
 
@@ -50,9 +50,9 @@ def resolve(
 ) -> RunConfig:
     """The RunConfig of a composed configuration, with all checks that do not need the weights.
 
-    root: the checkout. fastest: the stack of `variant=best` for a number of threads; last_seed: that of the last run in
-    a file of results, which a run that resumes takes. on_cpu: the device that `device=auto` is without a GPU. From here
-    on this process keeps the cache below its limit.
+    root: the checkout. fastest: the stack of `variant=best` for a number of threads; last_seed: of the last run in a
+    file of results, for a run that resumes. on_cpu: choice of `device=auto` without a GPU. From here on this process
+    keeps the cache below its limit.
     Raises LabError for a bad value.
     """
     catalog = read_catalog(root)
@@ -96,10 +96,10 @@ def resolve(
 
 
 def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
-    """Raise LabError where `what`, such as "a profile", is given a key of what only `python -m experiments` does.
+    """Raise LabError for a key that only `python -m experiments` uses, given to `what`, such as "a profile".
 
-    cfg: composed with timing=none, and for `what` otherwise as conf/config.yaml has it. more: keys that `what` does
-    without, beside RUNS_KEYS.
+    cfg: composed with timing=none; unchanged values are as in conf/config.yaml. more: further keys without effect on
+    `what`, besides RUNS_KEYS.
     """
 
     def usual(key: str) -> Any:
@@ -141,19 +141,19 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
 
 
 def model_named(name: str, root: Path = ROOT) -> Model:
-    """The Model of conf/model/<name>.yaml. Raises LabError."""
+    """The Model of conf/model/<name>.yaml. Raises LabError for a bad value."""
     shape = OmegaConf.load(root / "conf" / "model" / f"{name}.yaml")
     return Section.from_config(OmegaConf.merge(shape, {"name": name}), "model.").read(Model)
 
 
 def seed_of(top: Section) -> int:
-    """The seed that is given, else a fresh one."""
+    """The given seed, else a fresh one."""
     given: int | None = top.value("seed", Seed | None)
     return SystemRandom().randrange(SEEDS) if given is None else given
 
 
 def _device_options(section: Section, device: DeviceChoice, root: Path) -> Section:
-    """The section with the keys of the chosen device. Where `auto` has chosen ptx, its yaml has those not given."""
+    """The section with the keys of the chosen device; if `auto` chose ptx, missing ones come from its yaml."""
     if device.name != "ptx" or section.text("name") == "ptx":
         return section
     values = Section.from_config(OmegaConf.load(root / "conf" / "device" / "ptx.yaml")).values
@@ -172,7 +172,7 @@ def _stacks(top: Section, catalog: Catalog, knobs: dict[str, Any], threads: int,
 
 
 def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tuple[Model | None, int | None]:
-    """The model, None where the weights bring it, and the positions that are given."""
+    """The model, None if the weights bring it, and the given positions."""
     positions = shape.whole("positions", low=1) if shape.given("positions") else None
     if shape.text("name") != "auto":
         return shape.read(Model), positions

@@ -1,4 +1,4 @@
-"""Configuration of one run: the type of a field says what its key takes, the yaml what it is for."""
+"""Configuration of one run: a field's type checks the value of its key; the yaml explains it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Timing:
     ladder: tuple[Natural, ...]
 
     def at(self, model: Model) -> tuple[int, ...]:
-        """The positions to time: the requested ones, else those of the ladder that fit in the cache of `model`."""
+        """The positions to time: the requested ones, else the ladder as far as it fits the cache of `model`."""
         return self.positions or tuple(position for position in self.ladder if position < model.positions)
 
 
@@ -68,13 +68,13 @@ class RunConfig:
     """One run of the lab: conf/config.yaml and conf/base.yaml.
 
     stacks     the stacks to run, in this order
-    knobs      values of knobs as they were given: `stacks` have them, and an experiment gives them to its own stacks
+    knobs      knob values from the command line: `stacks` have them, and an experiment gives them to its own stacks
     host       None on cuda
     model      None: the shape is read from the checkpoint that `weights` names
     positions  size of the KV cache; None: the model's own
     weights    "synthetic", an absolute path, or a name on the hub
     timing     None: nothing is measured
-    budget     time that the rows may take
+    budget     seconds that rows may take
     """
 
     stacks: tuple[Stack, ...]

@@ -36,7 +36,7 @@ class Section:
     """One section of a composed configuration. All methods raise LabError for a value of another type or range.
 
     values: the section as a dict, with interpolations resolved. path: prefix of its keys, "" at the top or "timing.".
-    origins: by full name, the key that a value is taken from, which is the one to name in an error.
+    origins: {full name: key that the value comes from}, to name in an error.
     """
 
     values: dict[str, Any]
@@ -61,17 +61,17 @@ class Section:
         return Section(value, f"{self.path}{key}.", self.origins)
 
     def read(self, kind: type[T]) -> T:
-        """The section as a dataclass whose fields are its keys; a key `name` may be left over."""
+        """The section as a dataclass, a field for each key; a key `name` may be left over."""
         self.only({"name", *get_type_hints(kind)})
         return kind(**self.fields(kind))
 
     def fields(self, kind: type, but: Collection[str] = ()) -> dict[str, Any]:
-        """The value of each field of a dataclass, without those in `but`, checked by its type."""
+        """The value of each field of a dataclass except `but`, checked by its type."""
         hints = get_type_hints(kind, include_extras=True)
         return {key: self.value(key, hint) for key, hint in hints.items() if key not in but}
 
     def value(self, key: str, kind: Any) -> Any:
-        """A value by a type of dataclass fields.
+        """A value, checked by the type of a dataclass field.
 
         int: at least 1, or an annotated Range; float: above 0; Literal: one of its texts; Path; tuple[T, ...]: a list;
         another dataclass, or Section: a section. With `| None` null is None.
@@ -137,24 +137,24 @@ class Section:
         return value
 
     def text(self, key: str, blank: bool = False) -> str:
-        """A string that is not empty, nor, unless `blank`, white space alone."""
+        """A string that is not empty nor, unless `blank`, only white space."""
         value = self.values.get(key)
         name = self._name(key)
         if not isinstance(value, str):
-            said = json.dumps(value)
-            quote = f"""quote it: {name}='"{said}"'"""  # for Hydra as well as for the shell
+            shown = json.dumps(value)
+            quote = f"""quote it: {name}='"{shown}"'"""  # for Hydra as well as for the shell
             number = isinstance(value, int | float)
-            raise LabError(f"{name}={said} is not a text", quote if number else f"give {name}=TEXT")
+            raise LabError(f"{name}={shown} is not a text", quote if number else f"give {name}=TEXT")
         if not (value if blank else value.strip()):
             raise LabError(f"{name}= is empty", f"give {name}=TEXT")
         return value
 
     def location(self, key: str) -> Path:
-        """A path, made absolute here because worker processes have another working folder."""
+        """A path, made absolute: worker processes have another working folder."""
         return absolute(self.text(key))
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings that are not empty; the list may be."""
+        """A list of non-empty strings; the list may be empty."""
         value = self.values.get(key)
         if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
             name = self._name(key)

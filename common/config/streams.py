@@ -1,4 +1,4 @@
-"""Standard streams of a command: one that is closed, and a reader that has gone (`| head`), cost nothing but the text.
+"""Standard streams of a command: a closed stream, or a reader that has gone (`| head`), only loses the text.
 
 A standard output that fails in another way, such as on a full disk, is a LabError.
 """
@@ -11,7 +11,7 @@ from common.errors import LabError
 
 
 def open_closed() -> None:
-    """Open /dev/null in place of standard streams that are closed, so that no other file gets their numbers."""
+    """Open /dev/null in place of closed standard streams, so that no other file gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -22,7 +22,7 @@ def open_closed() -> None:
 
 
 class Stream:
-    """`stream`, which must be a file of this process where writing to it fails. needed: whether its text is needed."""
+    """`stream`, a file of this process if writing to it can fail. needed: False if its text may be lost."""
 
     def __init__(self, stream: TextIO, needed: bool) -> None:
         self._stream, self._needed = stream, needed
@@ -44,7 +44,7 @@ class Stream:
             self._end(error)
 
     def _end(self, error: OSError) -> None:
-        """Nothing more goes there, also not when Python ends and flushes what is left. Raises LabError."""
+        """Drop all further text, also the rest that Python flushes at its end. Raises LabError."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
         if self._needed and not isinstance(error, BrokenPipeError):
             cause = f"the output cannot be printed: {error.strerror}"

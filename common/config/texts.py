@@ -1,18 +1,18 @@
-"""Free texts on a command line: read as JSON reads a string, and kept from what Hydra and OmegaConf make of a text."""
+"""Free texts on a command line: read like JSON strings, and protected from Hydra's and OmegaConf's syntax."""
 
 import json
 import re
 
 from common.errors import LabError
 
-TEXTS = ("prompt", "system", "stop_strings")  # keys whose values a model or an answer is given
+TEXTS = ("prompt", "system", "stop_strings")  # keys with free text, for a model or an answer
 _QUOTED = re.compile(r"""(["'])((?:\\.|(?!\1)[^\\])*)\1""", re.DOTALL)
 
 
 def admit_text(argument: str) -> str:
-    r"""An override as it is; of a key of TEXTS with its escapes decoded, and so that nothing in it is interpolated.
+    r"""An override as it is; for a key of TEXTS with its escapes decoded, and without interpolation.
 
-    Raises LabError for what is no escape of JSON, for a backslash or `${` outside quotes, and for what is no Unicode.
+    Raises LabError for an escape that JSON has not, a backslash or `${` outside quotes, and text that is no Unicode.
     """
     key, equals, value = argument.partition("=")
     name = key.lstrip("+")
@@ -26,12 +26,12 @@ def admit_text(argument: str) -> str:
     try:
         admitted.encode()
     except UnicodeEncodeError:
-        raise LabError(f"{name}: a part is no character", "give UTF-8, and both halves of a \\u pair") from None
+        raise LabError(f"{name} is not valid Unicode", "give UTF-8, and both halves of a \\u pair") from None
     return admitted
 
 
 def quoted(text: str) -> str:
-    """`text` as a value of Hydra's command line that means itself, `${...}` included."""
+    """`text` quoted for Hydra's command line: taken literally, `${...}` included."""
     text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return "'" + re.sub(r"(\\*)('|\Z)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
@@ -45,4 +45,4 @@ def _decoded(name: str, text: str) -> str:
     except json.JSONDecodeError as error:
         wrong = inner[inner.rindex("\\", 0, error.pos) :][:2]
         remedy = r"write \n for a new line, \\ for a backslash, and else as JSON does"
-        raise LabError(f"{name}: {wrong} is no escape", remedy) from None
+        raise LabError(f"{name}: {wrong} is not an escape of JSON", remedy) from None

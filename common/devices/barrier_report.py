@@ -1,4 +1,4 @@
-"""Report of a wait that timed out, read from the words that waiting blocks write before they trap.
+"""Report of a wait that timed out, read from the words that blocks write before they trap.
 
 The kernel side is common/kernel/barrier.cuh, and mail.cuh for values: each wait is limited to `spin_limit` polls.
 """
@@ -16,7 +16,7 @@ LISTED = 16  # block numbers in one line of the report
 
 @dataclass(frozen=True)
 class Wait:
-    """Kind of wait of a block. flag: added to the first word of its report; place: where, from all of its words."""
+    """Kind of wait of a block. flag: added to the first word of its report; place: text made of all its words."""
 
     flag: int
     place: str
@@ -49,9 +49,9 @@ WAITS = (
 def raise_if_barrier_timed_out(waits: torch.Tensor, blocks: int) -> None:
     """Raise Hung if a block timed out; its report has a line for each place, and one for the other blocks.
 
-    waits: int32, [at least blocks * WAIT_WORDS]. Words of a block: stage + 1 with the flag of what it waited for (0: it
-    did not time out), layer, and two that say how far it was: of a grid barrier the last values read of its words
-    `arrived` and `epoch`, of values the element that was missing, of a barrier in shared memory its phase and place.
+    waits: int32, [at least blocks * WAIT_WORDS]. Words of a block: stage + 1 with the flag of its kind of wait (0: no
+    timeout), layer, and two of progress: for a grid barrier the last values read of its words `arrived` and `epoch`,
+    for values the missing element, for a barrier in shared memory its phase and place.
     """
     block_words = waits[: blocks * WAIT_WORDS].view(blocks, WAIT_WORDS).tolist()
     places: dict[tuple[Wait, str], list[int]] = {}

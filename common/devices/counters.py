@@ -20,14 +20,14 @@ FIELDS = (
     "prefetched",
     "copied_async",
     "copied_bulk",
-    "kept",  # of those copied in bulk: L2 is asked to keep them
+    "kept",  # part of copied_bulk: with an L2 policy to keep them
     *(f"{data}_{8 * width}bit" for data in DATA for width in WIDTHS),
 )  # in the order of `Counts` in common/devices/host/runtime/machine.hpp
 
 
 @dataclass(frozen=True, repr=False)
 class Counts(Shown):
-    """Counts of one or more steps. `table` is uint64, [len(STAGES), len(FIELDS)].
+    """Counts of one or more steps. table: uint64, [len(STAGES), len(FIELDS)].
 
     The methods raise LabError for an unknown field, stage or kind of memory.
     """
@@ -39,12 +39,12 @@ class Counts(Shown):
         return int(self.table[:, FIELDS.index(known("count", field, FIELDS))].sum())
 
     def of(self, stage: str, field: str) -> int:
-        """Counts of one stage, over all layers."""
+        """Count of a field in one stage, over all layers."""
         row, column = known("stage", stage, STAGES), known("count", field, FIELDS)
         return int(self.table[STAGES.index(row), FIELDS.index(column)])
 
     def bytes_by_width(self, data: str, stage: str | None = None) -> dict[int, int]:
-        """Bytes loaded of `data`, of one stage or of all: {width of the load in bits: bytes}, without zeros."""
+        """Bytes loaded of `data` by one stage or by all: {width of the load in bits: bytes}, without zeros."""
         fields = {8 * width: f"{known('kind of memory', data, DATA)}_{8 * width}bit" for width in WIDTHS}
         loaded = {bits: self.total(field) if stage is None else self.of(stage, field) for bits, field in fields.items()}
         return {bits: count for bits, count in loaded.items() if count}

@@ -1,7 +1,7 @@
-"""Devices that execute kernels on the CPU: their copies of the weights, their buffers, launches, and how one ends.
+"""Devices that execute kernels on the CPU: their copies of the weights, buffers, launches, and launch errors.
 
 Each buffer lies between inaccessible pages (guarded.py), and the weights are read-only: an access outside, or a write
-into the weights, ends the launch as Crashed with file, line and stage. Memory that no kernel has written is NaN.
+into the weights, ends the launch as Crashed with file, line and stage. Unwritten memory is NaN.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED, RACED = range(7)  
 
 
 class CpuDevice:
-    """A device whose sessions are `CpuSession`s.
+    """A device with `CpuSession`s.
 
-    cache: folder of what is compiled. seed: determines every order in the first launch of a session; each later launch
-    uses the next seed. timeout: limit of one launch in seconds; a deadlock is detected without it.
+    cache: folder of compiled files. seed: of every order in the first launch of a session; each later launch uses the
+    next seed. timeout: limit of one launch in seconds; a deadlock is detected without it.
     """
 
     buffer = GuardedBuffer  # the class of a session's buffers
@@ -43,7 +43,7 @@ class CpuDevice:
     def session(
         self, program: Any, weights: torch.Tensor, blocks: int | None = None, beside: "CpuSession | None" = None
     ) -> Any:
-        """As Device.session. The copy of the weights is shared by all sessions with these weights."""
+        """As Device.session. All sessions with these weights share one copy of them."""
         blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
         if not 1 <= blocks <= MAX_BLOCKS:
             raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
@@ -55,7 +55,7 @@ class CpuDevice:
         return self._open(self, program, self._weights[1], blocks, beside)
 
     def _open(self, *arguments: Any) -> "CpuSession":
-        """The session of a device, a program, guarded weights, a number of blocks and a session beside it or None."""
+        """A session. arguments: device, program, guarded weights, number of blocks, session beside it or None."""
         raise NotImplementedError
 
 
@@ -120,15 +120,14 @@ class CpuSession(Session):
     def _run_launches(self, these: Sequence[tuple[int, int]]) -> None:
         """Run `these` launches one after another, with their counts summed, and check the canaries.
 
-        They are as `common.compile.source.launches` gives them. Raises Hung, and Crashed for a trap or a write outside
-        a buffer.
+        these: from `common.compile.source.launches`. Raises Hung, and Crashed for a trap or a write outside a buffer.
         """
         self._counts.tensor.zero_()
         self._ran = True
         self._launch_all(these)
         if self._buffers["waits"].tensor.any():
             raise Crashed(
-                "the kernel wrote into the words of blocks that wait, and none gave up",
+                "the kernel wrote into the wait words, although no wait timed out",
                 "look for an index far outside a buffer",
             )
         for name, buffer in self._buffers.items():
@@ -136,11 +135,11 @@ class CpuSession(Session):
                 raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
 
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
-        """Run the launches; their counts are added to the tensor of counts."""
+        """Run the launches, and add their counts to the tensor of counts."""
         raise NotImplementedError
 
     def _raise_for_status(self, status: int, report: str) -> None:
-        """Raise the error that a status stands for; return if the launch finished. report: with source lines."""
+        """Raise the error of a status; return if the launch finished. report: with source lines."""
         first = report.partition("\n")[0]
         if status == DEADLOCKED:
             raise Hung(f"deadlock, no block can continue: {first}", "make all threads reach the same barriers", report)
@@ -164,5 +163,5 @@ class CpuSession(Session):
 
 
 def _at_end(seed: int) -> bool:
-    """Which end of a buffer touches its inaccessible pages: with an even seed the last byte."""
+    """True (even seeds) if the last byte of a buffer touches its inaccessible pages; else the first byte does."""
     return seed % 2 == 0

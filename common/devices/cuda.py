@@ -20,8 +20,8 @@ from common.model.layout import MAX_BLOCKS, WAIT_WORDS
 from common.model.stages import STAGES
 
 PUT_BACK = 3  # launches that restore the buffers before a timed run
-BUFFERS = ("cache", "_state", "_waits", "_stream")  # of a session beside another one: the same
-STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
+BUFFERS = ("cache", "_state", "_waits", "_stream")  # shared by a session with the one beside it
+STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 
 
 class CudaProgram:
@@ -36,7 +36,7 @@ class CudaProgram:
         return driver.occupancyMaxActiveBlocksPerMultiprocessor(pointer, threads, self.dynamic_shared)
 
     def refuse_oversize(self, blocks: int, per_sm: int, multiprocessors: int) -> None:
-        """Raise Refused for a grid that cannot be co-resident: a block that waits for an absent one never ends."""
+        """Raise Refused for a grid that cannot be co-resident: waiting for an absent block never ends."""
         threads, kernel = self.source.launched_threads, self.kernels[0]
         largest = MAX_BLOCKS if self.source.by_stage else min(per_sm * multiprocessors, MAX_BLOCKS)
         if not 1 <= blocks <= largest:
@@ -63,7 +63,7 @@ class CudaDevice:
         self._device = cupy.cuda.Device(ordinal)
         try:
             self._device.use()
-        except cupy.cuda.runtime.CUDARuntimeError as error:  # it was there when it was chosen
+        except cupy.cuda.runtime.CUDARuntimeError as error:  # it has failed since the choice
             raise LabError(f"the GPU cannot be used: {error}", "check nvidia-smi, or use device=host") from error
         check_driver(cupy.cuda.runtime.driverGetVersion())
         self._weights: tuple[torch.Tensor, Any] | None = None
@@ -110,10 +110,9 @@ class CudaDevice:
         return CudaProgram(source, kernels, self._dynamic_shared(source, kernels, shared))
 
     def _dynamic_shared(self, source: Source, kernels: Sequence[Any], needed: int) -> int:
-        """Bytes of dynamic shared memory of a launch, which the kernels are allowed to have from now on.
+        """Bytes of dynamic shared memory of a launch; sets the kernels' limit to them.
 
-        needed: bytes of a block, 0 of them dynamic where static memory holds them. Raises Refused for more than the GPU
-        has.
+        needed: bytes of a block; up to STATIC_SHARED they are static. Raises Refused for more than the GPU has.
         """
         if needed <= STATIC_SHARED:
             return 0
@@ -158,7 +157,7 @@ class CudaSession(Session):
         self._graph: Any = None
         self._hold: Hold | None = None
         self._start = self._position = 0
-        self._rest: Any = None  # the entries that timed runs write, as they were before
+        self._rest: Any = None  # copy of the entries that timed runs overwrite
         size = layout.scratch_size
         large_enough = beside is not None and beside._scratch.size >= size
         self._scratch = beside._scratch[:size] if beside and large_enough else cupy.empty(size, cupy.float32)

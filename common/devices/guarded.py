@@ -1,7 +1,7 @@
-"""Buffers of the host device, between pages that no access may touch: an access outside stops the kernel at its line.
+"""Buffers between inaccessible pages, for devices on a CPU: an access outside stops the kernel at its line.
 
-A buffer rarely fills its pages, so it touches the inaccessible ones with one end only. What is left of its pages on the
-other side holds a canary, which is NaN in bf16 and in fp32.
+A buffer rarely fills its pages, so it touches the inaccessible ones with one end only. The rest of its pages, on the
+other side, holds a canary, which is NaN in bf16 and in fp32.
 """
 
 import ctypes
@@ -14,16 +14,16 @@ import torch
 from common.errors import LabError
 
 GUARD_BYTES = 16 << 20  # inaccessible on each side of a buffer; they take addresses and no memory
-ALIGN = 256  # bytes: of the start of a buffer on a GPU, too
+ALIGN = 256  # bytes, as for the start of a buffer on a GPU
 CANARY = 0xFFA5 - 0x10000  # as int16: 0xFFA5 is a NaN in bf16, and 0xFFA5FFA5 one in fp32
-NO_ACCESS = 0  # PROT_NONE, which the module mmap does not name
+NO_ACCESS = 0  # PROT_NONE, missing in the module mmap
 
 
 class GuardedBuffer:
     """A tensor of `size` elements between inaccessible pages.
 
     at_end: its last byte lies at the end of its pages, as far as ALIGN allows; else its first byte at their start.
-    start, bytes: where the tensor lies in the mapping.
+    start, bytes: the tensor's place in the mapping.
     """
 
     def __init__(self, size: int, dtype: torch.dtype, at_end: bool = True) -> None:
@@ -44,11 +44,11 @@ class GuardedBuffer:
     def _map(self, size: int) -> mmap.mmap:
         mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(OSError):  # a kernel without them
-            mapping.madvise(mmap.MADV_HUGEPAGE)  # the weights have a million pages else
+            mapping.madvise(mmap.MADV_HUGEPAGE)  # else the weights have a million pages
         return mapping
 
     def freeze(self) -> None:
-        """From now on any write to the tensor is a fault, of a kernel as of Python."""
+        """Make the tensor read-only: any write is a fault, of a kernel as of Python."""
         self._protect(GUARD_BYTES, self._pages, mmap.PROT_READ)
 
     def intact(self) -> bool:

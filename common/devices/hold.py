@@ -1,4 +1,4 @@
-"""Times of queued work on a GPU, without the host's: a kernel keeps the stream busy until everything is queued."""
+"""Times of queued work on a GPU, without the host's: a spinning kernel holds the stream until all is queued."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -20,7 +20,7 @@ extern "C" __global__ void hold(unsigned long long nanoseconds) {
 }
 """
 PER_LAUNCH = 10_000  # nanoseconds in which Python queues one launch, most of the time
-QUEUE = 1000  # launches that fit into a stream before the host has to wait; the driver's queue holds 1024
+QUEUE = 1000  # launches that a stream takes before the host has to wait; the driver's queue holds 1024
 LONGEST = 1_000_000_000  # nanoseconds; the host needs a hundredth of it for a full queue
 
 
@@ -41,11 +41,11 @@ class Hold:
     ) -> list[float]:
         """Seconds of each of `repeats` runs, all queued before the first begins, by CUDA events.
 
-        run: queues `launches` launches on the current stream. before: queues what precedes each run and is not timed.
+        run: queues `launches` launches on the current stream. before: queues untimed work ahead of each run.
         finished: a context that makes the stream current and waits for it at its end.
-        A GPU that began before the host had queued everything has waited for Python: its times are dropped, and all is
-        queued again after a longer hold. With more launches than the queue holds, the host lags behind the GPU only if
-        a launch takes longer to queue than to run. Raises Refused where launches are synchronous.
+        If the GPU began before the host had queued everything, the times include Python's: they are dropped, and all
+        is queued again after a longer hold. With more launches than the queue holds, the host lags behind the GPU only
+        if a launch takes longer to queue than to run. Raises Refused where launches are synchronous.
         """
         cuda, queued = self._cupy.cuda, repeats * (launches + 1)
         nanoseconds = PER_LAUNCH * min(queued, QUEUE)
@@ -63,7 +63,7 @@ class Hold:
                 return [cuda.get_elapsed_time(start, stop) / 1e3 for start, stop in events]
             if nanoseconds > LONGEST:
                 raise Refused(
-                    f"the GPU runs each launch before the next is queued, although {queued} of them are",
+                    f"launches are synchronous: the GPU ran the first of {queued} before the last was queued",
                     "unset CUDA_LAUNCH_BLOCKING, and measure without a profiler or debugger",
                 )
             nanoseconds *= 4

@@ -1,4 +1,4 @@
-"""KV cache where a device has its memory: it is filled, copied and compared there, and only entries of steps move."""
+"""KV cache in the device's memory: filled, copied and compared there; only the entries of steps move."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,15 +9,15 @@ import torch
 
 from common.devices.unwritten import NOT_WRITTEN, pattern, repeat
 
-Element = tuple[tuple[int, ...], float, float]  # where, the value there, and the value that it should have
+Element = tuple[tuple[int, ...], float, float]  # index, value there, expected value
 SIGNLESS, INFINITY = 0x7FFF, 0x7F80  # of bf16: all bits but the sign; words above infinity's are NaN
 
 
 class KvCache:
-    """The cache of a session, or entries beside it in the same memory. Each call returns when its work is done.
+    """The cache of a session, or other entries in the same memory. Each call returns when its work is done.
 
-    words: int16, [layers, 2, kv_heads, positions, head_dim], an array of NumPy, or of a library with its names.
-    on: context in which work on them is queued. unwritten: of the last reset.
+    words: int16, [layers, 2, kv_heads, positions, head_dim], an array of NumPy, or of a library with NumPy's names.
+    on: context that queues work on them. unwritten: of the last reset.
     """
 
     def __init__(self, words: Any, on: AbstractContextManager[Any] | None = None) -> None:
@@ -30,13 +30,13 @@ class KvCache:
             return torch.from_numpy(self._on_cpu(self.words[..., first:end, :])).view(torch.bfloat16)
 
     def store(self, first: int, entries: torch.Tensor) -> None:
-        """Write such entries, from position `first` on."""
+        """Write entries, shaped as from `entries`, from position `first` on."""
         with self._on:
             self.words[..., first : first + entries.shape[-2], :] = self._moved(_words(entries))
             self._wait()
 
     def hold(self, entries: torch.Tensor) -> "KvCache":
-        """Entries of the CPU, moved once into this memory; where it is the CPU's, they are not copied."""
+        """Entries on the CPU, moved once into this memory; not copied if it is the CPU's."""
         with self._on:
             held = self._moved(_words(entries))
             self._wait()
@@ -49,7 +49,7 @@ class KvCache:
         return self._beside(copied)
 
     def reset(self, history: "KvCache | torch.Tensor | None", position: int, unwritten: float) -> None:
-        """The entries of `history` below `position`, and from there on what nothing has written."""
+        """Fill with the entries of `history` below `position`, and with `unwritten` from there on."""
         if isinstance(history, torch.Tensor):
             history = self.hold(history[..., :position, :])
         self.unwritten = unwritten
@@ -60,9 +60,9 @@ class KvCache:
             self._wait()
 
     def as_reset(self, first: int, end: int, unwritten: float) -> Any:
-        """The words of positions first..end-1 that a reset below them leaves there."""
+        """The words of positions first..end-1 after a reset to a lower position."""
         words, (*heads, positions, head_dim) = pattern(torch.bfloat16, unwritten), self.words.shape
-        rows = np.arange(np.prod(heads))[:, None] * positions * head_dim  # where the first position of each head begins
+        rows = np.arange(np.prod(heads))[:, None] * positions * head_dim  # start of each head's first position
         part = words[(rows + np.arange(first * head_dim, end * head_dim)) % len(words)]
         with self._on:
             moved = self._moved(part.reshape(*heads, end - first, head_dim))
@@ -70,7 +70,7 @@ class KvCache:
         return moved
 
     def difference(self, other: "KvCache", end: int | None = None) -> Element | None:
-        """The first element of the positions below `end` whose bits differ from the other's, if any."""
+        """The first element below position `end` that differs from the other's in any bit, if any."""
         mine, theirs = (each.words[..., :end, :] for each in (self, other))
         with self._on:
             at = self._first(one != two for one, two in zip(mine, theirs, strict=True))
@@ -88,7 +88,7 @@ class KvCache:
         return torch.from_dlpack(self.words).view(torch.bfloat16)
 
     def _first(self, layers: Iterable[Any]) -> tuple[int, ...] | None:
-        """Index of the first element that is true, in arrays of truth values, one for each layer: none is large."""
+        """Index of the first true element. layers: a boolean array for each layer, so that none is large."""
         for layer, wrong in enumerate(layers):
             if wrong.any():
                 at = np.unravel_index(self._on_cpu(wrong).argmax(), wrong.shape)
@@ -102,7 +102,7 @@ class KvCache:
         return type(self)(words, self._on)
 
     def _moved(self, words: np.ndarray) -> Any:
-        """An array of the CPU in this memory."""
+        """An array on the CPU, moved to this memory."""
         return words
 
     def _on_cpu(self, words: Any) -> np.ndarray:

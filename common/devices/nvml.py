@@ -43,7 +43,7 @@ class Gpu:
 
     @classmethod
     def current(cls) -> "Gpu | None":
-        """The GPU that CuPy uses, found by bus id: CUDA_VISIBLE_DEVICES changes CUDA's numbering and not NVML's."""
+        """CuPy's current GPU, found by bus id: CUDA_VISIBLE_DEVICES changes CUDA's numbering and not NVML's."""
         from cupy.cuda import Device
 
         return cls.find(Device().pci_bus_id)

@@ -1,4 +1,4 @@
-"""Protocols of a device (compile, session) and of a session (reset, run, what the buffers hold)."""
+"""Protocols of a device (compile, session) and of a session (reset, run, contents of the buffers)."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ class Session(Protocol):
 
     blocks: int
     layout: Layout
-    cache: KvCache  # where the kernel has it
+    cache: KvCache  # in the kernel's memory
 
     def reset(
         self,
@@ -31,13 +31,11 @@ class Session(Protocol):
     ) -> None:
         """Set all buffers so that the next step decodes `position`.
 
-        ids: token ids of positions 0..len-1, at least position + 1 of them; all later ids become -1. forced: how many
-        of them are a prompt, which argmax must not overwrite; at least position + 1 count as prompt. history: the
-        entries below `position`, and perhaps more, which `cache.hold` has moved to the device, or which still have to
-        be. The rest of the cache and all of scratch become `unwritten`, by default the NaNs of
-        common.devices.unwritten.
-        barriers: grid barriers that have been passed before, an even number; the words of the barriers are as they are
-        then.
+        ids: token ids of positions 0..len-1, at least position + 1 of them; all later ids become -1. forced: length of
+        the prompt, which argmax must not overwrite; at least position + 1 count as prompt. history: entries below
+        `position`, and perhaps more, from `cache.hold` or still on the CPU. The rest of the cache and all of scratch
+        become `unwritten`, by default the NaNs of common.devices.unwritten.
+        barriers: grid barriers passed before, an even number, to which the words of the barriers are set.
         """
         self.cache.reset(history, position, unwritten)
         self.resume(self.layout.initial_state(ids, position, forced, barriers), unwritten)
@@ -48,7 +46,7 @@ class Session(Protocol):
     def run(self, steps: int = 1, then: Any = None) -> None:
         """Decode `steps` tokens; the host does not access the buffers between them.
 
-        then: a session `beside` this one, whose kernel is launched once after each token.
+        then: a session `beside` this one; its kernel is launched once after each token.
         Raises Hung or Crashed; LabError if the cache has too few positions left.
         """
 
@@ -56,8 +54,8 @@ class Session(Protocol):
         """Seconds per step of `repeats` runs of `steps` steps each, by the clock of the GPU.
 
         Every run starts with the buffers as the last `reset` left them, so that no kernel can tell a timed run from a
-        first one: what a run has written is put back, on the device. All runs are queued before the first begins; the
-        call returns when the last one is done. Raises Hung or Crashed, and Refused where launches are synchronous.
+        first one: written data is put back, on the device. All runs are queued before the first begins; the call
+        returns when the last one is done. Raises Hung or Crashed, and Refused where launches are synchronous.
         """
         raise LabError("this device has no clock", "use a GPU")
 
@@ -89,8 +87,8 @@ class Device(Protocol):
         """Allocate the buffers of one kernel.
 
         program: from `compile`; its source has the layout. weights: bf16, [layout.weights_size], as
-        `common.model.weights` packs them. blocks: of the grid; None means source.blocks_per_sm on each SM, where the
-        CPU counts as 8 SMs. beside: a session of this model with these weights; the new one shares its buffers, but for
-        a scratch that is too small, and they run in turn.
+        `common.model.weights` packs them. blocks: of the grid; None means source.blocks_per_sm on each SM; the CPU
+        counts as 8 SMs. beside: a session of this model with these weights; the new one shares its buffers, except a
+        scratch that is too small, and they run in turn.
         Raises Refused when the grid cannot be co-resident.
         """

@@ -1,7 +1,7 @@
 """Contents of unwritten memory: NaN that arithmetic never yields, another one in each neighbor.
 
-The result of an operation on NaN is a quiet NaN. These are signaling, so a stored result differs from them in its bits,
-and so does a copy from next to it.
+An operation on NaN gives a quiet NaN. These are signaling, so a stored result differs from them in its bits, and so
+does a copy of a neighbor.
 """
 
 from math import isnan, nan
@@ -13,12 +13,12 @@ import torch
 from common.model.layout import NOT_SENT, Layout
 
 NOT_WRITTEN = nan
-NUMBER = 300.0  # instead of NaN, which a maximum skips: a kernel that reads such memory then leaves other bits
+NUMBER = 300.0  # instead of NaN, which a maximum skips: a kernel that reads unwritten memory then gives other bits
 _BF16 = [sign | payload for payload in range(0x7F81, 0x7FC0) for sign in (0, 0x8000)]
 
 
 def pattern(dtype: torch.dtype, value: float) -> np.ndarray:
-    """The words that repeat in such memory of bfloat16 or float32: those NaNs if `value` is NaN, else `value` alone."""
+    """The words that repeat in unwritten bfloat16 or float32: the NaNs if `value` is NaN, else `value` alone."""
     if not isnan(value):
         return _words(torch.full((1,), value, dtype=dtype))
     if dtype == torch.bfloat16:
@@ -27,7 +27,7 @@ def pattern(dtype: torch.dtype, value: float) -> np.ndarray:
 
 
 def repeat(words: Any, these: Any) -> None:
-    """Write `these` again and again over `words`. Both are flat, of NumPy or both of a library with its names."""
+    """Write `these` over `words` again and again. Both are flat arrays of NumPy, or of a library with NumPy's names."""
     times = len(words) // len(these)
     whole = times * len(these)
     words[:whole].reshape(times, len(these))[:] = these
@@ -35,12 +35,12 @@ def repeat(words: Any, these: Any) -> None:
 
 
 def fill(tensor: torch.Tensor, value: float = NOT_WRITTEN) -> None:
-    """Overwrite a contiguous float32 or bfloat16 tensor: with the pattern of NaNs if `value` is NaN, else with it."""
+    """Overwrite a contiguous float32 or bfloat16 tensor with `value`; for NaN with the pattern of NaNs."""
     repeat(_words(tensor), pattern(tensor.dtype, value))
 
 
 def fill_scratch(scratch: torch.Tensor, layout: Layout, value: float = NOT_WRITTEN) -> None:
-    """Overwrite all of scratch, and the regions of its variants with the sentinel."""
+    """Overwrite scratch with unwritten words, and the variants' regions with the sentinel."""
     fill(scratch, value)
     for slot in layout.regions.values():
         scratch[slot.offset : slot.offset + slot.size].view(torch.int32).fill_(NOT_SENT)

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NAME, TEXT, NUMBER = "name", "text", "number"  # kinds of columns
-PLAIN_WIDTH = 100  # columns where the output is no terminal
+PLAIN_WIDTH = 100  # columns if the output is no terminal
 GAP = 3  # columns of a terminal between two cells
-WORD = (8, 24)  # columns that a word of a name or a text may take: in a narrow terminal, and in any
-HEAD = 13  # columns from which the head over narrow numbers is broken into lines
-LONG = 40  # characters from which a page gives a text more room
-BREAK = "\v"  # white space that no name has
+WORD = (8, 24)  # limits of a word of a name or a text, in columns: in a narrow terminal, and in any
+HEAD = 13  # columns above which a head over narrow numbers is broken into lines
+LONG = 40  # characters above which a page gives a text more room
+BREAK = "\v"  # white space that occurs in no name
 
 
 class Cell(NamedTuple):
@@ -32,7 +32,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """A column by its head, which names the unit; a line break in it is one in a terminal.
+    """A column by its head, which names the unit; line breaks in the head are kept in a terminal.
 
     kind   NAME: names the row, first of all columns; TEXT: words; NUMBER: set to the right, never broken into lines
     group  columns of one group stay side by side where a table is split; without one each is alone
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of as many values as there are columns (of any type, None for a missing one), and paragraphs below them."""
+    """Rows with a value for each column (of any type, None for a missing one), and paragraphs below them."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
@@ -59,10 +59,10 @@ class Table:
         notes: Sequence[str] = (),
         names: int = 0,
     ) -> "Table":
-        """Table of {head: value}; a value that a line lacks is missing.
+        """Table of lines {head: value}; absent values are missing.
 
-        heads: all of `lines`, in order of appearance, without it. names: how many of the first columns name the row. A
-        column is one of numbers if all its values are numbers or missing.
+        heads: default: all heads of `lines`, in order of appearance. names: number of first columns that name the row.
+        A column has kind NUMBER if all its values are numbers or missing.
         """
         heads = list(dict.fromkeys(head for line in lines for head in line) if heads is None else heads)
         numeric = {head: all(_is_number(line.get(head)) for line in lines) for head in heads}
@@ -72,7 +72,7 @@ class Table:
 
 
 def cell(value: Any) -> str:
-    """A value as tables show it: `-` for a missing one, four significant digits of a float, thousands of an integer."""
+    """A value in tables: `-` for None, a float with four significant digits, an integer with thousands separators."""
     if isinstance(value, Cell):
         return value.text
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -150,7 +150,7 @@ def terminal(table: Table, console: "Console | None" = None, heading: str = "") 
 
 
 class Shown:
-    """A result with `columns`; a dataclass that inherits from it says `repr=False`."""
+    """A result with `columns`; a dataclass that inherits from it needs `repr=False`."""
 
     def columns(self) -> Mapping[str, Any]:
         """Figures by name and unit; None for a missing one."""
@@ -164,7 +164,7 @@ class Shown:
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Texts in columns without heads: a line for each row, however wide."""
+    """Texts in columns without heads: a line for each row, of any width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
@@ -181,7 +181,7 @@ def _console() -> "Console":
 
 
 class _Laid(NamedTuple):
-    """A column laid out for a terminal: `width` holds every line of a number, and every word of a text."""
+    """A column laid out for a terminal: `width` is enough for every line of a number, and every word of a text."""
 
     head: str
     kind: str
@@ -214,7 +214,7 @@ def _laid_out(table: Table, width: int) -> list[_Laid]:
 
 
 def _parts(columns: Sequence[_Laid], width: int) -> list[list[_Laid]]:
-    """As few parts as `width` allows."""
+    """The columns in the fewest parts that fit `width`."""
 
     def needs(some: Sequence[_Laid]) -> int:
         return sum(column.width + GAP for column in some)
@@ -237,7 +237,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _broken(text: str, width: int) -> str:
-    """`text` with line breaks in each word of more than `width` columns, after a `+` where it has one."""
+    """`text` with line breaks in each word of more than `width` columns, after a `+` if possible."""
 
     def lines(word: str) -> str:
         parts = wrap(re.sub(r"\+(?=\S)", f"+{BREAK}", word), width, break_on_hyphens=False, replace_whitespace=False)

@@ -8,9 +8,9 @@ from typing import Any
 class LabError(Exception):
     """A mistake of the user, or something missing on the machine.
 
-    `cause` says what is wrong, with names and figures; `remedy` says what to do about it. Both are one line. The
-    command line prints `error: cause; remedy` and exits with 2; a traceback appears only with `debug=true`.
-    `report`: all lines that are known, such as the whole output of a compiler.
+    cause: the fault, with names and figures; remedy: the user's next step. Both are one line. The command line prints
+    `error: cause; remedy` and exits with 2; a traceback appears only with `debug=true`.
+    report: the full text, such as the whole output of a compiler.
     """
 
     def __init__(self, cause: str, remedy: str, report: str = "") -> None:
@@ -24,7 +24,7 @@ class LabError(Exception):
 
 
 class Unfinished(LabError):
-    """The budget does not hold what is left. The command line exits with 3; the same command resumes there."""
+    """The budget is too small for the rest. The command line exits with 3; the same command resumes there."""
 
 
 class CompileError(LabError):
@@ -32,11 +32,11 @@ class CompileError(LabError):
 
 
 class Refused(LabError):
-    """The request is well formed, but this device, grid, stack or these weights cannot serve it."""
+    """The request is well formed, but impossible with this device, grid, stack or these weights."""
 
 
 class Hung(LabError):
-    """A launch did not finish. `cause` has the first line of `report`; each line says where some threads wait."""
+    """A launch did not finish. `cause` has the first line of `report`; each line names a place where threads wait."""
 
 
 class Crashed(LabError):
@@ -52,9 +52,9 @@ class Mismatched(LabError):
 
 
 class Race(Crashed):
-    """Two threads accessed the same memory without ordering, at least one of them writing.
+    """Two unordered accesses of the same memory by different threads, at least one a write.
 
-    `report` has one line for each pair of source lines.
+    report: a line for each pair of source lines.
     """
 
 
@@ -68,7 +68,7 @@ def known(kind: str, name: Any, valid: Collection[str]) -> str:
 def unknown(kind: str, name: Any, valid: Iterable[str]) -> LabError:
     """The error `unknown variant 'vec182'; did you mean 'vec128'? known: ...`, for the caller to raise.
 
-    kind: what the name stands for, such as "variant". valid: the names that exist.
+    kind: of the name, such as "variant". valid: the existing names.
     """
     name, names = str(name), sorted(valid)
     close = get_close_matches(name, names, n=1)

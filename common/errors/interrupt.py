@@ -1,4 +1,4 @@
-"""One line for an interrupt while a command still imports its modules; from then on `run_task` says it."""
+"""One line for an interrupt while a command still imports its modules; later `run_task` prints it."""
 
 import os
 import sys
@@ -9,8 +9,8 @@ SAID = "error: interrupted; records already written are kept"
 
 
 def while_importing() -> None:
-    """Say an interrupt that nothing handles in one line; in `python -m MODULE`, not where a program imports the lab."""
-    if sys.argv[:1] == ["-m"]:  # as long as Python looks for the module
+    """Print an unhandled interrupt as one line; only in `python -m MODULE`, not in a program that imports the lab."""
+    if sys.argv[:1] == ["-m"]:  # argv while Python looks for the module
         sys.excepthook = _say
 
 

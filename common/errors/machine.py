@@ -1,4 +1,4 @@
-"""Errors of the machine, such as a full disk: they end what is under way, and are no verdict about a variant."""
+"""Errors of the machine, such as a full disk: they end the run, and are no verdict about a variant."""
 
 import errno
 import os
@@ -9,15 +9,15 @@ from common.errors import LabError, OutOfMemory
 
 ELSEWHERE = "choose another place with cache=DIR and TMPDIR"
 SPACE = f"free some space there, or {ELSEWHERE}"
-MEMORY = "free memory, or end what else runs, and give the command again"
-LIMIT = "raise the limit of it (ulimit -a), or end what else runs"
+MEMORY = "free memory, or end other processes, and give the command again"
+LIMIT = "raise this limit (ulimit -a), or end other processes"
 REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), SPACE),
     **dict.fromkeys((errno.EROFS, errno.EIO), ELSEWHERE),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.EAGAIN), LIMIT),
     errno.ENOMEM: MEMORY,
 }
-# What compilers print of them. They say of a process that they have started by which signal it ended.
+# Compilers' messages for them. For a child process they name the signal that ended it.
 SAID = {os.strerror(code): remedy for code, remedy in REMEDIES.items()} | {
     "out of memory": MEMORY,
     "memory exhausted": MEMORY,
@@ -25,22 +25,22 @@ SAID = {os.strerror(code): remedy for code, remedy in REMEDIES.items()} | {
     "[Killed]": MEMORY,
     "Terminated signal": "give the command again",
     "[Terminated]": "give the command again",
-    "Bus error": SPACE,  # of a file that is mapped, when the disk is full
+    "Bus error": SPACE,  # by a mapped file on a full disk
     "File size limit exceeded": SPACE,
 }
 
 
 class MachineError(LabError):
-    """The machine cannot do what is asked: no space, no memory, a file that is gone. It ends a run with exit code 2."""
+    """The machine fails: no space, no memory, a vanished file. It ends a run with exit code 2."""
 
 
 class Vanished(MachineError):
-    """A file that was there is gone, as when another process clears the cache: to be made once more."""
+    """A file has vanished, as when another process clears the cache: to be made once more."""
 
 
 @contextmanager
 def system_errors(what: str) -> Iterator[None]:
-    """Raise MachineError, or OutOfMemory, for `what` where the system has no space, no memory or no more of a limit."""
+    """Raise MachineError, or OutOfMemory, for `what` if the system is out of space or memory, or at a limit."""
     try:
         yield
     except MemoryError as error:
@@ -54,7 +54,7 @@ def system_errors(what: str) -> Iterator[None]:
 
 
 def of_system(error: OSError, what: str) -> MachineError:
-    """Any error of the system, as one of the machine; Vanished for a file or folder that is not there."""
+    """Any OSError as a MachineError; Vanished for a missing file or folder."""
     kind = Vanished if isinstance(error, FileNotFoundError) else MachineError
     where = f", {error.filename}" if error.filename else ""
     remedy = REMEDIES.get(error.errno or 0, ELSEWHERE)
@@ -62,7 +62,7 @@ def of_system(error: OSError, what: str) -> MachineError:
 
 
 def of_output(said: str, code: int, command: Sequence[str]) -> MachineError | None:
-    """The error of the machine that a tool names in what it `said` before it ended with exit status `code`, if any."""
+    """The machine's error in a tool's output `said`, if any. code: exit status; below 0: the signal that ended it."""
     tool, files = os.path.basename(command[0]), [word for word in command[1:] if not word.startswith("-")]
     for line in said.splitlines():
         for text, remedy in SAID.items():
@@ -76,5 +76,5 @@ def of_output(said: str, code: int, command: Sequence[str]) -> MachineError | No
 
 
 def _cause(line: str) -> str:
-    """The part of a compiler's line after the text that it has just read, which is not at fault."""
+    """A compiler's message without the source location before it, which is not at fault."""
     return line.rpartition("error: ")[2]

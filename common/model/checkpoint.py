@@ -41,10 +41,10 @@ class Checkpoint:
 
 
 def find(spec: str) -> Checkpoint:
-    """The checkpoint that `spec` names: a folder, one .safetensors file, or a hub id `owner/name[@revision]`.
+    """The checkpoint at `spec`: a folder, one .safetensors file, or a hub id `owner/name[@revision]`.
 
     A folder holds model.safetensors, or an index and its shards; a file has its config.json beside it. The hub is
-    queried only when `spec` looks like an id, is no path and does not start with a folder that exists.
+    queried only when `spec` looks like an id, is no path and does not start with an existing folder.
     Raises LabError: nothing there, pickled weights, unreadable or malformed files, an index that does not fit.
     """
     path = Path(spec).expanduser()
@@ -114,7 +114,7 @@ def _open_folder(folder: Path, name: str) -> Checkpoint:
 
 
 def _open_shards(folder: Path, name: str) -> Checkpoint:
-    """The checkpoint of an index, whose `weight_map` must say exactly which shard holds which tensor."""
+    """The checkpoint of an index and its shards; `weight_map` must name the right shard of every tensor."""
     index = folder / INDEX
     where = read_json(index).get("weight_map")
     if not isinstance(where, dict) or not where or not all(isinstance(shard, str) for shard in where.values()):
@@ -136,7 +136,7 @@ def _open_shards(folder: Path, name: str) -> Checkpoint:
 
 
 def _read_headers(files: list[Path]) -> dict[str, Entry]:
-    """Every tensor of `files`. Raises LabError for one that is there twice or has a dtype we do not read."""
+    """Every tensor of `files`. Raises LabError for duplicates, and for a dtype outside DTYPES."""
     tensors: dict[str, Entry] = {}
     for file in files:
         with open_safetensors(file) as stored:
@@ -155,9 +155,9 @@ def _read_headers(files: list[Path]) -> dict[str, Entry]:
 
 
 def _download(spec: str) -> tuple[Path, str]:
-    """The folder of a hub id's snapshot, and the model's name; another architecture is refused before its weights come.
+    """The folder of a hub id's snapshot, and the model's name; other architectures are refused before the weights.
 
-    The client shows its progress, and resumes a download that was cut off. Raises LabError: no such path, no client, no
+    The client shows its progress, and resumes an interrupted download. Raises LabError: no such path, no client, no
     answer, another architecture.
     """
     hub_id = HUB_ID.fullmatch(spec)

@@ -1,4 +1,4 @@
-"""Whole-number expressions of a variant's yaml over names such as those of a model's shape: `2 * (layers + 1)`.
+"""Whole-number expressions of a variant's yaml over names, such as a model's sizes: `2 * (layers + 1)`.
 
 An expression has whole numbers, names, + - * // and `A if B else C` (B is not 0).
 """
@@ -17,7 +17,7 @@ _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.m
 
 
 def check(expression: str, names: Collection[str], place: str) -> None:
-    """Raise LabError, which begins with `place`, for a malformed expression and for one with a name not in `names`."""
+    """Raise LabError, with `place` in front, for a malformed expression, or a name that is not in `names`."""
     try:
         evaluate(expression, dict.fromkeys(names, 1))
     except (ValueError, SyntaxError):

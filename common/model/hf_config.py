@@ -23,10 +23,10 @@ SHAPES = {
 
 
 def read_model(file: Path, name: str, positions: int | None) -> Model:
-    """The model that `file`, a config.json, describes.
+    """The model of `file`, a config.json.
 
     positions: size of the KV cache; None takes max_position_embeddings, at most DEFAULT_POSITIONS.
-    Keys that transformers' Qwen3Config defaults harmlessly may be absent (tied: false, head_dim: 128); shapes, epsilon
+    Keys with harmless defaults in transformers' Qwen3Config may be absent (tied: false, head_dim: 128); shapes, epsilon
     and the RoPE base must be given, because a wrong guess decodes plausible but wrong text. RoPE's base is
     `rope_theta`, or since transformers 5 `rope_parameters.rope_theta`.
     Raises LabError: unreadable, not JSON, another architecture, missing or malformed keys, anything not dense Qwen3.
@@ -75,14 +75,14 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def refuse_special(file: Path) -> None:
-    """Raise LabError for a pipe or a device, which may be waited for without end."""
+    """Raise LabError for a pipe or a device, which may never answer."""
     if file.exists() and not file.is_file():
         remedy = "give the whole checkpoint folder, as save_pretrained writes it"
         raise LabError(f"{file} cannot be read: it is no regular file", remedy)
 
 
 def _refuse_other_architectures(file: Path, config: dict[str, Any]) -> None:
-    """Raise LabError for a model whose arithmetic differs from dense Qwen3's."""
+    """Raise LabError for a model with other arithmetic than dense Qwen3's."""
     kind = config.get("model_type")
     names = config.get("architectures") or ["Qwen3ForCausalLM"]  # a bare Qwen3Config saves null
     if kind != "qwen3" or names != ["Qwen3ForCausalLM"]:

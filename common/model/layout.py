@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 ALIGN = 128  # elements; 256 bytes of bf16, so every tensor starts on a cache-line pair
 MAX_BLOCKS = 1024  # largest grid: argmax has room for one partial result per block
-MIN_CHUNK = 16  # fewest positions that an attention which splits the cache may give to one block
-MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and after the barrier that follows it
-WAIT_WORDS = 4  # of a block that gave up waiting: stage + 1, layer, and the words it waited for
-NOT_SENT = -1  # sentinel of every word that travels by value: a NaN that no arithmetic of a GPU makes (mail.cuh)
+MIN_CHUNK = 16  # fewest positions of a block in split-KV attention
+MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and after the barrier behind it
+WAIT_WORDS = 4  # of a block whose wait timed out: stage + 1, layer, and the words it waited for
+NOT_SENT = -1  # sentinel of every flag-in-data word: a NaN that no arithmetic of a GPU makes (mail.cuh)
 LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
 NAMES = (
     *SHAPES,
     "max_blocks",
     "taps",
-)  # that the shape of a scratch region may name; taps: elements of all layers' taps
-FIXED = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch that no region may have
+)  # names in the shape of a scratch region; taps: elements of all layers' taps
+FIXED = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch, taken for regions
 
 Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions by name, as expressions over NAMES
 
@@ -65,10 +65,10 @@ def _pack(shapes: dict[str, tuple[int, ...]], start: int = 0) -> tuple[dict[str,
 def read_scratch(scratch: Mapping[str, object]) -> Scratch:
     """The `scratch` of a variant's yaml, checked: `parts: [2, layers, heads, 16, head_dim + 4]`.
 
-    A region has 32-bit words that travel by value (flag-in-data): a reset fills them with the sentinel NOT_SENT. Its
-    first size is a number of turns, each a step of the kernel; a step leaves the next turn's words at the sentinel,
-    which validation checks. The other sizes are those of one turn. Expressions may use NAMES.
-    Raises LabError for a name that is none or is taken, and for a malformed shape.
+    A region has 32-bit words exchanged by flag-in-data: a reset fills them with the sentinel NOT_SENT. Its first size
+    is a number of turns, each a step of the kernel (buffers in rotation); a step leaves the next turn's words at the
+    sentinel, which validation checks. The other sizes are of one turn. Expressions may use NAMES.
+    Raises LabError for an invalid or taken name, and for a malformed shape.
     """
     for name, shape in scratch.items():
         place = f"scratch.{name}: {shape}"
@@ -89,7 +89,7 @@ class Layout:
              `qkv` holds the rows of q, then k, then v.
     cache    [layer][key, value][kv_head][position][head_dim]
     scratch  the tap of every stage and layer (`common.model.stages`), never reused within a step. A stage writes its
-             result there in every launch, so the kernel that is validated is the kernel that is timed.
+             result there in every launch, so the validated kernel is the timed one.
              `rope` holds cos, then sin, of the position's head_dim/2 angles. `partial` holds one pair (value, index
              bits) per block for argmax. `workspace` is for variants that need room between stages. `seen`, for
              sampling, has a mark for each id of the vocabulary. Then come the `regions` of the stack's variants, and
@@ -100,7 +100,7 @@ class Layout:
     """
 
     def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False) -> None:
-        """scratch: the regions that variants declare, see `read_scratch`. Raises LabError for an impossible shape."""
+        """scratch: regions declared by variants, see `read_scratch`. Raises LabError for an impossible shape."""
         m = self.model = model
         first, end = _pack({"embed": (m.vocab, m.hidden)})
         self.layer_weights, end_of_layer = _pack(
@@ -149,10 +149,10 @@ class Layout:
         words = {
             "position": 1,  # of the token the next step decodes
             "prompt_length": 1,  # ids below this are given, not chosen
-            "token": 1,  # what argmax chose last
+            "token": 1,  # last choice of argmax
             "arrived": LINE,
             "epoch": LINE,
-            "head": LINE,  # of an LM head that chooses the token without a barrier: best (64 bits), blocks done
+            "head": LINE,  # of an LM head that chooses the token without a barrier: best choice (64 bits), blocks done
             "turn": 1,  # steps since the reset, by kernels that need it; never put back with the position
             "ids": m.positions + 1,  # ids[p] is the token at position p
             "sampling": LINE,
@@ -185,25 +185,25 @@ class Layout:
     def taps(self) -> Iterator[tuple[str, int | None]]:
         """(stage, layer) of every tap in the order of a step; the layer is None outside the layers.
 
-        `rope`, which embed leaves beside its own tap, is among them.
+        Includes `rope`, a second result of embed.
         """
         yield from ((stage, None) for stage in (*taps(FIRST, self.model), "rope"))
         yield from ((stage, layer) for layer in range(self.model.layers) for stage in taps(LAYER, self.model))
         yield from ((stage, None) for stage in taps(LAST, self.model))
 
     def tap(self, stage: str, layer: int | None = None) -> Slot:
-        """The slot in scratch where `stage` leaves its result, in fp32 elements."""
+        """The slot in scratch of the result of `stage`, in fp32 elements."""
         if layer is None:
             return self.global_scratch[stage]
         return self.layer_scratch[stage].at(layer * self.layer_scratch_stride)
 
     @property
     def bytes(self) -> int:
-        """Bytes of weights, cache, scratch and state together: the memory that a kernel needs."""
+        """Bytes of weights, cache, scratch and state together: a kernel's memory."""
         return 2 * (self.weights_size + self.cache.size) + 4 * (self.scratch_size + self.state_size)
 
     def check_memory(self) -> None:
-        """Raise LabError when this machine has less memory than the weights, the cache and the rest need."""
+        """Raise LabError if this machine has too little memory for weights, cache and the rest."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if self.bytes > memory:
             weights, cache = f"{2 * self.weights_size / 1e9:,.1f}", f"{2 * self.cache.size / 1e9:,.1f}"
@@ -225,7 +225,7 @@ class Layout:
         """The state words before a run that decodes `position` next: int32, [state_size]; ids not given are -1.
 
         barriers: grid barriers passed before. After an even number of them `arrived` is 0 with either kind of barrier
-        (barrier.cuh), and `epoch`, which one of them counts in, is that number; so is `turn`, as if each was a step.
+        (barrier.cuh), and `epoch`, the counter of one kind, is that number; so is `turn`, as if each was a step.
         """
         import torch  # here, so that the command line starts without it
 
@@ -243,9 +243,9 @@ class Layout:
     def declare(self) -> str:
         """The stages, the model and all offsets as C++ constants: the first lines of every flattened source.
 
-        Of a region NAME of scratch: `scratch_at::NAME`, its offset, and `NAME_size`, the elements of one turn.
-        `Tap<Stage::qkv>` has `at`, the offset in scratch, `layer_stride` and `size`. A stage that leaves no tap has no
-        such type, so that code which reads its tap does not compile.
+        For a region NAME of scratch: `scratch_at::NAME`, its offset, and `NAME_size`, the elements of one turn.
+        `Tap<Stage::qkv>` has `at`, the offset in scratch, `layer_stride` and `size`. A stage without a tap has no such
+        type, so that code reading its tap does not compile.
         """
         m = self.model
         ints = ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab", "positions")

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from common.errors import LabError
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
-LARGE = 10_000_000  # matrix weights from which a step of the reference, and of a kernel on a CPU, takes seconds
+LARGE = 10_000_000  # matrix weights above which a step of the reference, and of a kernel on a CPU, takes seconds
 
 
 @dataclass(frozen=True)
 class Model:
     """Shapes and constants of one decoder; every field is a compile-time constant of the kernels.
 
-    `positions` is the size of the KV cache. `tied` means that the LM head is the embedding matrix.
+    positions: size of the KV cache. tied: the LM head is the embedding matrix.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Model:
         return self.matrix_weights > LARGE
 
     def bytes_per_token(self, position: int) -> int:
-        """Bytes of bf16 weights and KV cache that a token at `position` must read, each once (attends to itself)."""
+        """Bytes of bf16 weights and KV cache read, each once, by a token at `position` (attends to itself)."""
         return 2 * self.matrix_weights + self.kv_bytes_per_position * (position + 1)
 
     @property

@@ -1,4 +1,4 @@
-"""The stages of one decode step, in order, and the tap that each of them leaves.
+"""The stages of one decode step, in order, and their taps.
 
 A stage is defined here and nowhere else. Its name is the same in torch, CUDA, NVTX, errors and tables. To add one,
 write its line here, a function of its name in `common/kernel/decode.cuh`, and its tap in
@@ -16,14 +16,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Stage:
-    """Properties of a stage beside its computation.
+    """Properties of a stage, without its computation.
 
-    tap      shape of the fp32 tensor that it leaves in scratch; None: it leaves none
-    columns  of the weight matrices that it multiplies by a vector; None: it multiplies none
-    matrices of equal shape that it multiplies by the same vector, row by row together
-    norm     whether it is an RMSNorm of the residual stream
-    cached   whether it reads the KV cache
-    blocks   blocks of so many threads that have work in the baseline, on a grid that is large enough; None: all
+    tap      shape of its fp32 result in scratch; None: without one
+    columns  of its weight matrices, multiplied by a vector; None: without a matrix
+    matrices of equal shape, multiplied by the same vector, row by row together
+    norm     True for an RMSNorm of the residual stream
+    cached   True if it reads the KV cache
+    blocks   busy blocks of the baseline, by threads of a block, on a grid that is large enough; None: all
     """
 
     tap: Callable[[Model], Shape] | None = None
@@ -71,7 +71,7 @@ STAGES = tuple(DEFINITIONS)
 
 
 def taps(stages: Mapping[str, Stage], model: Model) -> dict[str, Shape]:
-    """Shapes of the taps that `stages` leave for `model`, by stage."""
+    """Shapes of the taps of `stages` for `model`, by stage."""
     return {name: stage.tap(model) for name, stage in stages.items() if stage.tap}
 
 

@@ -13,7 +13,7 @@ from common.model.layout import Layout
 if TYPE_CHECKING:
     import torch
 
-VERSION = 1  # of the recipe below; a change of any bit is a new version
+VERSION = 1  # of the recipe below; any changed bit needs a new version
 RESIDUAL = 4.0  # approximate size of the residual stream after the last layer
 NORMS = {"q_norm": 2.0, "k_norm": 2.0}  # mean of a norm's weights, 1 where not named; they differ from it by up to half
 

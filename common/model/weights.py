@@ -17,21 +17,21 @@ from common.model.hf_config import read_model
 from common.model.layout import Layout, Slot
 from common.model.shapes import Model
 
-if TYPE_CHECKING:  # and where it is used: a run names synthetic weights, and leaves it to its workers to pack them
+if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its workers pack them
     import torch
 
-PACKING = 1  # version of the packed form; a change of it outdates every cached file
+PACKING = 1  # version of the packed form; a new one outdates every cached file
 
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """The weights of one model as the kernels read them.
+    """The weights of one model in the kernels' layout.
 
     sha     sha256 of the source's content: of the .safetensors file itself, as sha256sum prints it; of the shards'
             hashes joined in the order of their names; or of the recipe of synthetic weights.
     source  their origin for messages: a path, or "synthetic version 1 seed 0".
     folder  the checkpoint's folder, which may hold a tokenizer; None for synthetic weights.
-    pack    maps the packed file, after writing it where it is missing.
+    pack    maps the packed file, and writes it first if it is missing.
     """
 
     sha: str
@@ -55,11 +55,11 @@ def load(
 
     spec: "synthetic" (then `model` must be given, and `seed` counts), a folder, a .safetensors file or a hub id.
     model: None takes the shapes from the checkpoint's config.json; otherwise they must agree with it.
-    positions: size of the KV cache; None is the model's own, or what `read_model` chooses.
-    cache_dir: where packed weights are kept, one file for each content and layout; safe to delete. fp16 and fp32
+    positions: size of the KV cache; None: the model's own, or the choice of `read_model`.
+    cache_dir: folder of packed weights, one file for each content and layout; safe to delete. fp16 and fp32
     weights are rounded to bf16, to nearest even, once, when packed.
-    Raises LabError for any fault of the checkpoint, and when the cache cannot be written; of synthetic weights the
-    latter when they are first used.
+    Raises LabError for any fault of the checkpoint, and if the cache cannot be written; with synthetic weights the
+    latter at their first use.
     """
     if positions is None and model is not None:
         positions = model.positions
@@ -86,7 +86,7 @@ def load(
     file = cache_dir / f"{key}.bf16"
     packed = PackedWeights(sha, source, folder, lambda: mapped(file, layout.weights_size, pieces()))
     if folder:
-        packed.flat  # noqa: B018  finds what is wrong with its numbers
+        packed.flat  # noqa: B018  raises LabError for NaN and Inf
     return model, layout, packed
 
 
@@ -119,7 +119,7 @@ def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
 
 
 def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
-    """`wanted` with the positions of `found`, or `found` if nothing is wanted. Raises LabError where they differ."""
+    """`wanted` with the positions of `found`; `found` if `wanted` is None. Raises LabError if their shapes differ."""
     if wanted is None:
         return found
     for field in fields(Model):
@@ -133,7 +133,7 @@ def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
 
 
 def _check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
-    """Raise LabError for a file of the hub's cache that is not what the hub says: its link names it by its sha256."""
+    """Raise LabError for a damaged file of the hub's cache: its link has its sha256 as name."""
     for file in checkpoint.files:
         blob = file.resolve()
         named = file.is_symlink() and re.fullmatch("[0-9a-f]{64}", blob.name)
@@ -142,7 +142,7 @@ def _check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
 
 
 def _check_headers(checkpoint: Checkpoint, layout: Layout) -> None:
-    """Raise LabError unless the checkpoint holds exactly the tensors of the model, in their shapes."""
+    """Raise LabError unless the checkpoint holds exactly the model's tensors, in their shapes."""
     known = set()
     for name, slot in hf_slots(layout):
         entry = checkpoint.tensors.get(name)

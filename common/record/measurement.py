@@ -1,4 +1,4 @@
-"""Measured time of a kernel, as it is recorded: an estimate with its interval, and a comparison with the parent."""
+"""Measured time of a kernel, as recorded: an estimate with its interval, and a comparison with the parent."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +43,7 @@ class Measurement(Shown):
     bandwidth   bytes_per_step / median, in bytes per second
     of_ceiling  bandwidth / best read-only bandwidth
     comparison  with the parent; None without one
-    verdict     FASTER, SAME, SLOWER, UNSTABLE, IMPLAUSIBLE, STOPPED; None: the interval is narrow enough, and there is
-                no parent
+    verdict     FASTER, SAME, SLOWER, UNSTABLE, IMPLAUSIBLE, STOPPED; None: a narrow enough interval without a parent
     readings    the GPU's clocks, power, temperature and throttling after each round; () without NVML
     marks       disturbances found in the readings: throttling, other processes, clocks that changed
     """

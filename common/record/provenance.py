@@ -22,7 +22,7 @@ from common.stacks.catalog import TUNED
 
 # Written by runs: a new record does not count as a change of the code.
 EVIDENCE = "experiments/results"
-# Sources that decide answers beside the text of a kernel.
+# Sources that decide results, besides the text of a kernel.
 FOLDERS = ("common", "conf", "experiments", "variants")
 SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".hpp", ".yaml")
 COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy without .git, a + after it where code differs
@@ -31,7 +31,7 @@ COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy without .git, 
 def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
     """Commit, time (UTC), command, versions, processor and GPU of this run, for a record; None where unknown.
 
-    gpu: the GPU that is used; None means the first one.
+    gpu: the GPU of the run; None: the first one.
     """
     gpu = gpu or Gpu.find()
     return {
@@ -52,9 +52,9 @@ def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
 
 
 def git(root: Path) -> dict[str, Any] | None:
-    """{"commit": 40 hex digits, or None before the first commit; "dirty": whether code differs from it}.
+    """{"commit": 40 hex digits, or None before the first commit; "dirty": True if code differs from it}.
 
-    Where `root` is not the top of a checkout, or git is missing, the environment's LAB_COMMIT is the commit; without it
+    If `root` is not the top of a checkout, or git is missing, the environment's LAB_COMMIT is the commit; without it
     the result is None. Raises LabError for a LAB_COMMIT that is no commit.
     """
 
@@ -73,7 +73,7 @@ def git(root: Path) -> dict[str, Any] | None:
 
 
 def _given_commit() -> dict[str, Any] | None:
-    """Commit of a copy without .git, from the environment: on a machine that only runs what another one sends."""
+    """Commit of a copy without .git, from the environment: on a machine that runs code sent by another."""
     commit = os.environ.get(COMMIT)
     if not commit:
         return None
@@ -89,7 +89,7 @@ def _given_commit() -> dict[str, Any] | None:
 def code_sha(root: Path = ROOT) -> str:
     """Digest of the lab's code: 16 hex digits of all sources below FOLDERS, by name and content.
 
-    Records and reports are none, nor are stacks that a search wrote: their knobs are in the text of their kernels.
+    Without records, reports, and stacks written by a search: their knobs are in the text of their kernels.
     """
     digest = hashlib.sha256()
     found = (path for folder in FOLDERS for path in (root / folder).rglob("*") if path.suffix in SUFFIXES)

@@ -1,8 +1,8 @@
 """Records as types: one class for each kind of row in the store.
 
 A field without a default must be in a row, and each field must have its type; else the row counts as damaged, like a
-torn line. A field with a default may be absent, as in rows that are older than the field. `row` keeps all fields,
-unknown ones included.
+torn line. A field with a default may be absent, as in rows older than the field. `row` keeps all fields, unknown ones
+included.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Record:
 
     @cached_property
     def git(self) -> JSON:
-        """commit and dirty, as `common.record.provenance.git` gives them; {} without either."""
+        """commit and dirty, from `common.record.provenance.git`; {} without either."""
         return self.provenance.get("git") or {}
 
 
@@ -55,7 +55,7 @@ class KernelRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CountRecord(KernelRecord):
-    """Counts of one step, by stage. blocks: of the grid; key: what they are found by."""
+    """Counts of one step, by stage. blocks: of the grid; key: for the lookup."""
 
     key: str
     counts: Mapping[str, Mapping[str, int]]
@@ -65,10 +65,10 @@ class CountRecord(KernelRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ChainsRecord(KernelRecord):
-    """Clocks of the stages in the machine code for `arch`, by stage. key: what they are found by.
+    """Clocks of the stages in the machine code for `arch`, by stage. key: for the lookup.
 
-    latency  clocks of instructions that have no fixed latency, with which these were found
-    shared_bytes  of a block; 0: not known
+    latency  assumed clocks of instructions without a fixed latency
+    shared_bytes  of a block; 0: unknown
     """
 
     key: str
@@ -110,11 +110,11 @@ class RunRecord(KernelRecord):
 
     key       see `common.record.store.key`; rows with equal keys are repetitions
     status    of the validation, or of the error that ended the run; `reason` in one line, `report` in many
-    proof     id of the record that has validated the same kernel, where this one did not
+    proof     id of the record with the validation of the same kernel, if this one has none
     asked     options of the run beyond its key; None in rows of schema 1
     counts    of one step at position 1, by stage
-    latencies, generation   at each position; of many tokens from position 0 on
-    took      seconds
+    latencies, generation   times at each position; of many tokens from position 0 on
+    took      seconds of the run
     """
 
     key: str
@@ -176,7 +176,7 @@ class StepRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TableRecord(Record):
-    """The answer of an experiment, which is its `kind`. keys: columns that name a line; needs_gpu: what is missing."""
+    """The table of an experiment (`kind`). keys: columns that name a line; needs_gpu: parts missing without a GPU."""
 
     kind: str
     question: str
@@ -201,7 +201,7 @@ KINDS: Mapping[str, type[Record]] = {
 
 
 def read_record(row: Any) -> Record | None:
-    """The record of one row of the current schema, or None if it is none, or lacks what its kind must have."""
+    """The record of one row of the current schema; None if it is not a record, or lacks a field of its kind."""
     if not isinstance(row, dict):
         return None
     kind = TableRecord if "table" in row else KINDS.get(str(row.get("kind")), Record)

@@ -29,8 +29,8 @@ def _without_sanitizer(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-# By schema: converts a row to the next schema. Rows of schema 1 have no `asked`, the settings of a run beyond its key;
-# those of schema 2 have a sanitizer among them, null if there was none.
+# {schema: converter of a row to the next one}. Rows of schema 1 have no `asked`, the settings of a run beyond its key;
+# in schema 2 a sanitizer is among the settings, null if there was none.
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda row: {"asked": None, **row},
     2: _without_sanitizer,
@@ -144,7 +144,7 @@ class Store:
                 file.writelines(line + b"\n" for _, line in corrupt if line not in copied)
         except OSError as error:
             outcome = f"not copied, because {copy} cannot be written: {error.strerror}"
-        note_once(f"{self.path}: no row, or a part of one, on line {numbers}; {outcome}")
+        note_once(f"{self.path}: damaged row on line {numbers}; {outcome}")
 
     @contextmanager
     def _open(self) -> Iterator[int]:

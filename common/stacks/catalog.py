@@ -1,8 +1,8 @@
 """The catalog of variants, named stacks and selections, found by file name.
 
 `variants/<name>.cu` with `conf/variant/<name>.yaml` is a variant; a yaml with `stack` and no source is a named stack; a
-yaml with `selects` is a selection (`all`, `best`). Nothing else has to be edited to add one. The header
-of the source states what a variant does (`common.stacks.header`); the yaml states what the lab needs to run it.
+yaml with `selects` is a selection (`all`, `best`). Nothing else has to be edited to add one. The source's header
+describes a variant to readers (`common.stacks.header`); its yaml, to the lab.
 """
 
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from common.stacks.entry import Entry
 from common.stacks.variant import NamedStack, Selection, Variant
 
 BASELINE = "baseline"
-TUNED = "tuned_"  # begins the name of a named stack that a search has written
+TUNED = "tuned_"  # prefix of named stacks written by a search
 
 
 @dataclass(frozen=True)
 class Catalog:
     """Variants, named stacks and selections below one root.
 
-    broken  the error of each variant or stack that cannot be used; the others can
+    broken  errors of unusable variants and stacks, by name; the others can be used
     keys    the keys at the top level of a run's configuration, apart from knobs
-    tuned   named stacks that a search wrote, each for one GPU and block size: no selection of all stacks has them
+    tuned   named stacks written by a search, each for one GPU and block size; left out of selections of all stacks
     """
 
     root: Path
@@ -55,7 +55,7 @@ def variants(root: Path = ROOT) -> dict[str, Variant]:
 
 @cache
 def read_catalog(root: Path = ROOT) -> Catalog:
-    """Read all of conf/variant/ and variants/ below `root`. A file that is wrong costs only its own name."""
+    """Read all of conf/variant/ and variants/ below `root`. A faulty file makes only its own name unusable."""
     names = {path.stem for path in (*(root / "variants").glob("*.cu"), *(root / "conf" / "variant").glob("*.yaml"))}
     keys = _config_keys(root)
     found: dict[str, Variant] = {}
@@ -81,7 +81,7 @@ def read_catalog(root: Path = ROOT) -> Catalog:
 
 
 def _config_keys(root: Path) -> frozenset[str]:
-    """Top-level keys of conf/config.yaml and the files it includes, and the groups that their defaults lists name."""
+    """Top-level keys of conf/config.yaml and its includes, and the groups in their defaults lists."""
     top = [OmegaConf.load(root / "conf" / name) for name in ("config.yaml", "base.yaml", "command.yaml")]
     groups = (str(group) for yaml in top for entry in yaml.defaults if not isinstance(entry, str) for group in entry)
     keys = frozenset(str(key) for yaml in top for key in yaml.keys() - {"defaults", "hydra"})

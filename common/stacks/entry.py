@@ -1,4 +1,4 @@
-"""One yaml of conf/variant/, read into what it describes; each mistake in it is an error that names the file."""
+"""One yaml of conf/variant/, read as a variant, stack or selection; each error names the file."""
 
 from collections.abc import Collection
 from dataclasses import fields, replace
@@ -42,7 +42,7 @@ class Entry:
         return LabError(f"{self.path} {cause}", remedy)
 
     def read(self, kind: type[T], known: Collection[str], **made: Any) -> T:
-        """A dataclass of the yaml's fields and of those in `made`. known: names that it may mention."""
+        """A dataclass of the yaml's fields and `made`. known: names that it may mention."""
         for key in self.fields.keys() - ({each.name for each in fields(kind)} - made.keys()):
             raise self.wrong(f"has an unknown key {key}", "correct or remove it")
         try:
@@ -79,7 +79,7 @@ class Entry:
         return selection
 
     def section(self, key: str) -> dict[str, Any]:
-        """A mapping, removed from the fields; {} where it is absent."""
+        """A mapping, removed from the fields; {} if absent."""
         value = self.fields.pop(key, {})
         if not isinstance(value, dict):
             raise self.wrong(f"says {key}: {value}", "write a mapping")

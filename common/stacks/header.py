@@ -1,4 +1,4 @@
-"""The header of a variant's source: its idea, its hypothesis, what it overrides, and the command that runs it.
+"""The header of a variant's source: its idea, its hypothesis, the overridden members, and its command.
 
 // Idea        one sentence, which may continue
 //             in lines like this one
@@ -22,9 +22,9 @@ _NAME = re.compile(r"[a-z]\w*")
 
 
 def read_header(source: Path) -> dict[str, Any]:
-    """The fields of a Variant that the header of `source` gives; texts are on one line.
+    """The fields of a Variant in the header of `source`; texts are on one line.
 
-    Raises LabError when it is not readable, incomplete or malformed.
+    Raises LabError if it is unreadable, incomplete or malformed.
     """
     name = "/".join(source.parts[-2:])
     try:
@@ -52,7 +52,7 @@ def read_header(source: Path) -> dict[str, Any]:
 
 
 def _fields(name: str, lines: list[str]) -> dict[str, str]:
-    """Text by field, continuation lines joined; the header ends with the first line that is no comment."""
+    """Text by field, continuation lines joined; the header ends at the first line that is no comment."""
     fields: dict[str, str] = {}
     last = ""
     for number, line in enumerate(lines, 1):

@@ -10,7 +10,7 @@ from common.model.stages import WARP
 
 KINDS = ("int", "choice", "ratio", "list")
 SETS = ("", "launch", "tokens_per_launch", "blocks_per_sm")
-AUTO = "auto"  # as a value: what `Knob.auto` gives for the GPU that the text is compiled for
+AUTO = "auto"  # as a value: the result of `Knob.auto` for the target GPU
 SEXAGESIMAL = 60
 
 
@@ -24,10 +24,10 @@ class Knob:
              list    any of `choices`
     sets     the field of a Source that takes the value: launch, tokens_per_launch or blocks_per_sm; "": none
     default  used unless the command line or a named stack says otherwise
-    auto     expression (`common.compile.target`) of the whole number, or of the place in `choices`, that a GPU has by
-             itself; with it AUTO is a value, too
-    shared   True if it decides how much shared memory a block needs
-    min_arch {choice: lowest compute capability}, ten times, of those that need another than the variant
+    auto     expression (`common.compile.target`) for the whole number, or the index in `choices`, on each GPU; with it
+             AUTO is a value, too
+    shared   True if it decides a block's shared memory
+    min_arch {choice: lowest compute capability}, ten times, of choices with another one than the variant
     """
 
     name: str
@@ -43,9 +43,9 @@ class Knob:
     min_arch: Mapping[str, int] = field(default_factory=dict)
 
     def constants(self, value: Any, threads: int) -> dict[str, int | str]:
-        """The compile-time constants that `value` stands for, in a block of `threads` threads.
+        """The compile-time constants of `value`, in a block of `threads` threads.
 
-        int and choice give {name: value}; ratio gives {"producers": P, "consumers": C} whatever the knob is called;
+        int and choice give {name: value}; ratio gives {"producers": P, "consumers": C} under any knob name;
         list gives {name_choice: 0 or 1} for every choice. Raises LabError for a value that the knob does not take.
         """
         if self.kind == "ratio":
@@ -57,7 +57,7 @@ class Knob:
         return {self.name: self._int(value) if self.kind == "int" else self._choice(value)}
 
     def value(self, constants: Mapping[str, int | str]) -> Any:
-        """The value that `constants` stands for; those of other knobs may be among them. KeyError without its own."""
+        """The value behind `constants`; other knobs' may be among them. Raises KeyError without its own."""
         if self.kind == "ratio":
             return f"{constants['producers']}:{constants['consumers']}"
         if self.kind == "list":
@@ -65,7 +65,7 @@ class Knob:
         return constants[self.name]
 
     def fitted(self, value: Any, threads: int) -> Any:
-        """`value` for a block of `threads` threads: a ratio has as many warps then, shared in about the same way."""
+        """`value` for a block of `threads` threads: a ratio is scaled to its warps, in about the same proportion."""
         if self.kind != "ratio":
             return value
         producers, consumers = map(int, str(value).split(":"))
@@ -74,9 +74,9 @@ class Knob:
         return f"{share}:{warps - share}"
 
     def ends(self, threads: int) -> tuple[Any, Any]:
-        """The two ends of what the knob takes in a block of `threads` threads; of lists the empty one and the whole.
+        """The lowest and the highest value in a block of `threads` threads; for lists the empty and the full one.
 
-        Where a GPU decides, the upper one is AUTO.
+        With `auto`, the highest is AUTO.
         """
         if self.kind == "int":
             low, high = (self.default if end is None else end for end in (self.minimum, self.maximum))

@@ -1,4 +1,4 @@
-"""Stacks of one command: their variants, the parents they are compared with, and their knob values."""
+"""Stacks of one command: their variants, their parents for comparison, and their knob values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -35,13 +35,13 @@ class Stack:
 
 
 def equals_parent(stack: Stack, catalog: Catalog) -> bool:
-    """True if every variant that `stack` adds to its parent must leave its results as they are, bit for bit."""
+    """True if every variant added to the parent must keep its results bit for bit."""
     added = [catalog.variants[name] for name in stack.variants if name not in stack.parent]
     return bool(added) and all(variant.bit_equal for variant in added)
 
 
 def with_needed(name: str, catalog: Catalog) -> tuple[str, ...]:
-    """`name` after all variants that it needs, and that these need. A name that is not known needs none."""
+    """`name` after all variants that it needs, directly or not. An unknown name needs none."""
     needed = catalog.variants[name].requires if name in catalog.variants else ()
     return tuple(dict.fromkeys((*chain.from_iterable(with_needed(one, catalog) for one in needed), name)))
 
@@ -52,9 +52,9 @@ def title(variants: Sequence[str]) -> str:
 
 
 def knob_values(catalog: Catalog, variants: Sequence[str], knobs: Mapping[str, Constants]) -> dict[str, dict[str, Any]]:
-    """{variant: {knob: value}} of `variants`, as the command line takes them; `knobs` are the constants of a Stack.
+    """{variant: {knob: value}} of `variants`, as the command line takes them. knobs: the constants of a Stack.
 
-    The constants themselves stand for a variant that the catalog no longer has, or whose knobs are others by now.
+    For a variant that is no longer in the catalog, or has other knobs now, the constants themselves.
     """
     found = {}
     for name in variants:
@@ -67,7 +67,7 @@ def knob_values(catalog: Catalog, variants: Sequence[str], knobs: Mapping[str, C
 
 
 def knob_words(values: Mapping[str, Any]) -> list[str]:
-    """`ratio=2:6`, `matrices=[o,gate]`: {knob: value} as a command line has them."""
+    """{knob: value} as words of a command line: `ratio=2:6`, `matrices=[o,gate]`."""
     lists = {name: f"[{','.join(map(str, value))}]" for name, value in values.items() if isinstance(value, list)}
     return [f"{name}={lists.get(name, value)}" for name, value in values.items()]
 
@@ -80,10 +80,10 @@ def choose_stacks(
     threads: int,
     fastest: Callable[[], NamedStack | None] = lambda: None,
 ) -> tuple[Stack, ...]:
-    """The stacks that `stack=[...]` (`listed`) or else `variant=name` stands for.
+    """The stacks of `stack=[...]` (`listed`), or else of `variant=name`.
 
-    given: knob values of this run; each goes to every variant that has the knob. threads: of a block, for ratios.
-    fastest: what `variant=best` stands for; None: the selection's default.
+    given: knob values of this run; each goes to every variant with the knob. threads: of a block, for ratios.
+    fastest: the stack of `variant=best`; None: the selection's default.
     Raises LabError for unknown, broken, repeated or mutually exclusive variants, and for a knob that none takes.
     """
     if listed is not None:
@@ -105,7 +105,7 @@ def choose_stacks(
         best = fastest()
         if best is None:
             default = catalog.selections[name].default
-            note_once(f"variant={name}: nothing measured on this machine can be chosen; it is {default}")
+            note_once(f"variant={name}: no usable measurement on this machine; using {default}")
         chosen = [_of_named(catalog, best) if best else _of_name(catalog, catalog.selections[name].default)]
     _check_taken(catalog, given, [(stack_name, names) for stack_name, names, _, _ in chosen])
     return tuple(
@@ -117,7 +117,7 @@ def choose_stacks(
 def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
     """`names` as a stack, innermost first; a leading `baseline` is dropped.
 
-    Raises LabError for an unknown name, a variant named twice, two that exclude each other, or one that is missing.
+    Raises LabError for an unknown name, a variant named twice, two that exclude each other, or a missing requirement.
     """
     for name in names:
         if named := catalog.stacks.get(name) or catalog.tuned.get(name):
@@ -150,7 +150,7 @@ def check_stack(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
 
 
 def prefixes(names: Sequence[str], catalog: Catalog) -> tuple[tuple[str, ...], ...]:
-    """The stacks that `names` begins with, shortest first; without those that are not legal alone."""
+    """The legal stacks that are prefixes of `names`, shortest first."""
     found = []
     for end in range(1, len(names) + 1):
         with suppress(LabError):
@@ -159,12 +159,12 @@ def prefixes(names: Sequence[str], catalog: Catalog) -> tuple[tuple[str, ...], .
 
 
 def without_last(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
-    """The longest legal stack without the last of `names`: what needs it is left out, too."""
+    """The longest legal stack without the last of `names`: variants that need it are left out, too."""
     return tuple(name for name in names[:-1] if names[-1] not in with_needed(name, catalog))
 
 
 def ordered(names: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
-    """`names`, each after those that it must stand outside of; otherwise as they are."""
+    """`names`, each after all variants that it must stand outside of; otherwise in their order."""
     placed: list[str] = []
 
     def place(name: str) -> None:
@@ -210,8 +210,8 @@ def _check_taken(catalog: Catalog, given: Mapping[str, Any], chosen: Sequence[tu
     for knob in given:
         takers = catalog.takers(knob)
         if present.isdisjoint(takers):
-            asked = ", ".join(name for name, _ in chosen)
-            raise LabError(f"{asked} has no knob {knob}", f"leave it out; variants that take it: {', '.join(takers)}")
+            stacks = ", ".join(name for name, _ in chosen)
+            raise LabError(f"{stacks} has no knob {knob}", f"leave it out; variants that take it: {', '.join(takers)}")
 
 
 def _constants(catalog: Catalog, names: set[str], values: Mapping[str, Any], threads: int) -> dict[str, Constants]:

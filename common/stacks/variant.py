@@ -1,4 +1,4 @@
-"""Variants, named stacks and selections, as their files describe them."""
+"""Variants, named stacks and selections, as read from their files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,18 +17,18 @@ LAUNCHES = ("cooperative", "plain", "graph", "launches")
 class Variant:
     """One optimization: its source, its claim, and its needs.
 
-    overrides  members of the baseline (functions and constants) that its struct replaces
+    overrides  members of the baseline (functions and constants) replaced by its struct
     run        a command, as a user types it
     parent     the stack it is composed on and compared with, innermost first; () is the baseline
     launch     one of LAUNCHES; see `common.compile.source.Source`
     min_arch   lowest compute capability, ten times: 80 for 8.0
-    loader_warps  of a block, beside the threads that compute
-    why_not_bit_equal  the reason why its results may differ from its parent's in the last bits; "": they must not
-    published  the effect that others have published
+    loader_warps  of a block, in addition to the computing threads
+    why_not_bit_equal  reason for differences from its parent's results in the last bits; "": results must be equal
+    published  the effect published by others
     excludes   variants that cannot be in the same stack; requires: variants that must be
-    outside    variants that must stand before it in the stack, where they are in it
+    outside    variants that must stand before it in the stack, if they are in it
     scratch    regions of scratch for its own words: see `common.model.layout.read_scratch`
-    work       for the prediction, which checks it when it is used
+    work       declarations for the prediction, checked at their use
     """
 
     name: str
@@ -63,9 +63,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class NamedStack:
-    """A list of variants with a name, innermost first, and the values of their knobs that differ from the defaults.
+    """A list of variants with a name, innermost first, and knob values other than the defaults.
 
-    tuned  what a search found it to be the fastest for: gpu, model, position and threads; {}: none did
+    tuned  gpu, model, position and threads for which a search found it the fastest; {}: not from a search
     """
 
     name: str
@@ -79,11 +79,11 @@ class NamedStack:
 
 @dataclass(frozen=True)
 class Selection:
-    """A name for stacks that are chosen when a run starts.
+    """A name for stacks chosen at the start of a run.
 
-    selects  every: all variants; catalog: all variants and named stacks; best: what a search found for this GPU, else
-             the fastest on it according to the records, else `default`; steps: the stacks that `default` begins with,
-             each on top of the one before
+    selects  every: all variants; catalog: all variants and named stacks; best: a search's result for this GPU, else
+             the fastest on it according to the records, else `default`; steps: the prefixes of `default`, each on top
+             of the one before
     """
 
     name: str

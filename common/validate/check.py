@@ -44,14 +44,14 @@ def validate(
 
     A scenario is decoded three times. First step by step, without a reset between steps; after each step every tap is
     compared with the float64 reference. Then step by step again, each from a reset that leaves a number where the first
-    run had NaN: that must give the same bits, for no launch may read what nothing has written, or what an earlier one
-    left outside cache and state. Then with all steps queued in one call, which must give the same bits too. With a
+    run had NaN: that must give the same bits, for no launch may read unwritten memory, or an earlier launch's data
+    outside cache and state. Then with all steps queued in one call, which must give the same bits too. With a
     `parent` its steps must also give them.
 
     weights: flat bf16, [layout.weights_size], the weights of the session. seed: the seed of the scenarios, for the
     report. reference: steps of the same weights, shared between kernels to save time; None makes new ones.
     on_step: called after each comparison with the number of compared steps and the scenario's name.
-    Raises Refused when a tolerance is too wide to detect an error, which the weights cause.
+    Raises Refused if the weights make a tolerance too wide to detect an error.
     """
     checker = _KernelChecker(session, reference or ReferenceSteps(model, session.layout, weights), on_step, parent)
     for scenario in scenarios:
@@ -65,10 +65,10 @@ def validate(
 def validate_queued(
     session: "Session", scenario: Scenario, compared: Iterable[int], reference: ReferenceSteps
 ) -> tuple[Snapshot, Mismatch | None]:
-    """Decode a scenario with all its steps queued, as a timed run does; the buffers it leaves, and what is wrong there.
+    """Decode a scenario with all its steps queued, as a timed run does. Returns the buffers, and the mismatches there.
 
-    compared: steps to compare with the reference: the entries that each has stored and the token that it chose, and of
-    the scenario's last step every tap. What no step may touch is compared in any case.
+    compared: steps to compare with the reference: each one's stored entries and chosen token, and every tap of the
+    scenario's last step. Memory that no step may touch is compared in any case.
     """
     scenario = scenario.on(session)
     _reset(session, scenario)
@@ -77,11 +77,11 @@ def validate_queued(
     seen = Snapshot.at(session)
     checker = _KernelChecker(session, reference)
     found = next(checker.left_by_queued(scenario, start, seen, compared), None)
-    return replace(seen, cache=start.cache), found  # equal to the session's own, unless something is wrong
+    return replace(seen, cache=start.cache), found  # equal to the session's own, unless there is a mismatch
 
 
 class _KernelChecker:
-    """Validation state of one kernel: the steps compared so far and the tap that came nearest to its tolerance."""
+    """Validation state of one kernel: the steps compared so far and the tap nearest to its tolerance."""
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class _KernelChecker:
         self.worst, self.steps = Worst("embed", None, 0.0, 0.0), 0
 
     def mismatches(self, scenario: Scenario) -> Iterator[Mismatch]:
-        """Decode one scenario three times and yield what is wrong, in the order of execution."""
+        """Decode one scenario three times and yield the mismatches in the order of execution."""
         session = self.session
         _reset(session, scenario)
         start = Snapshot.of(session)
-        cache = start.cache  # what the session's own must hold, after each step
+        cache = start.cache  # expected content of the session's own, after each step
         assert cache is not None
         yield from left_by_reset(start, scenario)
 
@@ -140,8 +140,8 @@ class _KernelChecker:
     ) -> Iterator[Mismatch]:
         """Compare one step with the reference.
 
-        seen: the buffers after the step. entries: those that it has left at its position. past: those before it.
-        cache, ids: what the buffers held before the step; this function then adds what the step wrote.
+        seen: the buffers after the step. entries: its stored keys and values. past: all entries before them.
+        cache, ids: contents of the buffers before the step; this function then adds the step's own.
         """
         position, given, stored = past.positions, len(scenario.ids), entries.squeeze(-2)
         reference, allowed = self.reference.step(ids[position], past, stored)
@@ -159,7 +159,7 @@ class _KernelChecker:
         yield from chain(_check_state(seen, state), sent_too_early(seen))
 
     def _check_padding(self, seen: Snapshot, start: Snapshot) -> Iterator[Mismatch]:
-        """Yield what changed between the slots of scratch and of the state."""
+        """Yield changes of the padding between the slots of scratch and of the state."""
         note = "between two slots, where nothing may be written"
         for name, between in zip(("scratch", "state"), self.padding, strict=True):
             got, want = (getattr(each, name).where(between, 0) for each in (seen, start))
@@ -168,7 +168,7 @@ class _KernelChecker:
     def left_by_queued(
         self, scenario: Scenario, start: Snapshot, seen: Snapshot, compared: Iterable[int]
     ) -> Iterator[Mismatch]:
-        """Yield what is wrong in the buffers that all steps of a scenario, queued, have left. See `validate_queued`.
+        """Yield the mismatches in the buffers after all steps of a scenario, queued. See `validate_queued`.
 
         start: the buffers before; its cache gets the entries of these steps.
         """
@@ -194,11 +194,11 @@ class _KernelChecker:
     def _check_taps(
         self, seen: Snapshot | None, stored: Tensor, reference: Taps, allowed: dict[Tap, float], scenario: Scenario
     ) -> Iterator[Mismatch]:
-        """Compare the results of a step. seen: None where only the entries that it `stored` are left of it."""
+        """Compare the results of a step. seen: None if only its `stored` entries are left."""
         for tap, want in reference.values.items():
             stage, layer = tap
-            # In tap order: an earlier tap must report a wrong stored entry as the kernel's mismatch before the NaN or
-            # overflow that it causes in this tap of the reference can make the tolerance too wide.
+            # In tap order: a wrong stored entry must be reported as the kernel's mismatch by an earlier tap, before it
+            # causes NaN or overflow in this tap of the reference and makes the tolerance too wide.
             check_tolerance(tap, allowed[tap], want, scenario.near_ties)
             if stage in ("key", "value"):
                 got = stored[layer, int(stage == "value")].double()
@@ -209,7 +209,7 @@ class _KernelChecker:
                 yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
 
     def _check_tap(self, tap: Tap, got: Tensor, want: Tensor, error: Tensor, allowed: float) -> Iterator[Mismatch]:
-        """Yield the first element whose error exceeds `allowed`. got, want, error: float64 of the tap's shape."""
+        """Yield the first element with an error above `allowed`. got, want, error: float64 of the tap's shape."""
         wrong = ~(error <= allowed)  # also where the error is NaN
         if wrong.any():
             index = tuple(wrong.nonzero()[0].tolist())
@@ -222,7 +222,7 @@ class _KernelChecker:
     def _check_ties(self, tap: Tap, got: Tensor, want: Tensor) -> Iterator[Mismatch]:
         """Yield the first entry that is half way between two bf16 numbers and was not rounded to the even one.
 
-        Exactly half way in float64 is only what was made so: then fp32 is exact, too.
+        Only constructed values are exactly half way in float64; then fp32 is exact, too.
         """
         wrong = half_way(want) & (got != want.bfloat16().double())
         if wrong.any():
@@ -232,8 +232,8 @@ class _KernelChecker:
     def _check_token(self, token: int, seen: Snapshot | None, reference: Taps, allowed: float) -> Iterator[Mismatch]:
         """Argmax is exact: the token must be the lowest id of the kernel's own largest logit.
 
-        seen: None where these logits are gone; then any token passes whose reference logit is within twice the
-        tolerance of the largest.
+        seen: None if these logits are gone; then a token passes if its reference logit is within twice the tolerance
+        of the largest.
         """
         if seen:
             want = int(seen.tap("lm_head").argmax())
@@ -256,14 +256,14 @@ def rounding_error(got: Tensor, want: Tensor) -> Tensor:
 
 
 def half_way(value: Tensor) -> Tensor:
-    """Where `value` (float64) is exactly half way between two neighboring bf16 numbers."""
+    """Mask of elements of `value` (float64) exactly half way between two neighboring bf16 numbers."""
     near = value.bfloat16()
     beyond = torch.where(value > near.double(), torch.inf, -torch.inf).bfloat16()
     return (value != near.double()) & (value == (near.double() + torch.nextafter(near, beyond).double()) / 2)
 
 
 def _check_state(seen: Snapshot, want: Mapping[str, Sequence[int]]) -> Iterator[Mismatch]:
-    """Yield the first wrong word of each part of the state that `want` names, in its order."""
+    """Yield the first wrong word of each part of the state in `want`, in its order."""
     for name, words in want.items():
         yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
 

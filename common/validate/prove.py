@@ -1,4 +1,4 @@
-"""Proof of a stack on a trial: its kernel is built for the trial's model and threads, and validated there."""
+"""Proof of a stack on a trial: build its kernel for the trial's model and threads, and validate it."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ from common.validate.trials import GIVEN, HIGH, Trial
 from common.validate.values import weights_of
 from common.validate.verdict import Verdict
 
-OLD_RING = "PASSED_TILES"  # the macro of common/kernel/ring.cuh: tiles that a ring has passed before a launch
+OLD_RING = "PASSED_TILES"  # macro of common/kernel/ring.cuh: tiles passed by a ring before a launch
 
 if TYPE_CHECKING:
     from common.devices.protocol import Device, Session
@@ -41,7 +41,7 @@ def prove(
     edit: Callable[[str], str] = lambda text: text,
     on_step: Callable[[int, str], None] = lambda done, scenario: None,
 ) -> Verdict:
-    """Validate `stack` on `trial`, and compare it with its parent bit for bit where it must be equal.
+    """Validate `stack` on `trial`, and compare it with its parent if they must be equal bit for bit.
 
     cache: folder of packed weights and of the reference's steps. seed: of weights, inputs and, on the host device, the
     order of threads. edit: changes the kernel's flattened text, but not its parent's. on_step: as of `validate`.
@@ -77,7 +77,7 @@ def _named(trial: Trial) -> Iterator[None]:
 
 
 def text_of(catalog: Catalog, stack: Stack, trial: Trial) -> Source:
-    """The flattened text of `stack` for the model, the block size and the values of knobs of `trial`."""
+    """The flattened text of `stack` for the model, the block size and the knob values of `trial`."""
     names = {*stack.variants, *stack.parent}
     knobs = {name: _constants(catalog, name, stack.knobs.get(name, {}), trial) for name in names}
     source = build([catalog.variants[name] for name in stack.variants], trial.model, trial.threads, knobs)
@@ -87,7 +87,7 @@ def text_of(catalog: Catalog, stack: Stack, trial: Trial) -> Source:
 
 
 def _constants(catalog: Catalog, name: str, known: Mapping[str, Any], trial: Trial) -> dict[str, int | str]:
-    """The constants of one variant's knobs; `known` are those of the stack, which has another block size."""
+    """The constants of one variant's knobs. known: the stack's, for another block size."""
     found: dict[str, int | str] = {}
     for knob in catalog.variants[name].knobs:
         if trial.knobs == GIVEN:
@@ -104,6 +104,6 @@ def expected(model: Model, kind: str, cache: Path, seed: int) -> tuple[Layout, T
     packed = load("synthetic", model, None, cache / "weights", seed)[2]
     layout = Layout(model)
     weights = weights_of(kind, packed.flat, layout, seed)
-    # By content: the code that makes such values may have changed since the folder was filled.
+    # By content: the code behind these values may have changed since the folder was filled.
     sha = hashlib.sha256(weights.view(torch.uint8).numpy().data).hexdigest()
     return layout, weights, ReferenceSteps(model, layout, weights, "cpu", cache / "references", sha)

@@ -1,7 +1,7 @@
 """Float64 reference of one decode step of a Qwen3-style decoder, in plain torch.
 
-The step is computed stage by stage, and the result of every stage is kept as a tap. It rounds in exactly one place:
-where a key or a value is stored in the cache.
+The step is computed stage by stage, and the result of every stage is kept as a tap. Its only rounding is of keys and
+values stored in the cache.
 
 Formulas: RMSNorm, Zhang and Sennrich 2019 (arXiv:1910.07467); RoPE, Su et al. 2021 (arXiv:2104.09864) with the
 half-split pairing of transformers' Qwen3; grouped-query attention, Ainslie et al. 2023 (arXiv:2305.13245); SwiGLU,
@@ -22,7 +22,7 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 
-# Matrix elements converted to float64 at a time: 512 KB, which stay in the L2 cache of a core; on a GPU 512 MB.
+# Matrix elements converted to float64 at a time: 512 KB, which fit the L2 cache of a core; on a GPU 512 MB.
 CHUNK = {"cpu": 1 << 16, "cuda": 1 << 26}
 
 
@@ -32,7 +32,7 @@ class Taps:
 
     values: (stage, layer or None) -> tensor in the reference's dtype with the shape of the layout's slot, in the order
             of computation; also ("key", layer) and ("value", layer), [kv_heads, head_dim], before they are rounded.
-    stored: [layers, 2, kv_heads, head_dim] in the cache's dtype: the keys and values that attention used.
+    stored: [layers, 2, kv_heads, head_dim] in the cache's dtype: the keys and values as attention read them.
     token:  the id with the largest logit; on ties the lowest id.
     """
 
@@ -49,7 +49,7 @@ class Past:
     """Past of a step: the entries of positions 0 to n-1.
 
     pieces: in their order, bf16, [layers, 2, kv_heads, positions of the piece, head_dim], on any device of torch.
-    digest: equal for no other content.
+    digest: of the content.
     """
 
     pieces: tuple[Tensor, ...]
@@ -64,7 +64,7 @@ class Past:
         return sum(piece.shape[-2] for piece in self.pieces)
 
     def then(self, entries: Tensor) -> "Past":
-        """With `entries` after it."""
+        """This past followed by `entries`."""
         return Past((*self.pieces, entries), digest_of(self.digest, entries))
 
 
@@ -102,8 +102,8 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 def attend(query: Tensor, keys: Tensor, values: Tensor, before: float = 1.0) -> Tensor:
     """softmax(q k / sqrt(head_dim)) v; query head h reads KV head h // (heads / kv_heads).
 
-    query: [heads, head_dim]; keys, values: [kv_heads, positions, head_dim]. before: a factor of the scores while they
-    are compared, which decides where they are rounded, and no other result. Returns [heads, head_dim].
+    query: [heads, head_dim]; keys, values: [kv_heads, positions, head_dim]. before: a factor of the scores until the
+    softmax, which changes only their rounding. Returns [heads, head_dim].
     """
     grouped = query.view(keys.shape[0], -1, query.shape[-1]) * before
     scores = grouped @ keys.transpose(1, 2)
@@ -115,8 +115,8 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, before: float = 1.0) -> 
 def one_thread() -> Iterator[None]:
     """Context in which torch uses one thread.
 
-    A product of CHUNK elements is done before other threads could start on it. On a busy machine, waiting for them at
-    every product made a step many times slower (measured: 17 s against 0.6 s).
+    A product of CHUNK elements is done before other threads could start. On a busy machine, waiting for them at every
+    product made a step many times slower (measured: 17 s against 0.6 s).
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -127,15 +127,14 @@ def one_thread() -> Iterator[None]:
 
 
 class Reference:
-    """A model and its weights, from which any step can be computed.
+    """A model and its weights, to compute any step.
 
     weights: flat bf16, [layout.weights_size], never written. dtype: float64 for the reference values; float32 for the
-    runs whose error sets the tolerances. pieces: each matrix product is the sum of this many partial sums over columns,
-    and scores have another factor, so that float32 runs of one step differ in their order of summation, and where a
-    score is a single product in its rounding. device: where torch computes: the formulas and
-    the rounding are the same, only the order within a sum is another; taps are on the CPU. A few rows of weights are
-    converted to `dtype` at a time, so a step needs little memory beyond the weights. Raises LabError for weights of
-    another dtype or size.
+    runs that set the tolerances by their error. pieces: each matrix product is the sum of this many partial sums over
+    columns, and scores have another factor, so that float32 runs of one step differ in their order of summation, and
+    in the rounding of a score that is a single product. device: for torch: formulas and rounding are the same, only the
+    order within a sum differs; taps are on the CPU. A few rows of weights are converted to `dtype` at a time, so a step
+    needs little memory beyond the weights. Raises LabError for weights of another dtype or size.
     """
 
     def __init__(
@@ -161,11 +160,11 @@ class Reference:
         """Decode `token` at `position`.
 
         cache: [layers, 2, kv_heads, positions, head_dim], on any device; positions below `position` are the history,
-        nothing else is read and nothing is written. Its dtype is what keys and values are rounded to: bf16 for every
-        kernel (a float64 cache does not round). Or the history in pieces of bf16, in their order.
-        stored: [layers, 2, kv_heads, head_dim], the kernel's own entries of this position, which attention then uses
-        instead of the reference's. A value half way between two bf16 numbers may be rounded either way; with the
-        kernel's choice that difference does not grow in later stages.
+        nothing else is read and nothing is written. Keys and values are rounded to its dtype: bf16 for every kernel (a
+        float64 cache does not round). Or the history in pieces of bf16, in their order.
+        stored: [layers, 2, kv_heads, head_dim], the kernel's own entries of this position, for attention instead of the
+        reference's. A value half way between two bf16 numbers may be rounded either way; with the kernel's choice that
+        difference does not grow in later stages.
         Raises LabError when token or position is out of range.
         """
         m = self.model

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from common.devices.kv_cache import KvCache
     from common.devices.protocol import Session
 
-EDGES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64)  # first positions, and those around the tile sizes in use
+EDGES = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64)  # first positions, and positions around the tile sizes in use
 LARGE = "large keys and values"  # of HISTORIES
-# Positions after which a random history repeats: drawing is what takes long. A prime, so that no power of two is a
-# multiple of it: a position that is off by a tile, a chunk or the width of a word has other entries.
+# Period of a random history in positions: drawing takes long. A prime, so that no power of two is a multiple of it: a
+# position off by a tile, a chunk or the width of a word has other entries.
 PERIOD = 1021
 NEAR_TIES = (LARGE, "late keys")
 
@@ -28,8 +28,8 @@ NEAR_TIES = (LARGE, "late keys")
 class Start:
     """A scenario before its random values are drawn: the first position to decode, and the number of steps.
 
-    given: ids that are given, from `position` on. history: one of HISTORIES. barriers: grid barriers that the kernel
-    has passed before, an even number.
+    given: number of given ids, from `position` on. history: one of HISTORIES. barriers: grid barriers passed before, an
+    even number.
     """
 
     position: int = 0
@@ -50,11 +50,11 @@ class Start:
 class Scenario:
     """A start and the number of steps to decode from it.
 
-    position: the first to decode. ids: given token ids, at least position + 1; those after `position` are a prompt that
+    position: the first to decode. ids: given token ids, at least position + 1; ids after `position` are a prompt that
     the kernel must not overwrite. history: bf16, [layers, 2, kv_heads, positions, head_dim], of the positions below
     `position` and perhaps more; None at position 0.
-    near_ties: two large scores compete; where they are almost equal, fp32 runs may differ widely with any weights.
-    barriers: as in Start. digest: of what decided the history; empty: it is taken from the content, which takes long.
+    near_ties: two large scores compete; if they are almost equal, fp32 runs may differ widely with any weights.
+    barriers: as in Start. digest: of the history's inputs; empty: of its content, which takes long.
     held: the history in the memory of a device.
     """
 
@@ -69,13 +69,13 @@ class Scenario:
     held: "KvCache | None" = None
 
     def on(self, session: "Session") -> "Scenario":
-        """With its history in the memory of the session's device: once, for all resets and sessions there."""
+        """Copy with the history in the session's device memory: moved once, for all resets and sessions there."""
         if self.history is None or self.held:
             return self
         return replace(self, held=session.cache.hold(self.history[..., : self.position, :]))
 
     def past(self, device: str) -> Past:
-        """The history as torch reads it on `device`: on "cuda" where a session holds it."""
+        """The history as torch reads it on `device`: on "cuda" if a session holds it there."""
         if self.history is None:
             return Past((), b"")
         if not self.digest:
@@ -112,7 +112,7 @@ def drawn(
         if start.position:
             history = _history(layout, start.position, weights, random)
             HISTORIES[start.history](history, random)
-            # What is beyond the first period follows from it, the kind, and what has been drawn before.
+            # The history is decided by its first period, its kind, and the earlier draws.
             decided = history[..., :PERIOD, :], random.get_state()
             digest = digest_of(f"{start.position} {start.history}".encode(), *decided)
         near_ties = start.history in NEAR_TIES

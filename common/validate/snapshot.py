@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Snapshot:
     """Copies of the buffers; `common.model.layout` defines their contents.
 
-    scratch: float32, [layout.scratch_size], and state: int32, [layout.state_size], on the CPU. cache: where the device
-    has its memory, since it can be large; None where nothing compares it.
+    scratch: float32, [layout.scratch_size], and state: int32, [layout.state_size], on the CPU. cache: in the device's
+    memory, since it can be large; None if nothing compares it.
     """
 
     layout: Layout
@@ -36,7 +36,7 @@ class Snapshot:
 
     @classmethod
     def at(cls, session: "Session") -> "Snapshot":
-        """With the session's own cache, to be compared before the next step changes it."""
+        """Snapshot with the session's own cache, to be compared before the next step changes it."""
         return cls(session.layout, session.scratch(), session.state(), session.cache)
 
     def tap(self, stage: str, layer: int | None = None) -> Tensor:
@@ -62,9 +62,9 @@ def padding(layout: Layout) -> tuple[Tensor, Tensor]:
 
 
 def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, note: str) -> Iterator[Mismatch]:
-    """Yield the first element whose bits differ, if any: NaN equals the same NaN, and -0 differs from 0.
+    """Yield the first element with different bits, if any: NaN equals the same NaN, and -0 differs from 0.
 
-    got, want: one shape and one dtype of 2 or 4 bytes. stage, layer, note: what the Mismatch names.
+    got, want: one shape and one dtype of 2 or 4 bytes. stage, layer, note: for the Mismatch.
     """
     bits = {2: torch.int16, 4: torch.int32}[got.element_size()]
     if not torch.equal(got.view(bits), want.view(bits)):
@@ -73,13 +73,13 @@ def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, 
 
 
 def cache_difference(got: "KvCache", want: "KvCache", note: str, end: int | None = None) -> Iterator[Mismatch]:
-    """Yield the first element of the positions below `end` whose bits differ, if any."""
+    """Yield the first element below position `end` with different bits, if any."""
     if found := got.difference(want, end):
         yield Mismatch("cache", None, *found, 0.0, note)
 
 
 def left_by_reset(seen: Snapshot, scenario: "Scenario") -> Iterator[Mismatch]:
-    """Yield what a reset left that is not NaN: an old result would hide a stage that does nothing."""
+    """Yield elements that are not NaN after a reset: an old result would hide a stage that does nothing."""
     assert seen.cache is not None
     written = (~seen.scratch.isnan()).nonzero()
     if len(written):
@@ -93,9 +93,9 @@ def left_by_reset(seen: Snapshot, scenario: "Scenario") -> Iterator[Mismatch]:
 
 
 def sent_too_early(seen: Snapshot) -> Iterator[Mismatch]:
-    """Yield the first word that travels by value and is there before the next turn, the one that publishes it.
+    """Yield the first flag-in-data word of the next turn that is not the sentinel, before that turn publishes it.
 
-    Whoever polls such a word takes an old value for the new one, if its timing allows.
+    A block that polls such a word may take the old value for the new one.
     """
     turn = int(seen.words("turn"))
     for name, slot in seen.layout.regions.items():
@@ -106,9 +106,9 @@ def sent_too_early(seen: Snapshot) -> Iterator[Mismatch]:
 
 
 def bit_differences(got: Snapshot, want: Snapshot, note: str, positions: int | None = None) -> Iterator[Mismatch]:
-    """Yield the first differing bit of each part: taps in stage order, the cache if both have it, the state words.
+    """Yield the first differing element of each part: taps in stage order, the cache if both have it, the state words.
 
-    positions: how many of the cache are compared; None for all.
+    positions: number of cache positions to compare; None for all.
     """
     for tap in got.layout.taps():
         yield from tensor_difference(*tap, got.tap(*tap), want.tap(*tap), note)

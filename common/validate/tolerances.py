@@ -25,19 +25,19 @@ from common.validate.reference import Past, Reference, Taps, digest_of
 
 FACTOR = 10.0
 RUNS = 4
-# The largest tolerance, as a share of the tap's largest value: a wider one would accept a wrong kernel. Largest shares
+# Largest tolerance, as a share of the tap's largest value: a wider one would accept a wrong kernel. Largest shares
 # measured with synthetic weights, in scenarios without near ties: tiny 8.3e-5 (200 seeds), the mutants' model 8.4e-5
 # (60 seeds, also with adversarial weights), Qwen3-0.6B 1.7e-3 (4 steps), its 28 layers with a small vocabulary 1.2e-3
 # (18 steps). With near ties up to 0.06. Where fp32 overflows, the error is the whole value, and the share is FACTOR.
 SHARE = 0.1
 ROUNDING = 2.0**-24  # half a unit in the last place of fp32, relative
-KEPT = 32  # steps in memory: all steps of one validation, for a few groups of kernels that store equal entries
+KEPT = 32  # steps in memory: all of one validation, for a few groups of kernels with equal entries
 
 Tap = tuple[str, int | None]
 
 
 def tolerances(reference: Taps, runs: Sequence[Taps]) -> dict[Tap, float]:
-    """The largest error allowed in each tap, as the module docstring defines it. The embedding is a copy: 0.
+    """The largest allowed error of each tap (see the module docstring). The embedding is a copy: 0.
 
     reference: the float64 step. runs: float32 runs of the same step with the same stored entries.
     """
@@ -49,7 +49,7 @@ def tolerances(reference: Taps, runs: Sequence[Taps]) -> dict[Tap, float]:
 
 
 def check_tolerance(tap: Tap, allowed: float, want: Tensor, near_ties: bool) -> None:
-    """Raise Refused when this tolerance is too wide to detect an error, because fp32 overflows or diverges.
+    """Raise Refused if this tolerance is too wide to detect an error, because fp32 overflows or diverges.
 
     want: the float64 tap. near_ties: of the scenario; a near tie alone makes the tolerance wide, so then only a
     tolerance that is not finite is refused.
@@ -72,8 +72,8 @@ class ReferenceSteps:
     The KEPT most recently used steps stay in memory. All kernels of a sweep decode the same scenarios, and most store
     the same entries bit for bit, so they share steps; at full size a reference step takes far longer than the kernel.
 
-    device: where torch computes them. folder: where they are kept for other processes, by all that decides them; the
-    weights are named there by `weights_sha`. None: only in memory.
+    device: of torch. folder: of steps shared with other processes, keyed by all inputs, the weights by `weights_sha`;
+    None: only in memory.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ReferenceSteps:
         self._about = f"{model} {weights_sha} {device} {_code()}".encode()
         there = weights.to(device)
         if device == "cuda":
-            torch.set_float32_matmul_precision("highest")  # some images allow TF32: its products are no fp32
+            torch.set_float32_matmul_precision("highest")  # some images allow TF32, which is not fp32
         self._references = [
             Reference(model, layout, there, device=device),
             *(Reference(model, layout, there, torch.float32, 1 + i, device) for i in range(RUNS)),
@@ -140,7 +140,7 @@ def unpacked(content: bytes) -> tuple[Taps, dict[Tap, float]]:
 
 @cache
 def _code() -> str:
-    """Digest of the sources that draw and compute a step: a file of others is never taken."""
+    """Digest of the sources that draw and compute a step: another version's file is never read."""
     names = ("tolerances", "reference", "scenarios", "values")
     sources = (Path(__file__).with_name(f"{name}.py") for name in names)
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

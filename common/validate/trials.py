@@ -1,8 +1,8 @@
 """Trials: shapes, settings and starts under which every loop of a kernel takes a second and a partial last turn.
 
-A model that a user chooses need not have a row longer than one tile, a second chunk of positions, or a grid beyond 32
-blocks. What is not exercised is not proved, so every stack is tried on these as well: a few in a plain validation, all
-in a full one.
+A user's model need not have a row longer than one tile, a second chunk of positions, or a grid beyond 32 blocks. Code
+that is not exercised is not proved, so every stack also runs on these: on a few in a plain validation, on all in a full
+one.
 """
 
 from collections.abc import Iterable
@@ -16,18 +16,18 @@ GIVEN, LOW, HIGH = "given", "low", "high"  # the values of a stack's knobs: its 
 
 # Grid barriers passed before. The epoch's sign changes after 2^31 of them, and it is 0 again after 2^32.
 AGES = (120, 2**15 - 16, 2**31 - 6, 2**32 - 6)
-OLD_TILES = (2**16 - 1, 2**31 - 1)  # tiles that a ring has passed: an unsigned counter of 32 bits holds more
+OLD_TILES = (2**16 - 1, 2**31 - 1)  # tiles passed by a ring: an unsigned 32-bit counter holds more
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One kernel to build, and what to run on it.
+    """One kernel to build, and its test runs.
 
-    covers  what it exercises that other models do not, for the report of a validation that left it out
+    covers  cases that other models do not exercise, for the report of a validation without it
     knobs   GIVEN, LOW or HIGH
-    plain   whether a plain validation takes it
-    tiles   that a ring of bulk copies counts as passed before each launch, about
-    races   whether it runs on the PTX device with the race detector, which finds a race under any schedule
+    plain   True if it is part of a plain validation
+    tiles   number of tiles, roughly, that a ring of bulk copies has passed before each launch
+    races   True to run on the PTX device with the race detector, which finds a race under any schedule
     """
 
     name: str
@@ -45,15 +45,15 @@ class Trial:
 
 #                hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions, theta, eps, tied
 WIDE = Model("wide", 1064, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)
-# One layer, since many blocks make a step slow. With this eps a norm can be exact, and can be decided by it.
-# The first is that of every plain trial, so that a stack is compiled once for them: just wide enough for a second turn
-# of each loop of a warp over a row or a head, and for a third chunk of positions.
+# One layer, since many blocks make a step slow. With this eps a norm can be exact, and eps can decide it.
+# All plain trials have the first, so that a stack is compiled once for them: just wide enough for a second turn of each
+# loop of a warp over a row or a head, and for a third chunk of positions.
 SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 136, 5e5, 2.0**-5, False)
 GRID = Model("one layer", 160, 200, 1, 6, 2, 24, 509, 48, 5e5, 2.0**-5, False)
 HEADS = Model("large heads", 72, 104, 2, 3, 3, 264, 101, 1100, 1e6, 1e-5, True)
 LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 16_400, 1e6, 1e-6, True)
-# A row fits into the least slot of a ring, 6 KB, so that every legal value of a knob serves this trial; a block's share
-# of a matrix is more than what prefetches take at most.
+# A row fits the smallest slot of a ring, 6 KB, so that every legal knob value works in this trial; a block's share of a
+# matrix is larger than any prefetch.
 WORDS = Model("many words", 24, 2824, 1, 2, 1, 8, 131_712, 16, 1e4, 1e-6, True)
 SQUARE = Model("square", 128, 128, 3, 4, 4, 32, 128, 128, 1e6, 1e-6, False)
 LEAST = Model("least", 8, 8, 1, 1, 1, 520, 2, 1, 1e4, 1e-6, False)
@@ -166,17 +166,17 @@ TRIALS = (
     Trial("132 blocks", "132 blocks, heads of 72", MIDDLE, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
     Trial("264 blocks", "264 blocks, heads of 16", SHORT, 32, 264, (Start(31, 2, barriers=AGES[0]),), knobs=LOW),
     Trial("300 blocks", "300 blocks", GRID, 32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
-    # Heads wider than a warp: lanes that take a second turn may store what another lane stores.
+    # Heads wider than a warp: lanes with a second turn may store to another lane's place.
     Trial("races", "every pair of accesses", replace(GRID, head_dim=40), 64, 3, (Start(17, 2),), knobs=LOW, races=True),
 )
 
 
 def chosen(amount: str) -> tuple[Trial, ...]:
-    """The trials of `validate.trials`: all of them, those of a plain validation, or none."""
+    """The trials of `validate.trials`: all, plain ones, or none."""
     return tuple(trial for trial in TRIALS if amount == "all" or (amount == "plain" and trial.plain))
 
 
 def not_exercised(done: Iterable[Trial]) -> tuple[str, ...]:
-    """Trials that a validation of only `done` has not exercised."""
+    """Cases (`Trial.covers`) that a validation of only `done` has not exercised."""
     known = tuple(done)
     return tuple(trial.covers for trial in TRIALS if trial not in known)

@@ -1,4 +1,4 @@
-"""Values that decide: histories and weights under which a wrong kernel differs from a right one."""
+"""Adversarial values: histories and weights under which a wrong kernel differs from a right one."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from torch import Tensor
 from common.model.layout import Layout
 
 LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than its neighbors
-LARGE_KEY = 256.0  # factor: gives scores of some hundreds, whose exp overflows fp32 unless the maximum is subtracted
+LARGE_KEY = 256.0  # factor: gives scores of some hundreds; exp overflows fp32 unless the maximum is subtracted
 SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls from about 1 to some hundred times eps
-CHANNEL = 60.0  # of a constant channel: a few times the size of all others together
-TWINS = 9  # equal rows: four on both sides of the largest, so a block of five blocks seldom has all of one side
-LATE = 128  # from here on positions are of a third chunk
+CHANNEL = 60.0  # value of a constant channel: a few times the size of all others together
+TWINS = 9  # equal rows: four on both sides of the largest; one of five blocks seldom has all of one side
+LATE = 128  # first position of the third chunk
 KEY = 64.0  # element of an opposite key: its score is about -1000
 
 # Changes a random history in place: [layers, 2, kv_heads, entries, head_dim].
@@ -22,7 +22,7 @@ Weights = Callable[[Tensor, Layout, torch.Generator], None]  # changes flat weig
 
 
 def weights_of(kind: str, weights: Tensor, layout: Layout, seed: int) -> Tensor:
-    """`weights` (flat bf16, [layout.weights_size]) changed as WEIGHTS[kind] does; a copy unless that is nothing."""
+    """`weights` (flat bf16, [layout.weights_size]) changed by WEIGHTS[kind]; a copy, unless unchanged."""
     if kind == ORDINARY:
         return weights
     changed = weights.clone()
@@ -31,7 +31,7 @@ def weights_of(kind: str, weights: Tensor, layout: Layout, seed: int) -> Tensor:
 
 
 def slowest(head_dim: int) -> int:
-    """The first element of the pair that rotates least."""
+    """Index of the first element of the slowest rotating pair."""
     return head_dim // 2 - 1
 
 
@@ -42,7 +42,7 @@ def tensor(weights: Tensor, layout: Layout, name: str, layer: int | None = None)
 
 
 def _large(history: Tensor, random: torch.Generator) -> None:
-    """Two large keys of each layer and KV head, each pair at positions of its own: any warp may have the maximum."""
+    """Two large keys in each layer and KV head, at different positions each: any warp may have the maximum."""
     entries = history.shape[3]
     if entries < 2:
         return
@@ -54,9 +54,9 @@ def _large(history: Tensor, random: torch.Generator) -> None:
 
 
 def _late(history: Tensor, random: torch.Generator) -> None:
-    """As `_large`, in the third chunk of positions and later: what was seen before counts for almost nothing.
+    """As `_large`, in the third chunk of positions and later: earlier positions then have almost no weight.
 
-    Each two entries are such a pair, since a query may be nearly orthogonal to one of them.
+    All entries there form such pairs, since a query may be nearly orthogonal to one pair.
     """
     for pair in history[:, :, :, LATE:].split(2, dim=3):
         _large(pair, random)
@@ -69,9 +69,9 @@ def _equal(history: Tensor, random: torch.Generator) -> None:
 def _ties(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
     """Equal logits and small heads, which no input could cause.
 
-    The rows of the LM head become random groups of TWINS equal rows, so that the largest logit ties; the
-    rows that are left are 0. In every layer the projection of one query head and of one key head is scaled by
-    SMALL_HEAD, so that the eps of its norm matters.
+    The rows of the LM head become random groups of TWINS equal rows, so that the largest logit ties; the other rows
+    are 0. In every layer the projection of one query head and of one key head is scaled by SMALL_HEAD, so that the eps
+    of its norm matters.
     """
     rows, model = tensor(weights, layout, "lm_head"), layout.model
     for group in torch.randperm(len(rows), generator=random).split(TWINS):
@@ -83,12 +83,12 @@ def _ties(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
 
 
 def _last_words(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """The token is one of the last 512 words, which an index of 17 bits does not reach in a larger vocabulary."""
+    """The token is one of the last 512 words, beyond the reach of a 17-bit index in a larger vocabulary."""
     tensor(weights, layout, "lm_head")[-512:] *= 16
 
 
 def _opposite(history: Tensor, random: torch.Generator) -> None:
-    """Keys that are opposite to the queries of the weights "low scores", each by a little more or less."""
+    """Keys opposite to the queries of the weights "low scores", each by a little more or less."""
     keys, pair = history[:, 0], slowest(history.shape[-1])
     keys.zero_()
     size = -KEY * (1 + 0.01 * torch.randn(keys[..., pair].shape, generator=random))
@@ -96,7 +96,7 @@ def _opposite(history: Tensor, random: torch.Generator) -> None:
 
 
 def _constant_channel(weights: Tensor, layout: Layout) -> None:
-    """The first channel of the residual stream is CHANNEL for every token, after every layer."""
+    """Set the first channel of the residual stream to CHANNEL for every token, after every layer."""
     tensor(weights, layout, "embed")[:, 0] = CHANNEL
     for layer in range(layout.model.layers):
         tensor(weights, layout, "o", layer)[0] = 0
@@ -104,13 +104,13 @@ def _constant_channel(weights: Tensor, layout: Layout) -> None:
 
 
 def _negative_logits(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Every word dislikes the constant channel."""
+    """Make all logits negative: every word has a negative weight for the constant channel."""
     _constant_channel(weights, layout)
     tensor(weights, layout, "lm_head")[:, 0] = -1
 
 
 def _low_scores(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Every query is one pair's first element, that of the slowest rotation, and every key is its opposite."""
+    """Queries along the first element of the slowest rotating pair, and keys opposite to them."""
     _constant_channel(weights, layout)
     model = layout.model
     for layer in range(model.layers):
@@ -123,13 +123,13 @@ def _low_scores(weights: Tensor, layout: Layout, random: torch.Generator) -> Non
 
 
 def _large_gates(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Gates beyond 88 on both sides, where the exponential overflows fp32 and where it vanishes."""
+    """Gates beyond 88 on both sides: the exponential overflows fp32, or vanishes."""
     for layer in range(layout.model.layers):
         tensor(weights, layout, "gate", layer).mul_(128)
 
 
 def _small_inputs(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """A residual stream so small that eps decides in the norms of a model with a large one."""
+    """A residual stream so small that eps decides the norms, in a model with a large eps."""
     tensor(weights, layout, "embed").mul_(2.0**-4)
     for layer in range(layout.model.layers):
         for name in ("o", "down"):
@@ -140,8 +140,8 @@ def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
     """Values exactly half way between two bf16 numbers, in a model with eps = 2^-5.
 
     The residual stream is -1, 0 and 1 with a mean square of 1 - 2^-5, so that its norm is exact. A value is the sum of
-    two channels, one of them times 2^-8 or 3 * 2^-8: where their signs agree it is half way, and the even neighbor is
-    once below and once above it.
+    two channels, one of them times 2^-8 or 3 * 2^-8: with equal signs it is half way, and the even neighbor is below it
+    for one factor and above it for the other.
     """
     model = layout.model
     embed = tensor(weights, layout, "embed")
@@ -160,9 +160,9 @@ def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
 
 
 def _twins(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Each row of the LM head TWINS times, the middle one with a larger last bit of one small weight: of the best
-    logits, which nearly tie, neither the first nor the last is the largest, whichever block has them. Rows that are
-    left over are zero.
+    """Nearly tied logits: each row of the LM head TWINS times, the middle one with a larger last bit of a small weight.
+
+    Of the best logits neither the first nor the last is the largest, whichever block has them. Other rows are zero.
     """
     _constant_channel(weights, layout)
     rows = tensor(weights, layout, "lm_head")

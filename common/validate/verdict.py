@@ -1,4 +1,4 @@
-"""Result of a validation: the first mismatch, or the tap whose error came nearest to its tolerance."""
+"""Result of a validation: the first mismatch, or the tap nearest to its tolerance."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +12,11 @@ PASSED = "PASSED"
 class Mismatch:
     """The first wrong element.
 
-    stage: the stage whose tap is wrong. Also `rope`, `key` and `value`: further results of embed and qk_norm_rope;
-    `cache`: a position that must not change; `scratch`: between two taps; `state`: token ids, token, position, or
-    between them; `reset`: a buffer after a reset.
-    index: of the element, in the tap's shape. tolerance: the error allowed; 0 where the value must be exact.
-    note: the broken rule if it is no tolerance, and the step and scenario.
+    stage: of the wrong tap. Also `rope`, `key` and `value`: further results of embed and qk_norm_rope; `cache`: a
+    position that must not change; `scratch`: between two taps; `state`: token ids, token, position, or between them;
+    `reset`: a buffer after a reset.
+    index: of the element, in the tap's shape. tolerance: the allowed error; 0 if the value must be exact.
+    note: the broken rule, other than a tolerance, and the step and scenario.
     """
 
     stage: str
@@ -37,7 +37,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Worst:
-    """The tap that came nearest to its tolerance. error: its largest error; ratio: error / tolerance."""
+    """The tap nearest to its tolerance. error: its largest error; ratio: error / tolerance."""
 
     stage: str
     layer: int | None
@@ -47,9 +47,9 @@ class Worst:
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Shown):
-    """Result of one validation. seed: of the scenarios, to repeat it. steps: compared with the reference.
+    """Result of one validation. seed: of the scenarios, to repeat it. steps: number compared with the reference.
 
-    not_exercised: what no step of it has done, so that the verdict says nothing about it.
+    not_exercised: cases that no step has covered; the verdict says nothing about them.
     """
 
     mismatch: Mismatch | None

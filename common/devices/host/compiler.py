@@ -32,18 +32,18 @@ FLAGS = (
     "-fvisibility=hidden",
 )
 # -O2 saves a small model less time than it takes, and Qwen3-0.6B 10 % of a step. -Og would take less still, but inlines
-# nothing: threads that meet at two calls of one function would pass unseen.
+# nothing: threads that meet at two calls of one function would not be found.
 SMALL, LARGE = "-O1", "-O2"
-# Each call of a barrier keeps a return address of its own: its place.
+# Each call of a barrier keeps its own return address, which identifies its place.
 PLACES = ("-fno-optimize-sibling-calls", "-fno-crossjumping", "-fno-tree-tail-merge")
 WARNINGS = ("-Wall", "-Werror")
 
 
 class Compiler:
     """g++ with the folder `cache`. All methods raise LabError without g++, CompileError with the whole output, and
-    MachineError for what is no fault of the text.
+    MachineError for failures that are not the text's.
 
-    cross: prefix of the compiler's name, `aarch64-linux-gnu-`: for another processor than this machine's.
+    cross: prefix of the compiler's name for another processor than this machine's, such as `aarch64-linux-gnu-`.
     """
 
     def __init__(self, cache: Path, cross: str = "") -> None:
@@ -56,12 +56,12 @@ class Compiler:
     def kernel(self, text: str, *flags: str, large: bool = False) -> Path:
         """The object of a kernel's flattened text; a compiler warning is an error.
 
-        flags: further options. large: whether its model is, so that a step takes far longer than the compiler.
+        flags: further options. large: True for a large model: a step takes far longer than the compiler.
         """
         return self._object(text, "kernel.cpp", *WARNINGS, LARGE if large else SMALL, *flags)
 
     def runtime(self, units: Sequence[str], *flags: str) -> Path:
-        """The object of source files in runtime/, compiled as one: most of the time goes into headers that they share.
+        """The object of source files in runtime/, compiled as one: shared headers take most of the time.
 
         flags: further options.
         """
@@ -78,7 +78,7 @@ class Compiler:
         options = self.options(*flags)
         headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
         target = self.cache / f"{sha(unit, text, *headers, *options, self.version(), cpu())}.o"
-        if intact(target):  # nothing is written for what the cache has
+        if intact(target):  # a cache hit writes nothing
             return target
         with temporary() as folder:
             (Path(folder) / unit).write_text(text)

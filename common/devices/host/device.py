@@ -25,7 +25,7 @@ from common.model.stages import STAGES
 # Source files in common/devices/host/runtime.
 _NAMES = ("block", "bulk", "calls", "entries", "faults", "grid", "meetings", "memory")
 UNITS = tuple(f"{name}.cpp" for name in _NAMES)
-_LAUNCHING = threading.Lock()  # a launch installs handlers of signals, and a process has one set of them
+_LAUNCHING = threading.Lock()  # a launch installs signal handlers, and a process has one set of them
 _STILL_RUNNING: list["HostSession"] = []  # timed out: their threads still use the library and the buffers
 
 
@@ -34,7 +34,7 @@ class Launch(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("weights", "cache", "scratch", "state", "waits")),
-        ("bytes", ctypes.c_size_t * 5),  # of these buffers
+        ("bytes", ctypes.c_size_t * 5),  # sizes of these buffers
         *((name, ctypes.c_int) for name in ("kernel", "last", "blocks", "workers")),
         ("seed", ctypes.c_uint64),
         ("timeout", ctypes.c_double),
@@ -55,8 +55,8 @@ class HostProgram:
 class HostDevice(CpuDevice):
     """The CPU, as a device that compiles the CUDA text by g++.
 
-    workers: blocks that run at the same time; None means all cores for a model that is large, and one for others (a run
-    is then a function of the seed). flags: further options for g++.
+    workers: blocks that run at the same time; None: all cores for a large model, one for others (a run is then a
+    function of the seed). flags: further options for g++.
     """
 
     name = "host"
@@ -149,9 +149,9 @@ class HostSession(CpuSession):
             self._raise_for_status(status, report.value.decode(errors="replace"))
 
     def _raise_for_status(self, status: int, report: str) -> None:
-        """As CpuSession's, of a report with addresses of the binary."""
+        """As CpuSession's, for a report with addresses of the binary."""
         if status == FINISHED:
             if found := separate_places(report, self._binary):
-                raise Crashed(f"the kernel faulted: {found}", "let all of them reach the same one")
+                raise Crashed(f"the kernel faulted: {found}", "make all of them reach the same place")
             return
         super()._raise_for_status(status, with_lines(report, self._binary))

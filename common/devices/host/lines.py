@@ -1,4 +1,4 @@
-"""Source lines of code addresses in a compiled kernel, by addr2line, which every g++ brings along."""
+"""Source lines of code addresses in a compiled kernel, by addr2line, which comes with g++."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ _PLACE = re.compile(r"^(?:\./)*(\S+?:[1-9]\d*)")
 def with_lines(report: str, binary: Path) -> str:
     """The report with source lines in place of addresses.
 
-    {code 1a2b} becomes `file:line`, and both it and {called from 1a2b} name the variant that called that line, if any.
+    {code 1a2b} becomes `file:line`; it and {called from 1a2b} also name the variant that called that line, if any.
     """
 
     def line(found: re.Match[str]) -> str:
@@ -27,7 +27,7 @@ def with_lines(report: str, binary: Path) -> str:
 
 
 def called(chain: Sequence[str]) -> str:
-    """` called at` the variant of a chain of calls, innermost first; "" if the first of them is in one, or none is."""
+    """` called at ` the first variant in a chain of calls, innermost first; "" if it comes first, or without one."""
     variant = next((place for place in chain if place.startswith("variants/")), chain[0])
     return f" called at {variant}" if variant != chain[0] else ""
 
@@ -39,14 +39,14 @@ def in_text(place: str) -> bool:
 
 
 def separate_places(report: str, binary: Path) -> str:
-    """Report of threads that met at different places in a finished launch; "" if each two are one in the source.
+    """Report of threads that met at different places in a finished launch; "" if each pair is one place in the source.
 
-    report: lines `who: {code 1} {code 2}`. The compiler may copy a line, so only the chain of calls tells.
+    report: lines `who: {code 1} {code 2}`. The compiler may copy a line, so only the chains of calls tell.
     """
     for who, *codes in _SUSPICION.findall(report):
         first, second = (places(binary, code) for code in codes)
         if first != second:
-            common = 0  # outer calls of both
+            common = 0  # outer calls in both chains
             while first[-1 - common :] == second[-1 - common :]:
                 common += 1
             own = (" called at ".join(each[: len(each) - common]) or each[0] for each in (first, second))

@@ -1,1 +1,1 @@
-"""PTX device: executes on a CPU what NVRTC makes of the text, a warp in lockstep."""
+"""PTX device: executes NVRTC's PTX on a CPU, each warp in lockstep."""

@@ -1,4 +1,4 @@
-"""Instructions that access memory, copy it, or order what others see of it."""
+"""Instructions that access memory, copy it, or order its accesses."""
 
 from common.devices.ptx.arithmetic import signless
 from common.devices.ptx.decode import Decoder
@@ -28,7 +28,7 @@ def cvta(d: Decoder, one: Instruction) -> None:
 
 
 def access(one: Instruction, wide: bool, default: str = "weak", scope: str = "gpu") -> int:
-    """Flags of an access. Raises for modifiers that are not known."""
+    """Flags of an access: state space, memory order, scope, and a bit for a 64-bit address."""
     words = [*one.words[:-1]] if one.type in WIDTHS else [*one.words]
     space = next((SPACES[each] for each in words if each in SPACES), 0)
     order = next((ORDERS[each] for each in words if each in ORDERS), ORDERS[default])
@@ -43,7 +43,7 @@ def _only(one: Instruction, *allowed: str) -> None:
 
 
 def _check_count(one: Instruction, names: list[str]) -> None:
-    """Raise CompileError unless .v2 or .v4 says how many registers there are."""
+    """Raise CompileError unless .v2 or .v4 is the number of registers; without either it is 1."""
     if len(names) != next((int(word[1:]) for word in one.words if word in ("v2", "v4")), 1):
         raise unknown(one, f" with {len(names)} registers")
 
@@ -134,24 +134,24 @@ def ldmatrix(d: Decoder, one: Instruction) -> None:
 
 
 def mbarrier(d: Decoder, one: Instruction) -> None:
-    what = one.words[0]
+    action = one.words[0]
     rest = list(one.operands)
-    if set(one.words) - {*SPACES, *SCOPES, *ORDERS, "b64", "expect_tx", "parity", what}:
+    if set(one.words) - {*SPACES, *SCOPES, *ORDERS, "b64", "expect_tx", "parity", action}:
         raise unknown(one)
-    if what in ("init", "inval", "expect_tx"):
+    if action in ("init", "inval", "expect_tx"):
         address, wide, offset = d.address(rest[0])
         count = d.value(rest[1], "b32") if len(rest) > 1 else ABSENT
         flags = access(one, wide, "relaxed", "cta")
-        return d.emit(f"mbarrier.{what}", a=address, b=count, imm=offset, flags=flags, opcode=one.name)
+        return d.emit(f"mbarrier.{action}", a=address, b=count, imm=offset, flags=flags, opcode=one.name)
     to = rest.pop(0)
     address, wide, offset = d.address(rest.pop(0))
-    if what in ("try_wait", "test_wait"):
+    if action in ("try_wait", "test_wait"):
         parity = "parity" in one.words
         phase = d.value(rest[0], "b32" if parity else "b64")
         name = "mbarrier.wait.parity" if parity else "mbarrier.wait"
         flags = access(one, wide, "acquire", "cta")
         return d.emit(name, d.predicate(to), address, phase, imm=offset, flags=flags, opcode=one.name)
-    name = f"mbarrier.{what}" + (".expect_tx" if "expect_tx" in one.words else "")
+    name = f"mbarrier.{action}" + (".expect_tx" if "expect_tx" in one.words else "")
     count = d.value(rest[0], "b32") if rest else ABSENT
     target = ABSENT if to == "_" else d.register(to, 8)
     flags = access(one, wide, "release", "cta")

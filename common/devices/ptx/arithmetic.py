@@ -1,4 +1,4 @@
-"""Instructions of a lane's own values: arithmetic, comparisons, conversions, copies."""
+"""Instructions on a lane's own values: arithmetic, comparisons, conversions, copies."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def signless(kind: str) -> str:
 
 
 def _key(d: Decoder, one: Instruction, words: list[str]) -> str:
-    """The machine's name of an operation: with the type as it is written, or only with its size."""
+    """The machine's name of an operation: with the type as written, or only with its size."""
     exact = ".".join((one.opcode, *words, one.type))
     if d.known(exact):
         return exact
@@ -34,7 +34,7 @@ def plain(result: str = "", *sources: str) -> Rule:
 
     def rule(d: Decoder, one: Instruction) -> None:
         words = [each for each in one.words[:-1] if each != "rn"]
-        if one.opcode in ("div", "rcp", "sqrt") and one.type == "f32":  # correctly rounded is near enough
+        if one.opcode in ("div", "rcp", "sqrt") and one.type == "f32":  # correct rounding is accurate enough
             words = [each for each in words if each not in ("approx", "full")]
         wide = "wide" in words
         kinds = list(sources)

@@ -1,7 +1,6 @@
 """Counts of a launch by stage: bytes by buffer and width, instructions by class, from its rows' opcodes and lines.
 
-The names of bytes are those of common.devices.counters, so that the host device's counts of the same text can be
-compared.
+Bytes have the names of common.devices.counters, for comparison with the host device's counts of the same text.
 """
 
 import re
@@ -15,8 +14,8 @@ from common.devices.ptx.text import WIDTHS
 from common.model.stages import STAGES
 
 DATA = {"weights": "weights", "cache": "kv", "scratch": "activations"}  # by buffer
-LINE = 128  # bytes that a prefetch brings
-CLASSES = {  # of instructions, by opcode; those of no class calculate: floats by their type, else integers
+LINE = 128  # bytes of a prefetch
+CLASSES = {  # of instructions, by opcode; all others calculate: FLOAT or INTEGER by their type
     "memory": ("ld", "st", "atom", "red", "prefetch"),
     "tensor": ("mma", "ldmatrix"),
     "exchange": ("shfl", "vote", "activemask", "bar", "barrier", "mbarrier", "fence", "membar", "nanosleep"),
@@ -30,15 +29,15 @@ _STAGE = re.compile(r"(?:stage|perform|run_stage)I\w*?L5Stage(\d+)E")
 
 
 def counted(rows: Sequence[Row], executed: np.ndarray, buffers: Sequence[str]) -> dict[str, Counter[str]]:
-    """{stage: {field: count}} of a launch; what belongs to no stage is under "". A class counts threads.
+    """{stage: {field: count}} of a launch; "" for rows of no stage. A class counts threads.
 
-    executed: as Ended has it. buffers: their names, in its order. Looks at words that another block publishes depend on
-    the schedule and are not counted, and neither are loads of shared memory, which is not all a stage asks for.
+    executed: as in Ended. buffers: their names, in its order. Polls of words that another block publishes depend on
+    the schedule and are not counted; nor are loads of shared memory, only a part of a stage's loads.
     """
     found: dict[str, Counter[str]] = {}
     for row, (bare, *by_buffer) in zip(rows, executed.tolist(), strict=True):
         fields = [*_fields(row, bare, dict(zip(buffers, by_buffer, strict=False)))]
-        if (kind := class_of(row.opcode)) != COPY:  # whose bytes are counted
+        if (kind := class_of(row.opcode)) != COPY:  # of copies only bytes are counted
             fields.append((kind, bare + sum(by_buffer)))
         for field, count in fields:
             if count:
@@ -56,13 +55,13 @@ def class_of(opcode: str) -> str:
 
 
 def stage_of(row: Row) -> str:
-    """The stage whose function the row was inlined into, the outermost one; "" for none."""
+    """The outermost stage function that the row was inlined into; "" for none."""
     stages = [number[1] for line in row.line.chain() if (number := _STAGE.search(line.function))]
     return STAGES[int(stages[-1])] if stages else ""
 
 
 def _fields(row: Row, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The fields that a row counts for; several names where several buffers are read."""
+    """(field, count) of a row, one for each buffer of a load."""
     opcode, *words = row.opcode.split(".")
     if opcode == "shfl":
         yield "shuffles", bare // 32

@@ -1,7 +1,7 @@
-"""Decoder: the statements of a kernel become rows of numbers, which the machine executes.
+"""Decoder: turns the statements of a kernel into rows of numbers, which the machine executes.
 
-A copy of what is filled before a warp begins, and of a register that cannot change while the copy is used, is no
-instruction: the copy's name stands for the same place.
+Copy propagation: a copy of a value filled before a warp begins, or of a register that cannot change while the copy is
+used, emits no row; its name stands for the same place.
 """
 
 import re
@@ -18,8 +18,8 @@ NO_RESULT = {("mbarrier", "init"), ("mbarrier", "inval"), ("mbarrier", "expect_t
 
 
 class Decoder(Places):
-    """Decoder of one kernel. number: of an operation of the machine by its name, or -1; rule: emits the rows of one
-    instruction."""
+    """Decoder of one kernel. number: gives an operation's number in the machine by name, or -1; rule: emits the rows
+    of one instruction."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Decoder(Places):
         self._jumps: list[tuple[int, str, Line]] = []
         self._defined = Counter(name for one in kernel.body for name in _results(one))
         self._block = 0
-        self._fixed: dict[int, int] = {}  # places of registers with one definition: the block of that definition
+        self._fixed: dict[int, int] = {}  # {place of a register with one definition: block of that definition}
 
     def decode(self) -> Decoded:
         self.lay_shared()
@@ -79,7 +79,7 @@ class Decoder(Places):
         return place.at
 
     def value(self, text: str, kind: str) -> int:
-        """The place of a register or of a constant of a type."""
+        """The place of a register, or of a constant of type `kind`."""
         width = WIDTHS[kind]
         if kind == "pred":
             return self.predicate(text)
@@ -128,7 +128,7 @@ class Decoder(Places):
         self._block += 1
 
     def _guarded(self, statement: Statement) -> None:
-        """An instruction with a guard other than a branch is one that a branch goes around."""
+        """Emit a guarded instruction other than a branch: a branch jumps around it."""
         found = _GUARD.match(statement.text)
         text = found[3] if found else statement.text
         name, _, rest = text.partition(" ")
@@ -149,7 +149,7 @@ class Decoder(Places):
 
 
 def _results(statement: Statement) -> list[str]:
-    """The registers that an instruction writes."""
+    """Registers written by an instruction."""
     if statement.kind != "instruction":
         return []
     found = _GUARD.match(statement.text)
@@ -159,4 +159,4 @@ def _results(statement: Statement) -> list[str]:
         return []
     first = next(iter(operands(rest)), "")
     names = re.findall(r"[\w%$]+", first)
-    return names * 2 if found else names  # a guarded one need not be its only value
+    return names * 2 if found else names  # twice: a guarded write need not be the only value

@@ -1,6 +1,6 @@
 """PTX device: NVRTC compiles the text for a GPU that need not be there, and a CPU executes the PTX.
 
-See README.md. The verbs are those of every device (common.devices.protocol).
+See README.md; for the methods, common.devices.protocol.
 """
 
 import os
@@ -24,12 +24,12 @@ from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxP
 from common.errors import LabError
 from common.model.stages import STAGES
 
-STATIC_SHARED = 48 << 10  # bytes; where a block needs more, the text takes dynamic shared memory for all of it
+STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 
 
 @dataclass(frozen=True)
 class CompiledPtx:
-    """A decoded module and the source that it was made of."""
+    """A decoded module and its source."""
 
     source: Source
     program: PtxProgram
@@ -38,9 +38,9 @@ class CompiledPtx:
 class PtxDevice(CpuDevice):
     """A CPU that executes PTX.
 
-    cache: folder of PTX and of the executor itself. arch: the target, 90 for sm_90. races: report conflicting accesses
-    that nothing orders. note: told when the executor is compiled. counting: sessions count, which takes longer. Raises
-    LabError where NVRTC cannot be loaded.
+    cache: folder of PTX and of the executor itself. arch: the target, 90 for sm_90. races: report unordered conflicting
+    accesses. note: called when the executor is compiled. counting: sessions count, which takes longer. Raises
+    LabError if NVRTC cannot be loaded.
     """
 
     name = "ptx"
@@ -97,7 +97,7 @@ class PtxSession(CpuSession):
     ) -> None:
         super().__init__(device, program, weights, blocks, beside)
         self._program, self._races, self._counting = program.program, device.races, device.counting
-        self.executed: dict[str, Counter[str]] = {}  # of the last run, as `counted` gives it, where the device counts
+        self.executed: dict[str, Counter[str]] = {}  # of the last run, by `counted`, if the device counts
         self._rows = [
             Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
             for name, one in self._buffers.items()
@@ -110,7 +110,7 @@ class PtxSession(CpuSession):
         """Nothing: the buffers go with the session."""
 
     def counts(self) -> None:
-        """None: `executed` has what the PTX shows, which is not all that the host device counts."""
+        """None: `executed` has the counts of the PTX, a part of the host device's."""
 
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         pointers = [one.tensor.data_ptr() for one in self._buffers.values()]
@@ -129,7 +129,7 @@ class PtxSession(CpuSession):
 
 
 def with_lines(report: str, kernel: PtxKernel) -> str:
-    """The report with a source line for each `{pc 12}`, and that of the stage's code that it was inlined into."""
+    """The report with a source line for each `{pc 12}`, and the line of the stage's code it was inlined into."""
 
     def place(found: re.Match[str]) -> str:
         here = kernel.line(int(found[1]))

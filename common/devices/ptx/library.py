@@ -1,4 +1,4 @@
-"""The machine as a shared library: compiled by g++ once for a processor, its units at the same time on all cores."""
+"""The machine as a shared library: compiled by g++ once for each kind of CPU, its units in parallel."""
 
 import os
 import platform
@@ -10,14 +10,14 @@ from common.cache.files import intact
 from common.devices.host.compiler import Compiler, cpu, sha, temporary
 
 SOURCES = Path(__file__).resolve().parent / "machine"
-GROUPS = 4  # of units that are compiled as one: headers that they share take as long as a unit
+GROUPS = 4  # of units, each compiled as one: shared headers take as long as a unit
 FLAGS = (
     "-std=c++20",
     "-O3",
     "-fPIC",
     "-fvisibility=hidden",
     "-march=native",
-    "-fno-strict-aliasing",  # a register has the type that an instruction gives it
+    "-fno-strict-aliasing",  # each instruction reads registers as its own type
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -28,7 +28,7 @@ FLAGS = (
 def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Path:
     """The path of the compiled library. Raises LabError without g++, and CompileError if it fails.
 
-    note: told once that it is compiled, which takes a while.
+    note: called if the library must be compiled, which takes a while.
     """
     compiler, units = Compiler(cache), sorted(SOURCES.glob("*.cpp"))
     of_all = sha(*_texts(SOURCES.glob("*.hpp")), *FLAGS, compiler.version(), cpu())
@@ -50,5 +50,5 @@ def library(cache: Path, note: Callable[[str], None] = lambda text: None) -> Pat
 
 
 def _texts(files: Iterable[Path]) -> list[str]:
-    """Names and contents."""
+    """Names and contents of files."""
     return [text for file in sorted(files) for text in (file.name, file.read_text())]

@@ -7,7 +7,7 @@ from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
 
 
 def decode_instruction(d: Decoder, one: Instruction) -> None:
-    """Emit the rows of one instruction. Raises CompileError for what the executor does not know."""
+    """Emit the rows of one instruction. Raises CompileError if the executor does not know it."""
     rule = RULES.get(one.opcode)
     if not rule:
         raise unknown(one)
@@ -74,7 +74,7 @@ def _bra(d: Decoder, one: Instruction) -> None:
 
 
 def _nothing(d: Decoder, one: Instruction) -> None:
-    """createpolicy: a hint."""
+    """createpolicy: a hint, not executed."""
     d.emit("nop", opcode=one.name)
 
 

@@ -1,7 +1,7 @@
 """Places in a warp's file, for the registers, constants and parameters of a kernel; addresses for its variables.
 
-A register is 32 lanes side by side, a predicate one word. Constants, parameters and special registers are places that
-are filled before a warp begins.
+A register is 32 lanes side by side, a predicate one word. Places of constants, parameters and special registers are
+filled before a warp begins.
 """
 
 import re
@@ -14,7 +14,7 @@ from common.devices.ptx.text import WIDTHS, Kernel, Line, Module, Statement, Var
 FIRST_PLACE = 512
 SHARED_START, LOCAL_START = 1024, 4096  # of machine.hpp
 SHARED_WINDOW, LOCAL_WINDOW = 0x00A10000D5030000, 0x00A20000E1050000
-NUMBER, PARAMETER = 0, 1  # kinds of what is filled, in the order of Fill
+NUMBER, PARAMETER = 0, 1  # kinds of filled places, in the order of Fill
 SPECIAL = {name: 2 + at for at, name in enumerate((
     "%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%nctaid.x",
     "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt",
@@ -26,8 +26,8 @@ INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 
 
 class Places:
-    """Names of one kernel. addresses: of module variables in global and constant memory. line: of the statement that is
-    read, for errors."""
+    """Names of one kernel. addresses: of module variables in global and constant memory. line: of the current
+    statement, for errors."""
 
     def __init__(self, module: Module, kernel: Kernel, addresses: Mapping[str, int]) -> None:
         self.module, self.kernel, self._addresses = module, kernel, addresses
@@ -54,7 +54,7 @@ class Places:
             raise wrong(statement.line, f"not known: {statement.text[:60]}")
 
     def lay_shared(self) -> None:
-        """Places of the shared variables that the kernel names; dynamic memory comes last."""
+        """Lay out the kernel's shared variables; dynamic memory comes last."""
         named = {name for one in self.kernel.body for name in re.findall(r"[\w$%]+", one.text)}
         found = [one for name, one in self.module.variables.items() if one.space == "shared" and name in named]
         for one in self.kernel.body:
@@ -82,7 +82,7 @@ class Places:
         return self._addresses.get(name)
 
     def place(self, name: str) -> Place:
-        """The place of a register. Raises CompileError for what is none."""
+        """The place of a register. Raises CompileError for any other text."""
         for scope in reversed(self._scopes):
             if name in scope:
                 found = scope[name]
@@ -114,11 +114,11 @@ class Places:
         return Place(self._file - (32 * width if width > 1 else 64), width)
 
     def name(self, register: str, place: Place) -> None:
-        """From here on the register is at that place."""
+        """Bind the register's name to a place, from here on."""
         self._scopes[0][register] = place
 
     def constant(self, text: str, kind: str) -> int | None:
-        """The bits of a number in the text, or None if it is none."""
+        """The bits of a numeric constant, or None for other texts."""
         width = WIDTHS[kind] or 1
         if text[:2] in ("0f", "0F") and len(text) == 10:
             bits = int(text[2:], 16)
@@ -137,7 +137,7 @@ class Places:
         return self.filled(NUMBER, width, value & ((1 << 8 * width) - 1)).at
 
     def parameter(self, text: str, width: int) -> Place:
-        """The place of `[name+4]` of the kernel's parameters."""
+        """The place of a kernel parameter, such as `[name+4]`."""
         found = ADDRESS.match(text)
         if not found or found[1] not in self.kernel.parameters:
             raise wrong(self.line, f"{text} is no parameter of the kernel")
@@ -148,7 +148,7 @@ class Places:
         return self.filled(PARAMETER, width, offset + at)
 
     def address(self, text: str) -> tuple[int, bool, int]:
-        """The place of an address, whether it has 64 bits, and what is added to it."""
+        """(place of an address, True if it has 64 bits, offset added to it)."""
         found = ADDRESS.match(text)
         if not found:
             raise wrong(self.line, f"{text} is no address")
@@ -166,7 +166,7 @@ class Places:
         key = (kind, width, value)
         if key not in self._constants:
             place = self._constants[key] = self.new(width)
-            if width == 0:  # a predicate is one word, and what is filled has 32 lanes
+            if width == 0:  # a predicate is one word, and a filled place has 32 lanes
                 place = self._constants[key] = Place(self.new(4).at, 0)
             self.out.filled.append((place.at, kind, width or 4, value))
         return self._constants[key]

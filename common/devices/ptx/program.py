@@ -1,4 +1,4 @@
-"""A module of PTX, decoded for the machine, which is one C++ library; and how a launch of a kernel ends."""
+"""A module of PTX, decoded for the machine (one C++ library), and the results of a launch."""
 
 import ctypes
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class LaunchRow(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that a kernel may use. cell: bytes of the smallest element, which the race detector tells apart."""
+    """Memory that a kernel may use. cell: bytes of the smallest element, the race detector's granularity."""
 
     name: str
     start: int
@@ -65,8 +65,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a launch. seed: of every order; strict: preemption at random and poisoned registers; races: the
-    detector; timeout: in seconds; counts: what is executed, which is slower."""
+    """Options of a launch. seed: of every order; strict: random preemption and poisoned registers; races: the
+    detector; timeout: in seconds; counts: executed threads and bytes, which is slower."""
 
     seed: int = 0
     strict: bool = True
@@ -77,10 +77,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Ended:
-    """Status of a launch and its report, in which `{pc 12}` stands for the place of an instruction.
+    """Status of a launch and its report; `{pc 12}` in it stands for the place of an instruction.
 
-    executed: uint64, [rows of the kernel, 1 + its buffers]: threads that executed a row, without a buffer and with each
-    of them; of a copy its bytes. None if they were not counted.
+    executed: uint64, [rows of the kernel, 1 + its buffers]: threads that executed a row, without a buffer and by
+    buffer; bytes for a copy. None without Options.counts.
     """
 
     status: int
@@ -97,7 +97,7 @@ class Machine:
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        """Number of an operation; -1 if there is none of that name."""
+        """Number of an operation; -1 for an unknown name."""
         if name not in self._numbers:
             self._numbers[name] = self._library.ptx_op(name.encode())
         return self._numbers[name]
@@ -118,7 +118,7 @@ class Machine:
 
 
 def arrays(decoded: Decoded) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Instructions, their further places, and registers with a value from the beginning, as the library reads them."""
+    """Instructions, their further places, and filled registers, as the library reads them."""
     rows = np.zeros(len(decoded.rows), ROW)
     for field in ROW.names or ():
         rows[field] = [getattr(row, field) for row in decoded.rows]
@@ -152,7 +152,7 @@ class PtxKernel:
         dynamic_shared: int = 0,
         options: Options = Options(),
     ) -> Ended:
-        """Run a grid to its end. Raises Refused for more threads or shared memory than a block may have."""
+        """Run a grid to its end. Raises Refused for too many threads or too much shared memory in a block."""
         threads, shared = int(np.prod(block)), self.decoded.shared_bytes + dynamic_shared
         if threads > self._most_threads:
             raise Refused(
@@ -203,7 +203,7 @@ class PtxProgram:
 
     @cached_property
     def _memory(self) -> dict[str, np.ndarray]:
-        """Variables in global and constant memory that kernels name."""
+        """Variables in global and constant memory, by name."""
         return {
             name: _initialized(one) for name, one in self.module.variables.items() if one.space in ("global", "const")
         }
@@ -233,12 +233,12 @@ class PtxProgram:
 
 
 def most_shared(target: str) -> int:
-    """Bytes of shared memory that a block may have on `sm_90a`."""
+    """Largest shared memory of a block, in bytes. target: such as `sm_90a`."""
     return shared_bytes(int("".join(filter(str.isdigit, target)) or 90))
 
 
 def _initialized(variable: Variable) -> np.ndarray:
-    """The bytes of a variable, aligned to 64. Raises CompileError for values that are no numbers."""
+    """The bytes of a variable, aligned to 64. Raises CompileError unless the values are numbers."""
     raw = np.zeros(variable.bytes + 128, np.uint8)
     start = -raw.ctypes.data % 64
     words = raw[start : start + max(variable.bytes, 4)]

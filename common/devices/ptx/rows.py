@@ -1,11 +1,11 @@
-"""Rows of numbers that the machine executes, and instructions of PTX as they are written."""
+"""Rows of numbers for the machine, and instructions of PTX as written."""
 
 from dataclasses import dataclass, field
 
 from common.devices.ptx.text import Line, wrong
 
-ABSENT = 0  # place of an operand that is not there
-BEYOND = {  # beginnings of instructions, and why none of them can be executed
+ABSENT = 0  # place of an absent operand
+BEYOND = {  # beginnings of instructions that are not executed, and the reason
     "wgmma": "matrices of a group of warps are not executed",
     "tcgen05": "tensor memory is not executed",
     "tensormap": "tensor maps are not executed",
@@ -74,7 +74,7 @@ class Decoded:
 
 
 def unknown(one: Instruction, of: str = "") -> Exception:
-    """The error for an instruction, or for `of` it, that the executor does not know."""
+    """The error for an unknown instruction, or for its part `of`."""
     for begin, reason in BEYOND.items():
         if one.name.startswith(begin):
             return wrong(one.line, f"{one.name}: {reason}", "compile for a target or with options that do without")

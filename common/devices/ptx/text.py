@@ -32,7 +32,7 @@ WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf
 
 @dataclass(frozen=True)
 class Line:
-    """A place in the source, and that of the call it was inlined at, if any. function: mangled."""
+    """A place in the source, and the call that it was inlined at, if any. function: mangled name."""
 
     file: str
     line: int
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Statement:
-    """Kind: label, open, close, directive or instruction. `text` has no semicolon; `line` is where it comes from."""
+    """kind: label, open, close, directive or instruction; text: without its semicolon; line: its source."""
 
     kind: str
     text: str
@@ -71,7 +71,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """parameters: {name: (offset, bytes)} in the block of parameters; threads: the most that a block may have."""
+    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block."""
 
     name: str
     parameters: dict[str, tuple[int, int]]
@@ -94,7 +94,7 @@ def wrong(where: object, what: str, remedy: str = "correct the PTX") -> CompileE
 
 
 def parse(text: str, name: str = "PTX") -> Module:
-    """The module of a PTX text. name: of the text, in errors. Raises CompileError for what is no PTX."""
+    """The module of a PTX text. name: of the text, in errors. Raises CompileError if the text is no PTX."""
     text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     files = {int(n): path for n, path in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE)}
     strings = {
@@ -149,7 +149,7 @@ def _first_line(text: str) -> str:
 
 
 def _closing(text: str, at: int, lines: "_Lines") -> int:
-    """The place after the brace that closes what was opened before `at`."""
+    """The place after the brace that closes the one opened before `at`."""
     depth = 1
     for found in re.compile(r"[{}]").finditer(text, at):
         depth += 1 if found[0] == "{" else -1
@@ -206,7 +206,7 @@ def _statements(body: str, lines: "_Lines", start: int) -> Iterator[Statement]:
 
 
 class _Lines:
-    """Source lines: those of .loc, and the PTX's own where there are none."""
+    """Source lines: from .loc, or the PTX's own where there is none."""
 
     def __init__(self, name: str, text: str, files: dict[int, str], strings: dict[str, bytes]) -> None:
         self._name, self._files, self._strings = name, files, strings
@@ -234,7 +234,7 @@ class _Lines:
         return line
 
     def _file(self, number: int) -> str:
-        """A path below the working folder is relative to it."""
+        """A path, relative if it is below the working folder."""
         return self._files.get(number, "?").removeprefix(f"{Path.cwd()}/")
 
 
@@ -244,7 +244,7 @@ def _numbers(text: str) -> tuple[int, int, int]:
 
 
 def demangled(name: str) -> str:
-    """The function's own name out of a mangled one, roughly: the last name of the nesting."""
+    """The function's own name in a mangled one, roughly: the last name of the nesting."""
     names: list[str] = []
     at = 0
     while found := re.compile(r"\d+").search(name, at):

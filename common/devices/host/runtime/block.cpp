@@ -1,4 +1,4 @@
-// Fiber scheduler of one block: which fibers are ready, what the others wait for, and the switch to the next one.
+// Fiber scheduler of one block: ready fibers, waits of the others, and the switch to the next one.
 #include "runtime.hpp"
 #include "switch.hpp"
 
@@ -76,7 +76,7 @@ void Block::run() {
   }
 }
 
-// Makes every fiber that waits for `kind` ready, in a new random order. Of numbered barriers only number `id`.
+// Makes every fiber waiting for `kind` ready, in a new random order; for numbered barriers only number `id`.
 void Block::wake(Wait kind, int id) {
   warp_order_ = random_() % 32;
   ready_warps_ = 0;
@@ -97,8 +97,8 @@ void Block::wake(Wait kind, int id) {
   }
 }
 
-// What a fiber waits for now. The last lane of a warp to arrive makes the others ready all at once, by their slots;
-// each learns of it as it goes on.
+// The current wait of a fiber. The last lane of a warp to arrive makes the others ready all at once, by their slots;
+// each updates its own state as it goes on.
 Wait Block::state(const Fiber &fiber) const {
   const Warp &warp = warps_[fiber.index / 32];
   const bool ready = fiber.wait == Wait::warp && (warp.ready >> (fiber.index % 32 ^ warp.order) & 1) != 0;
@@ -141,7 +141,7 @@ void Block::resume(Fiber &fiber) {
   go_on(self, next());
 }
 
-// Any ready fiber may run next, of any warp.
+// Yields: any ready fiber of any warp may run next.
 void Block::give_way(Site site) {
   Fiber &self = *running_;
   self.wait = Wait::ready;
@@ -171,7 +171,7 @@ void Block::barrier(const Meeting &here) {
 
 void Block::named_barrier(int id, int threads, bool wait_for_it, const Meeting &here) {
   const Site site = here.site;
-  if (id < 1 || id >= named_barriers || threads % 32 != 0) // 0 is that of __syncthreads
+  if (id < 1 || id >= named_barriers || threads % 32 != 0) // 0 is for __syncthreads
     trap("a named barrier needs an id of 1 to 15 and whole warps", site);
   meet_named(here);
   NamedBarrier &barrier = named_[id];
@@ -220,7 +220,7 @@ std::string Block::who() const {
          stage_names[running_->stage] + ", layer " + std::to_string(running_->layer);
 }
 
-// Appends one line for each group of fibers that wait for the same thing at the same source line.
+// Appends one line for each group of fibers with the same wait at the same source line.
 void Block::describe(std::string &out) const {
   constexpr const char *states[] = {// by Wait
                                     "ready",

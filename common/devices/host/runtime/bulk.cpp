@@ -7,8 +7,8 @@ namespace host {
 
 namespace {
 
-constexpr uint64_t initialized = 0x7265697272616200; // what an initialized barrier holds: an ordinary store destroys it
-constexpr size_t most = (1 << 20) - 1;               // arrivals of a phase, and bytes that it waits for
+constexpr uint64_t initialized = 0x7265697272616200; // content of an initialized barrier: an ordinary store destroys it
+constexpr size_t most = (1 << 20) - 1;               // limit of arrivals and of expected bytes of a phase
 
 bool overlap(const char *a, size_t bytes, const char *b, size_t others) { return a < b + others && b < a + bytes; }
 
@@ -16,12 +16,12 @@ std::string number(size_t n) { return std::to_string(n); }
 
 } // namespace
 
-// The copies of one thread that it has handed over together.
+// Copies of one thread, handed over together.
 struct Bulk::Handed {
   std::vector<Copy> copies;
   int which;
   const Fiber *by;
-  uint64_t entries; // of the cache that were stored before they were
+  uint64_t entries; // stores in the cache before these copies
   bool committed;
 };
 
@@ -65,7 +65,7 @@ void Bulk::arrive(void *at, unsigned bytes, Site site) {
   if (barrier.expected + bytes > most) stop(which, "more than 1048575 bytes are expected", site);
   barrier.expected += bytes;
   --barrier.pending;
-  if (complete(which)) block_.give_way(site); // who waited may be faster than this warp
+  if (complete(which)) block_.give_way(site); // a waiting warp may be faster than this one
 }
 
 // Begins the next phase if this one has all arrivals and bytes.
@@ -177,12 +177,12 @@ void Bulk::fence_proxy() {
   block_.running().proxy_fence = block_.grid().entries().now();
 }
 
-// Whether some of the bytes, in the cache, were stored after the running thread's last proxy fence.
+// True if any of the bytes, in the cache, was stored after the running thread's last proxy fence.
 bool Bulk::unfenced(const char *from, size_t bytes) {
   return block_.grid().entries().stored_after(from, bytes, block_.running().proxy_fence);
 }
 
-// The place of an address in the copy engine's view, which begins as shared memory does: unwritten.
+// The place of an address in the copy engine's view of shared memory, which also begins unwritten.
 char *Bulk::seen(const char *shared) {
   if (seen_.empty()) {
     seen_.resize(lab_entry.shared_bytes);
@@ -234,7 +234,7 @@ bool Bulk::land_handed(size_t at) {
   return true;
 }
 
-// The bytes of a copy come; false, and the launch has failed, if someone has written where they come from or go to.
+// Lands a copy's bytes; false, and the launch has failed, if its source or target was written in the meantime.
 bool Bulk::landed(char *to, const void *from, size_t bytes, uint64_t entries, Site site, const char *what) {
   const bool source = block_.grid().entries().stored_after(static_cast<const char *>(from), bytes, entries);
   if (source || memcmp(to, seen(to), bytes) != 0) {

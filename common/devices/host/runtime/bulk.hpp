@@ -1,10 +1,10 @@
 // Barriers in shared memory that count arrivals and bytes (mbarrier), and the copies that complete their phases: bulk
-// copies, and cp.async of a thread that has handed them over.
+// copies, and cp.async handed over by a thread.
 //
 // The rules are stricter than a GPU's. A copy's target is poison from its issue on, and the bytes land when no thread
-// of the block can go on and one waits for them, in an order that the seed chooses. A wait names its phase, where a GPU
-// sees its parity only. Bytes are expected before a copy brings them, and no more arrive than a phase counts, those
-// that copies have still to make included.
+// of the block can go on and one waits for them, in an order by seed. A wait names its phase; a GPU sees its parity
+// only. Bytes must be expected before a copy brings them, and arrivals of a phase, pending ones of copies included,
+// must not exceed its count.
 #pragma once
 #include "machine.hpp"
 
@@ -28,23 +28,23 @@ public:
   void wait(void *at, unsigned phase, bool old, Site site); // old: the first wait for a barrier tells its age
   void copy(void *to, const void *from, size_t bytes, void *at, Site site);
   void hand_over(void *at, Site site); // the running thread's copies: it arrives when they have landed
-  void commit();                       // those that it has handed over are in the group of this moment, too
+  void commit();                       // adds the handed-over copies to the current group
   void wait_for_committed();           // until they have landed
-  const Site *unfinished() const;      // a copy that the running thread has handed over, in flight; null: none
+  const Site *unfinished() const;      // a copy in flight, handed over by the running thread; null: none
   void fence_proxy();
-  bool land(std::mt19937 &random);      // one copy for which a thread waits; false: there is none
-  std::string missing(int which) const; // what the phase in progress of a barrier waits for
-  std::string in_flight() const;        // a copy that nothing has waited for; "" if there is none
+  bool land(std::mt19937 &random);      // one copy that a thread waits for; false: there is none
+  std::string missing(int which) const; // pending arrivals and bytes of a barrier's current phase
+  std::string in_flight() const;        // a copy without a wait; "" if there is none
 
 private:
   struct Mbarrier {
     char *at;
-    const Fiber *by;                     // who initialized it
-    int arrivals, pending, promised = 0; // promised: by threads whose copies are in flight
-    size_t expected = 0, asked = 0;      // bytes that have not landed, and those of them that copies bring
-    unsigned phase = 0;                  // in progress: so many are complete
-    unsigned age = 0;                    // phases that waits count beside them, an even number
-    bool named = false;                  // by a wait
+    const Fiber *by;                     // the thread that initialized it
+    int arrivals, pending, promised = 0; // promised: arrivals pending on copies in flight
+    size_t expected = 0, asked = 0;      // bytes that have not landed; the part requested by copies
+    unsigned phase = 0;                  // the current one: number of complete phases
+    unsigned age = 0;                    // further phases in the count of waits, an even number
+    bool named = false;                  // a wait has named its phase
     int waiting = 0;
     bool fenced = false;
   };
@@ -54,7 +54,7 @@ private:
     size_t bytes;
     int which;
     Site site;
-    uint64_t entries; // of the cache that were stored before it was issued
+    uint64_t entries; // stores in the cache before its issue
   };
   struct Handed;
 
@@ -73,7 +73,7 @@ private:
   std::vector<Run> copies_;    // in flight
   std::vector<Handed> handed_; // in flight
   std::vector<char> seen_;     // shared memory as copies know it: copied, or stored before a proxy fence
-  std::vector<bool> targets_;  // of what is handed over, by 4 bytes of shared memory
+  std::vector<bool> targets_;  // of handed-over copies, by 4 bytes of shared memory
 };
 
 } // namespace host

@@ -1,4 +1,4 @@
-// Functions that the kernel's text calls, executed on the calling fiber; machine.hpp declares them.
+// Functions called by the kernel's text, executed on the calling fiber; machine.hpp declares them.
 #include "runtime.hpp"
 
 namespace host {

@@ -19,7 +19,7 @@ uint64_t Entries::now() {
 bool Entries::stored_after(const char *from, size_t bytes, uint64_t fence) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto first = reinterpret_cast<uintptr_t>(from) / 16;
-  if (first > highest_ || first + bytes / 16 <= lowest_) return false; // as all weights
+  if (first > highest_ || first + bytes / 16 <= lowest_) return false; // always for weights
   for (uintptr_t unit = first; unit < first + bytes / 16; ++unit) {
     const auto found = last_.find(unit);
     if (found != last_.end() && found->second > fence) return true;

@@ -1,5 +1,5 @@
-// Entries of the cache that this launch has stored, for bulk copies of them: a copy reads memory another way than
-// stores go, so it may read only what was stored before a proxy fence of the thread that issues it.
+// Cache entries stored by this launch, for bulk copies of them: copies read memory through another proxy than stores,
+// so they may read only entries stored before a proxy fence of the issuing thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +17,8 @@ public:
 private:
   std::mutex mutex_;
   uint64_t stores_ = 0;
-  std::unordered_map<uintptr_t, uint64_t> last_; // of each 16 bytes, the number of the last store
-  uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0; // of these
+  std::unordered_map<uintptr_t, uint64_t> last_; // number of the last store, by 16 bytes
+  uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0; // range of these
 };
 
 } // namespace host

@@ -1,8 +1,8 @@
-// Faults of the kernel's own code end the launch and not the process: an access to a page that it must not touch, a
-// division by zero, an instruction that does not exist.
+// Faults of the kernel's own code end the launch and not the process: an access to an inaccessible page, a division by
+// zero, an invalid instruction.
 //
-// The handler runs on a stack of its own, because the fault may be an overflow of the fiber's stack. It lets the fiber
-// go on in `report_fault`, at the top of that stack, whose contents nobody needs any more.
+// The handler runs on its own stack, because the fault may be an overflow of the fiber's stack. It lets the fiber go on
+// in `report_fault`, at the top of that stack, which is no longer needed.
 #include "runtime.hpp"
 
 #include <csignal>
@@ -16,18 +16,18 @@ namespace {
 
 constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 constexpr int kinds = sizeof signals / sizeof *signals;
-constexpr ptrdiff_t near_bytes = 16 << 20; // a fault within so many bytes of a buffer is told by its distance
+constexpr ptrdiff_t near_bytes = 16 << 20; // a fault this near to a buffer is reported by its distance
 struct sigaction previous[kinds];
 
 struct Fault {
   int signal;
   const char *access;   // read, write, or access
-  uintptr_t at, code;   // the address accessed, and that of the instruction
-  uintptr_t link;       // the return address that a call leaves in a register; 0 where it is on the stack
+  uintptr_t at, code;   // addresses of the access and of the instruction
+  uintptr_t link;       // return address in the link register; 0 if it is on the stack
   const uintptr_t *top; // of the fiber's stack when it faulted
 };
 thread_local Fault fault;
-thread_local bool handled; // a second fault is the runtime's own
+thread_local bool handled; // a second fault is in the runtime
 
 std::string hex(uintptr_t value) {
   char text[20];

@@ -1,4 +1,4 @@
-// Block scheduler of one launch: which blocks run, when no block can continue, and the launch itself.
+// Block scheduler of one launch: choice of blocks to run, deadlock detection, and the launch itself.
 #include "runtime.hpp"
 
 #include <chrono>
@@ -24,7 +24,7 @@ void Grid::dispatch() {
     }
     if (runnable.empty()) break;
     int b = runnable[random_() % runnable.size()];
-    // One of four that polled long ago: those that are waiting at the next barrier already have polled since.
+    // One of four, by the oldest poll: blocks that already wait at the next barrier have polled since.
     for (int draw = 1; draw < 4; ++draw) {
       const int other = runnable[random_() % runnable.size()];
       if (polled_[other] < polled_[b]) b = other;
@@ -112,7 +112,7 @@ void Grid::body(int b) {
   if (ended_ == launch_.blocks) all_ended_.notify_one();
 }
 
-// The report of a launch that finished: a line for each two places that may be one in the source.
+// The report of a launch that finished: a line for each two places that may be different in the source.
 void Grid::report_suspicions() {
   std::set<std::string> lines;
   for (const auto &block : blocks_)
@@ -139,7 +139,7 @@ Status Grid::run() {
     const auto limit = std::chrono::duration<double>(launch_.timeout);
     if (!all_ended_.wait_for(lock, limit, [&] { return ended_ == launch_.blocks; })) {
       std::string report;
-      for (const bool running : {true, false}) // the blocks that run first: one of them has the endless loop
+      for (const bool running : {true, false}) // running blocks first: one of them has the endless loop
         for (int b = 0; b < launch_.blocks; ++b)
           if (states_[b] != State::ended && (states_[b] == State::running) == running) blocks_[b]->describe(report);
       fail_locked(timed_out, report);

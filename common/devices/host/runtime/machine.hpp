@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-// C's functions alone: the templates that libstdc++ adds take a sixth of a kernel's compilation.
+// Only C's functions: libstdc++'s further templates take a sixth of a kernel's compilation.
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
 #undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
@@ -25,7 +25,7 @@ struct Counts {
   uint64_t atomics;
   uint64_t stored_activations, stored_kv; // bytes
   uint64_t prefetched, copied_async;      // bytes
-  uint64_t copied_bulk, kept;             // bytes; of them those that L2 is asked to keep
+  uint64_t copied_bulk, kept;             // bytes; kept: the part with an L2 policy to keep it
   uint64_t loaded[4][widths];             // bytes, by Data or `from_shared`, and by width of the load
 };
 
@@ -49,10 +49,10 @@ struct Launch {
   uint16_t *weights, *cache;
   float *scratch;
   uint32_t *state, *waits;
-  size_t bytes[5];     // of these five buffers
-  int kernel, last;    // number of the kernel, a stage's if there is one for each, and its last argument
+  size_t bytes[5];     // sizes of these five buffers
+  int kernel, last;    // number of the kernel (of the stage, with a kernel per stage), and its last argument
   int blocks, workers; // workers: blocks that may run at the same time
-  uint64_t seed;       // of the order in which lanes, warps and blocks run
+  uint64_t seed;       // of the order of lanes, warps and blocks
   double timeout;      // seconds
   Counts *counts;      // one per stage; the launch adds to them
   char *report;        // receives a text of at most report_size - 1 bytes when the launch fails
@@ -61,7 +61,7 @@ struct Launch {
 
 // The one symbol a compiled kernel exports to the runtime.
 struct Entry {
-  int threads, computing; // computing: those before the loader warps
+  int threads, computing; // computing: without the loader warps
   size_t shared_bytes;
   void (*body)(const Launch &, void *shared);
 };
@@ -78,14 +78,14 @@ void block_barrier(Site site);
 void named_barrier(int id, int threads, bool wait, Site site);
 void warp_barrier(Site site);
 uint32_t exchange(uint32_t value, int lane_mask, Site site);
-using LaneWords = uint32_t[32]; // what lanes of a warp meet with; it may be read until they meet again
-const LaneWords *together(const void *own, size_t bytes, Site site); // those of all lanes, each up to `bytes`
+using LaneWords = uint32_t[32]; // values exchanged by the lanes of a warp; valid until their next exchange
+const LaneWords *together(const void *own, size_t bytes, Site site); // of all lanes, each up to `bytes`
 void spin_pause(Site site);             // call in every iteration of a spin loop: lets other fibers run
 void progressed();                      // call after every atomic write: spinning fibers may poll again
 void published();                       // call after every relaxed store that another block may poll
 void stored_entry(const void *element); // call after an ordinary store in the cache, in a kernel with a loader
 [[noreturn]] void trap(const char *why, Site site);
-[[noreturn, gnu::cold]] void refuse(const char *access, const void *address, Site site); // it must not go there
+[[noreturn, gnu::cold]] void refuse(const char *access, const void *address, Site site); // forbidden access
 void copy_async(void *to, const void *from, size_t bytes, Site site);
 void copy_commit();
 void copy_wait(int newest);
@@ -107,7 +107,7 @@ inline bool holds(const Range &range, const void *address) {
 
 constexpr unsigned of_weights = 1, of_cache = 2, of_scratch = 4, of_shared = 8; // buffers, by bit
 
-// An access that is not to one of the buffers `allowed` ends the launch. Aligned accesses end where they begin.
+// An access outside the buffers `allowed` ends the launch. Aligned accesses end in the buffer where they begin.
 inline void check_buffer(const char *access, const void *address, unsigned allowed, Site site) {
   const Thread &self = *current;
   for (int kind = 0; kind < 3; ++kind)

@@ -1,9 +1,9 @@
 // CUDA's rule of shuffles and barriers: the lanes of a warp reach the same one together, and so do the threads of a
 // block.
 //
-// A GPU does not check it: lanes that meet at different shuffles exchange whatever the hardware finds, or wait for
-// ever. CUDA lets threads that have ended count as arrived at a block barrier, and lanes name different masks; the lab
-// needs neither, and here both end the launch.
+// A GPU does not check it: lanes at different shuffles exchange undefined values, or wait for ever. CUDA counts ended
+// threads as arrived at a block barrier, and allows different masks of lanes; the lab needs neither, and here both end
+// the launch.
 #include "runtime.hpp"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ std::string described(const Meeting &meeting) {
 
 } // namespace
 
-// Where the source lines and masks are the same, only the debug information can tell whether the place is: the launch
-// goes on, and the two are left for the host.
+// With equal source lines and masks, only the debug information tells whether the places are the same: the launch goes
+// on, and the pair is kept for the report.
 void Block::differ(const Meeting &first, const Meeting &here, const char *who) {
   if (first.mask == here.mask && first.site.line == here.site.line && strcmp(first.site.file, here.site.file) == 0) {
     const auto known = [&](const Suspicion &other) { return other.first == first.code && other.second == here.code; };
@@ -39,7 +39,7 @@ void Block::differ(const Meeting &first, const Meeting &here, const char *who) {
   abandon();
 }
 
-// Inlined, as the ways to the next fiber: a step of Qwen3-0.6B takes these a hundred million times.
+// Inlined, like the switches to the next fiber: a step of Qwen3-0.6B executes them a hundred million times.
 [[gnu::always_inline]] inline uint32_t Block::exchange(uint32_t value, const Meeting &here) {
   Fiber &self = *running_;
   const int w = self.index / 32, lane = self.index % 32, parity = self.parity;

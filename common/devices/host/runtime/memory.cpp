@@ -1,4 +1,4 @@
-// Memory of a block: the stacks of its fibers, and its shared memory, which ends where inaccessible pages begin.
+// Memory of a block: the stacks of its fibers, and its shared memory, which ends at inaccessible pages.
 #include "runtime.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace host {
 namespace {
 
 constexpr size_t guard = 64 << 10;
-constexpr uint16_t canary = 0xffa5; // a NaN, as in common/devices/host/memory.py
+constexpr uint16_t canary = 0xffa5; // a NaN, as in common/devices/guarded.py
 
 size_t whole_pages(size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -34,8 +34,8 @@ BlockMemory map_memory() {
   return {};
 }
 
-// Reused by the next launch: mapping new memory takes longer than a small kernel. What is left goes with the library: a
-// process that runs many kernels would else reach the limit of its mappings.
+// Reused by the next launch: mapping new memory takes longer than a small kernel. Freed with the library: a process
+// that runs many kernels would otherwise reach the limit of its mappings.
 struct Spare {
   std::mutex mutex;
   std::vector<BlockMemory> memories;
@@ -53,7 +53,7 @@ Words canary_words(const BlockMemory &memory) {
   return {first, first + (memory.shared - memory.canary) / 2};
 }
 
-// All pairs of the NaNs that unwritten.py has, in an order in which neighbours differ in both.
+// All pairs of unwritten.py's NaNs, ordered so that neighbours differ in both halves.
 constexpr uint32_t halves = 126, pairs = halves * halves, step = 5347; // without a common factor
 const auto nans = [] {
   const auto nan = [](uint32_t n) { return 0x7f81 + n / 2 + (n & 1) * 0x8000; };

@@ -2,8 +2,8 @@
 //
 // A fiber runs until it must wait, so fibers interleave only at barriers, shuffles and spin loops. A seed determines
 // the order of lanes, warps and blocks. At most `workers` blocks run at the same time. With one worker the whole run is
-// a function of the seed, and a block runs until it must wait for another block, so that results of other blocks that
-// no barrier orders are most likely missing.
+// a function of the seed, and a block runs until it must wait for another block, so that other blocks' results without
+// an ordering barrier are most likely missing.
 //
 // Deadlock detection uses no clock: when every block waits and no atomic was written since each one last polled, no
 // block can ever continue, and the launch fails with a report of where each thread waits.
@@ -27,14 +27,14 @@ namespace host {
 
 constexpr size_t stack_bytes = (64 << 10) + 576; // not a power of two, else all stack tops would share cache sets
 constexpr int named_barriers = 16;
-constexpr uint64_t never = UINT64_MAX; // as a progress value: the block has no spinning fiber
+constexpr uint64_t never = UINT64_MAX; // progress value of a block without a spinning fiber
 
-enum class Wait : uint8_t { ready, warp, block, named, phase, spin, ended }; // what a fiber waits for
-// Result of a launch; common/devices/host/device.py has the same values.
+enum class Wait : uint8_t { ready, warp, block, named, phase, spin, ended }; // state of a fiber
+// Result of a launch; common/devices/cpu.py has the same values.
 enum Status { finished = 0, deadlocked = 1, timed_out = 2, trapped = 3, corrupted = 4, faulted = 5 };
 
-// The place of a shuffle or barrier, which lanes of a warp or threads of a block must reach together. Two copies of one
-// source line that the compiler made differ in `code` only; so do two calls of one inlined function.
+// The place of a shuffle or barrier, which lanes of a warp or threads of a block must reach together. A compiler's
+// copies of one source line differ in `code` only; so do two calls of one inlined function.
 struct Meeting {
   Site site;
   int mask; // of a shuffle; `no_mask` for a barrier
@@ -42,7 +42,7 @@ struct Meeting {
 };
 constexpr int no_mask = -1, of_matrices = -2; // of_matrices: an instruction of tensor cores
 
-// Two places that differ in `code` only: common/devices/host/lines.py finds out whether they are one in the source.
+// Two places that differ in `code` only: common/devices/host/lines.py decides whether they are one in the source.
 struct Suspicion {
   const char *who;
   uintptr_t first, second;
@@ -59,14 +59,14 @@ struct Copy {
 // One CUDA thread.
 struct Fiber : Thread {
   void *stack_pointer;
-  Wait wait;      // what it waits for
+  Wait wait;      // ready, or the kind of its wait
   uint8_t parity; // of its next warp exchange
-  Site site;      // where it waits
+  Site site;      // of its wait
   int stage, layer;
-  int barrier;                // id of the named barrier it waits at, or number of the barrier in shared memory
-  uint64_t named;             // named barriers that it has reached
+  int barrier;                // id of its named barrier, or number of its barrier in shared memory
+  uint64_t named;             // named barriers reached so far
   std::vector<Copy> copies;   // in flight, oldest first
-  uint64_t proxy_fence;       // when it last fenced: see Entries
+  uint64_t proxy_fence;       // time of its last proxy fence: see Entries
   std::vector<size_t> groups; // number of copies in each committed group, oldest first
 };
 
@@ -75,10 +75,10 @@ struct Warp {
   uint32_t order;                            // slot = lane ^ order
   int arrived;                               // lanes at the current exchange
   Meeting exchange;                          // of the first of them
-  std::deque<std::pair<Meeting, int>> named; // named barriers that some lanes have reached, and how many
-  uint64_t passed;                           // named barriers that all lanes have reached
-  uint32_t value[2][32];     // of two exchanges in turn: all lanes read one before any lane reaches the next but one
-  LaneWords together[2][32]; // the same of instructions that take more words
+  std::deque<std::pair<Meeting, int>> named; // named barriers reached by some lanes, with the number of lanes
+  uint64_t passed;                           // named barriers reached by all lanes
+  uint32_t value[2][32];     // double buffer of exchanges: all lanes read one before any lane reaches the next but one
+  LaneWords together[2][32]; // the same for instructions with more words
 };
 
 struct NamedBarrier {
@@ -94,11 +94,11 @@ BlockMemory take_memory(uint64_t number);
 void put_back(const BlockMemory &memory);
 bool intact(const BlockMemory &memory);
 
-// Fills memory with what no kernel has written: another NaN in each 16 bits, and so in each 32, by `number`. One word
-// for all would be a value that threads agree on.
+// Fills memory with unwritten words: another NaN in each 16 bits, and so in each 32, by `number`. A single word would
+// be a value that threads agree on.
 void unwritten(char *at, size_t bytes, uint64_t number);
 
-// "a read outside the cache buffer, 2 bytes after its end": `access` and how the address lies to the nearest buffer of
+// "a read outside the cache buffer, 2 bytes after its end": `access`, and the address relative to the nearest buffer of
 // the running block.
 std::string describe_address(const std::string &access, uintptr_t address);
 
@@ -132,17 +132,17 @@ public:
   const LaneWords *together(const void *own, size_t bytes, const Meeting &here);
   void warp_barrier(const Meeting &here); // __syncwarp: orders memory within the warp
   void spin(Site site);
-  void end();     // of the running fiber
+  void end();     // ends the running fiber
   void abandon(); // the launch has failed: returns to the scheduler and never resumes the running fiber
-  void spoil(void *target, size_t bytes); // of a copy that begins, on behalf of the running fiber
-  uint64_t number() const;                // of this launch and block: what unwritten memory holds
+  void spoil(void *target, size_t bytes); // of a copy issued by the running fiber
+  uint64_t number() const;                // of this launch and block, for unwritten memory
   void describe(std::string &out) const;
   Fiber &running() { return *running_; }
   Grid &grid() { return grid_; }
   Counts *counts(int stage) { return &counts_[stage]; }
   const BlockMemory &memory() const { return memory_; }
   bool runs() const { return running_ != nullptr; }
-  bool owns_stack(const void *address) const; // whether it lies on a fiber's stack
+  bool owns_stack(const void *address) const; // true for an address on a fiber's stack
   void *stack_top() const;                    // of the running fiber
   const std::vector<Suspicion> &suspicions() const { return suspicions_; }
   Bulk &bulk() { return bulk_; }
@@ -191,7 +191,7 @@ public:
   uint64_t progress() const { return progress_.load(); }
   bool failed() const { return status_.load() != finished; }
   void progressed(int block);            // an atomic was written: blocks that spin may poll again
-  void published(int block);             // the same of a word that is one of many: the block mostly goes on
+  void published(int block);             // the same for one word of many: the block mostly goes on
   bool idle(int block, uint64_t polled); // sleep until progress differs from `polled`; false when the launch failed
   void fail(Status status, const std::string &report);
   Entries &entries() { return entries_; }

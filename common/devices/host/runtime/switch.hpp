@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// Saves the stack pointer of the running context in *from and resumes the context whose stack pointer is `to`.
+// Saves the stack pointer of the running context in *from and resumes the context with the stack pointer `to`.
 extern "C" void lab_switch(void **from, void *to);
 
 #if defined(__x86_64__)

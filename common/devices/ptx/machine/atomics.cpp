@@ -4,7 +4,7 @@
 namespace ptx {
 namespace {
 
-// Where a lane's word lies, as the race detector sees it; null after a fault.
+// Place of a lane's word, after the race detector's check; null after a fault.
 uint8_t *word_of(Warp &w, const In *in, int lane, uint32_t bytes) {
   const Flags f{in->flags};
   const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);

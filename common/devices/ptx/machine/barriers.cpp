@@ -6,7 +6,7 @@
 namespace ptx {
 namespace {
 
-// Completes the barrier if enough have come: those who wait go on.
+// Completes the barrier if enough threads have arrived: the waiting ones go on.
 void complete(Block &block, Barrier &barrier) {
   if (block.grid->races) block.grid->races->barrier(barrier);
   for (Warp *w : barrier.waiting) {
@@ -24,7 +24,7 @@ uint32_t living(const Block &block) {
   return count;
 }
 
-// bar a, b: b is the number of threads, 0 in the file where all of the block are meant.
+// bar a, b: b is the number of threads; 0 in the file means the whole block.
 template <bool Waits> struct Bar {
   static void run(Warp &w, const In *in) {
     if (!gathered(w, in, all_lanes)) return; // `aligned`: all lanes of a warp execute it together
@@ -79,7 +79,7 @@ struct Found {
   Mbarrier *barrier;
 };
 
-// The barrier that a lane names, or null after a fault.
+// The barrier at a lane's address, or null after a fault.
 Found barrier_of(Warp &w, const In *in, int lane) {
   const Flags f{in->flags};
   uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
@@ -89,7 +89,7 @@ Found barrier_of(Warp &w, const In *in, int lane) {
   return {uint32_t(address), found};
 }
 
-// A change of what the phase waits for; the phase is over when nothing is left.
+// Updates the phase's pending arrivals and bytes; the phase completes when none are left.
 bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_t bytes) {
   Mbarrier &b = *f.barrier;
   if (arrivals > b.pending) return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane), false;
@@ -138,7 +138,7 @@ struct Invalidate {
   }
 };
 
-// d, [a], b: b arrivals, or one that expects b bytes; d gets the phase.
+// d, [a], b: b arrivals, or one with b expected bytes (expect_tx); d gets the phase.
 template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
   static void run(Warp &w, const In *in) {
     for (uint32_t left = w.mask; left; left &= left - 1) {
@@ -156,14 +156,14 @@ template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
   }
 };
 
-// Lanes whose registers a and b are those of this lane.
+// Lanes with the same registers a and b as this lane.
 template <class A, class B> uint32_t equal_to(const A *a, const B *b, int lane) {
   alignas(64) int32_t equal[warp_size];
   LANES equal[i] = a[i] == a[lane] && b[i] == b[lane];
   return pack(equal);
 }
 
-// d, [a], b: b is the parity of a phase, or the phase that an arrival got.
+// d, [a], b: b is the parity of a phase, or the phase returned by an arrival.
 template <bool Parity> struct Test {
   static uint32_t equal_lanes(const Warp &w, const In *in, int lane) {
     using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;

@@ -1,4 +1,4 @@
-// Branches, ends, and how lanes that went different ways meet again.
+// Branches, ends, and reconvergence of diverged lanes.
 #include "lanes.hpp"
 #include "races.hpp"
 
@@ -8,8 +8,7 @@ void fault(Warp &w, const In *in, const std::string &text, uint32_t mask) {
   w.grid->fail(faulted, w, in, text, mask ? mask : w.mask);
 }
 
-// Lanes wait at an instruction of the whole warp until those that it names are there. Lanes that have ended do not
-// count.
+// Lanes wait at an instruction of the whole warp until all its members are there. Ended lanes do not count.
 bool gathered(Warp &w, const In *in, uint32_t members) {
   const uint32_t needed = members & w.live;
   if ((needed & ~w.mask) == 0) return true;
@@ -74,7 +73,7 @@ struct End {
     w.groups.erase(w.groups.begin() + w.current);
     w.current = -1;
     for (Group &g : w.groups)
-      if (g.wait == Wait::lanes) g.wait = Wait::ready; // fewer lanes have to come
+      if (g.wait == Wait::lanes) g.wait = Wait::ready; // fewer lanes are still to come
     ended(w);
   }
 };
@@ -91,7 +90,7 @@ struct Nothing {
   static void run(Warp &w, const In *in) { GO_ON; }
 };
 
-struct Clock { // a time that goes on with the scheduler's turns
+struct Clock { // advances with the scheduler's turns
   template <bool M> static void lanes(Warp &w, const In *in) {
     const uint64_t now = w.grid->turn * 64 + 1024;
     if (in->imm == 8)
@@ -101,7 +100,7 @@ struct Clock { // a time that goes on with the scheduler's turns
   }
 };
 
-// Generic addresses of the windows; imm: +1 to generic, -1 from it; b: where the window begins.
+// Generic addresses of the windows; imm: +1 to generic, -1 from it; b: start of the window.
 template <class T> struct Window {
   template <bool M> static void lanes(Warp &w, const In *in) {
     const T *a = w.reg<T>(in->a);

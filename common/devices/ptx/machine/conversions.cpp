@@ -1,4 +1,4 @@
-// cvt between all types that have registers.
+// cvt between all register types.
 #include "lanes.hpp"
 
 #include <cmath>
@@ -14,7 +14,7 @@ double from_half(uint16_t word) {
   return sign ? -x : x;
 }
 
-// To a format of so many bits of fraction: nearest, ties to even, or towards zero.
+// To a 16-bit float with that many bits of fraction: nearest, ties to even, or towards zero.
 uint16_t to_half(double x, bool to_zero) {
   const auto sign = uint16_t(std::signbit(x) ? 0x8000 : 0);
   x = std::fabs(x);
@@ -110,7 +110,7 @@ uint64_t to_float(double x, Type t, int64_t how) {
   return bits<uint32_t>(made(how & ftz ? flushed(y) : y));
 }
 
-// Any conversion, lane by lane. flags: the type of the result, and 16 times that of the operand.
+// Any conversion, lane by lane. flags: type of the result + 16 * type of the operand.
 void convert(Warp &w, const In *in) {
   const auto to = Type(in->flags & 15), from = Type(in->flags >> 4);
   const int64_t how = in->imm;

@@ -1,5 +1,5 @@
-// Asynchronous copies: cp.async in groups, cp.async.bulk for a barrier in shared memory. They read their source late,
-// and where strict their target holds NaN until then.
+// Asynchronous copies: cp.async in groups, cp.async.bulk with an mbarrier. They read their source late; with `strict`
+// their target holds NaN until then.
 #include "places.hpp"
 
 #include <algorithm>
@@ -15,13 +15,13 @@ void poison(uint8_t *at, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; ++i) at[i] = i % 2 ? 0xff : 0xa5; // 0xffa5: a NaN in bf16 and, twice, in fp32
 }
 
-// [a], [b]; more: offset of the source, bytes, and the register that says how many of them are read, or 0.
+// [a], [b]; more: offset of the source, bytes, and the register with the number of bytes read, or 0.
 struct CopyAsync {
   static void run(Warp &w, const In *in) {
     const Flags f{in->flags};
     const uint32_t *more = &w.program->more[in->more], bytes = more[1];
     uint32_t rest = w.mask;
-    while (rest) { // those that have committed equally many groups are one copy
+    while (rest) { // lanes with equally many committed groups share one copy
       const uint32_t group = w.committed[__builtin_ctz(rest)];
       Copy &copy = w.copies.emplace_back();
       copy = {0, group, bytes, in, {}, {}, {}, w.copied++, 0};
@@ -55,14 +55,14 @@ struct Commit {
   }
 };
 
-struct WaitGroup { // imm: the newest groups that need not be there; -1: all, committed or not
+struct WaitGroup { // imm: number of newest groups that may be in flight; -1: waits for all, committed or not
   static void run(Warp &w, const In *in) {
     land(w, w.mask, in->imm < 0 ? UINT32_MAX : uint32_t(in->imm));
     GO_ON;
   }
 };
 
-// [a]: a lane arrives when all copies before have landed; without NoInc the phase takes an arrival more.
+// [a]: a lane arrives when all its earlier copies have landed; without NoInc the phase takes one more arrival.
 template <bool NoInc> struct ArriveCopied {
   template <bool M> static void run(Warp &w, const In *in) {
     const Flags f{in->flags};
@@ -182,7 +182,7 @@ void land(Warp &w, uint32_t mask, uint32_t newest) {
   for (Copy &copy : w.copies) {
     for (uint32_t left = copy.mask & mask; left; left &= left - 1) {
       const int lane = __builtin_ctz(left);
-      // Those of the group in progress land for wait_all alone.
+      // Copies of the uncommitted group land only for wait_all.
       if (newest != UINT32_MAX && (copy.group == w.committed[lane] || w.committed[lane] - copy.group <= newest))
         continue;
       land(w, copy, lane);

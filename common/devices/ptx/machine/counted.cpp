@@ -1,11 +1,11 @@
-// Counts of what is executed: a function before each instruction's own adds the lanes that are here.
+// Counts of executed instructions: a function before each instruction's own adds the active lanes.
 #include "places.hpp"
 
 namespace ptx {
 namespace {
 
-// Adds `sign` times what the group's lanes do to the row of the instruction. Its column 0 is for no buffer, and column
-// 1 + k for buffer k.
+// Adds `sign` times the group's lanes, or bytes, to the instruction's row. Column 0 is for no buffer, column 1 + k for
+// buffer k.
 void count(const Warp &w, const In *in, uint64_t sign) {
   const Launch &launch = w.grid->launch;
   const auto at = size_t(in - w.program->code.data());
@@ -53,7 +53,7 @@ void count_all(Program &program, const std::vector<std::string> &names) {
   for (size_t i = 0; i < program.code.size(); ++i) {
     In &in = program.code[i];
     program.counted.push_back({{in.run[0], in.inside}, moves_of(names[i])});
-    if (in.run[1] == in.inside) in.run[1] = counted<1>; // else at_label, which goes on inside
+    if (in.run[1] == in.inside) in.run[1] = counted<1>; // else at_label, which calls inside
     in.run[0] = counted<0>, in.inside = counted<1>;
   }
 }

@@ -1,4 +1,4 @@
-// What Python calls.
+// Functions called by Python.
 #include "lanes.hpp"
 #include "races.hpp"
 

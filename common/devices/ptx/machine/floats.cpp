@@ -8,7 +8,7 @@ namespace {
 
 template <class T> inline T saturated(T x) { return x > 0 ? (x < 1 ? x : T(1)) : T(0); } // a NaN is 0
 
-// F of N operands as `Usual` f32, to nearest and without subnormal numbers, or as the flags say.
+// F of N operands: `Usual` f32 is to nearest and without subnormal numbers; otherwise by the flags.
 constexpr uint32_t flush = 4, saturates = 8; // and a Rounding
 template <class T, bool Usual, int N, class F> struct Arithmetic {
   template <bool M> static void lanes(Warp &w, const In *in) {

@@ -1,12 +1,12 @@
-// Rows that are executed as one for a whole warp: what only one of them hands to the next stays in registers of the
-// CPU. All rows remain, for groups of some lanes.
+// Fused rows: sequences executed as one for a whole warp; intermediate values stay in registers of the CPU. All rows
+// remain, for groups of some lanes.
 #include "lanes.hpp"
 
 namespace ptx {
 namespace {
 
-// Sum of products of bf16 and fp32, one after another. more: how many words of two bf16; the sum before and after; then
-// each word, and what its low and its high half are multiplied by.
+// Sum of products of bf16 and fp32, one after another. more: number of words of two bf16; the sum before and after;
+// then each word, and the factors of its low and its high half.
 void dot(Warp &w, const In *in) {
   using Words = uint32_t __attribute__((vector_size(32)));
   const uint32_t *more = &w.program->more[in->more], words = more[0];
@@ -59,12 +59,12 @@ public:
   }
 
 private:
-  // The row, if it is this operation.
+  // Row i, if it is this operation.
   const In *row(size_t i, const char *name) const {
     if (i >= program_.code.size() || program_.code[i].run[0] != ops_.at(name).plain) return nullptr;
     return &program_.code[i];
   }
-  // Nobody jumps to the row.
+  // Row i is no target of a jump.
   bool inside(size_t i) const { return program_.code[i].run[1] != at_label; }
   bool is(uint32_t at, uint64_t value) const {
     const auto found = numbers_.find(at);
@@ -109,7 +109,7 @@ private:
 
   Program &program_;
   const Ops &ops_;
-  std::unordered_map<uint32_t, uint32_t> named_;   // how often a place is named
+  std::unordered_map<uint32_t, uint32_t> named_;   // uses of a place
   std::unordered_map<uint32_t, uint64_t> numbers_; // values of places that hold constants
 };
 

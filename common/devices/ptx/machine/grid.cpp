@@ -1,9 +1,8 @@
-// The scheduler: whose turn it is, who sleeps, and the proof that nobody can go on.
+// The scheduler: turns of warps, sleeping groups, and detection of deadlocks.
 //
-// Any warp that can run is drawn by seed. A warp runs until all its groups wait. A group that looks a second time at a
-// word that has not changed sleeps until something is written to a line at which it has looked. When no warp can run
-// and no copy is in flight, all sleepers look once more; after `rounds` of that in which nothing was written nobody can
-// ever go on.
+// The next warp is drawn by seed among all that can run. A warp runs until all its groups wait. A group that polls an
+// unchanged word a second time sleeps until something is written to a line that it has polled. When no warp can run and
+// no copy is in flight, all sleepers poll once more; after `rounds` of that without a write the launch is deadlocked.
 #include "lanes.hpp"
 #include "races.hpp"
 

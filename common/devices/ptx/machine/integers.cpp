@@ -12,7 +12,7 @@ template <class T> using Wide =
                                           std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
 
 template <class T> T quotient(T a, T b) {
-  if (b == 0) return T(-1); // PTX leaves it open; what GPUs give
+  if (b == 0) return T(-1); // undefined in PTX; as GPUs do
   if constexpr (std::is_signed_v<T>)
     if (b == -1) return T(0 - std::make_unsigned_t<T>(a));
   return T(a / b);
@@ -24,7 +24,7 @@ template <class T> T remainder(T a, T b) {
   return T(a % b);
 }
 
-// Where the sign does not matter: U is unsigned.
+// Operations that ignore the sign; U is unsigned.
 template <class U> void modular(auto &&into, const std::string &t) {
   binary<U, U, U>(into, "add." + t, [](U a, U b) { return U(a + b); });
   binary<U, U, U>(into, "sub." + t, [](U a, U b) { return U(a - b); });
@@ -88,7 +88,7 @@ template <class U> void bit_fields(Rare rare, const std::string &t) {
   });
 }
 
-// bfi a into b from bit c on, as many as imm, or as the register in `more` says.
+// bfi a into b from bit c on; number of bits: imm, or the register in `more`.
 template <class U> struct Insert {
   template <bool M> static void lanes(Warp &w, const In *in) {
     const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b);
@@ -138,7 +138,7 @@ void funnels(Rare rare) {
   });
 }
 
-// setp: which of less, equal, greater and unordered are true is in the flags.
+// setp: the flags are the relations that make it true.
 enum Relation : uint32_t { less = 1, equal = 2, greater = 4, unordered = 8 };
 
 template <class T, bool Flush> struct Compare { // in floating point subnormal numbers may be zeros
@@ -161,7 +161,7 @@ template <class T, bool Flush = true> void comparisons(auto &&into, const std::s
   add("setp.eq.", equal), add("setp.ne.", less | greater);
   add("setp.lt.", less), add("setp.le.", less | equal);
   add("setp.gt.", greater), add("setp.ge.", greater | equal);
-  if constexpr (std::is_floating_point_v<T>) { // those with u are true for a NaN
+  if constexpr (std::is_floating_point_v<T>) { // the `u` relations are true for a NaN
     add("setp.equ.", equal | unordered), add("setp.neu.", less | greater | unordered);
     add("setp.ltu.", less | unordered), add("setp.leu.", less | equal | unordered);
     add("setp.gtu.", greater | unordered), add("setp.geu.", greater | equal | unordered);
@@ -183,7 +183,7 @@ template <class F> struct Logic { // of predicates
   }
 };
 
-template <class U> struct Split { // mov of a register to the parts that `more` names, low first; imm: how many
+template <class U> struct Split { // mov of a register to its parts in `more`, low first; imm: their number
   template <class Part> static void part(Warp &w, const In *in, uint32_t mask) {
     const U *a = w.reg<U>(in->a);
     for (int k = 0; k < in->imm; ++k) {
@@ -204,7 +204,7 @@ template <class U> struct Split { // mov of a register to the parts that `more` 
   }
 };
 
-template <class U> struct Join { // mov to a register of the parts that `more` names
+template <class U> struct Join { // mov of the parts in `more` to one register
   template <class Part> static void part(Warp &w, const In *in, uint32_t mask) {
     alignas(64) U whole[warp_size] = {};
     for (int k = 0; k < in->imm; ++k) {

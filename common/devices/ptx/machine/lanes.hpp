@@ -1,4 +1,4 @@
-// Loops over the lanes of a warp, which the compiler turns into vector instructions, and modes of floating point.
+// Loops over the lanes of a warp, vectorized by the compiler, and modes of floating point.
 #pragma once
 #include "machine.hpp"
 
@@ -8,20 +8,20 @@
 #include <immintrin.h>
 #endif
 
-// Registers are the same memory or none of it in common, so lanes may be computed at once.
+// Two registers are the same memory or disjoint, so lanes may be computed at once.
 #define LANES _Pragma("GCC ivdep") for (int i = 0; i < ptx::warp_size; ++i)
 #define NEXT return in[1].run[M](w, in + 1)
-// The same in a function for all live lanes and for some: what is rare need not be compiled twice.
+// The same, in one function for all live lanes and for some: rare operations are compiled once.
 #define GO_ON return in[1].run[w.mask != w.live](w, in + 1)
 
 namespace ptx {
 
 inline bool on(uint32_t mask, int lane) { return mask >> lane & 1; }
 
-// The uniform value of a register: of the first lane that is here.
+// The uniform value of a register, from the first active lane.
 template <class T> inline T first(const Warp &w, uint32_t at) { return w.reg<T>(at)[__builtin_ctz(w.mask)]; }
 
-// d[lane] = value(lane): in all lanes, or in those of the mask.
+// d[lane] = value(lane): in all lanes, or by the mask.
 template <bool M, class T, class F> inline void each(Warp &w, uint32_t at, F value) {
   T *d = w.reg<T>(at);
   if constexpr (!M) {
@@ -50,7 +50,7 @@ template <class T> inline Eight line(const T *from) { // eight words, whatever t
   return all;
 }
 
-// The word that has a bit for each lane whose element is not zero.
+// Word with a bit set for each lane with a nonzero element.
 inline uint32_t pack(const int32_t *t) {
 #if defined(__AVX512F__)
   const __m512i low = _mm512_loadu_si512(t), high = _mm512_loadu_si512(t + 16);
@@ -75,7 +75,7 @@ template <class V> inline bool all_zero(V v) {
 #endif
 }
 
-// d[lane] = a[from[lane]]; d is other memory than a.
+// d[lane] = a[from[lane]]; d and a are disjoint.
 inline void permute(const uint32_t *a, const int *from, uint32_t *d) {
 #if defined(__AVX512F__)
   const __m512i low = _mm512_loadu_si512(a), high = _mm512_loadu_si512(a + 16);
@@ -92,7 +92,7 @@ template <bool M> inline void set_predicate(Warp &w, uint32_t at, uint32_t bits)
 }
 
 // The result of a setp, which may be combined with a predicate. imm: 0 alone, 1 and, 2 or, 3 xor, and 4 if the
-// complement has a place, too; `more` names that place, then the predicate.
+// complement also has a place; more: that place, then the predicate.
 template <bool M> inline void set_combined(Warp &w, const In *in, uint32_t found) {
   if (in->imm == 0) return set_predicate<M>(w, in->d, found);
   const uint32_t *more = &w.program->more[in->more], other = *w.reg<uint32_t>(more[1]);
@@ -105,8 +105,8 @@ template <bool M> inline void set_combined(Warp &w, const In *in, uint32_t found
   if (in->imm & 4) set_predicate<M>(w, more[0], no);
 }
 
-// Floating point as PTX has it: rounding, and whether subnormal numbers are zeros. The executor runs in the mode of
-// nvcc's fast default (nearest, zeros); an instruction of another mode changes it for itself.
+// Floating-point modes of PTX: rounding, and flushing of subnormal numbers to zero. The executor runs in the mode of
+// nvcc's fast default (nearest, flushed); an instruction of another mode changes it for itself.
 enum Rounding : uint32_t { nearest, down, up, zero };
 #if defined(__SSE__)
 inline uint32_t get_mode() { return _mm_getcsr(); }
@@ -141,7 +141,7 @@ template <class To, class From> inline To bits(From from) {
   return to;
 }
 
-// The one NaN that instructions on f32 make; on f64 operands are kept.
+// The canonical NaN of f32 results; with f64 a NaN operand is kept.
 inline float made(float x) { return x != x ? bits<float>(0x7fffffffu) : x; }
 inline double made(double x) { return x; }
 // A subnormal number as a zero.
@@ -150,8 +150,7 @@ inline float flushed(float x) {
   return (u & 0x7f800000u) == 0 ? bits<float>(u & 0x80000000u) : x;
 }
 
-// Instructions that compute lane by lane: their work, after which the next one has its turn. F is a lambda of the
-// operands.
+// Lane-by-lane instructions: compute, then jump to the next one. F is a lambda of the operands.
 template <class D, class A, class F> struct Unary {
   template <bool M> static void lanes(Warp &w, const In *in) {
     const A *a = w.reg<A>(in->a);

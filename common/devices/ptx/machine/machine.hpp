@@ -1,8 +1,8 @@
-// Data of the executor. A grid has blocks, a block warps, a warp groups of lanes that are at the same instruction.
+// Data of the executor. A grid has blocks, a block warps, a warp groups of lanes at the same instruction.
 //
 // A register of a warp is 32 lanes side by side in `file`, a predicate one word of 32 bits. An instruction holds the
-// offsets of its registers and two functions: one for a warp whose live lanes are all here, one that minds the mask.
-// Each function ends with a jump to that of the next instruction.
+// offsets of its registers and two functions: one for a warp with all live lanes active, one for a mask of them.
+// Each function ends with a jump to the next instruction's (threaded code).
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -18,8 +18,8 @@ namespace ptx {
 constexpr int warp_size = 32;
 constexpr uint32_t all_lanes = 0xffffffffu;
 constexpr uint32_t shared_start = 1024, local_start = 4096; // addresses within a window; a null pointer is in none
-// Generic addresses of shared and local memory, where no pointer of the process lies. Their low words are not zero, so
-// that an address of one kind does not pass for one of the other.
+// Generic addresses of shared and local memory, outside the process's own. Their low words are not zero, so that an
+// address of one kind does not pass for the other.
 constexpr uint64_t shared_window = 0x00a10000d5030000, local_window = 0x00a20000e1050000, window_bytes = 1 << 24;
 constexpr int named_barriers = 16, looked_lines = 4096;
 
@@ -38,12 +38,12 @@ enum Status { finished, deadlocked, timed_out, trapped, corrupted, faulted, race
 // One decoded instruction; offsets are in bytes of a warp's file.
 struct alignas(64) In {
   Fn run[2];             // all live lanes; some
-  Fn inside;             // some, where run[1] first looks for lanes to join: at a label
-  uint32_t d, a, b, c;   // registers; an operand that is not there is 0
-  int64_t imm;           // offset of an address, target of a branch, or a number that the opcode explains
-  uint32_t flags;        // bits as `Flags` reads them, or those of `Op`
-  uint32_t more;         // index into Program::more of what has no place here
-  mutable uint64_t last; // where it read last
+  Fn inside;             // some; at a label run[1] first looks for lanes to join
+  uint32_t d, a, b, c;   // registers; 0 for an absent operand
+  int64_t imm;           // offset of an address, target of a branch, or a number by opcode
+  uint32_t flags;        // bits of `Flags`, or the operation's own (`Op`)
+  uint32_t more;         // index of further operands in Program::more
+  mutable uint64_t last; // last address read
 };
 
 struct Flags {
@@ -58,10 +58,10 @@ struct Flags {
 struct Buffer {
   const char *name;
   uint64_t start, bytes;
-  uint32_t writable, cell; // cell: bytes of the smallest access that the race detector tells apart
+  uint32_t writable, cell; // cell: granularity of the race detector, in bytes
 };
 
-struct Filled { // a register that has its value when a warp begins
+struct Filled { // a register with an initial value
   uint32_t at, kind, bytes;
   uint64_t value;
 };
@@ -91,7 +91,7 @@ enum Fill : uint32_t {
 };
 
 enum class Moves { nothing, word, copy, bulk };
-struct Counted { // an instruction that is counted first: its own functions
+struct Counted { // an instruction's own functions, called after counting
   Fn run[2];
   Moves moves;
 };
@@ -112,7 +112,7 @@ struct Launch {
   uint64_t seed;
   double timeout;
   uint32_t strict, races; // strict: by-seed preemption, poisoned registers
-  uint64_t *executed;     // by lanes, of copies bytes; by instruction and buffer, see counted.cpp; null: not counted
+  uint64_t *executed;     // lanes, or bytes of copies, by instruction and buffer, see counted.cpp; null: not counted
   char *report;
   uint64_t report_size;
 };
@@ -125,29 +125,29 @@ struct Group {
   Wait wait;
 };
 
-// cp.async of lanes that have committed equally many groups before it.
+// cp.async of lanes with equally many committed groups.
 struct Copy {
   uint32_t mask, group, bytes;
   const In *in;
   uint8_t *to[warp_size];
   const uint8_t *from[warp_size];
-  uint8_t read[warp_size]; // bytes that are read; the rest are zeros
+  uint8_t read[warp_size]; // bytes read; the rest are zeros
   uint64_t number;         // of the copies of its warp
-  uint32_t handed;         // lanes that have handed it over to an mbarrier
+  uint32_t handed;         // lanes with this copy handed over to an mbarrier
 };
 
 struct Warp {
   uint8_t *file;
-  uint32_t mask, live; // lanes of the group that runs; lanes that have not ended
-  int fuel;            // branches until other warps have a turn
+  uint32_t mask, live; // lanes of the running group; lanes that have not ended
+  int fuel;            // branches left in this turn
   uint32_t index;      // in the block
   Block *block;
   Grid *grid;
   const Program *program;
-  int current;         // group that runs, or -1
+  int current;         // running group, or -1
   bool queued, asleep; // in Grid::queue; has groups that poll
   std::vector<Group> groups;
-  std::vector<uint64_t> looked; // line and lane of each look since the last progress
+  std::vector<uint64_t> looked; // line and lane of each poll since the last progress
   uint64_t looked_at;           // Grid::progress at that time
   uint8_t *local;
   uint32_t committed[warp_size];
@@ -165,9 +165,9 @@ struct Barrier {
 
 struct Mbarrier {
   uint32_t expected, pending, phase;
-  int64_t bytes;         // that are still to come
+  int64_t bytes;         // still to come
   uint32_t index;        // in the block
-  uint32_t promised = 0; // arrivals of lanes whose copies are in flight
+  uint32_t promised = 0; // arrivals pending on copies in flight
 };
 
 struct Bulk { // a bulk copy, or the arrival of lanes when the copies before number `before` of their warp have landed
@@ -188,10 +188,10 @@ struct Block {
   std::vector<Warp> warps;
   Barrier barriers[named_barriers];
   std::vector<std::unique_ptr<Mbarrier>> mbarriers; // by address / 8, or empty
-  uint32_t guard_begin = UINT32_MAX, guard_end = 0; // they are all between these addresses
-  uint32_t initialized = 0;                         // mbarriers that ever were
+  uint32_t guard_begin = UINT32_MAX, guard_end = 0; // range of their addresses
+  uint32_t initialized = 0;                         // mbarriers initialized so far
   std::vector<Bulk> bulks;
-  Mbarrier *mbarrier(uint64_t address) const { // that begins there, or null
+  Mbarrier *mbarrier(uint64_t address) const { // the one at this address, or null
     return address % 8 || address / 8 >= mbarriers.size() ? nullptr : mbarriers[address / 8].get();
   }
 };
@@ -211,7 +211,7 @@ struct Grid {
   ~Grid();
   Status run();
   void fail(Status status, const Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
-  void touch(const void *at, size_t bytes) { // something was written there
+  void touch(const void *at, size_t bytes) { // after a write
     ++progress;
     if (!sleepers) return;
     const auto first = reinterpret_cast<uintptr_t>(at);
@@ -220,8 +220,8 @@ struct Grid {
   }
   void ready(Warp &w);
   void look(Warp &w, int lane, const void *at, size_t bytes);
-  bool would_sleep(Warp &w, int lane, const void *at); // the lane has looked there, and nothing has changed since
-  void sleep(Warp &w, const In *in);                   // the group polls again when something changes
+  bool would_sleep(Warp &w, int lane, const void *at); // the lane polls there again without a change
+  void sleep(Warp &w, const In *in);                   // until a change, then the group polls again
   std::string place(const Warp &w, const In *in, uint32_t mask) const;
   uint32_t below(uint32_t n) { return uint32_t(random() % n); }
 
@@ -229,7 +229,7 @@ struct Grid {
   const Launch &launch;
   std::vector<std::unique_ptr<Block>> blocks;
   std::vector<Warp *> queue;
-  std::vector<Warp *> lines[looked_lines]; // warps that look at a line of that hash
+  std::vector<Warp *> lines[looked_lines]; // warps that poll a line with this hash
   uint32_t sleepers = 0, alive = 0, in_flight = 0;
   uint64_t progress = 0, turn = 0;
   Status status = finished;
@@ -246,7 +246,7 @@ private:
   std::string who_waits() const;
 };
 
-// The group that runs stops here; `in` is where it goes on.
+// Stops the running group; it goes on at `in`.
 inline void park(Warp &w, const In *in, Wait wait) {
   w.groups[size_t(w.current)].ip = in;
   w.groups[size_t(w.current)].wait = wait;
@@ -254,14 +254,14 @@ inline void park(Warp &w, const In *in, Wait wait) {
 }
 
 void fault(Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
-bool gathered(Warp &w, const In *in, uint32_t members); // these lanes are here; else the group waits for them
-void land(Warp &w, uint32_t mask, uint32_t newest);     // all cp.async groups of the lanes but so many
+bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes are here; else the group waits
+void land(Warp &w, uint32_t mask, uint32_t newest);     // all but the newest cp.async groups
 void land(Block &block, size_t bulk);
-void ended(Warp &w); // some of its lanes have: barriers may be complete without them
+void ended(Warp &w); // lanes have ended: barriers may be complete without them
 
 struct Op {
   Fn plain, masked;
-  uint32_t flags = 0; // which of the operations of one function it is
+  uint32_t flags = 0; // selects an operation of a shared function
 };
 using Ops = std::map<std::string, Op>;
 void add_integers(Ops &ops);
@@ -275,9 +275,9 @@ void add_barriers(Ops &ops);
 void add_mbarriers(Ops &ops);
 void add_copies(Ops &ops);
 void add_control(Ops &ops);
-void fuse(Program &program, const Ops &ops);                             // sequences of its rows
+void fuse(Program &program, const Ops &ops);                             // fuses sequences of rows
 void count_all(Program &program, const std::vector<std::string> &names); // names: of the operations of its rows
-void uncount(const Warp &w, const In *in); // the group has executed it in vain and will do so again
+void uncount(const Warp &w, const In *in); // takes back the count of a row that will run again
 void at_label(Warp &w, const In *in);
 bool meets_anywhere(const In *in);
 

@@ -30,9 +30,9 @@ template <class T> void spread(const uint32_t *words, float *to) { // first numb
   for (int n = 0; n < T::in_word; ++n) LANES to[warp_size * n + i] = T::number(words[i], n);
 }
 
-// d = a b + c: 16 x 8 of fp32 from 16 x K and K x 8. With g = lane / 4 and q = lane % 4, words of a take turns between
-// rows g and g + 8, then go on by 4 words of K; those of b are of column g; c and d have columns 2 q and 2 q + 1 of row
-// g, then of row g + 8. Products are exact; they are added to c one after another, in the order of K.
+// d = a b + c: 16 x 8 of fp32 from 16 x K and K x 8. With g = lane / 4 and q = lane % 4, words of a alternate between
+// rows g and g + 8, then advance by 4 words of K; words of b are of column g; c and d have columns 2 q and 2 q + 1 of
+// row g, then of row g + 8. Products are exact; they are added to c one after another, in the order of K.
 // more: the registers of d, a, b, c.
 template <class T, int K> struct Multiply {
   template <bool M> static void run(Warp &w, const In *in) {
@@ -57,7 +57,7 @@ template <class T, int K> struct Multiply {
       float *to = c[8 * half];
       LANES to[2 * i] = even[i], to[2 * i + 1] = odd[i];
     }
-    for (int half = 0; half < 2; ++half) { // eight rows at once: no sum waits for the one right before it
+    for (int half = 0; half < 2; ++half) { // eight rows at once: independent chains of sums
       Eight sum[8];
       std::memcpy(sum, c[8 * half], sizeof sum);
 #pragma GCC unroll 16

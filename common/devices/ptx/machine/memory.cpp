@@ -4,7 +4,7 @@
 namespace ptx {
 namespace {
 
-// A look at words that others write: whoever looks again, and nothing has changed, sleeps until something does.
+// A poll of words written by others: a group that polls again without a change sleeps until a change.
 bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
   const int first = __builtin_ctz(w.mask);
   if (w.grid->would_sleep(w, first, at[first])) return uncount(w, in), w.grid->sleep(w, in), false;
@@ -13,7 +13,7 @@ bool looked(Warp &w, const In *in, uint8_t *const *at, uint32_t bytes) {
   return true;
 }
 
-template <class R, int V> struct Registers { // those of a vector, of which `more` names all but the first
+template <class R, int V> struct Registers { // of a vector; `more` has all but the first
   R *d[V];
   Registers(const Warp &w, const In *in) {
     d[0] = w.reg<R>(in->d);
@@ -21,7 +21,7 @@ template <class R, int V> struct Registers { // those of a vector, of which `mor
   }
 };
 
-// at(lane, place) for each lane, whose address lies at that place when `added` is added.
+// at(lane, place) for each lane; the place is the lane's address plus `added`.
 template <class F> inline void each_place(const Warp &w, const In *in, uint64_t added, F at) {
   if (Flags{in->flags}.wide()) {
     const uint64_t *a = w.reg<uint64_t>(in->a);
@@ -32,7 +32,7 @@ template <class F> inline void each_place(const Warp &w, const In *in, uint64_t 
   }
 }
 
-// A loop reads far apart, and always the same distance: what it reads next is on its way before it asks for it.
+// Software prefetch: a loop reads at a constant, large stride, so the next address is known.
 inline void fetch_next(const In *in, const void *now, uint32_t bytes) {
   const auto at = reinterpret_cast<uint64_t>(now), next = at + (at - in->last);
   in->last = at;
@@ -40,7 +40,7 @@ inline void fetch_next(const In *in, const void *now, uint32_t bytes) {
   for (uint32_t line = 0; line < bytes; line += 64) __builtin_prefetch(reinterpret_cast<const void *>(next + line));
 }
 
-// V elements of type E; the registers have the type R, to which E is extended.
+// V elements of type E, extended to the registers' type R.
 template <class E, class R, int V> struct Load {
   template <bool M> static void run(Warp &w, const In *in) {
     const Lanes at = M ? Lanes{0, unknown} : all_places(w, in, sizeof(E) * V, reads);
@@ -154,7 +154,7 @@ struct Prefetch {
     uint8_t *at[warp_size];
     return places(w, in, 1, reads, at);
   }
-  static void run(Warp &w, const In *in) { // of a line of L2: nothing but the check
+  static void run(Warp &w, const In *in) { // of a line of L2: only the check
     if (!checked(w, in)) return;
     GO_ON;
   }

@@ -1,4 +1,4 @@
-// The race detector's vectors: what hands on the knowledge of what was done before.
+// The race detector's vector clocks: the synchronization that hands them on.
 #include "races.hpp"
 
 #include "lanes.hpp"
@@ -40,7 +40,7 @@ Known Races::handed_on(uint32_t t) {
   return {made, me.seen.async};
 }
 
-// What the lanes have seen and done, and `before`, in one; their times go on.
+// Join of the lanes' vectors, with their own times, and `before`; their times advance.
 Known Races::together(Warp &w, uint32_t mask, Known before) {
   for (uint32_t left = mask; left; left &= left - 1) join(before, by_[id(w, __builtin_ctz(left))].seen);
   auto made = before.generic ? std::make_shared<std::vector<uint32_t>>(*before.generic)

@@ -81,7 +81,7 @@ bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at) 
 
 namespace {
 
-// True if each lane's address is `step` bytes after that of the lane before it.
+// True if each lane's address is `step` bytes after the previous lane's.
 template <class A> inline bool in_steps(const A *a, A step) {
   typedef A Line __attribute__((vector_size(64)));
   constexpr int each = 64 / sizeof(A);
@@ -99,7 +99,7 @@ template <class A> inline bool in_steps(const A *a, A step) {
   return all_zero(off);
 }
 
-// How addresses are spaced, and the first and the last of them; unknown if one is not aligned.
+// Spacing of the addresses, and the first and the last of them; unknown if one is not aligned.
 template <class A> Spacing spacing(const A *a, uint32_t bytes, uint64_t &low, uint64_t &high) {
   low = high = a[0];
   if (in_steps<A>(a, bytes)) return high += 31 * bytes, low & (bytes - 1) ? unknown : in_a_row;

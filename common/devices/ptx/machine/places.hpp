@@ -1,11 +1,11 @@
-// From the address of a lane to memory of the process, with all checks.
+// Translation of a lane's address to memory of the process, with all checks.
 #pragma once
 #include "lanes.hpp"
 #include "races.hpp"
 
 namespace ptx {
 
-// What an instruction does at an address. Bits of an access for the race detector, too.
+// Kind of an access; also bits for the race detector.
 enum Does : uint32_t { reads = 1, writes = 2, by_copy = 4 };
 
 // "ld.global at 0x7f..: 4 bytes after the end of `cache`": names the nearest buffer.
@@ -15,7 +15,7 @@ inline uint64_t address_of(const Warp &w, uint32_t at, bool wide, int lane) {
   return wide ? w.reg<uint64_t>(at)[lane] : w.reg<uint32_t>(at)[lane];
 }
 
-// The buffer that has these bytes, or null.
+// The buffer with these bytes, or null.
 inline const Buffer *find(const Grid &grid, uint64_t address, uint64_t bytes) {
   for (uint32_t i = 0; i < grid.launch.buffer_count; ++i) {
     const Buffer &buffer = grid.launch.buffers[i];
@@ -24,10 +24,10 @@ inline const Buffer *find(const Grid &grid, uint64_t address, uint64_t bytes) {
   return nullptr;
 }
 
-// As `place`, where that is not plain: generic and local addresses, near mbarriers, and faults.
+// Slow path of `place`: generic and local addresses, near mbarriers, and faults.
 uint8_t *odd_place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does);
 
-// Where a lane's bytes lie, as many as a power of two; null after a fault, which stops the launch.
+// The place of a lane's bytes (a power of two); null after a fault, which stops the launch.
 inline uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t address, uint32_t bytes, uint32_t does) {
   if (space == shared && !(address & (bytes - 1))) {
     Block &block = *w.block;
@@ -45,14 +45,14 @@ inline uint8_t *place(Warp &w, const In *in, Space space, int lane, uint64_t add
 // The same for all lanes of the group. False after a fault.
 bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at);
 
-// How the bytes of a warp's lanes lie, if one check says that all of them may be accessed.
+// Spacing of the lanes' bytes, if one check covers all of them.
 enum Spacing : uint64_t { unknown, in_a_row, the_same, apart };
 struct Lanes {
-  uint64_t added; // to the address of a lane: where its bytes lie
+  uint64_t added; // to a lane's address, for the place of its bytes
   Spacing spacing;
 };
 
-// One check for all lanes; unknown where they have to be looked at one by one.
+// One check for all lanes; unknown if each needs its own.
 Lanes all_places(Warp &w, const In *in, uint32_t bytes, uint32_t does);
 
 } // namespace ptx

@@ -1,4 +1,4 @@
-// The race detector's words: who wrote one last, who has read it since, and whether that is ordered.
+// The race detector's shadow words: last writer, readers since, and the check of their order.
 #include "races.hpp"
 
 #include "places.hpp"
@@ -8,7 +8,7 @@
 namespace ptx {
 
 constexpr size_t page_cells = 512;
-constexpr uint32_t in_flight = UINT32_MAX; // time of a write by cp.async that nothing has waited for
+constexpr uint32_t in_flight = UINT32_MAX; // time of a write by cp.async before any wait for it
 
 Races::Races(Grid &grid) : grid_(grid) {
   const Launch &l = grid.launch;
@@ -44,7 +44,7 @@ Cell &Races::cell(Shadow &s, uintptr_t at) {
   return s.pages[page][number % page_cells];
 }
 
-// Strong for each other: of one size, and the scope of each has the other.
+// Strong for each other: of one size, and each within the other's scope.
 bool Races::strong_pair(const Epoch &a, const Epoch &b) const {
   return a.strong && b.strong && a.bytes == b.bytes &&
          ((a.scope != cta && b.scope != cta) || block_of(a.who) == block_of(b.who));
@@ -111,8 +111,8 @@ bool Races::check_read(Warp &w, const In *in, int lane, Cell &c, Epoch me, uintp
   return report(w, in, lane, c.write, "nothing orders this read of", "has written", at);
 }
 
-// same: the value that is there already, or that another lane writes there at once. Within a block that is no race:
-// compilers let several threads store one result.
+// same: equal to the stored value, or to another lane's at once. Within a block that is no race: compilers let several
+// threads store one result.
 bool Races::check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &me, uintptr_t at, bool same) {
   if (c.no_coherence)
     return report(w, in, lane, {me.who, 0, c.no_coherence - 1}, "a write of", "loads by ld.global.nc", at);
@@ -126,7 +126,7 @@ bool Races::check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &m
     const auto seen = [&](const Epoch &r) { return !r.any() || r.who == me.who || knows(me.who, r); };
     const auto wrong = [&](const Epoch &r) { return !seen(r) && !harmless(me, r, same); };
     auto &many = c.many[strong];
-    bool left = false; // a reader that who writes next must have seen
+    bool left = false; // readers remain for the next writer's check
     for (Epoch &r : many ? std::span(many->by) : std::span(&c.read[strong], 1)) {
       if (wrong(r)) return report(w, in, lane, r, "nothing orders this write of", "has read", at);
       if (seen(r)) r = {};
@@ -225,7 +225,7 @@ void Races::copy_lands(Warp &w, const Copy &copy, int lane) {
     }
 }
 
-// From here on the copies belong to the phase, as what a bulk copy does. The arrival orders nothing else of the lane.
+// From here on the copies belong to the phase, like a bulk copy. The arrival orders nothing else of the lane.
 bool Races::handed_over(Warp &w, const In *in, int lane, const Mbarrier &b) {
   const uint32_t t = id(w, lane);
   const Phase &phase = phases_[w.block->index][b.index];

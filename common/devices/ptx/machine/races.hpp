@@ -1,11 +1,10 @@
-// The race detector: two accesses of one word, of which one writes, must be ordered by what PTX says orders, or both be
+// The race detector: two accesses of one word, at least one a write, must be ordered by PTX's memory model, or both be
 // strong for each other's scope.
 //
-// Each thread has a time of its own, and knows until which time of each other thread it has seen everything: a vector
-// that barriers, releases and acquires hand on. A word knows who wrote it last and who has read it since. The async
-// proxy sees only what a proxy fence has handed to it: a second such vector. What a bulk copy does belongs to the phase
-// of the mbarrier that it completes, which has a time, too. Nothing depends on the order in which the grid was
-// executed.
+// Each thread has a vector clock: its own time, and for each other thread the time up to which it has seen everything.
+// Barriers, releases and acquires hand it on. A word has its last writer and the readers since. The async proxy has a
+// second vector, filled by proxy fences only. The accesses of a bulk copy belong to the phase of the mbarrier that it
+// completes, which has a time, too. The result does not depend on the order of execution.
 #pragma once
 #include "machine.hpp"
 
@@ -13,7 +12,7 @@ namespace ptx {
 
 using Seen = std::shared_ptr<const std::vector<uint32_t>>; // by thread, then by mbarrier: the last time; null: nothing
 
-struct Known { // in the generic proxy, and of that in the async proxy
+struct Known { // by the generic proxy; by the async proxy, a part of it
   Seen generic, async;
 };
 
@@ -31,22 +30,22 @@ struct Readers { // of one word, when several have read it: by thread, less `fir
 struct Cell {
   Epoch write, read[2]; // read: weak, strong
   std::unique_ptr<Readers> many[2];
-  std::vector<Epoch> earlier; // strong writes, one of a thread, that the strong writes after them have not seen
+  std::vector<Epoch> earlier; // strong writes, one per thread, not seen by the later strong writes
   uint32_t no_coherence = 0;  // 1 + pc of a load through the read-only path
 };
 
 class Races {
 public:
   explicit Races(Grid &grid);
-  // Before an access. False after a report.
+  // Checks before an access. False after a report.
   bool load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uint32_t bytes, int count);
   bool store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint32_t bytes, int count,
              const uint64_t *values);
   bool atomic(Warp &w, const In *in, int lane, uint8_t *at, uint32_t bytes);
-  // What orders.
+  // Synchronization.
   void warp_barrier(Warp &w, const uint32_t *masks);
   void warp_barrier(Warp &w, uint32_t mask);
-  void arrive(Warp &w, const Barrier &barrier); // without waiting: what it does from now on is not ordered
+  void arrive(Warp &w, const Barrier &barrier); // without waiting: later accesses are not ordered
   void barrier(const Barrier &barrier);
   void fence(Warp &w, Scope scope);
   void proxy_fence(Warp &w);
@@ -58,7 +57,7 @@ public:
   // Asynchronous copies.
   bool copy_begins(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes);
   void copy_lands(Warp &w, const Copy &copy, int lane);
-  bool handed_over(Warp &w, const In *in, int lane, const Mbarrier &b); // the lane's copies that have not landed
+  bool handed_over(Warp &w, const In *in, int lane, const Mbarrier &b); // the lane's copies in flight
   bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
                    const Mbarrier &b);
 
@@ -67,8 +66,8 @@ private:
     uint32_t time = 1;
     Known seen, released[2], pending[2]; // released: by fences of block and grid; pending: acquired by the next fence
   };
-  struct Place {     // of strong writes: what an acquire gets there
-    Known far, near; // for all blocks; for that of the writer alone
+  struct Place {     // of strong writes: vectors for an acquire there
+    Known far, near; // for all blocks; for the writer's block
     uint32_t block;
   };
   struct Phase { // of an mbarrier
@@ -96,7 +95,7 @@ private:
   bool harmless(const Epoch &a, const Epoch &b, bool same) const { // without an order
     return strong_pair(a, b) || (same && block_of(a.who) == block_of(b.who));
   }
-  Known handed_on(uint32_t t); // all that the thread has seen and done; its time goes on
+  Known handed_on(uint32_t t); // the thread's vector with its own time, which advances
   Known together(Warp &w, uint32_t mask, Known before);
   Seen joined(const Seen &a, const Seen &b);
   void join(Known &to, const Known &from);
@@ -115,7 +114,7 @@ private:
   std::vector<Thread> by_;
   std::vector<std::vector<Phase>> phases_; // by block
   std::unordered_map<uintptr_t, Place> places_;
-  std::unordered_map<const Barrier *, Known> arrived_; // warps that do not wait
+  std::unordered_map<const Barrier *, Known> arrived_; // of warps that do not wait
   std::vector<Shadow> buffers_, shared_;
   Seen last_a_, last_b_, last_join_;
 };

@@ -5,7 +5,7 @@
 namespace ptx {
 namespace {
 
-// All lanes of the members are here. at: the register of each lane's mask, 0 for all of them.
+// True if all member lanes are here. at: the register of each lane's mask, 0 for the whole warp.
 inline bool together(Warp &w, const In *in, uint32_t at) {
   uint32_t members = 0, common = all_lanes;
   const uint32_t *masks = w.reg<uint32_t>(at);
@@ -59,7 +59,7 @@ template <Way Which> struct Shuffle {
 
 enum Kind { all, any, uni, ballot };
 
-// vote d, a, b; for each lane among those of its own mask.
+// vote d, a, b; each lane's vote is among its own mask.
 template <Kind Which> struct Vote {
   static void run(Warp &w, const In *in) {
     if (!together(w, in, in->b)) return;
