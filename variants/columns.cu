@@ -38,11 +38,11 @@ template <class Base> struct Columns : Base {
   }
 
   // What a block knows of a job before its input arrives: divisions, and loads from shared memory.
-  template <class Job> struct Known : Base::template Rows<Job> {
-    Place<Base::slots> place; // of the next tile
+  template <class Job> struct Known : Self::template Rows<Job> {
+    Place<Self::slots> place; // of the next tile
     unsigned batch;           // the next one
     DEVICE Known(const Context &c, const Job &job)
-        : Base::template Rows<Job>(job), place(shared<Self>(c).tile[port::thread()]),
+        : Self::template Rows<Job>(job), place(shared<Self>(c).tile[port::thread()]),
           batch(shared<Self>(c).batch[port::thread()]) {}
   };
 
