@@ -3,8 +3,6 @@
 
 #include "places.hpp"
 
-#include <span>
-
 namespace ptx {
 
 constexpr size_t page_cells = 512;
@@ -80,16 +78,10 @@ void Races::add_reader(Shadow &s, Cell &c, const Epoch &me) {
       one = me;
       return;
     }
-    many = std::make_unique<Readers>();
-    many->first = s.first;
-    many->by.resize(s.readers ? s.readers : count_);
-    const uint32_t i = one.who - s.first;
-    if (i >= many->by.size()) many->by.resize(i + 1);
-    many->by[i] = one;
+    many = std::make_unique<Readers>(s.first, s.readers ? s.readers : count_);
+    many->add(one);
   }
-  const uint32_t i = me.who - s.first;
-  if (i >= many->by.size()) many->by.resize(i + 1);
-  many->by[i] = me;
+  many->add(me);
 }
 
 bool Races::check_earlier(Warp &w, const In *in, int lane, const Cell &c, const Epoch &me, uintptr_t at,
@@ -127,7 +119,7 @@ bool Races::check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &m
     const auto wrong = [&](const Epoch &r) { return !seen(r) && !harmless(me, r, same); };
     auto &many = c.many[strong];
     bool left = false; // readers remain for the next writer's check
-    for (Epoch &r : many ? std::span(many->by) : std::span(&c.read[strong], 1)) {
+    for (Epoch &r : many ? many->all() : std::span(&c.read[strong], 1)) {
       if (wrong(r)) return report(w, in, lane, r, "nothing orders this write of", "has read", at);
       if (seen(r)) r = {};
       left |= r.any();
@@ -271,7 +263,7 @@ bool Races::bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint
       if (c.read[strong].any() && !c.many[strong] && !knows(t, c.read[strong]))
         return report(w, in, lane, c.read[strong], "nothing orders this bulk copy over", "has read", at);
       if (c.many[strong])
-        for (const Epoch &r : c.many[strong]->by)
+        for (const Epoch &r : c.many[strong]->all())
           if (r.any() && !knows(t, r))
             return report(w, in, lane, r, "nothing orders this bulk copy over", "has read", at);
       c.many[strong].reset();

@@ -8,6 +8,10 @@
 #pragma once
 #include "machine.hpp"
 
+#include <algorithm>
+#include <span>
+#include <utility>
+
 namespace ptx {
 
 using Seen = std::shared_ptr<const std::vector<uint32_t>>; // by thread, then by mbarrier: the last time; null: nothing
@@ -22,9 +26,32 @@ struct Epoch { // one access
   bool any() const { return who != UINT32_MAX; }
 };
 
-struct Readers { // of one word, when several have read it: by thread, less `first`
-  uint32_t first;
-  std::vector<Epoch> by;
+class Readers { // of one word, when several have read it: a list of a few, else a place for each thread less `first`
+public:
+  Readers(uint32_t first, uint32_t threads) : first_(first), threads_(threads) {}
+  std::span<Epoch> all() { return by_; } // some may be empty
+  void add(const Epoch &e) {
+    if (!dense_) {
+      auto slot = std::ranges::find(by_, e.who, &Epoch::who);
+      if (slot == by_.end()) slot = std::ranges::find_if(by_, [](const Epoch &one) { return !one.any(); });
+      if (slot != by_.end()) return void(*slot = e);
+      if (by_.size() < few) return by_.push_back(e);
+      const auto some = std::exchange(by_, std::vector<Epoch>(threads_));
+      dense_ = true;
+      for (const Epoch &one : some) place(one.who) = one;
+    }
+    place(e.who) = e;
+  }
+
+private:
+  static constexpr size_t few = 16; // a place for each thread is kilobytes, for each word of a long cache
+  Epoch &place(uint32_t who) {
+    if (who - first_ >= by_.size()) by_.resize(who - first_ + 1);
+    return by_[who - first_];
+  }
+  uint32_t first_, threads_;
+  bool dense_ = false;
+  std::vector<Epoch> by_;
 };
 
 struct Cell {
