@@ -101,14 +101,14 @@ def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
     cfg: composed with timing=none; unchanged values are as in conf/config.yaml. more: further keys without effect on
     `what`, besides RUNS_KEYS.
     """
+    given, config = Section.from_config(cfg).values, OmegaConf.load(ROOT / "conf" / "config.yaml")
 
     def usual(key: str) -> Any:
         if key not in USUAL:
-            return OmegaConf.select(OmegaConf.load(ROOT / "conf" / "config.yaml"), key)
+            return OmegaConf.select(config, key)
         section = OmegaConf.load(ROOT / "conf" / key / f"{USUAL[key]}.yaml")
         return {"name": USUAL[key], **Section.from_config(section).values}
 
-    given = Section.from_config(cfg).values
     for key in (*RUNS_KEYS, *more):
         if given[key] != usual(key):
             name = "experiment" if key == "task" else key
