@@ -243,7 +243,6 @@ def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
         raise LabError(f"{file}: {error.strerror}", "restore the file from git") from error
     name = file.relative_to(ROOT) if file.is_relative_to(ROOT) else file.name
     yield f'#line 1 "{name}"'
-    included = False
     for number, line in enumerate(lines, 1):
         if line.startswith("#pragma once"):
             yield ""
@@ -252,10 +251,9 @@ def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
         found = match and next((p for p in (file.parent / match[1], ROOT / match[1]) if p.exists()), None)
         if not found:
             yield line
-            if included and line == "#else":  # a #line in a half that is left out does not count
+            if line == "#else":  # a #line in a half that is left out does not count
                 yield f'#line {number + 1} "{name}"'
             continue
-        included = True
         yield from flatten(found, seen)
         yield f'#line {number + 1} "{name}"'
 
