@@ -8,8 +8,8 @@ python -m experiments experiment=counts results=experiments/results/counts.jsonl
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +71,7 @@ class Predictor:
         self._store, self._cache, self._on_count, self._kept = store, cache, on_count, kept
         self._gpus: dict[str, gpus.GpuModel] = {}
         self._predictions: dict[Any, Prediction] = {}
-        self._weights: tuple[int, Any] | None = None
+        self._weights: Any = None
         self._device: Any = None
 
     def predict(
@@ -183,19 +183,27 @@ class Predictor:
         (self._kept or self._store).append(row)
 
     def _run(self, source: Source, blocks: int) -> Counts:
-        import torch
-
         from common.devices.host.device import HostDevice
 
+        self._device = self._device or HostDevice(self._cache / "kernels")
+        with self.step(self._device, source, blocks) as session:
+            return session.counts()
+
+    @contextmanager
+    def step(self, device: Any, source: Source, blocks: int) -> Iterator[Any]:
+        """A session of `source` on `device` that has decoded the token at POSITION, with weights of zeros.
+
+        Counts do not depend on values.
+        """
+        import torch
+
         layout = source.layout
-        if self._weights is None or self._weights[0] != layout.weights_size:  # counts do not depend on their values
-            self._weights = (layout.weights_size, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
-            self._device = HostDevice(self._cache / "kernels")
-        program = self._device.compile(source)
-        with closing(self._device.session(program, self._weights[1], blocks)) as session:
+        if self._weights is None:
+            self._weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
+        with closing(device.session(device.compile(source), self._weights, blocks)) as session:
             session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
             session.run()
-            return session.counts()
+            yield session
 
 
 def refuse_old(source: Source, gpu: gpus.GpuModel) -> None:

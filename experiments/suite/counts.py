@@ -6,10 +6,8 @@ made of the step, and the bytes that they move.
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import product
-
-import torch
 
 from common.compile.target import number
 from common.devices.counters import Counts
@@ -66,12 +64,9 @@ def _of_ptx(experiment: Experiment, arch: str) -> ResultTable:
 
     def executed(stack: Stack) -> Mapping[str, float]:
         source = experiment.predictor.source(stack.variants, stack.knobs)
-        weights = torch.zeros(source.layout.weights_size, dtype=torch.bfloat16)
-        with closing(device.session(device.compile(source), weights, GRID * source.blocks_per_sm)) as session:
-            session.reset([0] * (POSITION + 1), POSITION, torch.zeros(source.layout.cache.shape, dtype=torch.bfloat16))
-            session.run()
+        with experiment.predictor.step(device, source, GRID * source.blocks_per_sm) as session:
             by_stage.update(session.executed)
-        return _columns(sum(session.executed.values(), Counter()))
+            return _columns(sum(session.executed.values(), Counter()))
 
     rows = experiment.rows(stacks, executed)
     if len(stacks) == 1 and rows:
