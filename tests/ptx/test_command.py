@@ -122,7 +122,10 @@ def test_what_stops_a_kernel_is_said_with_its_line(command, tmp_path, instructio
         (["frob.ptx", "arguments=[{type:int,value:1}]"], "unknown arguments[0].type 'int'"),
         (["frob.ptx", "arguments=[{type:s8,shape:0}]"], "arguments[0].shape=0 is not a whole number"),
         (["frob.ptx", "arguments=[{type:s8,shape:1,fill:ones}]"], "arguments[0].fill=ones is unknown"),
-        (["frob.ptx", "arguments=[{type:s8,shape:1,fill:0}]"], "arguments[0].fill=0 is unknown; known: unwritten"),
+        (
+            ["frob.ptx", "arguments=[{type:s8,shape:1,fill:0}]"],
+            "arguments[0].fill=0 is unknown; known: unwritten, zeros",
+        ),
         (["frob.ptx", "arguments=[{type:s8,fill:none.npy}]"], "arguments[0].fill: none.npy cannot be read"),
         (["frob.ptx", "arguments=[{type:s8,fill:y.npy}]"], "arguments[0].fill: y.npy holds float32, and s8 needs int8"),
         (["frob.ptx", "arguments=[{type:f32,shape:4,fill:y.npy}]"], "arguments[0].fill: y.npy has the shape [10, 25]"),
