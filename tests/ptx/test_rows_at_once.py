@@ -65,6 +65,19 @@ def test_products_and_places_of_all_lanes_are_those_of_some_lanes(machine, lanes
             assert whole[256 + 2 * lane] == some[256 + 2 * lane] == (96 + 4 * lane) * 8
 
 
+@pytest.mark.parametrize("by", [1, 2, 4, 8, 16])
+def test_a_shuffle_and_its_sum_are_those_of_two_rows(machine, by, seed):  # noqa: F811
+    """The sum of the shuffled value first is none of the sequences that are executed as one."""
+    draw = random.Random(seed)
+    words = (ctypes.c_uint32 * 96)(*(draw.choice(SPECIAL) if draw.random() < 0.1 else number(draw) for _ in range(32)))
+    body = f"""mul.wide.u32 %rd2, %r1, 4; add.s64 %rd4, %rd1, %rd2; ld.global.u32 %r2, [%rd4];
+    shfl.sync.bfly.b32 %r3|%p1, %r2, {by}, 31, -1; add.ftz.f32 %r4, %r2, %r3; st.global.u32 [%rd4+128], %r4;
+    shfl.sync.bfly.b32 %r5|%p2, %r2, {by}, 31, -1; add.ftz.f32 %r6, %r5, %r2; st.global.u32 [%rd4+256], %r6;"""
+    assert run(machine, body, words).status == FINISHED
+    assert words[32:64] == words[64:96]
+    assert words[32:64] != words[:32]
+
+
 @pytest.mark.parametrize("vector", [1, 2, 4])
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("place", [lambda i: i, lambda i: 5, lambda i: 31 - i, lambda i: 7 * i % 32, lambda i: i // 2])

@@ -55,7 +55,7 @@ public:
 
   void fuse() {
     for (size_t i = 0; i < program_.code.size(); ++i)
-      if (!fuse_dot(i)) fuse_index(i);
+      if (!fuse_dot(i)) fuse_index(i), fuse_sum(i);
   }
 
 private:
@@ -72,6 +72,7 @@ private:
   }
   // The value is made by one row and read by one other.
   bool passes(uint32_t at) const { return named_.at(at) == 2; }
+  bool unread(uint32_t at) const { return named_.at(at) == 1; }
 
   void set(size_t i, Fn run, const std::vector<uint32_t> &more) {
     program_.code[i].run[0] = run;
@@ -105,6 +106,15 @@ private:
         !passes(shift->d))
       return;
     set(i, indexed, {all->d, all->a, sum->a, sum->b, uint32_t(n->second)});
+  }
+
+  void fuse_sum(size_t i) {
+    const In *other = row(i, "shfl.bfly.b32"), *sum = row(i + 1, "add.ftz.f32");
+    if (!other || !sum || !inside(i + 1) || !numbers_.contains(other->b) || !is(other->c, 31)) return;
+    const uint32_t *more = &program_.more[other->more]; // the predicate and the member mask
+    if ((more[0] && !unread(more[0])) || !is(more[1], all_lanes) || !passes(other->d)) return;
+    if (sum->a == other->a && sum->b == other->d)
+      program_.code[i].run[0] = ops_.at("shfl.bfly.b32 and add.ftz.f32").plain;
   }
 
   Program &program_;
