@@ -39,6 +39,10 @@ def products(first: int) -> str:
     return text
 
 
+def listed(first: int, count: int) -> str:
+    return f"{{{', '.join(f'%r{first + at}' for at in range(count))}}}"
+
+
 @pytest.mark.parametrize("lanes", [0x55555555, 0x0000FFFF, 0x80000001])
 def test_products_and_places_of_all_lanes_are_those_of_some_lanes(machine, lanes, seed):  # noqa: F811
     """All lanes take the rows as one; lanes that a branch has parted take them one by one."""
@@ -63,6 +67,56 @@ def test_products_and_places_of_all_lanes_are_those_of_some_lanes(machine, lanes
         if lanes >> lane & 1:
             assert whole[224 + lane] == some[224 + lane]
             assert whole[256 + 2 * lane] == some[256 + 2 * lane] == (96 + 4 * lane) * 8
+
+
+@pytest.mark.parametrize("words", [2, 4])
+@pytest.mark.parametrize("distance", [1, 2])
+def test_products_of_loaded_words_of_all_lanes_are_those_of_some_lanes(machine, words, distance, seed):  # noqa: F811
+    """Of words in global memory and factors in shared memory, which lie in a row if the distance of two lanes is 1."""
+    draw, lanes = random.Random(seed), 0x7FFF00FF
+    given = [draw.choice(SPECIAL) if draw.random() < 0.02 else number(draw) for _ in range(32 * words + 512)]
+    stored = "".join(
+        f"ld.global.u32 %r9, [%rd4+{128 * (words + at)}]; st.shared.u32 [%r8+{128 * at}], %r9;\n" for at in range(16)
+    )
+    loads = f"ld.global.v{words}.u32 {listed(10, words)}, [%rd5];" + "".join(
+        f"ld.shared.v4.u32 {listed(14 + 4 * at, 4)}, [%r7+{16 * at}];" for at in range(words // 2)
+    )
+    text, before = "", "%r2"
+    for word in range(words):
+        first, last = 24 + 4 * word, "%r60" if word == words - 1 else f"%r{27 + 4 * word}"
+        text += f"""shl.b32 %r{first}, %r{10 + word}, 16;
+        fma.rn.ftz.f32 %r{first + 1}, %r{first}, %r{14 + 2 * word}, {before};
+        and.b32 %r{first + 2}, %r{10 + word}, -65536;
+        fma.rn.ftz.f32 {last}, %r{first + 2}, %r{15 + 2 * word}, %r{first + 1};
+        """
+        before = last
+    results = []
+    for taken in (0xFFFFFFFF, lanes):
+        memory = (ctypes.c_uint32 * (len(given) + 32))(*given)
+        body = f"""mul.wide.u32 %rd2, %r1, 4; add.s64 %rd4, %rd1, %rd2; mov.u32 %r3, tile; shl.b32 %r4, %r1, 2;
+        mul.wide.u32 %rd3, %r1, {4 * words}; add.s64 %rd5, %rd1, %rd3; add.s32 %r8, %r3, %r4;
+        {stored} bar.sync 0; mul.lo.s32 %r5, %r1, {8 * words * distance}; add.s32 %r7, %r3, %r5;
+        mov.u32 %r2, 0x3f800000; shr.u32 %r6, {taken}, %r1; and.b32 %r6, %r6, 1; setp.eq.u32 %p1, %r6, 0;
+        @%p1 bra after;
+        {loads} {text} st.global.u32 [%rd4+{4 * len(given)}], %r60;
+        after:"""
+        assert run(machine, body, memory).status == FINISHED
+        results.append(memory[len(given) :])
+    whole, some = results
+    assert [whole[lane] for lane in range(32) if lanes >> lane & 1] == [each for each in some if each]
+
+
+@pytest.mark.parametrize("by", [1, 2, 4, 8, 16])
+def test_a_shuffle_and_its_sum_are_those_of_two_rows(machine, by, seed):  # noqa: F811
+    """The sum of the shuffled value first is none of the sequences that are executed as one."""
+    draw = random.Random(seed)
+    words = (ctypes.c_uint32 * 96)(*(draw.choice(SPECIAL) if draw.random() < 0.1 else number(draw) for _ in range(32)))
+    body = f"""mul.wide.u32 %rd2, %r1, 4; add.s64 %rd4, %rd1, %rd2; ld.global.u32 %r2, [%rd4];
+    shfl.sync.bfly.b32 %r3|%p1, %r2, {by}, 31, -1; add.ftz.f32 %r4, %r2, %r3; st.global.u32 [%rd4+128], %r4;
+    shfl.sync.bfly.b32 %r5|%p2, %r2, {by}, 31, -1; add.ftz.f32 %r6, %r5, %r2; st.global.u32 [%rd4+256], %r6;"""
+    assert run(machine, body, words).status == FINISHED
+    assert words[32:64] == words[64:96]
+    assert words[32:64] != words[:32]
 
 
 @pytest.mark.parametrize("vector", [1, 2, 4])

@@ -1,47 +1,9 @@
 // Fused rows: sequences executed as one for a whole warp; intermediate values stay in registers of the CPU. All rows
-// remain, for groups of some lanes.
+// remain, for groups of some lanes. Functions of sequences are beside those of their rows, and in products.cpp.
 #include "lanes.hpp"
 
 namespace ptx {
 namespace {
-
-// Sum of products of bf16 and fp32, one after another. more: number of words of two bf16; the sum before and after;
-// then each word, and the factors of its low and its high half.
-void dot(Warp &w, const In *in) {
-  using Words = uint32_t __attribute__((vector_size(32)));
-  const uint32_t *more = &w.program->more[in->more], words = more[0];
-  const float *before = w.reg<float>(more[1]);
-  Eight sum[4] = {line(before), line(before + 8), line(before + 16), line(before + 24)};
-  for (uint32_t k = 0; k < words; ++k) {
-    const uint32_t *pairs = w.reg<uint32_t>(more[3 + 3 * k]);
-    const float *low = w.reg<float>(more[4 + 3 * k]), *high = w.reg<float>(more[5 + 3 * k]);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const Words pair = bits<Words>(line(pairs + 8 * i));
-      sum[i] = fused(bits<Eight>(pair << 16), line(low + 8 * i), sum[i]);
-      sum[i] = fused(bits<Eight>(pair & 0xffff0000u), line(high + 8 * i), sum[i]);
-    }
-  }
-  float *d = w.reg<float>(more[2]);
-  const Eight nan = made(NAN) - Eight{};
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const Eight x = sum[i] == sum[i] ? sum[i] : nan;
-    std::memcpy(d + 8 * i, &x, sizeof x);
-  }
-  in += 4 * words;
-  return in->run[0](w, in);
-}
-
-// more: d, e, a, b, n of d = e + ((a + b) << n).
-void indexed(Warp &w, const In *in) {
-  const uint32_t *more = &w.program->more[in->more], n = more[4];
-  uint64_t *d = w.reg<uint64_t>(more[0]);
-  const uint64_t *e = w.reg<uint64_t>(more[1]), *a = w.reg<uint64_t>(more[2]), *b = w.reg<uint64_t>(more[3]);
-  LANES d[i] = e[i] + ((a[i] + b[i]) << n);
-  in += 3;
-  return in->run[0](w, in);
-}
 
 class Fuser {
 public:
@@ -55,7 +17,7 @@ public:
 
   void fuse() {
     for (size_t i = 0; i < program_.code.size(); ++i)
-      if (!fuse_dot(i)) fuse_index(i);
+      if (!fuse_dot(i) && !fuse_loaded_dot(i, 2) && !fuse_loaded_dot(i, 4)) fuse_index(i), fuse_sum(i);
   }
 
 private:
@@ -72,14 +34,19 @@ private:
   }
   // The value is made by one row and read by one other.
   bool passes(uint32_t at) const { return named_.at(at) == 2; }
+  bool unread(uint32_t at) const { return named_.at(at) == 1; }
 
-  void set(size_t i, Fn run, const std::vector<uint32_t> &more) {
-    program_.code[i].run[0] = run;
+  // A whole warp executes row i as this operation, which reads the operands of all its rows.
+  void set(size_t i, const char *name) { program_.code[i].run[0] = ops_.at(name).plain; }
+  // The same with operands in place of those that row i itself has in Program::more: none.
+  void set(size_t i, const char *name, const std::vector<uint32_t> &more) {
+    set(i, name);
     program_.code[i].more = uint32_t(program_.more.size());
     program_.more.insert(program_.more.end(), more.begin(), more.end());
   }
 
-  bool fuse_dot(size_t first) {
+  // Operands of the dot product that begins at this row, as products.cpp reads them; without words if there is none.
+  std::vector<uint32_t> dot_at(size_t first) const {
     std::vector<uint32_t> more = {0, 0, 0};
     for (size_t i = first;; i += 4, ++more[0]) {
       const In *low = row(i, "shl.b32"), *x = row(i + 1, "fma.ftz.f32"), *high = row(i + 2, "and.b32"),
@@ -88,13 +55,44 @@ private:
                         x->a == low->d && y->a == high->d && y->c == x->d && passes(low->d) && passes(high->d) &&
                         passes(x->d) && (i == first || (x->c == more[2] && passes(x->c) && inside(i))) &&
                         inside(i + 1) && inside(i + 2) && inside(i + 3);
-      if (!fits) break;
+      if (!fits) return more;
       if (i == first) more[1] = x->c;
       more[2] = y->d;
       more.insert(more.end(), {low->a, x->b, y->b});
     }
-    if (more[0]) set(first, dot, more);
+  }
+
+  bool fuse_dot(size_t i) {
+    const std::vector<uint32_t> more = dot_at(i);
+    if (more[0]) set(i, "dot", more);
     return more[0];
+  }
+
+  // A load of n words, loads of their 2 n factors, and the dot product, which alone reads them.
+  bool fuse_loaded_dot(size_t begin, uint32_t n) {
+    size_t i = begin;
+    const In *words = row(i, n == 2 ? "ld.v2.u32.b32" : "ld.v4.u32.b32"), *first = row(i + 1, "ld.v4.u32.b32");
+    if (!words || !first) return false;
+    std::vector<uint32_t> factors;
+    for (uint32_t k = 0; k < n / 2; ++k) {
+      const In *load = row(++i, "ld.v4.u32.b32");
+      if (!load || !inside(i) || load->a != first->a || load->flags != first->flags || load->imm != first->imm + 16 * k)
+        return false;
+      for (const uint32_t at : loaded(load, 4)) factors.push_back(at);
+    }
+    const std::vector<uint32_t> more = dot_at(++i), pairs = loaded(words, n);
+    bool fits = more[0] == n && inside(i);
+    for (uint32_t k = 0; fits && k < n; ++k)
+      fits = more[3 + 3 * k] == pairs[k] && named_.at(pairs[k]) == 3 && more[4 + 3 * k] == factors[2 * k] &&
+             more[5 + 3 * k] == factors[2 * k + 1] && passes(factors[2 * k]) && passes(factors[2 * k + 1]);
+    if (fits) set(begin, n == 2 ? "ld.v2 and dot" : "ld.v4 and dot");
+    return fits;
+  }
+  // Registers of a load of n.
+  std::vector<uint32_t> loaded(const In *in, uint32_t n) const {
+    std::vector<uint32_t> all = {in->d};
+    all.insert(all.end(), &program_.more[in->more], &program_.more[in->more] + n - 1);
+    return all;
   }
 
   void fuse_index(size_t i) {
@@ -104,7 +102,15 @@ private:
     if (n == numbers_.end() || n->second > 63 || shift->a != sum->d || all->b != shift->d || !passes(sum->d) ||
         !passes(shift->d))
       return;
-    set(i, indexed, {all->d, all->a, sum->a, sum->b, uint32_t(n->second)});
+    set(i, "indexed", {all->d, all->a, sum->a, sum->b, uint32_t(n->second)});
+  }
+
+  void fuse_sum(size_t i) {
+    const In *other = row(i, "shfl.bfly.b32"), *sum = row(i + 1, "add.ftz.f32");
+    if (!other || !sum || !inside(i + 1) || !numbers_.contains(other->b) || !is(other->c, 31)) return;
+    const uint32_t *more = &program_.more[other->more]; // the predicate and the member mask
+    if ((more[0] && !unread(more[0])) || !is(more[1], all_lanes) || !passes(other->d)) return;
+    if (sum->a == other->a && sum->b == other->d) set(i, "shfl.bfly.b32 and add.ftz.f32");
   }
 
   Program &program_;

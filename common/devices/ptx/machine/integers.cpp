@@ -225,6 +225,18 @@ template <class U> struct Join { // mov of the parts in `more` to one register
   }
 };
 
+// Three rows, see fuse.cpp. more: d, e, a, b, n of d = e + ((a + b) << n).
+struct Indexed {
+  static void run(Warp &w, const In *in) {
+    const uint32_t *more = &w.program->more[in->more], n = more[4];
+    uint64_t *d = w.reg<uint64_t>(more[0]);
+    const uint64_t *e = w.reg<uint64_t>(more[1]), *a = w.reg<uint64_t>(more[2]), *b = w.reg<uint64_t>(more[3]);
+    LANES d[i] = e[i] + ((a[i] + b[i]) << n);
+    in += 3;
+    return in->run[0](w, in);
+  }
+};
+
 } // namespace
 
 void add_integers(Ops &ops) {
@@ -253,6 +265,7 @@ void add_integers(Ops &ops) {
   put<Split<uint16_t>>(rare, "split.b16"), put<Split<uint32_t>>(rare, "split.b32"),
       put<Split<uint64_t>>(ops, "split.b64");
   put<Join<uint16_t>>(rare, "join.b16"), put<Join<uint32_t>>(rare, "join.b32"), put<Join<uint64_t>>(ops, "join.b64");
+  put<Indexed>(ops, "indexed");
 }
 
 } // namespace ptx

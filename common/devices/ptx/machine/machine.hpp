@@ -274,6 +274,7 @@ void add_matrices(Ops &ops);
 void add_barriers(Ops &ops);
 void add_mbarriers(Ops &ops);
 void add_copies(Ops &ops);
+void add_products(Ops &ops);
 void add_control(Ops &ops);
 void fuse(Program &program, const Ops &ops);                             // fuses sequences of rows
 void count_all(Program &program, const std::vector<std::string> &names); // names: of the operations of its rows

@@ -81,6 +81,8 @@ bool places(Warp &w, const In *in, uint32_t bytes, uint32_t does, uint8_t **at) 
 
 namespace {
 
+constexpr uint32_t longest_step = 1 << 16; // bytes from lane to lane: 31 steps are far from wrapping around 64 bits
+
 // True if each lane's address is `step` bytes after the previous lane's.
 template <class A> inline bool in_steps(const A *a, A step) {
   typedef A Line __attribute__((vector_size(64)));
@@ -101,9 +103,11 @@ template <class A> inline bool in_steps(const A *a, A step) {
 
 // Spacing of the addresses, and the first and the last of them; unknown if one is not aligned.
 template <class A> Spacing spacing(const A *a, uint32_t bytes, uint64_t &low, uint64_t &high) {
-  low = high = a[0];
-  if (in_steps<A>(a, bytes)) return high += 31 * bytes, low & (bytes - 1) ? unknown : in_a_row;
-  if (in_steps<A>(a, 0)) return low & (bytes - 1) ? unknown : the_same;
+  const A step = a[1] - a[0];
+  if (step <= longest_step && in_steps<A>(a, step)) {
+    low = a[0], high = low + 31 * uint64_t(step);
+    return (low | step) & (bytes - 1) ? unknown : step == bytes ? in_a_row : step == 0 ? the_same : apart;
+  }
   A least = a[0], most = a[0], any = 0;
   LANES least = a[i] < least ? a[i] : least, most = a[i] > most ? a[i] : most, any |= a[i];
   low = least, high = most;

@@ -54,5 +54,8 @@ struct Lanes {
 
 // One check for all lanes; unknown if each needs its own.
 Lanes all_places(Warp &w, const In *in, uint32_t bytes, uint32_t does);
+inline uint8_t *first_place(const Warp &w, const In *in, Lanes at) {
+  return reinterpret_cast<uint8_t *>(address_of(w, in->a, Flags{in->flags}.wide(), 0) + at.added);
+}
 
 } // namespace ptx

@@ -57,6 +57,23 @@ template <Way Which> struct Shuffle {
   }
 };
 
+// Two rows, d = a + shfl.bfly(a), of all lanes as one segment, see fuse.cpp. b is the same in each, so that no lane is
+// out of range.
+struct ShuffledSum {
+  static void run(Warp &w, const In *in) {
+    if (w.mask != all_lanes) return Shuffle<across>::run<false>(w, in);
+    const int by = *w.reg<int>(in->b) & 31;
+    alignas(64) int from[warp_size];
+    alignas(64) float other[warp_size];
+    LANES from[i] = i ^ by;
+    permute(w.reg<uint32_t>(in->a), from, reinterpret_cast<uint32_t *>(other));
+    const float *a = w.reg<float>(in->a);
+    each<false, float>(w, in[1].d, [&](int i) { return made(a[i] + other[i]); });
+    in += 2;
+    return in->run[0](w, in);
+  }
+};
+
 enum Kind { all, any, uni, ballot };
 
 // vote d, a, b; each lane's vote is among its own mask.
@@ -159,6 +176,7 @@ struct WarpBarrier { // a: the member mask
 void add_warp_wide(Ops &ops) {
   put<Shuffle<from_below>>(ops, "shfl.up.b32"), put<Shuffle<from_above>>(ops, "shfl.down.b32");
   put<Shuffle<across>>(ops, "shfl.bfly.b32"), put<Shuffle<chosen>>(ops, "shfl.idx.b32");
+  put<ShuffledSum>(ops, "shfl.bfly.b32 and add.ftz.f32");
   put<Vote<all>>(ops, "vote.all.pred"), put<Vote<any>>(ops, "vote.any.pred"), put<Vote<uni>>(ops, "vote.uni.pred");
   put<Vote<ballot>>(ops, "vote.ballot.b32");
   const auto of = [&]<class T>(const std::string &t, T) {
