@@ -174,10 +174,10 @@ def test_by_value_needs_no_atomic_and_no_fence_in_a_layer(nvrtc):
 
 
 def test_a_token_by_value_needs_no_atomic_at_all(nvrtc):
-    """Its fences: before a block's candidate, after all candidates, and before the angles are announced."""
+    """Its fences: before a block's candidate, and after all candidates."""
     for found in nvrtc.decode("joint_heads folded_norm by_value value_token"):
         assert found.count("ATOMG") + found.count("RED") == 0
-        assert found.count("MEMBAR", "ALL", "GPU") == 3
+        assert found.count("MEMBAR", "ALL", "GPU") == 2
 
 
 def test_counted_sums_are_added_by_one_instruction_that_returns_nothing(nvrtc):

@@ -72,7 +72,7 @@ template <class Base> struct JointHeads : Base {
   static DEVICE void norm_rope(const Context &c, int layer, int head, const bf16 *gain, Head &h, Out out) {
     for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
       const auto g = port::load_weights<8>(gain + i);
-      const auto angle = load_floats<4>(rope(c) + i);
+      const auto angle = load_floats<4>(Self::angles(c) + i);
       const auto x = Self::template receive<Stage::qkv, 4>(c, layer, head * model::head_dim + i);
       UNROLL
       for (int j = 0; j < 4; ++j) {

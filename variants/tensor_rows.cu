@@ -4,7 +4,7 @@
 //             more unpack them; a full ring is read faster than memory fills it. With two tiles at once, each is
 //             multiplied while the other waits for its loads, products and shuffles: 434 clocks, not 2 x 316
 // Overrides   nothing
-// Run         python -m experiments variant=tensor_rows tiles=2
+// Run         python -m experiments variant=tensor_rows tiles=1
 #include "common/kernel/tensor.cuh"
 
 // The input type that `columns` multiplies by, above or below it in the stack.

@@ -1,8 +1,8 @@
-// Idea        argmax by value: every block publishes its best candidate, finds the best of all for itself and loads the
-//             next embedding; the loop over tokens runs without a grid barrier
+// Idea        argmax by value: every block publishes its best candidate, makes the next angles while it waits, finds
+//             the best of all for itself and loads its embedding; the loop over tokens runs without a grid barrier
 // Hypothesis  the barriers after the embedding, the final norm and the head and the one between two tokens become one
 //             exchange by value per token; the final norm is made by every block
-// Overrides   decode, embed, exchange, stream, emit, prepare, normalize, activations, argmax
+// Overrides   decode, embed, exchange, angles, stream, emit, normalize, activations, argmax
 // Run         python -m experiments variant=value_token steps=16
 #include "common/kernel/choice.cuh"
 #include "common/kernel/decode.cuh"
@@ -11,16 +11,18 @@ template <class Base> struct ValueToken : Base {
   using Self = typename Base::Self;
 
   struct Shared : Base::Shared {
-    alignas(16) float final_normalized[model::hidden];
+    alignas(16) float final_normalized[model::hidden], angles[model::head_dim];
     Best candidate[block_warps];
     unsigned token; // of the next step
   };
 
   // The order of steps. Results of stages travel by mail, which makes unwritten what the next step polls; the choice of
   // the token orders one step before the next. The residual of the embedding is read by the thread that stored it, and
-  // weights by anyone. The angles are the one result that is left: they are announced by a turn, once a step.
+  // weights by anyone.
   static DEVICE void decode(const Context &first, int steps) {
     Context c = first;
+    make_angles(c, c.position);
+    port::block_barrier();
     for (int done = 0; done < steps; ++done) {
       Self::step(c);
       const unsigned next = ++c.position;
@@ -30,29 +32,25 @@ template <class Base> struct ValueToken : Base {
   }
 
   template <Stage S> static DEVICE void exchange(const Context &c, int layer) {
-    if constexpr (S == Stage::embed) {
-      if (!makes_angles()) return;
-      port::block_barrier(); // orders the angles before thread 0's release
-      if (port::thread() == 0) port::store_release(c.state + state_at::head, c.turn + 1);
-    } else if constexpr (S == Stage::final_norm) {
+    if constexpr (S == Stage::final_norm)
       port::block_barrier();
-    } else if constexpr (S != Stage::lm_head) {
+    else if constexpr (S != Stage::embed && S != Stage::lm_head)
       Base::template exchange<S>(c, layer);
-    }
   }
 
-  // The block with the fewest rows.
-  static DEVICE bool makes_angles() { return port::block() == port::blocks() - 1; }
+  // `stream` reads the row of the token. One block stores its angles as the tap that a check reads.
   static DEVICE void embed(const Context &c) {
-    if (makes_angles()) rope_angles(c);
+    if (port::block() != port::blocks() - 1) return;
+    for (int i = port::thread(); i < model::head_dim; i += block_threads)
+      port::store_activation(rope(c) + i, angles(c)[i]);
   }
 
-  // A block attends to the same heads in every layer, so it has seen in the first one that the angles are there.
-  static DEVICE void prepare(const Context &c, int layer, int head, int end) {
-    const auto announced = [&] { return port::load_acquire(c.state + state_at::head) == c.turn + 1; };
-    if (layer == 0) spin_until(announced, [&] { report_wait(c, waited_for<Stage::embed>, 0, 0, 0); });
-    Base::prepare(c, layer, head, end);
+  // Every block has its own angles, made by its last warps: the first ones exchange candidates at the same time.
+  static DEVICE void make_angles(const Context &c, int position) {
+    float *to = shared<Self>(c).angles;
+    rope_angles(position, block_threads - 1 - port::thread(), [=](int i, float value) { to[i] = value; });
   }
+  static DEVICE const float *angles(const Context &c) { return shared<Self>(c).angles; }
 
   static DEVICE const bf16 *embedding(const Context &c) {
     return c.weights + weight_at::embed + size_t(c.token) * model::hidden;
@@ -111,6 +109,7 @@ template <class Base> struct ValueToken : Base {
   static DEVICE void argmax(const Context &c) {
     auto &s = shared<Self>(c);
     if (port::thread() == 0) send_candidate(c, s.best[0]);
+    make_angles(c, c.position + 1); // while the candidates are under way
     const Best best = block_best(arrive_candidates(c), s.candidate);
     if (port::thread() == 0) {
       s.token = best.index;

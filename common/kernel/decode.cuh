@@ -124,8 +124,12 @@ template <class Derived> struct Decode {
       for (int i = port::thread(); i < model::hidden; i += block_threads)
         port::store_activation(tap<Stage::embed>(c, 0) + i, port::load_weight(row + i));
     }
-    if (port::block() == port::blocks() - 1) rope_angles(c);
+    if (port::block() == port::blocks() - 1)
+      rope_angles(c.position, port::thread(), [&](int i, float value) { port::store_activation(rope(c) + i, value); });
   }
+
+  // cos of all pairs of a head's elements, then sin, for the position of the token.
+  static DEVICE const float *angles(const Context &c) { return rope(c); }
 
   static DEVICE void qkv(const Context &c, int layer) { multiply<Stage::qkv>(c, layer); }
 
@@ -143,11 +147,11 @@ template <class Derived> struct Decode {
     const size_t row = size_t(c.position) * model::head_dim;
     if (head < model::heads) {
       float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
-      head_norm_rope(x, layer_weights(c, weight_at::q_norm, layer), rope(c),
+      head_norm_rope(x, layer_weights(c, weight_at::q_norm, layer), Self::angles(c),
                      [&](int i, float value) { port::store_activation(out + i, value); });
     } else if (head < model::heads + model::kv_heads) {
       bf16 *out = keys(c, layer, head - model::heads) + row;
-      head_norm_rope(x, layer_weights(c, weight_at::k_norm, layer), rope(c),
+      head_norm_rope(x, layer_weights(c, weight_at::k_norm, layer), Self::angles(c),
                      [&](int i, float value) { port::store_kv(out + i, to_bf16(value)); });
     } else {
       bf16 *out = values(c, layer, head - model::heads - model::kv_heads) + row;

@@ -7,17 +7,18 @@ constexpr int rope_pairs = model::head_dim / 2;
 // cos of all pairs, then sin.
 DEVICE float *rope(const Context &c) { return c.scratch + scratch_at::rope; }
 
-// cos and sin of position * theta^(-2i / head_dim) for all pairs, by the threads of one block. They are the same in all
-// layers, so this runs once per token. It computes in double: at position 16,384 an fp32 angle is off by 1e-3.
-DEVICE void rope_angles(const Context &c) {
-  for (int i = port::thread(); i < rope_pairs; i += block_threads) {
+// cos and sin of position * theta^(-2i / head_dim) for all pairs, by the threads of one block; `first` is this thread's
+// first pair. They are the same in all layers, so this runs once per token. It computes in double: at position 16,384
+// an fp32 angle is off by 1e-3. `out(i, value)` receives cos of all pairs, then sin.
+template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
+  for (int i = first; i < rope_pairs; i += block_threads) {
     const double frequency = exp(-2.0 * i / model::head_dim * log(model::rope_theta));
-    double turns = c.position * frequency / 6.283185307179586476925;
+    double turns = position * frequency / 6.283185307179586476925;
     turns -= rint(turns); // into [-1/2, 1/2], which needs no slow argument reduction
     double sine, cosine;
     port::sincos_turns(turns, &sine, &cosine);
-    port::store_activation(rope(c) + i, float(cosine));
-    port::store_activation(rope(c) + rope_pairs + i, float(sine));
+    out(i, float(cosine));
+    out(rope_pairs + i, float(sine));
   }
 }
 
