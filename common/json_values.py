@@ -3,11 +3,12 @@
 import dataclasses
 import math
 import types
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+Reader = Callable[[Any], Any]
 UNIONS = (Union, types.UnionType)
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
@@ -42,61 +43,85 @@ def from_json(kind: Any, value: Any) -> Any:
     absent takes its default, and unknown fields are ignored.
     Raises KeyError for an absent field without a default, TypeError for a value of another type.
     """
-    if kind is Any:
-        return value
+    return _reader(kind)(value)
+
+
+def _reader(kind: Any) -> Reader:
+    """`from_json` of one type."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if origin in UNIONS:
-        return _one_of(arguments, value)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        _check(value, dict)
-        hints = {name: hint for name, (hint, needed) in _hints(kind).items() if needed or name in value}
-        return kind(**{name: _field(name, hint, value[name]) for name, hint in hints.items()})
-    if origin is tuple:
-        _check(value, list | tuple)
-        return tuple(from_json(arguments[0], item) for item in value)
-    if origin in (Mapping, dict):
-        _check(value, Mapping)
-        return {name: from_json(arguments[1], item) for name, item in value.items()}
-    if kind is float:
-        if value not in NOT_FINITE:
-            _check(value, int | float)
-        return float(value)
-    if origin is Literal:
-        return value
+    if kind is Any or origin is Literal:
+        return lambda value: value
     if kind is Path:
-        return Path(value)
-    _check(value, kind)
-    return value
+        return Path
+    if kind is float:
+        return _float
+    if origin in UNIONS:
+        return partial(_one_of, [_reader(each) for each in arguments])
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return partial(_instance, kind)
+    if origin is tuple:
+        return partial(_tuple, _reader(arguments[0]))
+    if origin in (Mapping, dict):
+        return partial(_mapping, _reader(arguments[1]))
+    return partial(_same, kind)
 
 
-def _field(name: str, kind: Any, value: Any) -> Any:
-    try:
-        return from_json(kind, value)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
+def _instance(kind: Any, value: Any) -> Any:
+    _check(value, dict)
+    found = {}
+    for name, (read, needed) in _fields(kind).items():
+        if needed or name in value:
+            item = value[name]
+            try:
+                found[name] = read(item)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+    return kind(**found)
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
-    """The value as the first of `kinds` that accepts it."""
+@cache
+def _fields(kind: type) -> dict[str, tuple[Reader, bool]]:
+    """{field of a dataclass: (its reader, True without a default)}. Types are taken apart once: a store has millions
+    of values."""
+    hints, missing = get_type_hints(kind), dataclasses.MISSING
+    return {
+        each.name: (_reader(hints[each.name]), each.default is missing and each.default_factory is missing)
+        for each in dataclasses.fields(kind)
+    }
+
+
+def _one_of(readers: Sequence[Reader], value: Any) -> Any:
+    """The value by the first of `readers` that accepts it."""
     errors = []
-    for kind in kinds:
+    for read in readers:
         try:
-            return from_json(kind, value)
+            return read(value)
         except (TypeError, KeyError) as error:
             errors.append(error)
     raise errors[0]
 
 
+def _tuple(read: Reader, value: Any) -> tuple[Any, ...]:
+    _check(value, list | tuple)
+    return tuple(map(read, value))
+
+
+def _mapping(read: Reader, value: Any) -> dict[str, Any]:
+    _check(value, Mapping)
+    return {name: read(item) for name, item in value.items()}
+
+
+def _float(value: Any) -> float:
+    if value not in NOT_FINITE:
+        _check(value, int | float)
+    return float(value)
+
+
+def _same(kind: Any, value: Any) -> Any:
+    _check(value, kind)
+    return value
+
+
 def _check(value: Any, kind: Any) -> None:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"{value} is not of type {getattr(kind, '__name__', kind)}")
-
-
-@cache
-def _hints(kind: type) -> dict[str, tuple[Any, bool]]:
-    """{field of a dataclass: (type, True without a default)}."""
-    hints, missing = get_type_hints(kind), dataclasses.MISSING
-    return {
-        each.name: (hints[each.name], each.default is missing and each.default_factory is missing)
-        for each in dataclasses.fields(kind)
-    }
