@@ -31,7 +31,7 @@ def fixed(tmp_path, watched):
     return ("device=host", "timing=none", "archs=[]", f"cache={tmp_path / 'cache'}", f"results={results}")
 
 
-@pytest.mark.parametrize(("kind", "number"), [(runs, 20), (commands, 20), (options, 12), (flags, 4)])
+@pytest.mark.parametrize(("kind", "number"), [(runs, 15), (commands, 15), (options, 9), (flags, 4)])
 def test_a_wrong_command_line_is_refused_in_one_line(kind, number, fixed, watched, seed):
     assert violations(list(islice(kind(random.Random(seed), fixed), number)), watched) == []
 

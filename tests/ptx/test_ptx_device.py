@@ -43,7 +43,7 @@ def verdict(source, cache, model, seed, arch=90, races=True):
 
 
 @pytest.mark.host
-@pytest.mark.parametrize("name", sampled(STACKS, 10))
+@pytest.mark.parametrize("name", sampled(STACKS, 7))
 def test_a_stack_passes_without_a_race(name, host_cache, tiny, seed):
     assert verdict(smallest(STACKS[name]).source(tiny), host_cache, tiny, seed).mismatch is None
 
