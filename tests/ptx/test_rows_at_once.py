@@ -72,7 +72,7 @@ def test_products_and_places_of_all_lanes_are_those_of_some_lanes(machine, lanes
 @pytest.mark.parametrize("words", [2, 4])
 @pytest.mark.parametrize("distance", [1, 2])
 def test_products_of_loaded_words_of_all_lanes_are_those_of_some_lanes(machine, words, distance, seed):  # noqa: F811
-    """Of words in global memory and factors in shared memory, which lie in a row if the distance of two lanes is 1."""
+    """Words in global memory, factors in shared memory; these lie in a row if the distance of two lanes is 1."""
     draw, lanes = random.Random(seed), 0x7FFF00FF
     given = [draw.choice(SPECIAL) if draw.random() < 0.02 else number(draw) for _ in range(32 * words + 512)]
     stored = "".join(
