@@ -50,11 +50,10 @@ def _seconds(module: str, cache: Path, *argv: str) -> float:
     return time.perf_counter() - start
 
 
-def _lab(module: str, cache: Path, *argv: str) -> str:
+def _lab(module: str, cache: Path, *argv: str, device: str = "host") -> str:
     """Output of one command of the lab; its errors go to this terminal. Raises LabError when it fails."""
-    device = () if any(word.startswith("device=") for word in argv) else ("device=host",)
-    command = [sys.executable, "-m", module, *device, f"cache={cache}", f"results={cache}/records.jsonl", *argv]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    keys = (f"device={device}", f"cache={cache}", f"results={cache}/records.jsonl")
+    done = subprocess.run([sys.executable, "-m", module, *keys, *argv], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise LabError(f"python -m {module} ended with exit code {done.returncode}", "see what it said above")
     return done.stdout
@@ -75,9 +74,9 @@ def _compilation(cache: Path) -> Iterator[Figure]:
 
 
 def _full_size(cache: Path) -> Iterator[Figure]:
-    def generate(tokens: int, *more: str) -> float:
+    def generate(tokens: int, *stack: str, device: str = "host") -> float:
         argv = (
-            *more,
+            *stack,
             "model=qwen3_0_6b",
             "weights=synthetic",
             "seed=0",
@@ -85,14 +84,14 @@ def _full_size(cache: Path) -> Iterator[Figure]:
             f"max_tokens={tokens}",
             "json=true",
         )
-        return json.loads(_lab("experiments.generate", cache, *argv))["seconds"]
+        return json.loads(_lab("experiments.generate", cache, *argv, device=device))["seconds"]
 
     generate(1)
     yield Figure("one step of Qwen3-0.6B", generate(TOKENS) / TOKENS, 5, "s")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     yield Figure("memory of that process at its peak", peak / 1e9, 6, "GB")
     for name, most in ON_PTX.items():
-        took = generate(4 * TOKENS, f"variant={name}", "device=ptx") / (4 * TOKENS)
+        took = generate(4 * TOKENS, f"variant={name}", device="ptx") / (4 * TOKENS)
         yield Figure(f"one step of {name} on device=ptx", took, most, "s")
 
 

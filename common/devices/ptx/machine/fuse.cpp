@@ -38,7 +38,7 @@ private:
 
   // A whole warp executes row i as this operation, which reads the operands of all its rows.
   void set(size_t i, const char *name) { program_.code[i].run[0] = ops_.at(name).plain; }
-  // The same with operands in place of those that row i itself has in Program::more: none.
+  // The same for an operation with operands of its own in Program::more, where row i has none.
   void set(size_t i, const char *name, const std::vector<uint32_t> &more) {
     set(i, name);
     program_.code[i].more = uint32_t(program_.more.size());
