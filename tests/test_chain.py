@@ -90,6 +90,27 @@ def test_a_loop_by_its_trip_count(walk, seed):
     assert sum(sum(span.clocks.values()) for span in spans) == 4 + 26 * count + 5
 
 
+def test_a_loop_whose_counter_is_spilled(walk, seed):
+    """As above, with the counter in local memory between the turns; a word beside it is written in each of them."""
+    count = Random(seed).randrange(2, 50)
+    spans = walk(
+        """
+        LDC R1, c[0x0][0x28] | 4
+        STL [R1+-0x8], RZ | 4
+        .L_0:
+        LDL.LU R5, [R1+-0x8] | 4
+        STL [R1+-0x4], RZ | 4
+        IADD3 R5, R5, 0x1, RZ | 4
+        STL [R1+-0x8], R5 | 4
+        ISETP.GE.U32.AND P0, PT, R5, c[0x0][0x160], PT | 13
+        @!P0 BRA `(.L_0) | 5
+        EXIT | 5
+        """,
+        {(0, 0x28): 1 << 20, (0, 0x160): count},
+    )
+    assert sum(sum(span.clocks.values()) for span in spans) == 8 + 34 * count + 5
+
+
 def test_a_poll_takes_the_time_of_an_exchange_and_hides_what_is_done_meanwhile(walk):
     """Published at 4, so that the value comes at 1304, however long the work between is; then 4 clocks are left."""
     spans = walk("""

@@ -1,6 +1,6 @@
 """Forecasts of a run without a GPU: each stack beside its parent, predicted from known counts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,13 +20,21 @@ THREADS = 256  # of a block where a command does not say
 
 
 def forecasts(config: RunConfig) -> dict[str, Forecast]:
-    """Forecasts by stack name: MODEL at POSITION, all on one GPU; on NEWER if more stacks have a figure there.
+    """Forecasts by stack name: MODEL at POSITION, all on GPU; on NEWER if more stacks have a figure there.
 
     Counts come from records only: counting takes a minute a stack.
     """
     predict = forecaster(config.threads, config.results)
-    on_each = [{stack.name: predict(stack, gpu) for stack in config.stacks} for gpu in (GPU, NEWER)]
-    return min(on_each, key=lambda known: sum(one.microseconds is None for one in known.values()))
+    on_each: list[dict[str, Forecast]] = []
+    for gpu in (GPU, NEWER):
+        on_each.append({stack.name: predict(stack, gpu) for stack in config.stacks})
+        if not _lacking(on_each[-1]):
+            break
+    return min(on_each, key=_lacking)
+
+
+def _lacking(known: Mapping[str, Forecast]) -> int:
+    return sum(one.microseconds is None for one in known.values())
 
 
 def forecaster(threads: int, results: Path) -> Callable[..., Forecast]:

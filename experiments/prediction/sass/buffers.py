@@ -6,6 +6,7 @@ from common.compile.source import Source
 ARGUMENTS = ("weights", "cache", "scratch", "state", "waits")
 APART = 40  # bits of an address below the number of its buffer
 GRID = (0xC, 0x370)  # bytes of constant bank 0 that hold the number of blocks: up to sm_90, and from sm_100 on
+STACK, STACK_END = (0x28, 0x37C), 1 << 20  # bytes that hold where a thread's stack ends, likewise; any address
 POINTER, WORD = 8, 4
 
 
@@ -16,8 +17,8 @@ class Buffers:
         self._layout, self._position = source.layout, position
 
     def constants(self, cubin: bytes, kernel: str, blocks: int) -> dict[tuple[int, int], int]:
-        """Words of constant memory by bank and byte: the grid, the arguments, tables of jumps."""
-        found = {(0, at): blocks for at in GRID}
+        """Words of constant memory by bank and byte: the grid, the stack, the arguments, tables of jumps."""
+        found = {(0, at): blocks for at in GRID} | dict.fromkeys(((0, at) for at in STACK), STACK_END)
         arguments = len(section(cubin, f".nv.constant0.{kernel}")) - POINTER * len(ARGUMENTS) - WORD
         for number in range(len(ARGUMENTS)):
             found[0, arguments + POINTER * number] = 0

@@ -33,7 +33,7 @@ NO_RESULT = ("ST", "RED", "BAR", "BRA", "EXIT", "NOP", "MEMBAR", "CCTL", "BSSY",
 
 
 class Lane:
-    """Registers and shared memory of one thread.
+    """Registers, shared and local memory of one thread.
 
     constants: words by bank and byte; special: registers such as SR_TID.X.
     """
@@ -41,7 +41,7 @@ class Lane:
     def __init__(self, constants: Mapping[tuple[int, int], int], special: Mapping[str, int]) -> None:
         self.registers: Registers = dict(special)
         self._constants = constants
-        self._shared: dict[int, Value] = {}
+        self._memories: dict[str, dict[int, Value]] = {"S": {}, "L": {}}  # shared, local: LDS and LDL, STS and STL
         self._sources: dict[str, Get] = {}
 
     def value(self, operand: str) -> Value:
@@ -53,7 +53,7 @@ class Lane:
     def compile(self, line: Instruction) -> Callable[[], None]:
         """A function that executes `line`: no jump, with a true guard."""
         opcode = line.opcode
-        if opcode in ("LDS", "STS"):
+        if opcode in ("LDS", "STS", "LDL", "STL"):
             return self._access(line)
         if opcode == "P2R":
             return self._pack(line)
@@ -100,9 +100,9 @@ class Lane:
         return execute
 
     def _access(self, line: Instruction) -> Callable[[], None]:
-        loads = line.opcode == "LDS"
+        loads = line.opcode.startswith("LD")
         name, where = line.operands if loads else line.operands[::-1]
-        registers, memory, get = self.registers, self._shared, address(where, self._constants)
+        registers, memory, get = self.registers, self._memories[line.opcode[-1]], address(where, self._constants)
         name = name.removesuffix(".reuse")
         names = [(4 * word, after(name, word)) for word in range(max(1, line.bytes // 4))]
 

@@ -79,6 +79,7 @@ class Program:
             elif found := ROW.match(row):
                 fresh = True
                 at, guard, name, operands = found.groups()
+                operands = operands.partition("(*")[0]  # nvdisasm remarks on spills
                 operands = LONG.sub(r"[\1.64", operands) if name.startswith(GLOBAL) else operands
                 bits = control(code[int(at, 16) :][:SIZE])
                 of = stage or _stage_of(tuple(callers))
