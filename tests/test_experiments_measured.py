@@ -118,7 +118,7 @@ def test_a_subset_that_fails_costs_a_factorial_its_own_rows(measured):
 
 def test_a_stack_that_fails_costs_positions_its_own_columns(measured):
     line = "Left out: vec128, MISMATCH: stage down, layer 3"
-    rows = measured("positions", "options.stacks=[split_kv,vec128]", kind=Faulty, left_out=[line])
+    rows = measured("positions", "options.variants=[split_kv,vec128]", kind=Faulty, left_out=[line])
     assert {name for name in rows[0] if name.endswith(" us")} == {"baseline us", "split_kv us"}
 
 

@@ -117,7 +117,7 @@ def test_the_experiment_predicts_each_step_and_leaves_out_what_it_cannot(configu
 
     monkeypatch.setattr(Predictor, "predict", made)
     monkeypatch.setattr(Predictor, "kernel", unknown)
-    options = ("options.gpus=[h100]", "options.stacks=[baseline]", f"results={tmp_path}/r.jsonl")
+    options = ("options.gpus=[h100]", "options.variants=[baseline]", f"results={tmp_path}/r.jsonl")
     experiment = Experiment(configured("experiment=predict", *options), Quiet())
     times = {row["stack"]: row["predicted us"] for row in predict.ask(experiment).rows}
     steps = [step.key for step in ladder.steps(evidence())[2:]]

@@ -33,7 +33,7 @@ SMALL = {
     "at_1024": ["variant=fused_head"],
     "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
     "roofline": ["options.variants=[vec128]"],
-    "positions": ["options.stacks=[fused_head]", "options.positions=[1,40]", "model.positions=64"],
+    "positions": ["options.variants=[fused_head]", "options.positions=[1,40]", "model.positions=64"],
     "ratios": ["options.ratios=['2:6']", "options.positions=[1]"],
     "factorial": ["options.variants=[vec128,fused_head]"],
     "quality": ["options.variants=[vec128]", "options.tokens=3"],

@@ -30,7 +30,7 @@ DECLARED = "of other kernels: as conf/design/ describes them, nothing counted or
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each GPU and stack at the given position, each published figure, and each step of a ladder."""
     keys = experiment.options.texts("gpus") or tuple(gpus.names())
-    position, named = experiment.position, experiment.options.texts("stacks")
+    position, named = experiment.position, experiment.options.texts("variants")
     stacks = experiment.stacks(named) if named else []
     experiment.check_knobs(stacks)
     models = [experiment.predictor.gpu(key) for key in keys]

@@ -144,7 +144,7 @@ def test_knobs_reach_the_stacks_of_an_experiment(run):
         (["quality", "options.variants=[vec128]"], "vec128 has no such knob; leave it out; variants that take it: l2_"),
         (["sass", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
         (["counts", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
-        (["predict", "options.stacks=[vec128]"], "prefetch_bytes= has no effect"),
+        (["predict", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
         (["ratios"], "prefetch_bytes= has no effect"),
         (["roofline"], "prefetch_bytes= has no effect"),
         (["sync_cost"], "prefetch_bytes= has no effect"),

@@ -29,7 +29,7 @@ QUICK = {
     "energy": ["variant=vec128"],
     "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
     "positions": ["variant=vec128"],
-    "predict": ["options.gpus=[t4]", "options.stacks=[vec128]"],
+    "predict": ["options.gpus=[t4]", "options.variants=[vec128]"],
     "quality": ["options.variants=[vec128]", "options.tokens=5"],
     "ratios": ["options.ratios=['0:8']", "options.positions=[1]"],
     "rivals": ["variant=vec128", "options.tokens=4"],

@@ -153,7 +153,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "ratios": {"ratios": ("[]", "[8:0]", "[1:1]", "x"), "positions": ("[99999]", "[-1]"), "gpu": ("nope",)},
     "counts": {"variants": ("[nope]", "x")},
     "sass": {"variants": ("[nope]",)},
-    "predict": {"gpus": ("[nope]",), "stacks": ("[nope]",), "position": ("-1",)},
+    "predict": {"gpus": ("[nope]",), "variants": ("[nope]",), "position": ("-1",)},
     "roofline": {"gpu": ("nope",), "position": ("-1", "x")},
     "rivals": {"rivals": ("[nope]",), "tokens": ("0", "1", "x"), "prompt_ids": ("[-1]", "[]", "[99999999]")},
     "quality": {"ids": ("[1]", "[-1]", "[99999999]"), "tokens": ("1", "x"), "variants": ("[nope]",)},
