@@ -8,9 +8,10 @@ import pytest
 from sampled import seed_for
 
 from common import ROOT
+from common.validate.trials import chosen
 from tests.strength.mutants.generated import drawn, equivalent, generate, known, mutants_of
-from tests.strength.mutants.judge import Judged, judge
-from tests.strength.mutants.mutation import source_of
+from tests.strength.mutants.judge import PLAIN, SAME_CODE, Judged, judge
+from tests.strength.mutants.mutation import Edit, Mutant, source_of
 from tests.strength.mutants.operators import OPERATORS, code
 from tests.strength.mutants.processes import check_each
 from tests.strength.mutants.score import Score, summary
@@ -112,6 +113,15 @@ def test_the_validation_finds_them(host_cache):
     assert total["drawn"] == len(found)
     for column in ("drawn", "not compiled", "same code", "equivalent", "faults", "plain", "full", "survived"):
         assert sum(row[column] for row in rows) == total[column]
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(("new", "fate"), [("stride + 0 - 1", SAME_CODE), ("0", PLAIN)])
+def test_a_mutant_with_the_code_of_the_original_is_no_fault(new, fate, host_cache, monkeypatch):
+    """Packets of a norm, rounded up, with a 0 more; and rounded down, so that the last elements are left out."""
+    monkeypatch.setattr("tests.strength.mutants.judge.chosen", lambda amount: chosen("plain")[:1])
+    edit = Edit("common/kernel/norm.cuh", "model::hidden + stride - 1", f"model::hidden + {new}")
+    assert judge(Mutant("packets", "by hand", "", ("baseline",), (edit,)), 1, host_cache).fate == fate
 
 
 FATES = {"not compiled": 1, "same code": 2, "plain": 5, "full": 3, "race": 1, "survived": 1}

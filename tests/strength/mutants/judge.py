@@ -88,9 +88,9 @@ class _Stack:
     def changed(self, trial: Trial) -> bool:
         """True if the compiled code differs from the original's. Raises CompileError."""
         source = text_of(self._catalog, self._stack, trial)
-        return self._host.kernel(source).read_bytes() != self._host.kernel(
-            replace(source, text=self._edit(source.text))
-        )
+        texts = (source, replace(source, text=self._edit(source.text)))
+        before, after = (self._host.kernel(text).read_bytes() for text in texts)
+        return before != after
 
     def found(self, trial: Trial) -> str:
         """Evidence on `trial` that the kernel is wrong; '' without any."""
