@@ -15,15 +15,22 @@ from tests.strength.mutants.operators import OPERATORS, code
 
 AREA = "operators"
 LIST = Path(__file__).with_name("equivalent.yaml")
-# A change in a text that every kernel shares is checked on the stacks among these with other compiled code:
-# between them they execute all of it, with both widths of loads.
-SHARED_BY: tuple[tuple[str, ...], ...] = ((), ("vec128",), ("atomic_barrier",), ("redundant_rmsnorm",))
 BY_VALUE = ("joint_heads", "folded_norm", "by_value")
 TOKEN = (*BY_VALUE, "value_token")
 COUNTED = (*BY_VALUE, "counted_sums")
 COLUMNS = ("joint_heads", "by_value", "bulk_ring", "columns")
 STREAM = ("joint_heads", "by_value", "bulk_ring", "stream_kv")
 ROWS, SCORES = (*COLUMNS, "tensor_rows"), (*STREAM, "tensor_scores")
+# A change in a text that every kernel shares is checked on the stacks among these with other compiled code: between
+# them they execute all of it, with both widths of loads, entries of the cache that a block keeps, and phases of a ring.
+SHARED_BY: tuple[tuple[str, ...], ...] = (
+    (),
+    ("vec128",),
+    ("atomic_barrier",),
+    ("redundant_rmsnorm",),
+    ("joint_heads",),
+    (*ROWS, "stream_kv"),
+)
 # By the name of a file that needs more than itself; what some of its text needs comes after the first.
 STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "productive_spin": (("atomic_barrier", "productive_spin"),),
