@@ -25,12 +25,12 @@ def forecasts(config: RunConfig) -> dict[str, Forecast]:
     Counts come from records only: counting takes a minute a stack.
     """
     predict = forecaster(config.threads, config.results)
-    on_each: list[dict[str, Forecast]] = []
-    for gpu in (GPU, NEWER):
-        on_each.append({stack.name: predict(stack, gpu) for stack in config.stacks})
-        if not _lacking(on_each[-1]):
-            break
-    return min(on_each, key=_lacking)
+
+    def on(gpu: str) -> dict[str, Forecast]:
+        return {stack.name: predict(stack, gpu) for stack in config.stacks}
+
+    known = on(GPU)
+    return min(known, on(NEWER), key=_lacking) if _lacking(known) else known
 
 
 def _lacking(known: Mapping[str, Forecast]) -> int:
