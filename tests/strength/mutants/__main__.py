@@ -24,7 +24,7 @@ from tests.strength.mutants import score
 from tests.strength.mutants.generated import drawn, generate
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
 from tests.strength.mutants.planted import Planted, check_planted, of_planted, planted
-from tests.strength.mutants.processes import check_each
+from tests.strength.mutants.processes import Check, check_each
 from tests.strength.mutants.table import summary
 
 
@@ -85,28 +85,40 @@ def _by_hand(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: C
 def _by_operator(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
     from tests.strength.mutants.judge import Judged, judge
 
-    seed, cache, processes = wanted.seed, wanted.cache, wanted.processes
-    found = check_each(judge, Judged.lost, mutants, seed, cache, processes, lambda one: begin(one.title))
+    found = _kept_or_tried(judge, Judged, mutants, wanted, begin, keep=lambda one: True)
     return score.summary(found, of), [one.as_record() for one in found], score.Score(found).reached
 
 
 def _on_ptx(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
-    seed, cache, processes = wanted.seed, wanted.cache, wanted.processes
-    kept, code = Kept(cache / "planted.jsonl"), [code_sha(), of_code("tests/strength")]
-
-    def key(mutant: Mutant) -> str:
-        return digest([*code, repr(mutant)])
-
-    def done(one: Planted) -> None:
-        begin(one.title)
-        if one.as_expected:
-            kept.put(key(one.mutant), [one.fate, one.how])
-
-    left = [mutant for mutant in mutants if kept.get(key(mutant)) is None]
-    tried = check_each(check_planted, Planted.lost, left, seed, cache, processes, done)
-    found = [Planted(mutant, *kept.get(key(mutant))) for mutant in mutants if kept.get(key(mutant))]
-    found += [one for one in tried if not one.as_expected]
+    found = _kept_or_tried(check_planted, Planted, mutants, wanted, begin, keep=lambda one: one.as_expected)
     return of_planted(found), [one.as_record() for one in found], all(one.as_expected for one in found)
+
+
+def _kept_or_tried(
+    check: Check[Any],
+    kind: Any,
+    mutants: Sequence[Mutant],
+    wanted: MutantOptions,
+    begin: Callable[[str], None],
+    keep: Callable[[Any], bool],
+) -> list[Any]:
+    """Results of `check`, a `kind` each; those that a run before kept, on this code and seed, without another try.
+
+    keep: True for a result that a later run may take.
+    """
+    kept, code = Kept(wanted.cache / "mutants.jsonl"), [code_sha(), of_code("tests/strength"), str(wanted.seed)]
+    keys = [digest([*code, kind.__name__, repr(mutant)]) for mutant in mutants]
+    before = {key: kind(mutant, *found) for key, mutant in zip(keys, mutants, strict=True) if (found := kept.get(key))}
+    left = {key: mutant for key, mutant in zip(keys, mutants, strict=True) if key not in before}
+
+    def done(one: Any) -> None:
+        begin(one.title)
+        if keep(one):
+            kept.put(keys[mutants.index(one.mutant)], [one.fate, one.how])
+
+    tried = check_each(check, kind.lost, list(left.values()), wanted.seed, wanted.cache, wanted.processes, done)
+    found = before | dict(zip(left, tried, strict=True))
+    return [found[key] for key in keys]
 
 
 main = partial(run_task, run, "mutants")
