@@ -94,6 +94,17 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: C
             failed = True
             raise
 
+    def once() -> None:
+        config = _compose(config_name, arguments, root)
+        before, HydraConfig.instance().cfg = HydraConfig.instance().cfg, None
+        try:
+            HydraConfig.instance().set_config(config)
+            with flag_override(config, "struct", False):
+                del config["hydra"]
+            job(config)
+        finally:
+            HydraConfig.instance().cfg = before
+
     try:
         ensure_home()
         if not (root / "conf").is_dir():
@@ -108,6 +119,8 @@ def _run(task: Task, config_name: str, argv: Sequence[str], root: Path, after: C
             main = partial(_print_help, config_name, flags.overrides, root)
         elif flags.multirun:
             check_sweeps(flags.overrides, root)
+        elif flags.overrides == arguments:  # no flag: Hydra's main would compose twice, to see that it is no multirun
+            main = once
         with _command(config_name, arguments):
             try:
                 main()
@@ -146,20 +159,26 @@ def composed(config_name: str, overrides: Sequence[str], root: Path = ROOT) -> D
     Hydra itself; threads take turns. Raises LabError for a mistake.
     """
     arguments = _admit(overrides, root)
+    try:
+        config = _compose(config_name, arguments, root)
+        with flag_override(config, "struct", False):
+            choices = config.pop("hydra").runtime.choices
+        _set_names(config, choices, root)
+        OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
+        return config
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise explain(error, config_name, arguments, root) from None
+
+
+def _compose(config_name: str, arguments: list[str], root: Path) -> DictConfig:
+    """The configuration with Hydra's own part. Hydra's state is left unchanged; its errors are raised as they are."""
     with _COMPOSING:
         _register_resolvers(root)
         before, base = GlobalHydra.instance().hydra, VersionBase.instance().version_base
         GlobalHydra.instance().clear()
         try:
             with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
-                config = compose(config_name, arguments, return_hydra_config=True)
-            with flag_override(config, "struct", False):
-                choices = config.pop("hydra").runtime.choices
-            _set_names(config, choices, root)
-            OmegaConf.to_container(config, resolve=True)  # raises here if an interpolation fails
-            return config
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise explain(error, config_name, arguments, root) from None
+                return compose(config_name, arguments, return_hydra_config=True)
         finally:
             GlobalHydra.instance().hydra, VersionBase.instance().version_base = before, base
 
