@@ -69,7 +69,7 @@ DEVICE float quotient(float x, float y) { return __fdividef(x, y); }
 // Weights are never written while a kernel runs, so they may use the read-only path (ld.global.nc). The compiler may
 // move these loads up and keep many in flight, but not where the text does not load: an asm that is not volatile may be
 // executed for nothing, with an address beyond the weights.
-template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(const bf16 *from) {
+template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(const void *from) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
   Packet<Bytes> p;
   if constexpr (Bytes == 4) {

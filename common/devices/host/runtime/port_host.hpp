@@ -48,7 +48,7 @@ template <Data Kind, int Bytes> inline Packet<Bytes> load(const void *from, host
   return packet;
 }
 template <int Bytes, L1 = L1::allocate>
-inline Packet<Bytes> load_weights(const bf16 *from, host::Site site = host::here()) {
+inline Packet<Bytes> load_weights(const void *from, host::Site site = host::here()) {
   host::check_buffer("load_weights", from, host::of_weights, site); // ld.global.nc: of what no thread writes
   return load<Data::weights, Bytes>(from, site);
 }
