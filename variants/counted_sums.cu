@@ -43,7 +43,7 @@ template <class Base> struct CountedSums : Base {
   // The columns of one head in the lanes of a warp, as they divide a head; so many rows at once that each pair of lanes
   // of a row ends with the sum of one.
   static DEVICE void add_head(const Context &c, int layer, int head) {
-    using Split = HeadLanes<Self>;
+    using Split = HeadLanes<Self::load_bytes / 2>;
     constexpr int group = Split::group, rows = group > 1 ? group / 2 : 1, share = group / rows;
     const int begin = model::hidden * part() / parts(), end = model::hidden * (part() + 1) / parts();
     const bf16 *columns = layer_weights(c, weight_at::o, layer) + head * model::head_dim;

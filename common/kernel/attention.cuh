@@ -2,10 +2,10 @@
 #pragma once
 #include "reduce.cuh"
 
-// Division of the work among the lanes of a warp: `group` lanes in a row hold the elements of one head; a warp works on
-// `positions` positions at once.
-template <class Self> struct HeadLanes {
-  static constexpr int width = Self::load_bytes / 2;
+// Division of the work among the lanes of a warp: `group` lanes in a row hold the elements of one head, in packets of
+// `Width`; a warp works on `positions` positions at once.
+template <int Width> struct HeadLanes {
+  static constexpr int width = Width;
   static constexpr int packets = model::head_dim / width;
   static constexpr int group = packets > 16 ? 32 : packets > 8 ? 16 : packets > 4 ? 8 : packets > 2 ? 4 : packets;
   static constexpr int per_lane = (packets + group - 1) / group;
@@ -32,7 +32,7 @@ struct SoftmaxParts {
 // One warp attends to positions first, first + stride, ... below `end`, HeadLanes::positions of them at once. Every
 // group of lanes ends with the warp's result.
 template <class Self> DEVICE auto attend(const Context &c, int layer, int head, int first, int end, int stride) {
-  using Split = HeadLanes<Self>;
+  using Split = HeadLanes<Self::load_bytes / 2>;
   constexpr int width = Split::width, elements = Split::per_lane * width;
   const int kv_head = head / (model::heads / model::kv_heads), member = lane() % Split::group;
   const bf16 *key = keys(c, layer, kv_head), *value = values(c, layer, kv_head);
@@ -103,7 +103,7 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
 // barrier.
 template <class Self, class Out>
 DEVICE void attend_block(const Context &c, int layer, int head, int begin, int end, SoftmaxParts &parts, Out out) {
-  using Split = HeadLanes<Self>;
+  using Split = HeadLanes<Self::load_bytes / 2>;
   Self::prepare(c, layer, head, end);
   const auto soft =
       attend<Self>(c, layer, head, begin + warp() * Split::positions, end, block_warps * Split::positions);

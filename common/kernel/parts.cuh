@@ -38,11 +38,8 @@ template <int Chunk, int PerTile> struct SharesOf {
   }
 };
 
-// Division of a head in shared memory among lanes, for any width by which the stack loads the cache.
+// Bytes by which heads in shared memory are loaded, whatever the width by which the stack loads the cache.
 constexpr int widest_load = 16;
-struct Tiles {
-  static constexpr int load_bytes = widest_load;
-};
 
 // A tile of the cache is read by one of two teams of warps, in turn: so a lane has several positions at once.
 constexpr int teams = block_warps % 2 == 0 ? 2 : 1, team_warps = block_warps / teams;
@@ -59,7 +56,7 @@ DEVICE float rescale(float from, float to) { return exp2f(from - to); }
 
 // A lane's elements of the heads of a share: their queries, and their softmax over what the lane has seen.
 struct Heads {
-  using Split = HeadLanes<Tiles>;
+  using Split = HeadLanes<widest_load / 2>;
   static constexpr int width = Split::width, elements = Split::per_lane * width;
   float query[head_group][elements] = {};
   Part<elements> soft[head_group];
@@ -99,7 +96,7 @@ struct Heads {
       for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
         const int u = i / Split::per_lane, p = i % Split::per_lane;
         if (!exists(p)) continue;
-        const auto k = port::load<Data::kv, Tiles::load_bytes>(key + element(at(u), p));
+        const auto k = port::load<Data::kv, widest_load>(key + element(at(u), p));
         UNROLL
         for (int j = 0; j < width; ++j) {
           const float x = j % 2 == 0 ? bf16_low(k.word[j / 2]) : bf16_high(k.word[j / 2]);
@@ -146,7 +143,7 @@ struct Heads {
     for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
       const int u = i / Split::per_lane, p = i % Split::per_lane;
       if (!exists(p)) continue;
-      const auto v = port::load<Data::kv, Tiles::load_bytes>(value + element(at(u), p));
+      const auto v = port::load<Data::kv, widest_load>(value + element(at(u), p));
       UNROLL
       for (int j = 0; j < width; ++j) {
         const float x = j % 2 == 0 ? bf16_low(v.word[j / 2]) : bf16_high(v.word[j / 2]);
@@ -178,7 +175,7 @@ struct Heads {
 // Merges the warps of a block. `out(i, max, sum, value)` as in attend_block. Called by all threads of the block.
 // `parts` is in use until the block's next barrier.
 template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, SoftmaxParts &parts, Out out) {
-  using Split = HeadLanes<Tiles>;
+  using Split = HeadLanes<widest_load / 2>;
   if (lane() == 0) {
     parts.max[warp()] = soft.max;
     parts.sum[warp()] = soft.sum;
