@@ -25,7 +25,7 @@ template <class Base> struct BulkRing : Base {
   // The rows of a job that this block multiplies are neighbours, so they are one run of bytes in each matrix. A tile is
   // as many of them as fit into a slot and have a place for their sums, one matrix after the other.
   template <class Job> struct Rows {
-    static constexpr int row_bytes = Job::K * int(sizeof(bf16));
+    static constexpr int row_bytes = Row<Job::K>::bytes;
     static constexpr int per_tile = fewer(slot_bytes / row_bytes, most_sums) / Job::matrices;
     static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb");
     static_assert(row_bytes % 16 == 0, "copies into the ring need rows of a multiple of 8 weights");
@@ -34,7 +34,9 @@ template <class Base> struct BulkRing : Base {
         : first(int(size_t(job.rows) * job.part / job.parts)),
           count(int(size_t(job.rows) * (job.part + 1) / job.parts) - first) {}
     // Row `r` of matrix `m` in the slot of a tile.
-    static DEVICE unsigned char *at(unsigned char *slot, int m, int r) { return slot + (m * per_tile + r) * row_bytes; }
+    static DEVICE SharedRow<Job::K> at(unsigned char *slot, int m, int r) {
+      return {slot + (m * per_tile + r) * row_bytes};
+    }
   };
 
   static DEVICE void enter(const Context &c) {
@@ -87,8 +89,8 @@ template <class Base> struct BulkRing : Base {
       Copies::begin(full, rows * Mine::row_bytes * job.matrices);
       UNROLL
       for (int m = 0; m < job.matrices; ++m)
-        Copies::copy(Mine::at(s.slot[tile % slots], m, 0), job.row(m, mine.first + done), rows * Mine::row_bytes, full,
-                     Self::template in_l2<S, Mine>(mine.first + done, rows));
+        Copies::copy(Mine::at(s.slot[tile % slots], m, 0).address, job.row(m, mine.first + done).address,
+                     rows * Mine::row_bytes, full, Self::template in_l2<S, Mine>(mine.first + done, rows));
       Copies::end(full);
     }
     Self::template fed<S>(c, layer);
@@ -113,22 +115,12 @@ template <class Base> struct BulkRing : Base {
       for (; row < end; row += block_warps) {
         float sums[Job::matrices];
         UNROLL
-        for (int m = 0; m < Job::matrices; ++m) sums[m] = dot<Job::K>(Mine::at(slot, m, row - done), job.x);
+        for (int m = 0; m < Job::matrices; ++m) sums[m] = dot_row<Self>(Mine::at(slot, m, row - done), job.x);
         if (lane() == 0) emit(mine.first + row, sums);
       }
       port::warp_barrier(); // all lanes have read
       if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % slots]);
     }
     s.tile[port::thread()] = tile;
-  }
-
-  // As dot_row: the same packets in the same lanes.
-  template <int K> static DEVICE float dot(const unsigned char *row, const float *x) {
-    constexpr int width = Self::load_bytes / 2;
-    float sum = 0;
-    UNROLL
-    for (int i = lane() * width; i < K; i += 32 * width)
-      sum = dot_packet<width>(port::load<Data::weights, Self::load_bytes>(row + i * sizeof(bf16)), x + i, sum);
-    return warp_sum(sum);
   }
 };

@@ -39,7 +39,7 @@ template <class Base> struct FusedHead : Base {
       UNROLL
       for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; their sums are dropped below
         const int here = row + r < model::vocab ? row + r : model::vocab - 1;
-        sums[r] = dot_row<Self, model::hidden>(job.row(0, here), job.x);
+        sums[r] = dot_row<Self>(job.row(0, here), job.x);
       }
       UNROLL
       for (int r = 0; r < rows; ++r) {

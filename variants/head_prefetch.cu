@@ -21,7 +21,7 @@ template <class Base> struct HeadPrefetch : Base {
                 some = fewer(knob::head_prefetch::head_tiles, all);
       for (int i = model::layers - 1 - layer; i < some; i += model::layers) {
         const int done = int(size_t(all) * i / some) * Mine::per_tile;
-        Base::Copies::prefetch(job.row(0, mine.first + done),
+        Base::Copies::prefetch(job.row(0, mine.first + done).address,
                                fewer(Mine::per_tile, mine.count - done) * Mine::row_bytes);
       }
     }

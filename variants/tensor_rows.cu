@@ -10,7 +10,7 @@
 // The input type that `columns` multiplies by, above or below it in the stack.
 template <class Base> struct TensorRows : Base {
   using Self = typename Base::Self;
-  template <int K> static constexpr int rows() { return fewer(Self::slot_bytes / (K * int(sizeof(bf16))), most_sums); }
+  template <int K> static constexpr int rows() { return fewer(Self::slot_bytes / Row<K>::bytes, most_sums); }
   template <int K> using Product = TensorInput<K, rows<K>(), knob::tensor_rows::tiles>;
   template <int K> static constexpr int bytes() { return Product<K>::bytes; }
   static constexpr int more(int a, int b) { return a < b ? b : a; }

@@ -12,7 +12,7 @@ template <class Base> struct WarpSplit : Base {
   static constexpr int full = 1, empty = 1 + slots; // numbers of the named barriers, one for each slot
 
   struct Shared : Base::Shared {
-    alignas(16) unsigned char tiles[producers == 0 ? 1 : slots][consumers][packets * 32 * 16];
+    alignas(16) unsigned char tiles[producers == 0 ? 1 : slots][consumers][packets * 32 * SharedPacket<16>::bytes];
   };
 
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
@@ -27,7 +27,7 @@ template <class Base> struct WarpSplit : Base {
   // The sequence of tiles that producers and consumers go through in the same order: `consumers` rows at a time, one
   // tile of each row per item.
   template <class Job> struct Walk {
-    static constexpr int packet = Self::load_bytes, width = packet / 2, columns = 32 * width * packets;
+    static constexpr int packet = Self::load_bytes, width = packet_weights<packet>, columns = 32 * width * packets;
     static constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
     const int first, stride, items;
     DEVICE explicit Walk(const Job &job)
@@ -36,8 +36,8 @@ template <class Base> struct WarpSplit : Base {
     DEVICE int row(int item, int consumer) const { return first + item / per_row * stride + consumer; }
     static DEVICE int matrix(int item) { return item % per_row / per_matrix; }
     static DEVICE int column(int item, int p) { return item % per_matrix * columns + (p * 32 + lane()) * width; }
-    static DEVICE unsigned char *at(const Context &c, int item, int consumer, int p) {
-      return shared<Self>(c).tiles[item % slots][consumer] + (p * 32 + lane()) * packet;
+    static DEVICE SharedPacket<packet> at(const Context &c, int item, int consumer, int p) {
+      return {shared<Self>(c).tiles[item % slots][consumer] + (p * 32 + lane()) * SharedPacket<packet>::bytes};
     }
   };
 
@@ -47,12 +47,11 @@ template <class Base> struct WarpSplit : Base {
       if (item >= slots) port::named_sync(empty + item % slots, block_threads);
       for (int consumer = warp(); consumer < consumers; consumer += producers) {
         if (walk.row(item, consumer) >= job.rows) continue;
-        const bf16 *row = job.row(walk.matrix(item), walk.row(item, consumer));
+        const auto row = job.row(walk.matrix(item), walk.row(item, consumer));
         UNROLL
         for (int p = 0; p < packets; ++p)
           if (walk.column(item, p) < Job::K)
-            port::store_packet(walk.at(c, item, consumer, p),
-                               port::load_weights<walk.packet, Self::load_l1>(row + walk.column(item, p)));
+            walk.at(c, item, consumer, p).store(row.template load<walk.packet, Self::load_l1>(walk.column(item, p)));
       }
       port::named_arrive(full + item % slots, block_threads);
     }
@@ -74,8 +73,8 @@ template <class Base> struct WarpSplit : Base {
         UNROLL
         for (int p = 0; p < packets; ++p)
           if (walk.column(item, p) < Job::K)
-            sums[m] = dot_packet<walk.width>(port::load<Data::weights, walk.packet>(walk.at(c, item, consumer, p)),
-                                             job.x + walk.column(item, p), sums[m]);
+            sums[m] = dot_packet(walk.at(c, item, consumer, p).template load<walk.packet>(0),
+                                 job.x + walk.column(item, p), sums[m]);
       }
       port::named_arrive(empty + item % slots, block_threads);
       if (!here || item % walk.per_row != walk.per_row - 1) continue;

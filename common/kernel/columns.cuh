@@ -25,10 +25,10 @@ template <int Lanes, int N> DEVICE float transposing_sum(const float (&value)[N]
 
 constexpr int next_power_of_two(int n) { return n <= 1 ? 1 : 2 * next_power_of_two((n + 1) / 2); }
 
-// Columns of a row in the lanes of a block: warp by warp, `each` neighbouring packets of 8 columns to a lane. The
+// Columns of a row in the lanes of a block: warp by warp, `each` neighbouring packets of `width` to a lane. The
 // `group` lanes of a warp that its share takes are repeated, so that a warp multiplies `rows` rows at once.
 template <int K> struct ColumnLanes {
-  static constexpr int packets = K / 8;
+  static constexpr int width = packet_weights<16>, packets = K / width;
   static constexpr int group_for(int each) {
     return next_power_of_two((packets + each * block_warps - 1) / (each * block_warps));
   }
@@ -66,7 +66,8 @@ struct Vector {
 template <int K> struct ColumnInput : ColumnLanes<K> {
   using Lanes = ColumnLanes<K>;
   static constexpr int tiles = 1; // at once at most
-  float x[8 * Lanes::each] = {};
+  static constexpr int width = Lanes::width;
+  float x[width * Lanes::each] = {};
 
   DEVICE explicit ColumnInput(const Context &) {}
 
@@ -76,23 +77,25 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
     UNROLL
     for (int p = 0; p < Lanes::each; p += together) {
       if (Lanes::first() + p >= Lanes::packets) continue;
-      const auto got = from.template at<8 * together>(8 * (Lanes::first() + p));
+      const auto got = from.template at<width * together>(width * (Lanes::first() + p));
       UNROLL
-      for (int j = 0; j < 8 * together; ++j) x[8 * p + j] = got.value[j];
+      for (int j = 0; j < width * together; ++j) x[width * p + j] = got.value[j];
     }
   }
 
   // The same, each element times its gain; the warp's part of the sum of the squares before that. Gains are loaded
   // before the elements, which may not have arrived.
   template <class From> DEVICE float take_and_scale(const From &from, const bf16 *gains) {
-    Packet<16> gain[Lanes::each] = {};
+    constexpr int loads = width / 8; // of the gains of a packet
+    Packet<16> gain[Lanes::each * loads] = {};
     UNROLL
-    for (int p = 0; p < Lanes::each; ++p)
-      if (Lanes::first() + p < Lanes::packets) gain[p] = port::load_weights<16>(gains + 8 * (Lanes::first() + p));
+    for (int p = 0; p < Lanes::each * loads; ++p)
+      if (Lanes::first() + p / loads < Lanes::packets)
+        gain[p] = port::load_weights<16>(gains + 8 * (Lanes::first() * loads + p));
     take(from);
     float squares = 0;
     UNROLL
-    for (int j = 0; j < 8 * Lanes::each; ++j) {
+    for (int j = 0; j < width * Lanes::each; ++j) {
       const unsigned pair = gain[j / 8].word[j % 8 / 2];
       squares = fmaf(x[j], x[j], squares);
       x[j] *= j % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
@@ -104,22 +107,17 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
   template <class Out> DEVICE void each_once(Out out) const {
     if (lane() >= Lanes::group) return;
     UNROLL
-    for (int j = 0; j < 8 * Lanes::each; ++j)
-      if (Lanes::first() + j / 8 < Lanes::packets) out(8 * Lanes::first() + j, x[j]);
+    for (int j = 0; j < width * Lanes::each; ++j)
+      if (Lanes::first() + j / width < Lanes::packets) out(width * Lanes::first() + j, x[j]);
   }
 
   // This lane's part of a row's product.
-  DEVICE float dot(const unsigned char *row) const {
+  DEVICE float dot(SharedRow<K> row) const {
     float sum = 0;
     UNROLL
     for (int p = 0; p < Lanes::each; ++p) {
       const int packet = Lanes::first() + p, at = Lanes::exact || packet < Lanes::packets ? packet : 0;
-      const auto weights = port::load<Data::weights, 16>(row + 16 * at);
-      UNROLL
-      for (int j = 0; j < 8; j += 2) {
-        sum = fmaf(bf16_low(weights.word[j / 2]), x[8 * p + j], sum);
-        sum = fmaf(bf16_high(weights.word[j / 2]), x[8 * p + j + 1], sum);
-      }
+      sum = add_products(row.packet(at), x + width * p, sum);
     }
     return sum;
   }

@@ -23,12 +23,13 @@ template <bool Bulk> struct SlotCopies {
   static DEVICE void begin(Mbarrier *full, unsigned bytes) {
     if constexpr (Bulk) port::mbarrier_arrive_expect(full, bytes);
   }
-  static DEVICE void copy(unsigned char *slot, const void *from, unsigned bytes, Mbarrier *full, L2 lines = L2::pass) {
+  static DEVICE void copy(void *slot, const void *from, unsigned bytes, Mbarrier *full, L2 lines = L2::pass) {
     if constexpr (Bulk) {
       port::copy_bulk(slot, from, bytes, full, lines);
     } else {
       const auto *first = static_cast<const unsigned char *>(from);
-      for (unsigned at = 16 * lane(); at < bytes; at += 16 * lanes) port::copy_async(slot + at, first + at, lines);
+      auto *to = static_cast<unsigned char *>(slot);
+      for (unsigned at = 16 * lane(); at < bytes; at += 16 * lanes) port::copy_async(to + at, first + at, lines);
     }
   }
   // After them.

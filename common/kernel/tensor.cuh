@@ -108,8 +108,8 @@ template <int K, int Often, int Together> struct TensorInput {
       Products<both> products[Tiles];
       UNROLL
       for (int t = 0; t < Tiles; ++t) { // there may be fewer rows
-        const unsigned char *own = row(t, g / pieces < products_of(t) ? begin + g / pieces : begin);
-        load_lines<K, lines, wide, both, Data::weights>(own, at, exact, weights[t]);
+        const auto own = row(t, g / pieces < products_of(t) ? begin + g / pieces : begin);
+        own.template load_pairs<lines, wide, both>(at, exact, weights[t]);
       }
       UNROLL
       for (int t = 0; t < Tiles; ++t) products[t] = port::multiply_add<lines, both>(term, weights[t]);

@@ -40,6 +40,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
     **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
     **dict.fromkeys(("columns", "ring"), (COLUMNS,)),
+    "weights": ((), ("vec128",), ("cp_async",), ("warp_split",), COLUMNS, ROWS, COUNTED),
     **dict.fromkeys(("tensor", "tensor_rows"), (ROWS,)),
     **dict.fromkeys(("tensor_heads", "tensor_scores"), (SCORES,)),
     **dict.fromkeys(("terms", "tensor_port"), (ROWS, SCORES)),
