@@ -18,24 +18,22 @@ template <class Base> struct L2Prefetch : Base {
   // prefetch_bytes.
   static DEVICE void fetch(const Context &c, int layer, int idle) {
     using namespace knob::l2_prefetch;
-    constexpr size_t o = size_t(model::hidden) * model::query;
-    constexpr size_t mlp = size_t(model::intermediate) * model::hidden;
     size_t left = prefetch_bytes;
-    if constexpr (matrices_o) left -= fetch_matrix(layer_weights(c, weight_at::o, layer), o, left, idle);
-    if constexpr (matrices_gate) left -= fetch_matrix(layer_weights(c, weight_at::gate, layer), mlp, left, idle);
-    if constexpr (matrices_up) left -= fetch_matrix(layer_weights(c, weight_at::up, layer), mlp, left, idle);
-    if constexpr (matrices_down) left -= fetch_matrix(layer_weights(c, weight_at::down, layer), mlp, left, idle);
+    if constexpr (matrices_o) left -= fetch_matrix(Self::template job<Stage::o_proj>(c, layer), 0, left, idle);
+    if constexpr (matrices_gate) left -= fetch_matrix(Self::template job<Stage::gate_up>(c, layer), 0, left, idle);
+    if constexpr (matrices_up) left -= fetch_matrix(Self::template job<Stage::gate_up>(c, layer), 1, left, idle);
+    if constexpr (matrices_down) left -= fetch_matrix(Self::template job<Stage::down>(c, layer), 0, left, idle);
   }
 
-  // Prefetches this block's share of one matrix, at most `budget` bytes; returns the bytes.
-  static DEVICE size_t fetch_matrix(const bf16 *matrix, size_t elements, size_t budget, int idle) {
+  // Prefetches this block's share of matrix `m` of a job, at most `budget` bytes; returns the bytes.
+  template <class Job> static DEVICE size_t fetch_matrix(const Job &job, int m, size_t budget, int idle) {
     constexpr size_t line = 128;
-    const size_t lines = elements * sizeof(bf16) / line;
+    const size_t lines = size_t(job.rows) * Row<Job::K>::bytes / line;
     const size_t share = (lines + idle - 1) / idle, limit = budget / line;
     const size_t first = (port::block() - (port::blocks() - idle)) * share;
     const size_t mine = first >= lines ? 0 : lines - first < share ? lines - first : share;
     const size_t count = mine < limit ? mine : limit;
-    const char *from = reinterpret_cast<const char *>(matrix) + first * line;
+    const char *from = static_cast<const char *>(job.row(m, 0).address) + first * line;
     for (size_t i = port::thread(); i < count; i += block_threads) {
       if constexpr (knob::l2_prefetch::how_is_ldg)
         port::touch_weights(from + i * line);

@@ -7,35 +7,33 @@
 #include "common/kernel/decode.cuh"
 
 template <class Base> struct ProductiveSpin : Base {
+  using Self = typename Base::Self;
+
   template <Stage S> static DEVICE void while_waiting(const Context &c, int layer) {
-    if constexpr (S == Stage::embed) fetch_qkv(c, 0);
-    if constexpr (S == Stage::attention) fetch<model::query>(layer_weights(c, weight_at::o, layer), model::hidden);
+    if constexpr (S == Stage::embed) fetch<Stage::qkv>(c, 0);
+    if constexpr (S == Stage::attention) fetch<Stage::o_proj>(c, layer);
     if constexpr (S == Stage::o_proj) {
-      fetch<model::hidden>(layer_weights(c, weight_at::gate, layer), model::intermediate);
-      fetch<model::hidden>(layer_weights(c, weight_at::up, layer), model::intermediate);
+      fetch<Stage::gate_up>(c, layer, 0);
+      fetch<Stage::gate_up>(c, layer, 1);
     }
-    if constexpr (S == Stage::gate_up)
-      fetch<model::intermediate>(layer_weights(c, weight_at::down, layer), model::hidden);
+    if constexpr (S == Stage::gate_up) fetch<Stage::down>(c, layer);
     if constexpr (S == Stage::down) {
       if (layer + 1 < model::layers)
-        fetch_qkv(c, layer + 1);
+        fetch<Stage::qkv>(c, layer + 1);
       else
-        fetch<model::hidden>(c.weights + weight_at::lm_head, model::vocab);
+        fetch<Stage::lm_head>(c, 0);
     }
   }
 
-  static DEVICE void fetch_qkv(const Context &c, int layer) {
-    fetch<model::hidden>(layer_weights(c, weight_at::qkv, layer), model::query + 2 * model::kv);
-  }
-
-  // Prefetches the first row of each warp of this block: block_warps neighbouring rows of K elements, fewer at the end
-  // of the matrix. Called by all threads but thread 0, which waits.
-  template <int K> static DEVICE void fetch(const bf16 *matrix, int rows) {
+  // Prefetches the first row of each warp of this block in matrix `m` of stage S: block_warps neighbouring rows, fewer
+  // at the end of the matrix. Called by all threads but thread 0, which waits.
+  template <Stage S> static DEVICE void fetch(const Context &c, int layer, int m = 0) {
     constexpr int line = 128;
-    const int first = port::block() * block_warps, left = rows - first;
-    const int whole = (left < block_warps ? left : block_warps) * K * int(sizeof(bf16));
+    const auto job = Self::template job<S>(c, layer);
+    const int first = port::block() * block_warps, left = job.rows - first;
+    const int whole = (left < block_warps ? left : block_warps) * Row<job.K>::bytes;
     const int bytes = whole < knob::productive_spin::spin_bytes ? whole : knob::productive_spin::spin_bytes;
-    const char *from = reinterpret_cast<const char *>(matrix + size_t(first) * K);
+    const auto *from = static_cast<const char *>(job.row(m, first).address);
     for (int at = (port::thread() - 1) * line; at < bytes; at += (block_threads - 1) * line)
       port::prefetch_l2(from + at);
   }
