@@ -2,12 +2,12 @@
 
 This is the only table of offsets. Python packs and reads by it, and `declare` writes it into the kernel's text
 as compile-time constants. Offsets and sizes are in elements: bf16 for weights and cache, fp32 for scratch,
-32-bit words for state.
+32-bit words for state. A matrix takes the rows of its format (`common.model.format`).
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from common.errors import LabError
 from common.model import stages
 from common.model.expressions import SHAPES, check, evaluate
+from common.model.format import row_bytes
 from common.model.shapes import LARGEST, Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
 
@@ -53,13 +54,20 @@ class Slot:
         return Slot(self.offset + base, self.shape)
 
 
-def _pack(shapes: dict[str, tuple[int, ...]], start: int = 0) -> tuple[dict[str, Slot], int]:
-    """Lay the shapes out one after another, each on an ALIGN boundary; also returns the end."""
+def _pack(
+    shapes: Mapping[str, tuple[int, ...]], start: int = 0, size: Callable[[tuple[int, ...]], int] = prod
+) -> tuple[dict[str, Slot], int]:
+    """Lay the shapes out one after another, each on an ALIGN boundary; also returns the end. size: elements of one."""
     slots, end = {}, start
     for name, shape in shapes.items():
         slots[name] = Slot(end, shape)
-        end += -(-prod(shape) // ALIGN) * ALIGN
+        end += -(-size(shape) // ALIGN) * ALIGN
     return slots, end
+
+
+def _weight_size(shape: tuple[int, ...]) -> int:
+    """Room of a weight tensor, in elements of bf16: a matrix has the rows of its format."""
+    return prod(shape) if len(shape) == 1 else shape[0] * row_bytes(shape[1]) // 2
 
 
 def read_scratch(scratch: Mapping[str, object]) -> Scratch:
@@ -86,7 +94,6 @@ class Layout:
 
     weights  `embed`, then `layers` equal blocks of the layer tensors (`layer_weights`, one `layer_stride` apart),
              then `final_norm` and `lm_head` (the same slot as `embed` when tied).
-             `qkv` holds the rows of q, then k, then v.
     cache    [layer][key, value][kv_head][position][head_dim]
     scratch  the tap of every stage and layer (`common.model.stages`), never reused within a step. A stage writes its
              result there in every launch, so the validated kernel is the timed one.
@@ -102,26 +109,28 @@ class Layout:
     def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False) -> None:
         """scratch: regions declared by variants, see `read_scratch`. Raises LabError for an impossible shape."""
         m = self.model = model
-        first, end = _pack({"embed": (m.vocab, m.hidden)})
+        matrices = m.layer_matrices
+        first, end = _pack({"embed": (m.vocab, m.hidden)})  # bf16; a head of another format is no longer tied to it
         self.layer_weights, end_of_layer = _pack(
             {
                 "input_norm": (m.hidden,),
-                "qkv": (m.query + 2 * m.kv, m.hidden),
+                "qkv": matrices["qkv"],
                 "q_norm": (m.head_dim,),
                 "k_norm": (m.head_dim,),
-                "o": (m.hidden, m.query),
+                "o": matrices["o"],
                 "post_norm": (m.hidden,),
-                "gate": (m.intermediate, m.hidden),
-                "up": (m.intermediate, m.hidden),
-                "down": (m.hidden, m.intermediate),
+                "gate": matrices["gate"],
+                "up": matrices["up"],
+                "down": matrices["down"],
             },
             end,
+            _weight_size,
         )
         self.layer_stride = end_of_layer - end
         last: dict[str, tuple[int, ...]] = {"final_norm": (m.hidden,)}
         if not m.tied:
             last["lm_head"] = (m.vocab, m.hidden)
-        tail, self.weights_size = _pack(last, end + m.layers * self.layer_stride)
+        tail, self.weights_size = _pack(last, end + m.layers * self.layer_stride, _weight_size)
         self.global_weights = first | tail
         if m.tied:
             self.global_weights["lm_head"] = first["embed"]

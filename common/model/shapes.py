@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from common.errors import LabError
+from common.model.format import row_bytes
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
 LARGE = 10_000_000  # matrix weights above which a step of the reference, and of a kernel on a CPU, takes seconds
@@ -68,14 +69,23 @@ class Model:
         return self.kv_heads * self.head_dim
 
     @property
+    def layer_matrices(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of each matrix of a layer; `qkv` holds the rows of q, then k, then v."""
+        return {
+            "qkv": (self.query + 2 * self.kv, self.hidden),
+            "o": (self.hidden, self.query),
+            "gate": (self.intermediate, self.hidden),
+            "up": (self.intermediate, self.hidden),
+            "down": (self.hidden, self.intermediate),
+        }
+
+    @property
     def matrix_weights(self) -> int:
         """Matrix elements one token must read: all layers and the LM head (Qwen3-0.6B: 595,984,384).
 
         The norm vectors (0.01 % more) and the one embedding row are left out, as in every published figure.
         """
-        layer = (
-            (self.query + 2 * self.kv) * self.hidden + self.hidden * self.query + 3 * self.hidden * self.intermediate
-        )
+        layer = sum(rows * columns for rows, columns in self.layer_matrices.values())
         return self.layers * layer + self.vocab * self.hidden
 
     @property
@@ -84,8 +94,10 @@ class Model:
         return self.matrix_weights > LARGE
 
     def bytes_per_token(self, position: int) -> int:
-        """Bytes of bf16 weights and KV cache read, each once, by a token at `position` (attends to itself)."""
-        return 2 * self.matrix_weights + self.kv_bytes_per_position * (position + 1)
+        """Bytes of matrices and KV cache read, each once, by a token at `position` (attends to itself)."""
+        layer = sum(rows * row_bytes(columns) for rows, columns in self.layer_matrices.values())
+        matrices = self.layers * layer + self.vocab * row_bytes(self.hidden)
+        return matrices + self.kv_bytes_per_position * (position + 1)
 
     @property
     def kv_bytes_per_position(self) -> int:

@@ -7,7 +7,8 @@ work:
   loading_threads: {matrices: 32 * producers if producers else default}
 
 An expression (`common.model.expressions`) may use knobs of the variant and of its requirements, whole numbers of the
-model's shape, `threads` of a block, `position` of the token, and `default`: the value without the variant.
+model's shape, `threads` of a block, `position` of the token, `row_bytes` and `head_row_bytes`, of a row of the stage's
+matrices (0 where it has none) and of lm_head, and `default`: the value without the variant.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,6 +17,7 @@ from functools import cache
 from common.compile.source import Source
 from common.errors import LabError
 from common.model.expressions import SHAPES, check, evaluate
+from common.model.format import row_bytes
 from common.model.stages import DEFINITIONS, STAGES, WARP
 from common.stacks.catalog import BASELINE, read_catalog
 
@@ -57,13 +59,20 @@ def work_of(name: str) -> Work:
 
 def quantity(source: Source, name: str, stage: str, position: int, default: int) -> int:
     """`default`, as the baseline and each variant of the stack change it in turn."""
-    shape = {field: getattr(source.model, field) for field in SHAPES}
+    model, columns = source.model, DEFINITIONS[stage].columns
+    shape = {field: getattr(model, field) for field in SHAPES}
+    step = {
+        "threads": source.threads,
+        "position": position,
+        "row_bytes": row_bytes(columns(model)) if columns else 0,
+        "head_row_bytes": row_bytes(model.hidden),
+    }
     works = {variant: work_of(variant) for variant in (BASELINE, *source.stack)}
     knobs = {name: value for constants in source.knobs.values() for name, value in constants.items()}
     for variant, work in works.items():
         expression = find(work.get(name, {}), stage)
         if expression is not None:
-            given = {"threads": source.threads, "position": position, DEFAULT: default}
+            given = {**step, DEFAULT: default}
             default = evaluate(expression, {**shape, **knobs, **source.knobs.get(variant, {}), **given})
     return default
 
@@ -74,7 +83,7 @@ def read_work(work: Mapping[str, Mapping[str, str | int]], constants: Collection
     constants: names of the compile-time constants of the knobs that it may name.
     Raises LabError for an unknown quantity or stage, and an expression that is malformed or names something unknown.
     """
-    known = (*constants, *SHAPES, "threads", "position", DEFAULT)
+    known = (*constants, *SHAPES, "threads", "position", "row_bytes", "head_row_bytes", DEFAULT)
     for quantity, stages in work.items():
         if quantity not in QUANTITIES or not isinstance(stages, Mapping):
             raise LabError(f"work.{quantity}: {stages}", f"give {', '.join(QUANTITIES)}, each by stage")
