@@ -61,7 +61,7 @@ template <class Base> struct ValueToken : Base {
     const bf16 *row = embedding(c);
     return [=](int i) {
       if (S != Stage::input_norm || layer > 0) return rest(i);
-      constexpr int most = N < 8 ? N : 8; // elements of a load; columns take several loads
+      constexpr int most = N % 8 == 0 ? 8 : 4; // elements of a load; columns take several loads
       Floats<N> x;
       UNROLL
       for (int first = 0; first < N; first += most) {
