@@ -21,7 +21,6 @@ from common.record.provenance import code_sha, provenance
 from common.stacks.stack import Stack, check_stack
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.setup import PredictingSetup
-from experiments.run.setup import Setup
 from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
 from experiments.tables.row import IMPLAUSIBLE, label, label_of, plausible
 
@@ -85,6 +84,12 @@ class Experiment(PredictingSetup):
         chosen = [*map(self.stack, names), *more]
         self.check_knobs(chosen)
         return chosen
+
+    @property
+    def chosen(self) -> list[Stack]:
+        """The stacks of `options.variants`, else the run's."""
+        names = self.options.texts("variants")
+        return self.stacks(names) if names else list(self.config.stacks)
 
     def check_knobs(self, stacks: Sequence[Stack]) -> None:
         """Raise LabError for a knob of the command line that none of `stacks` has."""
@@ -187,9 +192,10 @@ class Experiment(PredictingSetup):
         self, stacks: Sequence[Stack], work: Callable[[Session], Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         """`work(session)` of each stack under its label, kept as `row` does; one that fails is left out."""
+        from experiments.run.steps import LabStack
 
         def in_session(stack: Stack) -> Mapping[str, Any]:
-            with closing(open_session(self, stack)) as session:
+            with closing(LabStack(self, stack).session()) as session:
                 return work(session)
 
         rows = []
@@ -278,13 +284,6 @@ class Experiment(PredictingSetup):
         """Seconds of rows of this experiment on this device, the newest last."""
         device = to_json(self.config.device)
         return [row["took"] for row in self._rows if row["asked"]["device"] == device]
-
-
-def open_session(lab: Setup, stack: Stack) -> Session:
-    """A session of `stack` with the run's weights."""
-    from experiments.run.steps import LabStack
-
-    return LabStack(lab, stack).session()
 
 
 def _step_times(records: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> list[StepTime]:

@@ -35,10 +35,8 @@ COLUMNS = {
 
 def ask(experiment: Experiment) -> ResultTable:
     """Rows for each stage of each stack, a layer, and a token. Needs NVRTC and nvdisasm, no GPU."""
-    names = experiment.options.texts("variants")
-    stacks = experiment.stacks(names) if names else list(experiment.config.stacks)
     rows: list[dict[str, Any]] = []
-    for stack in stacks:
+    for stack in experiment.chosen:
         rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack)) or []
     gpu, position = experiment.gpu, experiment.position
     question = f"{QUESTION}: {gpu.name}, position {position}"

@@ -50,10 +50,8 @@ def _count(experiment: Experiment, stack: Stack) -> Counts:
 
 def _chosen(experiment: Experiment) -> list[Stack]:
     """Names in `options.variants`, else the run's stacks with their knobs; where that is every variant, all names."""
-    catalog, stacks = read_catalog(), list(experiment.config.stacks)
-    if names := experiment.options.texts("variants"):
-        return experiment.stacks(names)
-    whole = {stack.name for stack in stacks} >= set(catalog.variants)
+    catalog, stacks = read_catalog(), experiment.chosen
+    whole = not experiment.options.texts("variants") and {stack.name for stack in stacks} >= set(catalog.variants)
     return [*stacks, *map(experiment.stack, catalog.stacks if whole else ())]
 
 

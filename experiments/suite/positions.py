@@ -10,9 +10,8 @@ from experiments.tables.row import NOT_MODELLED, label_of
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each position that the cache holds; each of `options.variants`, else of the run, with its parent."""
-    positions, chosen = experiment.positions, experiment.options.texts("variants")
-    stacks = experiment.stacks(chosen) if chosen else list(experiment.config.stacks)
-    timed = experiment.measured_or_predicted(stacks, positions, apart=True)
+    positions = experiment.positions
+    timed = experiment.measured_or_predicted(experiment.chosen, positions, apart=True)
     names = [label_of(stack, own=False) for stack, _ in timed]
     rows: list[dict[str, Any]] = [
         {"position": position, "GB": experiment.model.bytes_per_token(position) / 1e9} for position in positions

@@ -12,12 +12,12 @@ from common.config import budget
 from common.errors import CompileError, Crashed
 from common.record.store import Store
 from common.stacks.stack import Stack
-from experiments import experiment
 from experiments.__main__ import main
 from experiments.experiment import Experiment
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.predictor import Predictor
 from experiments.prediction.published import GAINS
+from experiments.run.steps import LabStack
 from experiments.suite import counts, predict, sass
 from experiments.tables.progress import Quiet
 from experiments.tables.row import Forecast
@@ -44,7 +44,7 @@ def broken(module, name: str, monkeypatch, error: Exception, stack: str = "vec12
     works, called = getattr(module, name), []
 
     def fails(*given: Any) -> Any:
-        (found,) = (one.name for one in given if isinstance(one, Stack | Source))
+        (found,) = (one.name for one in given if isinstance(one, Stack | Source | LabStack))
         called.append(found)
         if found == stack:
             raise error
@@ -55,7 +55,7 @@ def broken(module, name: str, monkeypatch, error: Exception, stack: str = "vec12
 
 
 def test_a_kernel_that_crashes_costs_quality_its_row(run, monkeypatch):
-    broken(experiment, "open_session", monkeypatch, Crashed("a kernel wrote beyond its buffers", "see there"))
+    broken(LabStack, "session", monkeypatch, Crashed("a kernel wrote beyond its buffers", "see there"))
     code, (*_, record) = run(*QUALITY)
     assert code == 0
     assert [row["variant"] for row in record["table"]] == [name for name in NAMES if "vec128" not in name]
@@ -63,7 +63,7 @@ def test_a_kernel_that_crashes_costs_quality_its_row(run, monkeypatch):
 
 
 def test_a_kernel_that_crashes_leaves_the_rivals(run, monkeypatch):
-    broken(experiment, "open_session", monkeypatch, RuntimeError("CUDA error:\nan illegal memory access"))
+    broken(LabStack, "session", monkeypatch, RuntimeError("CUDA error:\nan illegal memory access"))
     code, (*_, record) = run("experiment=rivals", "variant=vec128", "options.rivals=[torch step]", "options.tokens=3")
     assert code == 0
     assert [row["system"] for row in record["table"]] == ["torch step"]
@@ -96,12 +96,12 @@ def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monke
 
 
 def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
-    called = broken(experiment, "open_session", monkeypatch, KeyboardInterrupt(), "fused_head")
+    called = broken(LabStack, "session", monkeypatch, KeyboardInterrupt(), "fused_head")
     code, records = run(*QUALITY)
     assert (code, called) == (130, ["baseline", "vec128", "fused_head"])
     assert [row["asked"]["row"] for row in records] == NAMES[:3]
     monkeypatch.undo()
-    called = broken(experiment, "open_session", monkeypatch, KeyboardInterrupt(), "none")
+    called = broken(LabStack, "session", monkeypatch, KeyboardInterrupt(), "none")
     code, records = run(*QUALITY)
     assert (code, called) == (0, ["fused_head"])
     assert [row["variant"] for row in records[-1]["table"]] == NAMES
