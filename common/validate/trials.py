@@ -57,7 +57,8 @@ LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 16_400, 1e6, 1e-6, True)
 WORDS = Model("many words", 24, 2824, 1, 2, 1, 8, 131_712, 16, 1e4, 1e-6, True)
 SQUARE = Model("square", 128, 128, 3, 4, 4, 32, 128, 128, 1e6, 1e-6, False)
 LEAST = Model("least", 8, 8, 1, 1, 1, 520, 2, 1, 1e4, 1e-6, False)
-SHORT, MIDDLE = (replace(GRID, name=f"heads of {size}", head_dim=size) for size in (16, 72))
+SHORT = replace(GRID, name="heads of 16", head_dim=16)
+SINGLE = replace(GRID, name="a head of 72", heads=1, kv_heads=1, head_dim=72)
 MANY_TOKENS = replace(SHORT, name="many tokens", positions=136)
 
 TRIALS = (
@@ -131,7 +132,7 @@ TRIALS = (
     Trial(
         "wide, knobs high", "the high ends of knobs on wide rows", WIDE, 64, 16, (Start(64), Start(318, 2)), knobs=HIGH
     ),
-    Trial("large heads", "heads of 264, blocks of 7 warps, position 1024", HEADS, 224, 2, (Start(1), Start(1023, 2))),
+    Trial("large heads", "heads of 264, blocks of 9 warps, position 1024", HEADS, 288, 2, (Start(1), Start(1023, 2))),
     Trial(
         "long",
         "positions beyond 4096, 8192 and 16384",
@@ -163,7 +164,7 @@ TRIALS = (
         knobs=HIGH,
     ),
     Trial("65 blocks", "65 blocks, 40 tokens in a row", GRID, 32, 65, (Start(7, 40, barriers=AGES[2]),), knobs=HIGH),
-    Trial("132 blocks", "132 blocks, heads of 72", MIDDLE, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
+    Trial("132 blocks", "132 blocks, a single head", SINGLE, 64, 132, (Start(0, 4, barriers=AGES[1]),)),
     Trial("264 blocks", "264 blocks, heads of 16", SHORT, 32, 264, (Start(31, 2, barriers=AGES[0]),), knobs=LOW),
     Trial("300 blocks", "300 blocks", GRID, 32, 300, (Start(17, 3),), weights="ties", knobs=HIGH),
     # Heads wider than a warp: lanes with a second turn may store to another lane's place.

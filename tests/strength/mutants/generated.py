@@ -39,7 +39,7 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "head_prefetch": (("bulk_ring", "head_prefetch"),),
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
     **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
-    **dict.fromkeys(("columns", "ring"), (COLUMNS,)),
+    **dict.fromkeys(("columns", "ring"), (COLUMNS, ROWS)),
     "weights": ((), ("vec128",), ("cp_async",), ("warp_split",), COLUMNS, ROWS, COUNTED),
     **dict.fromkeys(("tensor", "tensor_rows"), (ROWS,)),
     **dict.fromkeys(("tensor_heads", "tensor_scores"), (SCORES,)),
