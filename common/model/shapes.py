@@ -1,5 +1,6 @@
 """Shapes of a Qwen3-style decoder."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.errors import LabError
@@ -85,8 +86,7 @@ class Model:
 
         The norm vectors (0.01 % more) and the one embedding row are left out, as in every published figure.
         """
-        layer = sum(rows * columns for rows, columns in self.layer_matrices.values())
-        return self.layers * layer + self.vocab * self.hidden
+        return self._of_all_rows(lambda columns: columns)
 
     @property
     def large(self) -> bool:
@@ -95,9 +95,12 @@ class Model:
 
     def bytes_per_token(self, position: int) -> int:
         """Bytes of matrices and KV cache read, each once, by a token at `position` (attends to itself)."""
-        layer = sum(rows * row_bytes(columns) for rows, columns in self.layer_matrices.values())
-        matrices = self.layers * layer + self.vocab * row_bytes(self.hidden)
-        return matrices + self.kv_bytes_per_position * (position + 1)
+        return self._of_all_rows(row_bytes) + self.kv_bytes_per_position * (position + 1)
+
+    def _of_all_rows(self, quantity: Callable[[int], int]) -> int:
+        """Sum of a row's `quantity`, given its columns, over the rows of all layers' matrices and of the LM head."""
+        layer = sum(rows * quantity(columns) for rows, columns in self.layer_matrices.values())
+        return self.layers * layer + self.vocab * quantity(self.hidden)
 
     @property
     def kv_bytes_per_position(self) -> int:

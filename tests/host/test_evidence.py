@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
 from sampled import sampled
 
 from common.config import budget
@@ -60,7 +59,6 @@ def call(host_cache: Path, monkeypatch, seed):
 
     def execute(argv: Sequence[str], seconds: float) -> Ended:
         assert argv[0] == "experiments"
-        GlobalHydra.instance().clear()  # of the command: a step is a process of its own, but for this test
         clock.until = clock.now + seconds
         code = experiments(argv[1:])
         clock.until = inf

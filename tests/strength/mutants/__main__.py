@@ -21,7 +21,7 @@ from experiments.tables.progress import progress
 from experiments.tables.result_table import ResultTable, print_result, record_result
 from tests.strength.kept import Kept, digest, of_code
 from tests.strength.mutants import score
-from tests.strength.mutants.generated import drawn, generate
+from tests.strength.mutants.generated import AREA, drawn, generate
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
 from tests.strength.mutants.planted import Planted, check_planted, of_planted, planted
 from tests.strength.mutants.processes import Check, check_each
@@ -85,12 +85,12 @@ def _by_hand(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: C
 def _by_operator(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
     from tests.strength.mutants.judge import Judged, judge
 
-    found = _kept_or_tried(judge, Judged, mutants, wanted, begin, keep=lambda one: True)
+    found = _kept_or_tried(judge, Judged, mutants, wanted, begin, lambda one: True, AREA, str(wanted.seed))
     return score.summary(found, of), [one.as_record() for one in found], score.Score(found).reached
 
 
 def _on_ptx(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
-    found = _kept_or_tried(check_planted, Planted, mutants, wanted, begin, keep=lambda one: one.as_expected)
+    found = _kept_or_tried(check_planted, Planted, mutants, wanted, begin, lambda one: one.as_expected, "planted")
     return of_planted(found), [one.as_record() for one in found], all(one.as_expected for one in found)
 
 
@@ -101,24 +101,26 @@ def _kept_or_tried(
     wanted: MutantOptions,
     begin: Callable[[str], None],
     keep: Callable[[Any], bool],
+    *causes: str,
 ) -> list[Any]:
-    """Results of `check`, a `kind` each; those that a run before kept, on this code and seed, without another try.
+    """Results of `check`, a `kind` each, in the order of `mutants`; those that a run before kept without another try.
 
-    keep: True for a result that a later run may take.
+    keep: True for a result that a later run may take. causes: of a result, beside the code and the mutant.
     """
-    kept, code = Kept(wanted.cache / "mutants.jsonl"), [code_sha(), of_code("tests/strength"), str(wanted.seed)]
-    keys = [digest([*code, kind.__name__, repr(mutant)]) for mutant in mutants]
-    before = {key: kind(mutant, *found) for key, mutant in zip(keys, mutants, strict=True) if (found := kept.get(key))}
-    left = {key: mutant for key, mutant in zip(keys, mutants, strict=True) if key not in before}
+    kept, code = Kept(wanted.cache / "mutants.jsonl"), [code_sha(), of_code("tests/strength"), *causes]
+
+    def key(mutant: Mutant) -> str:
+        return digest([*code, repr(mutant)])
 
     def done(one: Any) -> None:
         begin(one.title)
         if keep(one):
-            kept.put(keys[mutants.index(one.mutant)], [one.fate, one.how])
+            kept.put(key(one.mutant), [one.fate, one.how])
 
-    tried = check_each(check, kind.lost, list(left.values()), wanted.seed, wanted.cache, wanted.processes, done)
-    found = before | dict(zip(left, tried, strict=True))
-    return [found[key] for key in keys]
+    before = [kept.get(key(mutant)) for mutant in mutants]
+    left = [mutant for mutant, found in zip(mutants, before, strict=True) if not found]
+    tried = iter(check_each(check, kind.lost, left, wanted.seed, wanted.cache, wanted.processes, done))
+    return [kind(mutant, *found) if found else next(tried) for mutant, found in zip(mutants, before, strict=True)]
 
 
 main = partial(run_task, run, "mutants")
