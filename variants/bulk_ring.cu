@@ -25,7 +25,7 @@ template <class Base> struct BulkRing : Base {
   // The rows of a job that this block multiplies are neighbours, so they are one run of bytes in each matrix. A tile is
   // as many of them as fit into a slot and have a place for their sums, one matrix after the other.
   template <class Job> struct Rows {
-    static constexpr int row_bytes = Row<Job::K>::bytes;
+    static constexpr int row_bytes = Job::Row::bytes;
     static constexpr int per_tile = fewer(slot_bytes / row_bytes, most_sums) / Job::matrices;
     static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb");
     static_assert(row_bytes % 16 == 0, "copies into the ring need rows of a multiple of 8 weights");
@@ -34,9 +34,10 @@ template <class Base> struct BulkRing : Base {
         : first(int(size_t(job.rows) * job.part / job.parts)),
           count(int(size_t(job.rows) * (job.part + 1) / job.parts) - first) {}
     // Row `r` of matrix `m` in the slot of a tile.
-    static DEVICE SharedRow<Job::K> at(unsigned char *slot, int m, int r) {
-      return {slot + (m * per_tile + r) * row_bytes};
+    static DEVICE unsigned char *place(unsigned char *slot, int m, int r) {
+      return slot + (m * per_tile + r) * row_bytes;
     }
+    static DEVICE auto at(unsigned char *slot, int m, int r) { return typename Job::Row::Shared{place(slot, m, r)}; }
   };
 
   static DEVICE void enter(const Context &c) {
@@ -89,7 +90,7 @@ template <class Base> struct BulkRing : Base {
       Copies::begin(full, rows * Mine::row_bytes * job.matrices);
       UNROLL
       for (int m = 0; m < job.matrices; ++m)
-        Copies::copy(Mine::at(s.slot[tile % slots], m, 0).address, job.row(m, mine.first + done).address,
+        Copies::copy(Mine::place(s.slot[tile % slots], m, 0), job.row(m, mine.first + done).address,
                      rows * Mine::row_bytes, full, Self::template in_l2<S, Mine>(mine.first + done, rows));
       Copies::end(full);
     }

@@ -50,7 +50,7 @@ template <class Base> struct Columns : Base {
     constexpr Stage input = input_of(S);
     auto job = Self::template job<S>(c, layer);
     const Known<decltype(job)> known(c, job);
-    typename InputOf<Self, decltype(job)::K>::Type x(c);
+    typename InputOf<Self, typename decltype(job)::Row>::Type x(c);
     const ResultOf<Self, input> result{c, layer};
     float squares = 0;
     if constexpr (!here(input)) x.take(result);
@@ -73,7 +73,7 @@ template <class Base> struct Columns : Base {
   // The caller has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
     const Known<Job> known(c, job);
-    typename InputOf<Self, Job::K>::Type x(c);
+    typename InputOf<Self, typename Job::Row>::Type x(c);
     x.take(Vector{job.x});
     products(c, known, x, 0, [&](int row, const auto &sums, unsigned) { emit(row, sums); });
   }

@@ -43,10 +43,13 @@ template <class Base> struct CountedSums : Base {
   // The columns of one head in the lanes of a warp, as they divide a head; so many rows at once that each pair of lanes
   // of a row ends with the sum of one.
   static DEVICE void add_head(const Context &c, int layer, int head) {
-    using Split = HeadLanes<packet_weights<Self::load_bytes>>;
+    const auto job = Self::template job<Stage::o_proj>(c, layer);
+    using Row = typename decltype(job)::Row;
+    constexpr int bytes = Row::widest(Self::load_bytes, model::head_dim);
+    using Split = HeadLanes<Row::template width<bytes>>;
     constexpr int group = Split::group, rows = group > 1 ? group / 2 : 1, share = group / rows;
     const int begin = model::hidden * part() / parts(), end = model::hidden * (part() + 1) / parts();
-    const auto columns = Self::template job<Stage::o_proj>(c, layer).row(0, 0).from(head * model::head_dim);
+    const auto columns = job.row(0, 0).from(head * model::head_dim);
     const float *x = shared<Self>(c).attended + head * model::head_dim;
     ROLLED
     for (int start = begin + warp() * rows * Split::positions; start < end;
@@ -60,7 +63,8 @@ template <class Base> struct CountedSums : Base {
         UNROLL
         for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; their sums are dropped below
           const int row = first + r < end ? first + r : end - 1, at = packet * Split::width;
-          sum[r] = dot_packet(columns.below(row).template load<Self::load_bytes, Self::load_l1>(at), x + at, sum[r]);
+          sum[r] = add_products(columns.below(row).template load<bytes, Self::load_l1>(at),
+                                load_floats<Split::width>(x + at).value, sum[r]);
         }
       }
       const float mine = transposing_sum<group>(sum);

@@ -10,27 +10,28 @@ template <class Base> struct CpAsync : Base {
   static constexpr int stages = knob::cp_async::stages, tile = knob::cp_async::tile;
 
   struct Shared : Base::Shared {
-    alignas(16) unsigned char tiles[block_warps][stages][tile * 32 * SharedPacket<16>::bytes];
+    alignas(16) unsigned char tiles[block_warps][stages][tile * 32 * most_staged];
   };
 
   // The work of a warp is one sequence of tiles: its rows, in each row the matrices, in each matrix the tiles of the
   // columns. Every lane copies exactly the packets that it multiplies, so its own wait is sufficient synchronization.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
-    constexpr int packet = Self::load_bytes, width = packet_weights<packet>, columns = 32 * width * tile;
+    using Staged = typename Job::Row::template Staged<Self::load_bytes>;
+    constexpr int width = Job::Row::template width<Self::load_bytes>, columns = 32 * width * tile;
     constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
     const int first = job.part * block_warps + warp(), stride = job.parts * block_warps;
     const int rows = first < job.rows ? (job.rows - first + stride - 1) / stride : 0, items = rows * per_row;
 
     const auto column = [&](int item, int t) { return item % per_matrix * columns + (t * 32 + lane()) * width; };
-    const auto slot = [&](int item, int t) -> SharedPacket<packet> {
-      return {shared<Self>(c).tiles[warp()][item % stages] + (t * 32 + lane()) * SharedPacket<packet>::bytes};
+    const auto slot = [&](int item, int t) -> Staged {
+      return {shared<Self>(c).tiles[warp()][item % stages] + (t * 32 + lane()) * Staged::bytes};
     };
     const auto issue = [&](int item) {
       if (item < items) {
         const int row = first + item / per_row * stride, m = item % per_row / per_matrix;
         UNROLL
         for (int t = 0; t < tile; ++t)
-          if (column(item, t) < Job::K) job.row(m, row).template copy<packet>(slot(item, t), column(item, t));
+          if (column(item, t) < Job::K) job.row(m, row).copy(slot(item, t), column(item, t));
       }
       port::copy_commit(); // also an empty group: the wait below counts groups
     };
@@ -45,7 +46,8 @@ template <class Base> struct CpAsync : Base {
       UNROLL
       for (int t = 0; t < tile; ++t)
         if (column(item, t) < Job::K)
-          sum = dot_packet(slot(item, t).template load<packet>(0), job.x + column(item, t), sum);
+          sum =
+              add_products(slot(item, t).load(column(item, t)), load_floats<width>(job.x + column(item, t)).value, sum);
       sums[Job::matrices - 1] = second ? sum : sums[Job::matrices - 1];
       sums[0] = second ? sums[0] : sum;
       if (item % per_row != per_row - 1) continue;

@@ -28,7 +28,7 @@ template <class Base> struct L2Prefetch : Base {
   // Prefetches this block's share of matrix `m` of a job, at most `budget` bytes; returns the bytes.
   template <class Job> static DEVICE size_t fetch_matrix(const Job &job, int m, size_t budget, int idle) {
     constexpr size_t line = 128;
-    const size_t lines = size_t(job.rows) * Row<Job::K>::bytes / line;
+    const size_t lines = size_t(job.rows) * Job::Row::bytes / line;
     const size_t share = (lines + idle - 1) / idle, limit = budget / line;
     const size_t first = (port::block() - (port::blocks() - idle)) * share;
     const size_t mine = first >= lines ? 0 : lines - first < share ? lines - first : share;

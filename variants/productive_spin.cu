@@ -31,7 +31,7 @@ template <class Base> struct ProductiveSpin : Base {
     constexpr int line = 128;
     const auto job = Self::template job<S>(c, layer);
     const int first = port::block() * block_warps, left = job.rows - first;
-    const int whole = (left < block_warps ? left : block_warps) * Row<job.K>::bytes;
+    const int whole = (left < block_warps ? left : block_warps) * decltype(job)::Row::bytes;
     const int bytes = whole < knob::productive_spin::spin_bytes ? whole : knob::productive_spin::spin_bytes;
     const auto *from = static_cast<const char *>(job.row(m, first).address);
     for (int at = (port::thread() - 1) * line; at < bytes; at += (block_threads - 1) * line)

@@ -10,17 +10,21 @@
 // The input type that `columns` multiplies by, above or below it in the stack.
 template <class Base> struct TensorRows : Base {
   using Self = typename Base::Self;
-  template <int K> static constexpr int rows() { return fewer(Self::slot_bytes / Row<K>::bytes, most_sums); }
-  template <int K> using Product = TensorInput<K, rows<K>(), knob::tensor_rows::tiles>;
-  template <int K> static constexpr int bytes() { return Product<K>::bytes; }
+  template <class Row> static constexpr int rows() { return fewer(Self::slot_bytes / Row::bytes, most_sums); }
+  template <class Row> using Product = TensorInput<Row::columns, rows<Row>(), knob::tensor_rows::tiles>;
+  template <class Format, int K> static constexpr int bytes() { return Product<Row<Format, K>>::bytes; }
   static constexpr int more(int a, int b) { return a < b ? b : a; }
+  static constexpr int most() {
+    constexpr int of_query = bytes<LayerFormat, model::query>(), of_head = bytes<HeadFormat, model::hidden>();
+    constexpr int of_intermediate = bytes<LayerFormat, model::intermediate>();
+    return more(more(bytes<LayerFormat, model::hidden>(), of_head), more(of_query, of_intermediate));
+  }
 
   struct Shared : Base::Shared {
-    alignas(16) unsigned char terms[more(bytes<model::hidden>(),
-                                         more(bytes<model::query>(), bytes<model::intermediate>()))];
+    alignas(16) unsigned char terms[most()];
   };
 
-  template <int K> struct Input : Product<K> {
-    DEVICE explicit Input(const Context &c) : Product<K>(shared<Self>(c).terms) {}
+  template <class Row> struct Input : Product<Row> {
+    DEVICE explicit Input(const Context &c) : Product<Row>(shared<Self>(c).terms) {}
   };
 };

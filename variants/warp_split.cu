@@ -12,7 +12,7 @@ template <class Base> struct WarpSplit : Base {
   static constexpr int full = 1, empty = 1 + slots; // numbers of the named barriers, one for each slot
 
   struct Shared : Base::Shared {
-    alignas(16) unsigned char tiles[producers == 0 ? 1 : slots][consumers][packets * 32 * SharedPacket<16>::bytes];
+    alignas(16) unsigned char tiles[producers == 0 ? 1 : slots][consumers][packets * 32 * most_staged];
   };
 
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
@@ -27,7 +27,8 @@ template <class Base> struct WarpSplit : Base {
   // The sequence of tiles that producers and consumers go through in the same order: `consumers` rows at a time, one
   // tile of each row per item.
   template <class Job> struct Walk {
-    static constexpr int packet = Self::load_bytes, width = packet_weights<packet>, columns = 32 * width * packets;
+    using Staged = typename Job::Row::template Staged<Self::load_bytes>;
+    static constexpr int width = Job::Row::template width<Self::load_bytes>, columns = 32 * width * packets;
     static constexpr int per_matrix = (Job::K + columns - 1) / columns, per_row = per_matrix * Job::matrices;
     const int first, stride, items;
     DEVICE explicit Walk(const Job &job)
@@ -36,8 +37,8 @@ template <class Base> struct WarpSplit : Base {
     DEVICE int row(int item, int consumer) const { return first + item / per_row * stride + consumer; }
     static DEVICE int matrix(int item) { return item % per_row / per_matrix; }
     static DEVICE int column(int item, int p) { return item % per_matrix * columns + (p * 32 + lane()) * width; }
-    static DEVICE SharedPacket<packet> at(const Context &c, int item, int consumer, int p) {
-      return {shared<Self>(c).tiles[item % slots][consumer] + (p * 32 + lane()) * SharedPacket<packet>::bytes};
+    static DEVICE Staged at(const Context &c, int item, int consumer, int p) {
+      return {shared<Self>(c).tiles[item % slots][consumer] + (p * 32 + lane()) * Staged::bytes};
     }
   };
 
@@ -51,7 +52,8 @@ template <class Base> struct WarpSplit : Base {
         UNROLL
         for (int p = 0; p < packets; ++p)
           if (walk.column(item, p) < Job::K)
-            walk.at(c, item, consumer, p).store(row.template load<walk.packet, Self::load_l1>(walk.column(item, p)));
+            walk.at(c, item, consumer, p)
+                .store(row.template load<Self::load_bytes, Self::load_l1>(walk.column(item, p)));
       }
       port::named_arrive(full + item % slots, block_threads);
     }
@@ -73,8 +75,8 @@ template <class Base> struct WarpSplit : Base {
         UNROLL
         for (int p = 0; p < packets; ++p)
           if (walk.column(item, p) < Job::K)
-            sums[m] = dot_packet(walk.at(c, item, consumer, p).template load<walk.packet>(0),
-                                 job.x + walk.column(item, p), sums[m]);
+            sums[m] = add_products(walk.at(c, item, consumer, p).load(walk.column(item, p)),
+                                   load_floats<walk.width>(job.x + walk.column(item, p)).value, sums[m]);
       }
       port::named_arrive(empty + item % slots, block_threads);
       if (!here || item % walk.per_row != walk.per_row - 1) continue;

@@ -155,6 +155,9 @@ def build(
         entry = [f"KERNEL_ENTRY(Kernel, {threads + WARP * loader_warps}, {blocks_per_sm})"]
     files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([KERNEL / "trace.cuh"] if trace else [])]
     scratch = _merged(mixins)
+    layout = Layout(model, scratch, trace)
+    if layout.scaled:
+        files.insert(0, KERNEL / "scaled.cuh")
     return Source(
         stack=tuple(v.name for v in mixins),
         model=model,
@@ -165,7 +168,7 @@ def build(
         blocks_per_sm=blocks_per_sm,
         min_arch=max([LOWEST_ARCH, *(v.min_arch for v in mixins), *chosen.values()]),
         text=kernel_text(
-            Layout(model, scratch, trace),
+            layout,
             threads,
             files,
             [f"struct Kernel : {kernel} {{}};", *entry],

@@ -21,6 +21,7 @@ from common.config.device_choice import DEVICES, DeviceChoice, choose_device
 from common.config.run_config import SEEDS, HostOptions, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
 from common.config.section import Section, absolute
 from common.errors import LabError, unknown
+from common.model.format import read_format
 from common.model.shapes import Model
 from common.model.stages import WARP
 from common.stacks.catalog import Catalog, read_catalog
@@ -30,6 +31,7 @@ from common.stacks.variant import NamedStack
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny", "ptx": "tiny"}
 RUNS_KEYS = ("task", "reproduce", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
+FORMATS = ("format", "head_format")  # keys at the top: weights have them, whatever the model
 USUAL = {"timing": "none", "validate": "plain"}  # choice of commands that take no other from the group
 Fastest = Callable[[Catalog, int], NamedStack | None]
 
@@ -62,6 +64,7 @@ def resolve(
     device, weights = choose_device(top.section("device").choice("name", DEVICES), on_cpu), _weights(top)
     own = _device_options(top.section("device"), device, root)
     model, positions = _model(top.section("model"), device, weights, root)
+    formats = _formats(top)
     knobs = {key: value for key, value in top.values.items() if key in catalog.knobs}
     # The default is true for an experiment and false for a run.
     resume = top.flag("resume") if top.given("resume") else top.text("task") != "run"
@@ -76,8 +79,9 @@ def resolve(
         "device": device,
         "host": own.read(HostOptions) if device.name == "host" else None,
         "ptx": own.read(PtxOptions) if device.name == "ptx" else None,
-        "model": model,
+        "model": model and model.in_formats(*formats),
         "positions": positions,
+        "formats": formats,
         "weights": weights,
         "seed": seed_of(top) if last is None else last,
         "validation": top.section("validate").read(Validation),
@@ -143,7 +147,7 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
 def model_named(name: str, root: Path = ROOT) -> Model:
     """The Model of conf/model/<name>.yaml. Raises LabError for a bad value."""
     shape = OmegaConf.load(root / "conf" / "model" / f"{name}.yaml")
-    return Section.from_config(OmegaConf.merge(shape, {"name": name}), "model.").read(Model)
+    return Section.from_config(OmegaConf.merge(shape, {"name": name}), "model.").read(Model, but=FORMATS)
 
 
 def seed_of(top: Section) -> int:
@@ -175,7 +179,7 @@ def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tu
     """The model, None if the weights bring it, and the given positions."""
     positions = shape.whole("positions", low=1) if shape.given("positions") else None
     if shape.text("name") != "auto":
-        return shape.read(Model), positions
+        return shape.read(Model, but=FORMATS), positions
     if weights != SYNTHETIC:
         return None, positions
     model = model_named(AUTO_MODEL[device.name], root)
@@ -193,6 +197,12 @@ def _timing(section: Section) -> Timing | None:
             "raise timing.max_rounds, or lower timing.rounds",
         )
     return timing
+
+
+def _formats(top: Section) -> tuple[str, str]:
+    """The formats of the layers' matrices and of the LM head, in the spelling of `Format`."""
+    form, head = (str(read_format(top.text(key))) for key in FORMATS)
+    return form, head
 
 
 def _weights(top: Section) -> str:

@@ -60,10 +60,10 @@ class Section:
             )
         return Section(value, f"{self.path}{key}.", self.origins)
 
-    def read(self, kind: type[T]) -> T:
-        """The section as a dataclass, a field for each key; a key `name` may be left over."""
-        self.only({"name", *get_type_hints(kind)})
-        return kind(**self.fields(kind))
+    def read(self, kind: type[T], but: Collection[str] = ()) -> T:
+        """The section as a dataclass, a field for each key except `but`; a key `name` may be left over."""
+        self.only({"name", *get_type_hints(kind)} - {*but})
+        return kind(**self.fields(kind, but))
 
     def fields(self, kind: type, but: Collection[str] = ()) -> dict[str, Any]:
         """The value of each field of a dataclass except `but`, checked by its type."""

@@ -27,8 +27,8 @@ constexpr int next_power_of_two(int n) { return n <= 1 ? 1 : 2 * next_power_of_t
 
 // Columns of a row in the lanes of a block: warp by warp, `each` neighbouring packets of `width` to a lane. The
 // `group` lanes of a warp that its share takes are repeated, so that a warp multiplies `rows` rows at once.
-template <int K> struct ColumnLanes {
-  static constexpr int width = packet_weights<16>, packets = K / width;
+template <class Row> struct ColumnLanes {
+  static constexpr int width = Row::template width<16>, packets = Row::columns / width;
   static constexpr int group_for(int each) {
     return next_power_of_two((packets + each * block_warps - 1) / (each * block_warps));
   }
@@ -63,8 +63,8 @@ struct Vector {
 };
 
 // The input of this lane's columns, 0 where it has none.
-template <int K> struct ColumnInput : ColumnLanes<K> {
-  using Lanes = ColumnLanes<K>;
+template <class Row> struct ColumnInput : ColumnLanes<Row> {
+  using Lanes = ColumnLanes<Row>;
   static constexpr int tiles = 1; // at once at most
   static constexpr int width = Lanes::width;
   float x[width * Lanes::each] = {};
@@ -112,19 +112,19 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
   }
 
   // This lane's part of a row's product.
-  DEVICE float dot(SharedRow<K> row) const {
+  DEVICE float dot(typename Row::Shared row) const {
     float sum = 0;
     UNROLL
     for (int p = 0; p < Lanes::each; ++p) {
       const int packet = Lanes::first() + p, at = Lanes::exact || packet < Lanes::packets ? packet : 0;
-      sum = add_products(row.packet(at), x + width * p, sum);
+      sum = add_products(row.packet_at(at), x + width * p, sum);
     }
     return sum;
   }
 
   // The warp's parts of `count` products of a tile into `part`; `row(0, i)` is the row of the i-th. Most tiles have
   // `Often`.
-  template <int Often, int, class Row> DEVICE void multiply(int count, Row row, float *part) const {
+  template <int Often, int, class At> DEVICE void multiply(int count, At row, float *part) const {
     constexpr int most = Lanes::rows * fewer(Lanes::group, 6), turns = (Often + most - 1) / most;
     constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // of a lane
     if (count == Often) { // so the compiler knows every row
@@ -137,7 +137,7 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
   }
 
   // `Sums` products of each lane, as far as there are so many.
-  template <int Sums, class Row> DEVICE void some(int begin, int end, Row row, float *part) const {
+  template <int Sums, class At> DEVICE void some(int begin, int end, At row, float *part) const {
     constexpr int padded = next_power_of_two(Sums), share = Lanes::group / padded; // lanes that get the same sum
     float sum[padded] = {};
     UNROLL
@@ -153,11 +153,11 @@ template <int K> struct ColumnInput : ColumnLanes<K> {
 
 // The input type of the stack `Self`: the lanes of a warp, unless a variant above or below has an input of its own.
 template <class> using Void = void;
-template <class Self, int K, class = void> struct InputOf {
-  using Type = ColumnInput<K>;
+template <class Self, class Row, class = void> struct InputOf {
+  using Type = ColumnInput<Row>;
 };
-template <class Self, int K> struct InputOf<Self, K, Void<typename Self::template Input<K>>> {
-  using Type = typename Self::template Input<K>;
+template <class Self, class Row> struct InputOf<Self, Row, Void<typename Self::template Input<Row>>> {
+  using Type = typename Self::template Input<Row>;
 };
 
 // Where a tile is in a ring: counted on without a division, which would stand before each wait.

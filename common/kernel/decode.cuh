@@ -91,16 +91,17 @@ template <class Derived> struct Decode {
   // The matrices of stage S and their rows: the same in every block, for any token and position.
   template <Stage S> static DEVICE auto job(const Context &c, int layer) {
     if constexpr (S == Stage::qkv)
-      return MatVec<model::hidden>{{layer_weights(c, weight_at::qkv, layer)}, model::query + 2 * model::kv};
+      return MatVec<LayerFormat, model::hidden>{{{layer_weights(c, weight_at::qkv, layer)}},
+                                                model::query + 2 * model::kv};
     else if constexpr (S == Stage::o_proj)
-      return MatVec<model::query>{{layer_weights(c, weight_at::o, layer)}, model::hidden};
+      return MatVec<LayerFormat, model::query>{{{layer_weights(c, weight_at::o, layer)}}, model::hidden};
     else if constexpr (S == Stage::gate_up)
-      return MatVec<model::hidden, 2>{
-          {layer_weights(c, weight_at::gate, layer), layer_weights(c, weight_at::up, layer)}, model::intermediate};
+      return MatVec<LayerFormat, model::hidden, 2>{
+          {{layer_weights(c, weight_at::gate, layer)}, {layer_weights(c, weight_at::up, layer)}}, model::intermediate};
     else if constexpr (S == Stage::down)
-      return MatVec<model::intermediate>{{layer_weights(c, weight_at::down, layer)}, model::hidden};
+      return MatVec<LayerFormat, model::intermediate>{{{layer_weights(c, weight_at::down, layer)}}, model::hidden};
     else
-      return MatVec<model::hidden>{{c.weights + weight_at::lm_head}, model::vocab};
+      return MatVec<HeadFormat, model::hidden>{{{c.weights + weight_at::lm_head}}, model::vocab};
   }
 
   // The end of a row of stage S: a function of the row and of its sums, one for each matrix. It publishes the

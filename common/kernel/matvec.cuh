@@ -2,30 +2,35 @@
 #pragma once
 #include "weights.cuh"
 
+// Shared memory for a packet of any matrix that is loaded by 16 bytes at most.
+constexpr int most_staged = LayerFormat::staged(16) > HeadFormat::staged(16) ? LayerFormat::staged(16)
+                                                                             : HeadFormat::staged(16);
+
 // `Matrices` matrices of the same shape [rows][K], multiplied by one vector row by row; gate and up go together. The
 // rows are distributed round-robin over `parts` blocks; this block is number `part` of them. By default these are
 // all blocks of the grid. A job is known before its vector is; `x` is set once the vector may be read.
-template <int Columns, int Matrices = 1> struct MatVec {
+template <class Format, int Columns, int Matrices = 1> struct MatVec {
+  using Row = ::Row<Format, Columns>;
   static constexpr int K = Columns, matrices = Matrices;
-  Row<Columns> matrix[Matrices]; // the first row of each
+  Row matrix[Matrices]; // the first row of each
   int rows;
   const float *x = nullptr;
   int part = port::block(), parts = port::blocks();
 
   // A comparison and not an index: an index known only at run time would put the pointers in local memory.
-  DEVICE Row<Columns> row(int m, int r) const {
+  DEVICE Row row(int m, int r) const {
     static_assert(Matrices <= 2, "add a comparison for each further matrix");
     return (m == 0 ? matrix[0] : matrix[Matrices - 1]).below(r);
   }
 };
 
 // The dot product of a row with `x`, by one warp: each lane takes every 32nd packet. Every lane gets the sum.
-template <class Self, template <int> class Row, int K> DEVICE float dot_row(Row<K> row, const float *x) {
-  constexpr int width = packet_weights<Self::load_bytes>;
+template <class Self, class Row> DEVICE float dot_row(Row row, const float *x) {
+  constexpr int width = Row::template width<Self::load_bytes>;
   float sum = 0;
   UNROLL
-  for (int i = lane() * width; i < K; i += 32 * width)
-    sum = dot_packet(row.template load<Self::load_bytes, Self::load_l1>(i), x + i, sum);
+  for (int i = lane() * width; i < Row::columns; i += 32 * width)
+    sum = add_products(row.template load<Self::load_bytes, Self::load_l1>(i), load_floats<width>(x + i).value, sum);
   return warp_sum(sum);
 }
 

@@ -60,6 +60,12 @@ DEVICE void stamp(unsigned long long *to) {
 
 DEVICE float as_float(unsigned bits) { return __uint_as_float(bits); }
 DEVICE unsigned as_bits(float value) { return __float_as_uint(value); }
+// The number that 16 bits are in fp16, also one below the smallest normal number, which arithmetic in fp32 would flush.
+DEVICE float from_half(unsigned short bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
 DEVICE void sincos_turns(double turns, double *sine, double *cosine) { sincospi(2 * turns, sine, cosine); }
 // Wrong by a few units in the last place, but one instruction or two: correct rounding takes a dozen, one after the
 // other.

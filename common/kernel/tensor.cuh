@@ -98,23 +98,52 @@ template <int K, int Often, int Together> struct TensorInput {
 
   // The warp's parts of `count` products into `part`; `row(t, i)` is the row of the i-th in tile t. There are `Tiles`,
   // of `Of` products but in the last. All loads are under way before a sum needs one of them.
-  template <int Of, int Tiles, class Row> DEVICE void multiply(int count, Row row, float *part) const {
+  template <int Of, int Tiles, class At> DEVICE void multiply(int count, At row, float *part) const {
     const int g = lane() / 4; // a column of the product, of four lanes
     const int at = 2 * (warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0)) + begin_of_lane(lane());
     ROLLED
     for (int begin = 0; begin < (Often <= rows ? 1 : count); begin += rows) {
       const auto products_of = [=](int t) { return (t + 1 < Tiles ? Of : count - t * Of) - begin; };
+      const auto row_of = [=](int t, int n) { // of column n of the product; there may be fewer rows
+        return row(t, n / pieces < products_of(t) ? begin + n / pieces : begin);
+      };
       Packet<16> weights[Tiles][both * lines];
       Products<both> products[Tiles];
       UNROLL
-      for (int t = 0; t < Tiles; ++t) { // there may be fewer rows
-        const auto own = row(t, g / pieces < products_of(t) ? begin + g / pieces : begin);
-        own.template load_pairs<lines, wide, both>(at, exact, weights[t]);
-      }
+      for (int t = 0; t < Tiles; ++t) row_of(t, g).template load_pairs<lines, wide, both>(at, exact, weights[t]);
       UNROLL
-      for (int t = 0; t < Tiles; ++t) products[t] = port::multiply_add<lines, both>(term, weights[t]);
+      for (int t = 0; t < Tiles; ++t) products[t] = product(weights[t], [=](int n) { return row_of(t, n); });
       UNROLL
       for (int t = 0; t < Tiles; ++t) add_up(products[t], products_of(t), part + t * Of + begin);
+    }
+  }
+
+  // The product of the terms and a lane's weights. Where rows have scales, one is a factor of the sums of a half of a
+  // line, or of all where a row has one; `row_of(n)` is the row of column n.
+  template <class Of> DEVICE Products<both> product(const Packet<16> (&weights)[both * lines], Of row_of) const {
+    using Row = decltype(row_of(0));
+    if constexpr (!Row::scaled) {
+      return port::multiply_add<lines, both>(term, weights);
+    } else {
+      static_assert(Row::group == K || Row::group % 32 == 0, "tensor cores need groups of a multiple of 32 columns");
+      constexpr int step = Row::group == K ? lines : 1; // lines that have the same scale
+      Products<both> all = {};
+      UNROLL
+      for (int i = 0; i < lines; i += step) {
+        Packet<16> some[both * step];
+        UNROLL
+        for (int j = 0; j < both * step; ++j) some[j] = weights[j / step * lines + i + j % step];
+        const auto products = port::multiply_add<step, both>(term + 2 * i, some);
+        UNROLL
+        for (int j = 0; j < 2 * both; ++j) { // a sum of an even column in either half of a line, and of an odd one
+          const int m = j / 2, n = 2 * (lane() % 4) + j % 2, s = m == 0 ? j % 2 * 3 : 2 - j % 2;
+          const int first = warp() * columns + (pieces == 4 ? n / 2 % 2 * line : 0) + i * wide * line;
+          const int column = first + 32 * ((n % 2) ^ m);
+          const float factor = row_of(n).factor(step == 1 && column < K ? column : 0);
+          all.sums[m][s] = fmaf(products.sums[m][s], factor, all.sums[m][s]);
+        }
+      }
+      return all;
     }
   }
 

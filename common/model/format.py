@@ -1,6 +1,178 @@
-"""The format of matrices in memory, bf16; its other half, for kernels, is common/kernel/weights.cuh."""
+"""Formats of matrices in memory; their other half, for kernels, is common/kernel/weights.cuh and scaled.cuh."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from common.errors import LabError
+
+if TYPE_CHECKING:
+    import torch
+
+BITS = {"bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
+SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?")
+PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
+WORD = 8  # columns that every shape has a multiple of, and that a group must have
+REAL_MOST = 448.0  # largest number of e4m3
 
 
-def row_bytes(columns: int) -> int:
-    """Bytes of a row of a matrix, with all that it holds beside its weights."""
-    return 2 * columns
+@dataclass(frozen=True)
+class Format:
+    """Format of the rows of a matrix.
+
+    kind   bf16; int8 or int4; or fp8, e4m3. Below bf16 a weight is scale * (number - zero point)
+    group  neighbouring columns that share a scale, which is bf16; 0: all of a row
+    zeros  groups of integers have a zero point; else numbers are signed and it is 0
+    """
+
+    kind: str = "bf16"
+    group: int = 0
+    zeros: bool = False
+
+    def __str__(self) -> str:
+        return self.kind + (f":{self.group}" if self.group else "") + (":zeros" if self.zeros else "")
+
+    @property
+    def scaled(self) -> bool:
+        """True for a format below bf16, whose rows have scales."""
+        return self.kind != "bf16"
+
+    @property
+    def bits(self) -> int:
+        """Bits of a number."""
+        return BITS[self.kind]
+
+    def groups(self, columns: int) -> int:
+        """Scales of a row."""
+        return columns // (self.group or columns) if self.scaled else 0
+
+    def scales_at(self, columns: int) -> int:
+        """Byte of a row from which its scales lie."""
+        return _whole(columns * self.bits // 8, PACKET) if self.scaled else 2 * columns
+
+    def row_bytes(self, columns: int) -> int:
+        """Bytes of a row of a matrix, with all that it holds beside its weights."""
+        each = 4 if self.zeros else 2
+        return self.scales_at(columns) + _whole(self.groups(columns) * each, PACKET)
+
+    def check(self, columns: Iterable[int], place: str) -> None:
+        """Raise LabError unless groups divide rows of so many columns. place: what they are of, for the message."""
+        for width in columns:
+            if self.group and width % self.group:
+                raise LabError(
+                    f"{place}: a group of {self.group} does not divide rows of {width} weights",
+                    f"give a group that does, or {self.kind}, one scale a row",
+                )
+
+    def fitted(self, columns: Iterable[int]) -> "Format":
+        """The same format; with one scale a row where its groups do not divide rows of so many columns."""
+        fits = not self.group or not any(width % self.group for width in columns)
+        return self if fits else Format(self.kind, 0, self.zeros)
+
+    @property
+    def codec(self) -> str:
+        """The type of the format in kernels."""
+        if not self.scaled:
+            return "Bf16"
+        flags = (str(flag).lower() for flag in (self.kind == "fp8", self.zeros))
+        return f"Scaled<{self.bits}, {self.group}, {', '.join(flags)}>"
+
+    def encode(self, values: "torch.Tensor") -> "torch.Tensor":
+        """Rows of numbers, rounded to the nearest, as bf16 elements [rows, row_bytes / 2]. values: [rows, columns].
+
+        A scale is the smallest bf16 with which no number of its group is out of range, and that of a group of zeros 1.
+        """
+        import torch
+
+        if not self.scaled:
+            return values.bfloat16()
+        rows, columns = values.shape
+        grouped = values.float().view(rows, self.groups(columns), -1)
+        low, high = (grouped.amin(2), grouped.amax(2)) if self.zeros else (None, grouped.abs().amax(2))
+        if low is not None:
+            low, high = low.clamp(max=0), high.clamp(min=0)  # 0 stays 0: a zero point is a number
+        most = REAL_MOST if self.kind == "fp8" else 2**self.bits - 1 if self.zeros else 2 ** (self.bits - 1) - 1
+        scale = _rounded_up((high if low is None else high - low) / most)
+        scale = torch.where(scale == 0, 1.0, scale)
+        numbers = grouped / scale[:, :, None]
+        zero = torch.zeros_like(scale, dtype=torch.int32)
+        if self.kind == "fp8":
+            bits = numbers.to(torch.float8_e4m3fn).view(torch.uint8)
+        else:
+            half = 2 ** (self.bits - 1)
+            if low is not None:
+                zero = (-low / scale).round().int().clamp(0, 2 * half - 1)
+            shift = zero[:, :, None] if self.zeros else half
+            bits = (numbers.round().int() + shift).clamp(0 if self.zeros else 1, 2 * half - 1).byte()
+        return self.joined(bits.view(rows, columns), scale.bfloat16(), zero)
+
+    def joined(self, bits: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
+        """Rows of the parts that they have, as `encode` gives them.
+
+        bits: uint8 [rows, columns], a number each as the kernels read it: e4m3, or an integer of 0 and more, which is
+        half of the range too large without zero points. scale: bf16 [rows, groups]. zero: int32 [rows, groups].
+        """
+        import torch
+
+        rows, columns = bits.shape
+        out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8)
+        packed = bits if self.bits == 8 else bits[:, 0::2] | bits[:, 1::2] << 4
+        out[:, : packed.shape[1]] = packed
+        halves = scale.view(torch.int16)
+        if self.zeros:  # the zero point is in the lower half of a word
+            halves = torch.stack((zero.to(torch.int16), halves), dim=2).view(rows, -1)
+        at = self.scales_at(columns)
+        out[:, at : at + 2 * halves.shape[1]] = halves.contiguous().view(torch.uint8)
+        return out.view(torch.bfloat16)
+
+    def decode(self, rows: "torch.Tensor", columns: int) -> "torch.Tensor":
+        """Weights [rows, columns], exact in fp32; bf16 as it is. rows: bf16 elements [rows, row_bytes / 2]."""
+        import torch
+
+        if not self.scaled:
+            return rows
+        content = rows.contiguous().view(torch.uint8)
+        packed, at, groups = content[:, : columns * self.bits // 8], self.scales_at(columns), self.groups(columns)
+        if self.bits == 4:
+            packed = torch.stack((packed & 15, packed >> 4), dim=2).view(len(rows), columns)
+        halves = content[:, at : at + groups * (4 if self.zeros else 2)].contiguous().view(torch.int16)
+        if self.kind == "fp8":
+            numbers = packed.contiguous().view(torch.float8_e4m3fn).float()
+        else:
+            numbers = packed.float() - (0 if self.zeros else 2 ** (self.bits - 1))
+        numbers = numbers.view(len(rows), groups, -1)
+        if self.zeros:
+            numbers = numbers - halves[:, 0::2, None].float()
+            halves = halves[:, 1::2].contiguous()
+        return (numbers * halves.view(torch.bfloat16).float()[:, :, None]).view(len(rows), columns)
+
+
+@cache
+def read_format(text: str) -> Format:
+    """The Format of `int4:128:zeros`: a kind, the columns of a group, and whether groups have zero points.
+
+    Raises LabError for any other text.
+    """
+    match = SPELLING.fullmatch(text)
+    form = match and Format(match[1], int(match[2] or 0), bool(match[3]))
+    if not form or form.group % WORD or (not form.scaled and text != "bf16") or (form.kind == "fp8" and form.zeros):
+        raise LabError(
+            f"no format {text!r}",
+            f"give one of {', '.join(BITS)}, with columns of a group, a multiple of {WORD}, as int4:128, or with zero "
+            "points of integers, as int4:128:zeros",
+        )
+    return form
+
+
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _rounded_up(values: "torch.Tensor") -> "torch.Tensor":
+    """The smallest bf16 numbers that are not below `values` >= 0, as fp32."""
+    import torch
+
+    bits = values.contiguous().view(torch.int32)
+    return ((bits + 0xFFFF) & ~0xFFFF).view(torch.float32)

@@ -34,7 +34,7 @@ def read_model(file: Path, name: str, positions: int | None) -> Model:
     config = read_json(file)
     _refuse_other_architectures(file, config)
 
-    shapes = {field: _integer(file, config, key) for key, field in SHAPES.items()}
+    shapes: dict[str, Any] = {field: _integer(file, config, key) for key, field in SHAPES.items()}
     longest = _integer(file, config, "max_position_embeddings")
     if positions is None:
         positions = min(longest, DEFAULT_POSITIONS)

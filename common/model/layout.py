@@ -7,15 +7,15 @@ as compile-time constants. Offsets and sizes are in elements: bf16 for weights a
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from common.errors import LabError
 from common.model import stages
 from common.model.expressions import SHAPES, check, evaluate
-from common.model.format import row_bytes
+from common.model.format import Format
 from common.model.shapes import LARGEST, Model
 from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
 
@@ -34,6 +34,8 @@ NAMES = (
     "max_blocks",
     "taps",
 )  # names in the shape of a scratch region; taps: elements of all layers' taps
+PLAIN = Format()
+FORWARD = ("template <int Bits, int Group, bool Real, bool Zeros> struct Scaled;",)
 FIXED = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch, taken for regions
 
 Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions by name, as expressions over NAMES
@@ -41,33 +43,43 @@ Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions by name, as express
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor: `offset` of its first element and its row-major `shape`."""
+    """One tensor: `offset` of its first element, its row-major `shape`, and for a matrix the format of its rows."""
 
     offset: int
     shape: tuple[int, ...]
+    format: Format = PLAIN
 
     @property
     def size(self) -> int:
-        return prod(self.shape)
+        """Elements of its buffer that it takes."""
+        return prod(self.shape[:-1]) * self._row
+
+    @property
+    def _row(self) -> int:
+        return self.format.row_bytes(self.shape[-1]) // 2 if self.format.scaled else self.shape[-1]
 
     def at(self, base: int) -> "Slot":
-        return Slot(self.offset + base, self.shape)
+        return replace(self, offset=self.offset + base)
+
+    def rows(self, begin: int, count: int) -> "Slot":
+        """`count` rows of a matrix, from row `begin` on."""
+        return replace(self, offset=self.offset + begin * self._row, shape=(count, self.shape[1]))
+
+    def of(self, buffer: "torch.Tensor") -> "torch.Tensor":
+        """Its elements in their shape: a view of the flat `buffer`, or what a format below bf16 means, in fp32."""
+        found = buffer[self.offset : self.offset + self.size]
+        if not self.format.scaled:
+            return found.view(self.shape)
+        return self.format.decode(found.view(-1, self._row), self.shape[1])
 
 
-def _pack(
-    shapes: Mapping[str, tuple[int, ...]], start: int = 0, size: Callable[[tuple[int, ...]], int] = prod
-) -> tuple[dict[str, Slot], int]:
-    """Lay the shapes out one after another, each on an ALIGN boundary; also returns the end. size: elements of one."""
+def _pack(shapes: Mapping[str, tuple[int, ...]], start: int = 0, form: Format = PLAIN) -> tuple[dict[str, Slot], int]:
+    """Lay the shapes out one after another, each on an ALIGN boundary; also returns the end. form: of matrices."""
     slots, end = {}, start
     for name, shape in shapes.items():
-        slots[name] = Slot(end, shape)
-        end += -(-size(shape) // ALIGN) * ALIGN
+        slots[name] = Slot(end, shape, form if len(shape) == 2 else PLAIN)
+        end += -(-slots[name].size // ALIGN) * ALIGN
     return slots, end
-
-
-def _weight_size(shape: tuple[int, ...]) -> int:
-    """Room of a weight tensor, in elements of bf16: a matrix has the rows of its format."""
-    return prod(shape) if len(shape) == 1 else shape[0] * row_bytes(shape[1]) // 2
 
 
 def read_scratch(scratch: Mapping[str, object]) -> Scratch:
@@ -93,7 +105,7 @@ class Layout:
     """Offsets of every tensor of one model.
 
     weights  `embed`, then `layers` equal blocks of the layer tensors (`layer_weights`, one `layer_stride` apart),
-             then `final_norm` and `lm_head` (the same slot as `embed` when tied).
+             then `final_norm` and `lm_head` (the same slot as `embed` when tied and bf16).
     cache    [layer][key, value][kv_head][position][head_dim]
     scratch  the tap of every stage and layer (`common.model.stages`), never reused within a step. A stage writes its
              result there in every launch, so the validated kernel is the timed one.
@@ -109,8 +121,9 @@ class Layout:
     def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False) -> None:
         """scratch: regions declared by variants, see `read_scratch`. Raises LabError for an impossible shape."""
         m = self.model = model
-        matrices = m.layer_matrices
-        first, end = _pack({"embed": (m.vocab, m.hidden)})  # bf16; a head of another format is no longer tied to it
+        matrices, form, head = m.layer_matrices, *m.formats
+        self.tied = m.tied and not head.scaled  # the LM head is the embedding
+        first, end = _pack({"embed": (m.vocab, m.hidden)})  # bf16
         self.layer_weights, end_of_layer = _pack(
             {
                 "input_norm": (m.hidden,),
@@ -124,15 +137,16 @@ class Layout:
                 "down": matrices["down"],
             },
             end,
-            _weight_size,
+            form,
         )
         self.layer_stride = end_of_layer - end
+        self._formats = form, head
         last: dict[str, tuple[int, ...]] = {"final_norm": (m.hidden,)}
-        if not m.tied:
+        if not self.tied:
             last["lm_head"] = (m.vocab, m.hidden)
-        tail, self.weights_size = _pack(last, end + m.layers * self.layer_stride, _weight_size)
+        tail, self.weights_size = _pack(last, end + m.layers * self.layer_stride, head)
         self.global_weights = first | tail
-        if m.tied:
+        if self.tied:
             self.global_weights["lm_head"] = first["embed"]
 
         self.cache = Slot(0, (m.layers, 2, m.kv_heads, m.positions, m.head_dim))
@@ -184,6 +198,11 @@ class Layout:
                     "give 2 or more turns, and sizes of at least 1",
                 )
         return shapes
+
+    @property
+    def scaled(self) -> bool:
+        """True if matrices are in a format below bf16."""
+        return any(form.scaled for form in self._formats)
 
     def weight(self, name: str, layer: int | None = None) -> Slot:
         """The slot of a weight tensor, in bf16 elements; `layer` for a layer's own tensors."""
@@ -276,6 +295,10 @@ class Layout:
             [
                 stages.declare(),
                 f"namespace model {{ {' '.join(lines)} }}",
+                *(FORWARD if self.scaled else ()),
+                "struct Bf16;",
+                f"using LayerFormat = {self._formats[0].codec};",
+                f"using HeadFormat = {self._formats[1].codec};",
                 block("weight_at", self.global_weights | self.layer_weights, layer_stride=self.layer_stride),
                 "template <Stage> struct Tap;",
                 *(tap(name, slot, 0) for name, slot in self.global_scratch.items() if name in STAGES),

@@ -1,10 +1,10 @@
 """Shapes of a Qwen3-style decoder."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.errors import LabError
-from common.model.format import row_bytes
+from common.model.format import Format, read_format
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
 LARGE = 10_000_000  # matrix weights above which a step of the reference, and of a kernel on a CPU, takes seconds
@@ -14,7 +14,8 @@ LARGE = 10_000_000  # matrix weights above which a step of the reference, and of
 class Model:
     """Shapes and constants of one decoder; every field is a compile-time constant of the kernels.
 
-    positions: size of the KV cache. tied: the LM head is the embedding matrix.
+    positions: size of the KV cache. tied: the LM head is the embedding matrix. format, head_format: of the layers'
+    matrices and of the LM head, as `read_format` reads them; a head below bf16 has its own rows, the embedding stays.
     """
 
     name: str
@@ -29,6 +30,8 @@ class Model:
     rope_theta: float
     rms_eps: float
     tied: bool
+    format: str = "bf16"
+    head_format: str = "bf16"
 
     def __post_init__(self) -> None:
         for field in ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab", "positions"):
@@ -53,6 +56,9 @@ class Model:
                 f"model {self.name}: {self.heads} query heads do not share {self.kv_heads} KV heads evenly",
                 "make heads a multiple of kv_heads",
             )
+        widths = (self.hidden, self.query, self.intermediate)
+        for form, columns in zip(self.formats, (widths, (self.hidden,)), strict=True):
+            form.check(columns, f"model {self.name}, format {form}")
         if self.rope_theta <= 0 or self.rms_eps < 0:
             raise LabError(
                 f"model {self.name}: rope_theta {self.rope_theta}, rms_eps {self.rms_eps}",
@@ -86,7 +92,7 @@ class Model:
 
         The norm vectors (0.01 % more) and the one embedding row are left out, as in every published figure.
         """
-        return self._of_all_rows(lambda columns: columns)
+        return self._of_all_rows(lambda form, columns: columns)
 
     @property
     def large(self) -> bool:
@@ -95,12 +101,30 @@ class Model:
 
     def bytes_per_token(self, position: int) -> int:
         """Bytes of matrices and KV cache read, each once, by a token at `position` (attends to itself)."""
-        return self._of_all_rows(row_bytes) + self.kv_bytes_per_position * (position + 1)
+        return self._of_all_rows(Format.row_bytes) + self.kv_bytes_per_position * (position + 1)
 
-    def _of_all_rows(self, quantity: Callable[[int], int]) -> int:
-        """Sum of a row's `quantity`, given its columns, over the rows of all layers' matrices and of the LM head."""
-        layer = sum(rows * quantity(columns) for rows, columns in self.layer_matrices.values())
-        return self.layers * layer + self.vocab * quantity(self.hidden)
+    def _of_all_rows(self, quantity: Callable[[Format, int], int]) -> int:
+        """Sum of a row's `quantity`, given its format and columns, over all layers' matrices and the LM head."""
+        form, head = self.formats
+        layer = sum(rows * quantity(form, columns) for rows, columns in self.layer_matrices.values())
+        return self.layers * layer + self.vocab * quantity(head, self.hidden)
+
+    @property
+    def formats(self) -> tuple[Format, Format]:
+        """Formats of the layers' matrices and of the LM head."""
+        return read_format(self.format), read_format(self.head_format)
+
+    def in_formats(self, form: str, head_form: str) -> "Model":
+        """The same shapes in other formats, which are part of its name unless they are bf16."""
+        others = [text for text in (form, f"head {head_form}") if not text.endswith("bf16")]
+        return replace(self, name=" ".join([self.name, *others]), format=form, head_format=head_form)
+
+    def in_formats_of(self, other: "Model") -> "Model":
+        """The same in the formats of `other`, with one scale a row where a group does not divide rows of this model."""
+        form, head = other.formats
+        return self.in_formats(
+            str(form.fitted((self.hidden, self.query, self.intermediate))), str(head.fitted((self.hidden,)))
+        )
 
     @property
     def kv_bytes_per_position(self) -> int:

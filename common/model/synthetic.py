@@ -19,7 +19,7 @@ NORMS = {"q_norm": 2.0, "k_norm": 2.0}  # mean of a norm's weights, 1 where not 
 
 
 def pieces(layout: Layout, seed: int) -> "Iterator[tuple[int, torch.Tensor]]":
-    """Yield (offset in the packed buffer, bf16 [n]) of every weight.
+    """Yield (offset in the packed buffer, bf16 [n]) of every weight. layout: all in bf16.
 
     A matrix is uniform with variance 1 / fan_in, so that a normalized input gives outputs of standard deviation 1. The
     2 * layers matrices that add to the residual stream, `o` and `down`, are scaled by RESIDUAL / sqrt(2 * layers), as
@@ -37,7 +37,7 @@ def pieces(layout: Layout, seed: int) -> "Iterator[tuple[int, torch.Tensor]]":
     words = np.random.SFC64(seed)
     branch = RESIDUAL / math.sqrt(2 * layout.model.layers)
     tensors: list[tuple[str, int | None]]
-    tensors = [(name, None) for name in layout.global_weights if name != "lm_head" or not layout.model.tied]
+    tensors = [(name, None) for name in layout.global_weights if name != "lm_head" or not layout.tied]
     tensors += [(name, layer) for layer in range(layout.model.layers) for name in layout.layer_weights]
     for name, layer in tensors:
         slot = layout.weight(name, layer)

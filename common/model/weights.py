@@ -15,11 +15,13 @@ from common.model import synthetic
 from common.model.checkpoint import AGAIN, Checkpoint, find, open_safetensors
 from common.model.hf_config import read_model
 from common.model.layout import Layout, Slot
+from common.model.recoded import pieces, plain
 from common.model.shapes import Model
 
 if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its workers pack them
     import torch
 
+PLAIN = "bf16"
 PACKING = 1  # version of the packed form; a new one outdates every cached file
 
 
@@ -49,9 +51,38 @@ class PackedWeights:
 
 
 def load(
-    spec: str, model: Model | None, positions: int | None, cache_dir: Path, seed: int = 0
+    spec: str,
+    model: Model | None,
+    positions: int | None,
+    cache_dir: Path,
+    seed: int = 0,
+    formats: tuple[str, str] | None = None,
 ) -> tuple[Model, Layout, PackedWeights]:
-    """The model, its layout and its weights.
+    """The model, its layout and its weights; rounded to its formats where they are below bf16 (`Format.encode`).
+
+    formats: `format` and `head_format` of the model; None: its own, and bf16 for one that the checkpoint brings.
+    As for the rest, see `_load_plain`.
+    """
+    wanted = formats or (model.format, model.head_format) if model else formats or (PLAIN, PLAIN)
+    found, layout, packed = _load_plain(spec, model and plain(model), positions, cache_dir, seed)
+    if wanted == (PLAIN, PLAIN):
+        return found, layout, packed
+    named = found.in_formats(*wanted)
+    found = replace(named, name=model.name) if model and not formats else named
+    target = Layout(found)
+    target.check_memory()
+    key = hashlib.sha256(f"packing {PACKING} {packed.sha} {_shapes(target)} {' '.join(wanted)}".encode()).hexdigest()
+
+    def pack() -> "torch.Tensor":
+        return mapped(cache_dir / f"{key}.bf16", target.weights_size, pieces(packed.flat, layout, target))
+
+    return found, target, replace(packed, pack=pack)
+
+
+def _load_plain(
+    spec: str, model: Model | None, positions: int | None, cache_dir: Path, seed: int
+) -> tuple[Model, Layout, PackedWeights]:
+    """The model, its layout and its weights in bf16.
 
     spec: "synthetic" (then `model` must be given, and `seed` counts), a folder, a .safetensors file or a hub id.
     model: None takes the shapes from the checkpoint's config.json; otherwise they must agree with it.
@@ -71,7 +102,7 @@ def load(
         layout.check_memory()
         source, folder = synthetic.recipe(seed), None
         sha = hashlib.sha256(f"{source} {_shapes(layout)}".encode()).hexdigest()
-        pieces = partial(synthetic.pieces, layout, seed)
+        parts = partial(synthetic.pieces, layout, seed)
     else:
         checkpoint = find(spec)
         model = _agree(model, read_model(checkpoint.config, checkpoint.name, positions), checkpoint)
@@ -81,29 +112,29 @@ def load(
         source, folder = str(checkpoint.folder if len(checkpoint.files) > 1 else checkpoint.files[0]), checkpoint.folder
         _check_downloads(checkpoint, cache_dir)
         sha = content_sha(checkpoint.files, cache_dir)
-        pieces = partial(_read, checkpoint, layout)
+        parts = partial(_read, checkpoint, layout)
     key = hashlib.sha256(f"packing {PACKING} {sha} {_shapes(layout)}".encode()).hexdigest()
     file = cache_dir / f"{key}.bf16"
-    packed = PackedWeights(sha, source, folder, lambda: mapped(file, layout.weights_size, pieces()))
+    packed = PackedWeights(sha, source, folder, lambda: mapped(file, layout.weights_size, parts()))
     if folder:
         packed.flat  # noqa: B018  raises LabError for NaN and Inf
     return model, layout, packed
 
 
 def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
-    """Every tensor of a checkpoint by its Hugging Face name, with its place and shape in the packed buffer.
+    """Every tensor of a model by its Hugging Face name, with its place and shape in the packed buffer.
 
-    A tied model has no tensor for the LM head. The rows of q, k and v follow one another in the layout's `qkv`.
+    A tied head has no tensor. The rows of q, k and v follow one another in the layout's `qkv`.
     """
     m = layout.model
     yield "model.embed_tokens.weight", layout.weight("embed")
     for layer in range(m.layers):
-        qkv = layout.weight("qkv", layer).offset
+        qkv = layout.weight("qkv", layer)
         for name, slot in {
             "input_layernorm": layout.weight("input_norm", layer),
-            "self_attn.q_proj": Slot(qkv, (m.query, m.hidden)),
-            "self_attn.k_proj": Slot(qkv + m.query * m.hidden, (m.kv, m.hidden)),
-            "self_attn.v_proj": Slot(qkv + (m.query + m.kv) * m.hidden, (m.kv, m.hidden)),
+            "self_attn.q_proj": qkv.rows(0, m.query),
+            "self_attn.k_proj": qkv.rows(m.query, m.kv),
+            "self_attn.v_proj": qkv.rows(m.query + m.kv, m.kv),
             "self_attn.q_norm": layout.weight("q_norm", layer),
             "self_attn.k_norm": layout.weight("k_norm", layer),
             "self_attn.o_proj": layout.weight("o", layer),
@@ -114,7 +145,7 @@ def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
         }.items():
             yield f"model.layers.{layer}.{name}.weight", slot
     yield "model.norm.weight", layout.weight("final_norm")
-    if not m.tied:
+    if not layout.tied:
         yield "lm_head.weight", layout.weight("lm_head")
 
 

@@ -235,8 +235,7 @@ class Reference:
         return ids[len(prompt) :]
 
     def _matrix(self, name: str, layer: int | None = None) -> Tensor:
-        slot = self.layout.weight(name, layer)
-        return self.weights[slot.offset : slot.offset + slot.size].view(slot.shape)
+        return self.layout.weight(name, layer).of(self.weights)
 
     def _vector(self, name: str, layer: int | None = None) -> Tensor:
         return self._matrix(name, layer).to(self.dtype)

@@ -42,7 +42,7 @@ class Snapshot:
     def tap(self, stage: str, layer: int | None = None) -> Tensor:
         """The result of `stage`: a float32 view with the shape of its slot."""
         slot = self.layout.tap(stage, layer)
-        return self.scratch[slot.offset : slot.offset + slot.size].view(slot.shape)
+        return slot.of(self.scratch)
 
     def words(self, name: str) -> Tensor:
         """State words by their name in the layout: an int32 view."""
@@ -99,7 +99,7 @@ def sent_too_early(seen: Snapshot) -> Iterator[Mismatch]:
     """
     turn = int(seen.words("turn"))
     for name, slot in seen.layout.regions.items():
-        places = seen.scratch[slot.offset : slot.offset + slot.size].view(slot.shape)
+        places = slot.of(seen.scratch)
         words = places[turn % len(places)].view(torch.int32)
         note = f"{name}, a word of the next turn that is not unwritten"
         yield from tensor_difference("scratch", None, words, torch.full_like(words, NOT_SENT), note)

@@ -42,6 +42,10 @@ class Trial:
     tiles: int = 0
     races: bool = False
 
+    def in_formats_of(self, model: Model) -> "Trial":
+        """The same trial with the formats of `model`, as far as they fit."""
+        return replace(self, model=self.model.in_formats_of(model))
+
 
 #                hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions, theta, eps, tied
 WIDE = Model("wide", 1080, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)

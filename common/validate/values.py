@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from common.model.layout import Layout
+from common.model.recoded import plain, recoded
 
 LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than its neighbors
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds; exp overflows fp32 unless the maximum is subtracted
@@ -22,12 +23,16 @@ Weights = Callable[[Tensor, Layout, torch.Generator], None]  # changes flat weig
 
 
 def weights_of(kind: str, weights: Tensor, layout: Layout, seed: int) -> Tensor:
-    """`weights` (flat bf16, [layout.weights_size]) changed by WEIGHTS[kind]; a copy, unless unchanged."""
+    """`weights` (flat bf16, [layout.weights_size]) changed by WEIGHTS[kind]; a copy, unless unchanged.
+
+    Matrices below bf16 are changed as bf16 ones and rounded again.
+    """
     if kind == ORDINARY:
         return weights
-    changed = weights.clone()
-    WEIGHTS[kind](changed, layout, torch.Generator().manual_seed(seed))
-    return changed
+    exact = Layout(plain(layout.model)) if layout.scaled else layout
+    changed = recoded(weights, layout, exact) if layout.scaled else weights.clone()
+    WEIGHTS[kind](changed, exact, torch.Generator().manual_seed(seed))
+    return recoded(changed, exact, layout) if layout.scaled else changed
 
 
 def slowest(head_dim: int) -> int:
@@ -37,8 +42,7 @@ def slowest(head_dim: int) -> int:
 
 def tensor(weights: Tensor, layout: Layout, name: str, layer: int | None = None) -> Tensor:
     """A view of one tensor of flat weights, in its shape."""
-    slot = layout.weight(name, layer)
-    return weights[slot.offset : slot.offset + slot.size].view(slot.shape)
+    return layout.weight(name, layer).of(weights)
 
 
 def _large(history: Tensor, random: torch.Generator) -> None:

@@ -41,8 +41,7 @@ class TorchDecoder:
         self.rope = rope_table(model, torch.arange(positions)[:, None], dtype).to(weights.device)
 
     def weight(self, name: str, layer: int | None = None) -> Tensor:
-        slot = self.layout.weight(name, layer)
-        return self.weights[slot.offset : slot.offset + slot.size].view(slot.shape)
+        return self.layout.weight(name, layer).of(self.weights)
 
     def layer_weights(self, layer: int) -> dict[str, Tensor]:
         names = ("input_norm", "qkv", "q_norm", "k_norm", "o", "post_norm", "gate", "up", "down")

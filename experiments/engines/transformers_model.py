@@ -30,11 +30,10 @@ def qwen3(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.dtyp
         max_position_embeddings=model.positions,
         rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
         rms_norm_eps=model.rms_eps,
-        tie_word_embeddings=model.tied,
+        tie_word_embeddings=layout.tied,
         attn_implementation="sdpa",  # type: ignore[call-arg]  # of every configuration; its class does not declare it
     )
-    named = dict(hf_slots(layout))
-    state = {name: weights[slot.offset : slot.offset + slot.size].view(slot.shape) for name, slot in named.items()}
+    state = {name: slot.of(weights) for name, slot in hf_slots(layout)}
     theirs = Qwen3ForCausalLM(config).to(device, dtype).eval()  # type: ignore[arg-type]  # its decorator hides `self`
     missing, extra = theirs.load_state_dict(state, strict=False)
     theirs.tie_weights()

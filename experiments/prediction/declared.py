@@ -17,7 +17,6 @@ from functools import cache
 from common.compile.source import Source
 from common.errors import LabError
 from common.model.expressions import SHAPES, check, evaluate
-from common.model.format import row_bytes
 from common.model.stages import DEFINITIONS, STAGES, WARP
 from common.stacks.catalog import BASELINE, read_catalog
 
@@ -64,8 +63,8 @@ def quantity(source: Source, name: str, stage: str, position: int, default: int)
     step = {
         "threads": source.threads,
         "position": position,
-        "row_bytes": row_bytes(columns(model)) if columns else 0,
-        "head_row_bytes": row_bytes(model.hidden),
+        "row_bytes": model.formats[stage == "lm_head"].row_bytes(columns(model)) if columns else 0,
+        "head_row_bytes": model.formats[1].row_bytes(model.hidden),
     }
     works = {variant: work_of(variant) for variant in (BASELINE, *source.stack)}
     knobs = {name: value for constants in source.knobs.values() for name, value in constants.items()}

@@ -62,7 +62,9 @@ class Setup:
         from common.model.weights import load
 
         config = self.config
-        model, _, packed = load(config.weights, config.model, config.positions, config.cache / "weights", config.seed)
+        model, _, packed = load(
+            config.weights, config.model, config.positions, config.cache / "weights", config.seed, config.formats
+        )
         check_positions(config, model)
         return model, packed
 

@@ -243,7 +243,8 @@ class LabStack:
             cache, catalog = setup.config.cache, setup.catalog
             try:
                 device = setup.racing if trial.races else setup.device
-                found = prove(device, catalog, self.stack, trial, cache, verdict.seed, on_step=on_step)
+                own = trial.in_formats_of(setup.model)
+                found = prove(device, catalog, self.stack, own, cache, verdict.seed, on_step=on_step)
             except LabError as error:
                 if trial.races and type(error) is LabError:  # no verdict: the PTX device does not run here
                     setup.show.note(f"not looked for races: {error}")

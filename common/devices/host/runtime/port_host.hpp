@@ -31,6 +31,9 @@ inline unsigned as_bits(float value) {
   memcpy(&bits, &value, sizeof bits);
   return bits;
 }
+inline float from_half(unsigned short bits) { // the same sign, exponent and fraction, with an exponent 112 less
+  return as_float((bits & 0x8000u) << 16 | (bits & 0x7fffu) << 13) * 0x1p112f;
+}
 inline void sincos_turns(double turns, double *sine, double *cosine) {
   constexpr double radians = 6.283185307179586476925;
   *sine = sin(turns * radians);

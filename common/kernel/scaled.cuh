@@ -1,0 +1,148 @@
+// Rows of 8- or 4-bit weights with scales: int8, int4, and fp8 (e4m3). A weight is scale * (number - zero point); both
+// belong to a group of neighbouring columns. A row has its numbers, from the first bits of each byte on, then, from a
+// multiple of 16 bytes on, for each group the scale in bf16, or, with zero points, a word whose upper half is the scale
+// and whose lower half the zero point. Signed integers without zero points are stored with half of their range added.
+#pragma once
+#include "weights.cuh"
+
+// Group: columns of a group, 0 for a whole row. Real: numbers are e4m3 and no integers.
+template <int Bits, int Group, bool Real, bool Zeros> struct Scaled {
+  static constexpr int bits = Bits;
+  static constexpr bool real = Real, zeros = Zeros;
+  static constexpr int staged(int bytes) { return 2 * bytes; }
+};
+
+// `Bytes` of weights, and the scale of their group: bf16 in the upper half of a word, the zero point in the lower half.
+template <class Format, int Bytes> struct ScaledPacket {
+  Packet<Bytes> numbers;
+  unsigned scale;
+
+  DEVICE float factor() const { return port::as_float(scale & 0xffff0000u); }
+
+  // Number j less the zero point, which is exact.
+  //
+  // An integer below 2^23 in the lowest bits of the number 2^23 is added to it. e4m3 is fp16 with fewer bits of the
+  // fraction and an exponent that is 8 less, also that of numbers below the smallest normal one.
+  DEVICE float number(int j) const {
+    constexpr int each = 32 / Format::bits;
+    const unsigned word = numbers.word[j / each];
+    const int at = j % each * Format::bits;
+    if constexpr (Format::real) {
+      const unsigned byte = word >> at & 0xffu;
+      return port::from_half((byte & 0x80u) << 8 | (byte & 0x7fu) << 7) * 256;
+    } else {
+      constexpr unsigned two_to_23 = 0x4b000000u, mask = (1u << Format::bits) - 1;
+      const unsigned zero = Format::zeros ? scale & 0xffffu : mask / 2 + 1;
+      return port::as_float((word >> at & mask) | two_to_23) - port::as_float(two_to_23 | zero);
+    }
+  }
+};
+
+// As for bf16, in one product more: the sum of a packet by its scale.
+template <class Format, int Bytes>
+DEVICE float add_products(const ScaledPacket<Format, Bytes> &weights, const float *x, float sum) {
+  float products = 0;
+  UNROLL
+  for (int j = 0; j < 8 * Bytes / Format::bits; ++j) products = fmaf(weights.number(j), x[j], products);
+  return fmaf(products, weights.factor(), sum);
+}
+
+template <class Format, int K, int Group> struct ScaledRow {
+  static constexpr bool scaled = true;
+  static constexpr int columns = K, group = Group == 0 ? K : Group;
+  static constexpr int scales = (K * Format::bits + 127) / 128 * 16; // bytes before them
+  static constexpr int bytes = scales + (K / group * (Format::zeros ? 4 : 2) + 15) / 16 * 16;
+  static_assert(K % group == 0 && group % 8 == 0, "a packet has one scale");
+
+  // The widest load of at most `most` bytes whose weights divide `part` columns.
+  static constexpr int widest(int most, int part = group) {
+    return part * Format::bits % (8 * most) == 0 ? most : widest(most / 2, part);
+  }
+  template <int Most> static constexpr int packet = widest(Most);
+  template <int Most> static constexpr int width = 8 * packet<Most> / Format::bits;
+
+  // Byte of the word that has the scale of column i, and that word as in a ScaledPacket: without zero points it has the
+  // scales of two groups.
+  static DEVICE int scale_at(int i) { return scales + (Format::zeros ? i / group * 4 : i / group / 2 * 4); }
+  static DEVICE unsigned scale_in(unsigned word, int i) {
+    return Format::zeros ? word : i / group % 2 == 0 ? word << 16 : word & 0xffff0000u;
+  }
+
+  // A packet and its scale in shared memory.
+  template <int Most> struct Staged {
+    static constexpr int packed = packet<Most>, bytes = Format::staged(packed);
+    void *address;
+    DEVICE unsigned *scale() const {
+      return reinterpret_cast<unsigned *>(static_cast<unsigned char *>(address) + packed);
+    }
+    DEVICE ScaledPacket<Format, packed> load(int i) const {
+      return {port::load<Data::weights, packed>(address), scale_in(port::load<Data::weights, 4>(scale()).word[0], i)};
+    }
+    DEVICE void store(const ScaledPacket<Format, packed> &from) const {
+      port::store_packet(address, from.numbers);
+      const unsigned both = from.scale | from.scale >> 16; // whichever of two scales it is
+      port::store_packet(scale(), Packet<4>{Format::zeros ? from.scale : both});
+    }
+  };
+};
+
+template <int Bits, int Group, bool Real, bool Zeros, int K> struct SharedRow<Scaled<Bits, Group, Real, Zeros>, K>
+    : ScaledRow<Scaled<Bits, Group, Real, Zeros>, K, Group> {
+  using Format = Scaled<Bits, Group, Real, Zeros>;
+  using Base = ScaledRow<Format, K, Group>;
+  const unsigned char *address;
+  DEVICE explicit SharedRow(void *address) : address(static_cast<const unsigned char *>(address)) {}
+
+  DEVICE unsigned scale(int i) const {
+    return Base::scale_in(port::load<Data::weights, 4>(address + Base::scale_at(i)).word[0], i);
+  }
+  // The same as a number.
+  DEVICE float factor(int i) const { return port::as_float(scale(i) & 0xffff0000u); }
+  template <int Most, L1 = L1::allocate> DEVICE auto load(int i) const {
+    constexpr int packed = Base::template packet<Most>;
+    return ScaledPacket<Format, packed>{port::load<Data::weights, packed>(address + i * Bits / 8), scale(i)};
+  }
+  DEVICE auto packet_at(int p) const { return load<16>(p * Base::template width<16>); }
+
+  // The numbers less the zero points: bf16 has them exactly.
+  template <int Lines, int Wide, int Both>
+  DEVICE void load_pairs(int at, bool exact, Packet<16> (&to)[Both * Lines]) const {
+    UNROLL
+    for (int n = 0; n < Both * Lines; ++n) {
+      const int column = (at ^ n / Lines * 64) / 2 + n % Lines * Wide * line, i = exact || column < K ? column : 0;
+      const auto from =
+          ScaledPacket<Format, Bits>{port::load<Data::weights, Bits>(address + i * Bits / 8), Zeros ? scale(i) : 0u};
+      UNROLL
+      for (int j = 0; j < 8; j += 2)
+        to[n].word[j / 2] = port::as_bits(from.number(j)) >> 16 | (port::as_bits(from.number(j + 1)) & 0xffff0000u);
+    }
+  }
+};
+
+template <int Bits, int Group, bool Real, bool Zeros, int K> struct Row<Scaled<Bits, Group, Real, Zeros>, K>
+    : ScaledRow<Scaled<Bits, Group, Real, Zeros>, K, Group> {
+  using Format = Scaled<Bits, Group, Real, Zeros>;
+  using Base = ScaledRow<Format, K, Group>;
+  using Shared = SharedRow<Format, K>;
+  const void *address;
+  int first; // column from which columns are counted
+  DEVICE Row(const void *address, int first = 0) : address(address), first(first) {}
+
+  DEVICE const unsigned char *byte(size_t at) const { return static_cast<const unsigned char *>(address) + at; }
+  DEVICE const unsigned char *numbers(int i) const { return byte(i * Bits / 8); }
+
+  DEVICE Row below(int r) const { return {byte(size_t(r) * Base::bytes), first}; }
+  DEVICE Row from(int i) const { return {address, first + i}; }
+  template <int Most, L1 Keep> DEVICE auto load(int i) const {
+    constexpr int packed = Base::template packet<Most>;
+    const int at = first + i;
+    const auto *scales = reinterpret_cast<const bf16 *>(byte(Base::scales));
+    return ScaledPacket<Format, packed>{port::load_weights<packed, Keep>(numbers(at)),
+                                        Zeros ? port::load_weights<4>(byte(Base::scale_at(at))).word[0]
+                                              : port::as_bits(port::load_weight(scales + at / Base::group))};
+  }
+  template <class Staged> DEVICE void copy(Staged to, int i) const {
+    port::copy_async<Staged::packed>(to.address, numbers(first + i));
+    port::copy_async<4>(to.scale(), byte(Base::scale_at(first + i)));
+  }
+};

@@ -1,0 +1,50 @@
+"""Weights from one format to another: bf16 ones rounded to a format below, and back."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from common.cache.weight_files import BLOCK
+from common.model.layout import Layout, Slot
+from common.model.shapes import Model
+
+if TYPE_CHECKING:
+    import torch
+
+
+def plain(model: Model) -> Model:
+    """The same shapes with all matrices in bf16."""
+    return replace(model, format="bf16", head_format="bf16")
+
+
+def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.Tensor":
+    """`weights` (flat, of `layout`) as flat weights of `target`, of the same shapes: bf16, [its weights_size]."""
+    import torch
+
+    flat = torch.zeros(target.weights_size, dtype=torch.bfloat16)
+    for offset, piece in pieces(weights, layout, target):
+        flat[offset : offset + len(piece)] = piece
+    return flat
+
+
+def pieces(weights: "torch.Tensor", layout: Layout, target: Layout) -> "Iterator[tuple[int, torch.Tensor]]":
+    """Yield (offset in flat weights of `target`, bf16 [n]) of every tensor, some rows at a time; as in `recoded`."""
+    for before, after in _slots(layout, target):
+        if len(before.shape) == 1:
+            yield after.offset, before.of(weights)
+            continue
+        rows, columns = before.shape
+        some = max(1, BLOCK // columns)
+        for begin in range(0, rows, some):
+            count = min(some, rows - begin)
+            encoded = after.format.encode(before.rows(begin, count).of(weights))
+            yield after.rows(begin, count).offset, encoded.reshape(-1)
+
+
+def _slots(layout: Layout, target: Layout) -> Iterator[tuple[Slot, Slot]]:
+    """Every tensor's place in both; a head that is tied in `target` alone is left out: the embedding is as exact."""
+    tensors: list[tuple[str, int | None]] = [(name, None) for name in target.global_weights]
+    tensors += [(name, layer) for layer in range(layout.model.layers) for name in layout.layer_weights]
+    for name, layer in tensors:
+        if name != "lm_head" or not target.tied:
+            yield layout.weight(name, layer), target.weight(name, layer)

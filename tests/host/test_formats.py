@@ -1,0 +1,72 @@
+"""Kernels on matrices below bf16: equal to the reference with the same weights, and the bytes that they move."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from composed import NAMED, STACKS, VARIANTS, Composed
+from sampled import sampled
+
+from common.config.resolve import model_named
+from common.devices.ptx.device import PtxDevice
+from common.model.shapes import Model
+from common.validate.check import validate
+from common.validate.scenarios import scenarios
+
+pytestmark = pytest.mark.host
+TINY = model_named("tiny")
+MODELS = (TINY, model_named("odd"), replace(TINY, name="a head of 128", head_dim=128))
+FORMATS = (("int8", "bf16"), ("fp8:32", "fp8:32"), ("int4:32", "int8:64"), ("int4:32:zeros", "bf16"))
+LEAST = Composed(("joint_heads", "by_value", "bulk_ring", "columns", "tensor_rows"), {"slots": 2, "kb": 6, "tiles": 1})
+CASES = [*product([*VARIANTS, *NAMED, *STACKS[-3:], LEAST], MODELS, FORMATS)]
+
+
+def in_formats(model: Model, formats: tuple[str, str]) -> Model:
+    """One scale a row where groups do not divide the rows of `model`."""
+    return model.in_formats_of(TINY.in_formats(*formats))
+
+
+@pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES, 8), ids=str)
+def test_a_stack_decodes_weights_of_few_bits(composed, model, formats, synthetic, open_session, seed):
+    model = in_formats(model, formats)
+    weights = synthetic(model, seed)
+    session = open_session(composed.source(model), weights, schedule=seed)
+    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES[::-1], 2), ids=str)
+def test_so_does_what_a_gpu_gets(composed, model, formats, synthetic, host_cache, seed):
+    """fp32 arithmetic of a GPU flushes numbers below the smallest normal one to zero; the host device's does not."""
+    model = in_formats(model, formats)
+    weights, source = synthetic(model, seed), composed.source(model)
+    device = PtxDevice(host_cache, arch=90, seed=seed)
+    session = device.session(device.compile(source), weights, 8)
+    try:
+        verdict = validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
+    finally:
+        session.close()
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("formats", FORMATS, ids=str)
+def test_a_ring_moves_the_bytes_of_the_rows(formats, synthetic, open_session, seed):
+    model = TINY.in_formats(*formats)
+    session = open_session(Composed(("bulk_ring",)).source(model), synthetic(model, seed))
+    session.reset([0], position=0)
+    session.run()
+    assert session.counts().total("copied_bulk") == model.bytes_per_token(0) - model.kv_bytes_per_position
+
+
+@pytest.mark.parametrize("formats", FORMATS, ids=str)
+def test_loads_of_numbers_have_their_bytes(formats, synthetic, open_session, seed):
+    """Scales are loaded by the lanes that need one, so the same bytes several times, and counted by their own width."""
+    model = TINY.in_formats(*formats)
+    session = open_session(Composed(("vec128",)).source(model), synthetic(model, seed))
+    session.reset([0], position=0)
+    session.run()
+    loaded = session.counts().bytes_by_width("weights")
+    layer = sum(rows * columns for rows, columns in model.layer_matrices.values()) * model.layers
+    wide = layer * model.formats[0].bits // 8 + model.vocab * model.hidden * model.formats[1].bits // 8
+    gains = 2 * (2 * model.layers + 1) * model.hidden  # of norms, loaded by block 0
+    assert loaded.get(128, 0) + loaded.get(64, 0) - wide == gains, loaded

@@ -1,0 +1,173 @@
+"""Formats below bf16: bytes of rows against their description, read in plain Python, and cases worked by hand."""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.errors import LabError
+from common.model.format import Format, read_format
+from common.model.recoded import plain
+from common.model.shapes import Model
+from common.model.weights import load
+from common.validate.reference import Reference
+from experiments.engines.transformers_model import qwen3
+
+MODEL = Model("groups of 32", 64, 96, 2, 4, 2, 32, 97, 48, 1e6, 1e-6, True)
+QWEN = Model("qwen3", 1024, 3072, 28, 16, 8, 128, 151_936, 2048, 1e6, 1e-6, True)
+FORMATS = ("int8", "int8:32", "int8:8:zeros", "fp8", "fp8:16", "int4", "int4:32", "int4:16:zeros")
+MOST = {"int8": 127, "fp8": 448, "int4": 7}  # the largest number; the smallest is its negative
+
+
+def bf16(bits: int) -> Fraction:
+    return Fraction(struct.unpack("<f", struct.pack("<I", bits << 16))[0])
+
+
+def e4m3(code: int) -> Fraction:
+    """A number of 8 bits: sign, exponent with a bias of 7, fraction of 3 bits."""
+    exponent, fraction = code >> 3 & 15, code & 7
+    return (-1) ** (code >> 7) * Fraction(2) ** (max(exponent, 1) - 10) * (fraction + (8 if exponent else 0))
+
+
+def parts(form: Format, row: bytes, columns: int) -> Iterator[tuple[int, int, int]]:
+    """(code, zero point, bits of the scale) of each weight, as common/kernel/scaled.cuh describes a row."""
+    at, group = -(-columns * form.bits // 8 // 16) * 16, form.group or columns
+    for i in range(columns):
+        code = row[i] if form.bits == 8 else row[i // 2] >> 4 * (i % 2) & 15
+        if form.zeros:
+            yield code, *struct.unpack_from("<HH", row, at + 4 * (i // group))
+        else:
+            yield code, 2 ** (form.bits - 1), *struct.unpack_from("<H", row, at + 2 * (i // group))
+
+
+def number(form: Format, code: int, zero: int) -> Fraction:
+    return e4m3(code) if form.kind == "fp8" else Fraction(code - zero)
+
+
+def codes(form: Format) -> list[int]:
+    return [code for code in range(2**form.bits) if form.kind != "fp8" or code & 0x7F != 0x7F]  # without NaN
+
+
+@pytest.fixture
+def random(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "total"),
+    [
+        ("bf16", 72, 144),
+        ("int8", 72, 80 + 16),  # 72 bytes of numbers and one scale, each filled up to a multiple of 16
+        ("int8:128", 1024, 1024 + 8 * 2),
+        ("int4:128", 1024, 512 + 8 * 2),
+        ("int4:32:zeros", 128, 64 + 4 * 4),
+        ("fp8:128", 3072, 3072 + 24 * 2),
+    ],
+)
+def test_bytes_of_a_row(text, columns, total):
+    assert read_format(text).row_bytes(columns) == total
+
+
+@pytest.mark.parametrize(("kind", "bytes_of_a_weight"), [("int8", 1), ("fp8", 1), ("int4", Fraction(1, 2))])
+def test_bytes_of_a_token_of_qwen3_0_6b(kind, bytes_of_a_weight):
+    """595,984,384 weights, two bytes of a scale for 128 of them, and the cache of two positions."""
+    weights = 595_984_384
+    model = QWEN.in_formats(f"{kind}:128", f"{kind}:128")
+    assert model.bytes_per_token(1) == weights * bytes_of_a_weight + weights // 64 + 2 * 114_688
+
+
+@pytest.mark.parametrize("text", [text for text in FORMATS if "zeros" not in text])
+def test_numbers_that_a_format_has_come_back(text):
+    form, columns = read_format(text), 64
+    numbers = [0, 1, -1, 2, MOST[read_format(text).kind], -2, 3, 4] * 8
+    values = torch.tensor([[number * 2.0 ** (i // (form.group or columns) - 3) for i, number in enumerate(numbers)]])
+    row = form.encode(values)
+    assert torch.equal(form.decode(row, columns), values)
+    found = [*parts(form, row.view(torch.uint8).numpy().tobytes(), columns)]
+    assert [number(form, code, zero) for code, zero, _ in found] == numbers
+    assert [float(bf16(scale)) for *_, scale in found] == [2.0 ** (i // (form.group or columns) - 3) for i in range(64)]
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_every_weight_is_the_nearest_number_of_its_group(text, random, seed):
+    form, columns = read_format(text), 64
+    values = torch.randn(5, columns, generator=random) * torch.exp(2 * torch.randn(5, columns, generator=random))
+    values[1, :32] = 0  # groups of zeros
+    values[2] = values[2].abs()  # no negative weight
+    rows = form.encode(values)
+    decoded = form.decode(rows, columns)
+    assert not decoded[values == 0].any()
+    for row, got, wanted in zip(rows.view(torch.uint8).numpy(), decoded.tolist(), values.tolist(), strict=True):
+        for (code, zero, scale), weight, value in zip(parts(form, row.tobytes(), columns), got, wanted, strict=True):
+            assert weight == number(form, code, zero) * bf16(scale)
+            nearest = min(abs(number(form, each, zero) * bf16(scale) - Fraction(value)) for each in codes(form))
+            assert abs(Fraction(weight) - Fraction(value)) <= nearest * Fraction(1.00001), (seed, weight, value)
+
+
+@pytest.mark.parametrize("text", [text for text in FORMATS if "zeros" not in text])
+def test_a_scale_is_the_smallest_with_which_nothing_is_out_of_range(text, random):
+    form, columns = read_format(text), 64
+    values = torch.randn(9, columns, generator=random)
+    group = form.group or columns
+    for row, wanted in zip(form.encode(values).view(torch.uint8).numpy(), values, strict=True):
+        scales = [scale for *_, scale in parts(form, row.tobytes(), columns)][::group]
+        for scale, largest in zip(scales, wanted.abs().view(-1, group).amax(1).tolist(), strict=True):
+            assert (
+                bf16(scale - 1) * MOST[form.kind]
+                < Fraction(largest)
+                <= bf16(scale) * MOST[form.kind] * Fraction(1.000001)
+            )
+
+
+@pytest.mark.parametrize(("form", "head"), [("int4:32", "bf16"), ("int8", "int4:16:zeros"), ("bf16", "fp8")])
+def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_path: Path, seed):
+    exact, before, original = load("synthetic", MODEL, None, tmp_path, seed)
+    model, layout, packed = load("synthetic", MODEL, None, tmp_path, seed, (form, head))
+    assert plain(replace(model, name=MODEL.name)) == exact
+    assert packed.flat.shape == (layout.weights_size,)
+    assert layout.tied == (head == "bf16")
+    for name in (*layout.global_weights, *layout.layer_weights):
+        layer = 1 if name in layout.layer_weights else None
+        found, values = layout.weight(name, layer).of(packed.flat), before.weight(name, layer).of(original.flat)
+        kind = form if name in model.layer_matrices else head if name == "lm_head" else "bf16"
+        expected = (
+            read_format(kind).decode(read_format(kind).encode(values), values.shape[-1]) if kind != "bf16" else values
+        )
+        assert torch.equal(found, expected), name
+
+
+def test_the_reference_decodes_as_transformers_does_with_the_same_weights(tmp_path: Path, seed):
+    model, layout, packed = load("synthetic", MODEL, None, tmp_path, seed, ("int4:32:zeros", "int8"))
+    theirs, ids = qwen3(model, layout, packed.flat, torch.float64), [5, 17, 3]
+    assert theirs.lm_head.weight.data_ptr() != theirs.model.embed_tokens.weight.data_ptr()
+    taken = torch.tensor([ids])
+    for _ in range(20):
+        taken = torch.cat((taken, theirs(taken).logits[:, -1:].argmax(-1)), dim=1)
+    assert Reference(model, layout, packed.flat).greedy(ids, 20) == taken[0, 3:].tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("int3", "no format 'int3'"),
+        ("int8:12", "no format 'int8:12'"),
+        ("bf16:32", "no format 'bf16:32'"),
+        ("fp8:32:zeros", "no format 'fp8:32:zeros'"),
+        ("int4:zeros:32", "no format 'int4:zeros:32'"),
+        ("int8:0", "no format 'int8:0'"),
+    ],
+)
+def test_another_text_is_refused(text, cause):
+    with pytest.raises(LabError, match=cause):
+        read_format(text)
+
+
+def test_a_group_must_divide_every_row():
+    with pytest.raises(LabError, match="a group of 64 does not divide rows of 96 weights"):
+        MODEL.in_formats("int4:64", "bf16")
+    assert MODEL.in_formats("bf16", "int4:64").formats[1].group == 64  # the head's rows have 64
+    assert MODEL.in_formats_of(QWEN.in_formats("int4:128", "int8:64")).formats == (Format("int4"), Format("int8", 64))
