@@ -14,9 +14,6 @@
 #include "lm_head.cuh"
 #include "mail.cuh"
 
-// In the first word of a block's report: it waited for what stage S makes.
-template <Stage S> constexpr unsigned waited_for = waited_for_values | (1 + static_cast<unsigned>(S));
-
 // The candidates of one turn; those of two neighbouring blocks are one packet.
 DEVICE float *candidates(const Context &c, unsigned turn) {
   return c.scratch + scratch_at::best + turn % 4 * 2 * max_blocks;

@@ -12,8 +12,9 @@
 // The sentinel: a word of the mail after a reset (NOT_SENT in layout.py).
 constexpr unsigned unwritten = 0xffffffffu;
 
-// In the first word of a block's report: it waited for values, not at a barrier.
+// In the first word of a block's report: it waited for values, not at a barrier; for those that stage S makes.
 constexpr unsigned waited_for_values = 1u << 16;
+template <Stage S> constexpr unsigned waited_for = waited_for_values | (1 + static_cast<unsigned>(S));
 
 // The place in the mail of element 0 of the result of stage S; `turn` is that of the step that publishes it.
 template <Stage S> DEVICE float *mail(const Context &c, unsigned turn, int layer) {
@@ -48,8 +49,7 @@ DEVICE void arrive_by_value(const Context &c, int layer, int i, int stride, int 
     UNROLL
     for (int w = 0; w < 4 * Packets; ++w) // the last that is missing
       if (to[w / 4].word[w % 4] == unwritten && i + w / 4 * stride < end) missing = w;
-    report_wait(c, waited_for_values | (1 + static_cast<unsigned>(S)), layer, i + missing / 4 * stride + missing % 4,
-                0);
+    report_wait(c, waited_for<S>, layer, i + missing / 4 * stride + missing % 4, 0);
   };
   spin_until<knob::by_value::eager>(arrived, report);
   UNROLL

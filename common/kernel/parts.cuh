@@ -175,7 +175,7 @@ struct Heads {
 // Merges the warps of a block. `out(i, max, sum, value)` as in attend_block. Called by all threads of the block.
 // `parts` is in use until the block's next barrier.
 template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, SoftmaxParts &parts, Out out) {
-  using Split = HeadLanes<widest_load / 2>;
+  using Split = Heads::Split;
   if (lane() == 0) {
     parts.max[warp()] = soft.max;
     parts.sum[warp()] = soft.sum;
@@ -259,9 +259,8 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
         for (int j = 0; j < 4; ++j) all = all && values.word[j] != unwritten;
         return all;
       };
-      spin_until<knob::by_value::eager>(arrived, [&] {
-        report_wait(c, waited_for_values | (1 + static_cast<unsigned>(Stage::attention)), layer, packet * 4, p);
-      });
+      spin_until<knob::by_value::eager>(arrived,
+                                        [&] { report_wait(c, waited_for<Stage::attention>, layer, packet * 4, p); });
       port::count_looked(from + packet % packets * 4);
       port::count_looked(from + model::head_dim);
       max = port::as_float(scale.word[0]);

@@ -69,7 +69,7 @@ template <int N> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i
     UNROLL
     for (int w = 0; w < N; ++w) // the last that is incomplete
       if (counted(word[w]) != addends) missing = w;
-    report_wait(c, waited_for_values | (1 + static_cast<unsigned>(Stage::o_proj)), layer, i + missing, 0);
+    report_wait(c, waited_for<Stage::o_proj>, layer, i + missing, 0);
   };
   spin_until<knob::by_value::eager>(arrived, report);
   Floats<N> sum;
