@@ -141,7 +141,7 @@ def test_nan_and_infinite_weights_are_refused(
     folder: Path, cache: Path, seed: int, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bad: str
 ) -> None:
     weights, draw = tensors(seed, dtype), random.Random(seed)
-    monkeypatch.setattr("common.model.weights.BLOCK", draw.choice([7, 100, 1 << 15]))
+    monkeypatch.setattr("common.model.tensors.BLOCK", draw.choice([7, 100, 1 << 15]))
     name = draw.choice(sorted(weights))
     places = sorted(draw.sample(range(weights[name].numel()), 2))
     weights[name].view(-1)[places] = float(bad)

@@ -126,7 +126,7 @@ def test_a_scale_is_the_smallest_with_which_nothing_is_out_of_range(text, random
 @pytest.mark.parametrize(("form", "head"), [("int4:32", "bf16"), ("int8", "int4:16:zeros"), ("bf16", "fp8")])
 def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_path: Path, seed):
     exact, before, original = load("synthetic", MODEL, None, tmp_path, seed)
-    model, layout, packed = load("synthetic", MODEL, None, tmp_path, seed, (form, head))
+    model, layout, packed = load("synthetic", MODEL.in_formats(form, head), None, tmp_path, seed)
     assert plain(replace(model, name=MODEL.name)) == exact
     assert packed.flat.shape == (layout.weights_size,)
     assert layout.tied == (head == "bf16")
@@ -141,7 +141,7 @@ def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_pat
 
 
 def test_the_reference_decodes_as_transformers_does_with_the_same_weights(tmp_path: Path, seed):
-    model, layout, packed = load("synthetic", MODEL, None, tmp_path, seed, ("int4:32:zeros", "int8"))
+    model, layout, packed = load("synthetic", MODEL.in_formats("int4:32:zeros", "int8"), None, tmp_path, seed)
     theirs, ids = qwen3(model, layout, packed.flat, torch.float64), [5, 17, 3]
     assert theirs.lm_head.weight.data_ptr() != theirs.model.embed_tokens.weight.data_ptr()
     taken = torch.tensor([ids])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from rounded_cache import rounded_cache
 
 from common.errors import LabError
 from common.model.layout import Layout
@@ -77,23 +78,6 @@ def qwen3(model: Model, seed: int) -> "tuple[Qwen3ForCausalLM, Layout, torch.Ten
     return theirs, layout, flat
 
 
-@pytest.fixture
-def rounded() -> "type[DynamicCache]":
-    """A cache of transformers that rounds its entries to a dtype, and also keeps the unrounded ones."""
-    from transformers import DynamicCache
-
-    class RoundedCache(DynamicCache):
-        def __init__(self, stored: torch.dtype = torch.bfloat16) -> None:
-            super().__init__()
-            self.stored, self.given = stored, {}
-
-        def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *rest, **named):
-            self.given[layer] = keys, values
-            return super().update(keys.to(self.stored).to(keys.dtype), values.to(self.stored).to(keys.dtype), layer)
-
-    return RoundedCache
-
-
 class Wide(ModuleType):
     """The torch module with float32 replaced by float64: transformers converts norms, RoPE and softmax to float32."""
 
@@ -134,7 +118,7 @@ def taps_of(theirs: "Qwen3ForCausalLM", token: int, past: "DynamicCache") -> dic
 
 @pytest.mark.parametrize("stored", [torch.float64, torch.bfloat16], ids=["exact_cache", "bf16_cache"])
 @pytest.mark.parametrize("model", SHAPES, ids=lambda model: model.name)
-def test_every_stage_equals_transformers_in_float64(model, stored, rounded, seed, monkeypatch):
+def test_every_stage_equals_transformers_in_float64(model, stored, seed, monkeypatch):
     from transformers.models.qwen3 import modeling_qwen3
 
     theirs, layout, flat = qwen3(model, seed)
@@ -142,7 +126,7 @@ def test_every_stage_equals_transformers_in_float64(model, stored, rounded, seed
     theirs = theirs.double()
     rotary = theirs.model.rotary_emb
     rotary.inv_freq = rotary.compute_default_rope_parameters(theirs.config)[0]
-    past = rounded(stored)
+    past = rounded_cache()(stored)
     cache = torch.full(layout.cache.shape, torch.nan, dtype=stored)
     reference = Reference(model, layout, flat)
     for position, token in enumerate(torch.randint(model.vocab, (12,)).tolist()):
@@ -158,14 +142,14 @@ def test_every_stage_equals_transformers_in_float64(model, stored, rounded, seed
 
 
 @pytest.mark.parametrize("model", SHAPES[:3], ids=lambda model: model.name)
-def test_greedy_ids_equal_transformers(model, rounded, seed):
+def test_greedy_ids_equal_transformers(model, seed):
     theirs, layout, flat = qwen3(model, seed)
     prompt = torch.randint(model.vocab, (5,)).tolist()
     got = Reference(model, layout, flat).greedy(prompt, 24)
     assert len(got) == 24
     # An id may differ only at a near-tie in transformers' float32 run with the same rounding of the cache.
     with torch.no_grad():
-        past, ids = rounded(), prompt + got
+        past, ids = rounded_cache()(), prompt + got
         for position, token in enumerate(ids[:-1]):
             logits = theirs(torch.tensor([[token]]), past_key_values=past, use_cache=True).logits[0, -1]
             if position + 1 >= len(prompt):

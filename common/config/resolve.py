@@ -79,7 +79,8 @@ def resolve(
         "device": device,
         "host": own.read(HostOptions) if device.name == "host" else None,
         "ptx": own.read(PtxOptions) if device.name == "ptx" else None,
-        "model": model and model.in_formats(*formats),
+        # A checkpoint's own format is known when it is read.
+        "model": model.in_formats(formats[0] or "bf16", formats[1]) if model and weights == SYNTHETIC else model,
         "positions": positions,
         "formats": formats,
         "weights": weights,
@@ -199,10 +200,10 @@ def _timing(section: Section) -> Timing | None:
     return timing
 
 
-def _formats(top: Section) -> tuple[str, str]:
-    """The formats of the layers' matrices and of the LM head, in the spelling of `Format`."""
-    form, head = (str(read_format(top.text(key))) for key in FORMATS)
-    return form, head
+def _formats(top: Section) -> tuple[str | None, str]:
+    """The formats of the layers' matrices, None as they are stored, and of the LM head, as `Format` spells them."""
+    form = str(read_format(top.text("format"))) if top.given("format") else None
+    return form, str(read_format(top.text("head_format")))
 
 
 def _weights(top: Section) -> str:

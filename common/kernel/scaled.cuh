@@ -1,23 +1,27 @@
 // Rows of 8- or 4-bit weights with scales: int8, int4, and fp8 (e4m3). A weight is scale * (number - zero point); both
 // belong to a group of neighbouring columns. A row has its numbers, from the first bits of each byte on, then, from a
-// multiple of 16 bytes on, for each group the scale in bf16, or, with zero points, a word whose upper half is the scale
-// and whose lower half the zero point. Signed integers without zero points are stored with half of their range added.
+// multiple of 16 bytes on, for each group the scale in 16 bits, or, with zero points, a word whose upper half is the
+// scale and whose lower half the zero point. Signed integers without zero points are stored with half of their range
+// added.
 #pragma once
 #include "weights.cuh"
 
-// Group: columns of a group, 0 for a whole row. Real: numbers are e4m3 and no integers.
-template <int Bits, int Group, bool Real, bool Zeros> struct Scaled {
+// Group: columns of a group, 0 for a whole row. Real: numbers are e4m3 and no integers. Half: scales are fp16.
+template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled {
   static constexpr int bits = Bits;
   static constexpr bool real = Real, zeros = Zeros;
   static constexpr int staged(int bytes) { return 2 * bytes; }
+
+  // The scale in the upper half of a word.
+  static DEVICE float factor(unsigned word) {
+    return Half ? port::from_half(word >> 16) : port::as_float(word & 0xffff0000u);
+  }
 };
 
-// `Bytes` of weights, and the scale of their group: bf16 in the upper half of a word, the zero point in the lower half.
+// `Bytes` of weights, and the scale of their group in the upper half of a word, with the zero point in the lower half.
 template <class Format, int Bytes> struct ScaledPacket {
   Packet<Bytes> numbers;
   unsigned scale;
-
-  DEVICE float factor() const { return port::as_float(scale & 0xffff0000u); }
 
   // Number j less the zero point, which is exact.
   //
@@ -44,7 +48,7 @@ DEVICE float add_products(const ScaledPacket<Format, Bytes> &weights, const floa
   float products = 0;
   UNROLL
   for (int j = 0; j < 8 * Bytes / Format::bits; ++j) products = fmaf(weights.number(j), x[j], products);
-  return fmaf(products, weights.factor(), sum);
+  return fmaf(products, Format::factor(weights.scale), sum);
 }
 
 template <class Format, int K, int Group> struct ScaledRow {
@@ -86,9 +90,10 @@ template <class Format, int K, int Group> struct ScaledRow {
   };
 };
 
-template <int Bits, int Group, bool Real, bool Zeros, int K> struct SharedRow<Scaled<Bits, Group, Real, Zeros>, K>
-    : ScaledRow<Scaled<Bits, Group, Real, Zeros>, K, Group> {
-  using Format = Scaled<Bits, Group, Real, Zeros>;
+template <int Bits, int Group, bool Real, bool Zeros, bool Half, int K>
+struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K>
+    : ScaledRow<Scaled<Bits, Group, Real, Zeros, Half>, K, Group> {
+  using Format = Scaled<Bits, Group, Real, Zeros, Half>;
   using Base = ScaledRow<Format, K, Group>;
   const unsigned char *address;
   DEVICE explicit SharedRow(void *address) : address(static_cast<const unsigned char *>(address)) {}
@@ -97,7 +102,7 @@ template <int Bits, int Group, bool Real, bool Zeros, int K> struct SharedRow<Sc
     return Base::scale_in(port::load<Data::weights, 4>(address + Base::scale_at(i)).word[0], i);
   }
   // The same as a number.
-  DEVICE float factor(int i) const { return port::as_float(scale(i) & 0xffff0000u); }
+  DEVICE float factor(int i) const { return Format::factor(scale(i)); }
   template <int Most, L1 = L1::allocate> DEVICE auto load(int i) const {
     constexpr int packed = Base::template packet<Most>;
     return ScaledPacket<Format, packed>{port::load<Data::weights, packed>(address + i * Bits / 8), scale(i)};
@@ -119,9 +124,9 @@ template <int Bits, int Group, bool Real, bool Zeros, int K> struct SharedRow<Sc
   }
 };
 
-template <int Bits, int Group, bool Real, bool Zeros, int K> struct Row<Scaled<Bits, Group, Real, Zeros>, K>
-    : ScaledRow<Scaled<Bits, Group, Real, Zeros>, K, Group> {
-  using Format = Scaled<Bits, Group, Real, Zeros>;
+template <int Bits, int Group, bool Real, bool Zeros, bool Half, int K>
+struct Row<Scaled<Bits, Group, Real, Zeros, Half>, K> : ScaledRow<Scaled<Bits, Group, Real, Zeros, Half>, K, Group> {
+  using Format = Scaled<Bits, Group, Real, Zeros, Half>;
   using Base = ScaledRow<Format, K, Group>;
   using Shared = SharedRow<Format, K>;
   const void *address;

@@ -10,7 +10,7 @@ from common.errors import LabError
 from common.model.hf_config import read_json, read_model, refuse_special
 
 SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
-DTYPES = ("BF16", "F16", "F32")  # as safetensors spells them
+DTYPES = ("BF16", "F16", "F32")  # of weights that are not quantized, as safetensors spells them
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>\w[\w./-]*))?", re.ASCII)
 AGAIN = "download or save the checkpoint again"
@@ -136,7 +136,7 @@ def _open_shards(folder: Path, name: str) -> Checkpoint:
 
 
 def _read_headers(files: list[Path]) -> dict[str, Entry]:
-    """Every tensor of `files`. Raises LabError for duplicates, and for a dtype outside DTYPES."""
+    """Every tensor of `files`. Raises LabError for duplicates."""
     tensors: dict[str, Entry] = {}
     for file in files:
         with open_safetensors(file) as stored:
@@ -145,11 +145,6 @@ def _read_headers(files: list[Path]) -> dict[str, Entry]:
                 entry = Entry(file, header.get_dtype(), tuple(header.get_shape()))
                 if tensor in tensors:
                     raise LabError(f"tensor {tensor!r} is in both {tensors[tensor].file} and {file}", AGAIN)
-                if entry.dtype not in DTYPES:
-                    raise LabError(
-                        f"tensor {tensor!r} in {file} has dtype {entry.dtype}",
-                        f"use a checkpoint in {', '.join(DTYPES)}; quantized weights are not read",
-                    )
                 tensors[tensor] = entry
     return tensors
 

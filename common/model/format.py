@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 BITS = {"bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
-SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?")
+SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?")
 PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
 WORD = 8  # columns that every shape has a multiple of, and that a group must have
 REAL_MOST = 448.0  # largest number of e4m3
@@ -23,16 +23,19 @@ class Format:
     """Format of the rows of a matrix.
 
     kind   bf16; int8 or int4; or fp8, e4m3. Below bf16 a weight is scale * (number - zero point)
-    group  neighbouring columns that share a scale, which is bf16; 0: all of a row
+    group  neighbouring columns that share a scale; 0: all of a row
     zeros  groups of integers have a zero point; else numbers are signed and it is 0
+    half   scales are fp16 and not bf16
     """
 
     kind: str = "bf16"
     group: int = 0
     zeros: bool = False
+    half: bool = False
 
     def __str__(self) -> str:
-        return self.kind + (f":{self.group}" if self.group else "") + (":zeros" if self.zeros else "")
+        group, zeros, half = f":{self.group}" if self.group else "", ":zeros" * self.zeros, ":fp16" * self.half
+        return f"{self.kind}{group}{zeros}{half}"
 
     @property
     def scaled(self) -> bool:
@@ -69,20 +72,26 @@ class Format:
     def fitted(self, columns: Iterable[int]) -> "Format":
         """The same format; with one scale a row where its groups do not divide rows of so many columns."""
         fits = not self.group or not any(width % self.group for width in columns)
-        return self if fits else Format(self.kind, 0, self.zeros)
+        return self if fits else replace(self, group=0)
+
+    @property
+    def _scales(self) -> "torch.dtype":
+        import torch
+
+        return torch.float16 if self.half else torch.bfloat16
 
     @property
     def codec(self) -> str:
         """The type of the format in kernels."""
         if not self.scaled:
             return "Bf16"
-        flags = (str(flag).lower() for flag in (self.kind == "fp8", self.zeros))
+        flags = (str(flag).lower() for flag in (self.kind == "fp8", self.zeros, self.half))
         return f"Scaled<{self.bits}, {self.group}, {', '.join(flags)}>"
 
     def encode(self, values: "torch.Tensor") -> "torch.Tensor":
         """Rows of numbers, rounded to the nearest, as bf16 elements [rows, row_bytes / 2]. values: [rows, columns].
 
-        A scale is the smallest bf16 with which no number of its group is out of range, and that of a group of zeros 1.
+        A scale is the smallest number with which none of its group is out of range, and that of a group of zeros 1.
         """
         import torch
 
@@ -94,7 +103,7 @@ class Format:
         if low is not None:
             low, high = low.clamp(max=0), high.clamp(min=0)  # 0 stays 0: a zero point is a number
         most = REAL_MOST if self.kind == "fp8" else 2**self.bits - 1 if self.zeros else 2 ** (self.bits - 1) - 1
-        scale = _rounded_up((high if low is None else high - low) / most)
+        scale = _rounded_up((high if low is None else high - low) / most, self._scales)
         scale = torch.where(scale == 0, 1.0, scale)
         numbers = grouped / scale[:, :, None]
         zero = torch.zeros_like(scale, dtype=torch.int32)
@@ -106,13 +115,13 @@ class Format:
                 zero = (-low / scale).round().int().clamp(0, 2 * half - 1)
             shift = zero[:, :, None] if self.zeros else half
             bits = (numbers.round().int() + shift).clamp(0 if self.zeros else 1, 2 * half - 1).byte()
-        return self.joined(bits.view(rows, columns), scale.bfloat16(), zero)
+        return self.joined(bits.view(rows, columns), scale.to(self._scales), zero)
 
     def joined(self, bits: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
         """Rows of the parts that they have, as `encode` gives them.
 
         bits: uint8 [rows, columns], a number each as the kernels read it: e4m3, or an integer of 0 and more, which is
-        half of the range too large without zero points. scale: bf16 [rows, groups]. zero: int32 [rows, groups].
+        half of the range too large without zero points. scale: bf16 or fp16 [rows, groups]. zero: int32 likewise.
         """
         import torch
 
@@ -120,7 +129,7 @@ class Format:
         out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8)
         packed = bits if self.bits == 8 else bits[:, 0::2] | bits[:, 1::2] << 4
         out[:, : packed.shape[1]] = packed
-        halves = scale.view(torch.int16)
+        halves = scale.contiguous().view(torch.int16)
         if self.zeros:  # the zero point is in the lower half of a word
             halves = torch.stack((zero.to(torch.int16), halves), dim=2).view(rows, -1)
         at = self.scales_at(columns)
@@ -146,7 +155,7 @@ class Format:
         if self.zeros:
             numbers = numbers - halves[:, 0::2, None].float()
             halves = halves[:, 1::2].contiguous()
-        return (numbers * halves.view(torch.bfloat16).float()[:, :, None]).view(len(rows), columns)
+        return (numbers * halves.view(self._scales).float()[:, :, None]).view(len(rows), columns)
 
 
 @cache
@@ -156,12 +165,12 @@ def read_format(text: str) -> Format:
     Raises LabError for any other text.
     """
     match = SPELLING.fullmatch(text)
-    form = match and Format(match[1], int(match[2] or 0), bool(match[3]))
+    form = match and Format(match[1], int(match[2] or 0), bool(match[3]), bool(match[4]))
     if not form or form.group % WORD or (not form.scaled and text != "bf16") or (form.kind == "fp8" and form.zeros):
         raise LabError(
             f"no format {text!r}",
-            f"give one of {', '.join(BITS)}, with columns of a group, a multiple of {WORD}, as int4:128, or with zero "
-            "points of integers, as int4:128:zeros",
+            f"give one of {', '.join(BITS)}; below bf16 with columns of a group, a multiple of {WORD}, as int4:128, "
+            "with zero points of integers, as int4:128:zeros, and with scales in fp16, as int8:fp16",
         )
     return form
 
@@ -170,9 +179,10 @@ def _whole(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def _rounded_up(values: "torch.Tensor") -> "torch.Tensor":
-    """The smallest bf16 numbers that are not below `values` >= 0, as fp32."""
+def _rounded_up(values: "torch.Tensor", kind: "torch.dtype") -> "torch.Tensor":
+    """The smallest numbers of `kind`, which has 16 bits, that are not below `values` >= 0, as fp32."""
     import torch
 
-    bits = values.contiguous().view(torch.int32)
-    return ((bits + 0xFFFF) & ~0xFFFF).view(torch.float32)
+    nearest = values.to(kind)
+    next_one = (nearest.view(torch.int16) + 1).view(kind)
+    return torch.where(nearest.float() < values, next_one, nearest).float()

@@ -90,11 +90,6 @@ def _refuse_other_architectures(file: Path, config: dict[str, Any]) -> None:
             f"{file} describes model_type {short(kind)}, architectures {short(names)}",
             "the kernels decode dense Qwen3 (model_type 'qwen3', Qwen3ForCausalLM) only",
         )
-    if config.get("quantization_config") is not None:
-        raise LabError(
-            f"{file} has a quantization_config: {short(config['quantization_config'])}",
-            "use the bf16, fp16 or fp32 checkpoint of this model",
-        )
     layers = config.get("layer_types") or []
     full = isinstance(layers, list) and all(kind == "full_attention" for kind in layers)
     for feature, used in (

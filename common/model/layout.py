@@ -35,7 +35,7 @@ NAMES = (
     "taps",
 )  # names in the shape of a scratch region; taps: elements of all layers' taps
 PLAIN = Format()
-FORWARD = ("template <int Bits, int Group, bool Real, bool Zeros> struct Scaled;",)
+FORWARD = ("template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled;",)
 FIXED = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch, taken for regions
 
 Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions by name, as expressions over NAMES

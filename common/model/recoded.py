@@ -30,8 +30,8 @@ def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.T
 def pieces(weights: "torch.Tensor", layout: Layout, target: Layout) -> "Iterator[tuple[int, torch.Tensor]]":
     """Yield (offset in flat weights of `target`, bf16 [n]) of every tensor, some rows at a time; as in `recoded`."""
     for before, after in _slots(layout, target):
-        if len(before.shape) == 1:
-            yield after.offset, before.of(weights)
+        if before.format == after.format:  # bit by bit: numbers and scales are not made anew
+            yield after.offset, weights[before.offset : before.offset + before.size]
             continue
         rows, columns = before.shape
         some = max(1, BLOCK // columns)

@@ -1,27 +1,28 @@
 """Packed weights, the one buffer that the kernels read, from a checkpoint or synthetic."""
 
 import hashlib
-import math
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.cache.weight_files import BLOCK, content_sha, file_sha, mapped
+from common.cache.weight_files import content_sha, mapped
 from common.errors import LabError
 from common.model import synthetic
-from common.model.checkpoint import AGAIN, Checkpoint, find, open_safetensors
-from common.model.hf_config import read_model
+from common.model.checkpoint import Checkpoint, find
+from common.model.hf_config import read_json, read_model
 from common.model.layout import Layout, Slot
+from common.model.quantization import read_quantization
 from common.model.recoded import pieces, plain
 from common.model.shapes import Model
+from common.model.tensors import check_downloads, check_headers, read_tensors
 
 if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its workers pack them
     import torch
 
-PLAIN = "bf16"
+Formats = tuple[str | None, str]
+SYNTHETIC, PLAIN = "synthetic", "bf16"
 PACKING = 1  # version of the packed form; a new one outdates every cached file
 
 
@@ -56,22 +57,31 @@ def load(
     positions: int | None,
     cache_dir: Path,
     seed: int = 0,
-    formats: tuple[str, str] | None = None,
+    formats: Formats | None = None,
 ) -> tuple[Model, Layout, PackedWeights]:
-    """The model, its layout and its weights; rounded to its formats where they are below bf16 (`Format.encode`).
+    """The model, its layout and its weights.
 
-    formats: `format` and `head_format` of the model; None: its own, and bf16 for one that the checkpoint brings.
-    As for the rest, see `_load_plain`.
+    spec: "synthetic" (then `model` must be given, and `seed` counts), a folder, a .safetensors file or a hub id.
+    model: None takes the shapes from the checkpoint's config.json; otherwise they must agree with it.
+    positions: size of the KV cache; None: the model's own, or the choice of `read_model`.
+    cache_dir: folder of packed weights, one file for each content and layout; safe to delete. fp16 and fp32
+    weights are rounded to bf16, to nearest even, once, when packed; then to the nearest numbers of a format below it.
+    formats: of the layers' matrices, None as they are stored, and of the LM head; None: those of `model`, and without
+    one as they are stored.
+    Raises LabError for any fault of the checkpoint, for another format than that of one that is quantized, and if the
+    cache cannot be written; with synthetic weights the latter at their first use.
     """
-    wanted = formats or (model.format, model.head_format) if model else formats or (PLAIN, PLAIN)
-    found, layout, packed = _load_plain(spec, model and plain(model), positions, cache_dir, seed)
-    if wanted == (PLAIN, PLAIN):
-        return found, layout, packed
-    named = found.in_formats(*wanted)
+    stored, layout, packed = _load_stored(spec, model and plain(model), positions, cache_dir, seed)
+    form, head = formats or ((model.format, model.head_format) if model else (None, PLAIN))
+    if stored.format not in (PLAIN, form or stored.format):
+        raise LabError(f"{packed.source} has weights in {stored.format}, not {form}", "leave format= out")
+    if (form or stored.format, head) == (stored.format, stored.head_format):
+        return stored, layout, packed
+    named = stored.in_formats(form or stored.format, head)
     found = replace(named, name=model.name) if model and not formats else named
     target = Layout(found)
     target.check_memory()
-    key = hashlib.sha256(f"packing {PACKING} {packed.sha} {_shapes(target)} {' '.join(wanted)}".encode()).hexdigest()
+    key = hashlib.sha256(f"packing {PACKING} {packed.sha} {_shapes(target)}".encode()).hexdigest()
 
     def pack() -> "torch.Tensor":
         return mapped(cache_dir / f"{key}.bf16", target.weights_size, pieces(packed.flat, layout, target))
@@ -79,22 +89,13 @@ def load(
     return found, target, replace(packed, pack=pack)
 
 
-def _load_plain(
+def _load_stored(
     spec: str, model: Model | None, positions: int | None, cache_dir: Path, seed: int
 ) -> tuple[Model, Layout, PackedWeights]:
-    """The model, its layout and its weights in bf16.
-
-    spec: "synthetic" (then `model` must be given, and `seed` counts), a folder, a .safetensors file or a hub id.
-    model: None takes the shapes from the checkpoint's config.json; otherwise they must agree with it.
-    positions: size of the KV cache; None: the model's own, or the choice of `read_model`.
-    cache_dir: folder of packed weights, one file for each content and layout; safe to delete. fp16 and fp32
-    weights are rounded to bf16, to nearest even, once, when packed.
-    Raises LabError for any fault of the checkpoint, and if the cache cannot be written; with synthetic weights the
-    latter at their first use.
-    """
+    """The model, its layout and its weights in the formats in which they are stored; `model` has none."""
     if positions is None and model is not None:
         positions = model.positions
-    if spec == "synthetic":
+    if spec == SYNTHETIC:
         if model is None:
             raise LabError("synthetic weights have no shapes of their own", "choose a model, for example model=tiny")
         model = model if positions is None else replace(model, positions=positions)
@@ -106,13 +107,16 @@ def _load_plain(
     else:
         checkpoint = find(spec)
         model = _agree(model, read_model(checkpoint.config, checkpoint.name, positions), checkpoint)
+        quantization = read_quantization(str(checkpoint.config), read_json(checkpoint.config))
+        if quantization:
+            model = model.in_formats(str(quantization.format), PLAIN)
         layout = Layout(model)
-        _check_headers(checkpoint, layout)
+        check_headers(checkpoint, layout, hf_slots(layout), quantization)
         layout.check_memory()
         source, folder = str(checkpoint.folder if len(checkpoint.files) > 1 else checkpoint.files[0]), checkpoint.folder
-        _check_downloads(checkpoint, cache_dir)
+        check_downloads(checkpoint, cache_dir)
         sha = content_sha(checkpoint.files, cache_dir)
-        parts = partial(_read, checkpoint, layout)
+        parts = partial(read_tensors, checkpoint, layout, hf_slots(layout), quantization)
     key = hashlib.sha256(f"packing {PACKING} {sha} {_shapes(layout)}".encode()).hexdigest()
     file = cache_dir / f"{key}.bf16"
     packed = PackedWeights(sha, source, folder, lambda: mapped(file, layout.weights_size, parts()))
@@ -155,7 +159,7 @@ def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
         return found
     for field in fields(Model):
         want, got = getattr(wanted, field.name), getattr(found, field.name)
-        if field.name not in ("name", "positions") and want != got:
+        if field.name not in ("name", "positions", "format", "head_format") and want != got:
             raise LabError(
                 f"model {wanted.name} has {field.name} {want}, but {checkpoint.config} says {got}",
                 "omit the model, so that the shapes come from config.json; or give the checkpoint of that model",
@@ -163,85 +167,10 @@ def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
     return replace(wanted, positions=found.positions)
 
 
-def _check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
-    """Raise LabError for a damaged file of the hub's cache: its link has its sha256 as name."""
-    for file in checkpoint.files:
-        blob = file.resolve()
-        named = file.is_symlink() and re.fullmatch("[0-9a-f]{64}", blob.name)
-        if named and file_sha(blob, cache_dir) != blob.name:
-            raise LabError(f"{file} is damaged: its sha256 is not {blob.name}", f"remove {blob} and start again")
-
-
-def _check_headers(checkpoint: Checkpoint, layout: Layout) -> None:
-    """Raise LabError unless the checkpoint holds exactly the model's tensors, in their shapes."""
-    known = set()
-    for name, slot in hf_slots(layout):
-        entry = checkpoint.tensors.get(name)
-        if entry is None:
-            hint = "; or set tie_word_embeddings if the head is the embedding" if name == "lm_head.weight" else ""
-            raise LabError(f"{checkpoint.folder} lacks tensor {name}", AGAIN + hint)
-        _check_shape(name, entry.shape, slot.shape, checkpoint)
-        known.add(name)
-    extra = checkpoint.tensors.keys() - known
-    if layout.model.tied and "lm_head.weight" in extra:
-        # Published tied checkpoints carry a copy of the embedding; `_read` compares them.
-        _check_shape(
-            "lm_head.weight", checkpoint.tensors["lm_head.weight"].shape, layout.weight("embed").shape, checkpoint
-        )
-        extra -= {"lm_head.weight"}
-    if extra:
-        raise LabError(
-            f"{checkpoint.folder} has {len(extra)} tensor(s) more than the model, the first {min(extra)!r}",
-            "use the config.json and the weights of one and the same dense Qwen3 model",
-        )
-
-
-def _check_shape(name: str, got: tuple[int, ...], want: tuple[int, ...], checkpoint: Checkpoint) -> None:
-    if got != want:
-        raise LabError(
-            f"tensor {name} has shape {list(got)}, but {checkpoint.config} makes it {list(want)}",
-            "use the config.json and the weights of one and the same model",
-        )
-
-
-def _read(checkpoint: Checkpoint, layout: Layout) -> "Iterator[tuple[int, torch.Tensor]]":
-    """Yield (offset in the packed buffer, bf16 [n]) of every tensor, in blocks. Raises LabError for NaN and Inf."""
-    import torch
-
-    files = {file: open_safetensors(file) for file in checkpoint.files}
-    stored = {name: files[entry.file] for name, entry in checkpoint.tensors.items()}
-    if layout.model.tied and "lm_head.weight" in stored:
-        embed, head = (stored[name].get_tensor(name) for name in ("model.embed_tokens.weight", "lm_head.weight"))
-        if head.dtype != embed.dtype or not torch.equal(head.view(torch.uint8), embed.view(torch.uint8)):
-            raise LabError(
-                f"{checkpoint.config} ties the head to the embedding, but lm_head.weight differs from it",
-                "set tie_word_embeddings to false if the head is its own",
-            )
-    for name, slot in hf_slots(layout):
-        for start, block in enumerate(stored[name].get_tensor(name).reshape(-1).split(BLOCK)):
-            rounded = block.bfloat16()
-            # One pass without temporaries: NaN and Inf both show up in the extremes.
-            if not all(math.isfinite(extreme) for extreme in torch.aminmax(rounded)):
-                raise _not_finite(name, block, rounded, start * BLOCK, slot.shape)
-            yield slot.offset + start * BLOCK, rounded
-
-
-def _not_finite(
-    name: str, block: "torch.Tensor", rounded: "torch.Tensor", start: int, shape: tuple[int, ...]
-) -> LabError:
-    """The error for the first weight of `block` that is NaN or Inf in bf16; `block` begins at element `start`."""
-    import torch
-
-    first = int(torch.isfinite(rounded).logical_not().nonzero()[0])
-    value = float(block[first])
-    index = [int(i) for i in torch.unravel_index(torch.tensor(start + first), shape)]
-    if torch.isfinite(block[first]):
-        return LabError(
-            f"tensor {name} is {value:.9g} at {index}, beyond bf16", "the kernels read bf16; rescale the model"
-        )
-    return LabError(f"tensor {name} is {value} at {index}", AGAIN)
-
-
 def _shapes(layout: Layout) -> str:
-    """Text of all shapes and offsets, for the key of a packed file."""
-    return f"{layout.weights_size} {[(name, slot.offset, slot.shape) for name, slot in hf_slots(layout)]}"
+    """Text of all shapes, offsets and formats, for the key of a packed file."""
+    slots = [
+        (name, slot.offset, slot.shape, *([str(slot.format)] if slot.format.scaled else []))
+        for name, slot in hf_slots(layout)
+    ]
+    return f"{layout.weights_size} {slots}"

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from common.compile.source import Source, build
-from common.config.resolve import check_positions
+from common.config.resolve import SYNTHETIC, check_positions
 from common.config.run_config import RunConfig
 from common.errors import LabError, known
 from common.errors.machine import of_system
@@ -62,16 +62,16 @@ class Setup:
         from common.model.weights import load
 
         config = self.config
-        model, _, packed = load(
-            config.weights, config.model, config.positions, config.cache / "weights", config.seed, config.formats
-        )
+        formats = None if config.weights == SYNTHETIC else config.formats  # synthetic ones have those of the model
+        folder = config.cache / "weights"
+        model, _, packed = load(config.weights, config.model, config.positions, folder, config.seed, formats)
         check_positions(config, model)
         return model, packed
 
     @property
     def model(self) -> Model:
-        """The configured model, else the weights' own."""
-        return self.config.model or self._weights[0]
+        """The configured model of synthetic weights; else that of the checkpoint."""
+        return self.config.model if self.config.model and self.config.weights == SYNTHETIC else self._weights[0]
 
     @property
     def packed(self) -> "PackedWeights":

@@ -1,0 +1,118 @@
+"""Tensors of a checkpoint: checked by their headers, and read into the layout of the kernels."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.cache.weight_files import BLOCK, file_sha
+from common.errors import LabError
+from common.model.checkpoint import AGAIN, DTYPES, Checkpoint, open_safetensors
+from common.model.layout import Layout, Slot
+from common.model.quantization import Quantization
+
+if TYPE_CHECKING:
+    import torch
+
+Slots = Iterable[tuple[str, Slot]]  # places of tensors by their Hugging Face names
+WEIGHT, HEAD = "weight", "lm_head.weight"
+
+
+def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
+    """Raise LabError for a damaged file of the hub's cache: its link has its sha256 as name."""
+    for file in checkpoint.files:
+        blob = file.resolve()
+        named = file.is_symlink() and re.fullmatch("[0-9a-f]{64}", blob.name)
+        if named and file_sha(blob, cache_dir) != blob.name:
+            raise LabError(f"{file} is damaged: its sha256 is not {blob.name}", f"remove {blob} and start again")
+
+
+def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantization: Quantization | None) -> None:
+    """Raise LabError unless the checkpoint holds exactly the model's tensors, in their shapes and known dtypes."""
+    known = set()
+    for name, slot in slots:
+        quantized = quantization if slot.format.scaled else None
+        shapes = quantized.shapes(*slot.shape) if quantized else {WEIGHT: slot.shape}
+        for part, shape in shapes.items():
+            tensor, dtypes = _part(name, part), quantized.dtypes[part] if quantized else DTYPES
+            entry = checkpoint.tensors.get(tensor)
+            if entry is None:
+                hint = "; or set tie_word_embeddings if the head is the embedding" if name == HEAD else ""
+                raise LabError(f"{checkpoint.folder} lacks tensor {tensor}", AGAIN + hint)
+            if entry.dtype not in dtypes:
+                plain = f"use a checkpoint in {', '.join(DTYPES)}, or one whose config.json says how it is quantized"
+                cause = f"tensor {tensor!r} in {entry.file} has dtype {entry.dtype}"
+                raise LabError(cause, f"give one with {' or '.join(dtypes)}" if quantized else plain)
+            _check_shape(tensor, entry.shape, shape, checkpoint)
+            known.add(tensor)
+    extra = checkpoint.tensors.keys() - known
+    if layout.model.tied and "lm_head.weight" in extra:
+        # Published tied checkpoints carry a copy of the embedding; `_read` compares them.
+        _check_shape(
+            "lm_head.weight", checkpoint.tensors["lm_head.weight"].shape, layout.weight("embed").shape, checkpoint
+        )
+        extra -= {"lm_head.weight"}
+    if extra:
+        raise LabError(
+            f"{checkpoint.folder} has {len(extra)} tensor(s) more than the model, the first {min(extra)!r}",
+            "use the config.json and the weights of one and the same dense Qwen3 model",
+        )
+
+
+def _part(name: str, part: str) -> str:
+    """The name of another tensor of the same matrix: q_proj.weight, q_proj.weight_scale."""
+    return f"{name.removesuffix(WEIGHT)}{part}"
+
+
+def _check_shape(name: str, got: tuple[int, ...], want: tuple[int, ...], checkpoint: Checkpoint) -> None:
+    if got != want:
+        raise LabError(
+            f"tensor {name} has shape {list(got)}, but {checkpoint.config} makes it {list(want)}",
+            "use the config.json and the weights of one and the same model",
+        )
+
+
+def read_tensors(
+    checkpoint: Checkpoint, layout: Layout, slots: Slots, quantization: Quantization | None
+) -> "Iterator[tuple[int, torch.Tensor]]":
+    """Yield (offset in the packed buffer, bf16 [n]) of every tensor, in blocks. Raises LabError for NaN and Inf."""
+    import torch
+
+    files = {file: open_safetensors(file) for file in checkpoint.files}
+    stored = {name: files[entry.file] for name, entry in checkpoint.tensors.items()}
+    if layout.model.tied and "lm_head.weight" in stored:
+        embed, head = (stored[name].get_tensor(name) for name in ("model.embed_tokens.weight", "lm_head.weight"))
+        if head.dtype != embed.dtype or not torch.equal(head.view(torch.uint8), embed.view(torch.uint8)):
+            raise LabError(
+                f"{checkpoint.config} ties the head to the embedding, but lm_head.weight differs from it",
+                "set tie_word_embeddings to false if the head is its own",
+            )
+    for name, slot in slots:
+        if quantization and slot.format.scaled:
+            parts = {part: _part(name, part) for part in quantization.shapes(*slot.shape)}
+            tensors = {part: stored[tensor].get_tensor(tensor) for part, tensor in parts.items()}
+            yield slot.offset, quantization.rows(tensors, name).reshape(-1)
+            continue
+        for start, block in enumerate(stored[name].get_tensor(name).reshape(-1).split(BLOCK)):
+            rounded = block.bfloat16()
+            # One pass without temporaries: NaN and Inf both show up in the extremes.
+            if not all(math.isfinite(extreme) for extreme in torch.aminmax(rounded)):
+                raise _not_finite(name, block, rounded, start * BLOCK, slot.shape)
+            yield slot.offset + start * BLOCK, rounded
+
+
+def _not_finite(
+    name: str, block: "torch.Tensor", rounded: "torch.Tensor", start: int, shape: tuple[int, ...]
+) -> LabError:
+    """The error for the first weight of `block` that is NaN or Inf in bf16; `block` begins at element `start`."""
+    import torch
+
+    first = int(torch.isfinite(rounded).logical_not().nonzero()[0])
+    value = float(block[first])
+    index = [int(i) for i in torch.unravel_index(torch.tensor(start + first), shape)]
+    if torch.isfinite(block[first]):
+        return LabError(
+            f"tensor {name} is {value:.9g} at {index}, beyond bf16", "the kernels read bf16; rescale the model"
+        )
+    return LabError(f"tensor {name} is {value} at {index}", AGAIN)
