@@ -1,6 +1,7 @@
-"""Quality of the variants: divergence of their next-token distributions from transformers in float32."""
+"""Quality of variants and of formats: divergence of their next-token distributions from transformers in float32."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,30 +10,41 @@ from torch import Tensor
 from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
+from common.model.format import read_format
+from common.model.weights import load
 from experiments.engines.transformers_model import qwen3
 from experiments.experiment import Experiment
 from experiments.tables.result_table import COUNTED, ResultTable
 
-QUESTION = "how far each variant's distribution of the next token is from transformers in float32"
+QUESTION = "how far each variant's distribution of the next token is from transformers in float32, and each format's"
 NOTES = (
     "Mean over the positions of one text, every token given. KL in nats, of the variant from transformers; "
     "agreement: same most likely token; perplexity of the text itself. transformers in bf16 is the row to compare "
-    "with.",
+    "with; in a format, transformers in float32 has weights rounded to it, and only those differ. int4:128/int8: the "
+    "layers' matrices, and the LM head.",
     "With synthetic weights the perplexity has no meaning; the KL divergence has.",
 )
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for transformers in bf16 and one for each variant; on the CPU as on a GPU."""
+    """A row for transformers in bf16, one for each format and one for each variant; on the CPU as on a GPU."""
     stacks = experiment.stacks(experiment.options.texts("variants"))
+    formats = [_formats(text) for text in experiment.options.texts("formats")]
     ids = given_ids(experiment)
     truth = theirs(experiment, ids, torch.float32)
 
     def short() -> dict[str, float]:
         return compare(truth, theirs(experiment, ids, torch.bfloat16), ids)
 
+    def in_formats(form: str, head: str) -> dict[str, float]:
+        return compare(truth, rounded(experiment, ids, form, head), ids)
+
     reference = experiment.row("transformers, bf16", short)
     rows = [{"variant": "transformers, bf16", **reference}] if reference else []
+    for form, head in formats:
+        name = f"transformers, {form}" if head == "bf16" else f"transformers, {form}/{head}"
+        row = experiment.row(name, partial(in_formats, form, head))
+        rows += [{"variant": name, **row}] if row else []
     rows += experiment.session_rows(stacks, lambda session: compare(truth, ours(session, ids), ids))
     notes = [*NOTES, f"{len(ids)} tokens of {experiment.model.name}, weights {experiment.config.weights}."]
     return experiment.answer(QUESTION, rows, notes, (COUNTED, None))
@@ -75,9 +87,27 @@ def compare(truth: Tensor, got: Tensor, ids: Sequence[int]) -> dict[str, float]:
 def theirs(experiment: Experiment, ids: Sequence[int], dtype: torch.dtype) -> Tensor:
     """transformers' logits of the whole text: float32, [len(ids), vocab]."""
     experiment.show.begin(f"transformers in {dtype}")
+    return _logits(qwen3(experiment.model, experiment.layout, experiment.packed.flat, dtype), ids)
+
+
+def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str) -> Tensor:
+    """The same in float32, of the weights in other formats of the layers' matrices and of the LM head."""
+    experiment.show.begin(f"transformers with weights in {form}")
+    config, model = experiment.config, experiment.model
+    folder, formats = config.cache / "weights", (form, head)
+    model, layout, packed = load(config.weights, model, config.positions, folder, config.seed, formats)
+    return _logits(qwen3(model, layout, packed.flat, torch.float32), ids)
+
+
+def _logits(model: Any, ids: Sequence[int]) -> Tensor:
     with torch.no_grad():
-        model = qwen3(experiment.model, experiment.layout, experiment.packed.flat, dtype)
         return model(torch.tensor([list(ids)])).logits[0].float()
+
+
+def _formats(text: str) -> tuple[str, str]:
+    """Formats of the layers' matrices and of the LM head in `int4:128/int8`; the head's is bf16 if it is not given."""
+    form, _, head = text.partition("/")
+    return str(read_format(form)), str(read_format(head or "bf16"))
 
 
 def ours(session: Session, ids: Sequence[int]) -> Tensor:

@@ -117,6 +117,16 @@ def test_quality_of_a_correct_kernel_is_better_than_bf16(run):
     assert ours["mean KL"] < 1e-3
 
 
+def test_quality_of_formats_has_the_order_of_their_bits(run):
+    formats = "options.formats=[int8,int8/int8,int4:32,int4]"
+    table = {row["variant"]: row["mean KL"] for row in run("quality", *QUICK["quality"], formats)["table"]}
+    names = ("int8", "int8/int8", "int4:32")
+    assert (
+        0 < table[f"transformers, {names[0]}"] < table[f"transformers, {names[1]}"] < table[f"transformers, {names[2]}"]
+    )
+    assert table["transformers, int4"] > table["transformers, int8/int8"]
+
+
 def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
     """The lab's kernel rounds its cache as the reference does. The float32 engines round nothing: they agree with each
     other, and may differ from the reference where two logits nearly tie.
