@@ -91,6 +91,19 @@ def test_a_file_larger_than_the_limit_stays_until_the_next_one(tmp_path):
     assert (first.exists(), second.exists()) == (False, True)
 
 
+def test_the_limit_holds_after_each_of_many_small_files_and_few_of_them_look_at_the_folder(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(folder, "files", lambda root: looks.append(root) or files(root))
+    keep_below(tmp_path, 60_000)
+    sizes, before = [], 0
+    for number in range(700):
+        keep(tmp_path, number, age=1000 - number)
+        sizes.append(sum(path.stat().st_size for path in (tmp_path / "kind").iterdir()))
+        before = before or (len(looks) if sizes[-1] == 30_000 else 0)
+    assert 0 < before < 60, "of the first 300, one in at least five"
+    assert max(sizes) == sizes[-1] == 60_000
+
+
 def test_only_files_of_the_cache_are_removed(tmp_path):
     others = ["kind/notes.o", "kind/weights.bf16", f"kind/{name(1, '.txt')}", name(1), f"a/b/{name(1)}"]
     for other in others:

@@ -34,6 +34,7 @@ FILE = re.compile(r"(?:[0-9a-f]{32}|[0-9a-f]{64})(\.\w+)(\.[-0-9]+\.part)?")
 # Files of these kinds are opened again after the check: a kernel when it is loaded, a part when it is renamed. All
 # others are read, or mapped, through the open file that was checked, which outlives the file's name.
 NEEDED, NEEDED_S = ("kernels", UNFINISHED), 3600.0
+SHARE = 64  # one part in so many of the room that was left may be written before the folder is looked at again
 
 
 class CachedFile(NamedTuple):
@@ -83,17 +84,23 @@ def files(root: Path) -> list[CachedFile]:
 
 def keep_below(root: Path, size: float) -> None:
     """Set the limit for `make_room`: the cache in `root` stays below `size` bytes."""
-    global _limit
-    _limit = (root.absolute(), size)
+    global _limit, _unseen
+    _limit, _unseen = (root.absolute(), size), 0.0
 
 
 def make_room(newest: Path) -> None:
     """Remove the least recently used files until the cache keeps its limit. `newest`, just written, stays.
 
-    Other processes may do the same at the same time; at worst more files go than necessary, and are made anew.
+    Other processes may do the same at the same time; at worst more files go than necessary, and are made anew. Far
+    below the limit most calls look at nothing: to list thousands of files takes longer than to write one.
     """
+    global _unseen
     root, size = _limit
     if root is None or not newest.absolute().is_relative_to(root):
+        return
+    with suppress(FileNotFoundError):  # removed meanwhile by another process
+        _unseen -= newest.stat().st_size
+    if _unseen > 0:
         return
     found = files(root)
     excess = sum(file.size for file in found) - size
@@ -103,9 +110,11 @@ def make_room(newest: Path) -> None:
         needed = file.kind in NEEDED and time.time() - file.used < NEEDED_S
         if file.path != newest and not needed and file.remove():
             excess -= file.size
+    _unseen = -excess / SHARE
 
 
 _limit: tuple[Path | None, float] = (None, 0.0)
+_unseen = 0.0  # bytes that this process may write before it looks again
 
 
 def _scan(root: Path) -> Iterator[CachedFile]:
