@@ -31,8 +31,9 @@ help: ## this list
 run: $(STAMP) ## every variant: compile, validate, measure, record, report (ARGS="variant=...")
 	@$(PY) -m experiments $(ARGS)
 
+# With compiled Python files, whatever the environment says: some 500 processes would each compile the lab's modules anew.
 test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
-	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
+	@LAB_CACHE=$(CURDIR)/.lab-cache OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What is counted: pyproject.toml. What is left without a GPU, and why: docs/why-trust-it.md. These tests are enough for it.
 COVERING = $(addprefix tests/cuda/test_,bandwidth.py experiments_on_gpu.py generation.py giving_up.py tune_on_gpu.py) \
