@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported and collected stays: searching it for garbage again and again takes up to a tenth."""
+    """Keep what has been imported and collected: searching it for garbage again and again takes up to a tenth."""
     gc.collect()
     gc.freeze()
 

@@ -37,7 +37,8 @@ def parts(form: Format, row: bytes, columns: int) -> Iterator[tuple[int, int, in
     """(code, zero point, bits of the scale) of each weight, as common/kernel/scaled.cuh describes a row."""
     at, group = -(-columns * form.bits // 8 // 16) * 16, form.group or columns
     for i in range(columns):
-        code = row[i] if form.bits == 8 else row[i // 2] >> 4 * (i % 2) & 15
+        nibble = i // 8 * 8 + i % 8 // 2 + 4 * (i % 2)  # in a word the even columns come first
+        code = row[i] if form.bits == 8 else row[nibble // 2] >> 4 * (nibble % 2) & 15
         if form.zeros:
             yield code, *struct.unpack_from("<HH", row, at + 4 * (i // group))
         else:

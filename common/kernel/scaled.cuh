@@ -1,9 +1,10 @@
 // Rows of 8- or 4-bit weights with scales: int8, int4, and fp8 (e4m3). A weight is scale * (number - zero point); both
-// belong to a group of neighbouring columns. A row has its numbers, from the first bits of each byte on, then, from a
-// multiple of 16 bytes on, for each group the scale in 16 bits, or, with zero points, a word whose upper half is the
-// scale and whose lower half the zero point. Signed integers without zero points are stored with half of their range
-// added.
+// belong to a group of neighbouring columns. A row has its numbers, those of 8 bits in their order and of eight columns
+// of 4 bits first those of the even ones in a word, so that a pair is 16 bits apart; then, from a multiple of 16 bytes
+// on, for each group the scale in 16 bits, or, with zero points, a word whose upper half is the scale and whose lower
+// half the zero point. Signed integers without zero points are stored with half of their range added.
 #pragma once
+#include "scaled_port.cuh"
 #include "weights.cuh"
 
 // Group: columns of a group, 0 for a whole row. Real: numbers are e4m3 and no integers. Half: scales are fp16.
@@ -23,21 +24,40 @@ template <class Format, int Bytes> struct ScaledPacket {
   Packet<Bytes> numbers;
   unsigned scale;
 
+  DEVICE unsigned zero() const { return Format::zeros ? scale & 0xffffu : 1u << (Format::bits - 1); }
+
   // Number j less the zero point, which is exact.
   //
   // An integer below 2^23 in the lowest bits of the number 2^23 is added to it. e4m3 is fp16 with fewer bits of the
   // fraction and an exponent that is 8 less, also that of numbers below the smallest normal one.
   DEVICE float number(int j) const {
     constexpr int each = 32 / Format::bits;
-    const unsigned word = numbers.word[j / each];
-    const int at = j % each * Format::bits;
+    const int at = Format::bits == 4 ? (j % 8 / 2 + j % 2 * 4) * 4 : j % each * 8;
+    const unsigned bits = numbers.word[j / each] >> at & ((1u << Format::bits) - 1);
+    if constexpr (Format::real) return port::from_half((bits & 0x80u) << 8 | (bits & 0x7fu) << 7) * 256;
+    constexpr unsigned two_to_23 = 0x4b000000u;
+    return port::as_float(two_to_23 | bits) - port::as_float(two_to_23 | zero());
+  }
+
+  // Numbers 2 n and 2 n + 1 less the zero point as two bf16, which have them exactly.
+  //
+  // An integer below 2^7 in the lowest bits of 128 is added to it. The eighth bit of a byte is taken off again as 128
+  // or as nothing. e4m3 is bf16 with an exponent that is 120 less.
+  DEVICE unsigned pair(int n) const {
+    constexpr unsigned one = 0x3f803f80u;
+    const unsigned word = numbers.word[n * 2 * Format::bits / 32];
     if constexpr (Format::real) {
-      const unsigned byte = word >> at & 0xffu;
-      return port::from_half((byte & 0x80u) << 8 | (byte & 0x7fu) << 7) * 256;
+      const unsigned upper = port::permute(word, 0, n % 2 == 0 ? 0x1404u : 0x3424u); // the upper byte of each half
+      const unsigned less = (upper >> 4 & 0x07f007f0u) | (upper & 0x80008000u);
+      return port::multiply_add_pair(less, 0x7b807b80u, 0x80008000u); // times 2^120, and -0
+    } else if constexpr (Format::bits == 4) {
+      const unsigned sum = (word >> n % 4 * 4 & 0x000f000fu) | 0x43004300u;
+      return port::multiply_add_pair(sum, one, 0xc300c300u + zero() * 0x00010001u);
+    } else if constexpr (!Format::zeros) {
+      const unsigned sum = port::permute(word, 0x43434343u, n % 2 == 0 ? 0x4140u : 0x4342u);
+      return port::multiply_add_pair(sum & 0xff7fff7fu, one, (sum & 0x00800080u) ^ 0xc380c380u);
     } else {
-      constexpr unsigned two_to_23 = 0x4b000000u, mask = (1u << Format::bits) - 1;
-      const unsigned zero = Format::zeros ? scale & 0xffffu : mask / 2 + 1;
-      return port::as_float((word >> at & mask) | two_to_23) - port::as_float(two_to_23 | zero);
+      return port::as_bits(number(2 * n)) >> 16 | (port::as_bits(number(2 * n + 1)) & 0xffff0000u);
     }
   }
 };
@@ -118,8 +138,7 @@ struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K>
       const auto from =
           ScaledPacket<Format, Bits>{port::load<Data::weights, Bits>(address + i * Bits / 8), Zeros ? scale(i) : 0u};
       UNROLL
-      for (int j = 0; j < 8; j += 2)
-        to[n].word[j / 2] = port::as_bits(from.number(j)) >> 16 | (port::as_bits(from.number(j + 1)) & 0xffff0000u);
+      for (int j = 0; j < 4; ++j) to[n].word[j] = from.pair(j);
     }
   }
 };

@@ -97,24 +97,28 @@ template <int K, int Often, int Together> struct TensorInput {
   }
 
   // The warp's parts of `count` products into `part`; `row(t, i)` is the row of the i-th in tile t. There are `Tiles`,
-  // of `Of` products but in the last. All loads are under way before a sum needs one of them.
+  // of `Of` products but in the last; a tile of more rows than a product has is divided into products. All loads are
+  // under way before a sum needs one of them.
   template <int Of, int Tiles, class At> DEVICE void multiply(int count, At row, float *part) const {
+    constexpr bool divided = Often > rows;
+    constexpr int at_once = divided ? Together : Tiles, each = divided ? rows : Of; // products, and what one has
     const int g = lane() / 4; // a column of the product, of four lanes
     const int at = 2 * (warp() * columns + (pieces == 4 ? g / 2 % 2 * line : 0)) + begin_of_lane(lane());
     ROLLED
-    for (int begin = 0; begin < (Often <= rows ? 1 : count); begin += rows) {
-      const auto products_of = [=](int t) { return (t + 1 < Tiles ? Of : count - t * Of) - begin; };
+    for (int begin = 0; begin < (divided ? count : 1); begin += at_once * each) {
+      const auto products_of = [=](int t) { return divided || t + 1 == Tiles ? count - begin - t * each : Of; };
       const auto row_of = [=](int t, int n) { // of column n of the product; there may be fewer rows
-        return row(t, n / pieces < products_of(t) ? begin + n / pieces : begin);
+        const int first = divided ? begin + t * each : 0, i = n / pieces < products_of(t) ? first + n / pieces : 0;
+        return row(divided ? 0 : t, i);
       };
-      Packet<16> weights[Tiles][both * lines];
-      Products<both> products[Tiles];
+      Packet<16> weights[at_once][both * lines];
+      Products<both> products[at_once];
       UNROLL
-      for (int t = 0; t < Tiles; ++t) row_of(t, g).template load_pairs<lines, wide, both>(at, exact, weights[t]);
+      for (int t = 0; t < at_once; ++t) row_of(t, g).template load_pairs<lines, wide, both>(at, exact, weights[t]);
       UNROLL
-      for (int t = 0; t < Tiles; ++t) products[t] = product(weights[t], [=](int n) { return row_of(t, n); });
+      for (int t = 0; t < at_once; ++t) products[t] = product(weights[t], [=](int n) { return row_of(t, n); });
       UNROLL
-      for (int t = 0; t < Tiles; ++t) add_up(products[t], products_of(t), part + t * Of + begin);
+      for (int t = 0; t < at_once; ++t) add_up(products[t], products_of(t), part + begin + t * each);
     }
   }
 
@@ -126,7 +130,8 @@ template <int K, int Often, int Together> struct TensorInput {
       return port::multiply_add<lines, both>(term, weights);
     } else {
       static_assert(Row::group == K || Row::group % 32 == 0, "tensor cores need groups of a multiple of 32 columns");
-      constexpr int step = Row::group == K ? lines : 1; // lines that have the same scale
+      constexpr bool whole = Row::group % line == 0 && columns % Row::group == 0 && wide == 1;    // in a warp
+      constexpr int step = Row::group == K ? lines : whole ? fewer(lines, Row::group / line) : 1; // lines of a scale
       Products<both> all = {};
       UNROLL
       for (int i = 0; i < lines; i += step) {
@@ -138,8 +143,8 @@ template <int K, int Often, int Together> struct TensorInput {
         for (int j = 0; j < 2 * both; ++j) { // a sum of an even column in either half of a line, and of an odd one
           const int m = j / 2, n = 2 * (lane() % 4) + j % 2, s = m == 0 ? j % 2 * 3 : 2 - j % 2;
           const int first = warp() * columns + (pieces == 4 ? n / 2 % 2 * line : 0) + i * wide * line;
-          const int column = first + 32 * ((n % 2) ^ m);
-          const float factor = row_of(n).factor(step == 1 && column < K ? column : 0);
+          const int column = first + (Row::group % line == 0 ? 0 : 32 * ((n % 2) ^ m));
+          const float factor = row_of(n).factor(Row::group < K && column < K ? column : 0);
           all.sums[m][s] = fmaf(products.sums[m][s], factor, all.sums[m][s]);
         }
       }

@@ -15,6 +15,7 @@ BITS = {"bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
 SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?")
 PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
 WORD = 8  # columns that every shape has a multiple of, and that a group must have
+NIBBLES = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble of a word: those of a pair are 16 bits apart
 REAL_MOST = 448.0  # largest number of e4m3
 
 
@@ -127,7 +128,10 @@ class Format:
 
         rows, columns = bits.shape
         out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8)
-        packed = bits if self.bits == 8 else bits[:, 0::2] | bits[:, 1::2] << 4
+        packed = bits
+        if self.bits == 4:
+            ordered = bits.reshape(rows, -1, 8)[:, :, NIBBLES]
+            packed = (ordered[:, :, 0::2] | ordered[:, :, 1::2] << 4).reshape(rows, -1)
         out[:, : packed.shape[1]] = packed
         halves = scale.contiguous().view(torch.int16)
         if self.zeros:  # the zero point is in the lower half of a word
@@ -145,7 +149,8 @@ class Format:
         content = rows.contiguous().view(torch.uint8)
         packed, at, groups = content[:, : columns * self.bits // 8], self.scales_at(columns), self.groups(columns)
         if self.bits == 4:
-            packed = torch.stack((packed & 15, packed >> 4), dim=2).view(len(rows), columns)
+            nibbles = torch.stack((packed & 15, packed >> 4), dim=2).view(len(rows), -1, 8)
+            packed = nibbles[:, :, [NIBBLES.index(i) for i in range(8)]].reshape(len(rows), columns)
         halves = content[:, at : at + groups * (4 if self.zeros else 2)].contiguous().view(torch.int16)
         if self.kind == "fp8":
             numbers = packed.contiguous().view(torch.float8_e4m3fn).float()

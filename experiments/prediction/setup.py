@@ -2,6 +2,7 @@
 
 from functools import cached_property
 
+from common.model.shapes import Model
 from common.record.store import Store
 from experiments.prediction.predictor import Predictor
 from experiments.run.setup import Setup
@@ -13,13 +14,17 @@ class PredictingSetup(Setup):
     @cached_property
     def predictor(self) -> Predictor:
         """Counts and predictions for the model; it may run kernels on the host device to count."""
+        return self.predictor_of(self.model)
+
+    def predictor_of(self, model: Model) -> Predictor:
+        """The same for another model, such as this one in another format."""
 
         def on_count(name: str, where: int | str) -> None:
             self.show.begin(
                 f"count {name} on {where} blocks" if isinstance(where, int) else f"compile {name} for {where}"
             )
 
-        return Predictor(self.model, self.config.threads, self.store, self.config.cache, on_count, self.counted)
+        return Predictor(model, self.config.threads, self.store, self.config.cache, on_count, self.counted)
 
     @property
     def counted(self) -> Store | None:

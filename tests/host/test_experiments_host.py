@@ -27,6 +27,7 @@ QUICK = {
     "chain": ["options.variants=[vec128]"],
     "counts": ["options.variants=[vec128]"],
     "energy": ["variant=vec128"],
+    "formats": ["variant=vec128", "options.gpus=[t4]", "options.formats=[bf16,int4:32]"],
     "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
     "positions": ["variant=vec128"],
     "predict": ["options.gpus=[t4]", "options.variants=[vec128]"],
