@@ -1,7 +1,6 @@
 """Weights from one format to another: bf16 ones rounded to a format below, and back."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from common.cache.weight_files import BLOCK
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 def plain(model: Model) -> Model:
     """The same shapes with all matrices in bf16."""
-    return replace(model, format="bf16", head_format="bf16")
+    return model.in_formats("bf16", "bf16")
 
 
 def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.Tensor":

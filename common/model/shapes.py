@@ -114,10 +114,14 @@ class Model:
         """Formats of the layers' matrices and of the LM head."""
         return read_format(self.format), read_format(self.head_format)
 
+    @property
+    def shape(self) -> str:
+        """Its name without formats: that of a yaml, or of a checkpoint."""
+        return self.name.removesuffix(_suffix(self.format, self.head_format))
+
     def in_formats(self, form: str, head_form: str) -> "Model":
         """The same shapes in other formats, which are part of its name unless they are bf16."""
-        others = [text for text in (form, f"head {head_form}") if not text.endswith("bf16")]
-        return replace(self, name=" ".join([self.name, *others]), format=form, head_format=head_form)
+        return replace(self, name=self.shape + _suffix(form, head_form), format=form, head_format=head_form)
 
     def in_formats_of(self, other: "Model") -> "Model":
         """The same in the formats of `other`, with one scale a row where a group does not divide rows of this model."""
@@ -130,3 +134,8 @@ class Model:
     def kv_bytes_per_position(self) -> int:
         """Bytes of keys and values of one position over all layers (Qwen3-0.6B: 114,688)."""
         return self.layers * 2 * self.kv * 2
+
+
+def _suffix(form: str, head_form: str) -> str:
+    """The part of a model's name that says its formats; nothing for bf16."""
+    return "".join(f" {text}" for text in (form, f"head {head_form}") if not text.endswith("bf16"))

@@ -77,8 +77,7 @@ def load(
         raise LabError(f"{packed.source} has weights in {stored.format}, not {form}", "leave format= out")
     if (form or stored.format, head) == (stored.format, stored.head_format):
         return stored, layout, packed
-    named = stored.in_formats(form or stored.format, head)
-    found = replace(named, name=model.name) if model and not formats else named
+    found = stored.in_formats(form or stored.format, head)
     target = Layout(found)
     target.check_memory()
     key = hashlib.sha256(f"packing {PACKING} {packed.sha} {_shapes(target)}".encode()).hexdigest()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from common.compile.source import build
-from common.config.resolve import model_named
+from common.config.resolve import FORMATS, model_named
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.json_values import from_json, to_json
@@ -67,6 +67,7 @@ def rebuilt(config: RunConfig, row: Mapping[str, Any]) -> dict[str, Any]:
     if not synthetic and weights == SYNTHETIC:
         raise LabError(f"the record's weights are {row['weights']['source']}", "give their location with weights=PATH")
     same = {"seed": row["seed"], "threads": row["threads"], "model": model, "positions": model.positions}
+    same["formats"] = model.format, model.head_format
     setup = Setup(replace(config, **same, weights=weights, timing=None), Quiet())
     sha = setup.source(stack).sha
     return recorded(origin_of(setup, to_json(setup.device.describe()), stack, sha) | {"source_sha": sha})
@@ -107,9 +108,15 @@ def command(row: Mapping[str, Any]) -> str:
     named = row["variant"] in {*catalog.variants, *catalog.stacks}
     words = [f"variant={row['variant']}" if named else f"stack=[{','.join(row['stack']) or 'baseline'}]"]
     synthetic = row["weights"]["source"].startswith(SYNTHETIC)
-    words += [f"model={row['model']['name']}" if synthetic else "weights=PATH"]
-    usual = _usual(row["model"]["name"]) if synthetic else row["model"]
-    words += [f"model.{name}={value}" for name, value in row["model"].items() if value != usual.get(name)]
+    model = from_json(Model, row["model"])
+    words += [f"model={model.shape}" if synthetic else "weights=PATH"]
+    usual = _usual(model.shape) if synthetic else row["model"]
+    words += [
+        f"model.{name}={value}"
+        for name, value in row["model"].items()
+        if name not in ("name", *FORMATS) and value != usual.get(name)
+    ]
+    words += [f"{key}={getattr(model, key)}" for key in FORMATS if getattr(model, key) != "bf16"]
     request = row.get("asked") or {}
     words += [f"blocks={request['blocks']}"] if request.get("blocks") else []
     given = {name: value for name, value in request.get("validation", {}).items() if value is not None}

@@ -5,7 +5,6 @@ from itertools import product
 from typing import Any
 
 from common.model.format import read_format
-from common.model.recoded import plain
 from common.model.shapes import Model
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
@@ -38,7 +37,7 @@ def ask(experiment: Experiment) -> ResultTable:
                 against = 100 * (found["predicted us"] / first - 1)
                 about = {"gpu": gpu.key, "variant": label_of(stack, own=False), "format": text}
                 rows.append({**about, **found, f"against {texts[0]} %": against})
-    position = f"Position {experiment.position}, {plain(experiment.model).name}."
+    position = f"Position {experiment.position}, {experiment.model.shape}."
     missing = "the times themselves: only a measurement says what a GPU makes of them"
     return ResultTable("formats", QUESTION, rows, PREDICTED, [*NOTES, position], missing)
 
@@ -59,4 +58,4 @@ def _times(experiment: Experiment, model: Model, stack: Stack, gpu: GpuModel) ->
 def _in_formats(model: Model, text: str) -> Model:
     """`model` in the formats of `int4:128/int8`: of the layers' matrices, and of the LM head, which else is bf16."""
     form, _, head = text.partition("/")
-    return plain(model).in_formats(str(read_format(form)), str(read_format(head or "bf16")))
+    return model.in_formats(str(read_format(form)), str(read_format(head or "bf16")))

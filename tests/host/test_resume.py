@@ -38,13 +38,14 @@ def test_resume_runs_only_what_is_missing(root, host_cache, seed):
 
 
 def test_reproduce_prints_which_hashes_differ(root, host_cache, seed):
-    run(root, host_cache, "variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2")
+    formats = {"format=int4:32", "head_format=int8"}
+    run(root, host_cache, "variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", *formats)
     (row,) = rows(root)
     code, out, err = run(root, host_cache, f"reproduce={row['id']}")
     assert code == 0, out + err
     assert "DIFFERS" not in out
     command = out.splitlines()[-1].partition("equal; run it with: ")[2].split()
-    assert {"variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", "model=tiny"} <= set(command)
+    assert {"variant=atomic_barrier", f"seed={seed}", "blocks_per_sm=2", "model=tiny", *formats} <= set(command)
     source = root / "variants" / "atomic_barrier.cu"
     source.write_text(source.read_text().replace("epoch_barrier(", "epoch_barrier( "))
     code, out, _ = run(root, host_cache, f"reproduce={row['id']}")

@@ -47,8 +47,19 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("counted_sums", "sums", "sums_port"), (COUNTED,)),
     **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
 }
-# Only in the text of a traced kernel, which is not timed, and in that of a format below bf16: faults/formats.yaml.
-UNUSED = {"common/kernel/trace.cuh", "common/kernel/scaled.cuh"}
+# Formats of these stacks, where a file is in no kernel of bf16; another format in each.
+SCALED = {
+    (): "int4:8:zeros",
+    ("vec128",): "int8:8",
+    ("cp_async",): "fp8:8:fp16",
+    ("warp_split",): "int4:8",
+    COLUMNS: "int8:8:zeros",
+    COUNTED: "int4:8",
+    ROWS: "int4:32:zeros",
+    (*ROWS, "hot_l2"): "int8:32",
+    (*ROWS, "value_token"): "fp8:32",
+}
+UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,16 @@ def stacks(file: str) -> Sequence[tuple[str, ...]]:
     name = Path(file).stem
     if name in STACKS:
         return STACKS[name]
+    if name == "scaled":
+        return tuple(SCALED)
+    if name == "scaled_port":
+        return tuple(names for names in SCALED if "tensor_rows" in names)
     return SHARED_BY if file.startswith("common/") or name == "baseline" else ((name,),)
+
+
+def format_of(file: str, names: tuple[str, ...]) -> str:
+    """The format of matrices in which a change of `file` is checked on a stack."""
+    return SCALED[names] if Path(file).stem in ("scaled", "scaled_port") else "bf16"
 
 
 def mutants_of(file: str, text: str) -> Iterator[Mutant]:
@@ -128,4 +148,6 @@ def _mutant(file: str, text: str, operator: str, start: int, end: int, new: str)
     edit = Edit(file, old, changed, text.count(old, 0, first) + 1, text.count(old))
     place = f"{file}:{text.count(chr(10), 0, start) + 1}:{start - first + 1}"
     title = f"{place}: {' '.join(text[start:end].split())} -> {' '.join(new.split()) or 'nothing'}"
-    return Mutant(title, operator, AREA, stacks(file)[0], (edit,))
+    names = stacks(file)[0]
+    sizes = {"format": form} if (form := format_of(file, names)) != "bf16" else {}
+    return Mutant(title, operator, AREA, names, (edit,), sizes=sizes)

@@ -21,7 +21,7 @@ from common.stacks.stack import choose_stacks
 from common.validate.prove import prove, text_of
 from common.validate.scenarios import planned
 from common.validate.trials import Trial, chosen
-from tests.strength.mutants.generated import stacks
+from tests.strength.mutants.generated import format_of, stacks
 from tests.strength.mutants.mutation import ATOMICS, Mutant, apply
 
 FLAGS = ("-O1", "-g0", "-w", *ATOMICS)  # equal code is an equal file only without debug information
@@ -80,6 +80,8 @@ class _Stack:
         self._catalog = read_catalog()
         self._stack = choose_stacks(self._catalog, BASELINE, list(names), {}, 256)[0]
         self._edit = partial(apply, edit=mutant.edits[0], name=mutant.name)
+        form = format_of(mutant.edits[0].file, names)
+        self._formats = model_named("tiny").in_formats(form, form)
         self._seed, self._cache = seed, cache
         self._host = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
         self._racing = PtxDevice(cache / "kernels", seed=seed, races=True, timeout=TIMEOUT)
@@ -87,7 +89,7 @@ class _Stack:
 
     def changed(self, trial: Trial) -> bool:
         """True if the compiled code differs from the original's. Raises CompileError."""
-        source = text_of(self._catalog, self._stack, trial)
+        source = text_of(self._catalog, self._stack, trial.in_formats_of(self._formats))
         texts = (source, replace(source, text=self._edit(source.text)))
         before, after = (self._host.kernel(text).read_bytes() for text in texts)
         return before != after
@@ -99,7 +101,8 @@ class _Stack:
             if not self.changed(trial):
                 return ""
             self.differs = True
-            verdict = prove(device, self._catalog, self._stack, trial, self._cache, self._seed, self._edit)
+            own = trial.in_formats_of(self._formats)
+            verdict = prove(device, self._catalog, self._stack, own, self._cache, self._seed, self._edit)
         except (CompileError, Hung, Crashed) as error:
             return error.cause
         return str(verdict.mismatch or "")
