@@ -20,7 +20,7 @@ BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_t
   port::block_barrier();
   TensorInput<K, most, {tiles}> x(s.terms);
   x.take(Vector{{s.x}});
-  const auto row = [&](int t, int r) {{ return SharedRow<K>{{s.weights[t * most + r]}}; }};
+  const auto row = [&](int t, int r) {{ return SharedRow<Bf16, K>{{s.weights[t * most + r]}}; }};
   x.multiply<most, {tiles}>(count, row, s.part[warp()]);
   port::block_barrier();
   if (port::block() != 0) return;

@@ -12,9 +12,11 @@ from common.model.stages import declare
 
 SEEN: set[Path] = set()
 PORT = "\n".join(
-    line for name in ("port", "fence", "tensor_port", "sums_port") for line in flatten(KERNEL / f"{name}.cuh", SEEN)
+    line
+    for name in ("port", "fence", "tensor_port", "sums_port", "scaled_port")
+    for line in flatten(KERNEL / f"{name}.cuh", SEEN)
 )
-HALVES = ("port_host.hpp", "tensor_host.hpp")  # of the host device
+HALVES = ("port_host.hpp", "tensor_host.hpp", "scaled_host.hpp")  # of the host device
 CUDA = re.sub(r'^#include "\w+_host.hpp"$', "", PORT, flags=re.MULTILINE)
 HOST = "\n".join((RUNTIME / name).read_text() for name in HALVES)
 FUNCTION = re.compile(

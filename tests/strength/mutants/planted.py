@@ -106,7 +106,8 @@ def check_planted(mutant: Mutant, seed: int, cache: Path) -> Planted:
     torch.set_num_threads(1)
     listed = bool(Planted(mutant, SURVIVED).equivalent)
     fate = SAME_CODE
-    for trial, stack in _tries(mutant, TRIALS[:1] if listed else TRIALS):
+    trials = [trial.in_formats_of(mutant.model) for trial in TRIALS]
+    for trial, stack in _tries(mutant, trials[:1] if listed else trials):
         source = text_of(read_catalog(), stack, trial)
         wrong = replace(source, text=edited(source.text, mutant))
         if _ptx(wrong, cache) == _ptx(source, cache):
@@ -126,7 +127,7 @@ def _tries(mutant: Mutant, trials: Sequence[Trial]) -> list[tuple[Trial, Stack]]
     """
     texts = ((each, text_of(read_catalog(), each, trials[0]).text) for each in _stacks(mutant.edits[0].file))
     stacks = [stack for stack, text in texts if _executes(text, mutant)]
-    return sorted(product(trials, stacks), key=lambda one: one[0].model != RING.model or one[1] != stacks[0])
+    return sorted(product(trials, stacks), key=lambda one: one[0].model != trials[0].model or one[1] != stacks[0])
 
 
 def _executes(text: str, mutant: Mutant) -> bool:
