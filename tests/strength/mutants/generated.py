@@ -56,6 +56,7 @@ SCALED = {
     COLUMNS: "int8:8:zeros",
     COUNTED: "int4:8",
     ROWS: "int4:32:zeros",
+    (*ROWS, "stream_kv"): "int4:32",
     (*ROWS, "hot_l2"): "int8:32",
     (*ROWS, "value_token"): "fp8:32",
 }
