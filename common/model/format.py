@@ -180,6 +180,12 @@ def read_format(text: str) -> Format:
     return form
 
 
+def read_formats(text: str) -> tuple[str, str]:
+    """Formats of the layers' matrices and of the LM head in `int4:128/int8`; the head's is bf16 without a slash."""
+    form, _, head = text.partition("/")
+    return str(read_format(form)), str(read_format(head or "bf16"))
+
+
 def _whole(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 

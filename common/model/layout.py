@@ -8,7 +8,6 @@ as compile-time constants. Offsets and sizes are in elements: bf16 for weights a
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from common.model import stages
 from common.model.expressions import SHAPES, check, evaluate
 from common.model.format import Format
 from common.model.shapes import LARGEST, Model
+from common.model.slot import PLAIN, Slot
 from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
 
 if TYPE_CHECKING:
@@ -34,43 +34,10 @@ NAMES = (
     "max_blocks",
     "taps",
 )  # names in the shape of a scratch region; taps: elements of all layers' taps
-PLAIN = Format()
 FORWARD = ("template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled;",)
 FIXED = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch, taken for regions
 
 Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions by name, as expressions over NAMES
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One tensor: `offset` of its first element, its row-major `shape`, and for a matrix the format of its rows."""
-
-    offset: int
-    shape: tuple[int, ...]
-    format: Format = PLAIN
-
-    @property
-    def size(self) -> int:
-        """Elements of its buffer that it takes."""
-        return prod(self.shape[:-1]) * self._row
-
-    @property
-    def _row(self) -> int:
-        return self.format.row_bytes(self.shape[-1]) // 2 if self.format.scaled else self.shape[-1]
-
-    def at(self, base: int) -> "Slot":
-        return replace(self, offset=self.offset + base)
-
-    def rows(self, begin: int, count: int) -> "Slot":
-        """`count` rows of a matrix, from row `begin` on."""
-        return replace(self, offset=self.offset + begin * self._row, shape=(count, self.shape[1]))
-
-    def of(self, buffer: "torch.Tensor") -> "torch.Tensor":
-        """Its elements in their shape: a view of the flat `buffer`, or what a format below bf16 means, in fp32."""
-        found = buffer[self.offset : self.offset + self.size]
-        if not self.format.scaled:
-            return found.view(self.shape)
-        return self.format.decode(found.view(-1, self._row), self.shape[1])
 
 
 def _pack(shapes: Mapping[str, tuple[int, ...]], start: int = 0, form: Format = PLAIN) -> tuple[dict[str, Slot], int]:
@@ -209,6 +176,11 @@ class Layout:
         if layer is None:
             return self.global_weights[name]
         return self.layer_weights[name].at(layer * self.layer_stride)
+
+    def tensors(self) -> Iterator[tuple[str, int | None]]:
+        """(name, layer) of every weight tensor; the layer is None outside the layers. A tied head has none."""
+        yield from ((name, None) for name in self.global_weights if name != "lm_head" or not self.tied)
+        yield from ((name, layer) for layer in range(self.model.layers) for name in self.layer_weights)
 
     def taps(self) -> Iterator[tuple[str, int | None]]:
         """(stage, layer) of every tap in the order of a step; the layer is None outside the layers.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.cache.weight_files import BLOCK
-from common.model.layout import Layout, Slot
+from common.model.layout import Layout
 from common.model.shapes import Model
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.T
 
 def pieces(weights: "torch.Tensor", layout: Layout, target: Layout) -> "Iterator[tuple[int, torch.Tensor]]":
     """Yield (offset in flat weights of `target`, bf16 [n]) of every tensor, some rows at a time; as in `recoded`."""
-    for before, after in _slots(layout, target):
+    for name, layer in target.tensors():
+        before, after = layout.weight(name, layer), target.weight(name, layer)
         if before.format == after.format:  # bit by bit: numbers and scales are not made anew
             yield after.offset, weights[before.offset : before.offset + before.size]
             continue
@@ -38,12 +39,3 @@ def pieces(weights: "torch.Tensor", layout: Layout, target: Layout) -> "Iterator
             count = min(some, rows - begin)
             encoded = after.format.encode(before.rows(begin, count).of(weights))
             yield after.rows(begin, count).offset, encoded.reshape(-1)
-
-
-def _slots(layout: Layout, target: Layout) -> Iterator[tuple[Slot, Slot]]:
-    """Every tensor's place in both; a head that is tied in `target` alone is left out: the embedding is as exact."""
-    tensors: list[tuple[str, int | None]] = [(name, None) for name in target.global_weights]
-    tensors += [(name, layer) for layer in range(layout.model.layers) for name in layout.layer_weights]
-    for name, layer in tensors:
-        if name != "lm_head" or not target.tied:
-            yield layout.weight(name, layer), target.weight(name, layer)

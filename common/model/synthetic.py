@@ -36,10 +36,7 @@ def pieces(layout: Layout, seed: int) -> "Iterator[tuple[int, torch.Tensor]]":
         raise LabError(f"the seed of synthetic weights is {seed}", "give an integer from 0 up")
     words = np.random.SFC64(seed)
     branch = RESIDUAL / math.sqrt(2 * layout.model.layers)
-    tensors: list[tuple[str, int | None]]
-    tensors = [(name, None) for name in layout.global_weights if name != "lm_head" or not layout.tied]
-    tensors += [(name, layer) for layer in range(layout.model.layers) for name in layout.layer_weights]
-    for name, layer in tensors:
+    for name, layer in layout.tensors():
         slot = layout.weight(name, layer)
         if len(slot.shape) == 1:
             mean = NORMS.get(name, 1.0)

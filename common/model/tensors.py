@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from common.cache.weight_files import BLOCK, file_sha
 from common.errors import LabError
 from common.model.checkpoint import AGAIN, DTYPES, Checkpoint, open_safetensors
-from common.model.layout import Layout, Slot
+from common.model.layout import Layout
 from common.model.quantization import Quantization
+from common.model.slot import Slot
 
 if TYPE_CHECKING:
     import torch

@@ -12,10 +12,11 @@ from common.errors import LabError
 from common.model import synthetic
 from common.model.checkpoint import Checkpoint, find
 from common.model.hf_config import read_json, read_model
-from common.model.layout import Layout, Slot
+from common.model.layout import Layout
 from common.model.quantization import read_quantization
 from common.model.recoded import pieces, plain
 from common.model.shapes import Model
+from common.model.slot import Slot
 from common.model.tensors import check_downloads, check_headers, read_tensors
 
 if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its workers pack them

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from common.compile.source import build
-from common.config.resolve import FORMATS, model_named
+from common.config.resolve import FORMATS, SYNTHETIC, model_named
 from common.config.run_config import RunConfig
 from common.errors import LabError
 from common.json_values import from_json, to_json
@@ -17,7 +17,6 @@ from common.stacks.stack import Stack, check_stack, knob_values, knob_words
 from experiments.tables.find import find, undamaged
 from experiments.tables.progress import Quiet
 
-SYNTHETIC = "synthetic"
 VERSIONS = ("lab", "python", "torch", "cupy", "numpy", "nvrtc")  # of the provenance: printed, but not compared
 
 

@@ -4,7 +4,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from common.model.format import read_format
+from common.model.format import read_formats
 from common.model.shapes import Model
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
@@ -24,7 +24,7 @@ NOTES = (
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each GPU, stack of the run and format; the first format is the one that the others are against."""
     texts = experiment.options.texts("formats")
-    models = {text: _in_formats(experiment.model, text) for text in texts}
+    models = {text: experiment.model.in_formats(*read_formats(text)) for text in texts}
     gpus = [experiment.predictor.gpu(key) for key in experiment.options.texts("gpus")]
     rows: list[dict[str, Any]] = []
     for gpu, stack in product(gpus, experiment.chosen):
@@ -53,9 +53,3 @@ def _times(experiment: Experiment, model: Model, stack: Stack, gpu: GpuModel) ->
         "high us": 1e6 * time.high,
         "tok/s": time.rate,
     }
-
-
-def _in_formats(model: Model, text: str) -> Model:
-    """`model` in the formats of `int4:128/int8`: of the layers' matrices, and of the LM head, which else is bf16."""
-    form, _, head = text.partition("/")
-    return model.in_formats(str(read_format(form)), str(read_format(head or "bf16")))

@@ -10,7 +10,7 @@ from torch import Tensor
 from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
-from common.model.format import read_format
+from common.model.format import read_formats
 from common.model.weights import load
 from experiments.engines.transformers_model import qwen3
 from experiments.experiment import Experiment
@@ -29,7 +29,7 @@ NOTES = (
 def ask(experiment: Experiment) -> ResultTable:
     """A row for transformers in bf16, one for each format and one for each variant; on the CPU as on a GPU."""
     stacks = experiment.stacks(experiment.options.texts("variants"))
-    formats = [_formats(text) for text in experiment.options.texts("formats")]
+    formats = [read_formats(text) for text in experiment.options.texts("formats")]
     ids = given_ids(experiment)
     truth = theirs(experiment, ids, torch.float32)
 
@@ -102,12 +102,6 @@ def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str) ->
 def _logits(model: Any, ids: Sequence[int]) -> Tensor:
     with torch.no_grad():
         return model(torch.tensor([list(ids)])).logits[0].float()
-
-
-def _formats(text: str) -> tuple[str, str]:
-    """Formats of the layers' matrices and of the LM head in `int4:128/int8`; the head's is bf16 if it is not given."""
-    form, _, head = text.partition("/")
-    return str(read_format(form)), str(read_format(head or "bf16"))
 
 
 def ours(session: Session, ids: Sequence[int]) -> Tensor:

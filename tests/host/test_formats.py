@@ -1,13 +1,16 @@
 """Kernels on matrices below bf16: equal to the reference with the same weights, and the bytes that they move."""
 
+from contextlib import closing
 from dataclasses import replace
 from itertools import product
 
 import pytest
 from composed import NAMED, STACKS, VARIANTS, Composed
 from sampled import sampled
+from torch import Tensor
 
 from common.config.resolve import model_named
+from common.devices.protocol import Session
 from common.devices.ptx.device import PtxDevice
 from common.model.shapes import Model
 from common.validate.check import validate
@@ -26,13 +29,17 @@ def in_formats(model: Model, formats: tuple[str, str]) -> Model:
     return model.in_formats_of(TINY.in_formats(*formats))
 
 
+def proved(session: Session, weights: Tensor, model: Model, seed: int) -> None:
+    """Compare with the reference of the same weights."""
+    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
+    assert verdict.passed, verdict
+
+
 @pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES, 5), ids=str)
 def test_a_stack_decodes_weights_of_few_bits(composed, model, formats, synthetic, open_session, seed):
     model = in_formats(model, formats)
     weights = synthetic(model, seed)
-    session = open_session(composed.source(model), weights, schedule=seed)
-    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
-    assert verdict.passed, verdict
+    proved(open_session(composed.source(model), weights, schedule=seed), weights, model, seed)
 
 
 @pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES[::-1], 1), ids=str)
@@ -41,12 +48,8 @@ def test_so_does_what_a_gpu_gets(composed, model, formats, synthetic, host_cache
     model = in_formats(model, formats)
     weights, source = synthetic(model, seed), composed.source(model)
     device = PtxDevice(host_cache, arch=90, seed=seed)
-    session = device.session(device.compile(source), weights, 8)
-    try:
-        verdict = validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
-    finally:
-        session.close()
-    assert verdict.passed, verdict
+    with closing(device.session(device.compile(source), weights, 8)) as session:
+        proved(session, weights, model, seed)
 
 
 @pytest.mark.parametrize("formats", FORMATS, ids=str)
