@@ -6,8 +6,8 @@ from torch import Tensor
 
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.validate.check import half_way, rounding_error
 from common.validate.reference import Past
+from common.validate.rounding import half_way, rounding_error
 from common.validate.tolerances import ReferenceSteps
 
 

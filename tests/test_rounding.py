@@ -2,7 +2,7 @@
 
 import torch
 
-from common.validate.check import rounding_error
+from common.validate.rounding import rounding_error
 
 
 def test_rounding_error_by_hand():

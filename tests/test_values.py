@@ -9,9 +9,9 @@ import torch
 
 from common.model.layout import Layout
 from common.validate import reference as formulas
-from common.validate.check import half_way
 from common.validate.prove import expected
 from common.validate.reference import Past, Reference, Taps
+from common.validate.rounding import half_way
 from common.validate.scenarios import drawn
 from common.validate.trials import TRIALS, Trial
 from common.validate.values import LATE, TWINS, tensor

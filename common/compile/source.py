@@ -31,7 +31,7 @@ class Source:
     threads  of a block, without loader warps
     launch   cooperative: one kernel, whose blocks the driver keeps resident together; plain: one kernel whose grid the
              device checks for co-residency; launches: a kernel per stage; graph: these kernels as one CUDA graph
-    tokens_per_launch, blocks_per_sm   of the launch
+    tokens_per_launch, blocks_per_sm   of the launch; where a step has several tokens, a launch has so many steps
     min_arch compute capability, ten times, as in sm_XX
     text     includes no file; `sha` is its sha256 in hex
     loader_warps  of a block, in addition to `threads`
@@ -39,6 +39,7 @@ class Source:
     trace    blocks store time stamps of each stage
     shared_knobs  names of the knobs that decide a block's shared memory
     chosen   {`knob=value`: min_arch} of chosen values with a min_arch of their own
+    tokens_per_step  at neighbouring positions; of those behind the first, drafts, the kernel keeps what it would choose
     """
 
     stack: tuple[str, ...]
@@ -55,11 +56,12 @@ class Source:
     trace: bool = False
     shared_knobs: tuple[str, ...] = ()
     chosen: Mapping[str, int] = field(default_factory=dict)
+    tokens_per_step: int = 1
 
     @cached_property
     def layout(self) -> Layout:
         """The layout of its buffers."""
-        return Layout(self.model, self.scratch, self.trace)
+        return Layout(self.model, self.scratch, self.trace, self.tokens_per_step)
 
     @property
     def sha(self) -> str:
@@ -155,7 +157,8 @@ def build(
         entry = [f"KERNEL_ENTRY(Kernel, {threads + WARP * loader_warps}, {blocks_per_sm})"]
     files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([KERNEL / "trace.cuh"] if trace else [])]
     scratch = _merged(mixins)
-    layout = Layout(model, scratch, trace)
+    tokens_per_step = int(settings.get("tokens_per_step", 1))
+    layout = Layout(model, scratch, trace, tokens_per_step)
     if layout.scaled:
         files.insert(0, KERNEL / "scaled.cuh")
     return Source(
@@ -180,6 +183,7 @@ def build(
         trace=trace,
         shared_knobs=tuple(knob.name for v in mixins for knob in v.knobs if knob.shared),
         chosen=chosen,
+        tokens_per_step=tokens_per_step,
     )
 
 

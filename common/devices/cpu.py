@@ -88,13 +88,11 @@ class CpuSession(Session):
         self.cache = KvCache(words.numpy())
         self._counts = buffer(len(STAGES) * len(FIELDS), torch.int64)
         self._ran = False
-        self._position = 0
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fill_scratch(self._buffers["scratch"].tensor, self.layout, unwritten)
         self._buffers["waits"].tensor.zero_()
         self._buffers["state"].tensor.copy_(state)
-        self._position = int(state[self.layout.state["position"].offset])
 
     def run(self, steps: int = 1, then: "CpuSession | None" = None) -> None:
         if then is not None:
@@ -102,8 +100,8 @@ class CpuSession(Session):
                 self.run()
                 then._run_launches([(0, 1)])
             return
-        self.layout.check_room(self._position, steps)
-        self._position += steps
+        at = self.layout.state["position"].offset
+        self.layout.check_room(int(self._buffers["state"].tensor[at]), steps)
         self._run_launches(launches(self._source, steps))
 
     def scratch(self) -> torch.Tensor:

@@ -156,7 +156,7 @@ class CudaSession(Session):
         self._cupy, self._program, self._weights = cupy, program, weights
         self._graph: Any = None
         self._hold: Hold | None = None
-        self._start = self._position = 0
+        self._start = 0
         self._rest: Any = None  # copy of the entries that timed runs overwrite
         size = layout.scratch_size
         large_enough = beside is not None and beside._scratch.size >= size
@@ -181,10 +181,11 @@ class CudaSession(Session):
                 other.set(state.numpy(), stream=self._stream)
         self._stream.synchronize()
         self._rest = None
-        self._start = self._position = int(state[self.layout.state["position"].offset])
+        self._start = int(state[self.layout.state["position"].offset])
 
     def run(self, steps: int = 1, then: "CudaSession | None" = None) -> None:
-        self.layout.check_room(self._position, steps)
+        at = self.layout.state["position"].offset  # where the drafts of earlier steps have led
+        self.layout.check_room(int(self._state[at : at + 1].get(stream=self._stream)[0]), steps)
         with self._finished():
             for one in [steps] if then is None else [1] * steps:
                 self._queue(one)
@@ -193,7 +194,7 @@ class CudaSession(Session):
 
     def time(self, steps: int, repeats: int) -> list[float]:
         self.layout.check_room(self._start, steps)
-        end = self._start + steps
+        end = self._start + steps * self.layout.tokens
         written = self.cache.words[..., self._start : end, :]
         if self._rest is None or self._rest.shape != written.shape:
             self._rest = self.cache.as_reset(self._start, end, self.cache.unwritten)
@@ -207,7 +208,6 @@ class CudaSession(Session):
         source = self._program.source
         queued = PUT_BACK + (steps if source.launch == "graph" else len(launches(source, steps)))
         runs = self._hold.seconds(partial(self._queue, steps), repeats, queued, self._finished, put_back)
-        self._position = end
         return [seconds / steps for seconds in runs]
 
     def scratch(self) -> torch.Tensor:
@@ -229,7 +229,6 @@ class CudaSession(Session):
                 self._graph.launch(self._stream)
         else:
             self._launch(steps)
-        self._position += steps
 
     def _launch(self, steps: int) -> None:
         """Queue each launch of `steps` steps."""

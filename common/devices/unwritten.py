@@ -43,7 +43,7 @@ def fill_scratch(scratch: torch.Tensor, layout: Layout, value: float = NOT_WRITT
     """Overwrite scratch with unwritten words, and the variants' regions with the sentinel."""
     fill(scratch, value)
     for slot in layout.regions.values():
-        scratch[slot.offset : slot.offset + slot.size].view(torch.int32).fill_(NOT_SENT)
+        scratch.view(layout.tokens, -1)[:, slot.offset : slot.offset + slot.size].view(torch.int32).fill_(NOT_SENT)
 
 
 def _words(tensor: torch.Tensor) -> np.ndarray:

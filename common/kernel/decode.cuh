@@ -132,7 +132,7 @@ template <class Derived> struct Decode {
   // cos of all pairs of a head's elements, then sin, for the position of the token.
   static DEVICE const float *angles(const Context &c) { return rope(c); }
 
-  static DEVICE void qkv(const Context &c, int layer) { multiply<Stage::qkv>(c, layer); }
+  static DEVICE void qkv(const Context &c, int layer) { Self::template multiply<Stage::qkv>(c, layer); }
 
   // A warp per head: query and key heads are normalized and rotated; value heads are only rounded into the cache.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
@@ -160,11 +160,11 @@ template <class Derived> struct Decode {
     }
   }
 
-  static DEVICE void o_proj(const Context &c, int layer) { multiply<Stage::o_proj>(c, layer); }
+  static DEVICE void o_proj(const Context &c, int layer) { Self::template multiply<Stage::o_proj>(c, layer); }
 
-  static DEVICE void gate_up(const Context &c, int layer) { multiply<Stage::gate_up>(c, layer); }
+  static DEVICE void gate_up(const Context &c, int layer) { Self::template multiply<Stage::gate_up>(c, layer); }
 
-  static DEVICE void down(const Context &c, int layer) { multiply<Stage::down>(c, layer); }
+  static DEVICE void down(const Context &c, int layer) { Self::template multiply<Stage::down>(c, layer); }
 
   static DEVICE void lm_head(const Context &c) { logits<Self>(c); }
 

@@ -5,6 +5,15 @@
 // Where a block stores its best logit and the row's index for the argmax stage.
 DEVICE float *partial(const Context &c, int block) { return c.scratch + scratch_at::partial + 2 * block; }
 
+// Stores the best logit that the threads of this block have seen. Called by all of them.
+template <class Self> DEVICE void store_best(const Context &c, Best best) {
+  best = block_best(best, shared<Self>(c).best);
+  if (port::thread() != 0) return;
+  shared<Self>(c).best[0] = best; // for a thread 0 that needs no other
+  port::store_activation(partial(c, port::block()), best.value);
+  port::store_activation(partial(c, port::block()) + 1, port::as_float(best.index));
+}
+
 // The logits of all rows, and the best of each block. Called by all threads of the grid; a grid barrier separates it
 // from choose().
 template <class Self> DEVICE void logits(const Context &c) {
@@ -15,11 +24,7 @@ template <class Self> DEVICE void logits(const Context &c) {
     emit(row, sums);
     best = better(best, {sums[0], row});
   });
-  best = block_best(best, shared<Self>(c).best);
-  if (port::thread() != 0) return;
-  shared<Self>(c).best[0] = best; // for a thread 0 that needs no other
-  port::store_activation(partial(c, port::block()), best.value);
-  port::store_activation(partial(c, port::block()) + 1, port::as_float(best.index));
+  store_best<Self>(c, best);
 }
 
 // Makes `token` the next input, unless the prompt gives the next id. Called by one thread of the grid.
@@ -30,13 +35,18 @@ DEVICE void store_token(const Context &c, unsigned token) {
   c.state[state_at::position] = next;
 }
 
-// Chooses the best of all blocks' best. Called by all threads of one block.
-template <class Self> DEVICE void choose(const Context &c) {
+// The best of all blocks' best, in thread 0. Called by all threads of one block.
+template <class Self> DEVICE Best choice(const Context &c) {
   Best best{negative_infinity(), 0};
   for (int b = port::thread(); b < port::blocks(); b += block_threads) {
     const float value = port::load_activation(partial(c, b));
     best = better(best, {value, int(port::as_bits(port::load_activation(partial(c, b) + 1)))});
   }
-  best = block_best(best, shared<Self>(c).best);
+  return block_best(best, shared<Self>(c).best);
+}
+
+// Chooses the next token. Called by all threads of one block.
+template <class Self> DEVICE void choose(const Context &c) {
+  const Best best = choice<Self>(c);
   if (port::thread() == 0) Self::advance(c, best.index);
 }

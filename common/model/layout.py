@@ -74,19 +74,23 @@ class Layout:
     weights  `embed`, then `layers` equal blocks of the layer tensors (`layer_weights`, one `layer_stride` apart),
              then `final_norm` and `lm_head` (the same slot as `embed` when tied and bf16).
     cache    [layer][key, value][kv_head][position][head_dim]
-    scratch  the tap of every stage and layer (`common.model.stages`), never reused within a step. A stage writes its
-             result there in every launch, so the validated kernel is the timed one.
+    scratch  for each token of a step, `step_size` apart: the tap of every stage and layer (`common.model.stages`),
+             never reused within a step. A stage writes its result there in every launch, so the validated kernel is the
+             timed one.
              `rope` holds cos, then sin, of the position's head_dim/2 angles. `partial` holds one pair (value, index
              bits) per block for argmax. `workspace` is for variants that need room between stages. `seen`, for
              sampling, has a mark for each id of the vocabulary. Then come the `regions` of the stack's variants, and
              with trace=True `trace`: 64-bit time stamps [stage][layer][block][moment] (trace.cuh).
-    state    position, prompt_length, token, the words of the grid barriers, the turn, the token ids, and the settings
-             of a sampler.
+    state    position, prompt_length, token, the accepted drafts of a step, the words of the grid barriers, the turn,
+             the token ids (behind those that are known, drafts), and the settings of a sampler.
     waits    WAIT_WORDS 32-bit words per block. The host can read them after the kernel has trapped.
     """
 
-    def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False) -> None:
-        """scratch: regions declared by variants, see `read_scratch`. Raises LabError for an impossible shape."""
+    def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False, tokens: int = 1) -> None:
+        """scratch: regions declared by variants, see `read_scratch`. tokens: of a step, at neighbouring positions.
+
+        Raises LabError for an impossible shape.
+        """
         m = self.model = model
         matrices, form, head = m.layer_matrices, *m.formats
         self.tied = m.tied and not head.scaled  # the LM head is the embedding
@@ -133,13 +137,15 @@ class Layout:
         )
         self.regions, end = _pack(self._shapes(scratch or {}), end)
         stamps: dict[str, tuple[int, ...]] = {"trace": (len(STAGES), m.layers, MAX_BLOCKS, MOMENTS, 2)}
-        tail, self.scratch_size = _pack(stamps if trace else {}, end)
+        tail, self.step_size = _pack(stamps if trace else {}, end)
+        self.tokens, self.scratch_size = tokens, tokens * self.step_size
         self.global_scratch = first | fixed | self.regions | tail
 
         words = {
             "position": 1,  # of the token the next step decodes
             "prompt_length": 1,  # ids below this are given, not chosen
             "token": 1,  # last choice of argmax
+            "accepted": 1,  # drafts of the last step that the kernel would have chosen
             "arrived": LINE,
             "epoch": LINE,
             "head": LINE,  # of an LM head that chooses the token without a barrier: best choice (64 bits), blocks done
@@ -214,10 +220,12 @@ class Layout:
             )
 
     def check_room(self, position: int, steps: int) -> None:
-        """Raise LabError unless `steps` tokens from `position` on fit in the cache."""
-        if position < 0 or steps < 1 or position + steps > self.model.positions:
+        """Raise LabError unless `steps` steps from `position` on fit in the cache, with all their drafts accepted."""
+        if position < 0 or steps < 1 or position + steps * self.tokens > self.model.positions:
+            tokens = f" of {self.tokens} tokens" if self.tokens > 1 else ""
             raise LabError(
-                f"{steps} steps from position {position} on do not fit a cache of {self.model.positions} positions",
+                f"{steps} steps{tokens} from position {position} on do not fit a cache of {self.model.positions} "
+                "positions",
                 f"decode 1 or more steps below position {self.model.positions}, or raise model.positions",
             )
 
@@ -280,6 +288,7 @@ class Layout:
                     others,
                     workspace_size=others["workspace"].size,
                     layers=self.first_layer_tap,
+                    step_size=self.step_size,
                     **turns,
                 ),
                 block("state_at", self.state),

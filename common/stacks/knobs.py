@@ -9,7 +9,7 @@ from common.errors import LabError
 from common.model.stages import WARP
 
 KINDS = ("int", "choice", "ratio", "list")
-SETS = ("", "launch", "tokens_per_launch", "blocks_per_sm")
+SETS = ("", "launch", "tokens_per_launch", "tokens_per_step", "blocks_per_sm")
 AUTO = "auto"  # as a value: the result of `Knob.auto` for the target GPU
 SEXAGESIMAL = 60
 
@@ -22,7 +22,8 @@ class Knob:
              choice  one of `choices`
              ratio   "P:C" producer and consumer warps of one block; together they are all its warps, C >= 1
              list    any of `choices`
-    sets     the field of a Source that takes the value: launch, tokens_per_launch or blocks_per_sm; "": none
+    sets     the field of a Source that takes the value: launch, tokens_per_launch, tokens_per_step or blocks_per_sm;
+             "": none
     default  used unless the command line or a named stack says otherwise
     auto     expression (`common.compile.target`) for the whole number, or the index in `choices`, on each GPU; with it
              AUTO is a value, too

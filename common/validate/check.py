@@ -12,7 +12,9 @@ from torch import Tensor
 from common.devices.kv_cache import KvCache
 from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
+from common.validate.drafts import accepted, looked_up
 from common.validate.reference import Past, Taps
+from common.validate.rounding import half_way, rounding_error
 from common.validate.scenarios import Scenario
 from common.validate.snapshot import (
     Snapshot,
@@ -105,29 +107,31 @@ class _KernelChecker:
         yield from left_by_reset(start, scenario)
 
         ids = [*scenario.ids, *[-1] * (self.layout.model.positions + 1 - len(scenario.ids))]
-        past, first_run = scenario.past(self.reference.device), []
+        past, before, first_run = scenario.past(self.reference.device), [], []
         for step in range(scenario.steps):
+            before.append((past.positions, list(ids)))
             session.run(1)
-            seen, entries = Snapshot.at(session), session.cache.entries(past.positions, past.positions + 1)
-            found = chain(self._check_step(seen, entries, past, cache, ids, scenario), self._check_padding(seen, start))
+            seen = Snapshot.at(session)
+            found = chain(self._check_step(seen, past, cache, ids, scenario), self._check_padding(seen, start))
             for mismatch in found:
                 yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, f"step {step}"))))
-            past = past.then(entries)
+            past = self._past_of_next(seen, past)
             first_run.append(replace(seen, cache=None))
 
+        tokens, given = self.layout.tokens, len(scenario.ids)
         first_run[-1] = last = replace(first_run[-1], cache=cache)
-        for step, want in enumerate(first_run):
-            position = scenario.position + step
-            given = last.words("ids")[: max(len(scenario.ids), position + 1)].tolist()
-            session.reset(given, position, cache, len(scenario.ids), scenario.barriers, NUMBER)
+        for step, ((position, known), want) in enumerate(zip(before, first_run, strict=True)):
+            session.reset(known[: max(given, position + tokens)], position, cache, given, scenario.barriers, NUMBER)
             session.run(1)
             note = f"differs between runs, step {step}"
-            yield from bit_differences(Snapshot.at(session), want, note, position + 1)
+            yield from bit_differences(Snapshot.at(session), want, note, position + tokens)
         if scenario.steps > 1:
             _reset(session, scenario)
             session.run(scenario.steps)
             note = "differs when its steps are queued"
             yield from bit_differences(Snapshot.at(session), last, note)
+        if tokens > 1:  # with what was chosen as drafts
+            yield from self._check_drafts(ids, scenario)
         if self.parent:
             _reset(self.parent, scenario)
             for step, got in enumerate(first_run):
@@ -135,27 +139,55 @@ class _KernelChecker:
                 note = f"differs from its parent, step {step}"
                 yield from bit_differences(got, Snapshot.at(self.parent), note)
 
+    def _check_drafts(self, chosen: list[int], scenario: Scenario) -> Iterator[Mismatch]:
+        """Decode the first step of a scenario once more, with `chosen`, ids by position, as drafts."""
+        given, session, ids = len(scenario.ids), self.session, list(chosen)
+        known = ids[: max(given, scenario.position + self.layout.tokens)]
+        session.reset(known, scenario.position, scenario.held, given, scenario.barriers)
+        ids[len(known) :] = [-1] * (len(ids) - len(known))
+        start = Snapshot.of(session)
+        assert start.cache is not None
+        session.run(1)
+        past = scenario.past(self.reference.device)
+        for mismatch in self._check_step(Snapshot.at(session), past, start.cache, ids, scenario):
+            yield replace(mismatch, note=", ".join(filter(None, (mismatch.note, "with drafts"))))
+
+    def _past_of_next(self, seen: Snapshot, past: Past) -> Past:
+        """The past of the step after the one that left `seen`, whose own past was `past`."""
+        for entry in self.session.cache.entries(past.positions, int(seen.words("position"))).split(1, dim=-2):
+            past = past.then(entry)
+        return past
+
     def _check_step(
-        self, seen: Snapshot, entries: Tensor, past: Past, cache: KvCache, ids: list[int], scenario: Scenario
+        self, seen: Snapshot, past: Past, cache: KvCache, ids: list[int], scenario: Scenario
     ) -> Iterator[Mismatch]:
-        """Compare one step with the reference.
+        """Compare one step with the reference, token by token.
 
-        seen: the buffers after the step. entries: its stored keys and values. past: all entries before them.
-        cache, ids: contents of the buffers before the step; this function then adds the step's own.
+        seen: the buffers after the step. past: all entries before those that it stored. cache, ids: contents of the
+        buffers before the step; this function then adds the step's own.
         """
-        position, given, stored = past.positions, len(scenario.ids), entries.squeeze(-2)
-        reference, allowed = self.reference.step(ids[position], past, stored)
-        self.steps += 1
-        self.on_step(self.steps, scenario.name)
-        yield from self._check_taps(seen, stored, reference, allowed, scenario)
+        first, given, tokens = past.positions, len(scenario.ids), self.layout.tokens
+        entries, compared = self.session.cache.entries(first, first + tokens), []
+        for number, entry in enumerate(entries.split(1, dim=-2)):
+            own, stored = seen.of_token(number), entry.squeeze(-2)
+            reference, allowed = self.reference.step(max(ids[first + number], 0), past, stored)
+            self.steps += 1
+            self.on_step(self.steps, scenario.name)
+            yield from self._check_taps(own, stored, reference, allowed, scenario)
+            compared.append((own, reference, allowed["lm_head", None]))
+            past = past.then(entry)
+        drafts = accepted([int(own.tap("lm_head").argmax()) for own, *_ in compared], ids, first, given)
         token = int(seen.words("token"))
-        yield from self._check_token(token, seen, reference, allowed["lm_head", None])
+        yield from self._check_token(token, *compared[drafts])
 
-        cache.store(position, entries)
+        cache.store(first, entries)
         yield from cache_difference(self.session.cache, cache, "a position that this step must not touch")
-        if position + 1 >= given:
-            ids[position + 1] = token
-        state = {"position": [position + 1], "prompt_length": [given], "ids": ids}
+        last = first + drafts + 1
+        if last >= given:
+            ids[last] = token
+        known = max(last + 1, given)
+        ids[known : last + tokens] = looked_up(ids[:known], min(last + tokens, len(ids)) - known)
+        state = {"position": [last], "prompt_length": [given], "accepted": [drafts], "ids": ids}
         yield from chain(_check_state(seen, state), sent_too_early(seen))
 
     def _check_padding(self, seen: Snapshot, start: Snapshot) -> Iterator[Mismatch]:
@@ -173,19 +205,26 @@ class _KernelChecker:
         start: the buffers before; its cache gets the entries of these steps.
         """
         assert seen.cache is not None and start.cache is not None  # noqa: PT018  for the types
-        first, end, given = scenario.position, scenario.position + scenario.steps, len(scenario.ids)
+        first, given, tokens = scenario.position, len(scenario.ids), self.layout.tokens
         ids, vocab = seen.words("ids").tolist(), self.layout.model.vocab
+        end, drafts = first + scenario.steps, 0
+        if tokens > 1:  # how far they came depends on the drafts
+            end = min(max(int(seen.words("position")), end), first + scenario.steps * tokens)
+            drafts = min(max(int(seen.words("accepted")), 0), tokens - 1, end - first - 1)
+        known = max(given, end + 1)
         chosen = [token if 0 <= token < vocab else -1 for token in ids[given : end + 1]]
-        expected = [*scenario.ids, *chosen, *[-1] * (len(ids) - max(given, end + 1))]
-        state = {"position": [end], "prompt_length": [given], "ids": expected, "token": ids[end : end + 1]}
+        behind = looked_up([*scenario.ids, *chosen], min(end + tokens, len(ids)) - known)
+        expected = [*scenario.ids, *chosen, *behind, *[-1] * (len(ids) - known - len(behind))]
+        state = {"position": [end], "prompt_length": [given], "accepted": [drafts], "ids": expected}
+        state["token"] = ids[end : end + 1]
         yield from chain(_check_state(seen, state), sent_too_early(seen))
-        entries, history = seen.cache.entries(first, end), scenario.past(self.reference.device)
+        entries, history = seen.cache.entries(first, end - 1 - drafts + tokens), scenario.past(self.reference.device)
         start.cache.store(first, entries)
         note = "a position that these steps must not touch"
         yield from chain(cache_difference(seen.cache, start.cache, note), self._check_padding(seen, start))
-        for step in sorted(compared):
+        for step in sorted({*compared, end - first - 1}):
             position, past = first + step, history.then(entries[..., :step, :]) if step else history
-            stored, left = entries[..., step, :], seen if position + 1 == end else None
+            stored, left = entries[..., step, :], seen.of_token(drafts) if position + 1 == end else None
             reference, allowed = self.reference.step(ids[position], past, stored)
             yield from self._check_taps(left, stored, reference, allowed, scenario)
             if position + 1 >= given:
@@ -243,23 +282,6 @@ class _KernelChecker:
             right = 0 <= token < len(logits) and bool(logits[token] >= logits[want] - 2 * allowed)
         if not right:
             yield Mismatch("argmax", None, (), token, want, 0.0, "the lowest id of the largest logit")
-
-
-def rounding_error(got: Tensor, want: Tensor) -> Tensor:
-    """Distance of `want` from the nearest real number that rounds to the bf16 number `got`; 0 for a legal rounding.
-
-    got, want: float64 of one shape, `got` holding bf16 numbers. NaN where `got` is not finite.
-    """
-    short = got.bfloat16()
-    low, high = ((got + torch.nextafter(short, torch.full_like(short, end)).double()) / 2 for end in (-inf, inf))
-    return torch.where(got.isfinite(), torch.maximum(low - want, want - high).clamp(min=0), torch.nan)
-
-
-def half_way(value: Tensor) -> Tensor:
-    """Mask of elements of `value` (float64) exactly half way between two neighboring bf16 numbers."""
-    near = value.bfloat16()
-    beyond = torch.where(value > near.double(), torch.inf, -torch.inf).bfloat16()
-    return (value != near.double()) & (value == (near.double() + torch.nextafter(near, beyond).double()) / 2)
 
 
 def _check_state(seen: Snapshot, want: Mapping[str, Sequence[int]]) -> Iterator[Mismatch]:

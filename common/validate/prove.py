@@ -47,6 +47,7 @@ def prove(
     order of threads. edit: changes the kernel's flattened text, but not its parent's. on_step: as of `validate`.
     Raises CompileError, Hung, Crashed and Refused, each with the trial's name.
     """
+    trial = trial.with_room(text_of(catalog, stack, trial).tokens_per_step)
     layout, weights, reference = expected(trial.model, trial.weights, cache, seed)
     starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
     with _named(trial), ExitStack() as opened:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.validate.reference import Past, digest_of, rms_norm
@@ -22,6 +23,7 @@ LARGE = "large keys and values"  # of HISTORIES
 # position off by a tile, a chunk or the width of a word has other entries.
 PERIOD = 1021
 NEAR_TIES = (LARGE, "late keys")
+MOST_STEPS = 4  # in a row
 
 
 @dataclass(frozen=True)
@@ -83,19 +85,19 @@ class Scenario:
         return Past((self.held.tensor() if self.held and device == "cuda" else self.history,), self.digest)
 
 
-def scenarios(model: Model, seed: int, weights: Tensor, quick: bool = False) -> Iterator[Scenario]:
+def scenarios(model: Model, seed: int, weights: Tensor, quick: bool = False, tokens: int = 1) -> Iterator[Scenario]:
     """Yield scenarios one by one, since a history can be large; the same seed gives the same scenarios.
 
     weights: flat bf16, [layout.weights_size]. quick: only three scenarios with five steps, for models where a step
-    takes seconds.
+    takes seconds. tokens: of a step. Raises LabError if the cache has too few positions for them.
     """
     random = torch.Generator().manual_seed(seed)
-    return drawn(planned(model, random, quick), Layout(model), weights, random)
+    return drawn(planned(model, random, quick, tokens), Layout(model), weights, random)
 
 
-def steps_in_all(model: Model, quick: bool = False) -> int:
+def steps_in_all(model: Model, quick: bool = False, tokens: int = 1) -> int:
     """Steps of all `scenarios` together, without building one."""
-    return sum(start.steps for start in planned(model, torch.Generator(), quick))
+    return sum(start.steps for start in planned(model, torch.Generator(), quick, tokens))
 
 
 def drawn(
@@ -119,25 +121,35 @@ def drawn(
         yield Scenario(start.name, start.position, tuple(ids), history, start.steps, near_ties, start.barriers, digest)
 
 
-def planned(model: Model, random: torch.Generator, quick: bool) -> list[Start]:
-    """The starts of `scenarios`, in this order. random: chooses some of their positions."""
+def planned(model: Model, random: torch.Generator, quick: bool, tokens: int = 1) -> list[Start]:
+    """The starts of `scenarios`, in this order. random: chooses some of their positions.
+
+    tokens: of a step: all may be accepted, in each of up to MOST_STEPS steps. Raises LabError if too few positions are
+    left.
+    """
+    positions = model.positions - MOST_STEPS * (tokens - 1)
+    if positions < 1:
+        raise LabError(
+            f"{tokens} tokens a step do not fit a cache of {model.positions} positions",
+            f"give fewer tokens, or model.positions of at least {MOST_STEPS * (tokens - 1) + 1}",
+        )
 
     def below(limit: int) -> int:
         return int(torch.randint(max(limit, 1), (1,), generator=random))
 
-    several, last = min(3, model.positions), model.positions - 1
+    several, last = min(3, positions), positions - 1
     planned = [
         Start(),
-        Start(below(model.positions - several + 1), several),
-        Start(min(2 + below(model.positions - 2), last), history=LARGE),
+        Start(below(positions - several + 1), several),
+        Start(min(2 + below(positions - 2), last), history=LARGE),
     ]
     if quick:
         return planned
     planned += [Start(edge) for edge in sorted({edge for edge in EDGES[1:] if edge < last} | {last} - {0})]
-    planned += [Start(below(model.positions), history="equal scores")]
-    if model.positions >= 4:
-        planned += [Start(0, steps=4, given=3)]
-    if model.positions >= 18:
+    planned += [Start(below(positions), history="equal scores")]
+    if positions >= MOST_STEPS:
+        planned += [Start(0, steps=MOST_STEPS, given=3)]
+    if positions >= 18:
         planned += [Start(15, steps=3)]
     return planned
 

@@ -39,8 +39,13 @@ class Snapshot:
         """Snapshot with the session's own cache, to be compared before the next step changes it."""
         return cls(session.layout, session.scratch(), session.state(), session.cache)
 
+    def of_token(self, number: int) -> "Snapshot":
+        """The same with the scratch of one of a step's tokens."""
+        size = self.layout.step_size
+        return replace(self, scratch=self.scratch[number * size : (number + 1) * size])
+
     def tap(self, stage: str, layer: int | None = None) -> Tensor:
-        """The result of `stage`: a float32 view with the shape of its slot."""
+        """The result of `stage` for the first token: a float32 view with the shape of its slot."""
         slot = self.layout.tap(stage, layer)
         return slot.of(self.scratch)
 
@@ -52,13 +57,13 @@ class Snapshot:
 
 def padding(layout: Layout) -> tuple[Tensor, Tensor]:
     """Padding between the slots: bool masks over scratch and over the state words."""
-    scratch, state = torch.ones(layout.scratch_size, dtype=torch.bool), torch.ones(layout.state_size, dtype=torch.bool)
+    scratch, state = torch.ones(layout.step_size, dtype=torch.bool), torch.ones(layout.state_size, dtype=torch.bool)
     others = [slot for name, slot in layout.global_scratch.items() if name not in STAGES]
     for slot in (*(layout.tap(*tap) for tap in layout.taps()), *others):
         scratch[slot.offset : slot.offset + slot.size] = False
     for slot in layout.state.values():
         state[slot.offset : slot.offset + slot.size] = False
-    return scratch, state
+    return scratch.repeat(layout.tokens), state
 
 
 def tensor_difference(stage: str, layer: int | None, got: Tensor, want: Tensor, note: str) -> Iterator[Mismatch]:
@@ -99,10 +104,11 @@ def sent_too_early(seen: Snapshot) -> Iterator[Mismatch]:
     """
     turn = int(seen.words("turn"))
     for name, slot in seen.layout.regions.items():
-        places = slot.of(seen.scratch)
-        words = places[turn % len(places)].view(torch.int32)
-        note = f"{name}, a word of the next turn that is not unwritten"
-        yield from tensor_difference("scratch", None, words, torch.full_like(words, NOT_SENT), note)
+        for number in range(seen.layout.tokens):
+            places = slot.of(seen.of_token(number).scratch)
+            words = places[turn % len(places)].view(torch.int32)
+            note = f"{name}, a word of the next turn that is not unwritten"
+            yield from tensor_difference("scratch", None, words, torch.full_like(words, NOT_SENT), note)
 
 
 def bit_differences(got: Snapshot, want: Snapshot, note: str, positions: int | None = None) -> Iterator[Mismatch]:
@@ -110,8 +116,10 @@ def bit_differences(got: Snapshot, want: Snapshot, note: str, positions: int | N
 
     positions: number of cache positions to compare; None for all.
     """
-    for tap in got.layout.taps():
-        yield from tensor_difference(*tap, got.tap(*tap), want.tap(*tap), note)
+    for number in range(got.layout.tokens):
+        one, other = got.of_token(number), want.of_token(number)
+        for tap in got.layout.taps():
+            yield from tensor_difference(*tap, one.tap(*tap), other.tap(*tap), note)
     if got.cache is not None and want.cache is not None:
         yield from cache_difference(got.cache, want.cache, note, positions)
     for name in ("position", "token", "ids"):

@@ -46,6 +46,13 @@ class Trial:
         """The same trial with the formats of `model`, as far as they fit."""
         return replace(self, model=self.model.in_formats_of(model))
 
+    def with_room(self, tokens: int) -> "Trial":
+        """The same trial with positions for `tokens` tokens in each step: as many for all trials of its model."""
+        alike = [trial for trial in TRIALS if trial.model.shape == self.model.shape]
+        most = max(start.steps for trial in (self, *alike) for start in trial.starts)
+        positions = self.model.positions + most * (tokens - 1)
+        return replace(self, model=replace(self.model, positions=positions))
+
 
 #                hidden, intermediate, layers, heads, kv_heads, head_dim, vocab, positions, theta, eps, tied
 WIDE = Model("wide", 1080, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)

@@ -225,8 +225,10 @@ class LabStack:
         alone = not equals_parent(self.stack, setup.catalog)
         for number in range(config.seeds):
             seed, of = setup.config.seed + number, f"seed {number + 1} of {config.seeds}"
-            on_step = partial(self._show_step, f"{of}, step {{}} of {steps_in_all(setup.model, quick)}: {{}}")
-            starts = scenarios(setup.model, seed, weights, quick)
+            tokens = session.layout.tokens
+            all_tokens = tokens * steps_in_all(setup.model, quick, tokens)
+            on_step = partial(self._show_step, f"{of}, token {{}} of {all_tokens}: {{}}")
+            starts = scenarios(setup.model, seed, weights, quick, tokens)
             with nullcontext() if alone else closing(self.parent.session()) as parent:
                 case = session, weights, setup.model, starts, seed
                 verdict = validate(*case, reference=setup.expected, on_step=on_step, parent=parent)
@@ -239,7 +241,7 @@ class LabStack:
         """`verdict`, with the mismatch of the first trial that finds one, and cases that no trial exercised."""
         setup, done = self.setup, list[Trial]()
         for trial in chosen(setup.config.validation.trials) if verdict.passed else ():
-            on_step = partial(self._show_step, f"{of}trial {trial.name}, step {{}}: {{}}")
+            on_step = partial(self._show_step, f"{of}trial {trial.name}, token {{}}: {{}}")
             cache, catalog = setup.config.cache, setup.catalog
             try:
                 device = setup.racing if trial.races else setup.device
