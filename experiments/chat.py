@@ -93,7 +93,7 @@ def chat(cfg: DictConfig) -> int:
     system = own.text("system", blank=True) if own.given("system") else None
     thinking, stop = own.flag("thinking"), own.flag("stop")
     config = options.resolve_one(rest, "a chat")
-    request = options.request_of(own, config.seed)
+    request, draft = options.request_of(own, config.seed), options.read_draft(own.text("draft"))
     from experiments.generation.engine import Engine
     from experiments.generation.tokenizer import chat_text, load_tokenizer
     from experiments.run.setup import Setup
@@ -103,7 +103,7 @@ def chat(cfg: DictConfig) -> int:
         lab.check(validates=False)
         tokenizer = load_tokenizer(lab.packed.folder, "give weights=DIR, a checkpoint with a tokenizer")
         chat_text(tokenizer, [{"role": "user", "content": "Hello"}], thinking)
-        engine = Engine(lab, config.stacks[0])
+        engine = Engine(lab, config.stacks[0], draft)
     with engine:
         request = replace(request, stop_ids=engine.stop_ids) if stop else request
         talk = Conversation(engine, request, system, thinking)

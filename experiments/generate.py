@@ -38,7 +38,7 @@ def generate(cfg: DictConfig) -> int:
     """Decode the prompt of `cfg`, print the text as it comes, and record it."""
     own, rest = split(cfg, PROMPT_KEYS)
     config = options.resolve_one(rest, "a generation")
-    (text, ids), stop = prompt(own), own.flag("stop")
+    (text, ids), stop, draft = prompt(own), own.flag("stop"), options.read_draft(own.text("draft"))
     request = replace(options.request_of(own, config.seed), ids=ids)
     from experiments.generation.engine import Engine
     from experiments.generation.tokenizer import encode, load_tokenizer
@@ -52,7 +52,7 @@ def generate(cfg: DictConfig) -> int:
         if not request.ids:
             raise LabError(f"the tokenizer makes no token of {text!r}", "give a longer prompt")
         request.check(lab.model)
-        engine = Engine(lab, config.stacks[0])
+        engine = Engine(lab, config.stacks[0], draft)
     with engine:
         pieces = []
         for piece in engine.stream(replace(request, stop_ids=engine.stop_ids) if stop else request):

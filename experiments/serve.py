@@ -10,7 +10,7 @@ from common.config.cli import run_task
 from common.config.resolve import split
 from common.errors import LabError
 from common.json_values import to_json
-from experiments.generation.options import resolve_one
+from experiments.generation.options import read_draft, resolve_one
 from experiments.serving.settings import SERVER_KEYS, read_settings
 
 NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
@@ -19,6 +19,7 @@ NEEDED = ("fastapi", "prometheus_client", "sse_starlette", "uvicorn")
 def serve(cfg: DictConfig) -> int:
     """Serve the stack of `cfg` until a signal ends it."""
     own, rest = split(cfg, SERVER_KEYS)
+    draft, rest = split(rest, ["draft"])
     settings = read_settings(own)
     config = resolve_one(rest, "a server")
     check_installed()
@@ -28,7 +29,7 @@ def serve(cfg: DictConfig) -> int:
 
     (stack,) = config.stacks
     print(config.device, file=sys.stderr)
-    first = {"config": to_json(config)}
+    first = {"config": to_json(config), "draft": read_draft(draft.text("draft"))}
     asyncio.run(run(settings, first, stack, partial(announce, settings, stack.name)))
     return 0
 

@@ -13,6 +13,7 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.stacks.stack import Stack
 from experiments.engines.torch_decoder import prefill
+from experiments.generation.drafts import verifying
 from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
@@ -27,20 +28,21 @@ NO_LOGITS = -1  # the sampler's token where there are none
 class Engine:
     """Decodes requests one after another with one stack. The common prefix of a prompt and the KV cache is kept.
 
-    stop_ids: end-of-sequence ids of the checkpoint. Close it after use. Raises LabError for weights that do not load,
-    and for a stack that does not compile; `stream` and `use`, after `close`.
+    stop_ids: end-of-sequence ids of the checkpoint. draft: as from `read_draft`; every stack then verifies drafts.
+    Close it after use. Raises LabError for weights that do not load, and for a stack that does not compile or cannot
+    take drafts; `stream` and `use`, after `close`.
     """
 
-    def __init__(self, setup: Setup, stack: Stack) -> None:
+    def __init__(self, setup: Setup, stack: Stack, draft: int | None = None) -> None:
         if not (isinstance(setup, Setup) and isinstance(stack, Stack)):
             raise LabError("an engine is made of a lab and a stack", "Engine(lab, lab.stack(NAME).stack)")
-        self.setup, self.model = setup, setup.model
+        self.setup, self.model, self.draft = setup, setup.model, draft
         folder = setup.packed.folder
         self.tokenizer: Any | None = load_tokenizer(folder) if has_tokenizer(folder) else None
         self.stop_ids = stop_ids(folder)
         self._ids: list[int] = []  # ids by position; all but the last one have entries in the KV cache
         self._stats: Stats | None = None
-        self.stack, self._layout = LabStack(setup, stack).compile(), Layout(self.model)
+        self.stack, self._layout = LabStack(setup, verifying(setup, stack, draft)).compile(), Layout(self.model)
         self.session = self._open(self.stack.program, setup.config.blocks)
         self.session.reset([0], 0)
         self._requests, self._closed = 0, False
@@ -52,13 +54,18 @@ class Engine:
 
     @property
     def positions(self) -> int:
-        """Size of the KV cache, in positions."""
-        return self.model.positions
+        """Positions of the KV cache that prompt and answer may take: drafts behind the last token need some, too."""
+        return self.model.positions - (self.tokens_per_step - 1)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one step decodes if all its drafts are right."""
+        return self.stack.source.tokens_per_step
 
     def use(self, variant: str, knobs: Mapping[str, Any] | None = None) -> None:
         """Decode with another stack from now on, over the same KV cache. Raises LabError; the stack then stays."""
         self._check_open()
-        chosen = self.setup.choose(variant, knobs or {})
+        chosen = verifying(self.setup, self.setup.choose(variant, knobs or {}), self.draft)
         if chosen == self.stack.stack:
             return
         stack = LabStack(self.setup, chosen).compile()
@@ -76,7 +83,7 @@ class Engine:
         self._check_open()
         if not isinstance(request, Request):
             raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
-        request.check(self.model)
+        request.check(self.model, self.positions)
         if request.stop_strings and not self.tokenizer:
             raise LabError("stop strings need a tokenizer, and these weights have none", "leave stop_strings out")
         return self._stream(request, cancelled)
@@ -125,14 +132,17 @@ class Engine:
         number = self._requests
         text, burst, tokens, first = Answer(self.tokenizer, request.stop_ids, request.stop_strings), 1, 0, 0.0
         finish: str | None = None
+        all_steps = 0
         while not finish:
             self._check_open()
             if number != self._requests:
                 raise LabError("another answer has begun", "take all pieces of one answer before the next one begins")
             began = time.perf_counter()
-            ids = self._decode(min(burst, request.max_tokens - tokens), request.sampling)
+            left = request.max_tokens - tokens
+            steps = max(1, min(burst, left // self.tokens_per_step))
+            ids = self._decode(steps, request.sampling)[:left]
             now = time.perf_counter()
-            burst = max(1, int(BURST * len(ids) / (now - began)))
+            burst, all_steps = max(1, int(BURST * steps / (now - began))), all_steps + steps
             first = first or now - start
             ids, shown = text.add(ids)
             tokens += len(ids)
@@ -147,7 +157,7 @@ class Engine:
                 shown += text.rest()
                 seconds = time.perf_counter() - start
                 rate = (tokens - 1) / (seconds - first) if tokens > 1 else 0.0
-                self._stats = Stats(len(prompt), kept, tokens, first, seconds, rate)
+                self._stats = Stats(len(prompt), kept, tokens, first, seconds, rate, all_steps)
             yield Piece(tuple(ids), shown, finish)
 
     def _open(self, program: Any, blocks: int | None, beside: Session | None = None) -> Session:
@@ -156,7 +166,7 @@ class Engine:
     @cached_property
     def _sampler(self) -> Session:
         """The kernel that samples, over the same buffers."""
-        return self._open(self.setup.device.compile(source(self.model)), 1, self.session)
+        return self._open(self.setup.device.compile(source(self.stack.source)), 1, self.session)
 
     @cached_property
     def _prompt_weights(self) -> Tensor:
@@ -177,10 +187,11 @@ class Engine:
         self._ids = list(prompt)
 
     def _decode(self, steps: int, sampling: Sampling) -> list[int]:
-        """The next `steps` ids. Raises LabError if they should be sampled and the stack keeps no logits."""
+        """The ids of the next `steps` steps. Raises LabError if a stack keeps no logits to sample from."""
         self.session.run(steps, self._sampler if needed(sampling) else None)
-        at = self._layout.state["ids"].offset + len(self._ids)
-        ids = self.session.state()[at : at + steps].tolist()
+        state, words = self.session.state(), self._layout.state
+        at, last = words["ids"].offset, int(state[words["position"].offset])
+        ids: list[int] = state[at + len(self._ids) : at + last + 1].tolist()
         if NO_LOGITS in ids:
             raise LabError(
                 f"{self.name} keeps no logits to sample from",

@@ -1,5 +1,6 @@
 """Command lines of generation: the keys that conf/generation.yaml explains, and an answer's speed in words."""
 
+import re
 from collections.abc import Mapping
 
 from omegaconf import DictConfig
@@ -11,8 +12,9 @@ from common.errors import LabError
 from experiments.generation.request import Request, Sampling, Stats
 from experiments.run.choice import run_config
 
+NONE, NGRAM = "none", "ngram"  # values of `draft`
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
-GENERATION_KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings")
+GENERATION_KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings", "draft")
 
 
 def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfig:
@@ -35,12 +37,25 @@ def request_of(own: Section, seed: int) -> Request:
     return Request((), own.whole("max_tokens", low=1), sampling, stop_strings=own.texts("stop_strings"))
 
 
+def read_draft(text: str) -> int | None:
+    """Tokens of a step by `draft=none`, `draft=ngram` (0: as many as the variant's default) or `draft=ngram:K`.
+
+    None: without drafts. Raises LabError for another text.
+    """
+    found = re.fullmatch(rf"{NGRAM}(?::(\d+))?", text, re.ASCII)
+    if not found and text != NONE:
+        raise LabError(f"draft={text} is unknown", f"choose draft from {NONE}, {NGRAM} and {NGRAM}:K, K tokens a step")
+    return int(found[1] or 0) if found else None
+
+
 def speed(stats: Stats, read: Mapping[str, float] | None = None) -> str:
     """Tokens and times of an answer, in one line. read: on a GPU, `gb_per_s` and `of_ceiling`."""
     text = f"{stats.tokens} tokens"
     if stats.tokens_per_s:
         text += f", {stats.tokens_per_s:.1f} tokens/s ({1e3 / stats.tokens_per_s:.2f} ms a token)"
     text += f", the first after {stats.first_token_s:.3f} s; prompt {stats.prompt_tokens}, {stats.kept_tokens} kept"
+    if stats.steps < stats.tokens:
+        text += f"; {stats.tokens / stats.steps:.2f} tokens a step"
     if stats.tokens_per_s and read:
         text += f"; {read['gb_per_s']:.0f} GB/s, {100 * read['of_ceiling']:.0f} % of the read ceiling"
     return text

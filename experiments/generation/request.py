@@ -80,19 +80,23 @@ class Request:
             cause = f"max_tokens={short(self.max_tokens)} is not a whole number of at least 1"
             raise LabError(cause, "give max_tokens=N")
 
-    def check(self, model: Model) -> None:
+    def check(self, model: Model, positions: int | None = None) -> None:
         """Raise LabError for ids that are not in the vocabulary, and for more than the KV cache holds.
 
-        The last token is chosen but not decoded, so it needs no place.
+        positions: of the cache for prompt and answer; None: all. The last token is chosen but not decoded, so it needs
+        no place.
         """
+        positions = model.positions if positions is None else positions
         if not self.ids:
             raise LabError("the prompt has no token", "give at least one")
         check_ids(self.ids, model, "prompt_ids")
         prompt, needed = len(self.ids), len(self.ids) + self.max_tokens - 1
-        if needed > model.positions:
+        if needed > positions:
+            drafts = model.positions - positions
             raise LabError(
-                f"a prompt of {prompt} and max_tokens={self.max_tokens} need {needed} positions of {model.positions}",
-                f"lower max_tokens, or give model.positions={needed}",
+                f"a prompt of {prompt} and max_tokens={self.max_tokens} need {needed} positions of {positions}"
+                + (f", besides {drafts} for drafts" if drafts else ""),
+                f"lower max_tokens, or give model.positions={needed + drafts}",
             )
 
 
@@ -112,7 +116,8 @@ class Piece:
 class Stats:
     """Statistics of one answer. kept_tokens: tokens of the prompt that were in the KV cache. Times in seconds.
 
-    tokens_per_s: after the first token; 0 for an answer of one token.
+    tokens_per_s: after the first token; 0 for an answer of one token. steps: of the kernel; fewer than tokens where
+    drafts were accepted.
     """
 
     prompt_tokens: int
@@ -121,3 +126,4 @@ class Stats:
     first_token_s: float
     seconds: float
     tokens_per_s: float
+    steps: int = 0

@@ -5,14 +5,19 @@
 // only the few operations of `weight` are floating point, and those of IEEE 754. Random numbers are a function of the
 // seed and the position. top_p needs no sorting: a token is drawn from all, and is taken if those before it have less
 // than top_p; otherwise it and all after it are left out, and the next one is drawn (rejection).
-#include "common/kernel/params.cuh"
+#include "common/kernel/drafts.cuh"
 
 using Word = unsigned long long;
+
+struct Step : Context { // of one token, at the position that the next one gets
+  const float *logits;
+};
 
 struct Sample {
   struct Shared {
     Word each[block_threads + block_warps]; // a value of every thread, and of every warp
     Word drawn;
+    Best best[block_warps];
   };
 
   static DEVICE unsigned setting(const Context &c, int at) { return c.state[state_at::sampling + at]; }
@@ -27,8 +32,8 @@ struct Sample {
   }
 
   // The logit of `id`, after the repetition penalty.
-  static DEVICE float logit(const Context &c, int id) {
-    const float x = port::load_activation(tap<Stage::lm_head>(c, 0) + id), penalty = number(c, setting_at::penalty);
+  static DEVICE float logit(const Step &c, int id) {
+    const float x = port::load_activation(c.logits + id), penalty = number(c, setting_at::penalty);
     if (penalty == 1.0f || port::as_bits(port::load_activation(seen(c) + id)) != setting(c, setting_at::mark)) return x;
     return x > 0.0f ? x / penalty : x * penalty;
   }
@@ -84,7 +89,7 @@ struct Sample {
   }
 
   // The smallest ordered logit among the largest `top_k`; ties with the last of them are among them.
-  static DEVICE unsigned smallest(const Context &c, Shared &s, Word top_k, unsigned largest) {
+  static DEVICE unsigned smallest(const Step &c, Shared &s, Word top_k, unsigned largest) {
     unsigned smallest = 0;
     for (unsigned bit = 1u << 31; bit != 0; bit >>= 1) {
       const unsigned tried = smallest | bit;
@@ -99,7 +104,7 @@ struct Sample {
   }
 
   // The id that follows the ids before c.position; ~0 if there are no logits. Called by all threads of the block.
-  static DEVICE unsigned choose(const Context &c) {
+  static DEVICE unsigned choose(const Step &c) {
     Shared &s = shared<Sample>(c);
     if (number(c, setting_at::penalty) != 1.0f) {
       unsigned *marks = reinterpret_cast<unsigned *>(seen(c)); // two threads may have the same id
@@ -169,10 +174,27 @@ struct Sample {
   }
 };
 
-// The body of the kernel. The step has already advanced the position, and has written its own choice there.
+// The body of the kernel. The step has already advanced the position, and has written its own choices, the last of them
+// there. Each is replaced by a token drawn from its logits, up to the first that is another than the draft behind it:
+// so the ids are those of drawing after each token.
 template <class Kernel> DEVICE void run(const Buffers &b, void *memory, int) {
-  const int position = b.state[state_at::position];
-  if (position < int(b.state[state_at::prompt_length])) return; // the prompt gives this id
-  const unsigned token = Kernel::choose({b, memory, position, 0});
-  if (port::thread() == 0) b.state[state_at::token] = b.state[state_at::ids + position] = token;
+  unsigned *ids = b.state + state_at::ids;
+  const int last = b.state[state_at::position], first = last - int(b.state[state_at::accepted]);
+  const int given = b.state[state_at::prompt_length];
+  for (int at = first; at <= last; ++at) {
+    if (at < given) continue; // the prompt gives this id
+    const Step c{{b, memory, at, 0}, b.scratch + Tap<Stage::lm_head>::at + (at - first) * scratch_at::step_size};
+    const unsigned draft = ids[at], token = Kernel::choose(c);
+    if (token == draft && at < last) continue;
+    if (port::thread() == 0) {
+      b.state[state_at::token] = ids[at] = token;
+      b.state[state_at::position] = at;
+      b.state[state_at::accepted] = at - first;
+    }
+    if (tokens_per_step > 1) {
+      port::block_barrier();
+      ::draft<Kernel>(c, tokens_per_step - 1);
+    }
+    return;
+  }
 }

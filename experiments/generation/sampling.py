@@ -1,6 +1,7 @@
 """Sampling on the device: the source of its kernel, and its settings as words of the state."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,6 @@ import torch
 
 from common.compile.source import Source, kernel_text
 from common.model.layout import Layout
-from common.model.shapes import Model
 from common.stacks.variant import LOWEST_ARCH
 from experiments.generation.request import Sampling
 
@@ -18,14 +18,16 @@ WORDS = np.dtype(  # settings as the kernel reads them from the state
 )
 
 
-def source(model: Model) -> Source:
-    """The kernel that samples, for a second session beside the stack's."""
+def source(stack: Source) -> Source:
+    """The kernel that samples from what a step of `stack` leaves, for a second session beside the stack's."""
+    model = stack.model
     threads = min(1024, 32 * math.ceil(model.vocab / 1024))
     offsets = [f"constexpr int {name} = {field[1] // 4};" for name, field in (WORDS.fields or {}).items()]
     entry = [f"KERNEL_ENTRY(Sample, {threads}, 1)"]
-    constants = ["namespace setting_at {", *offsets, "}"]
-    text = kernel_text(Layout(model), threads, [KERNEL], entry, constants)
-    return Source(("sample",), model, threads, {}, "plain", 1, 1, LOWEST_ARCH, text)
+    constants = ["namespace setting_at {", *offsets, "}", f"constexpr int tokens_per_step = {stack.tokens_per_step};"]
+    text = kernel_text(stack.layout, threads, [KERNEL], entry, constants)
+    kernel = Source(("sample",), model, threads, {}, "plain", 1, 1, LOWEST_ARCH, text)
+    return replace(kernel, scratch=stack.scratch, tokens_per_step=stack.tokens_per_step)
 
 
 def needed(sampling: Sampling) -> bool:

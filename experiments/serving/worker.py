@@ -6,6 +6,7 @@ from typing import Any
 
 from common.config.run_config import RunConfig
 from common.json_values import from_json
+from experiments.generation.drafts import verifying
 from experiments.generation.engine import Engine
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
@@ -28,7 +29,7 @@ class EngineWorker:
         (self._started,) = self._config.stacks
         setup = Setup(self._config, Progress(sys.stderr))
         ceiling = _ceiling(setup)  # before the weights, since it needs room on the GPU
-        self.engine = Engine(setup, self._started)
+        self.engine = Engine(setup, self._started, first["draft"])
         self.about = {
             "model": setup.model.name,
             "device": self._config.device.name,
@@ -48,7 +49,7 @@ class EngineWorker:
     def trace(self, variant: str, knobs: Mapping[str, Any], position: int) -> Event:
         """Stages and blocks of one step of a traced kernel, which has buffers of its own. Raises LabError."""
         setup = Setup(self._config, Progress(sys.stderr))
-        stack = setup.choose(*self._named(variant, knobs))
+        stack = verifying(setup, setup.choose(*self._named(variant, knobs)), self.engine.draft)
         return stage_times(LabStack(setup, stack).timeline(position))
 
     def _named(self, variant: str, knobs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -148,3 +148,28 @@ def test_sampled_answers_repeat_with_their_seed_whatever_the_bursts(engine, monk
     monkeypatch.setattr(module, "BURST", 1e9)
     assert ids(7) == want
     assert ids(8) != want
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.3, seed=5), Sampling(0.5, repetition_penalty=1.2)])
+def test_drafts_change_no_id(engine, seed, sampling):
+    """Each step keeps as many drafts as would have been chosen or drawn without them; a cut leaves room for another."""
+    prompt = (random.Random(seed).choices(range(engine.model.vocab), k=5) * 3)[:13]  # its ids have followed one another
+    plain = answer(engine, prompt, 24, sampling=sampling)
+    for tokens in sampled(range(2, 9), 2):
+        with Engine(engine.setup, engine.stack.stack, tokens) as drafting:
+            assert answer(drafting, prompt, 24, sampling=sampling) == plain, tokens
+            assert drafting.stats().steps <= 24
+            assert answer(drafting, [*prompt, *plain[0]], 4, sampling=sampling) == answer(
+                engine, [*prompt, *plain[0]], 4, sampling=sampling
+            )
+
+
+def test_drafts_need_room_behind_the_answer(engine):
+    with Engine(engine.setup, engine.stack.stack, 4) as drafting:
+        assert drafting.positions == engine.positions - 3
+        most = drafting.positions - 1
+        assert len(answer(drafting, [1, 2], most)[0]) == most
+        with pytest.raises(LabError, match=r"besides 3 for drafts; .*model.positions=65"):
+            answer(drafting, [1, 2], most + 1)
+    with pytest.raises(LabError, match="cannot take drafts: verify and bulk_ring exclude each other"):
+        Engine(engine.setup, engine.setup.choose("bulk_ring", {}), 4)

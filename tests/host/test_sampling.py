@@ -7,6 +7,7 @@ import pytest
 import torch
 from sampled import sampled
 
+from common.compile.source import build
 from common.devices.host.device import HostDevice
 from common.errors import LabError
 from common.model.layout import Layout
@@ -23,7 +24,7 @@ MANY = f"""
 struct Many {{ using Shared = Sample::Shared; }};
 template <> DEVICE void run<Many>(const Buffers &b, void *memory, int) {{
   for (int draw = 0; draw < {DRAWS}; ++draw) {{
-    const unsigned token = Sample::choose({{b, memory, draw, 0}});
+    const unsigned token = Sample::choose({{{{b, memory, draw, 0}}, b.scratch + Tap<Stage::lm_head>::at}});
     float *count = b.scratch + scratch_at::seen + token;
     if (port::thread() == 0) port::store_activation(count, port::load_activation(count) + 1);
     port::block_barrier();
@@ -38,7 +39,7 @@ def sampler(tiny, host_cache, seed):
     layout, opened = Layout(tiny), {}
 
     def session_of(many):
-        found = source(tiny)
+        found = source(build([], tiny))
         if many:
             text = found.text.replace('#line 1 "entry"', MANY).replace("KERNEL_ENTRY(Sample", "KERNEL_ENTRY(Many")
             found = replace(found, text=text)

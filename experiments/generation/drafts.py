@@ -1,0 +1,25 @@
+"""Stacks that verify the drafts of an answer."""
+
+from dataclasses import replace
+
+from common.errors import LabError
+from common.stacks.stack import Stack, knob_values
+from experiments.run.setup import Setup
+
+VERIFY, KNOB = "verify", "tokens"  # the variant, and its tokens of a step
+
+
+def verifying(setup: Setup, stack: Stack, tokens: int | None) -> Stack:
+    """`stack` with drafts. tokens: as from `options.read_draft`.
+
+    Raises LabError for a stack that cannot verify them.
+    """
+    if tokens is None or VERIFY in stack.variants:
+        return stack
+    values = knob_values(setup.catalog, stack.variants, stack.knobs).values()
+    knobs = {name: value for each in values for name, value in each.items()} | ({KNOB: tokens} if tokens else {})
+    try:
+        return replace(setup.choose([*stack.variants, VERIFY], knobs), name=f"{stack.name}+{VERIFY}")
+    except LabError as error:
+        remedy = "choose another variant, or draft=none"
+        raise LabError(f"{stack.name} cannot take drafts: {error.cause}", remedy) from None
