@@ -11,8 +11,9 @@ template <class Base> struct Columns : Base {
   using Self = typename Base::Self;
 
   struct Shared : Base::Shared {
-    float part[2][block_warps][most_sums + 1]; // by warp, its squares last; a second place for the next sums
-    float stream[model::hidden];               // the residual stream in the rows of this block
+    // By token of a step and warp, its squares last; a second place for the next sums.
+    float part[2][Self::tokens][block_warps][most_sums + 1];
+    float stream[Self::tokens][model::hidden]; // the residual stream in the rows of this block
     unsigned batch[block_threads];             // the next one of each thread: places are taken in turn
   };
 
@@ -37,99 +38,56 @@ template <class Base> struct Columns : Base {
     if constexpr (!here(S)) Base::template after<S>(c, layer);
   }
 
-  // What a block knows of a job before its input arrives: divisions, and loads from shared memory.
-  template <class Job> struct Known : Self::template Rows<Job> {
-    Place<Self::slots> place; // of the next tile
-    unsigned batch;           // the next one
-    DEVICE Known(const Context &c, const Job &job)
-        : Self::template Rows<Job>(job), place(shared<Self>(c).tile[port::thread()]),
-          batch(shared<Self>(c).batch[port::thread()]) {}
-  };
-
   template <Stage S> static DEVICE void multiply_columns(const Context &c, int layer) {
+    column_products<S>(
+        c, layer, [&](int n, int row, const auto &sums) { Self::template emit<S>(Self::of(c, n), layer)(row, sums); });
+  }
+
+  // The products of stage S with its input: `finish(n, row, sums)` is called for token n of the step.
+  template <Stage S, class Finish> static DEVICE void column_products(const Context &c, int layer, Finish finish) {
     constexpr Stage input = input_of(S);
-    auto job = Self::template job<S>(c, layer);
-    const Known<decltype(job)> known(c, job);
-    typename InputOf<Self, typename decltype(job)::Row>::Type x(c);
-    const ResultOf<Self, input> result{c, layer};
-    float squares = 0;
-    if constexpr (!here(input)) x.take(result);
-    if constexpr (here(input)) squares = x.take_and_scale(result, gains<input>(c, layer));
-    const auto emit = Self::template emit<S>(c, layer);
-    const unsigned batch = products(c, known, x, squares, [&](int row, auto &sums, unsigned batch) {
+    const auto job = Self::template job<S>(c, layer);
+    const Known<Self, decltype(job)> known(c, job);
+    typename InputOf<Self, typename decltype(job)::Row>::Type x[Self::tokens];
+    float squares[Self::tokens] = {};
+    UNROLL
+    for (int n = 0; n < Self::tokens; ++n) {
+      if (n > 0) port::warp_barrier(); // all lanes have read what they exchanged for the token before
+      const ResultOf<Self, input> result{Self::of(c, n), layer};
+      if constexpr (!here(input)) x[n].take(c, result);
+      if constexpr (here(input)) squares[n] = x[n].take_and_scale(c, result, gains<input>(c, layer));
+    }
+    const unsigned batch = multiply_job(c, known, x, squares, [&](int n, int row, auto &sums, unsigned batch) {
       if constexpr (here(input)) {
         UNROLL
-        for (float &sum : sums) sum *= factor(c, batch);
+        for (float &sum : sums) sum *= factor(c, n, batch);
       }
-      emit(row, sums);
+      finish(n, row, sums);
     });
     if constexpr (here(input)) // its tap, which no block reads, by the block with the fewest rows
       if (port::block() == port::blocks() - 1) {
-        const auto publish = Self::template publish<input>(c, layer);
-        x.each_once([&, scale = factor(c, batch)](int i, float value) { publish(i, value * scale); });
+        UNROLL
+        for (int n = 0; n < Self::tokens; ++n) {
+          const auto publish = Self::template publish<input>(Self::of(c, n), layer);
+          x[n].each_once([&, scale = factor(c, n, batch)](int i, float value) { publish(i, value * scale); });
+        }
       }
   }
 
   // The caller has a vector, and finishes the sums of a row.
   template <class Job, class Emit> static DEVICE void matvec(const Context &c, const Job &job, Emit emit) {
-    const Known<Job> known(c, job);
-    typename InputOf<Self, typename Job::Row>::Type x(c);
-    x.take(Vector{job.x});
-    products(c, known, x, 0, [&](int row, const auto &sums, unsigned) { emit(row, sums); });
+    const Known<Self, Job> known(c, job);
+    typename InputOf<Self, typename Job::Row>::Type x[1];
+    x[0].take(c, Vector{job.x});
+    const float none[1] = {};
+    multiply_job(c, known, x, none, [&](int, int row, const auto &sums, unsigned) { emit(row, sums); });
   }
 
-  // All products of a job, tile by tile as they come out of the ring. As many tiles as there is room for are finished
-  // together, a row in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
-  template <class Job, class In, class Finish>
-  static DEVICE unsigned products(const Context &c, Known<Job> known, const In &x, float squares, Finish finish) {
-    constexpr int matrices = Job::matrices, per_tile = Known<Job>::per_tile,
-                  rows = most_sums / matrices / per_tile * per_tile;
-    auto &s = shared<Self>(c);
-    if (!Self::ahead && port::thread() == 0 && known.count > 0) port::mbarrier_arrive(&s.begun);
-    for (int begin = 0;; begin += rows, ++known.batch) {
-      const int end = fewer(known.count, begin + rows);
-      float *part = s.part[known.batch % 2][warp()];
-      ROLLED
-      for (int left = end - begin; left > 0; left -= In::tiles * per_tile, part += In::tiles * per_tile * matrices) {
-        if (left > (In::tiles - 1) * per_tile)
-          multiply_tiles<Self, Job, In::tiles>(c, x, known.place, left, part);
-        else
-          multiply_tiles<Self, Job, 1>(c, x, known.place, left, part);
-      }
-      finish_batch<Job>(c, known.batch, squares, known.first + begin, end - begin, finish);
-      if (end == known.count) break;
-    }
-    s.tile[port::thread()] = known.place.tile();
-    s.batch[port::thread()] = known.batch + 1;
-    return known.batch;
-  }
-
-  // Adds the parts of the warps. The threads that do not, and those that are done, go on: the next batch has another
-  // place, and after it all threads meet again.
-  template <class Job, class Finish> static DEVICE void finish_batch(const Context &c, unsigned batch, float squares,
-                                                                     int first, int count, Finish finish) {
-    auto &part = shared<Self>(c).part[batch % 2];
-    if (lane() == 0) part[warp()][most_sums] = squares;
-    port::block_barrier();
-    UNROLL
-    for (int first_row = 0; first_row < most_sums; first_row += block_threads) { // one turn in a block of usual size
-      const int row = first_row + port::thread();
-      if (row >= count) break;
-      float sums[Job::matrices] = {};
-      UNROLL
-      for (int w = 0; w < block_warps; ++w) {
-        UNROLL
-        for (int m = 0; m < Job::matrices; ++m) sums[m] += part[w][row * Job::matrices + m];
-      }
-      finish(first + row, sums, batch);
-    }
-  }
-
-  // The factor of the norm whose squares are in the parts of a batch.
-  static DEVICE float factor(const Context &c, unsigned batch) {
+  // The factor of a token's norm whose squares are in the parts of a batch.
+  static DEVICE float factor(const Context &c, int n, unsigned batch) {
     float sum = 0;
     UNROLL
-    for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][w][most_sums];
+    for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][n][w][most_sums];
     return port::rsqrt(sum / model::hidden + model::rms_eps);
   }
 
@@ -140,7 +98,7 @@ template <class Base> struct Columns : Base {
     } else {
       const auto publish = Self::template publish<S>(c, layer);
       const float *embedded = S == Stage::o_proj && layer == 0 ? residual(c, 0) : nullptr;
-      float *stream = shared<Self>(c).stream;
+      float *stream = shared<Self>(c).stream[c.number];
       return [=](int row, const auto &sums) {
         const float before = embedded != nullptr ? port::load_activation(embedded + row) : stream[row];
         publish(row, stream[row] = before + sums[0]);

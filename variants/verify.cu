@@ -11,32 +11,38 @@ template <class Base> struct Verify : Base {
   using Self = typename Base::Self;
   static constexpr int tokens = knob::verify::tokens;
 
-  // What the stack below keeps in shared memory, for each token, one behind the other.
-  struct Shared : Base::Shared {
-    typename Base::Shared others[tokens - 1];
+  // Stages that read whole inputs keep them in shared memory, so each token has its own: one behind the other. Columns
+  // hold their inputs in registers, and tokens take turns with what else is there.
+  static constexpr bool copies = Base::whole_inputs;
+  template <bool Copies, class Own> struct OfAll : Own {
+    Own others[tokens - 1];
   };
+  template <class Own> struct OfAll<false, Own> : Own {};
+  using Shared = OfAll<copies, typename Base::Shared>;
+  static_assert(!copies || loader_warps == 0,
+                "tokens of a step take turns in a ring by `columns`: add it to the stack");
 
-  // The step of token j: its position, and its part of the scratch and of the shared memory.
-  static DEVICE Context of(const Context &c, int j) {
+  // Token n of a step: its position, its id, and its part of the scratch and of the shared memory. Where there is no
+  // draft any id will do, since no choice agrees with `no_draft`.
+  static DEVICE Context of(const Context &c, int n) {
     Context own = c;
-    own.scratch += j * scratch_at::step_size;
-    own.position += j;
-    own.shared = static_cast<typename Base::Shared *>(c.shared) + j;
+    own.scratch += n * scratch_at::step_size;
+    own.number = n, own.position += n;
+    own.token = int(c.state[state_at::ids + own.position]) < 0 ? 0 : c.state[state_at::ids + own.position];
+    own.shared = static_cast<typename Base::Shared *>(c.shared) + (copies ? n : 0);
     return own;
   }
+  // Before the next token of the same stage.
+  static DEVICE void next() {
+    if constexpr (!copies) port::block_barrier();
+  }
 
-  // A token without a draft is any, since no choice agrees with `no_draft`.
   static DEVICE void embed(const Context &c) {
-    for (int j = 0; j < tokens; ++j) {
-      Context own = of(c, j);
-      const int id = c.state[state_at::ids + own.position];
-      own.token = id < 0 ? 0 : id;
-      Base::embed(own);
-    }
+    for (int n = 0; n < tokens; ++n) Base::embed(of(c, n));
   }
 
   template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
-    for (int j = 0; j < tokens; ++j) Base::template normalize<S>(of(c, j), layer);
+    for (int n = 0; n < tokens; ++n, next()) Base::template normalize<S>(of(c, n), layer);
   }
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
@@ -55,48 +61,64 @@ template <class Base> struct Verify : Base {
 
   template <Stage S> static DEVICE void multiply(const Context &c, int layer) {
     products<S>(c, layer,
-                [&](int j, int row, const auto &sums) { Self::template emit<S>(of(c, j), layer)(row, sums); });
+                [&](int n, int row, const auto &sums) { Self::template emit<S>(of(c, n), layer)(row, sums); });
   }
 
   static DEVICE void lm_head(const Context &c) {
     Best best[tokens];
     UNROLL
-    for (int j = 0; j < tokens; ++j) best[j] = {negative_infinity(), 0};
-    products<Stage::lm_head>(c, 0, [&](int j, int row, const auto &sums) {
-      Self::template emit<Stage::lm_head>(of(c, j), 0)(row, sums);
-      best[j] = better(best[j], {sums[0], row});
+    for (int n = 0; n < tokens; ++n) best[n] = {negative_infinity(), 0};
+    products<Stage::lm_head>(c, 0, [&](int n, int row, const auto &sums) {
+      Self::template emit<Stage::lm_head>(of(c, n), 0)(row, sums);
+      best[n] = better(best[n], {sums[0], row});
     });
     UNROLL
-    for (int j = 0; j < tokens; ++j) store_best<Self>(of(c, j), best[j]);
+    for (int n = 0; n < tokens; ++n) {
+      store_best<Self>(of(c, n), best[n]);
+      next();
+    }
   }
 
-  // The products of stage S: `finish(j, row, sums)` is called for token j in lane 0 of the row's warp. A packet of
-  // weights is loaded once, and multiplied by the input of each token.
+  // The products of stage S: one thread calls `finish(n, row, sums)` for token n. By a warp per row, or by columns.
   template <Stage S, class Finish> static DEVICE void products(const Context &c, int layer, Finish finish) {
+    if constexpr (copies)
+      products_by_warp<S>(c, layer, finish);
+    else
+      Base::template column_products<S>(c, layer, finish);
+  }
+
+  // A packet of weights is loaded once, and multiplied by the input of each token.
+  template <Stage S, class Finish> static DEVICE void products_by_warp(const Context &c, int layer, Finish finish) {
     const auto job = Self::template job<S>(c, layer);
-    constexpr int matrices = decltype(job)::matrices;
+    constexpr int matrices = decltype(job)::matrices, width = decltype(job)::Row::template width<Self::load_bytes>;
+    constexpr int stride = 32 * width;
     const float *x[tokens];
     UNROLL
-    for (int j = 0; j < tokens; ++j) x[j] = Self::template activations<input_of(S)>(of(c, j), layer);
+    for (int n = 0; n < tokens; ++n) x[n] = Self::template activations<input_of(S)>(of(c, n), layer);
     for (int row = job.part * block_warps + warp(); row < job.rows; row += job.parts * block_warps) {
       float sums[tokens][matrices] = {};
       UNROLL
       for (int m = 0; m < matrices; ++m) {
         const auto weights = job.row(m, row);
-        constexpr int width = decltype(job)::Row::template width<Self::load_bytes>;
-        UNROLL
-        for (int i = lane() * width; i < job.K; i += 32 * width) {
-          const auto packet = weights.template load<Self::load_bytes, Self::load_l1>(i);
+        ROLLED // over four packets, whose loads are under way together: more would not leave registers for the inputs
+        for (int first = lane() * width; first < job.K; first += 4 * stride) {
+          decltype(weights.template load<Self::load_bytes, Self::load_l1>(0)) packet[4];
           UNROLL
-          for (int j = 0; j < tokens; ++j)
-            sums[j][m] = add_products(packet, load_floats<width>(x[j] + i).value, sums[j][m]);
+          for (int p = 0; p < 4; ++p)
+            if (first + p * stride < job.K)
+              packet[p] = weights.template load<Self::load_bytes, Self::load_l1>(first + p * stride);
+          UNROLL
+          for (int i = 0; i < 4 * tokens; ++i) {
+            const int p = i / tokens, n = i % tokens, at = first + p * stride;
+            if (at < job.K) sums[n][m] = add_products(packet[p], load_floats<width>(x[n] + at).value, sums[n][m]);
+          }
         }
         UNROLL
-        for (int j = 0; j < tokens; ++j) sums[j][m] = warp_sum(sums[j][m]);
+        for (int n = 0; n < tokens; ++n) sums[n][m] = warp_sum(sums[n][m]);
       }
       if (lane() != 0) continue;
       UNROLL
-      for (int j = 0; j < tokens; ++j) finish(j, row, sums[j]);
+      for (int n = 0; n < tokens; ++n) finish(n, row, sums[n]);
     }
   }
 
@@ -106,11 +128,12 @@ template <class Base> struct Verify : Base {
     const unsigned *ids = c.state + state_at::ids, given = c.state[state_at::prompt_length];
     unsigned accepted = 0, token = 0;
     bool agree = true;
-    for (unsigned j = 0; j < tokens; ++j) {
-      const unsigned best = choice<Self>(of(c, j)).index, next = c.position + j + 1;
+    for (unsigned n = 0; n < tokens; ++n) {
+      const unsigned best = choice<Self>(of(c, n)).index, behind = c.position + n + 1;
+      next();
       if (port::thread() != 0 || !agree) continue;
-      accepted = j, token = best;
-      agree = next < given || ids[next] == best;
+      accepted = n, token = best;
+      agree = behind < given || ids[behind] == best;
     }
     if (port::thread() == 0) {
       c.state[state_at::accepted] = accepted;

@@ -48,7 +48,7 @@ template <class Row> struct ColumnLanes {
 
 // Where columns are taken from: the result of stage S as it arrives, or a vector that is there.
 template <class Self, Stage S> struct ResultOf {
-  const Context &c;
+  const Context c;
   const int layer;
   template <int N> DEVICE Floats<N> at(int i) const {
     if constexpr (S == Stage::input_norm || S == Stage::post_norm) // the stream that it normalizes
@@ -69,10 +69,8 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   static constexpr int width = Lanes::width;
   float x[width * Lanes::each] = {};
 
-  DEVICE explicit ColumnInput(const Context &) {}
-
   // `from.template at<N>(i)` gives N elements from element i on; the loads of a lane are issued together if possible.
-  template <class From> DEVICE void take(const From &from) {
+  template <class From> DEVICE void take(const Context &, const From &from) {
     constexpr int together = Lanes::packets % Lanes::each == 0 ? Lanes::each : 1;
     UNROLL
     for (int p = 0; p < Lanes::each; p += together) {
@@ -85,14 +83,14 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
 
   // The same, each element times its gain; the warp's part of the sum of the squares before that. Gains are loaded
   // before the elements, which may not have arrived.
-  template <class From> DEVICE float take_and_scale(const From &from, const bf16 *gains) {
+  template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const bf16 *gains) {
     constexpr int loads = width / 8; // of the gains of a packet
     Packet<16> gain[Lanes::each * loads] = {};
     UNROLL
     for (int p = 0; p < Lanes::each * loads; ++p)
       if (Lanes::first() + p / loads < Lanes::packets)
         gain[p] = port::load_weights<16>(gains + 8 * (Lanes::first() * loads + p));
-    take(from);
+    take(c, from);
     float squares = 0;
     UNROLL
     for (int j = 0; j < width * Lanes::each; ++j) {
@@ -172,10 +170,10 @@ template <unsigned Slots> struct Place {
   }
 };
 
-// Multiplies the next `Tiles` tiles of a job that has `left` rows, and gives their slots back. Called by all lanes of a
-// warp.
-template <class Self, class Job, int Tiles, class In, class Place>
-DEVICE void multiply_tiles(const Context &c, const In &x, Place &place, int left, float *part) {
+// Multiplies the next `Tiles` tiles of a job that has `left` rows by each of the inputs, whose parts are `apart` sums
+// apart, and gives their slots back. Called by all lanes of a warp.
+template <class Self, class Job, int Tiles, class In, int Inputs, class Place>
+DEVICE void multiply_tiles(const Context &c, const In (&x)[Inputs], Place &place, int left, float *part, int apart) {
   static_assert(Tiles <= 2, "add a place for each further tile");
   using Mine = typename Self::template Rows<Job>;
   constexpr int matrices = Job::matrices, per_tile = Mine::per_tile;
@@ -188,9 +186,73 @@ DEVICE void multiply_tiles(const Context &c, const In &x, Place &place, int left
   wait_for_phases(c, full, phase);
   place = at[Tiles - 1].next();
   const auto row = [&](int t, int i) { return Mine::at(s.slot[at[t].slot], i % matrices, i / matrices); };
-  x.template multiply<per_tile * matrices, Tiles>(fewer(Tiles * per_tile, left) * matrices, row, part);
+  UNROLL
+  for (int n = 0; n < Inputs; ++n)
+    x[n].template multiply<per_tile * matrices, Tiles>(fewer(Tiles * per_tile, left) * matrices, row, part + n * apart);
   port::warp_barrier(); // all lanes have read
   UNROLL
   for (int t = 0; t < Tiles; ++t)
     if (lane() == 0) port::mbarrier_arrive(&s.empty[at[t].slot]);
+}
+
+// What a block knows of a job before its input arrives: divisions, and loads from shared memory.
+template <class Self, class Job> struct Known : Self::template Rows<Job> {
+  Place<Self::slots> place; // of the next tile
+  unsigned batch;           // the next one
+  DEVICE Known(const Context &c, const Job &job)
+      : Self::template Rows<Job>(job), place(shared<Self>(c).tile[port::thread()]),
+        batch(shared<Self>(c).batch[port::thread()]) {}
+};
+
+// Adds the parts of the warps. The threads that do not, and those that are done, go on: the next batch has another
+// place, and after it all threads meet again.
+template <class Self, class Job, int Inputs, class Finish> DEVICE void
+finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], int first, int count, Finish finish) {
+  auto &part = shared<Self>(c).part[batch % 2];
+  UNROLL
+  for (int n = 0; n < Inputs; ++n)
+    if (lane() == 0) part[n][warp()][most_sums] = squares[n];
+  port::block_barrier();
+  UNROLL
+  for (int first_row = 0; first_row < most_sums; first_row += block_threads) { // one turn in a block of usual size
+    const int row = first_row + port::thread();
+    if (row >= count) break;
+    UNROLL
+    for (int n = 0; n < Inputs; ++n) {
+      float sums[Job::matrices] = {};
+      UNROLL
+      for (int w = 0; w < block_warps; ++w) {
+        UNROLL
+        for (int m = 0; m < Job::matrices; ++m) sums[m] += part[n][w][row * Job::matrices + m];
+      }
+      finish(n, first + row, sums, batch);
+    }
+  }
+}
+
+// All products of a job, tile by tile as they come out of the ring. As many tiles as there is room for are finished
+// together, a row in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
+template <class Self, class Job, class In, int Inputs, class Finish>
+DEVICE unsigned multiply_job(const Context &c, Known<Self, Job> known, const In (&x)[Inputs],
+                             const float (&squares)[Inputs], Finish finish) {
+  constexpr int matrices = Job::matrices, per_tile = Known<Self, Job>::per_tile,
+                rows = most_sums / matrices / per_tile * per_tile, apart = block_warps * (most_sums + 1);
+  auto &s = shared<Self>(c);
+  if (!Self::ahead && port::thread() == 0 && known.count > 0) port::mbarrier_arrive(&s.begun);
+  for (int begin = 0;; begin += rows, ++known.batch) {
+    const int end = fewer(known.count, begin + rows);
+    float *part = s.part[known.batch % 2][0][warp()];
+    ROLLED
+    for (int left = end - begin; left > 0; left -= In::tiles * per_tile, part += In::tiles * per_tile * matrices) {
+      if (left > (In::tiles - 1) * per_tile)
+        multiply_tiles<Self, Job, In::tiles>(c, x, known.place, left, part, apart);
+      else
+        multiply_tiles<Self, Job, 1>(c, x, known.place, left, part, apart);
+    }
+    finish_batch<Self, Job>(c, known.batch, squares, known.first + begin, end - begin, finish);
+    if (end == known.count) break;
+  }
+  s.tile[port::thread()] = known.place.tile();
+  s.batch[port::thread()] = known.batch + 1;
+  return known.batch;
 }

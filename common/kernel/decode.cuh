@@ -24,6 +24,10 @@ template <class Derived> struct Decode {
     SoftmaxParts softmax;
   };
 
+  // Tokens of a step, at neighbouring positions, and the context of one of them; see variants/verify.cu.
+  static constexpr int tokens = 1;
+  static DEVICE const Context &of(const Context &c, int) { return c; }
+
   // Called once per launch by all threads of the grid, loader warps included, before anything else.
   static DEVICE void enter(const Context &) {}
 

@@ -22,6 +22,7 @@ struct Context : Buffers {
   int position; // of the token this step decodes
   int token;
   unsigned turn; // of this step; 0 unless a variant counts them
+  int number = 0; // of the token in a step of several
 };
 
 // The block's shared memory: the members that the stages need, and those that each variant of the stack adds.

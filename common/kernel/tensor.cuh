@@ -20,24 +20,22 @@ template <int K, int Often, int Together> struct TensorInput {
   static constexpr int bytes = 3 * staged * int(sizeof(bf16)) * block_warps;
 
   const int thread = port::thread_anew(); // of this stage
-  bf16 *const place;                      // [block_warps][3][staged]
   float x[mine] = {};
   // Terms of a lane's columns, in both halves of a line: one of the three, or none.
   Packet<16> term[2 * lines] = {};
-
-  DEVICE explicit TensorInput(void *place) : place(static_cast<bf16 *>(place)) {}
 
   DEVICE int lane() const { return thread & 31; }
   DEVICE int warp() const { return thread >> 5; }
   DEVICE int column(int i) const { return warp() * columns + lane() * mine + i; }
   DEVICE bool exists(int i) const { return exact || (lane() * mine + i < columns && column(i) < K); }
 
-  template <class From> DEVICE void take(const From &from) {
+  // place: [block_warps][3][staged], which the warp's lanes no longer read.
+  template <class From> DEVICE void take(bf16 *place, const From &from) {
     fill(from);
-    split();
+    split(place);
   }
 
-  template <class From> DEVICE float take_and_scale(const From &from, const bf16 *gains) {
+  template <class From> DEVICE float take_and_scale(bf16 *place, const From &from, const bf16 *gains) {
     Packet<8> gain[mine / 4] = {};
     UNROLL
     for (int i = 0; i < mine; i += 4)
@@ -50,7 +48,7 @@ template <int K, int Often, int Together> struct TensorInput {
       squares = fmaf(x[i], x[i], squares);
       x[i] *= i % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
     }
-    split();
+    split(place);
     return warp_sum(squares);
   }
 
@@ -67,7 +65,7 @@ template <int K, int Often, int Together> struct TensorInput {
   }
 
   // A lane loads its columns, and receives one term of the columns that it multiplies by.
-  DEVICE void split() {
+  DEVICE void split(bf16 *place) {
     const int t = lane() / 4 % 4;
     bf16 *terms = place + warp() * 3 * staged;
     UNROLL

@@ -14,12 +14,14 @@ def verifying(setup: Setup, stack: Stack, tokens: int | None) -> Stack:
 
     Raises LabError for a stack that cannot verify them.
     """
-    if tokens is None or VERIFY in stack.variants:
+    known = VERIFY in stack.variants
+    if tokens is None or (known and not tokens):
         return stack
     values = knob_values(setup.catalog, stack.variants, stack.knobs).values()
     knobs = {name: value for each in values for name, value in each.items()} | ({KNOB: tokens} if tokens else {})
     try:
-        return replace(setup.choose([*stack.variants, VERIFY], knobs), name=f"{stack.name}+{VERIFY}")
+        chosen = setup.choose([*stack.variants, *([] if known else [VERIFY])], knobs)
     except LabError as error:
-        remedy = "choose another variant, or draft=none"
+        remedy = "choose another variant, such as speculative, or draft=none"
         raise LabError(f"{stack.name} cannot take drafts: {error.cause}", remedy) from None
+    return replace(chosen, name=stack.name if known else f"{stack.name}+{VERIFY}")

@@ -171,5 +171,5 @@ def test_drafts_need_room_behind_the_answer(engine):
         assert len(answer(drafting, [1, 2], most)[0]) == most
         with pytest.raises(LabError, match=r"besides 3 for drafts; .*model.positions=65"):
             answer(drafting, [1, 2], most + 1)
-    with pytest.raises(LabError, match="cannot take drafts: verify and bulk_ring exclude each other"):
-        Engine(engine.setup, engine.setup.choose("bulk_ring", {}), 4)
+    with pytest.raises(LabError, match="cannot take drafts: verify and joint_heads exclude each other"):
+        Engine(engine.setup, engine.setup.choose("streaming", {}), 4)

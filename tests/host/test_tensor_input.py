@@ -18,8 +18,8 @@ BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_t
     for (int r = 0; r < count; ++r) s.weights[r][k] = port::as_bits(float(weight(r, k))) >> 16;
   }}
   port::block_barrier();
-  TensorInput<K, most, {tiles}> x(s.terms);
-  x.take(Vector{{s.x}});
+  TensorInput<K, most, {tiles}> x;
+  x.take(reinterpret_cast<bf16 *>(s.terms), Vector{{s.x}});
   const auto row = [&](int t, int r) {{ return SharedRow<Bf16, K>{{s.weights[t * most + r]}}; }};
   x.multiply<most, {tiles}>(count, row, s.part[warp()]);
   port::block_barrier();
