@@ -60,7 +60,7 @@ template <class Base> struct Columns : Base {
     const unsigned batch = multiply_job(c, known, x, squares, [&](int n, int row, auto &sums, unsigned batch) {
       if constexpr (here(input)) {
         UNROLL
-        for (float &sum : sums) sum *= factor(c, n, batch);
+        for (float &sum : sums) sum *= norm_factor<Self>(c, n, batch);
       }
       finish(n, row, sums);
     });
@@ -69,7 +69,8 @@ template <class Base> struct Columns : Base {
         UNROLL
         for (int n = 0; n < Self::tokens; ++n) {
           const auto publish = Self::template publish<input>(Self::of(c, n), layer);
-          x[n].each_once([&, scale = factor(c, n, batch)](int i, float value) { publish(i, value * scale); });
+          x[n].each_once(
+              [&, scale = norm_factor<Self>(c, n, batch)](int i, float value) { publish(i, value * scale); });
         }
       }
   }
@@ -81,14 +82,6 @@ template <class Base> struct Columns : Base {
     x[0].take(c, Vector{job.x});
     const float none[1] = {};
     multiply_job(c, known, x, none, [&](int, int row, const auto &sums, unsigned) { emit(row, sums); });
-  }
-
-  // The factor of a token's norm whose squares are in the parts of a batch.
-  static DEVICE float factor(const Context &c, int n, unsigned batch) {
-    float sum = 0;
-    UNROLL
-    for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][n][w][most_sums];
-    return port::rsqrt(sum / model::hidden + model::rms_eps);
   }
 
   // The residual stream stays where its rows are finished; only the embedding is read.

@@ -230,6 +230,14 @@ finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], i
   }
 }
 
+// The factor of a token's norm whose squares are in the parts of a batch.
+template <class Self> DEVICE float norm_factor(const Context &c, int n, unsigned batch) {
+  float sum = 0;
+  UNROLL
+  for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][n][w][most_sums];
+  return port::rsqrt(sum / model::hidden + model::rms_eps);
+}
+
 // All products of a job, tile by tile as they come out of the ring. As many tiles as there is room for are finished
 // together, a row in one thread: the same one for a row of o_proj and of down. Returns the number of the last batch.
 template <class Self, class Job, class In, int Inputs, class Finish>
