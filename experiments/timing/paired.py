@@ -40,7 +40,7 @@ def time_pair(
     alone = child.stack == parent.stack
 
     def run(position: int, steps: int, beat: float | None = None) -> Measurement:
-        steps = min(steps, layout.model.positions - position)
+        steps = min(steps, (layout.model.positions - position) // layout.tokens)
         random = Random(f"{seed} {position} {steps}")
         generator = torch.Generator().manual_seed(random.getrandbits(32))
         starts = drawn([Start(position, steps)] * 2, layout, expected.weights, generator)
