@@ -32,6 +32,7 @@ SHARED_BY: tuple[tuple[str, ...], ...] = (
     (*ROWS, "stream_kv"),
 )
 # By the name of a file that needs more than itself; what some of its text needs comes after the first.
+VERIFY, VERIFY_COLUMNS = ("redundant_rmsnorm", "vec128", "verify"), ("bulk_ring", "columns", "verify")
 STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "productive_spin": (("atomic_barrier", "productive_spin"),),
     "bulk_ring": (("bulk_ring",), ("multi_step", "bulk_ring")),
@@ -39,13 +40,14 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "head_prefetch": (("bulk_ring", "head_prefetch"),),
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
     **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
-    **dict.fromkeys(("columns", "ring"), (COLUMNS, ROWS)),
+    **dict.fromkeys(("columns", "ring"), (COLUMNS, ROWS, VERIFY_COLUMNS)),
     "weights": ((), ("vec128",), ("cp_async",), ("warp_split",), COLUMNS, ROWS, COUNTED),
     **dict.fromkeys(("tensor", "tensor_rows"), (ROWS,)),
     **dict.fromkeys(("tensor_heads", "tensor_scores"), (SCORES,)),
     **dict.fromkeys(("terms", "tensor_port"), (ROWS, SCORES)),
     **dict.fromkeys(("counted_sums", "sums", "sums_port"), (COUNTED,)),
     **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
+    **dict.fromkeys(("verify", "drafts"), (VERIFY, VERIFY_COLUMNS)),
 }
 # Formats of these stacks, where a file is in no kernel of bf16; another format in each.
 SCALED = {
