@@ -5,9 +5,9 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from cubins import Nvrtc
 from sampled import SAMPLE, seed_for
 from standin import installed
 
@@ -17,6 +17,10 @@ from common.config.run_config import RunConfig
 from common.model.shapes import Model
 from experiments.run.choice import run_config
 
+if TYPE_CHECKING:
+    from cubins import Nvrtc
+
+gc.disable()  # until all is imported and collected, none of which becomes garbage: pytest_runtestloop
 SEED = pytest.StashKey[int]()
 
 
@@ -78,10 +82,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """Keep what has been imported and collected: searching it for garbage again and again takes up to a tenth."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -97,8 +102,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def nvrtc(host_cache: Path) -> Nvrtc:
+def nvrtc(host_cache: Path) -> "Nvrtc":
     """Cubins of this run."""
+    from cubins import Nvrtc  # here, as it imports torch, which the process that starts the workers does without
+
     return Nvrtc(host_cache / "cubins")
 
 
