@@ -40,8 +40,8 @@ def sweep(folder: Path, results: Path, *argv: str) -> list[str]:
 def kills(count: int, folder: Path, seed: int, root: Path = ROOT, longest: float = 12.0) -> Killed:
     """SIGKILL a sweep `count` times at random instants, the parent or one of its workers, and resume it each time.
 
-    longest: largest time in seconds from the start of a sweep to its kill; less where a sweep has ended in less. A sweep
-    that ends is compared with an uninterrupted one, and the next sweep starts.
+    longest: largest time in seconds from the start of a sweep to its kill; less after a sweep that has ended in less. A
+    sweep that ends is compared with an uninterrupted one, and the next sweep starts.
     """
     rng, found, number = random.Random(seed), Killed(), 0
     argv = [f"seed={rng.randrange(2**31)}"]
