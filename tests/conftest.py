@@ -2,7 +2,8 @@
 
 import gc
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,6 +120,15 @@ def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with suppress(FileExistsError):
             (folder / name).symlink_to(".")
     return folder
+
+
+@pytest.fixture
+def one_core(seed: int) -> Iterator[None]:
+    """One core for all that the test starts, so a sweep has one worker: where a second one proves no more."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {random.Random(seed).choice(sorted(before))})
+    yield
+    os.sched_setaffinity(0, before)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ host = pytest.mark.host
 
 
 @host
-def test_two_sweeps_at_once_share_one_store(tmp_path, host_cache):
+def test_two_sweeps_at_once_share_one_store(tmp_path, host_cache, one_core):
     root = make_root(tmp_path / "lab")
     both = [start(root, host_cache, f"seed={seed}") for seed in (1, 2)]
     for process in both:
