@@ -2,12 +2,13 @@
 
 import gc
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from cubins import Nvrtc
 from sampled import SAMPLE, seed_for
 from standin import installed
 
@@ -17,6 +18,10 @@ from common.config.run_config import RunConfig
 from common.model.shapes import Model
 from experiments.run.choice import run_config
 
+if TYPE_CHECKING:
+    from cubins import Nvrtc
+
+gc.disable()  # until all is imported and collected, none of which becomes garbage: pytest_runtestloop
 SEED = pytest.StashKey[int]()
 
 
@@ -78,10 +83,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """Keep what has been imported and collected: searching it for garbage again and again takes up to a tenth."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -97,8 +103,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def nvrtc(host_cache: Path) -> Nvrtc:
+def nvrtc(host_cache: Path) -> "Nvrtc":
     """Cubins of this run."""
+    from cubins import Nvrtc  # here, as it imports torch, which the process that starts the workers does without
+
     return Nvrtc(host_cache / "cubins")
 
 
@@ -112,6 +120,15 @@ def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with suppress(FileExistsError):
             (folder / name).symlink_to(".")
     return folder
+
+
+@pytest.fixture
+def one_core(seed: int) -> Iterator[None]:
+    """One core for all that the test starts, so a sweep has one worker: where a second one proves no more."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {random.Random(seed).choice(sorted(before))})
+    yield
+    os.sched_setaffinity(0, before)
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ are what `make -n` prints. A text that begins with `$ COMMAND` has lines that th
 names of stages; another text is a picture.
 """
 
+import atexit
 import contextlib
+import gc
 import importlib
 import importlib.util
 import io
@@ -182,6 +184,8 @@ def server() -> Iterator[None]:
 
 if __name__ == "__main__":
     page = Path(sys.argv[1])
+    gc.disable()  # what these commands import stays, and they are few
+    atexit.register(gc.freeze)
     for checkpoint in CHECKPOINTS:
         if checkpoint in page.read_text():
             from trained import save_checkpoint  # imports transformers, in seconds

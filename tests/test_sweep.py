@@ -1,5 +1,6 @@
 """Sweep without worker processes: what it sends them, what it leaves for later, and what it need not do again."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from common.json_values import from_json
 from common.stacks.stack import Stack
 from experiments.run.describe import Findings
 from experiments.run.setup import Setup
-from experiments.run.sweep import Sweep
+from experiments.run.sweep import Sweep, places
 from experiments.tables.progress import Quiet
 
 GPU = {"device": "cuda", "gpu": "A GPU", "compiler": "NVRTC 13"}
@@ -147,3 +148,14 @@ def test_a_row_that_would_exceed_the_budget_is_not_begun(sweep):
         sweep(workers, "timing=none", budget=Budget(9.0, 5.0))
     assert workers.sent == [], "the records say what a row takes"
     assert len(sweep(Workers(), "timing=none", budget=Budget(11.0, 5.0)).records) == 3
+
+
+def test_a_sweep_has_a_worker_for_each_core_that_it_may_use(configured, one_core, monkeypatch):
+    config = configured("model=tiny")
+    alone = [{"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}]
+    assert places(config, config.model) == alone
+    large = configured("model=qwen3_0_6b").model
+    assert places(config, large) == alone
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 8, 9})
+    assert places(config, config.model) == 4 * alone
+    assert places(config, large) == [alone[0] | {"OMP_NUM_THREADS": "4"}]

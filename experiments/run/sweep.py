@@ -172,10 +172,13 @@ def open_sweep(config: RunConfig, show: Progress) -> Iterator[Sweep]:
 
 
 def places(config: RunConfig, model: Model) -> Sequence[Mapping[str, str]]:
-    """Environment variables of each worker: one per GPU, one per core, or a single one if a kernel uses all cores."""
+    """Environment variables of each worker: one per GPU, one per core, or a single one if a kernel uses all cores.
+
+    Cores that this process may not use, such as other jobs' in SLURM, do not count.
+    """
     if config.device.name == "cuda":
         return [{"CUDA_VISIBLE_DEVICES": name} for name in _gpus()]
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     workers = 1 if model.large else cores
     return [{"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(cores // workers)}] * workers
 

@@ -1,6 +1,7 @@
 """Counts of each variant on the host device, against values worked by hand from the model's shapes."""
 
 import dataclasses
+from itertools import product
 
 import pytest
 import torch
@@ -92,7 +93,7 @@ def test_vec128_uses_wide_loads_only(count, tiny):
     assert set(count("", position=9).bytes_by_width("kv")) == {64}
 
 
-@pytest.mark.parametrize("how", ["prefetch", "ldg"])
+@pytest.mark.parametrize("how", sampled(["prefetch", "ldg"], 1))
 def test_prefetched_bytes(count, how):
     """4 of 8 blocks have no head: they share the matrices, or each prefetches its budget in lines of 128 bytes."""
     some = {"how": how}
@@ -124,7 +125,10 @@ def test_cp_async_copies_every_matrix_byte_once(count, tiny):
         assert counts.bytes_by_width("weights", stage) == {}
 
 
-@pytest.mark.parametrize("names", ["bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring"])
+RINGS = ["bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring"]
+
+
+@pytest.mark.parametrize("names", sampled(RINGS, 2))
 def test_a_ring_brings_every_matrix_byte_once_a_token(count, tiny, names):
     shares = {"slots": 2, "kb": 6, "window": 2}
     counts, twice = count(names, blocks=3, **shares), count(f"{names} multi_step", tokens=2, ahead=0)
@@ -160,13 +164,16 @@ def test_all_of_a_small_head_is_kept_but_for_a_tile(count, blocks, rows):
     assert count("bulk_ring hot_l2", blocks=blocks).total("kept") == rows * 128
 
 
-@pytest.mark.parametrize("copies", ["async", "bulk"])
-@pytest.mark.parametrize(("blocks", "tiles", "rows"), [(1, 3, 3 * 64), (1, 48, 503), (8, 48, 503), (3, 0, 0)])
-def test_the_loader_prefetches_so_many_tiles_of_the_head(count, blocks, tiles, rows, copies):
+HEADS = [(1, 3, 3 * 64), (1, 48, 503), (8, 48, 503), (3, 0, 0)]
+
+
+@pytest.mark.parametrize(("head", "copies"), sampled(product(HEADS, ("async", "bulk")), 4))
+def test_the_loader_prefetches_so_many_tiles_of_the_head(count, head, copies):
     """Tiles of 64 rows of 128 bytes, all 8 where the knob says more; one of 62 or 63 rows in each of 8 blocks.
 
     They are copied as without it.
     """
+    blocks, tiles, rows = head
     counts = count("bulk_ring head_prefetch", blocks=blocks, head_tiles=tiles, copies=copies)
     assert counts.total("prefetched") == counts.of("o_proj", "prefetched") == rows * 128
     plain, copied = count("bulk_ring", blocks=blocks, copies=copies), ("copied_bulk", "copied_async")

@@ -1,4 +1,7 @@
-"""Every experiment in a quick form on the host device, and derived counts against the device's."""
+"""Experiments in a quick form on the host device, and derived counts against the device's.
+
+A run of the tests takes a part of the experiments; `make evidence` all.
+"""
 
 import json
 from collections.abc import Callable
@@ -8,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from sampled import sampled
 
 from common.compile.source import build
 from common.devices.host.device import HostDevice
@@ -66,7 +70,7 @@ def run(host_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[st
 ALONE = ("ablation", "quality", "rivals", "sass", "sync_cost")  # which have separate tests
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name not in ALONE])
+@pytest.mark.parametrize("name", sampled([name for name in names() if name not in ALONE], 7))
 def test_experiment_runs_and_states_what_needs_a_gpu(name: str, run):
     assert run(name, *QUICK[name])["needs_gpu"] or name == "counts"
 

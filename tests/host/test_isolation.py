@@ -56,7 +56,7 @@ def test_an_endless_kernel_is_hung_and_its_place_is_reported(tmp_path, host_cach
     assert any(line.startswith("never_ends: HUNG ") for line in out.splitlines()), out
 
 
-def test_a_kernel_that_exhausts_memory_is_oom(tmp_path, host_cache):
+def test_a_kernel_that_exhausts_memory_is_oom(tmp_path, host_cache, one_core):
     root = make_root(tmp_path / "lab", "eats_memory")
     limit = (8 << 30,) * 2
     process = start(root, host_cache, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
@@ -66,7 +66,7 @@ def test_a_kernel_that_exhausts_memory_is_oom(tmp_path, host_cache):
 
 
 @pytest.mark.parametrize("ends", sampled([signal.SIGINT, signal.SIGTERM], 1))
-def test_an_interrupted_run_keeps_finished_records(tmp_path, host_cache, ends):
+def test_an_interrupted_run_keeps_finished_records(tmp_path, host_cache, one_core, ends):
     root = make_root(tmp_path / "lab", "never_ends")
     process = start(root, host_cache)
     while not {row["variant"] for row in rows(root)} >= set(SOUND):

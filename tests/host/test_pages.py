@@ -33,6 +33,7 @@ def test_the_blocks_of_a_page_run_as_they_stand(page, tmp_path, host_cache):
     (tmp_path / "cache" / "megakernel-lab").symlink_to(host_cache)
     paths = [str(tmp_path), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     settings = {"PYTHONPATH": os.pathsep.join(paths), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    settings |= {"MPLCONFIGDIR": str(host_cache / "matplotlib")}  # its list of fonts takes half a second
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "pages.py", page],
         cwd=tmp_path,

@@ -16,7 +16,7 @@ def run(root, cache, *argv):
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path, one_core):
     return make_root(tmp_path / "lab")
 
 

@@ -37,6 +37,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory, host_cache: Path) -> dict
     with pytest.MonkeyPatch.context() as patch:
         for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "TMPDIR", "XDG_CACHE_HOME"):
             patch.setenv(name, str(folder))
+        patch.setenv("MPLCONFIGDIR", str(host_cache / "matplotlib"))  # its list of fonts takes half a second
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         tour = nbformat.read(TOUR, as_version=nbformat.NO_CONVERT)

@@ -17,9 +17,16 @@ from tests.strength.mutants.processes import check_each
 from tests.strength.mutants.score import Score, summary
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
-MUTANTS = tuple(generate())
 SAMPLE = 3  # faults judged in a test run; `make soak` judges hundreds of mutants
 FOUND = 1 / 3  # share of the faults among them: of 3, fewer by chance once in 37,000 runs if 97 % are found at large
+
+
+@pytest.fixture(scope="module")
+def mutants() -> tuple[Mutant, ...]:
+    """All of them. They take half a second, which only one worker need spend."""
+    return tuple(generate())
+
+
 # For each operator a line and all that it makes of it.
 EXAMPLES = {
     "stride doubled": ("for (int i = 0; i < n; i += 32) f(i);", {"for (int i = 0; i < n; i += 2 * (32)) f(i);"}),
@@ -79,14 +86,14 @@ def test_nothing_is_made_of_what_is_no_device_code():
     assert not list(mutants_of("x.cu", text))
 
 
-def test_every_operator_has_mutants_and_none_is_made_twice():
-    assert {mutant.kind for mutant in MUTANTS} == {operator.name for operator in OPERATORS}
-    assert len(MUTANTS) > 2000
-    assert len({(mutant.edits, mutant.stack) for mutant in MUTANTS}) == len(MUTANTS)
+def test_every_operator_has_mutants_and_none_is_made_twice(mutants):
+    assert {mutant.kind for mutant in mutants} == {operator.name for operator in OPERATORS}
+    assert len(mutants) > 2000
+    assert len({(mutant.edits, mutant.stack) for mutant in mutants}) == len(mutants)
 
 
-def test_an_edit_changes_its_lines_of_the_flattened_text_only(seed):
-    for mutant in drawn(MUTANTS, 100, seed):
+def test_an_edit_changes_its_lines_of_the_flattened_text_only(mutants, seed):
+    for mutant in drawn(mutants, 100, seed):
         before, after = (source_of(each).text.split("\n") for each in (replace(mutant, edits=()), mutant))
         changed = {old for old, new in zip(before, after, strict=True) if old != new}
         assert changed, mutant.name
@@ -101,15 +108,15 @@ def test_every_entry_of_the_list_of_equivalents_is_of_some_mutant():
 
 @pytest.mark.host
 @pytest.mark.timeout(1800)  # an idle machine needs two minutes
-def test_the_validation_finds_them(host_cache):
+def test_the_validation_finds_them(mutants, host_cache):
     seed = seed_for("operators")
-    mutants = drawn([mutant for mutant in MUTANTS if not equivalent(mutant)], len(MUTANTS), seed)
+    order = drawn([mutant for mutant in mutants if not equivalent(mutant)], len(mutants), seed)
     found: list[Judged] = []
     while (score := Score(found)).faults < SAMPLE:
-        some = mutants[len(found) : len(found) + SAMPLE - score.faults]
+        some = order[len(found) : len(found) + SAMPLE - score.faults]
         found += check_each(judge, Judged.lost, some, seed, host_cache, os.cpu_count() or 1)
     assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
-    *rows, total = summary(found, len(MUTANTS)).rows
+    *rows, total = summary(found, len(mutants)).rows
     assert total["drawn"] == len(found)
     for column in ("drawn", "not compiled", "same code", "equivalent", "faults", "plain", "full", "survived"):
         assert sum(row[column] for row in rows) == total[column]
@@ -127,11 +134,11 @@ def test_a_mutant_with_the_code_of_the_original_is_no_fault(new, fate, host_cach
 FATES = {"not compiled": 1, "same code": 2, "plain": 5, "full": 3, "race": 1, "survived": 1}
 
 
-def test_the_score_is_that_of_the_faults():
+def test_the_score_is_that_of_the_faults(mutants):
     """Ten mutants that differ from the kernel, nine of them found; four without a difference of their own."""
-    fault = next(mutant for mutant in MUTANTS if not equivalent(mutant))
+    fault = next(mutant for mutant in mutants if not equivalent(mutant))
     found = [Judged(fault, fate) for fate, count in FATES.items() for _ in range(count)]
-    harmless = next(mutant for mutant in MUTANTS if equivalent(mutant))
+    harmless = next(mutant for mutant in mutants if equivalent(mutant))
     score = Score([*found, Judged(harmless, "survived")])
     assert (score.faults, score.share("plain"), score.share("full")) == (10, 0.5, 0.9)
     assert not score.reached

@@ -52,7 +52,7 @@ def test_an_address_of_another_window_is_found(fault, host_cache, seed):
 
 
 @pytest.mark.host
-@pytest.mark.parametrize("fault", sampled(FAULTS, 3), ids=lambda fault: f"{fault.kind}: {fault.name}")
+@pytest.mark.parametrize("fault", sampled(FAULTS, 2), ids=lambda fault: f"{fault.kind}: {fault.name}")
 def test_a_fault_is_found(fault, host_cache, seed):
     assert check_planted(fault, seed, host_cache).fate in (RULE, VALUE)
 

@@ -10,7 +10,7 @@ from common.cache.files import intact
 from common.devices.host.compiler import Compiler, cpu, sha, temporary
 
 SOURCES = Path(__file__).resolve().parent / "machine"
-GROUPS = 4  # of units, each compiled as one: shared headers take as long as a unit
+GROUPS = min(4, os.cpu_count() or 1)  # of units, each compiled as one: shared headers take as long as a unit
 FLAGS = (
     "-std=c++20",
     "-O3",

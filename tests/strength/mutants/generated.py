@@ -10,8 +10,8 @@ from pathlib import Path
 import yaml
 
 from common import ROOT
-from tests.strength.mutants.mutation import Edit, Mutant
-from tests.strength.mutants.operators import OPERATORS, code
+from tests.strength.mutants.mutation import LOADER, Edit, Mutant
+from tests.strength.mutants.operators import OPERATORS, Operator, code
 
 AREA = "operators"
 LIST = Path(__file__).with_name("equivalent.yaml")
@@ -92,7 +92,7 @@ class Known:
 @cache
 def known(kind: str) -> tuple[Known, ...]:
     """Entries of equivalent.yaml: `places`, which get no mutants, or `mutants`."""
-    return tuple(Known(**each) for each in yaml.safe_load(LIST.read_text())[kind])
+    return tuple(Known(**each) for each in yaml.load(LIST.read_text(), LOADER)[kind])
 
 
 def equivalent(mutant: Mutant) -> str:
@@ -132,10 +132,10 @@ def format_of(file: str, names: tuple[str, ...]) -> str:
     return SCALED[names] if Path(file).stem in ("scaled", "scaled_port") else "bf16"
 
 
-def mutants_of(file: str, text: str) -> Iterator[Mutant]:
+def mutants_of(file: str, text: str, operators: Sequence[Operator] = OPERATORS) -> Iterator[Mutant]:
     """The mutants of one text."""
     visible, seen = code(text), {text}
-    for operator in OPERATORS:
+    for operator in operators:
         for start, end, new in operator.edits(visible):
             mutated = text[:start] + new + text[end:]
             if mutated not in seen:

@@ -29,6 +29,7 @@ from common.validate.trials import Trial
 from experiments.tables.result_table import COUNTED, ResultTable
 from tests.strength.mutants.generated import UNUSED, known, mutants_of
 from tests.strength.mutants.mutation import Mutant, edited, read_mutants
+from tests.strength.mutants.operators import OPERATORS
 from tests.strength.ptx import ODD, RING, USUAL
 
 PORT = Path(__file__).with_name("port")
@@ -49,6 +50,7 @@ NOTES = (
     "the reason in tests/strength/mutants/equivalent.yaml, which names the test that sees it in PTX where one can.",
 )
 NOT_CALLED = ("shared_address", "BlockMemory", "SHARED_BYTES", "KERNEL_ENTRY", "STAGE_ENTRY")  # by name, as port::name
+DROPPED = [operator for operator in OPERATORS if operator.name == "synchronization dropped"]
 RULE, VALUE, SAME_CODE, SURVIVED = "rule", "value", "same code", "survived"
 
 
@@ -88,8 +90,7 @@ def left_out() -> Iterator[Mutant]:
     for path in (*sorted((ROOT / "common" / "kernel").glob("*.cuh")), *sorted((ROOT / "variants").glob("*.cu"))):
         name = str(path.relative_to(ROOT))
         if name not in UNUSED:
-            made = mutants_of(name, path.read_text())
-            yield from (mutant for mutant in made if mutant.kind == "synchronization dropped")
+            yield from mutants_of(name, path.read_text(), DROPPED)
 
 
 @cache

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from common import ROOT
 from common.record.store import Store
 
+EARLIEST = 0.5  # seconds from the start of a sweep to its kill
 SAME = ("key", "status", "counts", "source_sha", "knobs")  # fields that an interruption must not change
 
 
@@ -38,8 +40,8 @@ def sweep(folder: Path, results: Path, *argv: str) -> list[str]:
 def kills(count: int, folder: Path, seed: int, root: Path = ROOT, longest: float = 12.0) -> Killed:
     """SIGKILL a sweep `count` times at random instants, the parent or one of its workers, and resume it each time.
 
-    longest: largest time in seconds from the start of a sweep to its kill. A sweep that ends is compared with an
-    uninterrupted one, and the next sweep starts.
+    longest: largest time in seconds from the start of a sweep to its kill; less after a sweep that has ended in less. A
+    sweep that ends is compared with an uninterrupted one, and the next sweep starts.
     """
     rng, found, number = random.Random(seed), Killed(), 0
     argv = [f"seed={rng.randrange(2**31)}"]
@@ -48,10 +50,11 @@ def kills(count: int, folder: Path, seed: int, root: Path = ROOT, longest: float
         store = Store(folder / f"killed {number}.jsonl")
         number += 1
         while found.parents + found.children < count:
-            before = _ids(store)
+            before, began = _ids(store), time.monotonic()
             done = _kill_once(sweep(folder, store.path, *argv), rng, found, root, longest)
             found.lost += len(before - _ids(store))
             if done:
+                longest = max(EARLIEST, min(longest, time.monotonic() - began))
                 break
         rows = _finish(folder, store.path, argv, root)
         found.sweeps += 1
@@ -67,7 +70,7 @@ def _kill_once(command: Sequence[str], rng: random.Random, found: Killed, root: 
     process = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     child = rng.random() < 0.5
     try:
-        process.wait(rng.uniform(0.5, longest))
+        process.wait(rng.uniform(EARLIEST, longest))
         return True
     except subprocess.TimeoutExpired:
         workers = _children(process.pid) if child else []
