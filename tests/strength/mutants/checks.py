@@ -102,7 +102,8 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
         tried += 1
         try:
             with closing(device.session(program, flat, blocks)) as session:
-                verdict = validate(session, flat, model, scenarios(model, device.seed, flat, quick), device.seed)
+                starts = scenarios(model, device.seed, flat, quick, source.tokens_per_step)
+                verdict = validate(session, flat, model, starts, device.seed)
                 how = str(verdict.mismatch or "")
         except Hung as error:
             how = f"hung: {error.cause}"
@@ -150,7 +151,8 @@ def data_race(mutant: Mutant, seed: int, cache: Path) -> str:
     device = PtxDevice(cache / "kernels", seed=seed, races=True, timeout=TIMEOUT)
     with closing(device.session(device.compile(source), weights, mutant.blocks)) as session:
         history = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
-        session.reset([1] * layout.model.positions, layout.model.positions - steps, history)
+        position = layout.model.positions - steps * source.tokens_per_step
+        session.reset([1] * layout.model.positions, position, history)
         try:
             session.run(steps)
         except Crashed as error:
@@ -160,22 +162,29 @@ def data_race(mutant: Mutant, seed: int, cache: Path) -> str:
 
 def _weak(device: HostDevice, program: HostProgram, layout: Layout, weights: Tensor, seed: int) -> tuple[bool, bool]:
     """Two flags after three steps from a random history: the final token is wrong; the final logits are."""
-    start, token, logits = _ordinary(layout, weights, seed)
+    start, token, logits = _ordinary(layout, weights, seed, program.source.tokens_per_step)
+    end = start.position + start.steps
     try:
         with closing(device.session(program, weights, GRIDS[0][0])) as session:
             session.reset(start.ids, start.position, start.history, len(start.ids))
-            session.run(start.steps)
-            seen = Snapshot.of(session)
+            for _ in range(start.steps):
+                session.run(1)
+                seen = Snapshot.of(session)
+                position = int(seen.words("position"))
+                if position >= end:
+                    break
     except (Hung, Crashed):
         return True, True
+    number = min(max(end - position + int(seen.words("accepted")), 0), seen.layout.tokens - 1)
+    wrong = int(seen.words("ids")[end]) != token
     try:
-        torch.testing.assert_close(seen.tap("lm_head"), logits)
+        torch.testing.assert_close(seen.of_token(number).tap("lm_head"), logits)
     except AssertionError:
-        return int(seen.words("token")) != token, True
-    return int(seen.words("token")) != token, False
+        return wrong, True
+    return wrong, False
 
 
-def _ordinary(layout: Layout, weights: Tensor, seed: int) -> tuple[Scenario, int, Tensor]:
+def _ordinary(layout: Layout, weights: Tensor, seed: int, tokens: int) -> tuple[Scenario, int, Tensor]:
     """Three steps after a random history, with the reference's last token and logits (fp32).
 
     Chosen so that fp32 runs of the reference agree with float64; else a correct kernel could fail by a cache rounding.
@@ -192,7 +201,7 @@ def _ordinary(layout: Layout, weights: Tensor, seed: int) -> tuple[Scenario, int
     truth = Reference(layout.model, layout, weights)
     runs = [Reference(layout.model, layout, weights, torch.float32, pieces) for pieces in (1, 2, 3)]
     while True:
-        start = next(s for s in scenarios(layout.model, seed, weights, quick=True) if s.steps > 1)
+        start = next(s for s in scenarios(layout.model, seed, weights, True, tokens) if s.steps > 1)
         seed += 1
         if start.history is None:
             continue
