@@ -12,7 +12,7 @@ from rounded_cache import rounded_cache
 from common.compile.source import build
 from common.errors import LabError
 from common.model.weights import hf_slots, load
-from experiments.engines.transformers_model import qwen3
+from experiments.engines.transformers_model import causal_lm
 
 SIZES = {
     "hidden_size": 128,
@@ -183,7 +183,7 @@ def test_its_ids_are_those_of_transformers(layout, tmp_path: Path, host_cache, s
 
     meant = checkpoint(tmp_path / "model", layout, seed)
     model, places, weights = load(str(tmp_path / "model"), None, None, tmp_path)
-    theirs = qwen3(model, places, weights.flat, torch.float64)
+    theirs = causal_lm(model, places, weights.flat, torch.float64)
     theirs.load_state_dict(meant)  # what this test made, whatever was read
     ids, cache = [7, 3, 9], rounded_cache()()
     for position in range(26):

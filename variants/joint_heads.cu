@@ -71,7 +71,8 @@ template <class Base> struct JointHeads : Base {
   template <class Out>
   static DEVICE void norm_rope(const Context &c, int layer, int head, const bf16 *gain, Head &h, Out out) {
     for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
-      const auto g = port::load_weights<8>(gain + i);
+      Packet<8> g = {};
+      if constexpr (model::qk_norm) g = port::load_weights<8>(gain + i);
       const auto angle = load_floats<4>(Self::angles(c) + i);
       const auto x = Self::template receive<Stage::qkv, 4>(c, layer, head * model::head_dim + i);
       UNROLL

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Slots = Iterable[tuple[str, Slot]]  # places of tensors by their Hugging Face names
-WEIGHT, HEAD = "weight", "lm_head.weight"
+HEAD = "lm_head.weight"
 
 
 def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
@@ -34,7 +34,7 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
     known = set()
     for name, slot in slots:
         quantized = quantization if slot.format.scaled else None
-        shapes = quantized.shapes(*slot.shape) if quantized else {WEIGHT: slot.shape}
+        shapes = quantized.shapes(*slot.shape) if quantized else {name.rpartition(".")[2]: slot.shape}
         for part, shape in shapes.items():
             tensor, dtypes = _part(name, part), quantized.dtypes[part] if quantized else DTYPES
             entry = checkpoint.tensors.get(tensor)
@@ -57,13 +57,13 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
     if extra:
         raise LabError(
             f"{checkpoint.folder} has {len(extra)} tensor(s) more than the model, the first {min(extra)!r}",
-            "use the config.json and the weights of one and the same dense Qwen3 model",
+            "use the config.json and the weights of one and the same model",
         )
 
 
 def _part(name: str, part: str) -> str:
     """The name of another tensor of the same matrix: q_proj.weight, q_proj.weight_scale."""
-    return f"{name.removesuffix(WEIGHT)}{part}"
+    return f"{name.rpartition('.')[0]}.{part}"
 
 
 def _check_shape(name: str, got: tuple[int, ...], want: tuple[int, ...], checkpoint: Checkpoint) -> None:
