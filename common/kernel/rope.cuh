@@ -3,6 +3,7 @@
 #include "reduce.cuh"
 
 constexpr int rope_pairs = model::head_dim / 2;
+constexpr double two_pi = 6.283185307179586476925;
 
 // cos of all pairs, then sin.
 DEVICE float *rope(const Context &c) { return c.scratch + scratch_at::rope; }
@@ -10,8 +11,8 @@ DEVICE float *rope(const Context &c) { return c.scratch + scratch_at::rope; }
 // The share of a pair's frequency that Llama 3's scaling leaves (common/model/rope.py): all of it for a pair that turns
 // often within the context of the training, 1 / factor for one that turns seldom.
 DEVICE double kept_frequency(double frequency) {
-  const double turns = model::rope_positions * frequency / 6.283185307179586476925;
-  const double kept = (turns - model::rope_low) / (model::rope_high - model::rope_low);
+  const double trained = model::rope_positions * frequency / two_pi; // turns in that context
+  const double kept = (trained - model::rope_low) / (model::rope_high - model::rope_low);
   return kept >= 1 ? 1 : kept <= 0 ? 1 / model::rope_factor : kept + (1 - kept) / model::rope_factor;
 }
 
@@ -23,7 +24,7 @@ template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
   for (int i = first; i < rope_pairs; i += block_threads) {
     double frequency = exp(-2.0 * i / model::head_dim * log(model::rope_theta));
     if constexpr (model::rope_factor != 1) frequency *= kept_frequency(frequency);
-    double turns = position * frequency / 6.283185307179586476925;
+    double turns = position * frequency / two_pi;
     turns -= rint(turns); // into [-1/2, 1/2], which needs no slow argument reduction
     double sine, cosine;
     port::sincos_turns(turns, &sine, &cosine);

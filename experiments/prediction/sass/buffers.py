@@ -37,7 +37,7 @@ class Buffers:
         return ARGUMENTS[number - 1] if 0 < number <= len(ARGUMENTS) else ""
 
     def matrix(self, address: int | None, stage: str) -> bool:
-        """True for the address of a matrix that `stage` multiplies, not of gains, of biases or of the token's embedding."""
+        """True for the address of a matrix that `stage` multiplies, not of gains, biases or the token's embedding."""
         if self.region(address) != "weights" or address is None:
             return False
         layout, element = self._layout, (address & (1 << APART) - 1) // 2
