@@ -2,20 +2,18 @@
 
 import math
 import sys
-from dataclasses import replace
 from fractions import Fraction
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from rounded_cache import rounded_cache
+from wide_torch import Wide
 
-from common.config.resolve import model_named
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.validate.reference import Reference, attend, rms_norm, rope_table, rotate
+from common.validate.reference import Reference, attend, rms_norm
 
 if TYPE_CHECKING:  # imported where they are used: it takes seconds, in each process that only collects tests
     from transformers import DynamicCache, PreTrainedModel
@@ -95,15 +93,6 @@ def random_model(model: Model, seed: int) -> "tuple[PreTrainedModel, Layout, tor
             if (name not in ("q_norm", "k_norm") or model.qk_norm) and (name != "qkv_bias" or model.qkv_bias):
                 put(name, layer, *(f"model.layers.{layer}.{part}" for part in parts))
     return theirs, layout, flat
-
-
-class Wide(ModuleType):
-    """The torch module with float32 replaced by float64: transformers converts norms, RoPE and softmax to float32."""
-
-    float32 = float = torch.float64
-
-    def __getattr__(self, name: str):
-        return getattr(torch, name)
 
 
 def taps_of(theirs: "PreTrainedModel", token: int, past: "DynamicCache") -> dict[tuple[str, int | None], torch.Tensor]:
@@ -237,49 +226,6 @@ def test_rms_norm_by_hand():
     close(rms_norm(exact([3, 4, 0, 0]), exact([1, 1, 1, 2]), 0.0), exact([1.2, 1.6, 0, 0]))
     # eps is inside the root: mean 1, eps 3 gives 1 / sqrt(4)
     close(rms_norm(exact([1, -1, 1]), exact([3, 3, 5]), 3.0), exact([1.5, -1.5, 2.5]))
-
-
-def test_rope_by_hand():
-    model = Model("hand", 8, 8, 1, 1, 1, 8, 8, 8, 16.0, 0.0, True)
-    # theta 16, head_dim 8: frequencies 16^0, 16^(-1/4), 16^(-1/2), 16^(-3/4) = 1, 1/2, 1/4, 1/8
-    table = rope_table(model, 3, torch.float64)
-    angles = [3, 1.5, 0.75, 0.375]
-    close(table, exact([[math.cos(a) for a in angles], [math.sin(a) for a in angles]]))
-    # element 1 pairs with element 5, not with its neighbour
-    cos, sin = math.cos(1.5), math.sin(1.5)
-    unit = torch.eye(8, dtype=torch.float64)
-    close(rotate(unit[[1, 5]], table), exact([[0, cos, 0, 0, 0, sin, 0, 0], [0, -sin, 0, 0, 0, cos, 0, 0]]))
-
-
-@pytest.mark.parametrize("name", ["llama_1b", "llama_3b", "llama_tiny", "qwen2_0_5b", "qwen3_0_6b"])
-def test_rope_equals_the_tables_of_transformers(name, monkeypatch):
-    """At positions below, between and above the wavelengths from which frequencies are scaled, 2048 and 8192."""
-    from transformers import modeling_rope_utils
-
-    model = model_named(name)
-    theirs, _, _ = random_model(replace(model, hidden=model.query, intermediate=8, layers=1, vocab=8), 0)
-    monkeypatch.setattr(modeling_rope_utils, "torch", Wide("torch"))
-    monkeypatch.setattr(sys.modules[type(theirs).__module__], "torch", Wide("torch"))
-    rotary = type(theirs.model.rotary_emb)(theirs.config)
-    positions = torch.tensor([0, 1, 7, 20, 63, 1000, 2048, 5000, 8192, 20_000, 131_071])
-    cos, sin = rotary(torch.zeros(1, dtype=torch.float64), positions[None])
-    half = model.head_dim // 2
-    want = torch.stack((cos[0, :, :half], sin[0, :, :half]))
-    got = rope_table(model, positions[:, None], torch.float64)
-    assert (got - want).abs().max() < 1e-10, (got - want).abs().amax((0, 1))
-    plain = rope_table(replace(model, rope="default"), positions[:, None], torch.float64)
-    assert ((got - plain).abs().max() > 0.5) == (model.rope != "default")
-
-
-def test_scaled_rope_by_hand():
-    # theta 16, 32 positions: 1, 1/2, 1/4, 1/8 of a radian a position turn 5.1, 2.5, 1.3 and 0.64 times in the training
-    model = Model("hand", 8, 8, 1, 1, 1, 8, 8, 8, 16.0, 0.0, True, qk_norm=False, rope="llama3:4:1:3:32")
-    turns = [32 * frequency / (2 * math.pi) for frequency in (1, 1 / 2, 1 / 4, 1 / 8)]
-    kept = [1, (turns[1] - 1) / 2, (turns[2] - 1) / 2, 0]
-    angles = [3 * f * (k + (1 - k) / 4) for f, k in zip((1, 1 / 2, 1 / 4, 1 / 8), kept, strict=True)]
-    assert angles[0] == 3
-    assert angles[3] == 3 / 32
-    close(rope_table(model, 3, torch.float64), exact([[math.cos(a) for a in angles], [math.sin(a) for a in angles]]))
 
 
 def test_attention_by_hand():

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 VERSION = 1  # of the recipe below; any changed bit needs a new version
 RESIDUAL = 4.0  # approximate size of the residual stream after the last layer
 HEADS = 2.0  # size of an element of a query or a key, by the gains of its norm, or by its rows
+BIAS = 0.25  # size of a bias beside what it is added to; as large as that, values would make the same token every step
 NORMS = {"q_norm": HEADS, "k_norm": HEADS}  # mean of gains, 1 where not named; they differ from it by up to half
 
 
 def pieces(layout: Layout, seed: int) -> "Iterator[tuple[int, torch.Tensor]]":
     """Yield (offset in the packed buffer, bf16 [n]) of every weight. layout: all in bf16.
 
-    A matrix is uniform with variance 1 / fan_in, so that a normalized input gives outputs of standard deviation 1, as
-    biases have. Without a norm of heads the rows of queries and keys, and their biases, are HEADS times as large. The
+    A matrix is uniform with variance 1 / fan_in, so that a normalized input gives outputs of standard deviation 1.
+    Without a norm of heads the rows of queries and keys are HEADS times as large; biases are BIAS of their outputs. The
     2 * layers matrices that add to the residual stream, `o` and `down`, are scaled by RESIDUAL / sqrt(2 * layers), as
     in GPT-2 with RESIDUAL = 1, so that it grows equally at any depth. The embedding follows the first rule and is small
     against the sum of the layers: otherwise a tied head would choose the input token. Attention scores have a standard
@@ -52,7 +53,7 @@ def _parts(layout: Layout) -> Iterator[tuple[Slot, float, float]]:
     for name, layer in layout.tensors():
         slot = layout.weight(name, layer)
         if name in ("qkv", "qkv_bias"):
-            spread = math.sqrt(3 / (m.hidden if name == "qkv" else 1))
+            spread = math.sqrt(3 / m.hidden) if name == "qkv" else math.sqrt(3) * BIAS
             yield slot.rows(0, heads), 0.0, spread * (1.0 if m.qk_norm else HEADS)
             yield slot.rows(heads, m.kv), 0.0, spread
         elif len(slot.shape) == 1:
