@@ -81,7 +81,7 @@ def read_tensors(
     """Yield (offset in the packed buffer, bf16 [n]) of every tensor, in blocks. Raises LabError for NaN and Inf."""
     import torch
 
-    slots = dict(slots)
+    places = dict(slots)
     files = {file: open_safetensors(file) for file in checkpoint.files}
     stored = {name: files[entry.file] for name, entry in checkpoint.tensors.items()}
     if layout.model.tied and "lm_head.weight" in stored:
@@ -91,10 +91,10 @@ def read_tensors(
                 f"{checkpoint.config} ties the head to the embedding, but lm_head.weight differs from it",
                 "set tie_word_embeddings to false if the head is its own",
             )
-    for name, slot in slots.items():
+    for name, slot in places.items():
         if quantization and slot.format.scaled:
             spare = _part(name, BIAS)
-            if spare in stored and spare not in slots and stored[spare].get_tensor(spare).any():
+            if spare in stored and spare not in places and stored[spare].get_tensor(spare).any():
                 raise LabError(f"tensor {spare} is not 0", "the model has no such bias; use its bf16 checkpoint")
             parts = {part: _part(name, part) for part in quantization.shapes(*slot.shape)}
             tensors = {part: stored[tensor].get_tensor(tensor) for part, tensor in parts.items()}

@@ -14,6 +14,7 @@ from common.devices.ptx.device import PtxDevice
 from common.json_values import from_json, to_json
 from common.model.layout import Layout
 from common.model.shapes import Model
+from common.record.record import model_fields
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
 from common.validate.tolerances import ReferenceSteps
@@ -113,4 +114,5 @@ def test_a_record_from_before_the_traits_is_that_of_qwen3():
     model = model_named("tiny")
     row = {key: value for key, value in to_json(model).items() if key not in model.traits}
     assert from_json(Model, row) == model
+    assert model_fields({"model": row}) == to_json(model)
     assert from_json(Model, to_json(MODELS["all"])) == MODELS["all"]

@@ -5,6 +5,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -107,8 +108,8 @@ def _config_text(rng: random.Random, header: dict, data: bytes, config: dict) ->
 def _family(rng: random.Random, header: dict, data: bytes, config: dict) -> tuple[bytes, str]:
     """The config.json of another family, whose tensors these are not, with RoPE that may be scaled."""
     kind = rng.choice(["llama", "mistral", "qwen2"])
-    scaled = {"rope_type": rng.choice(["llama3", "yarn"]), "factor": rng.choice([8, 0, "8", None])}
-    rope = rng.choice([None, scaled, scaled | {"low_freq_factor": 1, "high_freq_factor": 4}, [], 5])
+    scaled: dict = {"rope_type": rng.choice(["llama3", "yarn"]), "factor": rng.choice([8, 0, "8", None])}
+    rope: Any = rng.choice([None, scaled, scaled | {"low_freq_factor": 1, "high_freq_factor": 4}, [], 5])
     config |= {"model_type": kind, "architectures": [f"{kind.title()}ForCausalLM"], "rope_scaling": rope}
     return _file(header, data), json.dumps(config)
 
