@@ -23,9 +23,7 @@ def random_weights(model: Model, seed: int) -> torch.Tensor:
     torch.manual_seed(seed)
     layout = Layout(model)
     flat = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
-    slots = [(name, None) for name in layout.global_weights]
-    slots += [(name, layer) for name in layout.layer_weights for layer in range(model.layers)]
-    for name, layer in slots:
+    for name, layer in layout.tensors():
         slot = layout.weight(name, layer)
         noise = torch.randn(slot.size)
         scale = 0.03 if name == "embed" else slot.shape[-1] ** -0.5

@@ -14,7 +14,7 @@ from common.model.recoded import plain
 from common.model.shapes import Model
 from common.model.weights import load
 from common.validate.reference import Reference
-from experiments.engines.transformers_model import qwen3
+from experiments.engines.transformers_model import causal_lm
 
 MODEL = Model("groups of 32", 64, 96, 2, 4, 2, 32, 97, 48, 1e6, 1e-6, True)
 QWEN = Model("qwen3", 1024, 3072, 28, 16, 8, 128, 151_936, 2048, 1e6, 1e-6, True)
@@ -142,7 +142,7 @@ def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_pat
 
 def test_the_reference_decodes_as_transformers_does_with_the_same_weights(tmp_path: Path, seed):
     model, layout, packed = load("synthetic", MODEL.in_formats("int4:32:zeros", "int8"), None, tmp_path, seed)
-    theirs, ids = qwen3(model, layout, packed.flat, torch.float64), [5, 17, 3]
+    theirs, ids = causal_lm(model, layout, packed.flat, torch.float64), [5, 17, 3]
     assert theirs.lm_head.weight.data_ptr() != theirs.model.embed_tokens.weight.data_ptr()
     taken = torch.tensor([ids])
     for _ in range(20):
@@ -170,4 +170,4 @@ def test_a_group_must_divide_every_row():
     with pytest.raises(LabError, match="a group of 64 does not divide rows of 96 weights"):
         MODEL.in_formats("int4:64", "bf16")
     assert MODEL.in_formats("bf16", "int4:64").formats[1].group == 64  # the head's rows have 64
-    assert MODEL.in_formats_of(QWEN.in_formats("int4:128", "int8:64")).formats == (Format("int4"), Format("int8", 64))
+    assert MODEL.like(QWEN.in_formats("int4:128", "int8:64")).formats == (Format("int4"), Format("int8", 64))

@@ -1,6 +1,7 @@
 """config.json: keys that make the model, and keys refused by name."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from checkpoints import CONFIG, MODEL, refused, save
 
 from common.errors import LabError
 from common.model.hf_config import read_model
+from common.model.shapes import Model
 from common.model.weights import load
 
 
@@ -53,10 +55,13 @@ def test_config_spellings(folder: Path, change: dict, field: str, value: object)
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"model_type": "llama"}, "llama"),
+        ({"model_type": "llama"}, "model_type 'llama', architectures ['Qwen3ForCausalLM']"),
+        ({"model_type": ["qwen3"]}, "model_type ['qwen3']"),
         ({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]}, "qwen3_moe"),
         ({"architectures": ["Qwen3Model"]}, "Qwen3Model"),
         ({"attention_bias": True}, "attention_bias"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"hidden_act": "gelu"}, "gelu"),
         ({"use_sliding_window": True}, "sliding window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
@@ -82,6 +87,113 @@ def test_config_spellings(folder: Path, change: dict, field: str, value: object)
 )
 def test_config_refused(folder: Path, cache: Path, change: dict, word: str) -> None:
     save(folder, **change)
+    refused(folder, word, cache=cache)
+
+
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+SCALED = {"rope_type": "llama3", **LLAMA3}
+FAMILIES = {  # model_type: architecture, and what the model differs in from that of Qwen3
+    "llama": ("LlamaForCausalLM", {"qk_norm": False}),
+    "mistral": ("MistralForCausalLM", {"qk_norm": False}),
+    "qwen2": ("Qwen2ForCausalLM", {"qk_norm": False, "qkv_bias": True}),
+    "qwen3": ("Qwen3ForCausalLM", {}),
+}
+
+
+def write(folder: Path, kind: str, without: tuple[str, ...] = (), **change: object) -> Path:
+    """A config.json of a family; the file."""
+    content = CONFIG | {"model_type": kind, "architectures": [FAMILIES[kind][0]], "sliding_window": None} | change
+    file = folder / "config.json"
+    file.write_text(json.dumps({key: value for key, value in content.items() if key not in without}))
+    return file
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_each_family_has_its_traits(folder: Path, kind: str) -> None:
+    traits = FAMILIES[kind][1]
+    assert read_model(write(folder, kind), "hand", None) == replace(MODEL, **traits)
+    rope = (
+        {"rope_parameters": {"rope_theta": 1e6, **SCALED}},
+        {"rope_scaling": SCALED},
+        {"rope_scaling": {"type": "llama3", **LLAMA3}},
+    )
+    for spelled in rope:
+        without = ("rope_scaling", "rope_theta") if "rope_parameters" in spelled else ()
+        found = read_model(write(folder, kind, without, **spelled), "hand", None)
+        assert found == replace(MODEL, **traits, rope="llama3:8:1:4:64")
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_configuration_of_transformers_is_read_as_it_means(folder: Path, kind: str) -> None:
+    """As save_pretrained writes it, with what transformers takes for a head_dim that is not given."""
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, FAMILIES[kind][0]).config_class(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=64, max_position_embeddings=128, rope_parameters={"rope_theta": 5e5, **SCALED},
+        **({"sliding_window": None} if kind == "mistral" else {}),
+    )  # fmt: skip
+    config.save_pretrained(folder)
+    found = read_model(folder / "config.json", "hand", None)
+    expected = Model("hand", 64, 48, 2, 4, 2, getattr(config, "head_dim", None) or 16, 64, 128, 5e5, 1e-6, False)
+    assert found == replace(expected, **FAMILIES[kind][1], rope="llama3:8:1:4:64")
+
+
+def test_a_head_is_its_share_of_the_hidden_size_where_none_is_given(folder: Path) -> None:
+    for kind in ("llama", "mistral", "qwen2"):
+        for without, change in ((("head_dim",), {}), ((), {"head_dim": None})):
+            assert read_model(write(folder, kind, without, **change), "hand", None).head_dim == 8
+        with pytest.raises(LabError, match=r"no head_dim, and 5 heads do not divide hidden_size 32"):
+            read_model(write(folder, kind, ("head_dim",), num_attention_heads=5), "hand", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "word"),
+    [
+        ("llama", {"attention_bias": True}, "attention_bias"),
+        ("llama", {"mlp_bias": True}, "mlp_bias"),
+        ("llama", {"hidden_act": "gelu"}, "gelu"),
+        ("llama", {"model_type": "llama4"}, "llama4"),
+        ("llama", {"architectures": ["LlamaModel"]}, "LlamaModel"),
+        ("llama", {"rope_scaling": SCALED | {"rope_type": "yarn"}}, "scaled RoPE"),
+        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "scaled RoPE"),
+        ("llama", {"rope_scaling": SCALED | {"type": "default"}}, "scaled RoPE"),
+        ("llama", {"rope_scaling": SCALED | {"attention_factor": 1.0}}, "scaled RoPE"),
+        ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled RoPE"),
+        ("llama", {"rope_scaling": SCALED | {"factor": "8"}}, "factor is '8'"),
+        ("llama", {"rope_scaling": SCALED | {"factor": 0.5}}, "'llama3:0.5:1:4:64' has no meaning"),
+        ("llama", {"rope_scaling": SCALED | {"low_freq_factor": 4.0}}, "'llama3:8:4:4:64' has no meaning"),
+        (
+            "llama",
+            {"rope_scaling": SCALED | {"original_max_position_embeddings": 0}},
+            "'llama3:8:1:4:0' has no meaning",
+        ),
+        ("llama", {"rope_scaling": SCALED, "rope_parameters": {"rope_type": "default"}}, "scales RoPE in two ways"),
+        ("mistral", {"sliding_window": 4096}, "sliding window"),
+        ("mistral", {"model_type": "mixtral"}, "mixtral"),
+        ("qwen2", {"use_sliding_window": True}, "sliding window"),
+        ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
+        ("qwen2", {"model_type": "qwen2_moe"}, "qwen2_moe"),
+        ("qwen2", {"architectures": ["Qwen2ForRewardModel"]}, "Qwen2ForRewardModel"),
+    ],
+)
+def test_other_arithmetic_of_each_family_is_refused(
+    folder: Path, cache: Path, kind: str, change: dict, word: str
+) -> None:
+    write(folder, kind, **change)
+    refused(folder, word, cache=cache)
+
+
+def test_a_window_that_transformers_takes_by_default_is_refused(folder: Path, cache: Path) -> None:
+    write(folder, "mistral", ("sliding_window",))
+    refused(folder, "sliding window", cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [("llama", "4 tensor(s) more"), ("qwen2", "lacks tensor model.layers.0.self_attn.q_proj.bias")]
+)
+def test_the_weights_of_another_family_are_refused(folder: Path, cache: Path, kind: str, word: str) -> None:
+    """Qwen3's tensors under the config.json of another family."""
+    write(folder, kind)
     refused(folder, word, cache=cache)
 
 

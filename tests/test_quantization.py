@@ -12,7 +12,7 @@ from rounded_cache import rounded_cache
 from common.compile.source import build
 from common.errors import LabError
 from common.model.weights import hf_slots, load
-from experiments.engines.transformers_model import qwen3
+from experiments.engines.transformers_model import causal_lm
 
 SIZES = {
     "hidden_size": 128,
@@ -146,8 +146,13 @@ LAYOUTS: dict[str, tuple[dict[str, Any], Maker, str]] = {
 }
 
 
-def checkpoint(folder: Path, layout: str, seed: int, **changes: Any) -> dict[str, torch.Tensor]:
-    """Save a checkpoint of `layout`; returns all weights by their names, in float64. changes: of the configuration."""
+def checkpoint(
+    folder: Path, layout: str, seed: int, family: str = "qwen3", spare: float = 0, **changes: Any
+) -> dict[str, torch.Tensor]:
+    """Save a checkpoint of `layout`; returns all weights by their names, in float64.
+
+    spare: value of a bias of o_proj, which GPTQ's tools store for every matrix. changes: of the configuration.
+    """
     config, make, _ = LAYOUTS[layout]
     random = torch.Generator().manual_seed(seed)
     stored = {"model.embed_tokens.weight": torch.randn(96, 128, generator=random).bfloat16()}
@@ -156,19 +161,26 @@ def checkpoint(folder: Path, layout: str, seed: int, **changes: Any) -> dict[str
     meant: dict[str, torch.Tensor] = {}
     for layer in range(CONFIG["num_hidden_layers"]):
         for name, size in VECTORS.items():
-            stored[f"model.layers.{layer}.{name}.weight"] = (torch.rand(size, generator=random) + 0.5).bfloat16()
+            if family == "qwen3" or name.endswith("layernorm"):
+                stored[f"model.layers.{layer}.{name}.weight"] = (torch.rand(size, generator=random) + 0.5).bfloat16()
+        for name in ("q_proj", "k_proj", "v_proj") if family == "qwen2" else ():
+            bias = torch.randn(MATRICES[f"self_attn.{name}"][0], generator=random).bfloat16().half()
+            stored[f"model.layers.{layer}.self_attn.{name}.bias"] = bias
         for name, (rows, columns) in MATRICES.items():
             parts, meant[f"model.layers.{layer}.{name}.weight"] = make(rows, columns, random)
             stored |= {f"model.layers.{layer}.{name}.{part}": each for part, each in parts.items()}
-    save(folder, stored, **SIZES, quantization_config=config | changes)
-    return {
-        name: each.double() for name, each in stored.items() if name.endswith(".weight") and name not in meant
-    } | meant
+    plain = {name: each for name, each in stored.items() if name.endswith((".weight", ".bias")) and name not in meant}
+    if layout.startswith("gptq"):
+        stored["model.layers.1.self_attn.o_proj.bias"] = torch.full((128,), spare).half()
+    kind = {"model_type": family, "architectures": [f"{family.title()}ForCausalLM"]}
+    save(folder, stored, **SIZES, **kind, quantization_config=config | changes)
+    return {name: each.double() for name, each in plain.items()} | meant
 
 
+@pytest.mark.parametrize("family", ["qwen3", "qwen2"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_its_weights_are_read_as_they_are(layout, tmp_path: Path, seed):
-    meant = checkpoint(tmp_path / "model", layout, seed)
+def test_its_weights_are_read_as_they_are(layout, family, tmp_path: Path, seed):
+    meant = checkpoint(tmp_path / "model", layout, seed, family)
     model, places, weights = load(str(tmp_path / "model"), None, None, tmp_path)
     assert (model.format, model.head_format) == (LAYOUTS[layout][2], "bf16")
     assert dict(hf_slots(places)).keys() == meant.keys()
@@ -177,13 +189,16 @@ def test_its_weights_are_read_as_they_are(layout, tmp_path: Path, seed):
 
 
 @pytest.mark.host
-@pytest.mark.parametrize("layout", ["fp8", "gptq", "awq", "int4 with zero points"])
-def test_its_ids_are_those_of_transformers(layout, tmp_path: Path, host_cache, seed):
+@pytest.mark.parametrize(
+    ("layout", "family"),
+    [("fp8", "qwen3"), ("gptq", "qwen2"), ("awq", "qwen3"), ("awq", "llama"), ("int4 with zero points", "qwen2")],
+)
+def test_its_ids_are_those_of_transformers(layout, family, tmp_path: Path, host_cache, seed):
     from common.devices.host.device import HostDevice
 
-    meant = checkpoint(tmp_path / "model", layout, seed)
+    meant = checkpoint(tmp_path / "model", layout, seed, family)
     model, places, weights = load(str(tmp_path / "model"), None, None, tmp_path)
-    theirs = qwen3(model, places, weights.flat, torch.float64)
+    theirs = causal_lm(model, places, weights.flat, torch.float64)
     theirs.load_state_dict(meant)  # what this test made, whatever was read
     ids, cache = [7, 3, 9], rounded_cache()()
     for position in range(26):
@@ -198,6 +213,11 @@ def test_its_ids_are_those_of_transformers(layout, tmp_path: Path, host_cache, s
         assert session.state()[at : at + 27].tolist() == ids
     finally:
         session.close()
+
+
+def test_a_bias_that_the_model_lacks_must_be_zero(tmp_path: Path, seed):
+    checkpoint(tmp_path / "model", "gptq", seed, spare=0.5)
+    refused(tmp_path / "model", "layers.1.self_attn.o_proj.bias is not 0", cache=tmp_path)
 
 
 def test_a_head_may_be_rounded_and_layers_may_not(tmp_path: Path, seed):

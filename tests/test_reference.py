@@ -1,21 +1,22 @@
-"""Float64 reference against Qwen3 of transformers and against numbers worked by hand."""
+"""Float64 reference against the families of transformers and against numbers worked by hand."""
 
 import math
+import sys
 from fractions import Fraction
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from rounded_cache import rounded_cache
+from wide_torch import Wide
 
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.shapes import Model
-from common.validate.reference import Reference, attend, rms_norm, rope_table, rotate
+from common.validate.reference import Reference, attend, rms_norm
 
 if TYPE_CHECKING:  # imported where they are used: it takes seconds, in each process that only collects tests
-    from transformers import DynamicCache, Qwen3ForCausalLM
+    from transformers import DynamicCache, PreTrainedModel
 
 #          hidden intermediate layers heads kv head_dim vocab positions theta eps tied
 SHAPES = [
@@ -24,25 +25,40 @@ SHAPES = [
     Model("one_kv_head", 48, 40, 4, 5, 1, 8, 33, 48, 5e5, 1e-3, True),
     Model("no_groups", 40, 128, 2, 3, 3, 32, 64, 48, 123.0, 1e-6, False),
 ]
+LLAMA = {"qk_norm": False, "rope": "llama3:8:1:4:32"}  # scaled below, between and above its wavelengths of 8 and 32
+QWEN2 = {"qk_norm": False, "qkv_bias": True}
+FAMILIES = [
+    Model("llama", 64, 96, 3, 4, 2, 16, 97, 48, 1e4, 1e-5, True, **LLAMA),
+    Model("llama_untied", 48, 72, 2, 3, 1, 24, 51, 48, 5e5, 1e-5, False, **LLAMA),
+    Model("llama_plain", 40, 48, 2, 5, 5, 8, 51, 48, 1e4, 1e-6, False, qk_norm=False),
+    Model("qwen2", 56, 96, 3, 7, 1, 8, 97, 48, 1e6, 1e-6, True, **QWEN2),
+    Model("qwen2_untied", 48, 72, 2, 4, 2, 24, 51, 48, 1e4, 1e-6, False, **QWEN2),
+]
 PARTS = {
-    "input_norm": ("input_layernorm",),
-    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "q_norm": ("self_attn.q_norm",),
-    "k_norm": ("self_attn.k_norm",),
-    "o": ("self_attn.o_proj",),
-    "post_norm": ("post_attention_layernorm",),
-    "gate": ("mlp.gate_proj",),
-    "up": ("mlp.up_proj",),
-    "down": ("mlp.down_proj",),
+    "input_norm": ("input_layernorm.weight",),
+    "qkv": ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
+    "qkv_bias": ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
+    "q_norm": ("self_attn.q_norm.weight",),
+    "k_norm": ("self_attn.k_norm.weight",),
+    "o": ("self_attn.o_proj.weight",),
+    "post_norm": ("post_attention_layernorm.weight",),
+    "gate": ("mlp.gate_proj.weight",),
+    "up": ("mlp.up_proj.weight",),
+    "down": ("mlp.down_proj.weight",),
 }
 
 
-def qwen3(model: Model, seed: int) -> "tuple[Qwen3ForCausalLM, Layout, torch.Tensor]":
+def random_model(model: Model, seed: int) -> "tuple[PreTrainedModel, Layout, torch.Tensor]":
     """A random transformers model with bf16 weights in float32, and the same weights in our layout."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
     torch.manual_seed(seed)
-    config = Qwen3Config(
+    family = "Qwen3" if model.qk_norm else "Qwen2" if model.qkv_bias else "Llama"
+    rope: dict[str, object] = {"rope_type": "default", "rope_theta": model.rope_theta}
+    if model.rope != "default":
+        keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+        rope |= {"rope_type": "llama3"} | dict(zip(keys, map(int, model.rope.split(":")[1:]), strict=True))
+    config = getattr(transformers, f"{family}Config")(
         hidden_size=model.hidden,
         intermediate_size=model.intermediate,
         num_hidden_layers=model.layers,
@@ -51,43 +67,35 @@ def qwen3(model: Model, seed: int) -> "tuple[Qwen3ForCausalLM, Layout, torch.Ten
         head_dim=model.head_dim,
         vocab_size=model.vocab,
         max_position_embeddings=model.positions,
-        rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
+        rope_parameters=rope,
         rms_norm_eps=model.rms_eps,
         tie_word_embeddings=model.tied,
         attn_implementation="eager",
     )
-    theirs = Qwen3ForCausalLM(config).eval()
+    theirs = getattr(transformers, f"{family}ForCausalLM")(config).eval()
     with torch.no_grad():
         for name, parameter in theirs.named_parameters():
-            noise = torch.randn_like(parameter)
-            parameter.copy_((1 + noise / 4 if "norm" in name else noise / parameter.shape[-1] ** 0.5).bfloat16())
+            noise, columns = torch.randn_like(parameter), parameter.shape[-1] if parameter.dim() == 2 else 1
+            parameter.copy_((1 + noise / 4 if "norm" in name else noise / columns**0.5).bfloat16())
 
     layout, tensors = Layout(model), theirs.state_dict()
     flat = torch.full((layout.weights_size,), torch.nan, dtype=torch.bfloat16)
 
     def put(name: str, layer: int | None, *parts: str) -> None:
         slot = layout.weight(name, layer)
-        flat[slot.offset : slot.offset + slot.size] = torch.cat([tensors[f"{p}.weight"] for p in parts]).flatten()
+        flat[slot.offset : slot.offset + slot.size] = torch.cat([tensors[part] for part in parts]).flatten()
 
-    put("embed", None, "model.embed_tokens")
-    put("final_norm", None, "model.norm")
-    put("lm_head", None, "lm_head")
+    put("embed", None, "model.embed_tokens.weight")
+    put("final_norm", None, "model.norm.weight")
+    put("lm_head", None, "lm_head.weight")
     for layer in range(model.layers):
         for name, parts in PARTS.items():
-            put(name, layer, *(f"model.layers.{layer}.{part}" for part in parts))
+            if (name not in ("q_norm", "k_norm") or model.qk_norm) and (name != "qkv_bias" or model.qkv_bias):
+                put(name, layer, *(f"model.layers.{layer}.{part}" for part in parts))
     return theirs, layout, flat
 
 
-class Wide(ModuleType):
-    """The torch module with float32 replaced by float64: transformers converts norms, RoPE and softmax to float32."""
-
-    float32 = float = torch.float64
-
-    def __getattr__(self, name: str):
-        return getattr(torch, name)
-
-
-def taps_of(theirs: "Qwen3ForCausalLM", token: int, past: "DynamicCache") -> dict[tuple[str, int | None], torch.Tensor]:
+def taps_of(theirs: "PreTrainedModel", token: int, past: "DynamicCache") -> dict[tuple[str, int | None], torch.Tensor]:
     """One decode step of transformers: inputs and outputs of its modules, under the names of our stages."""
     inputs, outputs = {}, {}
 
@@ -117,15 +125,15 @@ def taps_of(theirs: "Qwen3ForCausalLM", token: int, past: "DynamicCache") -> dic
 
 
 @pytest.mark.parametrize("stored", [torch.float64, torch.bfloat16], ids=["exact_cache", "bf16_cache"])
-@pytest.mark.parametrize("model", SHAPES, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [*SHAPES, *FAMILIES], ids=lambda model: model.name)
 def test_every_stage_equals_transformers_in_float64(model, stored, seed, monkeypatch):
-    from transformers.models.qwen3 import modeling_qwen3
+    from transformers import modeling_rope_utils
 
-    theirs, layout, flat = qwen3(model, seed)
-    monkeypatch.setattr(modeling_qwen3, "torch", Wide("torch"))
+    theirs, layout, flat = random_model(model, seed)
+    for module in (sys.modules[type(theirs).__module__], modeling_rope_utils):
+        monkeypatch.setattr(module, "torch", Wide("torch"))
     theirs = theirs.double()
-    rotary = theirs.model.rotary_emb
-    rotary.inv_freq = rotary.compute_default_rope_parameters(theirs.config)[0]
+    theirs.model.rotary_emb = type(theirs.model.rotary_emb)(theirs.config)
     past = rounded_cache()(stored)
     cache = torch.full(layout.cache.shape, torch.nan, dtype=stored)
     reference = Reference(model, layout, flat)
@@ -141,9 +149,9 @@ def test_every_stage_equals_transformers_in_float64(model, stored, seed, monkeyp
         assert got.token == int(want["lm_head", None].argmax())
 
 
-@pytest.mark.parametrize("model", SHAPES[:3], ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [*SHAPES[:3], FAMILIES[0], FAMILIES[3]], ids=lambda model: model.name)
 def test_greedy_ids_equal_transformers(model, seed):
-    theirs, layout, flat = qwen3(model, seed)
+    theirs, layout, flat = random_model(model, seed)
     prompt = torch.randint(model.vocab, (5,)).tolist()
     got = Reference(model, layout, flat).greedy(prompt, 24)
     assert len(got) == 24
@@ -160,7 +168,7 @@ def test_greedy_ids_equal_transformers(model, seed):
 
 @pytest.mark.parametrize("model", SHAPES[:2], ids=lambda model: model.name)
 def test_float32_stays_near_float64(model, seed):
-    _, layout, flat = qwen3(model, seed)
+    _, layout, flat = random_model(model, seed)
     cache = torch.randn(layout.cache.shape).bfloat16()
     truth = Reference(model, layout, flat).step(1, 40, cache)
     rough = Reference(model, layout, flat, torch.float32).step(1, 40, cache, truth.stored)
@@ -176,7 +184,7 @@ def test_float32_stays_near_float64(model, seed):
 
 def test_only_the_history_is_read_and_the_cache_is_not_written(seed):
     model = SHAPES[0]
-    _, layout, flat = qwen3(model, seed)
+    _, layout, flat = random_model(model, seed)
     cache = torch.randn(layout.cache.shape).bfloat16()
     poisoned = cache.clone()
     poisoned[:, :, :, 7:] = torch.nan
@@ -189,7 +197,7 @@ def test_only_the_history_is_read_and_the_cache_is_not_written(seed):
 
 def test_stored_entries_replace_the_rounding(seed):
     model = SHAPES[0]
-    _, layout, flat = qwen3(model, seed)
+    _, layout, flat = random_model(model, seed)
     cache = torch.randn(layout.cache.shape).bfloat16()
     reference = Reference(model, layout, flat)
     own = reference.step(3, 7, cache)
@@ -220,18 +228,6 @@ def test_rms_norm_by_hand():
     close(rms_norm(exact([1, -1, 1]), exact([3, 3, 5]), 3.0), exact([1.5, -1.5, 2.5]))
 
 
-def test_rope_by_hand():
-    model = Model("hand", 8, 8, 1, 1, 1, 8, 8, 8, 16.0, 0.0, True)
-    # theta 16, head_dim 8: frequencies 16^0, 16^(-1/4), 16^(-1/2), 16^(-3/4) = 1, 1/2, 1/4, 1/8
-    table = rope_table(model, 3, torch.float64)
-    angles = [3, 1.5, 0.75, 0.375]
-    close(table, exact([[math.cos(a) for a in angles], [math.sin(a) for a in angles]]))
-    # element 1 pairs with element 5, not with its neighbour
-    cos, sin = math.cos(1.5), math.sin(1.5)
-    unit = torch.eye(8, dtype=torch.float64)
-    close(rotate(unit[[1, 5]], table), exact([[0, cos, 0, 0, 0, sin, 0, 0], [0, -sin, 0, 0, 0, cos, 0, 0]]))
-
-
 def test_attention_by_hand():
     # Two KV heads, four query heads, head_dim 4: a query of 2 and a key of x score 2 x / sqrt(4) = x.
     ln2, ln3 = math.log(2), math.log(3)
@@ -247,7 +243,7 @@ def test_attention_by_hand():
 
 def test_argmax_takes_the_lowest_id_on_ties(seed):
     model = SHAPES[1]
-    _, layout, flat = qwen3(model, seed)
+    _, layout, flat = random_model(model, seed)
     cache = torch.randn(layout.cache.shape).bfloat16()
     slot = layout.weight("lm_head")
     head = flat[slot.offset : slot.offset + slot.size].view(slot.shape)

@@ -175,10 +175,10 @@ def test_a_captured_step_is_replayed_for_every_token(lab, monkeypatch):
 def test_transformers_that_is_absent_or_too_old_is_one_line(lab, monkeypatch):
     monkeypatch.setattr(transformers_model, "hf_slots", lambda layout: [("new.weight", layout.weight("embed"))])
     with pytest.raises(LabError, match=r"misses \[.*\] and does not know \['new.weight'\]; use transformers 5"):
-        transformers_model.qwen3(lab.model, lab.layout, lab.packed.flat, torch.float32)
+        transformers_model.causal_lm(lab.model, lab.layout, lab.packed.flat, torch.float32)
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(LabError, match=r"transformers does not import: .*; pip install -e"):
-        transformers_model.qwen3(lab.model, lab.layout, lab.packed.flat, torch.float32)
+        transformers_model.causal_lm(lab.model, lab.layout, lab.packed.flat, torch.float32)
 
 
 def test_a_failure_inside_an_engine_costs_its_row(work, monkeypatch):

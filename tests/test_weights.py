@@ -3,7 +3,6 @@
 import hashlib
 import os
 import random
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import torch
 from checkpoints import save, tensors
 
+from common.config.resolve import model_named
 from common.errors import LabError
 from common.model.hf_config import read_model
 from common.model.layout import Layout
@@ -42,6 +42,8 @@ CASES = {
     "theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 5432.1}, "rms_norm_eps": 1e-5},
     "many blocks": {"vocab_size": 1201, "intermediate_size": 800},
     "one head, one layer": {"num_attention_heads": 1, "num_key_value_heads": 1, "num_hidden_layers": 1},
+    "Llama": {"family": "Llama"},
+    "Qwen2, sharded": {"family": "Qwen2", "max_shard_size": "40KB"},
 }
 # Parameters as the model cards count them, embedding and tied head once.
 PUBLISHED = {
@@ -82,7 +84,9 @@ def test_every_tensor_is_packed_bit_for_bit(
     torch.manual_seed(seed)
     change: dict[str, Any] = dict(CASES[case])
     dtype, shards = change.pop("dtype", torch.bfloat16), change.pop("max_shard_size", "5GB")
-    module = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPES | change))
+    family = change.pop("family", "Qwen3")
+    config = getattr(transformers, f"{family}Config")(**SHAPES | change)
+    module = getattr(transformers, f"{family}ForCausalLM")(config)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape) * 10 ** (torch.rand(parameter.shape) * 6 - 5))
@@ -95,18 +99,23 @@ def test_every_tensor_is_packed_bit_for_bit(
         "saved", config.hidden_size, config.intermediate_size, config.num_hidden_layers, config.num_attention_heads,
         config.num_key_value_heads, config.head_dim, config.vocab_size, config.max_position_embeddings,
         config.rope_parameters["rope_theta"], config.rms_norm_eps, config.tie_word_embeddings,
+        qk_norm=family == "Qwen3", qkv_bias=family == "Qwen2",
     )  # fmt: skip
     want = {("embed", None): "model.embed_tokens", ("final_norm", None): "model.norm", ("lm_head", None): "lm_head"}
     expected = {place: state[f"{name}.weight"] for place, name in want.items()}
     for layer in range(model.layers):
         prefix = f"model.layers.{layer}"
         attention = {name: state[f"{prefix}.self_attn.{name}.weight"] for name in
-                     ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "o_proj")}  # fmt: skip
+                     ("q_proj", "k_proj", "v_proj", "o_proj")}  # fmt: skip
+        if family == "Qwen3":
+            norms = {name: state[f"{prefix}.self_attn.{name}.weight"] for name in ("q_norm", "k_norm")}
+            expected |= {(name, layer): norm for name, norm in norms.items()}
+        if family == "Qwen2":
+            biases = [state[f"{prefix}.self_attn.{name}_proj.bias"] for name in "qkv"]
+            expected["qkv_bias", layer] = torch.cat(biases)
         expected |= {
             ("input_norm", layer): state[f"{prefix}.input_layernorm.weight"],
             ("qkv", layer): torch.cat([attention["q_proj"], attention["k_proj"], attention["v_proj"]]),
-            ("q_norm", layer): attention["q_norm"],
-            ("k_norm", layer): attention["k_norm"],
             ("o", layer): attention["o_proj"],
             ("post_norm", layer): state[f"{prefix}.post_attention_layernorm.weight"],
         } | {(name, layer): state[f"{prefix}.mlp.{name}_proj.weight"] for name in ("gate", "up", "down")}
@@ -144,6 +153,39 @@ def test_every_published_dense_size(transformers: ModuleType, tmp_path: Path, si
         end = slot.offset + slot.size
     assert end <= layout.weights_size
     assert sum(slot.size for _, slot in hf_slots(layout)) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "parameters"),  # as the model cards count them
+    [
+        ("llama_1b", "Llama", 1_235_814_400),
+        ("llama_3b", "Llama", 3_212_749_824),
+        ("qwen2_0_5b", "Qwen2", 494_032_768),
+    ],
+)
+def test_published_sizes_of_other_families(
+    transformers: ModuleType, tmp_path: Path, name: str, family: str, parameters: int
+) -> None:
+    """A model of conf/model is that of its published config.json, and has transformers' tensors."""
+    model = model_named(name)
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": model.rope_theta}
+    if family == "Llama":
+        rope |= {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        rope |= {"original_max_position_embeddings": 8192}
+    config = getattr(transformers, f"{family}Config")(
+        hidden_size=model.hidden, intermediate_size=model.intermediate, num_hidden_layers=model.layers,
+        num_attention_heads=model.heads, num_key_value_heads=model.kv_heads, vocab_size=model.vocab,
+        max_position_embeddings=131072, tie_word_embeddings=True, rope_parameters=rope, rms_norm_eps=model.rms_eps,
+    )  # fmt: skip
+    config.architectures = [f"{family}ForCausalLM"]
+    config.save_pretrained(tmp_path)
+    assert read_model(tmp_path / "config.json", name, None) == model
+    with torch.device("meta"):
+        state = getattr(transformers, f"{family}ForCausalLM")(config).state_dict()
+    del state["lm_head.weight"]
+    slots = dict(hf_slots(Layout(model)))
+    assert {name: slot.shape for name, slot in slots.items()} == {name: tuple(t.shape) for name, t in state.items()}
+    assert sum(slot.size for slot in slots.values()) == parameters
 
 
 def test_head_of_a_tied_checkpoint(tmp_path: Path, cache: Path) -> None:
@@ -222,63 +264,6 @@ def test_an_unwritable_cache_folder_is_reported(tmp_path: Path) -> None:
     for cache in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(LabError, match=r"cache folder .* cannot be used.*choose another"):
             load("synthetic", TINY, None, cache)[2].pack()
-
-
-def test_synthetic_is_seeded_and_scaled(cache: Path, seed: int) -> None:
-    model, layout, packed = load("synthetic", TINY, 16, cache, seed)
-    assert model == replace(TINY, positions=16)
-    assert same(packed.flat, load("synthetic", TINY, 32, cache, seed)[2].flat)
-    assert len(list(cache.glob("*.bf16"))) == 1
-    other = load("synthetic", TINY, None, cache, seed + 1)[2]
-    assert other.sha != packed.sha
-    assert not same(packed.flat, other.flat)
-    untied = load("synthetic", replace(TINY, tied=False), None, cache, seed)
-    assert not same(*(untied[2].flat[s.offset :][: s.size] for s in map(untied[1].weight, ("embed", "lm_head"))))
-
-    for name, slot in hf_slots(layout):
-        values = packed.flat[slot.offset :][: slot.size].view(slot.shape).double()
-        if values.dim() == 1:
-            mean = 2 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1
-            assert 0.5 <= values.min() / mean < 0.8, (name, seed)
-            assert 1.2 < values.max() / mean <= 1.5, (name, seed)
-        else:
-            branch = 4 * (2 * 3) ** -0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
-            assert values.std() == pytest.approx(branch * slot.shape[1] ** -0.5, rel=0.05), (name, seed)
-            assert len(values.unique(dim=0)) == len(values), (name, seed)
-
-    # The same number of weights in other places is another file.
-    _, layout, packed = load("synthetic", replace(TINY, heads=2, kv_heads=1, head_dim=48), None, cache, seed)
-    slot = layout.weight("q_norm", 0)
-    assert slot.size == 48
-    assert packed.flat[slot.offset :][:48].all()
-
-    with pytest.raises(LabError, match="no shapes"):
-        load("synthetic", None, None, cache)
-    with pytest.raises(LabError, match=r"seed.* -1"):
-        load("synthetic", TINY, None, cache, -1)[2].pack()
-    with pytest.raises(LabError, match="positions is 0"):
-        load("synthetic", TINY, 0, cache)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_synthetic_decodes_like_a_model(transformers: ModuleType, cache: Path, seed: int, tied: bool) -> None:
-    """In transformers: no residual fades or explodes, logits are spread, and the next token depends on the input."""
-    tiny = Model("t", 256, 512, 6, 8, 4, 32, 2048, 64, 1e6, 1e-6, tied)
-    _, layout, packed = load("synthetic", tiny, None, cache, seed)
-    module = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
-        vocab_size=2048, hidden_size=256, intermediate_size=512, num_hidden_layers=6, num_attention_heads=8,
-        num_key_value_heads=4, head_dim=32, max_position_embeddings=64, tie_word_embeddings=tied,
-    ))  # fmt: skip
-    state = {name: packed.flat[slot.offset :][: slot.size].view(slot.shape) for name, slot in hf_slots(layout)}
-    module.load_state_dict(state, strict=not tied)
-    ids = torch.randint(2048, (1, 48), generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        out = module.eval()(ids, output_hidden_states=True)
-    rms = [float(hidden.square().mean().sqrt()) for hidden in out.hidden_states[1:-1]]
-    assert all(0.1 < value < 10 for value in rms), (rms, seed)
-    assert 0.3 < float(out.logits.std()) < 10, seed
-    chosen = module.generate(ids[:, :4], max_new_tokens=32, do_sample=False, pad_token_id=0)[0, 4:]
-    assert len(chosen.unique()) > 12, (chosen, seed)
 
 
 def test_memory_of_a_kernel():

@@ -11,7 +11,7 @@ template <class Base> struct JointHeads : Base {
 
   // A head as qkv left it, the gains of its norm and the angles of its rotation.
   struct Head {
-    float x[model::head_dim], gain[model::head_dim], angle[model::head_dim];
+    float x[model::head_dim], gain[model::qk_norm ? model::head_dim : 1], angle[model::head_dim];
   };
   struct Shared : Base::Shared {
     alignas(16) Head head[2]; // query, key
@@ -71,13 +71,14 @@ template <class Base> struct JointHeads : Base {
   template <class Out>
   static DEVICE void norm_rope(const Context &c, int layer, int head, const bf16 *gain, Head &h, Out out) {
     for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
-      const auto g = port::load_weights<8>(gain + i);
+      Packet<8> g = {};
+      if constexpr (model::qk_norm) g = port::load_weights<8>(gain + i);
       const auto angle = load_floats<4>(Self::angles(c) + i);
       const auto x = Self::template receive<Stage::qkv, 4>(c, layer, head * model::head_dim + i);
       UNROLL
       for (int j = 0; j < 4; ++j) {
         h.x[i + j] = x.value[j];
-        h.gain[i + j] = j % 2 == 0 ? bf16_low(g.word[j / 2]) : bf16_high(g.word[j / 2]);
+        if constexpr (model::qk_norm) h.gain[i + j] = j % 2 == 0 ? bf16_low(g.word[j / 2]) : bf16_high(g.word[j / 2]);
         h.angle[i + j] = angle.value[j];
       }
     }

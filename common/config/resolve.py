@@ -22,7 +22,7 @@ from common.config.run_config import SEEDS, HostOptions, PtxOptions, RunConfig, 
 from common.config.section import Section, absolute
 from common.errors import LabError, unknown
 from common.model.format import read_format
-from common.model.shapes import Model
+from common.model.shapes import TRAITS, Model
 from common.model.stages import WARP
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
@@ -148,7 +148,7 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
 def model_named(name: str, root: Path = ROOT) -> Model:
     """The Model of conf/model/<name>.yaml. Raises LabError for a bad value."""
     shape = OmegaConf.load(root / "conf" / "model" / f"{name}.yaml")
-    return Section.from_config(OmegaConf.merge(shape, {"name": name}), "model.").read(Model, but=FORMATS)
+    return _read_model(Section.from_config(OmegaConf.merge(shape, {"name": name}), "model."))
 
 
 def seed_of(top: Section) -> int:
@@ -180,11 +180,16 @@ def _model(shape: Section, device: DeviceChoice, weights: str, root: Path) -> tu
     """The model, None if the weights bring it, and the given positions."""
     positions = shape.whole("positions", low=1) if shape.given("positions") else None
     if shape.text("name") != "auto":
-        return shape.read(Model, but=FORMATS), positions
+        return _read_model(shape), positions
     if weights != SYNTHETIC:
         return None, positions
     model = model_named(AUTO_MODEL[device.name], root)
     return (replace(model, positions=positions) if positions else model), positions
+
+
+def _read_model(shape: Section) -> Model:
+    """The model of a section; traits that it does not name are those of `Model`."""
+    return shape.read(Model, but={*FORMATS, *TRAITS} - shape.values.keys())
 
 
 def _timing(section: Section) -> Timing | None:

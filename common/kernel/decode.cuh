@@ -118,6 +118,9 @@ template <class Derived> struct Decode {
       return [=](int row, const auto &sums) { publish(row, port::load_activation(before + row) + sums[0]); };
     } else if constexpr (S == Stage::gate_up) { // SwiGLU: silu(gate) * up
       return [=](int row, const auto &sums) { publish(row, port::quotient(sums[0], 1.0f + expf(-sums[0])) * sums[1]); };
+    } else if constexpr (S == Stage::qkv && model::qkv_bias) {
+      const bf16 *bias = layer_weights(c, weight_at::qkv_bias, layer);
+      return [=](int row, const auto &sums) { publish(row, sums[0] + port::load_weight(bias + row)); };
     } else {
       return [=](int row, const auto &sums) { publish(row, sums[0]); };
     }
@@ -138,7 +141,8 @@ template <class Derived> struct Decode {
 
   static DEVICE void qkv(const Context &c, int layer) { Self::template multiply<Stage::qkv>(c, layer); }
 
-  // A warp per head: query and key heads are normalized and rotated; value heads are only rounded into the cache.
+  // A warp per head: query and key heads are normalized, as `head_norm_rope` says, and rotated; value heads are only
+  // rounded into the cache.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     for (int head = port::block() * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
          head += port::blocks() * block_warps)

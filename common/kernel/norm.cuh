@@ -1,4 +1,4 @@
-// RMSNorm (Zhang & Sennrich 2019, as in Qwen3): out = x / sqrt(mean(x^2) + eps) * weight.
+// RMSNorm (Zhang & Sennrich 2019): out = x / sqrt(mean(x^2) + eps) * weight.
 #pragma once
 #include "reduce.cuh"
 

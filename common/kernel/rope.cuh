@@ -1,19 +1,30 @@
-// Rotary position embedding (Su et al. 2021) in Qwen3's pairing: element i rotates with element i + head_dim / 2.
+// Rotary position embedding (Su et al. 2021) by halves: element i rotates with element i + head_dim / 2.
 #pragma once
 #include "reduce.cuh"
 
 constexpr int rope_pairs = model::head_dim / 2;
+constexpr double two_pi = 6.283185307179586476925;
 
 // cos of all pairs, then sin.
 DEVICE float *rope(const Context &c) { return c.scratch + scratch_at::rope; }
 
-// cos and sin of position * theta^(-2i / head_dim) for all pairs, by the threads of one block; `first` is this thread's
-// first pair. They are the same in all layers, so this runs once per token. It computes in double: at position 16,384
-// an fp32 angle is off by 1e-3. `out(i, value)` receives cos of all pairs, then sin.
+// The share of a pair's frequency that Llama 3's scaling leaves (common/model/rope.py): all of it for a pair that turns
+// often within the context of the training, 1 / factor for one that turns seldom.
+DEVICE double kept_frequency(double frequency) {
+  const double trained = model::rope_positions * frequency / two_pi; // turns in that context
+  const double kept = (trained - model::rope_low) / (model::rope_high - model::rope_low);
+  return kept >= 1 ? 1 : kept <= 0 ? 1 / model::rope_factor : kept + (1 - kept) / model::rope_factor;
+}
+
+// cos and sin of position * theta^(-2i / head_dim) for all pairs, this frequency scaled where the model does so, by the
+// threads of one block; `first` is this thread's first pair. They are the same in all layers, so this runs once per
+// token. It computes in double: at position 16,384 an fp32 angle is off by 1e-3. `out(i, value)` receives cos of all
+// pairs, then sin.
 template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
   for (int i = first; i < rope_pairs; i += block_threads) {
-    const double frequency = exp(-2.0 * i / model::head_dim * log(model::rope_theta));
-    double turns = position * frequency / 6.283185307179586476925;
+    double frequency = exp(-2.0 * i / model::head_dim * log(model::rope_theta));
+    if constexpr (model::rope_factor != 1) frequency *= kept_frequency(frequency);
+    double turns = position * frequency / two_pi;
     turns -= rint(turns); // into [-1/2, 1/2], which needs no slow argument reduction
     double sine, cosine;
     port::sincos_turns(turns, &sine, &cosine);
@@ -26,8 +37,8 @@ template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
 DEVICE float load_gain(const bf16 *gain) { return port::load_weight(gain); }
 DEVICE float load_gain(const float *gain) { return *gain; }
 
-// RMSNorm and rotation of one head `x`, by one warp. `cosines` has cos, then sin. `out(i, value)` receives each element
-// in one of the lanes.
+// RMSNorm, in a model with that trait, and rotation of one head `x`, by one warp. `cosines` has cos, then sin.
+// `out(i, value)` receives each element in one of the lanes.
 template <class Gain, class Out>
 DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosines, Out out) {
   const float *sines = cosines + rope_pairs;
@@ -39,19 +50,20 @@ DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosine
     const int i = lane() + 32 * p;
     if (i >= rope_pairs) continue;
     a[p] = port::load_activation(x + i), b[p] = port::load_activation(x + i + rope_pairs);
-    gain_a[p] = load_gain(gain + i), gain_b[p] = load_gain(gain + i + rope_pairs);
+    if constexpr (model::qk_norm) gain_a[p] = load_gain(gain + i), gain_b[p] = load_gain(gain + i + rope_pairs);
     cosine[p] = port::load_activation(cosines + i), sine[p] = port::load_activation(sines + i);
   }
   UNROLL
   for (int p = 0; p < pairs; ++p) sum = fmaf(a[p], a[p], sum);
   UNROLL
   for (int p = 0; p < pairs; ++p) sum = fmaf(b[p], b[p], sum);
-  const float scale = port::rsqrt(warp_sum(sum) / model::head_dim + model::rms_eps);
+  const float scale = model::qk_norm ? port::rsqrt(warp_sum(sum) / model::head_dim + model::rms_eps) : 1;
   UNROLL
   for (int p = 0; p < pairs; ++p) {
     const int i = lane() + 32 * p;
     if (i >= rope_pairs) continue;
-    const float first = a[p] * scale * gain_a[p], second = b[p] * scale * gain_b[p];
+    const float first = model::qk_norm ? a[p] * scale * gain_a[p] : a[p];
+    const float second = model::qk_norm ? b[p] * scale * gain_b[p] : b[p];
     out(i, fmaf(first, cosine[p], -(second * sine[p])));
     out(i + rope_pairs, fmaf(second, cosine[p], first * sine[p]));
   }

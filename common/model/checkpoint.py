@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints of Qwen3: their place, and the headers of their safetensors files. Never unpickles."""
+"""Hugging Face checkpoints: their place, and the headers of their safetensors files. Never unpickles."""
 
 import re
 from collections.abc import Mapping

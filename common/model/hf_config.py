@@ -1,4 +1,4 @@
-"""Model shapes from the config.json of a Hugging Face Qwen3 checkpoint; other architectures are refused."""
+"""Model shapes and traits from the config.json of a Hugging Face checkpoint; other architectures are refused."""
 
 import json
 import sys
@@ -7,6 +7,8 @@ from reprlib import repr as short
 from typing import Any
 
 from common.errors import LabError
+from common.model.families import FAMILIES, SUPPORTED, Family
+from common.model.rope import DEFAULT, LLAMA3, Scaling
 from common.model.shapes import LARGEST, Model
 
 DEFAULT_POSITIONS = 2048  # size of the KV cache when none is given and the model allows more
@@ -20,19 +22,21 @@ SHAPES = {
     "num_key_value_heads": "kv_heads",
     "vocab_size": "vocab",
 }
+BASE = {"rope_theta", "rope_type", "type"}  # keys of RoPE's parameters that do not scale it
+SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")  # llama3's, as Scaling
 
 
 def read_model(file: Path, name: str, positions: int | None) -> Model:
     """The model of `file`, a config.json.
 
     positions: size of the KV cache; None takes max_position_embeddings, at most DEFAULT_POSITIONS.
-    Keys with harmless defaults in transformers' Qwen3Config may be absent (tied: false, head_dim: 128); shapes, epsilon
-    and the RoPE base must be given, because a wrong guess decodes plausible but wrong text. RoPE's base is
-    `rope_theta`, or since transformers 5 `rope_parameters.rope_theta`.
-    Raises LabError: unreadable, not JSON, another architecture, missing or malformed keys, anything not dense Qwen3.
+    Keys with harmless defaults in transformers' configurations may be absent (tied: false, head_dim: the family's);
+    shapes, epsilon and the RoPE base must be given, because a wrong guess decodes plausible but wrong text. RoPE's base
+    is `rope_theta`, or since transformers 5 `rope_parameters.rope_theta`.
+    Raises LabError: unreadable, not JSON, another architecture, missing or malformed keys, anything not in FAMILIES.
     """
     config = read_json(file)
-    _refuse_other_architectures(file, config)
+    family = _family(file, config)
 
     shapes: dict[str, Any] = {field: _integer(file, config, key) for key, field in SHAPES.items()}
     longest = _integer(file, config, "max_position_embeddings")
@@ -43,14 +47,18 @@ def read_model(file: Path, name: str, positions: int | None) -> Model:
             f"a cache of {positions} positions was requested, but {file} has max_position_embeddings {longest}",
             f"request at most {longest} positions",
         )
+    theta, rope = _rope(file, config)
     return Model(
         name=name,
         **shapes,
-        head_dim=_integer(file, {"head_dim": 128} | config, "head_dim"),
+        head_dim=_head_dim(file, config, family),
         positions=positions,
-        rope_theta=_rope_theta(file, config),
+        rope_theta=theta,
         rms_eps=_number(file, config, "rms_norm_eps"),
         tied=_flag(file, config, "tie_word_embeddings"),
+        qk_norm=family.qk_norm,
+        qkv_bias=family.qkv_bias,
+        rope=rope,
     )
 
 
@@ -81,50 +89,81 @@ def refuse_special(file: Path) -> None:
         raise LabError(f"{file} cannot be read: it is no regular file", remedy)
 
 
-def _refuse_other_architectures(file: Path, config: dict[str, Any]) -> None:
-    """Raise LabError for a model with other arithmetic than dense Qwen3's."""
+def _family(file: Path, config: dict[str, Any]) -> Family:
+    """The family of a model. Raises LabError for a model with other arithmetic than that of FAMILIES."""
     kind = config.get("model_type")
-    names = config.get("architectures") or ["Qwen3ForCausalLM"]  # a bare Qwen3Config saves null
-    if kind != "qwen3" or names != ["Qwen3ForCausalLM"]:
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    names = config.get("architectures") or [family and family.architecture]  # a bare configuration saves null
+    if family is None or names != [family.architecture]:
         raise LabError(
             f"{file} describes model_type {short(kind)}, architectures {short(names)}",
-            "the kernels decode dense Qwen3 (model_type 'qwen3', Qwen3ForCausalLM) only",
+            f"the kernels decode dense models of model_type {SUPPORTED} (Qwen3ForCausalLM and the like) only",
         )
     layers = config.get("layer_types") or []
     full = isinstance(layers, list) and all(kind == "full_attention" for kind in layers)
+    window = family.window and config.get("sliding_window", family.window) is not None
     for feature, used in (
         ("attention_bias", _flag(file, config, "attention_bias")),
-        ("a sliding window (use_sliding_window, layer_types)", _flag(file, config, "use_sliding_window") or not full),
+        ("mlp_bias", _flag(file, config, "mlp_bias")),
+        (
+            "a sliding window (use_sliding_window, sliding_window, layer_types)",
+            _flag(file, config, "use_sliding_window") or window or not full,
+        ),
         (f"hidden_act {short(config.get('hidden_act'))}", config.get("hidden_act", "silu") != "silu"),
+        ("partial_rotary_factor", config.get("partial_rotary_factor", 1) != 1),
     ):
         if used:
             raise LabError(
                 f"{file} requires {feature}",
-                "the kernels have silu, full attention and no biases, like every published dense Qwen3",
+                "the kernels have silu, full attention, whole heads rotated, and biases only of q, k, v in qwen2",
             )
+    return family
 
 
-def _rope_theta(file: Path, config: dict[str, Any]) -> float:
-    """RoPE's base from either spelling. Raises LabError for scaled RoPE, no base, or two different ones."""
+def _head_dim(file: Path, config: dict[str, Any], family: Family) -> int:
+    """The given head_dim, else the family's. Raises LabError for heads that do not divide the hidden size."""
+    if family.head_dim is not None:
+        return _integer(file, {"head_dim": family.head_dim} | config, "head_dim")
+    if config.get("head_dim") is not None:
+        return _integer(file, config, "head_dim")
+    hidden, heads = (_integer(file, config, key) for key in ("hidden_size", "num_attention_heads"))
+    if hidden % heads:
+        raise LabError(
+            f"{file} has no head_dim, and {heads} heads do not divide hidden_size {hidden}",
+            "set head_dim to the width of a head",
+        )
+    return hidden // heads
+
+
+def _rope(file: Path, config: dict[str, Any]) -> tuple[float, str]:
+    """RoPE's base from either spelling, and its scaling as `read_rope` reads it.
+
+    Raises LabError for another scaling than Llama 3's, no base, or two that differ.
+    """
     bases = [_number(file, config, "rope_theta")] if "rope_theta" in config else []
+    scalings = []
     for key in ("rope_parameters", "rope_scaling"):
         rope = config.get(key)
         if rope is None:
             continue
-        plain = isinstance(rope, dict) and set(rope) <= {"rope_theta", "rope_type", "type"}
-        if not plain or any(rope.get(kind, "default") != "default" for kind in ("rope_type", "type")):
+        kinds = {str(rope[kind]) for kind in ("rope_type", "type") if kind in rope} if isinstance(rope, dict) else None
+        plain = kinds is not None and kinds <= {DEFAULT} and set(rope) <= BASE
+        if not plain and (kinds != {LLAMA3} or set(rope) - BASE != {*SCALING}):
             raise LabError(
                 f"{file} requires scaled RoPE: {key} is {short(rope)}",
-                "the kernels have plain RoPE; remove the scaling if the context you need fits without it",
+                f"the kernels have plain RoPE, and rope_type {LLAMA3!r} with {', '.join(SCALING)}",
             )
+        scalings.append(DEFAULT if plain else str(Scaling(*(_number(file, rope, name) for name in SCALING))))
         if "rope_theta" in rope:
             bases.append(_number(file, rope, "rope_theta"))
     if not bases or bases != bases[:1] * len(bases):
         raise LabError(
             f"{file} gives {f'different RoPE bases {bases}' if bases else 'no rope_theta'}",
-            "set rope_theta to the base the model was trained with (1000000 for Qwen3)",
+            "set rope_theta to the base the model was trained with (1000000 for Qwen3, 500000 for Llama 3)",
         )
-    return bases[0]
+    if len({*scalings}) > 1:
+        raise LabError(f"{file} scales RoPE in two ways: {', '.join(scalings)}", "leave rope_scaling out")
+    return bases[0], scalings[0] if scalings else DEFAULT
 
 
 def _value(file: Path, config: dict[str, Any], key: str) -> Any:

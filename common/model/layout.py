@@ -72,7 +72,8 @@ class Layout:
     """Offsets of every tensor of one model.
 
     weights  `embed`, then `layers` equal blocks of the layer tensors (`layer_weights`, one `layer_stride` apart),
-             then `final_norm` and `lm_head` (the same slot as `embed` when tied and bf16).
+             then `final_norm` and `lm_head` (the same slot as `embed` when tied and bf16). A vector that the model
+             lacks by its traits has no elements.
     cache    [layer][key, value][kv_head][position][head_dim]
     scratch  for each token of a step, `step_size` apart: the tap of every stage and layer (`common.model.stages`),
              never reused within a step. A stage writes its result there in every launch, so the validated kernel is the
@@ -99,8 +100,9 @@ class Layout:
             {
                 "input_norm": (m.hidden,),
                 "qkv": matrices["qkv"],
-                "q_norm": (m.head_dim,),
-                "k_norm": (m.head_dim,),
+                "qkv_bias": ((m.query + 2 * m.kv) * m.qkv_bias,),
+                "q_norm": (m.head_dim * m.qk_norm,),
+                "k_norm": (m.head_dim * m.qk_norm,),
                 "o": matrices["o"],
                 "post_norm": (m.hidden,),
                 "gate": matrices["gate"],
@@ -186,7 +188,8 @@ class Layout:
     def tensors(self) -> Iterator[tuple[str, int | None]]:
         """(name, layer) of every weight tensor; the layer is None outside the layers. A tied head has none."""
         yield from ((name, None) for name in self.global_weights if name != "lm_head" or not self.tied)
-        yield from ((name, layer) for layer in range(self.model.layers) for name in self.layer_weights)
+        present = [name for name, slot in self.layer_weights.items() if slot.size]
+        yield from ((name, layer) for layer in range(self.model.layers) for name in present)
 
     def taps(self) -> Iterator[tuple[str, int | None]]:
         """(stage, layer) of every tap in the order of a step; the layer is None outside the layers.
@@ -259,6 +262,8 @@ class Layout:
         ints = ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab", "positions")
         lines = [f"constexpr int {name} = {getattr(m, name)};" for name in (*ints, "query", "kv")]
         lines += [f"constexpr double rope_theta = {m.rope_theta!r};", f"constexpr float rms_eps = {m.rms_eps!r}f;"]
+        lines += [f"constexpr bool {name} = {str(getattr(m, name)).lower()};" for name in ("qk_norm", "qkv_bias")]
+        lines += [f"constexpr double rope_{name} = {value!r};" for name, value in vars(m.rope_scaling).items()]
 
         def block(space: str, slots: dict[str, Slot], **extra: int) -> str:
             rows = [f"constexpr size_t {name} = {slot.offset};" for name, slot in slots.items()]

@@ -1,12 +1,15 @@
-"""Shapes of a Qwen3-style decoder."""
+"""Shapes and traits of a decoder: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from common.errors import LabError
 from common.model.format import Format, read_format
+from common.model.rope import Scaling, read_rope
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
+TRAITS = ("qk_norm", "qkv_bias", "rope")
 LARGE = 10_000_000  # matrix weights above which a step of the reference, and of a kernel on a CPU, takes seconds
 
 
@@ -16,6 +19,9 @@ class Model:
 
     positions: size of the KV cache. tied: the LM head is the embedding matrix. format, head_format: of the layers'
     matrices and of the LM head, as `read_format` reads them; a head below bf16 has its own rows, the embedding stays.
+    Traits, which are Qwen3's by default: qk_norm: query and key heads are RMS-normalized before they are rotated.
+    qkv_bias: a vector is added to the rows of q, k and v. rope: scaling of its frequencies, as `read_rope` reads it.
+    `common.model.families` has the traits of each family.
     """
 
     name: str
@@ -32,6 +38,9 @@ class Model:
     tied: bool
     format: str = "bf16"
     head_format: str = "bf16"
+    qk_norm: bool = True
+    qkv_bias: bool = False
+    rope: str = "default"
 
     def __post_init__(self) -> None:
         for field in ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab", "positions"):
@@ -64,6 +73,7 @@ class Model:
                 f"model {self.name}: rope_theta {self.rope_theta}, rms_eps {self.rms_eps}",
                 "give a positive rope_theta and an rms_eps that is not negative",
             )
+        read_rope(self.rope)
 
     @property
     def query(self) -> int:
@@ -90,7 +100,8 @@ class Model:
     def matrix_weights(self) -> int:
         """Matrix elements one token must read: all layers and the LM head (Qwen3-0.6B: 595,984,384).
 
-        The norm vectors (0.01 % more) and the one embedding row are left out, as in every published figure.
+        Vectors, of norms and of biases (0.01 % more), and the one embedding row are left out, as in every published
+        figure.
         """
         return self._of_all_rows(lambda form, columns: columns)
 
@@ -123,12 +134,25 @@ class Model:
         """The same shapes in other formats, which are part of its name unless they are bf16."""
         return replace(self, name=self.shape + _suffix(form, head_form), format=form, head_format=head_form)
 
-    def in_formats_of(self, other: "Model") -> "Model":
-        """The same in the formats of `other`, with one scale a row where a group does not divide rows of this model."""
+    def like(self, other: "Model") -> "Model":
+        """These shapes with the traits and formats of `other`; one scale a row where groups do not divide its rows."""
         form, head = other.formats
-        return self.in_formats(
-            str(form.fitted((self.hidden, self.query, self.intermediate))), str(head.fitted((self.hidden,)))
+        return replace(
+            self.in_formats(
+                str(form.fitted((self.hidden, self.query, self.intermediate))), str(head.fitted((self.hidden,)))
+            ),
+            **other.traits,
         )
+
+    @property
+    def traits(self) -> dict[str, Any]:
+        """The fields of TRAITS: what its layers compute besides the common block."""
+        return {name: getattr(self, name) for name in TRAITS}
+
+    @property
+    def rope_scaling(self) -> Scaling:
+        """The scaling of RoPE's frequencies; factor 1 without any."""
+        return read_rope(self.rope)
 
     @property
     def kv_bytes_per_position(self) -> int:

@@ -33,8 +33,9 @@ class Slot:
         return replace(self, offset=self.offset + base)
 
     def rows(self, begin: int, count: int) -> "Slot":
-        """`count` rows of a matrix, from row `begin` on."""
-        return replace(self, offset=self.offset + begin * self._row, shape=(count, self.shape[1]))
+        """`count` rows of a matrix, or elements of a vector, from number `begin` on."""
+        each = self.size // self.shape[0]
+        return replace(self, offset=self.offset + begin * each, shape=(count, *self.shape[1:]))
 
     def of(self, buffer: "torch.Tensor") -> "torch.Tensor":
         """Its elements in their shape: a view of the flat `buffer`, or what a format below bf16 means, in fp32."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Slots = Iterable[tuple[str, Slot]]  # places of tensors by their Hugging Face names
-WEIGHT, HEAD = "weight", "lm_head.weight"
+BIAS, HEAD = "bias", "lm_head.weight"
 
 
 def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
@@ -31,10 +31,11 @@ def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
 
 def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantization: Quantization | None) -> None:
     """Raise LabError unless the checkpoint holds exactly the model's tensors, in their shapes and known dtypes."""
-    known = set()
+    known, spare = set(), set()
     for name, slot in slots:
         quantized = quantization if slot.format.scaled else None
-        shapes = quantized.shapes(*slot.shape) if quantized else {WEIGHT: slot.shape}
+        spare |= {_part(name, BIAS)} if quantized else set()  # AutoGPTQ gives every matrix one; `read_tensors` reads it
+        shapes = quantized.shapes(*slot.shape) if quantized else {name.rpartition(".")[2]: slot.shape}
         for part, shape in shapes.items():
             tensor, dtypes = _part(name, part), quantized.dtypes[part] if quantized else DTYPES
             entry = checkpoint.tensors.get(tensor)
@@ -47,7 +48,7 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
                 raise LabError(cause, f"give one with {' or '.join(dtypes)}" if quantized else plain)
             _check_shape(tensor, entry.shape, shape, checkpoint)
             known.add(tensor)
-    extra = checkpoint.tensors.keys() - known
+    extra = checkpoint.tensors.keys() - known - spare
     if layout.model.tied and "lm_head.weight" in extra:
         # Published tied checkpoints carry a copy of the embedding; `_read` compares them.
         _check_shape(
@@ -57,13 +58,13 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
     if extra:
         raise LabError(
             f"{checkpoint.folder} has {len(extra)} tensor(s) more than the model, the first {min(extra)!r}",
-            "use the config.json and the weights of one and the same dense Qwen3 model",
+            "use the config.json and the weights of one and the same model",
         )
 
 
 def _part(name: str, part: str) -> str:
     """The name of another tensor of the same matrix: q_proj.weight, q_proj.weight_scale."""
-    return f"{name.removesuffix(WEIGHT)}{part}"
+    return f"{name.rpartition('.')[0]}.{part}"
 
 
 def _check_shape(name: str, got: tuple[int, ...], want: tuple[int, ...], checkpoint: Checkpoint) -> None:
@@ -80,6 +81,7 @@ def read_tensors(
     """Yield (offset in the packed buffer, bf16 [n]) of every tensor, in blocks. Raises LabError for NaN and Inf."""
     import torch
 
+    places = dict(slots)
     files = {file: open_safetensors(file) for file in checkpoint.files}
     stored = {name: files[entry.file] for name, entry in checkpoint.tensors.items()}
     if layout.model.tied and "lm_head.weight" in stored:
@@ -89,8 +91,11 @@ def read_tensors(
                 f"{checkpoint.config} ties the head to the embedding, but lm_head.weight differs from it",
                 "set tie_word_embeddings to false if the head is its own",
             )
-    for name, slot in slots:
+    for name, slot in places.items():
         if quantization and slot.format.scaled:
+            spare = _part(name, BIAS)
+            if spare in stored and spare not in places and stored[spare].get_tensor(spare).any():
+                raise LabError(f"tensor {spare} is not 0", "the model has no such bias; use its bf16 checkpoint")
             parts = {part: _part(name, part) for part in quantization.shapes(*slot.shape)}
             tensors = {part: stored[tensor].get_tensor(tensor) for part, tensor in parts.items()}
             yield slot.offset, quantization.rows(tensors, name).reshape(-1)

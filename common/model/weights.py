@@ -128,7 +128,7 @@ def _load_stored(
 def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
     """Every tensor of a model by its Hugging Face name, with its place and shape in the packed buffer.
 
-    A tied head has no tensor. The rows of q, k and v follow one another in the layout's `qkv`.
+    A tied head has no tensor. The rows of q, k and v follow one another in the layout's `qkv`, and in its `qkv_bias`.
     """
     m = layout.model
     yield "model.embed_tokens.weight", layout.weight("embed")
@@ -147,7 +147,12 @@ def hf_slots(layout: Layout) -> Iterator[tuple[str, Slot]]:
             "mlp.up_proj": layout.weight("up", layer),
             "mlp.down_proj": layout.weight("down", layer),
         }.items():
-            yield f"model.layers.{layer}.{name}.weight", slot
+            if slot.size:
+                yield f"model.layers.{layer}.{name}.weight", slot
+        if m.qkv_bias:
+            bias = layout.weight("qkv_bias", layer)
+            for part, begin, count in (("q", 0, m.query), ("k", m.query, m.kv), ("v", m.query + m.kv, m.kv)):
+                yield f"model.layers.{layer}.self_attn.{part}_proj.bias", bias.rows(begin, count)
     yield "model.norm.weight", layout.weight("final_norm")
     if not layout.tied:
         yield "lm_head.weight", layout.weight("lm_head")

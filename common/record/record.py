@@ -6,7 +6,7 @@ included.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,12 @@ from common.record.measurement import Measurement
 from common.validate.verdict import PASSED, Verdict
 
 JSON = Mapping[str, Any]
+LATER = {each.name: each.default for each in fields(Model) if each.default is not MISSING}  # fields of newer rows
+
+
+def model_fields(row: JSON) -> JSON:
+    """The model of a row, field by field; a field that is newer than the row has its default."""
+    return LATER | row["model"]
 
 
 @dataclass(frozen=True, kw_only=True)

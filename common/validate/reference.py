@@ -1,18 +1,19 @@
-"""Float64 reference of one decode step of a Qwen3-style decoder, in plain torch.
+"""Float64 reference of one decode step, in plain torch.
 
 The step is computed stage by stage, and the result of every stage is kept as a tap. Its only rounding is of keys and
 values stored in the cache.
 
 Formulas: RMSNorm, Zhang and Sennrich 2019 (arXiv:1910.07467); RoPE, Su et al. 2021 (arXiv:2104.09864) with the
-half-split pairing of transformers' Qwen3; grouped-query attention, Ainslie et al. 2023 (arXiv:2305.13245); SwiGLU,
-Shazeer 2020 (arXiv:2002.05202); QK-norm before RoPE, Qwen3 report (arXiv:2505.09388).
+half-split pairing of transformers, and Llama 3's scaling of it (`Scaling`); grouped-query attention, Ainslie et al.
+2023 (arXiv:2305.13245); SwiGLU, Shazeer 2020 (arXiv:2002.05202); QK-norm before RoPE, Qwen3 report (arXiv:2505.09388);
+biases of q, k and v, Qwen2.5 report (arXiv:2412.15115).
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, pi
 
 import torch
 from torch import Tensor
@@ -82,13 +83,18 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def rope_table(model: Model, position: int | Tensor, dtype: torch.dtype) -> Tensor:
-    """cos, then sin, of position * theta^(-2i / head_dim) for i < head_dim / 2: [2, head_dim / 2] in `dtype`.
+    """cos, then sin, of position * frequency for i < head_dim / 2: [2, head_dim / 2] in `dtype`.
 
-    The angles are always float64. In fp32 their rounding error would grow with the position: up to 2^-24 * position
-    radians.
+    The frequency is theta^(-2i / head_dim), scaled as `Scaling` says. The angles are always float64. In fp32 their
+    rounding error would grow with the position: up to 2^-24 * position radians.
     """
     exponents = torch.arange(0, model.head_dim, 2, dtype=torch.float64) / model.head_dim
-    angles = position * model.rope_theta**-exponents
+    frequencies, scaling = model.rope_theta**-exponents, model.rope_scaling
+    if scaling.factor != 1:
+        turns = scaling.positions * frequencies / (2 * pi)
+        kept = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
+        frequencies = frequencies * (kept + (1 - kept) / scaling.factor)
+    angles = position * frequencies
     return torch.stack((angles.cos(), angles.sin())).to(dtype)
 
 
@@ -184,11 +190,16 @@ class Reference:
 
         for layer in range(m.layers):
             normed = tap["input_norm", layer] = rms_norm(x, self._vector("input_norm", layer), m.rms_eps)
-            qkv = tap["qkv", layer] = self._multiply("qkv", normed, layer)
+            qkv = self._multiply("qkv", normed, layer)
+            if m.qkv_bias:
+                qkv = qkv + self._vector("qkv_bias", layer)
+            tap["qkv", layer] = qkv
             query, key, value = (part.view(-1, m.head_dim) for part in qkv.split((m.query, m.kv, m.kv)))
 
-            query = rotate(rms_norm(query, self._vector("q_norm", layer), m.rms_eps), rope)
-            key = rotate(rms_norm(key, self._vector("k_norm", layer), m.rms_eps), rope)
+            if m.qk_norm:
+                query = rms_norm(query, self._vector("q_norm", layer), m.rms_eps)
+                key = rms_norm(key, self._vector("k_norm", layer), m.rms_eps)
+            query, key = rotate(query, rope), rotate(key, rope)
             tap["qk_norm_rope", layer] = query.flatten()
             tap["key", layer], tap["value", layer] = key, value
             own = torch.stack((key, value)).to(dtype) if stored is None else stored[layer].to(self.device)

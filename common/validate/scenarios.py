@@ -105,8 +105,7 @@ def drawn(
 ) -> Iterator[Scenario]:
     """The scenarios of `starts`, with random ids and histories.
 
-    weights: flat bf16, [layout.weights_size]; random keys are RMS-normalized and scaled by the model's own k_norm
-    weight, as real keys are.
+    weights: flat bf16, [layout.weights_size]; random keys are as large as the model's own, see `_keys`.
     """
     for start in starts:
         ids = torch.randint(layout.model.vocab, (start.position + start.given,), generator=random).tolist()
@@ -158,10 +157,25 @@ def _history(layout: Layout, position: int, weights: Tensor, random: torch.Gener
     *outer, _, head_dim = layout.cache.shape
     history = torch.empty(*outer, position, head_dim, dtype=torch.bfloat16)
     for layer, (keys, values) in enumerate(history[..., :PERIOD, :]):
-        slot = layout.weight("k_norm", layer)
-        scale = weights[slot.offset : slot.offset + slot.size].float()
-        keys.copy_(rms_norm(torch.randn(keys.shape, generator=random), scale, layout.model.rms_eps))
+        keys.copy_(_keys(layout, layer, torch.randn(keys.shape, generator=random), weights))
         values.copy_(torch.randn(values.shape, generator=random))
     for first in range(PERIOD, position, PERIOD):
         history[..., first : first + PERIOD, :] = history[..., : min(PERIOD, position - first), :]
     return history
+
+
+def _keys(layout: Layout, layer: int, random: Tensor, weights: Tensor) -> Tensor:
+    """Keys as the model's own are, of normal `random` numbers: [kv_heads, positions, head_dim].
+
+    RMS-normalized and scaled by its k_norm. Without this norm: as its rows of k and their bias make them of an input
+    whose elements are independent.
+    """
+    m = layout.model
+    if m.qk_norm:
+        return rms_norm(random, layout.weight("k_norm", layer).of(weights).float(), m.rms_eps)
+    rows = layout.weight("qkv", layer).rows(m.query, m.kv).of(weights).float()
+    gained = rows * layout.weight("input_norm", layer).of(weights).float()
+    keys = random * gained.norm(dim=1).view(m.kv_heads, 1, m.head_dim)
+    if m.qkv_bias:
+        keys += layout.weight("qkv_bias", layer).rows(m.query, m.kv).of(weights).float().view(m.kv_heads, 1, m.head_dim)
+    return keys

@@ -42,9 +42,9 @@ class Trial:
     tiles: int = 0
     races: bool = False
 
-    def in_formats_of(self, model: Model) -> "Trial":
-        """The same trial with the formats of `model`, as far as they fit."""
-        return replace(self, model=self.model.in_formats_of(model))
+    def like(self, model: Model) -> "Trial":
+        """The same trial with the traits of `model`, and with its formats as far as they fit."""
+        return replace(self, model=self.model.like(model))
 
     def with_room(self, tokens: int) -> "Trial":
         """The same trial with positions for `tokens` tokens in each step: as many for all trials of its model."""

@@ -75,7 +75,7 @@ def _ties(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
 
     The rows of the LM head become random groups of TWINS equal rows, so that the largest logit ties; the other rows
     are 0. In every layer the projection of one query head and of one key head is scaled by SMALL_HEAD, so that the eps
-    of its norm matters.
+    of its norm matters, in a model with this norm.
     """
     rows, model = tensor(weights, layout, "lm_head"), layout.model
     for group in torch.randperm(len(rows), generator=random).split(TWINS):
@@ -114,14 +114,19 @@ def _negative_logits(weights: Tensor, layout: Layout, random: torch.Generator) -
 
 
 def _low_scores(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Queries along the first element of the slowest rotating pair, and keys opposite to them."""
+    """Queries along the first element of the slowest rotating pair, and keys opposite to them.
+
+    Without a norm of heads the element is as large as such a norm would make it.
+    """
     _constant_channel(weights, layout)
     model = layout.model
+    size = 1 if model.qk_norm else 16 * (model.head_dim / model.hidden) ** 0.5  # the channel is about sqrt(hidden)
     for layer in range(model.layers):
         heads = tensor(weights, layout, "qkv", layer).view(-1, model.head_dim, model.hidden)
         heads[: model.heads + model.kv_heads] = 0
-        heads[: model.heads, slowest(model.head_dim), 0] = 1
-        heads[model.heads : model.heads + model.kv_heads, slowest(model.head_dim), 0] = -1
+        heads[: model.heads, slowest(model.head_dim), 0] = size
+        heads[model.heads : model.heads + model.kv_heads, slowest(model.head_dim), 0] = -size
+        tensor(weights, layout, "qkv_bias", layer)[: model.query + model.kv] = 0
         for name in ("q_norm", "k_norm"):
             tensor(weights, layout, name, layer).mul_(8)
 
@@ -158,6 +163,7 @@ def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
             tensor(weights, layout, name, layer).zero_()
         rows = tensor(weights, layout, "qkv", layer)[model.query + model.kv :]
         rows.zero_()
+        tensor(weights, layout, "qkv_bias", layer)[model.query + model.kv :] = 0
         for row, each in enumerate(rows):
             whole, part = torch.randperm(model.hidden, generator=random)[:2].tolist()
             each[whole], each[part] = 1, (1 + 2 * (row % 2)) * 2.0**-8

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from common.errors import LabError
-from experiments.engines.transformers_model import qwen3
+from experiments.engines.transformers_model import causal_lm
 from experiments.run.setup import Setup
 
 WARM_UPS = 3  # runs before the first that counts: one compiles, one records a graph, one replays it
@@ -57,13 +57,13 @@ class Workload:
         return len(self.prompt) + self.tokens
 
     def transformers_model(self) -> Any:
-        return qwen3(self.lab.model, self.lab.layout, self.lab.packed.flat, self.dtype, self.device)
+        return causal_lm(self.lab.model, self.lab.layout, self.lab.packed.flat, self.dtype, self.device)
 
     @cached_property
     def checkpoint(self) -> "TemporaryDirectory[str]":
         """A folder with the weights in the format of transformers, for engines that read files."""
         folder: TemporaryDirectory[str] = TemporaryDirectory()
-        qwen3(self.lab.model, self.lab.layout, self.lab.packed.flat, torch.bfloat16).save_pretrained(folder.name)
+        causal_lm(self.lab.model, self.lab.layout, self.lab.packed.flat, torch.bfloat16).save_pretrained(folder.name)
         return folder
 
 

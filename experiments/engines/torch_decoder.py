@@ -44,8 +44,7 @@ class TorchDecoder:
         return self.layout.weight(name, layer).of(self.weights)
 
     def layer_weights(self, layer: int) -> dict[str, Tensor]:
-        names = ("input_norm", "qkv", "q_norm", "k_norm", "o", "post_norm", "gate", "up", "down")
-        return {name: self.weight(name, layer).to(self.dtype) for name in names}
+        return {name: self.weight(name, layer).to(self.dtype) for name in self.layout.layer_weights}
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, x.shape[-1:], weight, self.model.rms_eps)
@@ -60,13 +59,14 @@ class TorchDecoder:
         weights: from `layer_weights`.
         """
         m, cache = self.model, self.cache[layer]
-        qkv = linear(self.norm(x, weights["input_norm"]), weights["qkv"]).view(len(x), -1, m.head_dim)
+        bias = weights["qkv_bias"] if m.qkv_bias else None
+        qkv = linear(self.norm(x, weights["input_norm"]), weights["qkv"], bias).view(len(x), -1, m.head_dim)
         query, key, value = qkv.split((m.heads, m.kv_heads, m.kv_heads), dim=1)
-        key = rotate(self.norm(key, weights["k_norm"]), at.rope)
+        key = rotate(self.norm(key, weights["k_norm"]) if m.qk_norm else key, at.rope)
         cache.index_copy_(2, at.positions, torch.stack((key, value)).transpose(1, 2).to(cache.dtype))
         if not attend:
             return x
-        query = rotate(self.norm(query, weights["q_norm"]), at.rope).transpose(0, 1)
+        query = rotate(self.norm(query, weights["q_norm"]) if m.qk_norm else query, at.rope).transpose(0, 1)
         keys, values = cache[:, None, :, : at.visible.shape[-1]].to(self.dtype)
         # The other backends may round products of fp32 to TF32.
         with sdpa_kernel(SDPBackend.MATH) if self.dtype == torch.float32 else nullcontext():

@@ -5,21 +5,29 @@ from typing import Any
 import torch
 
 from common.errors import LabError
+from common.model.families import FAMILIES, SUPPORTED, family_of
 from common.model.layout import Layout
+from common.model.rope import DEFAULT, LLAMA3
 from common.model.shapes import Model
 from common.model.weights import hf_slots
 
 
-def qwen3(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.dtype, device: str = "cpu") -> Any:
-    """A transformers Qwen3ForCausalLM in `dtype` on `device`, with `weights` (flat bf16, packed by `layout`).
+def causal_lm(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.dtype, device: str = "cpu") -> Any:
+    """A transformers model of the family of `model` in `dtype` on `device`, with `weights` (flat, packed by `layout`).
 
-    Raises LabError where transformers is not installed.
+    Raises LabError where transformers is not installed, and for traits that no family has.
     """
     try:
-        from transformers import Qwen3Config, Qwen3ForCausalLM
+        import transformers
     except ImportError as error:
         raise LabError(f"transformers does not import: {error}", "pip install -e '.[hf]'") from None
-    config = Qwen3Config(
+    family = family_of(model)
+    if family is None:
+        raise LabError(
+            f"model {model.name} has traits of no model of transformers: {model.traits}", f"choose those of {SUPPORTED}"
+        )
+    kind = getattr(transformers, FAMILIES[family].architecture)
+    config = kind.config_class(
         vocab_size=model.vocab,
         hidden_size=model.hidden,
         intermediate_size=model.intermediate,
@@ -28,13 +36,13 @@ def qwen3(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.dtyp
         num_key_value_heads=model.kv_heads,
         head_dim=model.head_dim,
         max_position_embeddings=model.positions,
-        rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
+        rope_parameters=rope_parameters(model),
         rms_norm_eps=model.rms_eps,
         tie_word_embeddings=layout.tied,
-        attn_implementation="sdpa",  # type: ignore[call-arg]  # of every configuration; its class does not declare it
+        attn_implementation="sdpa",
     )
     state = {name: slot.of(weights) for name, slot in hf_slots(layout)}
-    theirs = Qwen3ForCausalLM(config).to(device, dtype).eval()  # type: ignore[arg-type]  # its decorator hides `self`
+    theirs = kind(config).to(device, dtype).eval()
     missing, extra = theirs.load_state_dict(state, strict=False)
     theirs.tie_weights()
     if extra or set(missing) - {"lm_head.weight"}:
@@ -42,3 +50,18 @@ def qwen3(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.dtyp
     # .to(dtype) has rounded the rotary frequencies; a new module has them in float32.
     theirs.model.rotary_emb = type(theirs.model.rotary_emb)(config=config).to(device)
     return theirs
+
+
+def rope_parameters(model: Model) -> dict[str, Any]:
+    """RoPE of a model as a configuration of transformers spells it."""
+    if model.rope == DEFAULT:
+        return {"rope_type": DEFAULT, "rope_theta": model.rope_theta}
+    scaling = model.rope_scaling
+    return {
+        "rope_type": LLAMA3,
+        "rope_theta": model.rope_theta,
+        "factor": scaling.factor,
+        "low_freq_factor": scaling.low,
+        "high_freq_factor": scaling.high,
+        "original_max_position_embeddings": int(scaling.positions),
+    }

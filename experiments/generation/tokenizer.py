@@ -6,6 +6,8 @@ from reprlib import repr as short
 from typing import Any
 
 from common.errors import LabError
+from common.model.checkpoint import CONFIG
+from common.model.families import FAMILIES
 from common.model.hf_config import read_json
 
 FILES = ("tokenizer.json", "vocab.json")
@@ -16,7 +18,7 @@ def stop_ids(folder: Path | None) -> frozenset[int]:
 
     Raises LabError for a file that cannot be read, and for a value that is no id.
     """
-    for file in (folder / "generation_config.json", folder / "config.json") if folder else ():
+    for file in (folder / "generation_config.json", folder / CONFIG) if folder else ():
         found = read_json(file).get("eos_token_id") if file.exists() else None
         if found is not None:
             listed = found if isinstance(found, list) else [found]
@@ -37,15 +39,15 @@ def load_tokenizer(folder: Path | None, instead: str = "give prompt_ids=[1,2,3]"
     if folder is None:
         raise LabError("synthetic weights have no tokenizer", instead)
     try:
-        from transformers import AutoTokenizer, Qwen3Config
+        from transformers import AutoConfig, AutoTokenizer
     except ImportError:
         raise LabError("text needs transformers", f"pip install -e '.[hf]', or {instead}") from None
     if not has_tokenizer(folder):
         raise LabError(f"{folder} has no tokenizer", instead)
+    kind = read_json(folder / CONFIG).get("model_type") if (folder / CONFIG).exists() else None
     try:  # the lab has read config.json, and takes numbers for which transformers wants another type
-        return AutoTokenizer.from_pretrained(
-            folder, config=Qwen3Config(), local_files_only=True, trust_remote_code=False
-        )
+        config = AutoConfig.for_model(kind if kind in [*FAMILIES] else "qwen3")
+        return AutoTokenizer.from_pretrained(folder, config=config, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # of any type: the files may hold anything
         raise LabError(f"no tokenizer loads from {folder}: {_first_line(error)}", instead) from None
 

@@ -10,6 +10,7 @@ from typing import Any
 from common.compile.sass import BUILD
 from common.devices.counters import DATA, WIDTHS
 from common.errors import LabError
+from common.record.record import model_fields
 from common.record.store import Store
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.stack import Stack, choose_stacks
@@ -172,14 +173,14 @@ def comparable(runs: Mapping[str, Sequence[Record]]) -> Mapping[str, Record]:
         for row in own:
             positions = [timed["position"] for timed in row["latencies"]]
             timing = (row.get("asked") or {}).get("timing")
-            conditions = json.dumps([row["model"], row["threads"], positions, timing], sort_keys=True)
+            conditions = json.dumps([model_fields(row), row["threads"], positions, timing], sort_keys=True)
             alike.setdefault(conditions, {})[name] = row
     return max(alike.values(), key=lambda found: (len(found), max(row["time"] for row in found.values())), default={})
 
 
 def _shape(row: Record) -> tuple[Mapping[str, Any], int]:
     """Conditions of counts and kernels, without the size of the cache: counts are made with a short one."""
-    return {**row["model"], "positions": None}, row["threads"]
+    return {**model_fields(row), "positions": None}, row["threads"]
 
 
 def _size(row: Record) -> int:

@@ -245,7 +245,7 @@ class LabStack:
             cache, catalog = setup.config.cache, setup.catalog
             try:
                 device = setup.racing if trial.races else setup.device
-                own = trial.in_formats_of(setup.model)
+                own = trial.like(setup.model)
                 found = prove(device, catalog, self.stack, own, cache, verdict.seed, on_step=on_step)
             except LabError as error:
                 if trial.races and type(error) is LabError:  # no verdict: the PTX device does not run here

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import LabError, unknown
+from common.record.record import model_fields
 from common.record.store import Store
 from experiments.show.record import listed
 from experiments.tables.find import Record, find
@@ -85,7 +86,7 @@ def _one(name: str, runs: Sequence[Record], results: Path) -> Record:
 
 
 def _place(row: Record) -> tuple[Any, ...]:
-    return row["model"], row["device"]["device"], row["device"].get("gpu")
+    return model_fields(row), row["device"]["device"], row["device"].get("gpu")
 
 
 def _described(name: str, row: Record) -> str:

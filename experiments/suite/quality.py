@@ -12,7 +12,7 @@ from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.format import read_formats
 from common.model.weights import load
-from experiments.engines.transformers_model import qwen3
+from experiments.engines.transformers_model import causal_lm
 from experiments.experiment import Experiment
 from experiments.tables.result_table import COUNTED, ResultTable
 
@@ -87,7 +87,7 @@ def compare(truth: Tensor, got: Tensor, ids: Sequence[int]) -> dict[str, float]:
 def theirs(experiment: Experiment, ids: Sequence[int], dtype: torch.dtype) -> Tensor:
     """transformers' logits of the whole text: float32, [len(ids), vocab]."""
     experiment.show.begin(f"transformers in {dtype}")
-    return _logits(qwen3(experiment.model, experiment.layout, experiment.packed.flat, dtype), ids)
+    return _logits(causal_lm(experiment.model, experiment.layout, experiment.packed.flat, dtype), ids)
 
 
 def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str) -> Tensor:
@@ -96,7 +96,7 @@ def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str) ->
     config, model = experiment.config, experiment.model
     folder, formats = config.cache / "weights", (form, head)
     model, layout, packed = load(config.weights, model, config.positions, folder, config.seed, formats)
-    return _logits(qwen3(model, layout, packed.flat, torch.float32), ids)
+    return _logits(causal_lm(model, layout, packed.flat, torch.float32), ids)
 
 
 def _logits(model: Any, ids: Sequence[int]) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from sampled import sampled
 
 from common.compile.source import build
+from common.config.resolve import model_named
 from common.devices.host.device import HostDevice
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -144,18 +145,18 @@ def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
     assert not {"tok/s", "first token ms"} & table["transformers eager"].keys()
 
 
-def test_torch_step_equals_transformers(host_cache: Path, tiny: Model, seed):
+@pytest.mark.parametrize("name", ["tiny", "llama_tiny", "qwen2_tiny"])
+def test_torch_step_equals_transformers(host_cache: Path, name: str, seed):
     from experiments.engines.torch_decoder import TorchStep
-    from experiments.engines.transformers_model import qwen3
+    from experiments.engines.transformers_model import causal_lm
 
-    model, layout, packed = load("synthetic", tiny, None, host_cache, seed)
+    model, layout, packed = load("synthetic", model_named(name), None, host_cache, seed)
     step = TorchStep(model, layout, packed.flat.float(), 16)
+    theirs = causal_lm(model, layout, packed.flat, torch.float32)
     prompt = torch.randint(model.vocab, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
     with torch.no_grad():
         for end in range(1, len(prompt) + 1):
-            want = int(
-                qwen3(model, layout, packed.flat, torch.float32)(torch.tensor([prompt[:end]])).logits[0, -1].argmax()
-            )
+            want = int(theirs(torch.tensor([prompt[:end]])).logits[0, -1].argmax())
             step.feed(prompt[:end])
             assert int(step.token) == want, f"seed {seed}"
 

@@ -26,7 +26,7 @@ CASES = [*product([*VARIANTS, *NAMED, *STACKS[-3:], LEAST], MODELS, FORMATS)]
 
 def in_formats(model: Model, formats: tuple[str, str]) -> Model:
     """One scale a row where groups do not divide the rows of `model`."""
-    return model.in_formats_of(TINY.in_formats(*formats))
+    return model.like(TINY.in_formats(*formats))
 
 
 def proved(session: Session, weights: Tensor, model: Model, seed: int) -> None:

@@ -18,28 +18,37 @@ pytestmark = pytest.mark.host
 TOKENS = 40
 TIE = 1e-5  # margin, in standard deviations of the logits, below which fp32 may choose either token
 
-SHAPES = {  # hidden, heads, KV heads, head_dim, theta, tied
-    "grouped queries, tied head": (64, 4, 2, 16, 1e6, True),
-    "wide heads, theta 5,000": (48, 2, 1, 64, 5e3, False),
-    "odd widths, untied head": (72, 6, 6, 24, 1e4, False),
+SHAPES = {  # family, hidden, heads, KV heads, head_dim, theta, tied
+    "grouped queries, tied head": ("Qwen3", 64, 4, 2, 16, 1e6, True),
+    "wide heads, theta 5,000": ("Qwen3", 48, 2, 1, 64, 5e3, False),
+    "odd widths, untied head": ("Qwen3", 72, 6, 6, 24, 1e4, False),
 }
+OTHERS = {
+    "Llama, scaled, tied": ("Llama", 64, 4, 2, 16, 1e4, True),
+    "Llama, scaled, untied": ("Llama", 72, 3, 1, 24, 5e5, False),
+    "Qwen2, tied": ("Qwen2", 56, 7, 1, 8, 1e6, True),
+    "Qwen2, untied": ("Qwen2", 64, 4, 2, 16, 1e4, False),
+    "Mistral": ("Mistral", 64, 4, 2, 24, 1e6, False),
+}
+SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
-@pytest.fixture(params=sampled(SHAPES, 2))
+@pytest.fixture(params=[*sampled(SHAPES, 1), *sampled(OTHERS, 1)])
 def checkpoint(request, tmp_path, seed):
-    """A randomly initialised Qwen3 with bf16 numbers as weights, saved; also the model itself, in fp32.
+    """A randomly initialised model with bf16 numbers as weights, saved; also the model itself, in fp32.
 
     Then a text, and the tokenizer, which is trained.
 
     Some random models repeat one token for ever, which would hide a stale token: the next one is taken then.
     """
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
     torch.manual_seed(seed)
     tokenizer, text = save_tokenizer(tmp_path / "model", 331), words(seed, 4)
     prompt = tokenizer.encode(text)
-    hidden, heads, kv_heads, head_dim, theta, tied = SHAPES[request.param]
-    config = Qwen3Config(
+    family, hidden, heads, kv_heads, head_dim, theta, tied = (SHAPES | OTHERS)[request.param]
+    scaled = SCALED | {"original_max_position_embeddings": 32} if family == "Llama" else {}
+    config = getattr(transformers, f"{family}Config")(
         vocab_size=331,
         hidden_size=hidden,
         intermediate_size=104,
@@ -47,17 +56,18 @@ def checkpoint(request, tmp_path, seed):
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
-        rope_theta=theta,
+        rope_parameters={"rope_type": "default", "rope_theta": theta} | scaled,
         tie_word_embeddings=tied,
         max_position_embeddings=128,
         initializer_range=0.3,
+        **({"sliding_window": None} if family == "Mistral" else {}),
     )
     following: set[int] = set()
     while len(following) < 6:
-        model = Qwen3ForCausalLM(config).eval()
+        model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
         with torch.no_grad():
-            for weight in model.parameters():  # and not the buffers: rotary frequencies stay fp32
-                weight.copy_(weight.bfloat16())
+            for name, weight in model.named_parameters():  # and not the buffers: rotary frequencies stay fp32
+                weight.copy_((torch.randn_like(weight) if name.endswith("bias") else weight).bfloat16())
         ids = model.generate(torch.tensor([prompt]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=-1)
         following = set(ids[0, len(prompt) :].tolist())
     model.save_pretrained(tmp_path / "model")

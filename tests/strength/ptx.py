@@ -44,6 +44,7 @@ TRIALS = (
     RING,
     ODD,
     replace(RING, name=HEAD.name, model=HEAD),
+    *(replace(RING, name=name, model=model_named(name)) for name in ("llama_tiny", "qwen2_tiny")),
     replace(RING, threads=64, blocks=33),
     replace(RING, threads=32, blocks=132),
 )

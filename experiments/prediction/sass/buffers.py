@@ -37,7 +37,7 @@ class Buffers:
         return ARGUMENTS[number - 1] if 0 < number <= len(ARGUMENTS) else ""
 
     def matrix(self, address: int | None, stage: str) -> bool:
-        """True for the address of a matrix that `stage` multiplies, not of gains or of the token's embedding."""
+        """True for the address of a matrix that `stage` multiplies, not of gains, biases or the token's embedding."""
         if self.region(address) != "weights" or address is None:
             return False
         layout, element = self._layout, (address & (1 << APART) - 1) // 2
@@ -45,8 +45,8 @@ class Buffers:
         if element < first or element >= first + layout.model.layers * layout.layer_stride:
             return stage == "lm_head"
         within = (element - first) % layout.layer_stride + first
-        gains = (slot for name, slot in layout.layer_weights.items() if name.endswith("norm"))
-        return not any(slot.offset <= within < slot.offset + slot.size for slot in gains)
+        vectors = (slot for slot in layout.layer_weights.values() if len(slot.shape) == 1)
+        return not any(slot.offset <= within < slot.offset + slot.size for slot in vectors)
 
     def word(self, address: int) -> int | None:
         """A word that the step begins with."""

@@ -131,7 +131,7 @@ def _on_trials(mutant: Mutant, trials: Iterable[Trial], device: HostDevice, cach
     stack = stack_of(mutant)
     for trial in trials:
         try:
-            own = trial.in_formats_of(mutant.model)
+            own = trial.like(mutant.model)
             verdict = prove(device, read_catalog(), stack, own, cache, seed, partial(edited, mutant=mutant))
         except (Hung, Crashed) as error:
             return f"hung or crashed: {error.cause}"

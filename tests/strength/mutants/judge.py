@@ -89,7 +89,7 @@ class _Stack:
 
     def changed(self, trial: Trial) -> bool:
         """True if the compiled code differs from the original's. Raises CompileError."""
-        source = text_of(self._catalog, self._stack, trial.in_formats_of(self._formats))
+        source = text_of(self._catalog, self._stack, trial.like(self._formats))
         texts = (source, replace(source, text=self._edit(source.text)))
         before, after = (self._host.kernel(text).read_bytes() for text in texts)
         return before != after
@@ -101,7 +101,7 @@ class _Stack:
             if not self.changed(trial):
                 return ""
             self.differs = True
-            own = trial.in_formats_of(self._formats)
+            own = trial.like(self._formats)
             verdict = prove(device, self._catalog, self._stack, own, self._cache, self._seed, self._edit)
         except (CompileError, Hung, Crashed) as error:
             return error.cause

@@ -107,7 +107,7 @@ def check_planted(mutant: Mutant, seed: int, cache: Path) -> Planted:
     torch.set_num_threads(1)
     listed = bool(Planted(mutant, SURVIVED).equivalent)
     fate = SAME_CODE
-    trials = [trial.in_formats_of(mutant.model) for trial in TRIALS]
+    trials = [trial.like(mutant.model) for trial in TRIALS]
     for trial, stack in _tries(mutant, trials[:1] if listed else trials):
         source = text_of(read_catalog(), stack, trial)
         wrong = replace(source, text=edited(source.text, mutant))

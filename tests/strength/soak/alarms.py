@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from common.config.resolve import model_named
 from common.devices.host.device import HostDevice
 from common.devices.protocol import Device
 from common.devices.ptx.device import PtxDevice
@@ -22,6 +23,7 @@ from common.validate.trials import GIVEN, TRIALS, Trial
 from tests.composed import without_bit_equal
 
 WARPS = (1, 2, 3, 4, 8)  # of a block
+TRAITS = ("tiny", "llama_tiny", "qwen2_tiny")  # models that have those of every family
 # A variant's own condition, such as an even number of slots: these knobs do not belong together.
 REFUSED = re.compile(r"variants/\S+ error: static assertion failed")
 MOST = 4096  # threads of a grid: a step of a larger one takes seconds on the host device
@@ -70,10 +72,11 @@ def random_stack(rng: random.Random, catalog: Catalog, threads: int) -> Stack:
 
 
 def _trial(rng: random.Random) -> Trial:
-    """One of the trials with another block size, on a grid that the host device runs quickly."""
+    """One of the trials with the traits of some family and another block size, on a grid that runs quickly."""
     trial, threads = rng.choice(TRIALS), WARP * rng.choice(WARPS)
     blocks = rng.randint(1, MOST // threads)
-    return replace(trial, threads=threads, blocks=min(blocks, trial.blocks), knobs=GIVEN)
+    traits = model_named(rng.choice(TRAITS))
+    return replace(trial.like(traits), threads=threads, blocks=min(blocks, trial.blocks), knobs=GIVEN)
 
 
 def _value(rng: random.Random, knob: Knob, threads: int) -> Any:

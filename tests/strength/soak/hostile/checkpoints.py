@@ -5,6 +5,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -104,6 +105,15 @@ def _config_text(rng: random.Random, header: dict, data: bytes, config: dict) ->
     return _file(header, data), rng.choice([text[: rng.randrange(len(text))], "[]", "null", "", "{", '{"a": NaN}'])
 
 
+def _family(rng: random.Random, header: dict, data: bytes, config: dict) -> tuple[bytes, str]:
+    """The config.json of another family, whose tensors these are not, with RoPE that may be scaled."""
+    kind = rng.choice(["llama", "mistral", "qwen2"])
+    scaled: dict = {"rope_type": rng.choice(["llama3", "yarn"]), "factor": rng.choice([8, 0, "8", None])}
+    rope: Any = rng.choice([None, scaled, scaled | {"low_freq_factor": 1, "high_freq_factor": 4}, [], 5])
+    config |= {"model_type": kind, "architectures": [f"{kind.title()}ForCausalLM"], "rope_scaling": rope}
+    return _file(header, data), json.dumps(config)
+
+
 Damage = Callable[[random.Random, dict, bytes, dict], tuple[bytes, str]]
 DAMAGE: dict[str, Damage] = {
     "cut off": _cut,
@@ -114,4 +124,5 @@ DAMAGE: dict[str, Damage] = {
     "noise": _noise,
     "config.json: a value": _config,
     "config.json: its text": _config_text,
+    "config.json: another family": _family,
 }
