@@ -13,8 +13,7 @@
 constexpr unsigned unwritten = 0xffffffffu;
 
 // In the first word of a block's report: it waited for values, not at a barrier; for those that stage S makes.
-constexpr unsigned waited_for_values = 1u << 16;
-template <Stage S> constexpr unsigned waited_for = waited_for_values | (1 + static_cast<unsigned>(S));
+template <Stage S> constexpr unsigned waited_for = 1u << 16 | (1 + static_cast<unsigned>(S));
 
 // The place in the mail of element 0 of the result of stage S; `turn` is that of the step that publishes it.
 template <Stage S> DEVICE float *mail(const Context &c, unsigned turn, int layer) {
