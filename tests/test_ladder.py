@@ -167,14 +167,27 @@ def test_the_short_ladder_ends_at_the_share_of_the_read_floor():
     """595,984,384 weights and 2 positions of 114,688 B are 1,192.2 MB: 261 us at 95.1 % of 4.8 TB/s."""
     committed = read(sorted((ROOT / RESULTS).glob("*.jsonl")), read_catalog())
     table = ladder.summary(committed)
-    assert [row["grid barriers a token"] for row in lines(table)] == sorted(
-        (row["grid barriers a token"] for row in lines(table)), reverse=True
-    )
-    floor = 1e6 * (2 * 595_984_384 + 2 * 114_688) / gpus.read("h200").read_rate
-    for row in lines(table):
+    steps = [row for row in lines(table) if row.get("grid barriers a token") is not None]
+    barriers = [row["grid barriers a token"] for row in steps]
+    assert barriers == sorted(barriers, reverse=True)
+    below = {row["step"].partition("[")[2].partition("]")[0]: row for row in lines(table)[len(steps) :]}
+    bits = {"int8:128": 8 + 16 / 128, "int4:128": 4 + 16 / 128}
+    for row, each in [*((row, 16) for row in steps), *((below[form], bits[form]) for form in bits)]:
         us = float(row["predicted us a token"].replace(",", ""))
+        floor = 1e6 * (each / 8 * 595_984_384 + 2 * 114_688) / gpus.read("h200").read_rate
         assert abs(float(row["of the read floor"].removesuffix(" %")) - 100 * floor / us) < 1
     assert "published gains" in table.notes[0]
+
+
+def test_a_step_with_drafts_is_divided_by_the_tokens_that_it_keeps():
+    made = predicted(("h200", "baseline", 1000), ("h200", "speculative", 800))
+    rows = lines(ladder.summary(evidence(made | {"table": [row | {"error %": None} for row in made["table"]]})))
+    none, whole = rows[-2:]
+    assert (none["step"], whole["step"]) == tuple(
+        f"[speculative](docs/drafts.md), {drafts} of 3 drafts right" for drafts in (0, 3)
+    )
+    assert (none["predicted us a token"], none["tok/s"]) == ("800", "1,250")
+    assert (whole["predicted us a token"], whole["tok/s"]) == ("200", "5,000")
 
 
 def test_goals_stand_below_the_predictions_of_their_positions():

@@ -70,11 +70,13 @@ class Published:
 class Ladder:
     """Goals of a named stack, built up variant by variant; gpus: keys of conf/gpu/.
 
-    stack  what it is compared with; goals: tokens a second on the first of the GPUs, by position
+    stack  what it is compared with; drafts: the stack that verifies drafts; goals: tokens a second on the first of the
+           GPUs, by position
     """
 
     built: str
     stack: str
+    drafts: str
     gpus: tuple[str, ...]
     goals: Mapping[int, float]
 
@@ -101,6 +103,7 @@ def _ladder(section: Section) -> Ladder:
     return Ladder(
         built=section.text("built"),
         stack=section.text("stack"),
+        drafts=section.text("drafts"),
         gpus=section.texts("gpus"),
         goals={int(position): goals.number(position) for position in goals.values},
     )

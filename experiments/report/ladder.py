@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from common.display.table import Table
 from common.model.shapes import Model
@@ -117,11 +118,47 @@ def summary(evidence: Evidence) -> Table:
                 "of the read floor": f"{100 * floor / us:.0f} %" if us and floor else "-",
             }
         )
+    rows += [] if times.measured else [*_below_bf16(evidence), *_with_drafts(evidence)]
     note = (
         f"Qwen3-0.6B, batch 1, position {POSITION}, {times.gpu}; each step on top of those above it. Barriers are "
-        f"counted, times are {basis}. Read floor: all that a token reads, once: {floor or 0:,.0f} us."
+        f"counted, times are {basis}. Read floor: all that a token reads, once: {floor or 0:,.0f} us; less in fewer "
+        "bits."
     )
     return Table.of(rows, notes=[" ".join([note, *([] if times.measured else model_error(evidence))])])
+
+
+def _below_bf16(evidence: Evidence) -> list[dict[str, Any]]:
+    """The whole stack with weights of fewer bits, of the newest `experiment=formats`."""
+    found = evidence.result("formats")
+    rows = found["table"] if found and found["options"]["position"] == POSITION else ()
+    own = [row for row in rows if (row["gpu"], row["variant"]) == (design().gpus[0], design().built)]
+    return [
+        {
+            "step": f"{row['variant']}, [{row['format'].partition('/')[0]}](docs/formats.md)",
+            "idea": f"{row['MB a token']:,.0f} MB of weights a token in place of {own[0]['MB a token']:,.0f}",
+            "predicted us a token": f"{row['predicted us']:,.0f}",
+            "tok/s": f"{row['tok/s']:,.0f}",
+            "of the read floor": f"{100 * row['read floor us'] / row['predicted us']:.0f} %",
+        }
+        for row in own[1:]
+    ]
+
+
+def _with_drafts(evidence: Evidence) -> list[dict[str, Any]]:
+    """The stack that verifies drafts, with none and with all of them accepted."""
+    name = design().drafts
+    line = lines(evidence).get((design().gpus[0], name, POSITION))
+    tokens = evidence.catalog.stacks[name].knobs["tokens"]
+    return [
+        {
+            "step": f"[{name}](docs/drafts.md), {drafts} of {tokens - 1} drafts right",
+            "idea": f"{tokens} tokens a step",
+            "predicted us a token": f"{line['predicted us'] / (drafts + 1):,.0f}",
+            "tok/s": f"{1e6 * (drafts + 1) / line['predicted us']:,.0f}",
+        }
+        for drafts in (0, tokens - 1)
+        if line
+    ]
 
 
 def read_floor(evidence: Evidence) -> float | None:
