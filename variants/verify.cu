@@ -2,7 +2,7 @@
 //             choices are kept up to the first that is not the draft behind it
 // Hypothesis  a step for k tokens reads every weight once and passes as many barriers as a step for one, so a token
 //             costs as much less as drafts are accepted, until k products of a row take longer than its bytes
-// Overrides   embed, normalize, qk_norm_rope, attention, attention_blocks, multiply, lm_head, argmax
+// Overrides   tokens, of, embed, normalize, qk_norm_rope, attention, attention_blocks, multiply, lm_head, argmax
 // Run         python -m experiments variant=verify tokens=4
 #include "common/kernel/decode.cuh"
 #include "common/kernel/drafts.cuh"

@@ -21,7 +21,7 @@ struct Context : Buffers {
   void *shared;
   int position; // of the token this step decodes
   int token;
-  unsigned turn; // of this step; 0 unless a variant counts them
+  unsigned turn;  // of this step; 0 unless a variant counts them
   int number = 0; // of the token in a step of several
 };
 
