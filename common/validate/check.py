@@ -1,18 +1,17 @@
 """Validation of a kernel: every stage of every step against the float64 reference, and all memory it must not touch."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from common.devices.kv_cache import KvCache
 from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
-from common.validate.drafts import accepted, looked_up
+from common.validate.drafts import accepted, looked_up, lookup_difference
 from common.validate.reference import Past, Taps
 from common.validate.rounding import half_way, rounding_error
 from common.validate.scenarios import Scenario
@@ -23,6 +22,7 @@ from common.validate.snapshot import (
     left_by_reset,
     padding,
     sent_too_early,
+    state_difference,
     tensor_difference,
 )
 from common.validate.tolerances import ReferenceSteps, Tap, check_tolerance
@@ -130,8 +130,8 @@ class _KernelChecker:
             session.run(scenario.steps)
             note = "differs when its steps are queued"
             yield from bit_differences(Snapshot.at(session), last, note)
-        if tokens > 1:  # with what was chosen as drafts
-            yield from self._check_drafts(ids, scenario)
+        if tokens > 1:
+            yield from chain(self._check_drafts(ids, scenario), lookup_difference(session, scenario))
         if self.parent:
             _reset(self.parent, scenario)
             for step, got in enumerate(first_run):
@@ -188,7 +188,7 @@ class _KernelChecker:
         known = max(last + 1, given)
         ids[known : last + tokens] = looked_up(ids[:known], min(last + tokens, len(ids)) - known)
         state = {"position": [last], "prompt_length": [given], "accepted": [drafts], "ids": ids}
-        yield from chain(_check_state(seen, state), sent_too_early(seen))
+        yield from chain(state_difference(seen, state), sent_too_early(seen))
 
     def _check_padding(self, seen: Snapshot, start: Snapshot) -> Iterator[Mismatch]:
         """Yield changes of the padding between the slots of scratch and of the state."""
@@ -217,7 +217,7 @@ class _KernelChecker:
         expected = [*scenario.ids, *chosen, *behind, *[-1] * (len(ids) - known - len(behind))]
         state = {"position": [end], "prompt_length": [given], "accepted": [drafts], "ids": expected}
         state["token"] = ids[end : end + 1]
-        yield from chain(_check_state(seen, state), sent_too_early(seen))
+        yield from chain(state_difference(seen, state), sent_too_early(seen))
         entries, history = seen.cache.entries(first, end - 1 - drafts + tokens), scenario.past(self.reference.device)
         start.cache.store(first, entries)
         note = "a position that these steps must not touch"
@@ -282,12 +282,6 @@ class _KernelChecker:
             right = 0 <= token < len(logits) and bool(logits[token] >= logits[want] - 2 * allowed)
         if not right:
             yield Mismatch("argmax", None, (), token, want, 0.0, "the lowest id of the largest logit")
-
-
-def _check_state(seen: Snapshot, want: Mapping[str, Sequence[int]]) -> Iterator[Mismatch]:
-    """Yield the first wrong word of each part of the state in `want`, in its order."""
-    for name, words in want.items():
-        yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
 
 
 def _reset(session: "Session", scenario: Scenario) -> None:

@@ -1,9 +1,20 @@
 """Acceptance of drafts, and drafts by prompt lookup: the rules that a step of several tokens is compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from common.validate.snapshot import Snapshot, state_difference
+from common.validate.verdict import Mismatch
+
+if TYPE_CHECKING:
+    from common.devices.protocol import Session
+    from common.validate.scenarios import Scenario
 
 LONGEST = 3  # ids that are looked for
 NO_DRAFT = -1
+LOOKUPS = 8  # in each scenario
 
 
 def accepted(choices: Sequence[int], ids: Sequence[int], position: int, given: int) -> int:
@@ -31,3 +42,18 @@ def looked_up(ids: Sequence[int], count: int) -> list[int]:
                     found.append(found[end + at])
                 return found[len(ids) :]
     return [NO_DRAFT] * count
+
+
+def lookup_difference(session: "Session", scenario: "Scenario") -> Iterator[Mismatch]:
+    """Decode steps whose tokens are all of a prompt of few ids: the drafts behind it are those of `looked_up`."""
+    layout, random = session.layout, Random(str((scenario.ids, scenario.position)))
+    for _ in range(LOOKUPS):
+        few = [0, *(random.randrange(layout.model.vocab) for _ in range(2))]
+        ids = random.choices(few, k=scenario.position + layout.tokens + 1)
+        session.reset(ids, scenario.position, scenario.held, len(ids), scenario.barriers)
+        session.run(1)
+        room = layout.model.positions + 1 - len(ids)
+        drafts = looked_up(ids, min(layout.tokens - 1, room))
+        expected = [*ids, *drafts, *[NO_DRAFT] * (room - len(drafts))]
+        for mismatch in state_difference(Snapshot.at(session), {"ids": expected}):
+            yield replace(mismatch, note=f"{mismatch.note}, drafts behind a prompt of few ids")

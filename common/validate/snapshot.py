@@ -1,6 +1,6 @@
 """Contents of a session's buffers at one moment, and their comparison bit for bit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -124,3 +124,9 @@ def bit_differences(got: Snapshot, want: Snapshot, note: str, positions: int | N
         yield from cache_difference(got.cache, want.cache, note, positions)
     for name in ("position", "token", "ids"):
         yield from tensor_difference("state", None, got.words(name), want.words(name), f"{name}: {note}")
+
+
+def state_difference(seen: Snapshot, want: Mapping[str, Sequence[int]]) -> Iterator[Mismatch]:
+    """Yield the first wrong word of each part of the state in `want`, in its order."""
+    for name, words in want.items():
+        yield from tensor_difference("state", None, seen.words(name), torch.tensor(words, dtype=torch.int32), name)
