@@ -1,3 +1,5 @@
+# ruff: noqa: N803  compile-time constants are in capitals
+# mypy: disable-error-code="no-untyped-def"
 """Triton kernels of one decode step, one for each fused group of stages. Import it by `steps.kernels` only.
 
 Sums are fp32. Operands in bf16 are read and written as their 16-bit words: widening is a shift, and rounding to the
@@ -27,6 +29,24 @@ def rounded(values):
 
 
 @triton.jit
+def total(x, axis: tl.constexpr):
+    """The sum of x over `axis`: `tl.sum`, but also interpreted where another package has imported Triton before."""
+    return tl.reduce(x, axis, tl.standard._sum_combine)
+
+
+@triton.jit
+def largest(x):
+    """The largest element of a vector."""
+    return tl.reduce(x, 0, tl.standard._elementwise_max)
+
+
+@triton.jit
+def least(x):
+    """The smallest element of a vector."""
+    return tl.reduce(x, 0, tl.standard._elementwise_min)
+
+
+@triton.jit
 def scale_of(x, COLUMNS: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):
     """The factor 1 / sqrt(mean(x^2) + eps) of an RMSNorm of x: fp32, [COLUMNS]."""
     squares = tl.full((BLOCK,), 0.0, tl.float32)
@@ -34,7 +54,7 @@ def scale_of(x, COLUMNS: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):
         at = start + tl.arange(0, BLOCK)
         part = tl.load(x + at, mask=at < COLUMNS, other=0.0)
         squares += part * part
-    return 1.0 / tl.sqrt(tl.sum(squares, 0) / COLUMNS + EPS)
+    return 1.0 / tl.sqrt(total(squares, 0) / COLUMNS + EPS)
 
 
 @triton.jit
@@ -90,7 +110,7 @@ def norm_matvec(
         values = normed_at(x, norm, scale, at, COLUMNS)
         tl.store(normed + at, values, mask=(at < COLUMNS) & (tl.program_id(0) == 0))
         sums += block_of(matrix, rows, at, COUNT, COLUMNS) * values[None, :]
-    tl.store(out + rows, tl.sum(sums, 1), mask=rows < COUNT)
+    tl.store(out + rows, total(sums, 1), mask=rows < COUNT)
 
 
 @triton.jit
@@ -109,8 +129,8 @@ def norm_gate_up(
         tl.store(normed + at, values, mask=(at < COLUMNS) & (tl.program_id(0) == 0))
         gates += block_of(gate, rows, at, COUNT, COLUMNS) * values[None, :]
         ups += block_of(up, rows, at, COUNT, COLUMNS) * values[None, :]
-    gated = tl.sum(gates, 1)
-    tl.store(out + rows, gated / (1.0 + tl.exp(-gated)) * tl.sum(ups, 1), mask=rows < COUNT)
+    gated = total(gates, 1)
+    tl.store(out + rows, gated / (1.0 + tl.exp(-gated)) * total(ups, 1), mask=rows < COUNT)
 
 
 @triton.jit
@@ -126,45 +146,45 @@ def matvec_residual(
         values = tl.load(x + at, mask=at < COLUMNS, other=0.0)
         sums += block_of(matrix, rows, at, COUNT, COLUMNS) * values[None, :]
     before = tl.load(residual + rows, mask=rows < COUNT, other=0.0)
-    tl.store(out + rows, before + tl.sum(sums, 1), mask=rows < COUNT)
+    tl.store(out + rows, before + total(sums, 1), mask=rows < COUNT)
 
 
 @triton.jit
 def qk_norm_rope(
     qkv, q_norm, k_norm, rope, state, query, cache,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, ENTRIES: tl.constexpr, EPS: tl.constexpr,
-    POSITION: tl.constexpr, HALF_BLOCK: tl.constexpr,
+    POSITION: tl.constexpr, ROWS: tl.constexpr, HALF_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Norm and rotate one head of q or k, or take one of v; a program for each of HEADS + 2 KV_HEADS.
+    """Norm and rotate heads of q and k, and take those of v; a program for ROWS of the HEADS + 2 KV_HEADS.
 
     Queries go to `query`, fp32, [HEADS, 2 HALF]; keys and values, rounded, to the position's entry of the layer's
     cache, bf16, [2, KV_HEADS, ENTRIES, 2 HALF].
     """
-    head = tl.program_id(0)
-    is_query = head < HEADS
-    is_key = (head >= HEADS) & (head < HEADS + KV_HEADS)
-    pair = tl.arange(0, HALF_BLOCK)
-    inside = pair < HALF
-    first = tl.load(qkv + head * 2 * HALF + pair, mask=inside, other=0.0)
-    second = tl.load(qkv + head * 2 * HALF + HALF + pair, mask=inside, other=0.0)
-    scale = 1.0 / tl.sqrt((tl.sum(first * first, 0) + tl.sum(second * second, 0)) / (2 * HALF) + EPS)
-    of_query = inside & is_query
-    of_key = inside & is_key
+    head = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
+    pair = tl.arange(0, HALF_BLOCK)[None, :]
+    inside = (head < HEADS + 2 * KV_HEADS) & (pair < HALF)
+    of_query = inside & (head < HEADS)
+    of_entry = inside & (head >= HEADS)
+    of_key = of_entry & (head < HEADS + KV_HEADS)
+    rotates = of_query | of_key
+    at = head * 2 * HALF + pair
+    first = tl.load(qkv + at, mask=inside, other=0.0)
+    second = tl.load(qkv + HALF + at, mask=inside, other=0.0)
+    scale = 1.0 / tl.sqrt(total(first * first + second * second, 1) / (2 * HALF) + EPS)
     weight = tl.load(q_norm + pair, mask=of_query, other=0) + tl.load(k_norm + pair, mask=of_key, other=0)
-    one = first * scale * widened(weight)
+    one = first * scale[:, None] * widened(weight)
     weight = tl.load(q_norm + HALF + pair, mask=of_query, other=0) + tl.load(k_norm + HALF + pair, mask=of_key, other=0)
-    two = second * scale * widened(weight)
-    cos = tl.load(rope + pair, mask=inside, other=0.0)
-    sin = tl.load(rope + HALF + pair, mask=inside, other=0.0)
-    rotates = is_query | is_key
+    two = second * scale[:, None] * widened(weight)
+    cos = tl.load(rope + pair, mask=pair < HALF, other=0.0)
+    sin = tl.load(rope + HALF + pair, mask=pair < HALF, other=0.0)
     left = tl.where(rotates, one * cos - two * sin, first)
     right = tl.where(rotates, two * cos + one * sin, second)
-    tl.store(query + head * 2 * HALF + pair, left, mask=of_query)
-    tl.store(query + head * 2 * HALF + HALF + pair, right, mask=of_query)
+    tl.store(query + at, left, mask=of_query)
+    tl.store(query + HALF + at, right, mask=of_query)
     position = tl.load(state + POSITION)
-    entry = cache + ((head - HEADS).to(tl.int64) * ENTRIES + position) * 2 * HALF  # k, then v: as the heads
-    tl.store(entry + pair, rounded(left), mask=inside & (head >= HEADS))
-    tl.store(entry + HALF + pair, rounded(right), mask=inside & (head >= HEADS))
+    entry = cache + ((head - HEADS).to(tl.int64) * ENTRIES + position) * 2 * HALF + pair  # k, then v: as the heads
+    tl.store(entry, rounded(left), mask=of_entry)
+    tl.store(entry + HALF, rounded(right), mask=of_entry)
 
 
 @triton.jit
@@ -184,22 +204,22 @@ def attention(
     keys = cache + (head // GROUP).to(tl.int64) * ENTRIES * DIM
     values = keys + KV_HEADS * ENTRIES * DIM
     most = tl.full((1,), float("-inf"), tl.float32)  # of the scores so far; the two below are relative to it
-    total = tl.full((1,), 0.0, tl.float32)
+    summed = tl.full((1,), 0.0, tl.float32)
     mixed = tl.full((DIM_BLOCK,), 0.0, tl.float32)
     for start in range(0, position + 1, POSITIONS):
         at = start + tl.arange(0, POSITIONS)
         place = at.to(tl.int64)[:, None] * DIM + dim[None, :]
         inside = (at <= position)[:, None] & (dim < DIM)[None, :]
         k = widened(tl.load(keys + place, mask=inside, other=0))
-        scores = tl.where(at <= position, tl.sum(k * q[None, :], 1) * SCALE, float("-inf"))
-        above = tl.maximum(most, tl.max(scores, 0))
+        scores = tl.where(at <= position, total(k * q[None, :], 1) * SCALE, float("-inf"))
+        above = tl.maximum(most, largest(scores))
         shares = tl.exp(scores - above)
         kept = tl.exp(most - above)
         v = widened(tl.load(values + place, mask=inside, other=0))
-        total = total * kept + tl.sum(shares, 0)
-        mixed = mixed * kept + tl.sum(shares[:, None] * v, 0)
+        summed = summed * kept + total(shares, 0)
+        mixed = mixed * kept + total(shares[:, None] * v, 0)
         most = above
-    tl.store(out + head * DIM + dim, mixed / total, mask=dim < DIM)
+    tl.store(out + head * DIM + dim, mixed / summed, mask=dim < DIM)
 
 
 @triton.jit
@@ -220,7 +240,7 @@ def argmax(
         values = tl.load(logits + at, mask=at < VOCAB, other=float("-inf"))
         chosen = tl.where(values > best, at, chosen)
         best = tl.maximum(best, values)
-    token = tl.min(tl.where(best == tl.max(best, 0), chosen, VOCAB - 1), 0)
+    token = least(tl.where(best == largest(best), chosen, VOCAB - 1))
     position = tl.load(state + POSITION) + 1
     tl.store(state + TOKEN, token)
     tl.store(state + IDS + position, token, mask=position >= tl.load(state + GIVEN))

@@ -1,4 +1,4 @@
-"""Session of the Triton arm: its kernels over the layout's buffers, on a GPU or interpreted, for the lab's own judge."""
+"""Session of the Triton arm: its kernels over the layout's buffers, on a GPU or interpreted, for the lab's judge."""
 
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import Crashed, LabError
 from common.model.layout import Layout
-from experiments.engines.triton_arm.steps import COMPILED, INTERPRETED, Blocks, Buffers, TritonStep
+from experiments.engines.triton_arm.steps import COMPILED, INTERPRETED, Buffers, Tiles, TritonStep
 
 MARGIN = 4096  # bytes on each side of a buffer that is written; their content must stay
 
@@ -20,10 +20,10 @@ class TritonSession(Session):
     """The Triton kernels and their buffers; see common.devices.protocol.Session.
 
     weights: flat bf16, [layout.weights_size], on the CPU. device: "cpu", where the kernels are interpreted, or "cuda",
-    where a CUDA graph replays a step. blocks: sizes of tiles; None: those of the device. Raises LabError as TritonStep.
+    where a CUDA graph replays a step. tiles: sizes; None: those of the device. Raises LabError as TritonStep.
     """
 
-    def __init__(self, layout: Layout, weights: Tensor, device: str = "cpu", tiles: Blocks | None = None) -> None:
+    def __init__(self, layout: Layout, weights: Tensor, device: str = "cpu", tiles: Tiles | None = None) -> None:
         self.layout, on_gpu = layout, device == "cuda"
         self.blocks = 1  # of no meaning: each kernel has a grid of its own
         tiles = tiles or (COMPILED if on_gpu else INTERPRETED)

@@ -2,9 +2,10 @@
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -15,12 +16,11 @@ from common.errors import LabError
 from common.model.layout import Layout
 
 INTERPRET = "TRITON_INTERPRET"  # Triton reads it where a kernel is defined
-LAYERS, ENDS = 7, 3  # launches in a layer, and outside of the layers
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Elements of a tile, powers of two: rows and columns of a matrix, positions of the cache, and logits.
+class Tiles:
+    """Elements of a tile, powers of two: rows and columns of a matrix, positions of the cache, logits, and heads.
 
     head_rows: rows of the LM head.
     """
@@ -30,10 +30,11 @@ class Blocks:
     columns: int
     positions: int
     logits: int
+    heads: int
 
 
-COMPILED = Blocks(4, 16, 1024, 64, 8192)
-INTERPRETED = Blocks(128, 128, 1024, 256, 8192)  # a program costs milliseconds, whatever its size
+COMPILED = Tiles(4, 16, 1024, 64, 8192, 1)
+INTERPRETED = Tiles(256, 256, 1024, 256, 8192, 8)  # a program costs milliseconds, whatever its size
 
 
 def kernels(interpreted: bool) -> ModuleType:
@@ -72,16 +73,29 @@ class Buffers:
     state: Tensor
 
 
-class TritonStep:
-    """Greedy decoding of one token: LAYERS launches for each layer and ENDS more, all of them queued.
+@dataclass(frozen=True)
+class Launch:
+    """One launch: a kernel of `kernels`, its grid, its tensors, and its compile-time constants."""
 
-    Every tap is written. Raises LabError for formats below bf16, and as `kernels` does.
+    kernel: Any
+    programs: int
+    given: tuple[Tensor, ...]
+    constants: Mapping[str, int | float]
+
+    def __call__(self) -> None:
+        self.kernel[(self.programs,)](*self.given, **self.constants)
+
+
+class TritonStep:
+    """Greedy decoding of one token: six launches for each layer and three more, which are only queued.
+
+    launches: in their order; they write every tap. Raises LabError for formats below bf16, and as `kernels` does.
     """
 
-    def __init__(self, layout: Layout, buffers: Buffers, blocks: Blocks) -> None:
+    def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles) -> None:
         if layout.scaled:
             raise LabError(f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= out")
-        self.layout, self.buffers, self.blocks = layout, buffers, blocks
+        self.layout, self.buffers, self.tiles = layout, buffers, tiles
         self.kernels = kernels(not buffers.state.is_cuda)
         m = layout.model
         half = torch.arange(0, m.head_dim, 2, dtype=torch.float64) / m.head_dim
@@ -93,60 +107,66 @@ class TritonStep:
         for launch in self.launches:
             launch()
 
-    def _launches(self) -> list[Callable[[], Any]]:
-        m, k, state, tap = self.layout.model, self.kernels, self.buffers.state, self._tap
-        at = {name: slot.offset for name, slot in self.layout.state.items()}
-        half, head = m.head_dim // 2, {"HALF_BLOCK": _power(m.head_dim // 2)}
-        place, eps = {"POSITION": at["position"]}, {"EPS": m.rms_eps}
-        x, rope = tap("embed"), tap("rope")
-
-        def launch(kernel: Any, programs: int, *given: Any, **sizes: Any) -> Callable[[], Any]:
-            return lambda: kernel[(programs,)](*given, **sizes)
-
-        def matrix(count: int, columns: int, rows: int = self.blocks.rows) -> tuple[int, dict[str, int]]:
-            sizes = {"COUNT": count, "COLUMNS": columns, "ROWS": rows, "BLOCK": self._block(columns)}
-            return -(-count // rows), sizes
-
-        embedded = {"HIDDEN": m.hidden, "HALF": half, "IDS": at["ids"], "BLOCK": self._block(m.hidden)}
-        table = self._weight("embed")
-        every = [launch(k.embed, 1, table, self.frequencies, state, x, rope, **embedded, **place, **head)]
+    def _launches(self) -> list[Launch]:
+        m, k, state = self.layout.model, self.kernels, self.buffers.state
+        x, rope, logits = self._tap("embed"), self._tap("rope"), self._tap("lm_head")
+        ids, half = {"IDS": self._word("ids")}, {"HALF": m.head_dim // 2, "HALF_BLOCK": _power(m.head_dim // 2)}
+        sizes = {"HIDDEN": m.hidden, "BLOCK": self._block(m.hidden)} | half | ids | self._position
+        launches = [Launch(k.embed, 1, (self._weight("embed"), self.frequencies, state, x, rope), sizes)]
         for layer in range(m.layers):
+            launches += self._layer(layer, x)
+            x = self._tap("down", layer)
+        head = self._weight("final_norm"), self._weight("lm_head"), self._tap("final_norm"), logits
+        launches.append(self._rows(k.norm_matvec, (x, *head), m.vocab, m.hidden, self.tiles.head_rows, **self._eps))
+        sizes = {"VOCAB": m.vocab, "BLOCK": min(self.tiles.logits, _power(m.vocab))} | ids | self._position
+        sizes |= {"GIVEN": self._word("prompt_length"), "TOKEN": self._word("token")}
+        return [*launches, Launch(k.argmax, 1, (logits, state), sizes)]
 
-            def mine(name: str, layer: int = layer) -> Tensor:
-                return self._tap(name, layer)
+    def _layer(self, layer: int, x: Tensor) -> list[Launch]:
+        """Launches of one layer. x: the residual stream before it, [hidden]."""
+        m, k, state = self.layout.model, self.kernels, self.buffers.state
+        weight, tap = partial(self._weight, layer=layer), partial(self._tap, layer=layer)
+        cache, heads, rows = self.buffers.cache[layer].view(torch.int16), m.heads + 2 * m.kv_heads, self.tiles.rows
+        both = {"KV_HEADS": m.kv_heads, "ENTRIES": m.positions} | self._position
+        rotation = {"HEADS": m.heads, "HALF": m.head_dim // 2, "HALF_BLOCK": _power(m.head_dim // 2)}
+        attention: dict[str, int | float] = {"DIM": m.head_dim, "DIM_BLOCK": _power(m.head_dim)}
+        attention |= {"GROUP": m.heads // m.kv_heads, "SCALE": m.head_dim**-0.5, "POSITIONS": self.tiles.positions}
+        normed = x, weight("input_norm"), weight("qkv"), tap("input_norm"), tap("qkv")
+        rotated = tap("qkv"), weight("q_norm"), weight("k_norm"), self._tap("rope"), state, tap("qk_norm_rope"), cache
+        attended = tap("qk_norm_rope"), cache, state, tap("attention")
+        added = tap("attention"), weight("o"), x, tap("o_proj")
+        gated = tap("o_proj"), weight("post_norm"), weight("gate"), weight("up"), tap("post_norm"), tap("gate_up")
+        last = tap("gate_up"), weight("down"), tap("o_proj"), tap("down")
+        tile = {"ROWS": self.tiles.heads}
+        return [
+            self._rows(k.norm_matvec, normed, m.query + 2 * m.kv, m.hidden, rows, **self._eps),
+            Launch(k.qk_norm_rope, -(-heads // self.tiles.heads), rotated, rotation | both | tile | self._eps),
+            Launch(k.attention, m.heads, attended, attention | both),
+            self._rows(k.matvec_residual, added, m.hidden, m.query, rows),
+            self._rows(k.norm_gate_up, gated, m.intermediate, m.hidden, rows, **self._eps),
+            self._rows(k.matvec_residual, last, m.hidden, m.intermediate, rows),
+        ]
 
-            def own(name: str, layer: int = layer) -> Tensor:
-                return self._weight(name, layer)
+    def _rows(
+        self, kernel: Any, given: tuple[Tensor, ...], count: int, columns: int, rows: int, **more: float
+    ) -> Launch:
+        """A launch with a program for `rows` rows of matrices of [count, columns]."""
+        sizes = {"COUNT": count, "COLUMNS": columns, "ROWS": rows, "BLOCK": self._block(columns)}
+        return Launch(kernel, -(-count // rows), given, sizes | more)
 
-            cache = self.buffers.cache[layer].view(torch.int16)
-            qkv, query, attended = mine("qkv"), mine("qk_norm_rope"), mine("attention")
-            programs, sizes = matrix(m.query + 2 * m.kv, m.hidden)
-            normed = mine("input_norm")
-            every.append(launch(k.norm_matvec, programs, x, own("input_norm"), own("qkv"), normed, qkv, **sizes, **eps))
-            sizes = {"HEADS": m.heads, "KV_HEADS": m.kv_heads, "HALF": half, "ENTRIES": m.positions}
-            given = qkv, own("q_norm"), own("k_norm"), rope, state, query, cache
-            every.append(launch(k.qk_norm_rope, m.heads + 2 * m.kv_heads, *given, **sizes, **eps, **place, **head))
-            sizes = {"GROUP": m.heads // m.kv_heads, "KV_HEADS": m.kv_heads, "DIM": m.head_dim, "ENTRIES": m.positions}
-            tile = {"POSITIONS": self.blocks.positions, "DIM_BLOCK": _power(m.head_dim), "SCALE": m.head_dim**-0.5}
-            every.append(launch(k.attention, m.heads, query, cache, state, attended, **sizes, **place, **tile))
-            programs, sizes = matrix(m.hidden, m.query)
-            every.append(launch(k.matvec_residual, programs, attended, own("o"), x, mine("o_proj"), **sizes))
-            programs, sizes = matrix(m.intermediate, m.hidden)
-            given = mine("o_proj"), own("post_norm"), own("gate"), own("up"), mine("post_norm"), mine("gate_up")
-            every.append(launch(k.norm_gate_up, programs, *given, **sizes, **eps))
-            programs, sizes = matrix(m.hidden, m.intermediate)
-            given = mine("gate_up"), own("down"), mine("o_proj"), mine("down")
-            every.append(launch(k.matvec_residual, programs, *given, **sizes))
-            x = mine("down")
-        programs, sizes = matrix(m.vocab, m.hidden, self.blocks.head_rows)
-        given = x, self._weight("final_norm"), self._weight("lm_head"), tap("final_norm"), tap("lm_head")
-        every.append(launch(k.norm_matvec, programs, *given, **sizes, **eps))
-        words = {"GIVEN": at["prompt_length"], "TOKEN": at["token"], "IDS": at["ids"]}
-        tile = {"VOCAB": m.vocab, "BLOCK": min(self.blocks.logits, _power(m.vocab))}
-        return [*every, launch(k.argmax, 1, tap("lm_head"), state, **tile, **words, **place)]
+    @property
+    def _eps(self) -> dict[str, float]:
+        return {"EPS": self.layout.model.rms_eps}
+
+    @property
+    def _position(self) -> dict[str, int]:
+        return {"POSITION": self._word("position")}
+
+    def _word(self, name: str) -> int:
+        return self.layout.state[name].offset
 
     def _block(self, columns: int) -> int:
-        return min(self.blocks.columns, _power(columns))
+        return min(self.tiles.columns, _power(columns))
 
     def _tap(self, name: str, layer: int | None = None) -> Tensor:
         slot = self.layout.tap(name, layer)
