@@ -1,5 +1,7 @@
 """The Triton arm in Triton's interpreter: judged as a megakernel is, on two shapes; planted errors; what is missing."""
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from experiments.engines.triton_arm.steps import INTERPRETED, Launch, Tiles, ker
 SEED = 11  # of weights and scenarios: a near tie of two logits would make a float32 engine choose another id
 PROMPT = (5, 6, 7)
 GROUPS_OF_3 = Model("groups of 3", 72, 104, 1, 6, 2, 24, 131, 40, 5e5, 1e-5, False)
+STARTS = (Start(GROUPS_OF_3.positions - 1), Start(15, steps=2, given=2))
 SMALL = Tiles(
     rows=128, head_rows=128, columns=64, positions=16, logits=64, heads=8
 )  # several turns, the last one partial
@@ -60,9 +63,8 @@ def test_every_stage_passes_on_tiny(tiny, session, expected):
 def test_every_stage_passes_with_groups_of_3_and_tiles_that_do_not_fit(host_cache):
     model = GROUPS_OF_3
     weights = packed(model, host_cache)
-    starts = [Start(model.positions - 1), Start(15, steps=2, given=2)]
     with_tiles = TritonSession(Layout(model), weights, tiles=SMALL)
-    some = drawn(starts, Layout(model), weights, torch.Generator().manual_seed(SEED))
+    some = drawn(STARTS, Layout(model), weights, torch.Generator().manual_seed(SEED))
     verdict = validate(with_tiles, weights, model, some, SEED)
     assert verdict.passed, str(verdict)
 
@@ -120,7 +122,7 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found(name, tiny, session, expected):
     plant, place = PLANTED[name]
-    plant(session._step.launches)
+    plant(session.kernels.launches)
     some = drawn([Start(3, given=2)], session.layout, expected.weights, torch.Generator().manual_seed(SEED))
     verdict = validate(session, expected.weights, tiny, some, SEED, expected)
     assert str(verdict.mismatch).startswith(f"{place} "), str(verdict)
@@ -173,7 +175,7 @@ def test_one_process_has_one_kind_of_kernels():
 
 @pytest.fixture
 def work(tiny, expected) -> Workload:
-    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="host"))
+    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="host"), ptx=None)
     weights = SimpleNamespace(flat=expected.weights)
     lab = SimpleNamespace(model=tiny, layout=Layout(tiny), packed=weights, config=config, expected=expected)
     return Workload(lab, PROMPT, 2, None)
@@ -200,44 +202,47 @@ def test_a_gpu_that_torch_cannot_use_is_one_line(work, monkeypatch):
         ENGINES["Triton kernels"](work)
 
 
-COMPILES = """
+COMPILED = """
+import sys
+from dataclasses import replace
+from pathlib import Path
 import torch
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile
-from common.model.layout import LINE, Layout
-from common.model.shapes import Model
+from common.model.layout import Layout
+from common.validate.check import validate
+from common.validate.scenarios import drawn
 from experiments.engines.triton_arm import steps
+from experiments.engines.triton_arm.ptx import Target
+from experiments.engines.triton_arm.session import TritonSession
+from test_triton_arm import GROUPS_OF_3, SEED, STARTS, packed
 
-model = Model("0.6B with one layer", 1024, 3072, 1, 16, 8, 128, 151936, 512, 1e6, 1e-6, True)
-layout, module = Layout(model), steps.kernels(interpreted=False)
-steps.kernels = lambda interpreted: module  # for tensors on no device, as for those of a GPU
-def empty(shape, dtype):
-    return torch.empty(shape, dtype=dtype, device="meta")
-weights = {tensor: empty(layout.weight(*tensor).size, torch.bfloat16) for tensor in layout.tensors()}
-rest = empty(layout.cache.shape, torch.bfloat16), empty(layout.scratch_size, torch.float32)
-step = steps.TritonStep(layout, steps.Buffers(weights, *rest, empty(layout.state_size, torch.int32)), steps.COMPILED)
-types = {torch.int16: "*i16", torch.float32: "*fp32", torch.float64: "*fp64", torch.int32: "*i32"}
-for launch in step.launches:
-    names = [name for name in launch.kernel.arg_names if name not in launch.constants]
-    signature = {name: types[one.dtype] for name, one in zip(names, launch.given, strict=True)}
-    aligned = {(at,): [["tt.divisibility", 16]] for at in range(len(names))}
-    signature |= dict.fromkeys(launch.constants, "constexpr")
-    source = ASTSource(launch.kernel, signature, dict(launch.constants), aligned)
-    made = compile(source, target=GPUTarget("cuda", 90, 32))
-    print(launch.kernel.__name__, "ld.global.v4" in made.asm["ptx"], len(made.asm["cubin"]) > 0)
+cache = Path(sys.argv[1])
+weights, layout = packed(GROUPS_OF_3, cache), Layout(GROUPS_OF_3)
+tiles = replace(steps.COMPILED, columns=64, positions=16, logits=64)
+target = Target(cache, races=True, seed=int(sys.argv[2]))
+session = TritonSession(layout, weights, tiles=tiles, target=target)
+some = list(drawn(STARTS, layout, weights, torch.Generator().manual_seed(SEED)))
+print(validate(session, weights, GROUPS_OF_3, some, SEED).status)
+
+head = session.kernels.launches[-2]
+session.kernels.launches[-2] = replace(head, constants={**head.constants, "COUNT": 132})
+session.reset([1], 0)
+try:
+    session.run()
+except Exception as error:
+    print(type(error).__name__, error)
 """
 
 
-def test_the_kernels_compile_for_a_gpu_that_is_not_here(tmp_path):
-    """By Triton and its ptxas, with the tiles of a GPU; where matrices are read, 16 bytes at a time."""
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", COMPILES], env=environment, capture_output=True, text=True)
+@pytest.mark.host
+def test_their_ptx_passes_too_and_has_no_race(host_cache, tmp_path, seed):
+    """Compiled by Triton for sm_90 with the grid of a GPU; a row beyond the matrix is a fault at its line."""
+    environment = os.environ | {"PYTHONPATH": ":".join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", COMPILED, str(host_cache), str(seed)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    layer = ["norm_matvec", "qk_norm_rope", "attention", "matvec_residual", "norm_gate_up", "matvec_residual"]
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert [kernel for kernel, *_ in lines] == ["embed", *layer, "norm_matvec", "argmax"]
-    assert all(cubin == "True" for *_, cubin in lines)
-    assert all(wide == "True" for kernel, wide, _ in lines if "matvec" in kernel or kernel == "norm_gate_up")
+    passed, fault = done.stdout.splitlines()
+    assert passed == "PASSED"
+    assert re.match(r"Crashed the Triton kernel norm_matvec: .*kernels\.py:\d+", fault), fault
 
 
 def test_tiles_are_powers_of_two():

@@ -162,12 +162,17 @@ def torch_step(work: Workload, capture: bool = False) -> Generated:
 
 
 def triton_kernels(work: Workload) -> Generated:
-    """The kernels of `triton_arm`: replayed as a CUDA graph, on a CPU interpreted."""
+    """The kernels of `triton_arm`: as a CUDA graph; on device=ptx their PTX is executed, else they are interpreted."""
+    from experiments.engines.triton_arm.ptx import Target
     from experiments.engines.triton_arm.session import TritonSession
 
     if work.device == "cuda" and not torch.cuda.is_available():
         raise LabError("Triton needs torch for CUDA to reach the GPU", "make .venv with TORCH=cuda")
-    with closing(TritonSession(work.lab.layout, work.lab.packed.flat, work.device)) as session:
+    lab, target = work.lab, None
+    if options := lab.config.ptx:
+        folder, arch = lab.config.cache / "kernels", int(options.arch.removeprefix("sm_"))
+        target = Target(folder, arch, options.races, lab.config.seed, options.timeout_s, not lab.model.large)
+    with closing(TritonSession(lab.layout, lab.packed.flat, work.device, target=target)) as session:
         return timed_session(session, work)
 
 

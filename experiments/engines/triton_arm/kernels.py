@@ -73,13 +73,13 @@ def block_of(matrix, rows, at, COUNT: tl.constexpr, COLUMNS: tl.constexpr):
 
 @triton.jit
 def embed(
-    table, frequencies, state, x, rope,
-    HIDDEN: tl.constexpr, HALF: tl.constexpr, POSITION: tl.constexpr, IDS: tl.constexpr, BLOCK: tl.constexpr,
-    HALF_BLOCK: tl.constexpr,
+    table, angles, state, x, rope,
+    HIDDEN: tl.constexpr, PAIR: tl.constexpr, POSITION: tl.constexpr, IDS: tl.constexpr, BLOCK: tl.constexpr,
+    PAIR_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Copy the token's row of `table` to x, fp32, [HIDDEN]; and cos, then sin, of its angles to rope, [2, HALF].
+    """Copy the token's row of `table` to x, fp32, [HIDDEN]; and cos, then sin, of its angles to rope, [PAIR].
 
-    frequencies: float64, [HALF], radians per position. One program.
+    angles: cos and sin of every position, fp32, [positions, PAIR]. One program.
     """
     position = tl.load(state + POSITION)
     token = tl.load(state + IDS + position).to(tl.int64)
@@ -87,10 +87,9 @@ def embed(
         at = start + tl.arange(0, BLOCK)
         inside = at < HIDDEN
         tl.store(x + at, widened(tl.load(table + token * HIDDEN + at, mask=inside, other=0)), mask=inside)
-    pair = tl.arange(0, HALF_BLOCK)
-    angles = tl.load(frequencies + pair, mask=pair < HALF, other=0.0) * position.to(tl.float64)
-    tl.store(rope + pair, tl.cos(angles).to(tl.float32), mask=pair < HALF)
-    tl.store(rope + HALF + pair, tl.sin(angles).to(tl.float32), mask=pair < HALF)
+    pair = tl.arange(0, PAIR_BLOCK)
+    both = tl.load(angles + position.to(tl.int64) * PAIR + pair, mask=pair < PAIR, other=0.0)
+    tl.store(rope + pair, both, mask=pair < PAIR)
 
 
 @triton.jit
@@ -232,6 +231,8 @@ def argmax(
 
     The token goes to the ids unless a prompt gives that id.
     """
+    given = tl.load(state + GIVEN)
+    position = tl.load(state + POSITION) + 1  # by every thread, before the barriers of a reduction: one stores it below
     lane = tl.arange(0, BLOCK)
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     chosen = lane
@@ -241,7 +242,6 @@ def argmax(
         chosen = tl.where(values > best, at, chosen)
         best = tl.maximum(best, values)
     token = least(tl.where(best == largest(best), chosen, VOCAB - 1))
-    position = tl.load(state + POSITION) + 1
     tl.store(state + TOKEN, token)
-    tl.store(state + IDS + position, token, mask=position >= tl.load(state + GIVEN))
+    tl.store(state + IDS + position, token, mask=position >= given)
     tl.store(state + POSITION, position)

@@ -1,5 +1,6 @@
-"""Session of the Triton arm: its kernels over the layout's buffers, on a GPU or interpreted, for the lab's judge."""
+"""Session of the Triton arm: its kernels over the layout's buffers, as the lab's judge expects one."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,22 +12,31 @@ from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
 from common.errors import Crashed, LabError
 from common.model.layout import Layout
+from experiments.engines.triton_arm.ptx import PtxStep, Target
 from experiments.engines.triton_arm.steps import COMPILED, INTERPRETED, Buffers, Tiles, TritonStep
 
 MARGIN = 4096  # bytes on each side of a buffer that is written; their content must stay
 
 
 class TritonSession(Session):
-    """The Triton kernels and their buffers; see common.devices.protocol.Session.
+    """The Triton kernels, `kernels`, and their buffers; see common.devices.protocol.Session.
 
     weights: flat bf16, [layout.weights_size], on the CPU. device: "cpu", where the kernels are interpreted, or "cuda",
-    where a CUDA graph replays a step. tiles: sizes; None: those of the device. Raises LabError as TritonStep.
+    where a CUDA graph replays a step. tiles: sizes; None: those of the device. target: on the "cpu", compile for this
+    GPU and execute the PTX in place of interpreting. Raises LabError as TritonStep and PtxStep.
     """
 
-    def __init__(self, layout: Layout, weights: Tensor, device: str = "cpu", tiles: Tiles | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        weights: Tensor,
+        device: str = "cpu",
+        tiles: Tiles | None = None,
+        target: Target | None = None,
+    ) -> None:
         self.layout, on_gpu = layout, device == "cuda"
         self.blocks = 1  # of no meaning: each kernel has a grid of its own
-        tiles = tiles or (COMPILED if on_gpu else INTERPRETED)
+        tiles = tiles or (COMPILED if on_gpu or target else INTERPRETED)
         there = weights.to(device)
         slots = {tensor: layout.weight(*tensor) for tensor in layout.tensors()}
         parts = {tensor: slot.of(there) for tensor, slot in slots.items()}
@@ -35,12 +45,12 @@ class TritonSession(Session):
         make = partial(_Guarded, device=device)
         self._cache, self._scratch = make(layout.cache.size, torch.bfloat16), make(layout.scratch_size, torch.float32)
         self._state = make(layout.state_size, torch.int32)
-        self._poisoned: Tensor | None = None
         cache = self._cache.tensor.view(layout.cache.shape)
         self.cache = _on_gpu(cache) if on_gpu else KvCache(cache.view(torch.int16).numpy())
         self._state.tensor.zero_()
-        self._step = TritonStep(layout, Buffers(parts, cache, self._scratch.tensor, self._state.tensor), tiles)
-        self._graph = _captured(self._step) if on_gpu else None
+        buffers, interpreted = Buffers(parts, cache, self._scratch.tensor, self._state.tensor), not (on_gpu or target)
+        step = self.kernels = TritonStep(layout, buffers, tiles, interpreted)
+        self._step: Callable[[], None] = PtxStep(step, target) if target else _captured(step) if on_gpu else step
 
     def resume(self, state: Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fresh = torch.empty(self.layout.scratch_size)
@@ -54,10 +64,7 @@ class TritonSession(Session):
         at = self.layout.state["position"].offset
         self.layout.check_room(int(self._state.tensor[at]), steps)
         for _ in range(steps):
-            if self._graph:
-                self._graph.replay()
-            else:
-                self._step()
+            self._step()
 
     def scratch(self) -> Tensor:
         """As Session.scratch. Raises Crashed if a kernel wrote beside a buffer."""
@@ -73,7 +80,7 @@ class TritonSession(Session):
         return None
 
     def close(self) -> None:
-        self._graph = None
+        """Nothing: the buffers go with the session."""
 
 
 class _Guarded:
@@ -99,8 +106,8 @@ def _on_gpu(cache: Tensor) -> KvCache:
     return CudaKvCache(cupy.asarray(cache.view(torch.int16)), cupy.cuda.Stream.null)
 
 
-def _captured(step: TritonStep) -> "torch.cuda.CUDAGraph":
-    """A CUDA graph of one step, which the first calls compile."""
+def _captured(step: TritonStep) -> Callable[[], None]:
+    """Replay of a CUDA graph of one step, whose first call compiles the kernels."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -109,4 +116,4 @@ def _captured(step: TritonStep) -> "torch.cuda.CUDAGraph":
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph
+    return graph.replay

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import log
 from types import ModuleType
 from typing import Any
 
@@ -92,14 +93,15 @@ class TritonStep:
     launches: in their order; they write every tap. Raises LabError for formats below bf16, and as `kernels` does.
     """
 
-    def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles) -> None:
+    def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles, interpreted: bool) -> None:
         if layout.scaled:
             raise LabError(f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= out")
         self.layout, self.buffers, self.tiles = layout, buffers, tiles
-        self.kernels = kernels(not buffers.state.is_cuda)
+        self.kernels = kernels(interpreted)
         m = layout.model
-        half = torch.arange(0, m.head_dim, 2, dtype=torch.float64) / m.head_dim
-        self.frequencies = (m.rope_theta**-half).to(buffers.state.device)
+        pair = torch.arange(m.head_dim // 2, dtype=torch.float64)
+        angles = torch.arange(m.positions)[:, None] * torch.exp(pair * (-2 / m.head_dim * log(m.rope_theta)))
+        self.angles = torch.cat((angles.cos(), angles.sin()), 1).float().to(buffers.state.device)
         self.launches = self._launches()
 
     def __call__(self) -> None:
@@ -110,9 +112,9 @@ class TritonStep:
     def _launches(self) -> list[Launch]:
         m, k, state = self.layout.model, self.kernels, self.buffers.state
         x, rope, logits = self._tap("embed"), self._tap("rope"), self._tap("lm_head")
-        ids, half = {"IDS": self._word("ids")}, {"HALF": m.head_dim // 2, "HALF_BLOCK": _power(m.head_dim // 2)}
-        sizes = {"HIDDEN": m.hidden, "BLOCK": self._block(m.hidden)} | half | ids | self._position
-        launches = [Launch(k.embed, 1, (self._weight("embed"), self.frequencies, state, x, rope), sizes)]
+        ids, pair = {"IDS": self._word("ids")}, {"PAIR": m.head_dim, "PAIR_BLOCK": _power(m.head_dim)}
+        sizes = {"HIDDEN": m.hidden, "BLOCK": self._block(m.hidden)} | pair | ids | self._position
+        launches = [Launch(k.embed, 1, (self._weight("embed"), self.angles, state, x, rope), sizes)]
         for layer in range(m.layers):
             launches += self._layer(layer, x)
             x = self._tap("down", layer)
