@@ -18,19 +18,20 @@ from experiments.engines.triton_arm.steps import Launch, TritonStep
 
 TYPES = {torch.int16: "*i16", torch.int32: "*i32", torch.float32: "*fp32"}
 ALIGNED = 16  # bytes, of each pointer; Triton takes it for known, as it does for tensors of a GPU
+NEWEST = 89  # from sm_90 on Triton moves tiles by stmatrix, which the machine does not know
 MEMORY = bytes(16)  # two pointers behind the arguments, for memory that these kernels do not need
 
 
 @dataclass(frozen=True)
 class Target:
-    """A GPU to compile for, 90 for sm_90, and how its PTX is executed.
+    """A GPU to compile for, 80 for sm_80, and how its PTX is executed; newer ones than NEWEST are taken for that.
 
     folder: of the compiled machine. races: report unordered conflicting accesses. seed: of the orders in the first
     launch; each later launch uses the next one. timeout: of a launch, in seconds. strict: as in Options.
     """
 
     folder: Path
-    arch: int = 90
+    arch: int = NEWEST
     races: bool = False
     seed: int = 0
     timeout: float = 120.0
@@ -96,7 +97,7 @@ class PtxStep:
             raise LabError("a tensor does not begin on 16 bytes", "give the slots of the layout")
         aligned = {(at,): [["tt.divisibility", ALIGNED]] for at in range(len(names))}
         source = compiler.ASTSource(kernel, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
-        made = compiler.compile(source, target=backend.GPUTarget("cuda", self._target.arch, 32))
+        made = compiler.compile(source, target=backend.GPUTarget("cuda", min(self._target.arch, NEWEST), 32))
         program = PtxProgram(self._machine, made.asm["ptx"], f"{kernel.__name__}.ptx")
         return _Compiled(program.kernel(kernel.__name__), made.metadata.shared, 32 * made.metadata.num_warps)
 
