@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -11,7 +12,9 @@ from typing import Any
 
 import torch
 
+from common.devices.protocol import Session
 from common.errors import LabError
+from experiments.engines.judged import IDS, judged
 from experiments.engines.transformers_model import causal_lm
 from experiments.run.setup import Setup
 
@@ -21,12 +24,16 @@ RUNS = 5
 
 @dataclass(frozen=True)
 class Generated:
-    """Token ids of one engine. first: seconds until the first token, prompt included; whole: seconds for all tokens."""
+    """Token ids of one engine. first: seconds until the first token, prompt included; whole: seconds for all tokens.
+
+    validated: by what: IDS, or STAGES by `experiments.engines.judged`.
+    """
 
     ids: list[int]
     first: float
     whole: float
     peak_bytes: int | None
+    validated: str = IDS
 
     @property
     def rate(self) -> float:
@@ -93,6 +100,22 @@ def timed(
     return Generated(whole[0][0], median(took for _, took in first), median(took for _, took in whole), peak)
 
 
+def timed_session(session: Session, work: Workload) -> Generated:
+    """Judge every stage of a session, then time it. Its resets before each run are no part of the time.
+
+    Raises Mismatched, see `judged`.
+    """
+    prompt, slot = list(work.prompt), session.layout.state["ids"]
+    validated = judged(session, work.lab)
+
+    def generate(tokens: int) -> list[int]:
+        session.run(len(prompt) + tokens - 1)
+        return session.state()[slot.offset + len(prompt) :][:tokens].tolist()
+
+    ran = timed(generate, work, lambda: session.reset(prompt, position=0, forced=len(prompt)))
+    return replace(ran, peak_bytes=session.layout.bytes, validated=validated)
+
+
 def transformers_eager(work: Workload, **options: Any) -> Generated:
     """`generate` of transformers, with more `options`; without torch.compile."""
     model, prompt = work.transformers_model(), torch.tensor([work.prompt], device=work.device)
@@ -136,6 +159,21 @@ def torch_step(work: Workload, capture: bool = False) -> Generated:
         return torch.cat(found).tolist()
 
     return timed(generate, work)
+
+
+def triton_kernels(work: Workload) -> Generated:
+    """The kernels of `triton_arm`: as a CUDA graph; on device=ptx their PTX is executed, else they are interpreted."""
+    from experiments.engines.triton_arm.ptx import Target
+    from experiments.engines.triton_arm.session import TritonSession
+
+    if work.device == "cuda" and not torch.cuda.is_available():
+        raise LabError("Triton needs torch for CUDA to reach the GPU", "make .venv with TORCH=cuda")
+    lab, target = work.lab, None
+    if options := lab.config.ptx:
+        folder, arch = lab.config.cache / "kernels", int(options.arch.removeprefix("sm_"))
+        target = Target(folder, arch, options.races, lab.config.seed, options.timeout_s, not lab.model.large)
+    with closing(TritonSession(lab.layout, lab.packed.flat, work.device, target=target)) as session:
+        return timed_session(session, work)
 
 
 def vllm(work: Workload) -> Generated:
@@ -195,6 +233,7 @@ def llama_cpp(work: Workload) -> Generated:
 ENGINES: dict[str, Callable[[Workload], Generated]] = {
     "transformers static cache + compile": transformers_compiled,
     "torch step in a CUDA graph": torch_graph,
+    "Triton kernels": triton_kernels,
     "transformers eager": transformers_eager,
     "torch step": torch_step,
     "vLLM": vllm,

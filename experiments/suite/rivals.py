@@ -1,14 +1,14 @@
 """Rivals: other engines with the same weights, prompt and number of tokens, on the same GPU in the same run."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from common.config.resolve import check_ids
 from common.config.run_config import RunConfig
-from common.errors import LabError
+from common.errors import LabError, Mismatched
 from common.errors.machine import MachineError, system_errors
-from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed
+from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed_session
+from experiments.engines.judged import IDS, STAGES
 from experiments.experiment import Experiment
 from experiments.processes import apart
 from experiments.run.setup import Setup
@@ -20,6 +20,8 @@ NOTES = (
     "Same ids: how many tokens, counted from the first, equal the lab's float64 reference; bf16 engines "
     "differ from it where two logits nearly tie. Time to the first token includes the prompt, which the lab's kernels "
     f"decode token by token. Times are medians of {RUNS} runs after {WARM_UPS} warm-ups.",
+    f"Validated: by {STAGES}, where every stage of some steps was compared with the reference, in this run and before "
+    f"any time was taken, with the lab's tolerances; by {IDS}, where an engine shows nothing else.",
     "Peak memory is what torch allocated, and for this lab its four buffers; engines with an allocator of their own "
     "show none.",
 )
@@ -46,7 +48,7 @@ def ask(experiment: Experiment) -> ResultTable:
         except LabError as error:
             return {"state": f"failed: {error.cause}"}
 
-    own = experiment.session_rows(experiment.config.stacks, lambda session: _row(ours(session, work), truth))
+    own = experiment.session_rows(experiment.config.stacks, lambda session: _row(timed_session(session, work), truth))
     rows = [{"system": f"this lab: {row.pop('variant')}", **row} for row in own]
     others = ((name, experiment.row(name, partial(rival, name))) for name in chosen)
     rows += [{"system": name, **row} for name, row in others if row]
@@ -72,18 +74,6 @@ def reference(work: Workload) -> list[int]:
     )
 
 
-def ours(session: Any, work: Workload) -> Generated:
-    """One of the lab's kernels. Poisoning its buffers for the next run is not part of its time."""
-    prompt, slot = list(work.prompt), session.layout.state["ids"]
-
-    def generate(tokens: int) -> list[int]:
-        session.run(len(prompt) + tokens - 1)
-        return session.state()[slot.offset + len(prompt) :][:tokens].tolist()
-
-    ran = timed(generate, work, lambda: session.reset(prompt, position=0, forced=len(prompt)))
-    return replace(ran, peak_bytes=session.layout.bytes)
-
-
 def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
     """The row of one rival. A failure inside another engine costs that row only."""
     try:
@@ -91,8 +81,10 @@ def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
             return _row(ENGINES[name](work), truth)
     except MachineError:
         raise
+    except Mismatched as error:
+        return {"state": f"wrong: {error.cause}", "validated": STAGES}
     except LabError as error:
-        return {"state": f"not run: {error.cause}"}
+        return {"state": f"not run: {error}"}
     except Exception as error:
         return {"state": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
 
@@ -106,6 +98,7 @@ def _row(ran: Generated, truth: list[int]) -> dict[str, Any]:
     same = next((at for at, pair in enumerate(zip(ran.ids, truth, strict=True)) if pair[0] != pair[1]), len(truth))
     return {
         "state": "ran",
+        "validated": ran.validated,
         "same ids": f"{same} of {len(truth)}",
         "first token ms": 1e3 * ran.first,
         "tok/s": ran.rate,

@@ -1,0 +1,111 @@
+"""Triton kernels compiled for a GPU that need not be there, their PTX executed by the machine of common/devices/ptx."""
+
+import importlib
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.devices.cpu import DEADLOCKED, FINISHED, RACED, TIMED_OUT
+from common.devices.ptx.device import with_lines
+from common.devices.ptx.library import library
+from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
+from common.errors import Crashed, Hung, LabError, Race
+from experiments.engines.triton_arm.steps import Launch, TritonStep
+
+TYPES = {torch.int16: "*i16", torch.int32: "*i32", torch.float32: "*fp32"}
+ALIGNED = 16  # bytes, of each pointer; Triton takes it for known, as it does for tensors of a GPU
+NEWEST = 89  # from sm_90 on Triton moves tiles by stmatrix, which the machine does not know
+MEMORY = bytes(16)  # two pointers behind the arguments, for memory that these kernels do not need
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU to compile for, 80 for sm_80, and how its PTX is executed; newer ones than NEWEST are taken for that.
+
+    folder: of the compiled machine. races: report unordered conflicting accesses. seed: of the orders in the first
+    launch; each later launch uses the next one. timeout: of a launch, in seconds. strict: as in Options.
+    """
+
+    folder: Path
+    arch: int = NEWEST
+    races: bool = False
+    seed: int = 0
+    timeout: float = 120.0
+    strict: bool = True
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """shared: bytes of dynamic shared memory; threads: of a block."""
+
+    kernel: PtxKernel
+    shared: int
+    threads: int
+
+
+class PtxStep:
+    """The launches of a step, whose kernels are compiled and whose tensors are in the memory of this process.
+
+    Any access outside of these tensors ends a launch. Raises LabError without g++, CompileError for an unknown
+    instruction.
+    """
+
+    def __init__(self, step: TritonStep, target: Target) -> None:
+        self._step, self._target, self._seed = step, target, target.seed
+        self._machine = Machine(library(target.folder))
+        self._compiled: dict[tuple[Any, ...], _Compiled] = {}
+        of = step.buffers
+        written = {"cache": of.cache, "scratch": of.scratch, "state": of.state}
+        read = {" of layer ".join(map(str, filter(_known, tensor))): part for tensor, part in of.weights.items()}
+        self._memory = {
+            _address(part): Buffer(name, part.data_ptr(), part.nbytes, name in written, part.itemsize)
+            for name, part in (written | read | {"angles": step.angles}).items()
+        }
+
+    def __call__(self) -> None:
+        """Decode one token. Raises Crashed, Race or Hung, with the line of the kernel."""
+        for launch in self._step.launches:
+            self._run(launch)
+
+    def _run(self, launch: Launch) -> None:
+        key = launch.kernel.__name__, *launch.constants.items()
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(launch)
+        compiled, target = self._compiled[key], self._target
+        parameters = struct.pack(f"<{len(launch.given)}Q", *(one.data_ptr() for one in launch.given)) + MEMORY
+        memory = list({address: self._memory[address] for address in map(_address, launch.given)}.values())
+        options = Options(self._seed, target.strict, target.races, target.timeout)
+        self._seed += 1
+        grid, block = (launch.programs, 1, 1), (compiled.threads, 1, 1)
+        ended = compiled.kernel.launch(grid, block, parameters, memory, compiled.shared, options)
+        if ended.status != FINISHED:
+            kind = {DEADLOCKED: Hung, TIMED_OUT: Hung, RACED: Race}.get(ended.status, Crashed)
+            report = with_lines(ended.report, compiled.kernel)
+            cause = f"the Triton kernel {launch.kernel.__name__}: {report.partition(chr(10))[0]}"
+            raise kind(cause, "correct that line", report)
+
+    def _compile(self, launch: Launch) -> _Compiled:
+        backend, compiler = map(importlib.import_module, ("triton.backends.compiler", "triton.compiler"))
+        kernel, constants = launch.kernel, dict(launch.constants)
+        names = [name for name in kernel.arg_names if name not in constants]
+        signature = {name: TYPES[one.dtype] for name, one in zip(names, launch.given, strict=True)}
+        if any(one.data_ptr() % ALIGNED for one in launch.given):
+            raise LabError("a tensor does not begin on 16 bytes", "give the slots of the layout")
+        aligned = {(at,): [["tt.divisibility", ALIGNED]] for at in range(len(names))}
+        source = compiler.ASTSource(kernel, signature | dict.fromkeys(constants, "constexpr"), constants, aligned)
+        made = compiler.compile(source, target=backend.GPUTarget("cuda", min(self._target.arch, NEWEST), 32))
+        program = PtxProgram(self._machine, made.asm["ptx"], f"{kernel.__name__}.ptx")
+        return _Compiled(program.kernel(kernel.__name__), made.metadata.shared, 32 * made.metadata.num_warps)
+
+
+def _address(tensor: Tensor) -> int:
+    """Address of the whole memory that a tensor is a part of."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def _known(part: object) -> bool:
+    return part is not None

@@ -1,0 +1,119 @@
+"""Session of the Triton arm: its kernels over the layout's buffers, as the lab's judge expects one."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.devices.kv_cache import CudaKvCache, KvCache
+from common.devices.protocol import Session
+from common.devices.unwritten import NOT_WRITTEN, fill, fill_scratch
+from common.errors import Crashed, LabError
+from common.model.layout import Layout
+from experiments.engines.triton_arm.ptx import PtxStep, Target
+from experiments.engines.triton_arm.steps import COMPILED, INTERPRETED, Buffers, Tiles, TritonStep
+
+MARGIN = 4096  # bytes on each side of a buffer that is written; their content must stay
+
+
+class TritonSession(Session):
+    """The Triton kernels, `kernels`, and their buffers; see common.devices.protocol.Session.
+
+    weights: flat bf16, [layout.weights_size], on the CPU. device: "cpu", where the kernels are interpreted, or "cuda",
+    where a CUDA graph replays a step. tiles: sizes; None: those of the device. target: on the "cpu", compile for this
+    GPU and execute the PTX in place of interpreting. Raises LabError as TritonStep and PtxStep.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        weights: Tensor,
+        device: str = "cpu",
+        tiles: Tiles | None = None,
+        target: Target | None = None,
+    ) -> None:
+        self.layout, on_gpu = layout, device == "cuda"
+        self.blocks = 1  # of no meaning: each kernel has a grid of its own
+        tiles = tiles or (COMPILED if on_gpu or target else INTERPRETED)
+        there = weights.to(device)
+        slots = {tensor: layout.weight(*tensor) for tensor in layout.tensors()}
+        parts = {tensor: slot.of(there) for tensor, slot in slots.items()}
+        if not on_gpu:  # the interpreter copies the whole memory of a tensor for each launch: let each have its own
+            parts = {tensor: part.clone() for tensor, part in parts.items()}
+        make = partial(_Guarded, device=device)
+        self._cache, self._scratch = make(layout.cache.size, torch.bfloat16), make(layout.scratch_size, torch.float32)
+        self._state = make(layout.state_size, torch.int32)
+        cache = self._cache.tensor.view(layout.cache.shape)
+        self.cache = _on_gpu(cache) if on_gpu else KvCache(cache.view(torch.int16).numpy())
+        self._state.tensor.zero_()
+        buffers, interpreted = Buffers(parts, cache, self._scratch.tensor, self._state.tensor), not (on_gpu or target)
+        step = self.kernels = TritonStep(layout, buffers, tiles, interpreted)
+        self._step: Callable[[], None] = PtxStep(step, target) if target else _captured(step) if on_gpu else step
+
+    def resume(self, state: Tensor, unwritten: float = NOT_WRITTEN) -> None:
+        fresh = torch.empty(self.layout.scratch_size)
+        fill_scratch(fresh, self.layout, unwritten)
+        self._scratch.tensor.copy_(fresh)
+        self._state.tensor.copy_(state)
+
+    def run(self, steps: int = 1, then: Any = None) -> None:
+        if then is not None:
+            raise LabError("the Triton arm runs alone", "leave out what runs after each token")
+        at = self.layout.state["position"].offset
+        self.layout.check_room(int(self._state.tensor[at]), steps)
+        for _ in range(steps):
+            self._step()
+
+    def scratch(self) -> Tensor:
+        """As Session.scratch. Raises Crashed if a kernel wrote beside a buffer."""
+        for name in ("cache", "scratch", "state"):
+            if not getattr(self, f"_{name}").intact():
+                raise Crashed(f"a Triton kernel wrote outside the {name} buffer", "look for a missing mask")
+        return self._scratch.tensor.cpu().clone()
+
+    def state(self) -> Tensor:
+        return self._state.tensor.cpu().clone()
+
+    def counts(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Nothing: the buffers go with the session."""
+
+
+class _Guarded:
+    """A tensor of `size` elements with MARGIN bytes on each side, which are NaN in a float format."""
+
+    def __init__(self, size: int, dtype: torch.dtype, device: str) -> None:
+        margin = MARGIN // dtype.itemsize
+        words = torch.empty(size + 2 * margin, dtype=torch.float32 if dtype.itemsize == 4 else dtype)
+        fill(words)
+        whole = words.view(dtype).to(device)
+        self.tensor = whole[margin : margin + size]
+        self._margins = whole[:margin], whole[margin + size :]
+        self._before = [margin.view(torch.uint8).clone() for margin in self._margins]
+
+    def intact(self) -> bool:
+        return all(map(torch.equal, (margin.view(torch.uint8) for margin in self._margins), self._before))
+
+
+def _on_gpu(cache: Tensor) -> KvCache:
+    """The cache on a GPU, in the order of torch's own work."""
+    import cupy
+
+    return CudaKvCache(cupy.asarray(cache.view(torch.int16)), cupy.cuda.Stream.null)
+
+
+def _captured(step: TritonStep) -> Callable[[], None]:
+    """Replay of a CUDA graph of one step, whose first call compiles the kernels."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay

@@ -1,0 +1,188 @@
+"""Launches of the Triton kernels of one step, over the buffers that `common.model.layout` lays out."""
+
+import importlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import log
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.errors import LabError
+from common.model.layout import Layout
+
+INTERPRET = "TRITON_INTERPRET"  # Triton reads it where a kernel is defined
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Elements of a tile, powers of two: rows and columns of a matrix, positions of the cache, logits, and heads.
+
+    head_rows: rows of the LM head.
+    """
+
+    rows: int
+    head_rows: int
+    columns: int
+    positions: int
+    logits: int
+    heads: int
+
+
+COMPILED = Tiles(4, 16, 1024, 64, 8192, 1)
+INTERPRETED = Tiles(256, 256, 1024, 256, 8192, 8)  # a program costs milliseconds, whatever its size
+
+
+def kernels(interpreted: bool) -> ModuleType:
+    """The module of kernels, interpreted or compiled; in one process it is always the same.
+
+    Raises LabError where Triton is missing, and if this process has the other kind.
+    """
+    before = os.environ.get(INTERPRET)
+    os.environ[INTERPRET] = str(int(interpreted))
+    try:
+        module = importlib.import_module("experiments.engines.triton_arm.kernels")
+        with suppress(ImportError):  # the first launch would import it, and it reads the variable, too
+            importlib.import_module("triton.experimental.gluon")
+    except ImportError as error:
+        raise LabError(f"triton does not import: {error}", "pip install -e '.[triton]'") from None
+    finally:
+        del os.environ[INTERPRET]
+        if before is not None:
+            os.environ[INTERPRET] = before
+    if (type(module.embed).__name__ == "InterpretedFunction") != interpreted:
+        kind = "interpreted" if not interpreted else "compiled"
+        raise LabError(f"this process has {kind} Triton kernels", "give the command again without the other device")
+    return module
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Tensors on one device; `common.model.layout` defines their contents.
+
+    weights: each bf16 tensor by name and layer. cache: bf16, in its shape. scratch: float32; state: int32.
+    """
+
+    weights: Mapping[tuple[str, int | None], Tensor]
+    cache: Tensor
+    scratch: Tensor
+    state: Tensor
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: a kernel of `kernels`, its grid, its tensors, and its compile-time constants."""
+
+    kernel: Any
+    programs: int
+    given: tuple[Tensor, ...]
+    constants: Mapping[str, int | float]
+
+    def __call__(self) -> None:
+        self.kernel[(self.programs,)](*self.given, **self.constants)
+
+
+class TritonStep:
+    """Greedy decoding of one token: six launches for each layer and three more, which are only queued.
+
+    launches: in their order; they write every tap. Raises LabError for formats below bf16, for a
+    model with other traits than Qwen3's, and as `kernels` does.
+    """
+
+    def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles, interpreted: bool) -> None:
+        if layout.scaled:
+            raise LabError(f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= out")
+        if not layout.model.qk_norm or layout.model.qkv_bias or layout.model.rope != "default":
+            name = layout.model.name
+            raise LabError(f"the Triton kernels are those of Qwen3, and {name} has other traits", "choose such a model")
+        self.layout, self.buffers, self.tiles = layout, buffers, tiles
+        self.kernels = kernels(interpreted)
+        m = layout.model
+        pair = torch.arange(m.head_dim // 2, dtype=torch.float64)
+        angles = torch.arange(m.positions)[:, None] * torch.exp(pair * (-2 / m.head_dim * log(m.rope_theta)))
+        self.angles = torch.cat((angles.cos(), angles.sin()), 1).float().to(buffers.state.device)
+        self.launches = self._launches()
+
+    def __call__(self) -> None:
+        """Decode the token at the position of the state, and advance it."""
+        for launch in self.launches:
+            launch()
+
+    def _launches(self) -> list[Launch]:
+        m, k, state = self.layout.model, self.kernels, self.buffers.state
+        x, rope, logits = self._tap("embed"), self._tap("rope"), self._tap("lm_head")
+        ids, pair = {"IDS": self._word("ids")}, {"PAIR": m.head_dim, "PAIR_BLOCK": _power(m.head_dim)}
+        sizes = {"HIDDEN": m.hidden, "BLOCK": self._block(m.hidden)} | pair | ids | self._position
+        launches = [Launch(k.embed, 1, (self._weight("embed"), self.angles, state, x, rope), sizes)]
+        for layer in range(m.layers):
+            launches += self._layer(layer, x)
+            x = self._tap("down", layer)
+        head = self._weight("final_norm"), self._weight("lm_head"), self._tap("final_norm"), logits
+        launches.append(self._rows(k.norm_matvec, (x, *head), m.vocab, m.hidden, self.tiles.head_rows, **self._eps))
+        sizes = {"VOCAB": m.vocab, "BLOCK": min(self.tiles.logits, _power(m.vocab))} | ids | self._position
+        sizes |= {"GIVEN": self._word("prompt_length"), "TOKEN": self._word("token")}
+        return [*launches, Launch(k.argmax, 1, (logits, state), sizes)]
+
+    def _layer(self, layer: int, x: Tensor) -> list[Launch]:
+        """Launches of one layer. x: the residual stream before it, [hidden]."""
+        m, k, state = self.layout.model, self.kernels, self.buffers.state
+        weight, tap = partial(self._weight, layer=layer), partial(self._tap, layer=layer)
+        cache, heads, rows = self.buffers.cache[layer].view(torch.int16), m.heads + 2 * m.kv_heads, self.tiles.rows
+        both = {"KV_HEADS": m.kv_heads, "ENTRIES": m.positions} | self._position
+        rotation = {"HEADS": m.heads, "HALF": m.head_dim // 2, "HALF_BLOCK": _power(m.head_dim // 2)}
+        attention: dict[str, int | float] = {"DIM": m.head_dim, "DIM_BLOCK": _power(m.head_dim)}
+        attention |= {"GROUP": m.heads // m.kv_heads, "SCALE": m.head_dim**-0.5, "POSITIONS": self.tiles.positions}
+        normed = x, weight("input_norm"), weight("qkv"), tap("input_norm"), tap("qkv")
+        rotated = tap("qkv"), weight("q_norm"), weight("k_norm"), self._tap("rope"), state, tap("qk_norm_rope"), cache
+        attended = tap("qk_norm_rope"), cache, state, tap("attention")
+        added = tap("attention"), weight("o"), x, tap("o_proj")
+        gated = tap("o_proj"), weight("post_norm"), weight("gate"), weight("up"), tap("post_norm"), tap("gate_up")
+        last = tap("gate_up"), weight("down"), tap("o_proj"), tap("down")
+        tile = {"ROWS": self.tiles.heads}
+        return [
+            self._rows(k.norm_matvec, normed, m.query + 2 * m.kv, m.hidden, rows, **self._eps),
+            Launch(k.qk_norm_rope, -(-heads // self.tiles.heads), rotated, rotation | both | tile | self._eps),
+            Launch(k.attention, m.heads, attended, attention | both),
+            self._rows(k.matvec_residual, added, m.hidden, m.query, rows),
+            self._rows(k.norm_gate_up, gated, m.intermediate, m.hidden, rows, **self._eps),
+            self._rows(k.matvec_residual, last, m.hidden, m.intermediate, rows),
+        ]
+
+    def _rows(
+        self, kernel: Any, given: tuple[Tensor, ...], count: int, columns: int, rows: int, **more: float
+    ) -> Launch:
+        """A launch with a program for `rows` rows of matrices of [count, columns]."""
+        sizes = {"COUNT": count, "COLUMNS": columns, "ROWS": rows, "BLOCK": self._block(columns)}
+        return Launch(kernel, -(-count // rows), given, sizes | more)
+
+    @property
+    def _eps(self) -> dict[str, float]:
+        return {"EPS": self.layout.model.rms_eps}
+
+    @property
+    def _position(self) -> dict[str, int]:
+        return {"POSITION": self._word("position")}
+
+    def _word(self, name: str) -> int:
+        return self.layout.state[name].offset
+
+    def _block(self, columns: int) -> int:
+        return min(self.tiles.columns, _power(columns))
+
+    def _tap(self, name: str, layer: int | None = None) -> Tensor:
+        slot = self.layout.tap(name, layer)
+        return self.buffers.scratch[slot.offset : slot.offset + slot.size]
+
+    def _weight(self, name: str, layer: int | None = None) -> Tensor:
+        tied = name == "lm_head" and self.layout.tied
+        return self.buffers.weights["embed" if tied else name, layer].view(torch.int16)
+
+
+def _power(count: int) -> int:
+    """The smallest power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()

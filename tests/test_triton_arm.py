@@ -1,0 +1,250 @@
+"""The Triton arm in Triton's interpreter: judged as a megakernel is, on two shapes; planted errors; what is missing."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.devices.unwritten import NUMBER
+from common.errors import Crashed, LabError, Mismatched
+from common.model.layout import LINE, Layout
+from common.model.shapes import Model
+from common.model.weights import load
+from common.validate.check import validate
+from common.validate.scenarios import Start, drawn, scenarios
+from common.validate.tolerances import ReferenceSteps
+from experiments.engines import triton_arm
+from experiments.engines.adapters import ENGINES, Generated, Workload
+from experiments.engines.transformers_model import qwen3
+from experiments.suite import rivals
+
+pytest.importorskip("triton", reason="Triton has wheels for Linux only")
+
+from experiments.engines.triton_arm.session import TritonSession
+from experiments.engines.triton_arm.steps import INTERPRETED, Launch, Tiles, kernels
+
+SEED = 11  # of weights and scenarios: a near tie of two logits would make a float32 engine choose another id
+PROMPT = (5, 6, 7)
+GROUPS_OF_3 = Model("groups of 3", 72, 104, 1, 6, 2, 24, 131, 40, 5e5, 1e-5, False)
+STARTS = (Start(GROUPS_OF_3.positions - 1), Start(15, steps=2, given=2))
+SMALL = Tiles(
+    rows=128, head_rows=128, columns=64, positions=16, logits=64, heads=8
+)  # several turns, the last one partial
+
+
+def packed(model: Model, host_cache) -> torch.Tensor:
+    return load("synthetic", model, None, host_cache, SEED)[2].flat
+
+
+@pytest.fixture(scope="module")
+def expected(tiny, host_cache) -> ReferenceSteps:
+    return ReferenceSteps(tiny, Layout(tiny), packed(tiny, host_cache))
+
+
+@pytest.fixture
+def session(tiny, host_cache) -> TritonSession:
+    return TritonSession(Layout(tiny), packed(tiny, host_cache))
+
+
+def test_every_stage_passes_on_tiny(tiny, session, expected):
+    verdict = validate(
+        session, expected.weights, tiny, scenarios(tiny, SEED, expected.weights, quick=True), SEED, expected
+    )
+    assert verdict.passed, str(verdict)
+    assert verdict.steps == 5
+
+
+def test_every_stage_passes_with_groups_of_3_and_tiles_that_do_not_fit(host_cache):
+    model = GROUPS_OF_3
+    weights = packed(model, host_cache)
+    with_tiles = TritonSession(Layout(model), weights, tiles=SMALL)
+    some = drawn(STARTS, Layout(model), weights, torch.Generator().manual_seed(SEED))
+    verdict = validate(with_tiles, weights, model, some, SEED)
+    assert verdict.passed, str(verdict)
+
+
+def test_its_ids_are_those_of_transformers(tiny, session, expected):
+    tokens = 6
+    model, prompt = qwen3(tiny, session.layout, expected.weights, torch.float32), torch.tensor([PROMPT])
+    given = {"attention_mask": torch.ones_like(prompt), "do_sample": False, "pad_token_id": 0}
+    want = model.generate(prompt, max_new_tokens=tokens, min_new_tokens=tokens, **given)[0].tolist()
+    session.reset(list(PROMPT), 0, forced=len(PROMPT))
+    session.run(len(want) - 1)
+    slot = session.layout.state["ids"]
+    assert session.state()[slot.offset :][: len(want)].tolist() == want
+
+
+def of(kernel: str, number: int, change: Callable[[Launch], Launch]) -> Callable[[list[Launch]], None]:
+    """Change the launch `number` of a kernel."""
+
+    def plant(launches: list[Launch]) -> None:
+        places = [at for at, launch in enumerate(launches) if launch.kernel.__name__ == kernel]
+        launches[places[number]] = change(launches[places[number]])
+
+    return plant
+
+
+def constant(**values: float) -> Callable[[Launch], Launch]:
+    return lambda launch: replace(launch, constants={**launch.constants, **values})
+
+
+def no_residual(launch: Launch) -> Launch:
+    x, matrix, residual, out = launch.given
+    return replace(launch, given=(x, matrix, torch.zeros_like(residual), out))
+
+
+def old_residual(launch: Launch) -> Launch:
+    """The stream after attention, in place of that before it: nothing, in the first run."""
+    x, matrix, _, out = launch.given
+    return replace(launch, given=(x, matrix, out, out))
+
+
+PLANTED = {
+    "no residual": (of("matvec_residual", 2, no_residual), "o_proj layer 1"),
+    "its own tap as residual": (of("matvec_residual", 3, old_residual), "down layer 1"),
+    "another eps": (of("norm_gate_up", 0, constant(EPS=1e-2)), "post_norm layer 0"),
+    "heads without groups": (of("attention", 1, constant(GROUP=4)), "attention layer 1"),
+    "no scale": (of("attention", 0, constant(SCALE=1.0)), "attention layer 0"),
+    "one row less": (of("norm_matvec", -1, constant(COUNT=502)), "lm_head"),
+    "one id less": (of("argmax", 0, constant(VOCAB=1)), "argmax"),
+    "a prompt that is overwritten": (of("argmax", 0, constant(GIVEN=2)), "state"),
+    "the wrong half": (of("qk_norm_rope", 0, constant(HALF=8)), "qk_norm_rope layer 0"),
+    "the entry of another position": (of("qk_norm_rope", 1, constant(POSITION=LINE)), "key layer 1"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_error_is_found(name, tiny, session, expected):
+    plant, place = PLANTED[name]
+    plant(session.kernels.launches)
+    some = drawn([Start(3, given=2)], session.layout, expected.weights, torch.Generator().manual_seed(SEED))
+    verdict = validate(session, expected.weights, tiny, some, SEED, expected)
+    assert str(verdict.mismatch).startswith(f"{place} "), str(verdict)
+
+
+def test_a_cut_off_entry_is_found(tiny, session, expected, monkeypatch):
+    def cut_off(values):
+        return (values.to(tl.int32, bitcast=True) >> 16).to(tl.int16)
+
+    module = kernels(interpreted=True)
+    tl = module.tl
+    monkeypatch.setattr(module, "rounded", cut_off)
+    some = drawn([Start(3)], session.layout, expected.weights, torch.Generator().manual_seed(SEED))
+    assert validate(session, expected.weights, tiny, some, SEED, expected).mismatch.stage == "key"
+
+
+def test_a_write_beside_a_buffer_ends_the_run(session):
+    session.reset([1], 0)
+    session._state._margins[1][0] = NUMBER
+    with pytest.raises(Crashed, match="outside the state buffer; look for a missing mask"):
+        session.scratch()
+
+
+def test_a_run_beyond_the_cache_or_beside_another_is_refused(session):
+    session.reset([1], 0)
+    with pytest.raises(LabError, match="do not fit a cache of 64 positions"):
+        session.run(65)
+    with pytest.raises(LabError, match="runs alone"):
+        session.run(1, then=session)
+
+
+def test_weights_below_bf16_are_refused(tiny):
+    layout = Layout(tiny.in_formats("int8", "bf16"))
+    with pytest.raises(LabError, match=r"the Triton kernels read bf16, not model tiny int8; leave format= out"):
+        TritonSession(layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
+
+
+def test_triton_that_is_absent_is_one_line(monkeypatch):
+    monkeypatch.delitem(sys.modules, f"{triton_arm.__name__}.kernels", raising=False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(LabError, match=r"^triton does not import: .*; pip install -e '\.\[triton\]'$"):
+        kernels(interpreted=True)
+
+
+def test_one_process_has_one_kind_of_kernels():
+    assert kernels(interpreted=True) is kernels(interpreted=True)
+    with pytest.raises(LabError, match="this process has interpreted Triton kernels"):
+        kernels(interpreted=False)
+
+
+@pytest.fixture
+def work(tiny, expected) -> Workload:
+    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="host"), ptx=None)
+    weights = SimpleNamespace(flat=expected.weights)
+    lab = SimpleNamespace(model=tiny, layout=Layout(tiny), packed=weights, config=config, expected=expected)
+    return Workload(lab, PROMPT, 2, None)
+
+
+def test_a_row_says_how_it_was_validated(work, monkeypatch):
+    truth = ENGINES["torch step"](work).ids
+    row = rivals.attempt("Triton kernels", work, truth)
+    assert (row["state"], row["validated"], row["same ids"]) == ("ran", "stages", "2 of 2")
+    assert rivals.attempt("torch step", work, truth)["validated"] == "ids"
+
+    def wrong(work: Workload) -> Generated:
+        raise Mismatched("o_proj layer 1 [0] is 1, want 2", "correct that stage")
+
+    monkeypatch.setitem(ENGINES, "Triton kernels", wrong)
+    row = rivals.attempt("Triton kernels", work, truth)
+    assert row == {"state": "wrong: o_proj layer 1 [0] is 1, want 2", "validated": "stages"}
+
+
+def test_a_gpu_that_torch_cannot_use_is_one_line(work, monkeypatch):
+    monkeypatch.setattr(Workload, "device", "cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(LabError, match="Triton needs torch for CUDA to reach the GPU; make"):
+        ENGINES["Triton kernels"](work)
+
+
+COMPILED = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import torch
+from common.model.layout import Layout
+from common.validate.check import validate
+from common.validate.scenarios import drawn
+from experiments.engines.triton_arm import steps
+from experiments.engines.triton_arm.ptx import Target
+from experiments.engines.triton_arm.session import TritonSession
+from test_triton_arm import GROUPS_OF_3, SEED, STARTS, packed
+
+cache = Path(sys.argv[1])
+weights, layout = packed(GROUPS_OF_3, cache), Layout(GROUPS_OF_3)
+tiles = replace(steps.COMPILED, positions=16, logits=64)
+target = Target(cache, races=True, seed=int(sys.argv[2]))
+session = TritonSession(layout, weights, tiles=tiles, target=target)
+some = list(drawn(STARTS, layout, weights, torch.Generator().manual_seed(SEED)))
+print(validate(session, weights, GROUPS_OF_3, some, SEED).status)
+
+head = session.kernels.launches[-2]
+session.kernels.launches[-2] = replace(head, constants={**head.constants, "COUNT": 132})
+session.reset([1], 0)
+try:
+    session.run()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.host
+def test_their_ptx_passes_too_and_has_no_race(host_cache, tmp_path, seed):
+    """Compiled by Triton for sm_89 with the grid of a GPU; a row beyond the matrix is a fault at its line."""
+    environment = os.environ | {"PYTHONPATH": ":".join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", COMPILED, str(host_cache), str(seed)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    passed, fault = done.stdout.splitlines()
+    assert passed == "PASSED"
+    assert re.match(r"Crashed the Triton kernel norm_matvec: .*kernels\.py:\d+", fault), fault
+
+
+def test_tiles_are_powers_of_two():
+    for tiles in (INTERPRETED, SMALL):
+        assert all(size & (size - 1) == 0 for size in vars(tiles).values())
