@@ -37,7 +37,7 @@ def shell(module: str, *argv: str) -> subprocess.CompletedProcess[str]:
 def test_help_shows_examples_groups_and_keys(module, capfd):
     assert {"experiments": experiments, "experiments.generate": generate}[module].main(["--help"]) == 0
     text = capfd.readouterr().out
-    for part in (f"python -m {module}", "qwen3_0_6b, ", "vec128, ", "\n\nKeys (key=value) and their defaults\n"):
+    for part in (f"python -m {module}", "qwen3_0_6b", "vec128, ", "\n\nKeys (key=value) and their defaults\n"):
         assert part in text
     assert "Hydra (https" not in text
 

@@ -48,7 +48,7 @@ def test_a_sweep_over_nothing(flag, sweep, capsys):
     ("sweep", "jobs"),
     [
         ("variant=glob(s*_c*)", 1),
-        ("variant=glob([ve*,m*],exclude=megaqwen)", 2),
+        ("variant=glob([vec*,m*],exclude=megaqwen)", 2),
         ("threads=range(1,4)", 3),
         ("+options.a=a,b", 2),
         ("threads=choice(1,2)", 2),

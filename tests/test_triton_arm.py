@@ -21,7 +21,7 @@ from common.validate.scenarios import Start, drawn, scenarios
 from common.validate.tolerances import ReferenceSteps
 from experiments.engines import triton_arm
 from experiments.engines.adapters import ENGINES, Generated, Workload
-from experiments.engines.transformers_model import qwen3
+from experiments.engines.transformers_model import causal_lm
 from experiments.suite import rivals
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
@@ -71,7 +71,7 @@ def test_every_stage_passes_with_groups_of_3_and_tiles_that_do_not_fit(host_cach
 
 def test_its_ids_are_those_of_transformers(tiny, session, expected):
     tokens = 6
-    model, prompt = qwen3(tiny, session.layout, expected.weights, torch.float32), torch.tensor([PROMPT])
+    model, prompt = causal_lm(tiny, session.layout, expected.weights, torch.float32), torch.tensor([PROMPT])
     given = {"attention_mask": torch.ones_like(prompt), "do_sample": False, "pad_token_id": 0}
     want = model.generate(prompt, max_new_tokens=tokens, min_new_tokens=tokens, **given)[0].tolist()
     session.reset(list(PROMPT), 0, forced=len(PROMPT))

@@ -184,9 +184,9 @@ class CudaSession(Session):
         self._start = int(state[self.layout.state["position"].offset])
 
     def run(self, steps: int = 1, then: "CudaSession | None" = None) -> None:
-        at = self.layout.state["position"].offset  # where the drafts of earlier steps have led
-        self.layout.check_room(int(self._state[at : at + 1].get(stream=self._stream)[0]), steps)
-        with self._finished():
+        at = self.layout.state["position"].offset
+        with self._finished():  # the position: where the drafts of earlier steps have led
+            self.layout.check_room(int(self._state[at : at + 1].get(stream=self._stream)[0]), steps)
             for one in [steps] if then is None else [1] * steps:
                 self._queue(one)
                 if then is not None:

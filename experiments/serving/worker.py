@@ -29,7 +29,7 @@ class EngineWorker:
         (self._started,) = self._config.stacks
         setup = Setup(self._config, Progress(sys.stderr))
         ceiling = _ceiling(setup)  # before the weights, since it needs room on the GPU
-        self.engine = Engine(setup, self._started, first["draft"])
+        self.engine = Engine(setup, self._started, first.get("draft"))
         self.about = {
             "model": setup.model.name,
             "device": self._config.device.name,

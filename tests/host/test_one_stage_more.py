@@ -14,6 +14,7 @@ from common.record.store import Store
 pytestmark = pytest.mark.host
 DEFINITION, REFERENCE = "common/model/stages.py", "common/validate/reference.py"
 STEP, INPUTS = "common/kernel/decode.cuh", "common/kernel/matvec.cuh"
+TRITON = "experiments/engines/triton_arm/steps.py"
 TINY = ("model=tiny", "validate=quick")
 
 
@@ -40,7 +41,7 @@ def test_a_renamed_stage(scratch, host_cache, seed):
     names = ("l2_prefetch", "productive_spin", "by_value", "bulk_ring", "columns", "stream_kv")
     computation = {STEP, INPUTS, *(f"variants/{name}.cu" for name in names)}
     described = {name for name in scratch.touched() if name.startswith(("conf/variant/", "conf/design/"))}
-    assert scratch.touched() - described == {DEFINITION, REFERENCE, *computation}
+    assert scratch.touched() - described == {DEFINITION, REFERENCE, TRITON, *computation}
     rows = validated(scratch, host_cache, "stack=[smem_cache,atomic_barrier,productive_spin]", f"seed={seed}")
     assert [row["status"] for row in rows] == ["PASSED"]
     assert "mlp_gate" in rows[0]["counts"]

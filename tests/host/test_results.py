@@ -63,7 +63,7 @@ def test_validation_says_how_far_it_is(configured, host_cache, tmp_path, seed):
     config = configured(*TINY, "variant=baseline", f"seed={seed}", f"cache={host_cache}", f"results={tmp_path}/r.jsonl")
     show = Heard(io.StringIO())
     assert LabStack(Setup(config, show), config.stacks[0]).validate().passed
-    assert [re.match(r"seed 1 of 1, step (\d) of 5: ", text)[1] for text in show.details] == list("12345")
+    assert [re.match(r"seed 1 of 1, token (\d) of 5: ", text)[1] for text in show.details] == list("12345")
 
 
 def test_a_full_validation_looks_for_races_on_the_ptx_device(configured, host_cache, tmp_path, monkeypatch):
