@@ -156,7 +156,7 @@ class CudaSession(Session):
         self._cupy, self._program, self._weights = cupy, program, weights
         self._graph: Any = None
         self._hold: Hold | None = None
-        self._start = 0
+        self._start = self._position = 0
         self._rest: Any = None  # copy of the entries that timed runs overwrite
         size = layout.scratch_size
         large_enough = beside is not None and beside._scratch.size >= size
@@ -181,12 +181,13 @@ class CudaSession(Session):
                 other.set(state.numpy(), stream=self._stream)
         self._stream.synchronize()
         self._rest = None
-        self._start = int(state[self.layout.state["position"].offset])
+        self._start = self._position = int(state[self.layout.state["position"].offset])
 
     def run(self, steps: int = 1, then: "CudaSession | None" = None) -> None:
-        at = self.layout.state["position"].offset
-        with self._finished():  # the position: where the drafts of earlier steps have led
-            self.layout.check_room(int(self._state[at : at + 1].get(stream=self._stream)[0]), steps)
+        if self.layout.tokens > 1:  # where the drafts of earlier steps have led
+            self._position = int(self.state()[self.layout.state["position"].offset])
+        self.layout.check_room(self._position, steps)
+        with self._finished():
             for one in [steps] if then is None else [1] * steps:
                 self._queue(one)
                 if then is not None:
@@ -208,6 +209,7 @@ class CudaSession(Session):
         source = self._program.source
         queued = PUT_BACK + (steps if source.launch == "graph" else len(launches(source, steps)))
         runs = self._hold.seconds(partial(self._queue, steps), repeats, queued, self._finished, put_back)
+        self._position = end
         return [seconds / steps for seconds in runs]
 
     def scratch(self) -> torch.Tensor:
@@ -229,6 +231,7 @@ class CudaSession(Session):
                 self._graph.launch(self._stream)
         else:
             self._launch(steps)
+        self._position += steps
 
     def _launch(self, steps: int) -> None:
         """Queue each launch of `steps` steps."""
