@@ -43,9 +43,17 @@ def prove(
     """The stack is right, and has the bits of the stack that it must equal."""
     source, root = composed.source(model, threads), composed.root.source(model, threads)
     with opened(source, weights, grid) as session, opened(root, weights, grid) as other:
-        verdict = validate(session, weights, model, scenarios(model, seed, weights, quick), seed, reference=reference)
+        verdict = validate(
+            session,
+            weights,
+            model,
+            scenarios(model, seed, weights, quick, tokens=session.layout.tokens),
+            seed,
+            reference=reference,
+        )
         assert verdict.passed, verdict
-        found = compare_bits(session, other, scenarios(model, seed, weights, quick=True))
+        starts = scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens)
+        found = compare_bits(session, other, starts)
         assert found is None, f"{found}, seed {seed}"
 
 
@@ -86,7 +94,9 @@ def test_shared_memory_above_48_kb(tiny, host_cache, grid, seed):
 def test_any_grid_and_block(tiny, host_cache, blocks, threads, seed):
     weights = weights_of(tiny, seed, host_cache)
     with opened(build([], tiny, threads), weights, blocks) as session:
-        verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
+        verdict = validate(
+            session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
+        )
         assert verdict.passed, verdict
 
 

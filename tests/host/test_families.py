@@ -39,11 +39,16 @@ def test_stacks_pass_with_the_traits_of_each_family(composed, name, open_session
     model = MODELS[name]
     weights = synthetic(model, seed)
     session = open_session(composed.source(model), weights, schedule=seed)
-    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
+    verdict = validate(
+        session, weights, model, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens), seed
+    )
     assert verdict.passed, verdict
     if composed.root != composed:
         root = open_session(composed.root.source(model), weights, blocks=5, schedule=seed)
-        assert compare_bits(session, root, scenarios(model, seed, weights, quick=True)) is None, seed
+        assert (
+            compare_bits(session, root, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens))
+            is None
+        ), seed
 
 
 @pytest.mark.parametrize(("names", "name"), sampled(product(((), STREAMING), TINY), 1), ids=str)

@@ -31,7 +31,9 @@ def in_formats(model: Model, formats: tuple[str, str]) -> Model:
 
 def proved(session: Session, weights: Tensor, model: Model, seed: int) -> None:
     """Compare with the reference of the same weights."""
-    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
+    verdict = validate(
+        session, weights, model, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens), seed
+    )
     assert verdict.passed, verdict
 
 

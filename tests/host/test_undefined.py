@@ -39,5 +39,7 @@ def test_an_undefined_result_is_a_fault_with_its_line(host_cache, synthetic, tin
 def test_a_stack_has_no_undefined_arithmetic(stack, host_cache, synthetic, tiny, seed):
     device, weights = HostDevice(host_cache, seed, flags=FLAGS), synthetic(tiny, seed)
     with closing(device.session(device.compile(stack.source(tiny)), weights)) as session:
-        verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
+        verdict = validate(
+            session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
+        )
     assert verdict.passed, verdict

@@ -67,16 +67,18 @@ def model(request, shape, compiled):  # shape: of the case
 
 
 def longest(model, seed, weights) -> Scenario:
-    return max(scenarios(model, seed, weights, quick=True), key=lambda scenario: scenario.steps)
+    return max(scenarios(model, seed, weights, quick=True, tokens=8), key=lambda scenario: scenario.steps)
 
 
 def proved(open_session, composed, model, weights, seed, quick) -> None:
     """Compare with the reference, then with the parent bit for bit."""
     session = open_session(composed.source(model), weights, schedule=seed)
-    verdict = validate(session, weights, model, scenarios(model, seed, weights, quick), seed)
+    verdict = validate(
+        session, weights, model, scenarios(model, seed, weights, quick, tokens=session.layout.tokens), seed
+    )
     assert verdict.passed, verdict
     root = open_session(composed.root.source(model), weights, blocks=5, schedule=seed)
-    different = compare_bits(session, root, scenarios(model, seed, weights, quick=True))
+    different = compare_bits(session, root, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens))
     assert different is None, f"{different}; seed {seed}"
 
 
@@ -102,7 +104,9 @@ def test_any_schedule_gives_the_same_bits(same_in_any_order, synthetic, model, c
 def test_named_stacks_on_any_grid(open_session, synthetic, tiny, composed, blocks, seed):
     weights = synthetic(tiny, seed)
     session = open_session(composed.source(tiny), weights, blocks, schedule=seed)
-    verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
+    verdict = validate(
+        session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
+    )
     assert verdict.passed, verdict
 
 
@@ -113,7 +117,9 @@ def test_variants_in_any_block(open_session, synthetic, tiny, composed, threads,
     fitting = {"warp_split": {"ratio": f"{warps // 2}:{warps - warps // 2}"}, "cp_async": {"stages": 2}}
     composed = Composed(composed.names, fitting.get("".join(composed.names), {}))
     session = open_session(composed.source(tiny, threads), weights, blocks=3, schedule=seed)
-    verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
+    verdict = validate(
+        session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
+    )
     assert verdict.passed, verdict
 
 

@@ -43,7 +43,9 @@ def verdict(source, cache, model, seed, arch=90, races=True):
     weights = load("synthetic", model, None, cache, seed)[2].flat
     device = PtxDevice(cache, arch, seed, races)
     with closing(device.session(device.compile(source), weights)) as session:
-        return validate(session, weights, model, scenarios(model, seed, weights, quick=True), seed)
+        return validate(
+            session, weights, model, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens), seed
+        )
 
 
 @pytest.mark.host
