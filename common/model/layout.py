@@ -6,15 +6,15 @@ as compile-time constants. Offsets and sizes are in elements: bf16 for weights a
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 from common.errors import LabError
 from common.model import stages
-from common.model.expressions import SHAPES, check, evaluate
+from common.model.expressions import SHAPES, evaluate
 from common.model.format import Format
+from common.model.scratch import Scratch
 from common.model.shapes import LARGEST, Model
 from common.model.slot import PLAIN, Slot
 from common.model.stages import FIRST, LAST, LAYER, STAGES, taps
@@ -29,15 +29,7 @@ MOMENTS = 3  # time stamps of a traced stage: at its start, at its end, and afte
 WAIT_WORDS = 4  # of a block whose wait timed out: stage + 1, layer, and the words it waited for
 NOT_SENT = -1  # sentinel of every flag-in-data word: a NaN that no arithmetic of a GPU makes (mail.cuh)
 LINE = 32  # 32-bit words of one 128-byte line; words that blocks poll or add to never share a line
-NAMES = (
-    *SHAPES,
-    "max_blocks",
-    "taps",
-)  # names in the shape of a scratch region; taps: elements of all layers' taps
 FORWARD = ("template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled;",)
-FIXED = ("layers", "rope", "partial", "workspace", "seen", "trace", *STAGES)  # names in scratch, taken for regions
-
-Scratch = Mapping[str, tuple[str, ...]]  # shapes of regions by name, as expressions over NAMES
 
 
 def _pack(shapes: Mapping[str, tuple[int, ...]], start: int = 0, form: Format = PLAIN) -> tuple[dict[str, Slot], int]:
@@ -47,25 +39,6 @@ def _pack(shapes: Mapping[str, tuple[int, ...]], start: int = 0, form: Format = 
         slots[name] = Slot(end, shape, form if len(shape) == 2 else PLAIN)
         end += -(-slots[name].size // ALIGN) * ALIGN
     return slots, end
-
-
-def read_scratch(scratch: Mapping[str, object]) -> Scratch:
-    """The `scratch` of a variant's yaml, checked: `parts: [2, layers, heads, 16, head_dim + 4]`.
-
-    A region has 32-bit words exchanged by flag-in-data: a reset fills them with the sentinel NOT_SENT. Its first size
-    is a number of turns, each a step of the kernel (buffers in rotation); a step leaves the next turn's words at the
-    sentinel, which validation checks. The other sizes are of one turn. Expressions may use NAMES.
-    Raises LabError for an invalid or taken name, and for a malformed shape.
-    """
-    for name, shape in scratch.items():
-        place = f"scratch.{name}: {shape}"
-        if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in FIXED or name.endswith("_size"):
-            raise LabError(place, "give it another name, of small letters")
-        if not isinstance(shape, list) or len(shape) < 2:
-            raise LabError(place, "give a list: turns, then the sizes of one turn")
-        for size in shape:
-            check(str(size), NAMES, place)
-    return {name: tuple(map(str, shape)) for name, shape in scratch.items() if isinstance(shape, list)}
 
 
 class Layout:
@@ -88,7 +61,7 @@ class Layout:
     """
 
     def __init__(self, model: Model, scratch: Scratch | None = None, trace: bool = False, tokens: int = 1) -> None:
-        """scratch: regions declared by variants, see `read_scratch`. tokens: of a step, at neighbouring positions.
+        """scratch: regions of variants, see `common.model.scratch`. tokens: of a step, at neighbouring positions.
 
         Raises LabError for an impossible shape.
         """

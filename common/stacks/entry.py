@@ -10,7 +10,7 @@ from yaml import YAMLError
 
 from common.errors import LabError
 from common.json_values import from_json
-from common.model.layout import Scratch, read_scratch
+from common.model.scratch import Scratch, read_scratch
 from common.stacks.header import read_header
 from common.stacks.knobs import KINDS, SETS, WARP, Knob
 from common.stacks.variant import LAUNCHES, SELECTS, NamedStack, Selection, Variant

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.model.layout import Scratch
+from common.model.scratch import Scratch
 from common.stacks.knobs import Knob
 
 SELECTS = ("every", "catalog", "best", "steps")
@@ -27,7 +27,7 @@ class Variant:
     published  the effect published by others
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, if they are in it
-    scratch    regions of scratch for its own words: see `common.model.layout.read_scratch`
+    scratch    regions of scratch for its own words: see `common.model.scratch.read_scratch`
     work       declarations for the prediction, checked at their use
     """
 
