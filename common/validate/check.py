@@ -207,10 +207,9 @@ class _KernelChecker:
         assert seen.cache is not None and start.cache is not None  # noqa: PT018  for the types
         first, given, tokens = scenario.position, len(scenario.ids), self.layout.tokens
         ids, vocab = seen.words("ids").tolist(), self.layout.model.vocab
-        end, drafts = first + scenario.steps, 0
-        if tokens > 1:  # how far they came depends on the drafts
-            end = min(max(int(seen.words("position")), end), first + scenario.steps * tokens)
-            drafts = min(max(int(seen.words("accepted")), 0), tokens - 1, end - first - 1)
+        # How far they came depends on the drafts.
+        end = min(max(int(seen.words("position")), first + scenario.steps), first + scenario.steps * tokens)
+        drafts = min(max(int(seen.words("accepted")), 0), tokens - 1, end - first - 1)
         known = max(given, end + 1)
         chosen = [token if 0 <= token < vocab else -1 for token in ids[given : end + 1]]
         behind = looked_up([*scenario.ids, *chosen], min(end + tokens, len(ids)) - known)

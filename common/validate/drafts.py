@@ -34,6 +34,8 @@ def looked_up(ids: Sequence[int], count: int) -> list[int]:
     Of the earlier places with most of the last ids in front, up to LONGEST, the latest counts. What follows there may
     run into the drafts themselves.
     """
+    if count < 1:  # a step of one token has none, and each is compared
+        return []
     for length in range(min(LONGEST, len(ids)), 0, -1):
         for end in range(len(ids) - 1, length - 1, -1):
             if ids[end - length : end] == ids[len(ids) - length :]:
