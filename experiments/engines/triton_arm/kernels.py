@@ -58,10 +58,15 @@ def scale_of(x, COLUMNS: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def normed_at(x, norm, scale, at, COLUMNS: tl.constexpr):
-    """Elements `at` of the normed x, 0 beyond the last. norm: bf16 weights, [COLUMNS]; scale: from `scale_of`."""
+def normed_at(x, norm, normed, scale, at, COLUMNS: tl.constexpr):
+    """Elements `at` of the normed x, 0 beyond the last, which program 0 also stores to `normed`, fp32, [COLUMNS].
+
+    norm: bf16 weights, [COLUMNS]; scale: from `scale_of`.
+    """
     inside = at < COLUMNS
-    return tl.load(x + at, mask=inside, other=0.0) * scale * widened(tl.load(norm + at, mask=inside, other=0))
+    values = tl.load(x + at, mask=inside, other=0.0) * scale * widened(tl.load(norm + at, mask=inside, other=0))
+    tl.store(normed + at, values, mask=inside & (tl.program_id(0) == 0))
+    return values
 
 
 @triton.jit
@@ -106,8 +111,7 @@ def norm_matvec(
     sums = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(0, COLUMNS, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        values = normed_at(x, norm, scale, at, COLUMNS)
-        tl.store(normed + at, values, mask=(at < COLUMNS) & (tl.program_id(0) == 0))
+        values = normed_at(x, norm, normed, scale, at, COLUMNS)
         sums += block_of(matrix, rows, at, COUNT, COLUMNS) * values[None, :]
     tl.store(out + rows, total(sums, 1), mask=rows < COUNT)
 
@@ -124,8 +128,7 @@ def norm_gate_up(
     ups = tl.full((ROWS, BLOCK), 0.0, tl.float32)
     for start in range(0, COLUMNS, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        values = normed_at(x, norm, scale, at, COLUMNS)
-        tl.store(normed + at, values, mask=(at < COLUMNS) & (tl.program_id(0) == 0))
+        values = normed_at(x, norm, normed, scale, at, COLUMNS)
         gates += block_of(gate, rows, at, COUNT, COLUMNS) * values[None, :]
         ups += block_of(up, rows, at, COUNT, COLUMNS) * values[None, :]
     gated = total(gates, 1)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import log
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from common.errors import LabError
 from common.model.layout import Layout
+from common.validate.reference import rope_table
 
 INTERPRET = "TRITON_INTERPRET"  # Triton reads it where a kernel is defined
 
@@ -102,10 +102,8 @@ class TritonStep:
             raise LabError(f"the Triton kernels are those of Qwen3, and {name} has other traits", "choose such a model")
         self.layout, self.buffers, self.tiles = layout, buffers, tiles
         self.kernels = kernels(interpreted)
-        m = layout.model
-        pair = torch.arange(m.head_dim // 2, dtype=torch.float64)
-        angles = torch.arange(m.positions)[:, None] * torch.exp(pair * (-2 / m.head_dim * log(m.rope_theta)))
-        self.angles = torch.cat((angles.cos(), angles.sin()), 1).float().to(buffers.state.device)
+        table = rope_table(layout.model, torch.arange(layout.model.positions)[:, None], torch.float32)
+        self.angles = torch.cat((*table,), 1).to(buffers.state.device)
         self.launches = self._launches()
 
     def __call__(self) -> None:
