@@ -40,7 +40,7 @@ CORNERS = [
         for slots, window, ahead in ((2, 1, 0), (2, 2, 1), (3, 1, 1))
     ),
     Composed(("bulk_ring", "columns"), {"slots": 2, "kb": 6, "window": 2, "ahead": 0}),
-    Composed(("columns", "tensor_rows"), {"slots": 3, "kb": 6, "window": 1, "tiles": 1}),
+    Composed(("bulk_ring", "columns", "tensor_rows"), {"slots": 3, "kb": 6, "window": 1, "tiles": 1}),
     *(Composed(("graph",), {"how": how}) for how in ("graph", "launches")),
 ]
 CASES = [*product([*VARIANTS, *STACKS], ("tiny", "odd"))]
