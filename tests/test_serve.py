@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ pytest.importorskip("openai", reason="needs the extra `dev`")
 
 import openai
 from fake_engine import BUG, CRASH, DEAF, HANG, POSITIONS, SLOW, following, text_of
+from processes import children
 from serving import PATIENCE_S, serving
 
 PROMPT = [3, 1, 4]
@@ -206,16 +206,16 @@ def test_a_worker_that_does_not_react_is_killed():
 
 
 def test_a_worker_that_is_killed_is_replaced():
-    others = children()
+    others = children(os.getpid())
     with serving() as server:
         assert server.ids(PROMPT, 4) == following(PROMPT, 4)
-        (worker,) = children() - others
+        (worker,) = set(children(os.getpid())) - set(others)
         os.kill(worker, signal.SIGKILL)
         server.settled("lab_worker_restarts_total", 1)  # without a request for it
         assert server.http.get("/health").status_code == 200
         assert server.ids(PROMPT, 4) == following(PROMPT, 4)
-        assert worker not in children()
-    assert children() == others, "no worker outlives its server"
+        assert worker not in children(os.getpid())
+    assert children(os.getpid()) == others, "no worker outlives its server"
 
 
 def test_the_end_of_the_server_is_said_to_those_who_wait():
@@ -227,9 +227,3 @@ def test_the_end_of_the_server_is_said_to_those_who_wait():
         with pytest.raises(openai.APIError, match="the server ends") as ended:
             list(stream)
         assert ended.value.code == "server_ending", "no worker has failed"
-
-
-def children() -> set[int]:
-    """Processes that any thread of this one has started."""
-    lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
-    return {int(one) for text in lists for one in text.split()}
