@@ -39,12 +39,21 @@ template <class Base> struct Columns : Base {
   }
 
   template <Stage S> static DEVICE void multiply_columns(const Context &c, int layer) {
-    column_products<S>(
-        c, layer, [&](int n, int row, const auto &sums) { Self::template emit<S>(Self::of(c, n), layer)(row, sums); });
+    column_products<S>(c, layer, [&] { return emits<S>(c, layer); });
   }
 
-  // The products of stage S with its input: `finish(n, row, sums)` is called for token n of the step.
-  template <Stage S, class Finish> static DEVICE void column_products(const Context &c, int layer, Finish finish) {
+  // Finishes rows of each token of a step. Addresses of a single token are made once, before the products.
+  template <Stage S> static DEVICE auto emits(const Context &c, int layer) {
+    if constexpr (Self::tokens == 1)
+      return [emit = Self::template emit<S>(c, layer)](int, int row, const auto &sums) { emit(row, sums); };
+    else
+      return
+          [&c, layer](int n, int row, const auto &sums) { Self::template emit<S>(Self::of(c, n), layer)(row, sums); };
+  }
+
+  // The products of stage S with its input, which has arrived when `begin()` gives what finishes a row of token n of
+  // the step: `finish(n, row, sums)`.
+  template <Stage S, class Begin> static DEVICE void column_products(const Context &c, int layer, Begin begin) {
     constexpr Stage input = input_of(S);
     const auto job = Self::template job<S>(c, layer);
     const Known<Self, decltype(job)> known(c, job);
@@ -57,6 +66,7 @@ template <class Base> struct Columns : Base {
       if constexpr (!here(input)) x[n].take(c, result);
       if constexpr (here(input)) squares[n] = x[n].take_and_scale(c, result, gains<input>(c, layer));
     }
+    const auto finish = begin();
     const unsigned batch = multiply_job(c, known, x, squares, [&](int n, int row, auto &sums, unsigned batch) {
       if constexpr (here(input)) {
         UNROLL

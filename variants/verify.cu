@@ -84,7 +84,7 @@ template <class Base> struct Verify : Base {
     if constexpr (copies)
       products_by_warp<S>(c, layer, finish);
     else
-      Base::template column_products<S>(c, layer, finish);
+      Base::template column_products<S>(c, layer, [&] { return finish; });
   }
 
   // A packet of weights is loaded once, and multiplied by the input of each token.
