@@ -147,7 +147,7 @@ def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
 
 @pytest.mark.parametrize("name", ["tiny", "llama_tiny", "qwen2_tiny"])
 def test_torch_step_equals_transformers(host_cache: Path, name: str, seed):
-    from experiments.engines.torch_decoder import TorchStep
+    from experiments.engines.torch_step import TorchStep
     from experiments.engines.transformers_model import causal_lm
 
     model, layout, packed = load("synthetic", model_named(name), None, host_cache, seed)
