@@ -10,7 +10,7 @@ from sampled import sampled
 
 from common.model.layout import Layout
 from common.model.weights import load
-from experiments.engines import torch_decoder
+from experiments.run import torch_decoder
 
 
 @pytest.fixture

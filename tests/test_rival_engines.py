@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from common.errors import LabError
 from common.model.layout import Layout
 from common.model.weights import hf_slots, load
-from experiments.engines import adapters, torch_decoder, transformers_model
+from experiments.engines import adapters, torch_step, transformers_model
 from experiments.engines.adapters import ENGINES, Generated, Workload
 from experiments.suite import rivals
 
@@ -162,10 +162,10 @@ def test_a_captured_step_is_replayed_for_every_token(lab, monkeypatch):
     """capture itself needs torch's CUDA: here it keeps the step, which a graph would repeat."""
     replayed = []
 
-    def capture(step: torch_decoder.TorchStep) -> None:
+    def capture(step: torch_step.TorchStep) -> None:
         step.graph = SimpleNamespace(replay=lambda: replayed.append(None) or step.step())
 
-    monkeypatch.setattr(torch_decoder.TorchStep, "capture", capture)
+    monkeypatch.setattr(torch_step.TorchStep, "capture", capture)
     monkeypatch.setattr(adapters, "_need_gpu", lambda work: None)
     work = Workload(lab, PROMPT, TOKENS, None)
     assert ENGINES["torch step in a CUDA graph"](work).ids == ENGINES["torch step"](work).ids

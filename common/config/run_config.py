@@ -74,6 +74,7 @@ class RunConfig:
     positions  size of the KV cache; None: the model's own
     formats    of the layers' matrices, None as they are stored, and of the LM head (`common.model.format`)
     weights    "synthetic", an absolute path, or a name on the hub
+    calibration a text for formats with `gptq`
     timing     None: nothing is measured
     budget     seconds that rows may take
     """
@@ -87,6 +88,7 @@ class RunConfig:
     positions: int | None
     formats: tuple[str | None, str]
     weights: str
+    calibration: Path | None
     seed: Seed
     blocks: Annotated[int, Range(1, MAX_BLOCKS)] | None
     threads: Threads

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 BITS = {"bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
-SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?")
+SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?(:gptq)?")
 PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
 WORD = 8  # columns that every shape has a multiple of, and that a group must have
 NIBBLES = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble of a word: those of a pair are 16 bits apart
@@ -27,16 +27,18 @@ class Format:
     group  neighbouring columns that share a scale; 0: all of a row
     zeros  groups of integers have a zero point; else numbers are signed and it is 0
     half   scales are fp16 and not bf16
+    gptq   numbers of weights as packed are chosen by `common.model.gptq`; `encode` takes the nearest in any format
     """
 
     kind: str = "bf16"
     group: int = 0
     zeros: bool = False
     half: bool = False
+    gptq: bool = False
 
     def __str__(self) -> str:
-        group, zeros, half = f":{self.group}" if self.group else "", ":zeros" * self.zeros, ":fp16" * self.half
-        return f"{self.kind}{group}{zeros}{half}"
+        group, half = f":{self.group}" if self.group else "", ":fp16" * self.half
+        return f"{self.kind}{group}{':zeros' * self.zeros}{half}{':gptq' * self.gptq}"
 
     @property
     def scaled(self) -> bool:
@@ -71,9 +73,9 @@ class Format:
                 )
 
     def fitted(self, columns: Iterable[int]) -> "Format":
-        """The same format; with one scale a row where its groups do not divide rows of so many columns."""
+        """The same for trials with rows of so many columns: one scale a row if no group divides them; not `gptq`."""
         fits = not self.group or not any(width % self.group for width in columns)
-        return self if fits else replace(self, group=0)
+        return replace(self, group=self.group if fits else 0, gptq=False)
 
     @property
     def _scales(self) -> "torch.dtype":
@@ -90,39 +92,60 @@ class Format:
         return f"Scaled<{self.bits}, {self.group}, {', '.join(flags)}>"
 
     def encode(self, values: "torch.Tensor") -> "torch.Tensor":
-        """Rows of numbers, rounded to the nearest, as bf16 elements [rows, row_bytes / 2]. values: [rows, columns].
+        """Rows of numbers, rounded to the nearest, as bf16 elements [rows, row_bytes / 2]. values: [rows, columns]."""
+        if not self.scaled:
+            return values.bfloat16()
+        scale, zero = self.scales(values)
+        return self.joined(self.nearest(values, scale, zero), scale, zero)
+
+    def scales(self, values: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
+        """Scales, fp32 [rows, groups], and zero points, int32 likewise, for `values` [rows, columns].
 
         A scale is the smallest number with which none of its group is out of range, and that of a group of zeros 1.
         """
         import torch
 
-        if not self.scaled:
-            return values.bfloat16()
-        rows, columns = values.shape
-        grouped = values.float().view(rows, self.groups(columns), -1)
+        grouped = values.float().view(len(values), self.groups(values.shape[1]), -1)
         low, high = (grouped.amin(2), grouped.amax(2)) if self.zeros else (None, grouped.abs().amax(2))
         if low is not None:
             low, high = low.clamp(max=0), high.clamp(min=0)  # 0 stays 0: a zero point is a number
         most = REAL_MOST if self.kind == "fp8" else 2**self.bits - 1 if self.zeros else 2 ** (self.bits - 1) - 1
         scale = _rounded_up((high if low is None else high - low) / most, self._scales)
         scale = torch.where(scale == 0, 1.0, scale)
-        numbers = grouped / scale[:, :, None]
         zero = torch.zeros_like(scale, dtype=torch.int32)
+        if low is not None:
+            zero = (-low / scale).round().int().clamp(0, 2**self.bits - 1)
+        return scale, zero
+
+    def nearest(self, values: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
+        """The numbers nearest to `values` [rows, columns] as `joined` takes them; scale, zero: as from `scales`."""
+        import torch
+
+        numbers = values.float().view(*scale.shape, -1) / scale[:, :, None]
         if self.kind == "fp8":
-            bits = numbers.to(torch.float8_e4m3fn).view(torch.uint8)
+            bits = numbers.clamp(-REAL_MOST, REAL_MOST).to(torch.float8_e4m3fn).view(torch.uint8)
         else:
             half = 2 ** (self.bits - 1)
-            if low is not None:
-                zero = (-low / scale).round().int().clamp(0, 2 * half - 1)
             shift = zero[:, :, None] if self.zeros else half
             bits = (numbers.round().int() + shift).clamp(0 if self.zeros else 1, 2 * half - 1).byte()
-        return self.joined(bits.view(rows, columns), scale.to(self._scales), zero)
+        return bits.view(values.shape)
+
+    def weights(self, bits: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
+        """The weights that such numbers are, exact in fp32 [rows, columns]."""
+        import torch
+
+        if self.kind == "fp8":
+            numbers = bits.contiguous().view(torch.float8_e4m3fn).float()
+        else:
+            numbers = bits.float() - (0 if self.zeros else 2 ** (self.bits - 1))
+        grouped = numbers.view(*scale.shape, -1)
+        return ((grouped - zero[:, :, None]) * scale.float()[:, :, None]).view(bits.shape)
 
     def joined(self, bits: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
         """Rows of the parts that they have, as `encode` gives them.
 
         bits: uint8 [rows, columns], a number each as the kernels read it: e4m3, or an integer of 0 and more, which is
-        half of the range too large without zero points. scale: bf16 or fp16 [rows, groups]. zero: int32 likewise.
+        half of the range too large without zero points. scale: of bf16 or fp16 [rows, groups]. zero: likewise, int32.
         """
         import torch
 
@@ -133,7 +156,7 @@ class Format:
             ordered = bits.reshape(rows, -1, 8)[:, :, NIBBLES]
             packed = (ordered[:, :, 0::2] | ordered[:, :, 1::2] << 4).reshape(rows, -1)
         out[:, : packed.shape[1]] = packed
-        halves = scale.contiguous().view(torch.int16)
+        halves = scale.to(self._scales).contiguous().view(torch.int16)
         if self.zeros:  # the zero point is in the lower half of a word
             halves = torch.stack((zero.to(torch.int16), halves), dim=2).view(rows, -1)
         at = self.scales_at(columns)
@@ -152,15 +175,10 @@ class Format:
             nibbles = torch.stack((packed & 15, packed >> 4), dim=2).view(len(rows), -1, 8)
             packed = nibbles[:, :, [NIBBLES.index(i) for i in range(8)]].reshape(len(rows), columns)
         halves = content[:, at : at + groups * (4 if self.zeros else 2)].contiguous().view(torch.int16)
-        if self.kind == "fp8":
-            numbers = packed.contiguous().view(torch.float8_e4m3fn).float()
-        else:
-            numbers = packed.float() - (0 if self.zeros else 2 ** (self.bits - 1))
-        numbers = numbers.view(len(rows), groups, -1)
+        zero = torch.zeros_like(halves)
         if self.zeros:
-            numbers = numbers - halves[:, 0::2, None].float()
-            halves = halves[:, 1::2].contiguous()
-        return (numbers * halves.view(self._scales).float()[:, :, None]).view(len(rows), columns)
+            zero, halves = halves[:, 0::2], halves[:, 1::2].contiguous()
+        return self.weights(packed, halves.view(self._scales), zero)
 
 
 @cache
@@ -170,12 +188,13 @@ def read_format(text: str) -> Format:
     Raises LabError for any other text.
     """
     match = SPELLING.fullmatch(text)
-    form = match and Format(match[1], int(match[2] or 0), bool(match[3]), bool(match[4]))
+    form = match and Format(match[1], int(match[2] or 0), *map(bool, match.groups()[2:]))
     if not form or form.group % WORD or (not form.scaled and text != "bf16") or (form.kind == "fp8" and form.zeros):
         raise LabError(
             f"no format {text!r}",
             f"give one of {', '.join(BITS)}; below bf16 with columns of a group, a multiple of {WORD}, as int4:128, "
-            "with zero points of integers, as int4:128:zeros, and with scales in fp16, as int8:fp16",
+            "with zero points of integers, as int4:128:zeros, with scales in fp16, as int8:fp16, and by GPTQ, as "
+            "int4:32:gptq",
         )
     return form
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ from common.cache.weight_files import content_sha, mapped
 from common.errors import LabError
 from common.model import synthetic
 from common.model.checkpoint import Checkpoint, find
+from common.model.gptq import Calibration
 from common.model.hf_config import read_json, read_model
 from common.model.layout import Layout
 from common.model.quantization import read_quantization
-from common.model.recoded import pieces, plain
+from common.model.recoded import calibrated, pieces, plain
 from common.model.shapes import Model
 from common.model.slot import Slot
 from common.model.tensors import check_downloads, check_headers, read_tensors
@@ -32,7 +34,8 @@ class PackedWeights:
     """The weights of one model in the kernels' layout.
 
     sha     sha256 of the source's content: of the .safetensors file itself, as sha256sum prints it; of the shards'
-            hashes joined in the order of their names; or of the recipe of synthetic weights.
+            hashes joined in the order of their names; or of the recipe of synthetic weights. If numbers were chosen
+            by a calibration, of that hash and the calibration's.
     source  their origin for messages: a path, or "synthetic version 1 seed 0".
     folder  the checkpoint's folder, which may hold a tokenizer; None for synthetic weights.
     pack    maps the packed file, and writes it first if it is missing.
@@ -59,6 +62,7 @@ def load(
     cache_dir: Path,
     seed: int = 0,
     formats: Formats | None = None,
+    calibrate: "Callable[[Model, Layout, PackedWeights], Calibration] | None" = None,
 ) -> tuple[Model, Layout, PackedWeights]:
     """The model, its layout and its weights.
 
@@ -68,7 +72,7 @@ def load(
     cache_dir: folder of packed weights, one file for each content and layout; safe to delete. fp16 and fp32
     weights are rounded to bf16, to nearest even, once, when packed; then to the nearest numbers of a format below it.
     formats: of the layers' matrices, None as they are stored, and of the LM head; None: those of `model`, and without
-    one as they are stored.
+    one as they are stored. calibrate: of the weights as they are stored, for a format with `gptq`.
     Raises LabError for any fault of the checkpoint, for another format than that of one that is quantized, and if the
     cache cannot be written; with synthetic weights the latter at their first use.
     """
@@ -81,12 +85,19 @@ def load(
     found = stored.in_formats(form or stored.format, head)
     target = Layout(found)
     target.check_memory()
-    key = hashlib.sha256(f"packing {PACKING} {packed.sha} {_shapes(target)}".encode()).hexdigest()
+    chosen = any(each.gptq for each in found.formats)
+    if chosen and not calibrate:
+        raise LabError(f"{found.name} is calibrated, and there is nothing to calibrate with", "leave gptq out")
+    calibration = calibrate(stored, layout, packed) if calibrate and chosen else None
+    sha = _sha(f"{packed.sha} calibration {calibration.sha}") if calibration else packed.sha
+    key = _sha(f"packing {PACKING} {sha} {_shapes(target)}")
 
     def pack() -> "torch.Tensor":
-        return mapped(cache_dir / f"{key}.bf16", target.weights_size, pieces(packed.flat, layout, target))
+        better = calibrated(packed.flat, layout, target, calibration) if calibration else ()
+        parts = chain(pieces(packed.flat, layout, target), better)
+        return mapped(cache_dir / f"{key}.bf16", target.weights_size, parts)
 
-    return found, target, replace(packed, pack=pack)
+    return found, target, replace(packed, sha=sha, pack=pack)
 
 
 def _load_stored(
@@ -102,7 +113,7 @@ def _load_stored(
         layout = Layout(model)
         layout.check_memory()
         source, folder = synthetic.recipe(seed), None
-        sha = hashlib.sha256(f"{source} {_shapes(layout)}".encode()).hexdigest()
+        sha = _sha(f"{source} {_shapes(layout)}")
         parts = partial(synthetic.pieces, layout, seed)
     else:
         checkpoint = find(spec)
@@ -117,7 +128,7 @@ def _load_stored(
         check_downloads(checkpoint, cache_dir)
         sha = content_sha(checkpoint.files, cache_dir)
         parts = partial(read_tensors, checkpoint, layout, hf_slots(layout), quantization)
-    key = hashlib.sha256(f"packing {PACKING} {sha} {_shapes(layout)}".encode()).hexdigest()
+    key = _sha(f"packing {PACKING} {sha} {_shapes(layout)}")
     file = cache_dir / f"{key}.bf16"
     packed = PackedWeights(sha, source, folder, lambda: mapped(file, layout.weights_size, parts()))
     if folder:
@@ -179,3 +190,7 @@ def _shapes(layout: Layout) -> str:
         for name, slot in hf_slots(layout)
     ]
     return f"{layout.weights_size} {slots}"
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

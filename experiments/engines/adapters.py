@@ -143,7 +143,7 @@ def torch_graph(work: Workload) -> Generated:
 
 def torch_step(work: Workload, capture: bool = False) -> Generated:
     """A step in plain torch: bf16, on a CPU float32. capture: into a CUDA graph, which is then replayed."""
-    from experiments.engines.torch_decoder import TorchStep
+    from experiments.engines.torch_step import TorchStep
 
     weights = work.lab.packed.flat.to(work.device, work.dtype)
     step = TorchStep(work.lab.model, work.lab.layout, weights, work.positions)

@@ -12,7 +12,6 @@ from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.layout import Layout
 from common.stacks.stack import Stack
-from experiments.engines.torch_decoder import prefill
 from experiments.generation.drafts import verifying
 from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
@@ -20,6 +19,7 @@ from experiments.generation.text import Answer
 from experiments.generation.tokenizer import chat_text, encode, has_tokenizer, load_tokenizer, stop_ids
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
+from experiments.run.torch_decoder import prefill
 
 BURST = 0.03  # seconds of queued steps between two reads of their tokens: text flows, and reading costs little
 NO_LOGITS = -1  # the sampler's token where there are none

@@ -20,8 +20,9 @@ from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:  # these import torch
     from common.devices.protocol import Device
+    from common.model.gptq import Calibration
     from common.model.layout import Layout
-    from common.model.weights import PackedWeights
+    from common.model.weights import Formats, PackedWeights
     from common.validate.tolerances import ReferenceSteps
 
 
@@ -45,7 +46,7 @@ class Setup:
         where = f"validated on {device.name}{'; races on ptx' if self.config.validation.trials == 'all' else ''}; "
         self.show.note(f"{device}; {where if validates else ''}seed {self.config.seed}")
         self.show.begin(f"load weights: {self.config.weights}")
-        if self.model.large:
+        if self.model.large or any(form.gptq for form in self.model.formats):
             self.packed.flat  # noqa: B018  written once, by this process, before workers look for it
 
     @property
@@ -59,14 +60,24 @@ class Setup:
     @cached_property
     def _weights(self) -> "tuple[Model, PackedWeights]":
         """Model and packed weights; packed once, later found in the cache."""
+        # Synthetic ones have the formats of the model.
+        model, _, packed = self.load(None if self.config.weights == SYNTHETIC else self.config.formats)
+        check_positions(self.config, model)
+        return model, packed
+
+    def load(self, formats: "Formats | None") -> "tuple[Model, Layout, PackedWeights]":
+        """The weights in other formats, as of `common.model.weights.load`."""
         from common.model.weights import load
 
         config = self.config
-        formats = None if config.weights == SYNTHETIC else config.formats  # synthetic ones have those of the model
+
+        def calibrate(*stored: Any) -> "Calibration":
+            from experiments.run.calibration import calibration  # imports torch
+
+            return calibration(config, self.show, *stored)
+
         folder = config.cache / "weights"
-        model, _, packed = load(config.weights, config.model, config.positions, folder, config.seed, formats)
-        check_positions(config, model)
-        return model, packed
+        return load(config.weights, config.model, config.positions, folder, config.seed, formats, calibrate)
 
     @property
     def model(self) -> Model:

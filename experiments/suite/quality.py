@@ -11,9 +11,9 @@ from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.format import read_formats
-from common.model.weights import load
 from experiments.engines.transformers_model import causal_lm
 from experiments.experiment import Experiment
+from experiments.run.calibration import text_ids
 from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32, and each format's"
@@ -54,7 +54,8 @@ def given_ids(experiment: Experiment) -> tuple[int, ...]:
     """`options.text` by the weights' tokenizer, else `options.ids`, else random ones from the seed."""
     options, model = experiment.options, experiment.model
     if options.given("text"):
-        ids = tuple(_tokenizer(experiment).encode(options.text("text")).ids)
+        folder = experiment.packed.folder
+        ids = text_ids(folder, options.text("text"), "options.text", "give options.ids=[...]")
     elif options.given("ids"):
         ids = options.wholes("ids", low=0)
     else:
@@ -93,9 +94,7 @@ def theirs(experiment: Experiment, ids: Sequence[int], dtype: torch.dtype) -> Te
 def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str) -> Tensor:
     """The same in float32, of the weights in other formats of the layers' matrices and of the LM head."""
     experiment.show.begin(f"transformers with weights in {form}")
-    config, model = experiment.config, experiment.model
-    folder, formats = config.cache / "weights", (form, head)
-    model, layout, packed = load(config.weights, model, config.positions, folder, config.seed, formats)
+    model, layout, packed = experiment.load((form, head))
     return _logits(causal_lm(model, layout, packed.flat, torch.float32), ids)
 
 
@@ -113,12 +112,3 @@ def ours(session: Session, ids: Sequence[int]) -> Tensor:
         session.run()
         rows.append(session.scratch()[slot.offset : slot.offset + slot.size].clone())
     return torch.stack(rows)
-
-
-def _tokenizer(experiment: Experiment) -> Any:
-    folder = experiment.packed.folder
-    if folder is None or not (folder / "tokenizer.json").exists():
-        raise LabError("options.text needs a tokenizer, and these weights have none", "give options.ids=[...]")
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -124,13 +124,14 @@ def test_quality_of_a_correct_kernel_is_better_than_bf16(run):
 
 
 def test_quality_of_formats_has_the_order_of_their_bits(run):
-    formats = "options.formats=[int8,int8/int8,int4:32,int4]"
+    formats = "options.formats=[int8,int8/int8,int4:32,int4:32:gptq,int4]"
     table = {row["variant"]: row["mean KL"] for row in run("quality", *QUICK["quality"], formats)["table"]}
     names = ("int8", "int8/int8", "int4:32")
     assert (
         0 < table[f"transformers, {names[0]}"] < table[f"transformers, {names[1]}"] < table[f"transformers, {names[2]}"]
     )
-    assert table["transformers, int4"] > table["transformers, int8/int8"]
+    assert min(table["transformers, int4"], table["transformers, int4:32:gptq"]) > table["transformers, int8/int8"]
+    assert table["transformers, int4:32:gptq"] != table["transformers, int4:32"]
 
 
 def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
@@ -147,7 +148,7 @@ def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
 
 @pytest.mark.parametrize("name", ["tiny", "llama_tiny", "qwen2_tiny"])
 def test_torch_step_equals_transformers(host_cache: Path, name: str, seed):
-    from experiments.engines.torch_decoder import TorchStep
+    from experiments.engines.torch_step import TorchStep
     from experiments.engines.transformers_model import causal_lm
 
     model, layout, packed = load("synthetic", model_named(name), None, host_cache, seed)

@@ -15,6 +15,8 @@ from common.devices.ptx.device import PtxDevice
 from common.model.shapes import Model
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
+from experiments.run.setup import Setup
+from experiments.tables.progress import Quiet
 
 pytestmark = pytest.mark.host
 TINY = model_named("tiny")
@@ -42,6 +44,13 @@ def test_a_stack_decodes_weights_of_few_bits(composed, model, formats, synthetic
     model = in_formats(model, formats)
     weights = synthetic(model, seed)
     proved(open_session(composed.source(model), weights, schedule=seed), weights, model, seed)
+
+
+def test_a_stack_decodes_calibrated_weights(configured, open_session, tmp_path, seed):
+    given = ["variant=vec128", "model=tiny", "format=int4:32:gptq", "head_format=int8:zeros:gptq", f"seed={seed}"]
+    lab = Setup(configured(*given, f"cache={tmp_path}"), Quiet())
+    weights = lab.packed.flat
+    proved(open_session(lab.source(lab.config.stacks[0]), weights, schedule=seed), weights, lab.model, seed)
 
 
 @pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES[::-1], 1), ids=str)

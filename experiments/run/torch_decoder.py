@@ -1,4 +1,4 @@
-"""Decoder in torch: a step that a CUDA graph can replay, timed as a rival, and the prefill of the lab's own KV cache.
+"""Decoder in torch: the prefill of the lab's own KV cache, calibration, and the step of a rival.
 
 Not the reference: `common/validate/reference.py` is, and shares none of this code.
 """
@@ -46,6 +46,10 @@ class TorchDecoder:
     def layer_weights(self, layer: int) -> dict[str, Tensor]:
         return {name: self.weight(name, layer).to(self.dtype) for name in self.layout.layer_weights}
 
+    def multiply(self, x: Tensor, name: str, weights: dict[str, Tensor], bias: Tensor | None = None) -> Tensor:
+        """x [tokens, columns] times the matrix of a layer: [tokens, rows]."""
+        return linear(x, weights[name], bias)
+
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, x.shape[-1:], weight, self.model.rms_eps)
 
@@ -60,7 +64,7 @@ class TorchDecoder:
         """
         m, cache = self.model, self.cache[layer]
         bias = weights["qkv_bias"] if m.qkv_bias else None
-        qkv = linear(self.norm(x, weights["input_norm"]), weights["qkv"], bias).view(len(x), -1, m.head_dim)
+        qkv = self.multiply(self.norm(x, weights["input_norm"]), "qkv", weights, bias).view(len(x), -1, m.head_dim)
         query, key, value = qkv.split((m.heads, m.kv_heads, m.kv_heads), dim=1)
         key = rotate(self.norm(key, weights["k_norm"]) if m.qk_norm else key, at.rope)
         cache.index_copy_(2, at.positions, torch.stack((key, value)).transpose(1, 2).to(cache.dtype))
@@ -71,55 +75,10 @@ class TorchDecoder:
         # The other backends may round products of fp32 to TF32.
         with sdpa_kernel(SDPBackend.MATH) if self.dtype == torch.float32 else nullcontext():
             attended = scaled_dot_product_attention(query[None], keys, values, at.visible, enable_gqa=True)
-        x = x + linear(attended[0].transpose(0, 1).reshape(len(x), -1), weights["o"])
+        x = x + self.multiply(attended[0].transpose(0, 1).reshape(len(x), -1), "o", weights)
         normed = self.norm(x, weights["post_norm"])
-        return x + linear(silu(linear(normed, weights["gate"])) * linear(normed, weights["up"]), weights["down"])
-
-
-class TorchStep(TorchDecoder):
-    """Greedy decoding, in the dtype of the weights: `step` reads token and position from buffers and advances both."""
-
-    def __init__(self, model: Model, layout: Layout, weights: Tensor, positions: int) -> None:
-        super().__init__(model, layout, weights, positions, weights.dtype)
-        self.token = torch.zeros(1, dtype=torch.long, device=weights.device)
-        self.position = torch.zeros_like(self.token)
-        self.graph: torch.cuda.CUDAGraph | None = None
-
-    def step(self) -> None:
-        """Decode the token at the position, then write the next token and position into the same buffers."""
-        x, at = self.weight("embed")[self.token], self.place(self.position)
-        for layer in range(self.model.layers):
-            x = self.layer(x, layer, self.layer_weights(layer), at)
-        logits = linear(self.norm(x, self.weight("final_norm")), self.weight("lm_head"))
-        self.token.copy_(logits.argmax(-1))
-        self.position += 1
-
-    def feed(self, ids: Sequence[int]) -> None:
-        """Reset the position and decode a whole prompt; `token` then holds the first new token."""
-        self.position.zero_()
-        for token in ids:
-            self.token.fill_(token)
-            self.replay()
-
-    def capture(self) -> None:
-        """Capture `step` as a CUDA graph; from now on `replay` launches it."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # libraries initialize outside of the capture
-            for _ in range(3):
-                self.step()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step()
-        self.graph = graph
-
-    def replay(self) -> None:
-        """Execute one step; after `capture`, by the CUDA graph."""
-        if self.graph is None:
-            self.step()
-        else:
-            self.graph.replay()
+        gate, up = (self.multiply(normed, name, weights) for name in ("gate", "up"))
+        return x + self.multiply(silu(gate) * up, "down", weights)
 
 
 @torch.inference_mode()
