@@ -43,6 +43,18 @@ class TorchDecoder:
     def weight(self, name: str, layer: int | None = None) -> Tensor:
         return self.layout.weight(name, layer).of(self.weights)
 
+    @torch.no_grad()
+    def read(self, ids: Sequence[int], first: int) -> None:
+        """Store the entries of `ids`, which stand at the positions from `first` on and see those before."""
+        known, end = torch.tensor(ids, dtype=torch.long, device=self.weights.device), first + len(ids)
+        x = self.weight("embed")[known].to(self.dtype)
+        for layer in range(self.model.layers):
+            weights, attend = self.layer_weights(layer), layer + 1 < self.model.layers
+            for at in range(0, len(ids), CHUNK):
+                chunk = slice(at, at + CHUNK)
+                place = self.place(self.everywhere[first:end][chunk], min(first + at + CHUNK, end))
+                x[chunk] = self.layer(x[chunk], self.cache[layer], weights, place, attend)
+
     def layer_weights(self, layer: int) -> dict[str, Tensor]:
         return {name: self.weight(name, layer).to(self.dtype) for name in self.layout.layer_weights}
 
@@ -53,12 +65,12 @@ class TorchDecoder:
         """Place of tokens that see at most the first `end` entries."""
         return Place(positions, self.rope[:, positions, None], self.everywhere[:end] <= positions[:, None])
 
-    def layer(self, x: Tensor, layer: int, weights: dict[str, Tensor], at: Place, attend: bool = True) -> Tensor:
-        """x, [tokens, hidden], after the layer, which stores the entries of its tokens; not attend: it does only that.
+    def layer(self, x: Tensor, cache: Tensor, weights: dict[str, Tensor], at: Place, attend: bool = True) -> Tensor:
+        """x, [tokens, hidden], after a layer, which stores the entries of its tokens; not attend: it does only that.
 
-        weights: from `layer_weights`.
+        cache: the layer's, [2, kv_heads, positions, head_dim]. weights: from `layer_weights`.
         """
-        m, cache = self.model, self.cache[layer]
+        m = self.model
         bias = weights["qkv_bias"] if m.qkv_bias else None
         qkv = linear(self.norm(x, weights["input_norm"]), weights["qkv"], bias).view(len(x), -1, m.head_dim)
         query, key, value = qkv.split((m.heads, m.kv_heads, m.kv_heads), dim=1)
@@ -77,29 +89,45 @@ class TorchDecoder:
 
 
 class TorchStep(TorchDecoder):
-    """Greedy decoding, in the dtype of the weights: `step` reads token and position from buffers and advances both."""
+    """Greedy decoding: `step` reads token and position from buffers and advances both.
 
-    def __init__(self, model: Model, layout: Layout, weights: Tensor, positions: int) -> None:
-        super().__init__(model, layout, weights, positions, weights.dtype)
+    compiled: torch.compile makes one function of a layer, the same for all layers.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        layout: Layout,
+        weights: Tensor,
+        positions: int,
+        dtype: torch.dtype,
+        compiled: bool = False,
+    ) -> None:
+        super().__init__(model, layout, weights, positions, dtype)
         self.token = torch.zeros(1, dtype=torch.long, device=weights.device)
         self.position = torch.zeros_like(self.token)
+        self.logits = torch.empty(0)  # of the last step: [1, vocab], in a graph always the same memory
         self.graph: torch.cuda.CUDAGraph | None = None
+        mode = "max-autotune-no-cudagraphs" if weights.is_cuda else None  # `capture` makes the graph
+        self._layer = torch.compile(self.layer, dynamic=False, mode=mode) if compiled else self.layer
 
+    @torch.no_grad()
     def step(self) -> None:
         """Decode the token at the position, then write the next token and position into the same buffers."""
-        x, at = self.weight("embed")[self.token], self.place(self.position)
+        x, at = self.weight("embed")[self.token].to(self.dtype), self.place(self.position)
         for layer in range(self.model.layers):
-            x = self.layer(x, layer, self.layer_weights(layer), at)
-        logits = linear(self.norm(x, self.weight("final_norm")), self.weight("lm_head"))
-        self.token.copy_(logits.argmax(-1))
+            x = self._layer(x, self.cache[layer], self.layer_weights(layer), at)
+        final_norm, head = (self.weight(name).to(self.dtype) for name in ("final_norm", "lm_head"))
+        self.logits = linear(self.norm(x, final_norm), head)
+        self.token.copy_(self.logits.argmax(-1))
         self.position += 1
 
     def feed(self, ids: Sequence[int]) -> None:
-        """Reset the position and decode a whole prompt; `token` then holds the first new token."""
-        self.position.zero_()
-        for token in ids:
-            self.token.fill_(token)
-            self.replay()
+        """Read a whole prompt from position 0 on; `token` then holds the first new token."""
+        self.read(ids[:-1], 0)
+        self.token.fill_(ids[-1])
+        self.position.fill_(len(ids) - 1)
+        self.replay()
 
     def capture(self) -> None:
         """Capture `step` as a CUDA graph; from now on `replay` launches it."""
@@ -136,11 +164,5 @@ def prefill(model: Model, layout: Layout, weights: Tensor, ids: Sequence[int], h
         torch.set_float32_matmul_precision("highest")  # some images allow TF32: its products are no fp32
     decoder = TorchDecoder(model, layout, weights, end, torch.float32)
     decoder.cache[..., :first, :] = history
-    x = decoder.weight("embed")[torch.tensor(ids, device=weights.device)].float()
-    for layer in range(model.layers):
-        layer_weights, attend = decoder.layer_weights(layer), layer + 1 < model.layers
-        for at in range(0, len(ids), CHUNK):
-            chunk = slice(at, at + CHUNK)
-            place = decoder.place(decoder.everywhere[first:][chunk], min(first + at + CHUNK, end))
-            x[chunk] = decoder.layer(x[chunk], layer, layer_weights, place, attend)
+    decoder.read(ids, first)
     return decoder.cache[..., first:, :].cpu()

@@ -12,6 +12,7 @@ from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.format import read_formats
 from common.model.weights import load
+from experiments.engines.tokenizer import tokenizer_of
 from experiments.engines.transformers_model import causal_lm
 from experiments.experiment import Experiment
 from experiments.tables.result_table import COUNTED, ResultTable
@@ -54,7 +55,7 @@ def given_ids(experiment: Experiment) -> tuple[int, ...]:
     """`options.text` by the weights' tokenizer, else `options.ids`, else random ones from the seed."""
     options, model = experiment.options, experiment.model
     if options.given("text"):
-        ids = tuple(_tokenizer(experiment).encode(options.text("text")).ids)
+        ids = tuple(tokenizer_of(experiment, "options.text", "give options.ids=[...]").encode(options.text("text")).ids)
     elif options.given("ids"):
         ids = options.wholes("ids", low=0)
     else:
@@ -113,12 +114,3 @@ def ours(session: Session, ids: Sequence[int]) -> Tensor:
         session.run()
         rows.append(session.scratch()[slot.offset : slot.offset + slot.size].clone())
     return torch.stack(rows)
-
-
-def _tokenizer(experiment: Experiment) -> Any:
-    folder = experiment.packed.folder
-    if folder is None or not (folder / "tokenizer.json").exists():
-        raise LabError("options.text needs a tokenizer, and these weights have none", "give options.ids=[...]")
-    from tokenizers import Tokenizer
-
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
