@@ -30,6 +30,7 @@ OPTIONS = {
         "options.rivals=['torch','Triton']",
         "options.positions=[1,9]",
     ],
+    "scaling": ["options.models=[tiny,odd]", "options.variants=[fused_head,graph]", "options.tokens=3"],
     "quality": ["options.variants=[fused_head]", "options.tokens=3"],
 }
 
@@ -144,6 +145,16 @@ def test_rivals_lose_their_own_row_only(ask, gpu):
         assert rows["torch"]["state"] == rows["Triton"]["state"] == "ran"
     else:
         assert rows["Triton"]["state"].startswith("not run: Triton needs torch for CUDA to reach the GPU; ")
+
+
+def test_scaling_has_a_row_for_each_model(ask, gpu):
+    rows = ask("scaling")
+    assert [row["model"] for row in rows] == ["tiny", "odd"]
+    for row in rows:
+        rates = row["fused_head tok/s"], row["graph tok/s"]
+        assert row["faster than graph %"] == pytest.approx(100 * (rates[0] / rates[1] - 1))
+        assert 0 < row["fused_head % of the read floor"] < 100
+        assert ("Triton tok/s" in row) == (gpu == "real")
 
 
 def test_quality_is_close_to_transformers(ask):

@@ -40,6 +40,7 @@ QUICK = {
     "ratios": ["options.ratios=['0:8']", "options.positions=[1]"],
     "rivals": ["variant=vec128", "options.tokens=4", "options.positions=[1,9]", "model.positions=64"],
     "roofline": [],
+    "scaling": ["options.models=[tiny]", "options.gpus=[t4]", "options.variants=[vec128,graph]"],
     "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
     "sync_cost": ["options.host_blocks=3"],
     "tune": ["options.variants=[vec128]", "options.trials=4"],

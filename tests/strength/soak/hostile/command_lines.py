@@ -162,6 +162,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "positions": ("[0]", "[]", "x", "[99999]"),
         "servers": ("[nope]", "x", "['http://']", "[ftp://a/v1]"),
     },
+    "scaling": {"models": ("[nope]", "[]"), "variants": ("[nope]", "[graph]"), "gpus": ("[nope]",), "position": ("x",)},
     "quality": {"ids": ("[1]", "[-1]", "[99999999]"), "tokens": ("1", "x"), "variants": ("[nope]",)},
     "sync_cost": {"host_blocks": ("0", "x", "100000")},
     "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "strategy": ("nope",), "trials": ("0", "x")},
