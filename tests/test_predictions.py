@@ -154,6 +154,12 @@ def test_what_follows_a_stage(tiny, names, given, ns):
     assert Stage(Kernel(source, counts, Chains({}, GPU.latency)), GPU, 1, "o_proj").task().exchange == ns
 
 
+def test_a_launch_that_nobody_has_measured_is_not_predicted(tiny):
+    source = Composed(("graph",), {"how": "pdl"}).source(tiny)
+    with pytest.raises(LabError, match="graph how=pdl is not predicted: nobody has measured what such a launch costs"):
+        Stage(Kernel(source, as_counts({}), Chains({}, GPU.latency)), GPU, 1, "o_proj").task()
+
+
 def test_a_matrix_that_no_walked_instruction_loads_is_refused(tiny):
     with pytest.raises(LabError, match="no instruction of baseline that is walked loads what qkv needs"):
         stage(kernel(tiny, chain=NONE, qkv={"weights_64bit": 1 << 15}), "qkv")

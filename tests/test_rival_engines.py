@@ -81,7 +81,7 @@ def test_a_compiled_layer_is_the_same_function_in_all_layers(model, host_cache, 
     """By torch's own tracer, without a compiler behind it. Another graph for each layer would be too many."""
     made, compile_ = [], torch.compile
     backend = lambda graph, inputs: made.append(graph) or graph.forward  # noqa: E731
-    monkeypatch.setattr(torch, "compile", lambda layer, **options: compile_(layer, backend=backend, fullgraph=True))
+    monkeypatch.setattr(torch, "compile", lambda layer, **options: compile_(layer, backend=backend, **options))
     work = replace(workload(replace(model, layers=3), host_cache), prompts=PROMPTS[1:])
     ran = ARMS["torch.compile"].run(work)
     assert ran.validated == "logits, cache, ids"

@@ -108,8 +108,11 @@ class TorchStep(TorchDecoder):
         self.position = torch.zeros_like(self.token)
         self.logits = torch.empty(0)  # of the last step: [1, vocab], in a graph always the same memory
         self.graph: torch.cuda.CUDAGraph | None = None
-        mode = "max-autotune-no-cudagraphs" if weights.is_cuda else None  # `capture` makes the graph
-        self._layer = torch.compile(self.layer, dynamic=False, mode=mode) if compiled else self.layer
+        self._layer = self.layer
+        if compiled:
+            torch.compiler.reset()  # else the functions of earlier steps count towards the limit of variants
+            mode = "max-autotune-no-cudagraphs" if weights.is_cuda else None  # `capture` makes the graph
+            self._layer = torch.compile(self.layer, fullgraph=True, dynamic=False, mode=mode)  # whole, or an error
 
     @torch.no_grad()
     def step(self) -> None:
