@@ -19,9 +19,9 @@ from experiments.engines.served import served
 PROMPTS, TOKENS = ((5,), (5, 6, 7)), 4
 
 
-def work(name: str | None = None) -> Workload:
+def work() -> Workload:
     lab = SimpleNamespace(config=SimpleNamespace(device=SimpleNamespace(name="host")))
-    return Workload(lab, PROMPTS, TOKENS, name)
+    return Workload(lab, PROMPTS, TOKENS)
 
 
 def chunk(text: str, **more: Any) -> str:
@@ -68,9 +68,9 @@ def test_the_labs_own_server_returns_the_ids():
     from serving import serving
 
     with serving() as running:
-        ran = served(work("fake"), f"{running.address}/v1/")
-        with pytest.raises(LabError, match=r"/v1 serves fake, .*, not nope; give options\.served=NAME$"):
-            served(work("nope"), f"{running.address}/v1")
+        ran = served(work(), f"{running.address}/v1/#fake")
+        with pytest.raises(LabError, match=r"/v1 serves fake, .* more, not nope; name one of its models: .*/v1#MODEL$"):
+            served(work(), f"{running.address}/v1#nope")
     assert [run.answer for run in ran.runs] == [Answer(following(prompt, TOKENS)) for prompt in PROMPTS]
     assert (ran.validated, ran.version, ran.peak_bytes) == ("ids", "megakernel-lab, version unknown", None)
 
@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no such path": ({}, r"/v1/models answers 404: 404; give options\.servers the address of a server, with its /v1: "),
     "a page": ({"/v1/models": "<html>"}, r"/v1/models lists no models; give options\.servers"),
     "another list": ({"/v1/models": {"data": [1]}}, "lists no models"),
-    "two models": ({"/v1/models": TWO}, r"/v1 serves a, b; give options\.served=NAME$"),
+    "two models": ({"/v1/models": TWO}, r"/v1 serves a, b; name one of its models: .*/v1#MODEL$"),
     "no completions": ({"/v1/models": MODELS}, r"/v1/completions answers 404"),
     "a broken chunk": ({"/v1/models": MODELS, "/v1/completions": ["data: {"]}, "broke off its answer: "),
     "an error": (

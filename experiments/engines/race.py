@@ -62,15 +62,11 @@ class Ran:
 
 @dataclass(frozen=True)
 class Workload:
-    """Prompts of growing length, number of new tokens and weights, the same for every arm.
-
-    served: name of the model at a server; None: the only one that it has.
-    """
+    """Prompts of growing length, number of new tokens and weights, the same for every arm."""
 
     lab: Setup
     prompts: tuple[tuple[int, ...], ...]
     tokens: int
-    served: str | None = None
 
     @property
     def device(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from http.client import HTTPException, HTTPResponse
+from itertools import islice
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from experiments.engines.judged import IDS, TEXT
 from experiments.engines.race import Answer, Generate, Ran, Workload, timed
 
 PATIENCE_S = 60.0
+SHOWN = 3  # models of a server, in an error
 # Where servers say their version, from the root of the address: vLLM and TensorRT-LLM, SGLang, llama.cpp.
 VERSIONS = (("version", "version"), ("get_server_info", "version"), ("props", "build_info"))
 REMEDY = "give options.servers the address of a server, with its /v1: [http://127.0.0.1:8000/v1]"
@@ -32,12 +34,13 @@ def check_address(address: str) -> None:
 
 
 def served(work: Workload, address: str) -> Ran:
-    """Greedy answers to the prompts, given as ids and streamed, of the model that `address` serves.
+    """Greedy answers to the prompts, given as ids and streamed, of the only model at `address`, or of `address#model`.
 
     Raises LabError for an address that does not answer as OpenAI's API does, and for a model that it does not serve.
     """
+    address, _, name = address.partition("#")
     address = address.rstrip("/")
-    model, url = _model(address, work.served), f"{address}/completions"
+    model, url = _model(address, name), f"{address}/completions"
 
     def opened(prompt: tuple[int, ...]) -> Generate:
         body = {"model": model["id"], "prompt": prompt, "temperature": 0, "return_token_ids": True}
@@ -75,18 +78,19 @@ def _events(url: str, body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             raise LabError(f"{url} broke off its answer: {error}", "see the server's own messages") from None
 
 
-def _model(address: str, wanted: str | None) -> Mapping[str, Any]:
-    """The entry of the model `wanted`, or of the only one."""
+def _model(address: str, wanted: str) -> Mapping[str, Any]:
+    """The entry of the model `wanted`; of the only one for ""."""
     url = f"{address}/models"
     try:
         models = {model["id"]: model for model in _json(url)["data"]}
     except (LookupError, TypeError, ValueError):
         raise LabError(f"{url} lists no models", REMEDY) from None
-    if wanted is None and len(models) == 1:
+    if not wanted and len(models) == 1:
         return next(iter(models.values()))
     if wanted not in models:
-        cause = f"{address} serves {', '.join(models) or 'nothing'}" + (f", not {wanted}" if wanted else "")
-        raise LabError(cause, "give options.served=NAME")
+        more = f" and {len(models) - SHOWN} more" if len(models) > SHOWN else ""
+        cause = f"{address} serves {', '.join(islice(models, SHOWN)) or 'nothing'}{more}"
+        raise LabError(cause + (f", not {wanted}" if wanted else ""), f"name one of its models: {address}#MODEL")
     return models[wanted]
 
 

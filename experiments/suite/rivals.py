@@ -82,7 +82,7 @@ def workload(lab: Setup) -> Workload:
     lengths = options.wholes("positions", low=1)
     if fits := [length for length in lengths if length + tokens <= lab.model.positions]:
         prompts = tuple(tuple(islice(cycle(ids), length)) for length in fits)
-        return Workload(lab, prompts, tokens, options.text("served") if options.given("served") else None)
+        return Workload(lab, prompts, tokens)
     needed = min(lengths) + tokens
     raise LabError(
         f"options.positions: {min(lengths)} and {tokens} tokens do not fit a cache of {lab.model.positions} positions",
