@@ -221,11 +221,6 @@ class Stage:
         """ns from the last block's publication to the next stage, without the wait in memory's queue."""
         gpu, source = self.gpu, self.kernel.source
         if source.by_stage:
-            if source.launch == "pdl":
-                raise LabError(
-                    f"{source.name} how=pdl is not predicted: nobody has measured what such a launch costs",
-                    "time it on a GPU",
-                )
             last = self.name == STAGES[-1]
             return 0.0 if last else 1000 * (gpu.node_us if source.launch == "graph" else gpu.launch_us)
         if exchanges := self.declared("by_value", 0):
