@@ -50,20 +50,25 @@ def ask(experiment: Experiment) -> ResultTable:
         rows = [row for model in models if (row := _measured(experiment, model, stacks))]
         return experiment.answer(QUESTION, rows, (*NOTES, RACED, *ends(rows, stacks)), keys=2)
     gpus = [experiment.predictor.gpu(key) for key in experiment.options.texts("gpus")]
-    rows = []
-    for gpu, model in product(gpus, models):
-        if row := experiment.attempt(f"{model.name}, {gpu.key}", partial(_predicted, experiment, gpu, model, stacks)):
-            rows.append(row)
+    rows = [row for gpu, model in product(gpus, models) if (row := _predicted(experiment, gpu, model, stacks))]
     return experiment.answer(QUESTION, rows, (*NOTES, UNPREDICTED, *ends(rows, stacks)), keys=2)
 
 
-def _predicted(experiment: Experiment, gpu: GpuModel, model: Model, stacks: Sequence[Stack]) -> dict[str, Any]:
-    size, predictor = model.bytes_per_token(experiment.position), experiment.predictor_of(model)
-    times = [predictor.predict(stack.variants, stack.knobs, gpu, experiment.position) for stack in stacks]
-    rates = {_name(stack): time.rate for stack, time in zip(stacks, times, strict=True)}
-    row = _row(gpu.key, model, size, gpu.read_rate, rates)
-    for stack, time in zip(stacks[1:], times[1:], strict=True):
-        row |= _advantage(_name(stack), times[0], time)
+def _predicted(experiment: Experiment, gpu: GpuModel, model: Model, stacks: Sequence[Stack]) -> dict[str, Any] | None:
+    """The row of one model; None if no stack takes it."""
+    position, predictor = experiment.position, experiment.predictor_of(model)
+    times: dict[str, Prediction] = {}
+    for stack in stacks:
+        work = partial(predictor.predict, stack.variants, stack.knobs, gpu, position)
+        if time := experiment.attempt(f"{_name(stack)}, {model.name}, {gpu.key}", work):
+            times[_name(stack)] = time
+    if not times:
+        return None
+    rates = {name: time.rate for name, time in times.items()}
+    row = _row(gpu.key, model, model.bytes_per_token(position), gpu.read_rate, rates)
+    if first := times.pop(_name(stacks[0]), None):
+        for name, time in times.items():
+            row |= _advantage(name, first, time)
     return row
 
 
