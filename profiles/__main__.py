@@ -77,10 +77,11 @@ def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "DataFrame
 
 def _by_stage(config: RunConfig) -> bool:
     """True if the stack has a kernel per stage."""
+    from common.compile.source import BY_STAGE
     from common.stacks.catalog import read_catalog
 
     known = read_catalog().variants
-    return any(known[name].launch in ("graph", "launches") for name in config.stacks[0].variants)
+    return any(known[name].launch in BY_STAGE for name in config.stacks[0].variants)
 
 
 def make_folder(made: Profile) -> Path:

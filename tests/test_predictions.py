@@ -11,10 +11,11 @@ from common.config.resolve import model_named
 from common.errors import LabError
 from common.model.shapes import Model
 from common.model.stages import LAYER, STAGES
+from common.record.store import Store
 from experiments.prediction import designs, gpus
 from experiments.prediction.model import NONE, Kernel, Stage
 from experiments.prediction.prediction import predict
-from experiments.prediction.predictor import as_counts, on_target
+from experiments.prediction.predictor import Predictor, Unsupported, as_counts, on_target
 from experiments.prediction.published import RATES
 from experiments.prediction.sass.chain import Chain, Chains, chains
 
@@ -152,6 +153,12 @@ def test_what_follows_a_stage(tiny, names, given, ns):
     source = Composed(tuple(names.split()), given).source(tiny)
     counts = as_counts({} if names else {"o_proj": {"grid_barriers": tiny.layers}})
     assert Stage(Kernel(source, counts, Chains({}, GPU.latency)), GPU, 1, "o_proj").task().exchange == ns
+
+
+def test_a_launch_that_nobody_has_measured_is_not_predicted(tiny, tmp_path):
+    predictor = Predictor(tiny, 256, Store(tmp_path / "records.jsonl"), tmp_path)
+    with pytest.raises(Unsupported, match="nobody has measured what a launch with how=pdl costs"):
+        predictor.predict(("graph",), {"graph": {"how": "pdl"}}, predictor.gpu("h200"), 1)
 
 
 def test_a_matrix_that_no_walked_instruction_loads_is_refused(tiny):

@@ -1,164 +1,95 @@
-"""Adapters of engines that are not installed here, over made-up packages with the parts of the real ones they call.
+"""Arms of the rivals: their ids against transformers' for each family, and rows of an arm that fails or differs."""
 
-Each made-up engine counts: the id after n is n + 1, so all of them must return the same ids for the same prompt.
-"""
-
-import json
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from rounded_cache import rounded_cache
+from sampled import sampled
 
+from common.config.resolve import model_named
 from common.errors import LabError
 from common.model.layout import Layout
-from common.model.weights import hf_slots, load
-from experiments.engines import adapters, torch_step, transformers_model
-from experiments.engines.adapters import ENGINES, Generated, Workload
+from common.model.shapes import Model
+from common.model.weights import load
+from common.validate.tolerances import ReferenceSteps
+from experiments.engines import arms, torch_step, transformers_model
+from experiments.engines.arms import ARMS, Arm
+from experiments.engines.race import Answer, Ran, Run, Workload
 from experiments.suite import rivals
 
-PROMPT, TOKENS = (5, 6, 7), 4
-COUNTED = [8, 9, 10, 11]
-
-
-@pytest.fixture
-def lab(tiny, host_cache, seed) -> SimpleNamespace:
-    packed = load("synthetic", tiny, None, host_cache, seed)[2]
-    return SimpleNamespace(
-        model=tiny, layout=Layout(tiny), packed=packed, config=SimpleNamespace(device=SimpleNamespace(name="host"))
-    )
-
-
-@pytest.fixture
-def work(lab, tmp_path, monkeypatch) -> Workload:
-    """On a GPU, as far as an adapter can tell; every length is decoded once."""
-    lab.config.device.name = "cuda"
-    monkeypatch.setattr(adapters, "WARM_UPS", 0)
-    monkeypatch.setattr(adapters, "RUNS", 1)
-    (tmp_path / "weights.gguf").touch()
-    return Workload(lab, PROMPT, TOKENS, str(tmp_path / "weights.gguf"))
-
-
-def following(prompt: list[int], tokens: int) -> list[int]:
-    return [prompt[-1] + 1 + at for at in range(tokens)]
-
-
-def read(folder: str, positions: int | None = None) -> None:
-    """Files that an engine needs to find in its model's folder."""
-    shape = json.loads((Path(folder) / "config.json").read_text())
-    assert (shape["architectures"], shape["dtype"]) == (["Qwen3ForCausalLM"], "bfloat16")
-    assert positions is None or positions >= len(PROMPT) + TOKENS
-
-
-class VllmParams:
-    def __init__(self, temperature: float, max_tokens: int, ignore_eos: bool, detokenize: bool) -> None:
-        assert (temperature, ignore_eos, detokenize) == (0, True, False)
-        self.tokens = max_tokens
-
-
-class Vllm:
-    def __init__(self, model: str, dtype: str, skip_tokenizer_init: bool, max_model_len: int) -> None:
-        assert (dtype, skip_tokenizer_init) == ("bfloat16", True)
-        read(model, max_model_len)
-
-    def generate(self, prompts: dict[str, list[int]], sampling_params: VllmParams, use_tqdm: bool) -> list:
-        ids = following(prompts["prompt_token_ids"], sampling_params.tokens)
-        return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=tuple(ids))])]
-
-
-class Sglang:
-    def __init__(self, model_path: str, dtype: str, skip_tokenizer_init: bool) -> None:
-        assert (dtype, skip_tokenizer_init) == ("bfloat16", True)
-        read(model_path)
-
-    def generate(self, input_ids: list[int], sampling_params: dict) -> dict:
-        assert sampling_params.keys() == {"temperature", "max_new_tokens", "ignore_eos"}
-        assert (sampling_params["temperature"], sampling_params["ignore_eos"]) == (0, True)
-        return {"output_ids": following(input_ids, sampling_params["max_new_tokens"])}
-
-
-class TensorrtParams:
-    def __init__(self, temperature: float, max_tokens: int, end_id: int, detokenize: bool) -> None:
-        assert (temperature, end_id, detokenize) == (0, -1, False)
-        self.tokens = max_tokens
-
-
-class Tensorrt:
-    def __init__(self, model: str, dtype: str, skip_tokenizer_init: bool) -> None:
-        assert (dtype, skip_tokenizer_init) == ("bfloat16", True)
-        read(model)
-
-    def generate(self, inputs: list[list[int]], sampling_params: TensorrtParams) -> list:
-        outputs = [following(ids, sampling_params.tokens) for ids in inputs]
-        return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=ids)]) for ids in outputs]
-
-
-class Llama:
-    """Keeps what it has read, as the real one: a second prompt goes on after the first, unless it is reset."""
-
-    def __init__(self, model_path: str, n_gpu_layers: int, n_ctx: int, verbose: bool) -> None:
-        assert Path(model_path).suffix == ".gguf"
-        assert n_gpu_layers == -1
-        assert n_ctx >= len(PROMPT) + TOKENS
-        self.known: list[int] = []
-
-    def reset(self) -> None:
-        self.known = []
-
-    def generate(self, tokens: list[int], temp: float) -> Iterator[int]:
-        assert temp == 0
-        assert self.known == []
-        self.known = list(tokens)
-        while True:
-            self.known.append(self.known[-1] + 1)
-            yield self.known[-1]
-
-
-PACKAGES = {
-    "vLLM": ("vllm", {"LLM": Vllm, "SamplingParams": VllmParams}),
-    "SGLang": ("sglang", {"Engine": Sglang}),
-    "TensorRT-LLM": ("tensorrt_llm", {"LLM": Tensorrt, "SamplingParams": TensorrtParams}),
-    "llama.cpp": ("llama_cpp", {"Llama": Llama}),
+SEED = 11  # of weights: a near tie of two logits would make an engine in float32 choose another id
+PROMPTS, TOKENS = ((5,), (5, 6, 7, 8, 9)), 3
+# Of each family one whose heads and groups are no powers of two, without a tie, and with other constants.
+HOSTILE = {
+    "qwen3": Model("hostile qwen3", 72, 104, 1, 6, 2, 24, 131, 40, 5e5, 1e-5, False),
+    "llama": Model(
+        "hostile llama", 72, 88, 3, 6, 1, 8, 97, 33, 1e4, 1e-6, False, qk_norm=False, rope="llama3:32:1:4:8"
+    ),
+    "qwen2": Model("hostile qwen2", 88, 72, 1, 9, 3, 24, 211, 37, 1e3, 1e-5, False, qk_norm=False, qkv_bias=True),
 }
+MODELS = [*sampled([*map(model_named, ("tiny", "llama_tiny", "qwen2_tiny"))], 1), *HOSTILE.values()]
+ON_CPU = ("torch", "Triton", "transformers", "transformers, static cache")
 
 
-@pytest.mark.parametrize("engine", PACKAGES)
-def test_an_engine_gets_the_prompt_and_returns_the_new_ids(engine, work, monkeypatch):
-    package, parts = PACKAGES[engine]
-    monkeypatch.setitem(sys.modules, package, SimpleNamespace(**parts))
-    assert ENGINES[engine](work).ids == COUNTED
+def workload(model: Model, cache) -> Workload:
+    packed, layout = load("synthetic", model, None, cache, SEED)[2], Layout(model)
+    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="host"), ptx=None)
+    expected = ReferenceSteps(model, layout, packed.flat)
+    lab = SimpleNamespace(
+        model=model, layout=layout, packed=packed, config=config, expected=expected, reference_device="cpu"
+    )
+    return Workload(lab, PROMPTS, TOKENS)
 
 
-@pytest.mark.parametrize("engine", PACKAGES)
-def test_an_engine_that_is_not_installed_says_so(engine, work, monkeypatch):
-    package = PACKAGES[engine][0]
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(LabError, match=rf"{package} does not import: .*; pip install {package.replace('_', '-')}$"):
-        ENGINES[engine](work)
+@pytest.fixture
+def work(tiny, host_cache) -> Workload:
+    return workload(tiny, host_cache)
 
 
-def test_llama_cpp_without_its_weights_says_how_to_get_them(work, monkeypatch):
-    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace(Llama=Llama))
-    for gguf in (None, f"{work.gguf}.gone"):
-        with pytest.raises(LabError, match=r"only GGUF files; convert the checkpoint and give options.gguf=FILE"):
-            ENGINES["llama.cpp"](Workload(work.lab, PROMPT, TOKENS, gguf))
+def of_transformers(work: Workload) -> list[list[int]]:
+    """New ids for each prompt, token by token, over a cache that stores bf16."""
+    model, found = work.transformers_model(), []
+    for prompt in work.prompts:
+        past, ids, new = rounded_cache()(), list(prompt), []
+        for _ in range(work.tokens):
+            with torch.no_grad():
+                logits = model(torch.tensor([ids]), past_key_values=past).logits
+            ids = [int(logits[0, -1].argmax())]
+            new += ids
+        found.append(new)
+    return found
 
 
-def test_the_checkpoint_of_other_engines_has_the_weights_of_the_lab(work):
-    folder = Path(work.checkpoint.name)
-    stored, packed = load_file(folder / "model.safetensors"), work.lab.packed.flat
-    for name, slot in hf_slots(work.lab.layout):
-        want = packed[slot.offset : slot.offset + slot.size].view(slot.shape)
-        if name in stored:
-            assert torch.equal(stored[name], want), name
-        else:
-            assert name == "lm_head.weight"  # it is the embedding
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_every_arm_chooses_the_ids_of_transformers(model, host_cache):
+    pytest.importorskip("triton", reason="Triton has wheels for Linux only")
+    work = workload(model, host_cache)
+    want = of_transformers(work)
+    assert rivals.reference(work) == want
+    for name in ON_CPU:
+        ran = ARMS[name].run(work)
+        assert [list(run.answer.ids) for run in ran.runs] == want, name
 
 
-def test_a_captured_step_is_replayed_for_every_token(lab, monkeypatch):
+@pytest.mark.parametrize("model", sampled(MODELS, 1), ids=lambda model: model.name)
+def test_a_compiled_layer_is_the_same_function_in_all_layers(model, host_cache, monkeypatch):
+    """By torch's own tracer, without a compiler behind it. Another graph for each layer would be too many."""
+    made, compile_ = [], torch.compile
+    backend = lambda graph, inputs: made.append(graph) or graph.forward  # noqa: E731
+    monkeypatch.setattr(torch, "compile", lambda layer, **options: compile_(layer, backend=backend, **options))
+    work = replace(workload(replace(model, layers=3), host_cache), prompts=PROMPTS[1:])
+    ran = ARMS["torch.compile"].run(work)
+    assert ran.validated == "logits, cache, ids"
+    assert [list(run.answer.ids) for run in ran.runs] == of_transformers(work)
+    assert len(made) == 2  # a cache of the judge, and one of the race
+
+
+def test_a_captured_step_is_replayed_for_every_token(work, monkeypatch):
     """capture itself needs torch's CUDA: here it keeps the step, which a graph would repeat."""
     replayed = []
 
@@ -166,31 +97,88 @@ def test_a_captured_step_is_replayed_for_every_token(lab, monkeypatch):
         step.graph = SimpleNamespace(replay=lambda: replayed.append(None) or step.step())
 
     monkeypatch.setattr(torch_step.TorchStep, "capture", capture)
-    monkeypatch.setattr(adapters, "_need_gpu", lambda work: None)
-    work = Workload(lab, PROMPT, TOKENS, None)
-    assert ENGINES["torch step in a CUDA graph"](work).ids == ENGINES["torch step"](work).ids
-    assert len(replayed) == (len(PROMPT) + TOKENS - 1) + len(PROMPT)  # all tokens once, and the first alone once
+    monkeypatch.setattr(arms, "judged", lambda *given: "logits, cache, ids")
+    with pytest.raises(LabError, match="a CUDA graph needs a GPU; run with device=cuda"):
+        ARMS["torch in a CUDA graph"].run(work)
+    monkeypatch.setattr(Workload, "device", property(lambda work: "cuda"))
+    monkeypatch.setattr(Workload, "dtype", torch.float32)
+    monkeypatch.setattr("experiments.engines.race.WARM_UPS", 0)
+    monkeypatch.setattr("experiments.engines.race.RUNS", 1)
+    first, second = (ARMS[name].run(work).runs for name in ("torch in a CUDA graph", "torch"))
+    assert [run.answer for run in first] == [run.answer for run in second]
+    assert len(replayed) == len(PROMPTS) * (TOKENS + 1)  # all tokens once, and the first alone once
 
 
-def test_transformers_that_is_absent_or_too_old_is_one_line(lab, monkeypatch):
+def test_a_wrong_step_of_torch_is_not_timed(work, monkeypatch):
+    """Keys that are not rotated give plausible ids; the judge names the first entry."""
+    monkeypatch.setattr("experiments.run.torch_decoder.rotate", lambda heads, rope: heads)
+    row = rivals.attempt(ARMS["torch"], work, [[0] * TOKENS] * 2)
+    assert row["state"].startswith("wrong: key layer 0 ")
+    assert row.keys() == {"state"}
+
+
+def test_a_static_cache_on_a_gpu_is_transformers_own(work, monkeypatch):
+    """It compiles the step itself; a CPU gives it a cache that rounds."""
+    given = []
+
+    def generate(prompt: torch.Tensor, max_new_tokens: int, **options: object) -> torch.Tensor:
+        given.append(options.get("cache_implementation"))
+        return torch.cat((prompt, torch.zeros(1, max_new_tokens, dtype=torch.long)), 1)
+
+    model = SimpleNamespace(generate=generate, config=None)
+    monkeypatch.setattr(Workload, "transformers_model", lambda work: model)
+    monkeypatch.setattr(Workload, "device", "cuda")
+    monkeypatch.setattr(torch, "ones_like", lambda ids: None)
+    monkeypatch.setattr(torch, "tensor", lambda ids, device: torch.zeros(1, len(ids[0]), dtype=torch.long))
+    monkeypatch.setattr(torch, "compile", lambda *given, **options: pytest.fail("compiled twice"))
+    ran = ARMS["transformers, static cache"].run(work)
+    assert [run.answer.ids for run in ran.runs] == [[0] * TOKENS] * 2
+    assert set(given) == {"static"}
+
+
+def test_transformers_that_is_absent_or_too_old_is_one_line(work, monkeypatch):
     monkeypatch.setattr(transformers_model, "hf_slots", lambda layout: [("new.weight", layout.weight("embed"))])
     with pytest.raises(LabError, match=r"misses \[.*\] and does not know \['new.weight'\]; use transformers 5"):
-        transformers_model.causal_lm(lab.model, lab.layout, lab.packed.flat, torch.float32)
+        work.transformers_model()
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(LabError, match=r"transformers does not import: .*; pip install -e"):
-        transformers_model.causal_lm(lab.model, lab.layout, lab.packed.flat, torch.float32)
+        work.transformers_model()
 
 
-def test_a_failure_inside_an_engine_costs_its_row(work, monkeypatch):
-    def broken(work: Workload) -> Generated:
+def an_arm(*answers: Sequence[int] | str) -> Arm:
+    """An arm that has run, with these answers; it took 0.5 s for the first token and 2 s for all."""
+    given = [Answer(text=one, count=3) if isinstance(one, str) else Answer(one) for one in answers]
+    return Arm(lambda work: Ran([Run(one, 0.5, 2.0) for one in given], 3_000_000), "torch", "-", "-")
+
+
+def test_a_failure_inside_an_engine_costs_its_row(work):
+    def broken(work: Workload) -> Ran:
         raise RuntimeError("CUDA error:\nan illegal memory access")
 
-    monkeypatch.setitem(ENGINES, "vLLM", broken)
     state = "failed: RuntimeError: CUDA error: an illegal memory access"
-    assert rivals.attempt("vLLM", work, COUNTED) == {"state": state}
+    assert rivals.attempt(Arm(broken, "torch", "-", "-"), work, []) == {"state": state}
 
 
 def test_ids_are_the_same_up_to_the_first_that_differs(work, monkeypatch):
-    monkeypatch.setitem(ENGINES, "vLLM", lambda work: Generated([8, 9, 0, 11], 0.5, 2.0, 3_000_000))
-    row = rivals.attempt("vLLM", work, COUNTED)
-    assert (row["same ids"], row["first token ms"], row["tok/s"], row["peak MB"]) == ("2 of 4", 500, 2.0, 3.0)
+    row = rivals.attempt(an_arm([8, 0, 10], [1, 2]), work, [[8, 9, 10], [1, 2, 3]])
+    assert row["same ids"] == "3 of 6"
+    assert not [name for name in row if "tok/s" in name or "ms" in name], "timed on a CPU"
+    monkeypatch.setattr(Workload, "device", "cuda")
+    row = rivals.attempt(an_arm([8, 0, 10], [1, 2]), work, [[8, 9, 10], [1, 2, 3]])
+    assert (row["tok/s at 1"], row["tok/s at 5"]) == (pytest.approx(2 / 1.5), pytest.approx(1 / 1.5))
+    assert (row["first token ms at 1"], row["first token ms at 5"], row["peak MB"]) == (500, 500, 3.0)
+
+
+def test_a_text_is_compared_by_the_tokenizer_of_the_weights(work, monkeypatch, tmp_path):
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    words = Tokenizer(WordLevel({"a": 0, "bc": 1, "d": 2, "?": 3}, unk_token="?"))
+    truth = [[0, 1, 2], [0, 1, 2]]
+    state = "not run: a server that returns no ids needs a tokenizer, and these weights have none; give the weights"
+    assert rivals.attempt(an_arm("a bc d", "a bc a"), work, truth)["state"].startswith(state)
+    words.save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.setattr(type(work.lab.packed), "folder", tmp_path, raising=False)
+    with suppress(AttributeError):
+        object.__setattr__(work.lab.packed, "folder", tmp_path)
+    assert rivals.attempt(an_arm("a bc d", "a bc a"), work, truth)["same ids"] == "5 of 6"

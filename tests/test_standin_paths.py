@@ -81,9 +81,10 @@ def test_a_kernel_for_each_stage_leaves_the_same_bits(session, tiny, seed):
         assert first == second > whole.time(1, 1)[0]  # two microseconds for each of its launches
 
 
-def test_a_graph_is_captured_once_and_leaves_the_same_bits(session, tiny, seed):
-    graph = Composed(("graph",)).source(tiny)
-    assert graph.launch == "graph"
+@pytest.mark.parametrize("how", ["graph", "pdl"])
+def test_a_graph_is_captured_once_and_leaves_the_same_bits(how, session, tiny, seed):
+    graph = Composed(("graph",), {"how": how}).source(tiny)
+    assert graph.launch == how
     with closing(session(build([], tiny))) as whole, closing(session(graph)) as captured:
         for each in (whole, captured):
             each.reset([seed % tiny.vocab], 0)

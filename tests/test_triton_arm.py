@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from common.devices.unwritten import NUMBER
-from common.errors import Crashed, LabError, Mismatched
+from common.errors import Crashed, LabError
 from common.model.layout import LINE, Layout
 from common.model.shapes import Model
 from common.model.weights import load
@@ -20,14 +20,14 @@ from common.validate.check import validate
 from common.validate.scenarios import Start, drawn, scenarios
 from common.validate.tolerances import ReferenceSteps
 from experiments.engines import triton_arm
-from experiments.engines.adapters import ENGINES, Generated, Workload
-from experiments.engines.transformers_model import causal_lm
+from experiments.engines.arms import ARMS
+from experiments.engines.race import Workload
 from experiments.suite import rivals
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
 from experiments.engines.triton_arm.session import TritonSession
-from experiments.engines.triton_arm.steps import INTERPRETED, Launch, Tiles, kernels
+from experiments.engines.triton_arm.steps import INTERPRETED, Launch, Tiles, TritonStep, kernels
 
 SEED = 11  # of weights and scenarios: a near tie of two logits would make a float32 engine choose another id
 PROMPT = (5, 6, 7)
@@ -69,17 +69,6 @@ def test_every_stage_passes_with_groups_of_3_and_tiles_that_do_not_fit(host_cach
     assert verdict.passed, str(verdict)
 
 
-def test_its_ids_are_those_of_transformers(tiny, session, expected):
-    tokens = 6
-    model, prompt = causal_lm(tiny, session.layout, expected.weights, torch.float32), torch.tensor([PROMPT])
-    given = {"attention_mask": torch.ones_like(prompt), "do_sample": False, "pad_token_id": 0}
-    want = model.generate(prompt, max_new_tokens=tokens, min_new_tokens=tokens, **given)[0].tolist()
-    session.reset(list(PROMPT), 0, forced=len(PROMPT))
-    session.run(len(want) - 1)
-    slot = session.layout.state["ids"]
-    assert session.state()[slot.offset :][: len(want)].tolist() == want
-
-
 def of(kernel: str, number: int, change: Callable[[Launch], Launch]) -> Callable[[list[Launch]], None]:
     """Change the launch `number` of a kernel."""
 
@@ -117,6 +106,29 @@ PLANTED = {
     "the wrong half": (of("qk_norm_rope", 0, constant(HALF=8)), "qk_norm_rope layer 0"),
     "the entry of another position": (of("qk_norm_rope", 1, constant(POSITION=LINE)), "key layer 1"),
 }
+
+
+TRAITS = Model(
+    "both traits", 48, 40, 1, 6, 2, 24, 131, 40, 1e4, 1e-5, True, qk_norm=False, qkv_bias=True, rope="llama3:8:1:4:32"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "change", "place"),
+    [
+        ("norm_matvec", {"EPS": TRAITS.rms_eps}, ""),
+        ("norm_matvec", {"BIAS": False}, "qkv layer 0"),
+        ("qk_norm_rope", {"NORM": True}, "qk_norm_rope layer 0"),
+    ],
+)
+def test_a_bias_and_no_norm_are_judged_too(kernel, change, place, host_cache):
+    """The first change is none: all stages pass."""
+    weights = packed(TRAITS, host_cache)
+    changed = TritonSession(Layout(TRAITS), weights, tiles=SMALL)
+    of(kernel, 0, constant(**change))(changed.kernels.launches)
+    some = drawn([Start(TRAITS.positions - 1)], Layout(TRAITS), weights, torch.Generator().manual_seed(SEED))
+    verdict = validate(changed, weights, TRAITS, some, SEED)
+    assert verdict.passed if not place else str(verdict.mismatch).startswith(f"{place} "), str(verdict)
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -178,28 +190,28 @@ def work(tiny, expected) -> Workload:
     config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="host"), ptx=None)
     weights = SimpleNamespace(flat=expected.weights)
     lab = SimpleNamespace(model=tiny, layout=Layout(tiny), packed=weights, config=config, expected=expected)
-    return Workload(lab, PROMPT, 2, None)
+    lab.reference_device = "cpu"
+    return Workload(lab, (PROMPT,), 2)
 
 
 def test_a_row_says_how_it_was_validated(work, monkeypatch):
-    truth = ENGINES["torch step"](work).ids
-    row = rivals.attempt("Triton kernels", work, truth)
-    assert (row["state"], row["validated"], row["same ids"]) == ("ran", "stages", "2 of 2")
-    assert rivals.attempt("torch step", work, truth)["validated"] == "ids"
-
-    def wrong(work: Workload) -> Generated:
-        raise Mismatched("o_proj layer 1 [0] is 1, want 2", "correct that stage")
-
-    monkeypatch.setitem(ENGINES, "Triton kernels", wrong)
-    row = rivals.attempt("Triton kernels", work, truth)
-    assert row == {"state": "wrong: o_proj layer 1 [0] is 1, want 2", "validated": "stages"}
+    truth = rivals.reference(work)
+    for name, validated in {"Triton": "stages", "torch": "logits, cache, ids", "transformers": "ids"}.items():
+        row = rivals.attempt(ARMS[name], work, truth)
+        assert (row["state"], row["validated"], row["same ids"]) == ("ran", validated, "2 of 2")
+    plant, place = PLANTED["one row less"]
+    launches = TritonStep._launches
+    monkeypatch.setattr(TritonStep, "_launches", lambda step: plant(found := launches(step)) or found)
+    row = rivals.attempt(ARMS["Triton"], work, truth)
+    assert row["state"].startswith(f"wrong: {place} ")
+    assert row.keys() == {"state"}
 
 
 def test_a_gpu_that_torch_cannot_use_is_one_line(work, monkeypatch):
     monkeypatch.setattr(Workload, "device", "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(LabError, match="Triton needs torch for CUDA to reach the GPU; make"):
-        ENGINES["Triton kernels"](work)
+        ARMS["Triton"].run(work)
 
 
 COMPILED = """

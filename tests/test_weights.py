@@ -161,6 +161,9 @@ def test_every_published_dense_size(transformers: ModuleType, tmp_path: Path, si
         ("llama_1b", "Llama", 1_235_814_400),
         ("llama_3b", "Llama", 3_212_749_824),
         ("qwen2_0_5b", "Qwen2", 494_032_768),
+        ("qwen2_1_5b", "Qwen2", 1_543_714_304),
+        ("qwen3_4b", "Qwen3", 4_022_468_096),
+        ("qwen3_8b", "Qwen3", 8_190_735_360),
     ],
 )
 def test_published_sizes_of_other_families(
@@ -175,14 +178,16 @@ def test_published_sizes_of_other_families(
     config = getattr(transformers, f"{family}Config")(
         hidden_size=model.hidden, intermediate_size=model.intermediate, num_hidden_layers=model.layers,
         num_attention_heads=model.heads, num_key_value_heads=model.kv_heads, vocab_size=model.vocab,
-        max_position_embeddings=131072, tie_word_embeddings=True, rope_parameters=rope, rms_norm_eps=model.rms_eps,
+        max_position_embeddings=131072, tie_word_embeddings=model.tied, rope_parameters=rope,
+        rms_norm_eps=model.rms_eps,
     )  # fmt: skip
     config.architectures = [f"{family}ForCausalLM"]
     config.save_pretrained(tmp_path)
     assert read_model(tmp_path / "config.json", name, None) == model
     with torch.device("meta"):
         state = getattr(transformers, f"{family}ForCausalLM")(config).state_dict()
-    del state["lm_head.weight"]
+    if model.tied:
+        del state["lm_head.weight"]
     slots = dict(hf_slots(Layout(model)))
     assert {name: slot.shape for name, slot in slots.items()} == {name: tuple(t.shape) for name, t in state.items()}
     assert sum(slot.size for slot in slots.values()) == parameters

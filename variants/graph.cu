@@ -1,9 +1,39 @@
 // Idea        no megakernel: the same stages as separate kernels, replayed as one CUDA graph or launched one by one;
 //             the end of a kernel replaces each grid barrier
 // Hypothesis  the nodes of a graph cost about as much as grid barriers, so this is the rival that a megakernel has to
-//             beat
+//             beat. how=pdl hides most of that: a node is launched while the one before it runs, and prefetches the
+//             first weights of its stage into L2 before it waits for that one's end
 // Overrides   nothing
 // Run         python -m experiments variant=graph how=launches
 #include "common/kernel/decode.cuh"
+#include "common/kernel/dependent_port.cuh"
 
-template <class Base> struct Graph : Base {};
+template <class Base> struct Graph : Base {
+  using Self = typename Base::Self;
+  static constexpr int line = 128, ahead = 16 << 10; // bytes; ahead: that a block prefetches of each matrix
+
+  // The begin of a kernel with how=pdl, by all its threads.
+  template <Stage S> static DEVICE void arrive(const Buffers &b, int layer) {
+    if constexpr (S == Stage::qkv || S == Stage::o_proj || S == Stage::gate_up || S == Stage::down ||
+                  S == Stage::lm_head) {
+      const auto job = Self::template job<S>(Context{b, nullptr, 0, 0, 0}, layer);
+      UNROLL
+      for (int m = 0; m < job.matrices; ++m) fetch(job, m);
+    }
+    port::await_previous();
+    port::launch_next();
+  }
+
+  // The blocks share the first rows of matrix `m`, which their warps multiply first.
+  template <class Job> static DEVICE void fetch(const Job &job, int m) {
+    const size_t bytes = size_t(job.rows) * Job::Row::bytes, first = size_t(port::block()) * ahead;
+    const char *from = static_cast<const char *>(job.row(m, 0).address);
+    for (int at = port::thread() * line; at < ahead; at += block_threads * line)
+      if (first + at < bytes) port::prefetch_l2(from + first + at);
+  }
+};
+
+template <class Kernel, Stage S> DEVICE void run_dependent(const Buffers &b, void *shared, int layer) {
+  Kernel::template arrive<S>(b, layer);
+  run_stage<Kernel, S>(b, shared, layer);
+}

@@ -21,6 +21,8 @@ KERNEL = ROOT / "common" / "kernel"
 ENTRY = '#line 1 "entry"\n'  # line directive before the composed stack and its kernels
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"\s*$')
 
+BY_STAGE = ("launches", "graph", "pdl")  # launches of a text with a kernel per stage
+
 Knobs = Mapping[str, Mapping[str, int | str]]
 
 
@@ -31,7 +33,8 @@ class Source:
     stack    innermost first, without `baseline`
     threads  of a block, without loader warps
     launch   cooperative: one kernel, whose blocks the driver keeps resident together; plain: one kernel whose grid the
-             device checks for co-residency; launches: a kernel per stage; graph: these kernels as one CUDA graph
+             device checks for co-residency; launches: a kernel per stage; graph: these kernels as one CUDA graph; pdl:
+             the same, each launched before the one in front of it has ended (programmatic dependent launch)
     tokens_per_launch, blocks_per_sm   of the launch; where a step has several tokens, a launch has so many steps
     min_arch compute capability, ten times, as in sm_XX
     text     includes no file; `sha` is its sha256 in hex
@@ -74,9 +77,14 @@ class Source:
         return self.threads + WARP * self.loader_warps
 
     @property
+    def by_graph(self) -> bool:
+        """True if the kernels of a step are replayed as one CUDA graph."""
+        return self.launch in ("graph", "pdl")
+
+    @property
     def by_stage(self) -> bool:
         """True if the text has a kernel per stage, `stage_<name>`, instead of the one kernel `decode`."""
-        return self.launch in ("launches", "graph")
+        return self.launch in BY_STAGE
 
     def refuse_target(self, arch: int, gpu: str, other: str, error: type[LabError] = Refused) -> None:
         """Raise `error` for a target that is too old; gpu: the target in words; other: how to choose another one."""
@@ -151,8 +159,9 @@ def build(
     if trace:
         kernel = f"Traced<{kernel}>"
     loader_warps = max([0, *(v.loader_warps for v in mixins)])
-    if settings["launch"] in ("launches", "graph"):
-        entry = [f"STAGE_ENTRY(Kernel, {threads}, {stage})" for stage in STAGES]
+    if settings["launch"] in BY_STAGE:
+        name = "DEPENDENT_ENTRY" if settings["launch"] == "pdl" else "STAGE_ENTRY"
+        entry = [f"{name}(Kernel, {threads}, {stage})" for stage in STAGES]
         entry += [f"STAGE_TABLE(Kernel, {threads}, {', '.join(f'stage_{stage}' for stage in STAGES)})"]
     else:
         entry = [f"KERNEL_ENTRY(Kernel, {threads + WARP * loader_warps}, {blocks_per_sm})"]

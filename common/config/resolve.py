@@ -20,7 +20,7 @@ from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
 from common.config.run_config import SEEDS, HostOptions, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
 from common.config.section import Section, absolute
-from common.errors import LabError, unknown
+from common.errors import LabError, known, unknown
 from common.model.format import read_format
 from common.model.shapes import TRAITS, Model
 from common.model.stages import WARP
@@ -147,8 +147,9 @@ def check_ids(ids: Sequence[int], model: Model, key: str) -> None:
 
 
 def model_named(name: str, root: Path = ROOT) -> Model:
-    """The Model of conf/model/<name>.yaml. Raises LabError for a bad value."""
-    shape = OmegaConf.load(root / "conf" / "model" / f"{name}.yaml")
+    """The Model of conf/model/<name>.yaml. Raises LabError for an unknown name, and for a bad value."""
+    folder = root / "conf" / "model"
+    shape = OmegaConf.load(folder / f"{known('model', name, [path.stem for path in folder.glob('*.yaml')])}.yaml")
     return _read_model(Section.from_config(OmegaConf.merge(shape, {"name": name}), "model."))
 
 

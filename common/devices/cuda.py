@@ -11,6 +11,7 @@ from common.compile.nvrtc import check_driver, options
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
+from common.devices.dependent import launch_dependent
 from common.devices.hold import Hold
 from common.devices.kv_cache import CudaKvCache
 from common.devices.protocol import Session
@@ -207,7 +208,7 @@ class CudaSession(Session):
 
         self._hold = self._hold or Hold(self._cupy)
         source = self._program.source
-        queued = PUT_BACK + (steps if source.launch == "graph" else len(launches(source, steps)))
+        queued = PUT_BACK + (steps if source.by_graph else len(launches(source, steps)))
         runs = self._hold.seconds(partial(self._queue, steps), repeats, queued, self._finished, put_back)
         self._position = end
         return [seconds / steps for seconds in runs]
@@ -225,7 +226,7 @@ class CudaSession(Session):
         del self.cache, self._scratch, self._state, self._at_start, self._rest
 
     def _queue(self, steps: int) -> None:
-        if self._program.source.launch == "graph":
+        if self._program.source.by_graph:
             self._graph = self._graph or self._capture()
             for _ in range(steps):
                 self._graph.launch(self._stream)
@@ -235,11 +236,15 @@ class CudaSession(Session):
 
     def _launch(self, steps: int) -> None:
         """Queue each launch of `steps` steps."""
-        waits = self._cupy.uint64(self._waits.data_ptr())
+        waits, source = self._cupy.uint64(self._waits.data_ptr()), self._program.source
         buffers = (self._weights, self.cache.words, self._scratch, self._state, waits)
-        grid, shared = ((self.blocks,), (self._program.source.launched_threads,)), self._program.dynamic_shared
-        for kernel, last in launches(self._program.source, steps):
-            self._program.kernels[kernel](*grid, (*buffers, self._cupy.int32(last)), shared_mem=shared)
+        grid, shared = ((self.blocks,), (source.launched_threads,)), self._program.dynamic_shared
+        for number, last in launches(source, steps):
+            kernel, given = self._program.kernels[number], (*buffers, self._cupy.int32(last))
+            if source.launch == "pdl":
+                launch_dependent(self._cupy, kernel, self.blocks, source.launched_threads, given, shared)
+            else:
+                kernel(*grid, given, shared_mem=shared)
 
     def _capture(self) -> Any:
         """The launches of one step as a CUDA graph. It needs no update: position and token are in device memory."""

@@ -10,7 +10,7 @@ from common.stacks.knobs import Knob
 
 SELECTS = ("every", "catalog", "best", "steps")
 LOWEST_ARCH = 75  # the oldest that the compiler supports
-LAUNCHES = ("cooperative", "plain", "graph", "launches")
+LAUNCHES = ("cooperative", "plain", "graph", "launches", "pdl")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Validation of a kernel: every stage of every step against the float64 reference, and all memory it must not touch."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from math import inf
@@ -41,6 +41,7 @@ def validate(
     reference: ReferenceSteps | None = None,
     on_step: Callable[[int, str], None] = lambda done, scenario: None,
     parent: "Session | None" = None,
+    shown: Collection[str] | None = None,
 ) -> Verdict:
     """Run every scenario and stop at the first mismatch.
 
@@ -53,9 +54,11 @@ def validate(
     weights: flat bf16, [layout.weights_size], the weights of the session. seed: the seed of the scenarios, for the
     report. reference: steps of the same weights, shared between kernels to save time; None makes new ones.
     on_step: called after each comparison with the number of compared steps and the scenario's name.
+    shown: stages whose results the session leaves in its scratch, None for all; the cache is compared in any case.
     Raises Refused if the weights make a tolerance too wide to detect an error.
     """
-    checker = _KernelChecker(session, reference or ReferenceSteps(model, session.layout, weights), on_step, parent)
+    reference = reference or ReferenceSteps(model, session.layout, weights)
+    checker = _KernelChecker(session, reference, on_step, parent, shown)
     for scenario in scenarios:
         mismatch = next(checker.mismatches(scenario.on(session)), None)
         if mismatch:
@@ -91,8 +94,9 @@ class _KernelChecker:
         reference: ReferenceSteps,
         on_step: Callable[[int, str], None] = lambda done, scenario: None,
         parent: "Session | None" = None,
+        shown: Collection[str] | None = None,
     ) -> None:
-        self.on_step, self.parent = on_step, parent
+        self.on_step, self.parent, self.shown = on_step, parent, shown
         self.session, self.layout, self.reference = session, session.layout, reference
         self.padding = padding(session.layout)
         self.worst, self.steps = Worst("embed", None, 0.0, 0.0), 0
@@ -242,7 +246,7 @@ class _KernelChecker:
                 got = stored[layer, int(stage == "value")].double()
                 yield from self._check_tap(tap, got, want, rounding_error(got, want), allowed[tap])
                 yield from self._check_ties(tap, got, want)
-            elif seen:
+            elif seen and (self.shown is None or stage in self.shown):
                 got = seen.tap(*tap).double()
                 yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
 

@@ -222,9 +222,11 @@ class Reference:
         found = {name: value.cpu() for name, value in tap.items()}
         return Taps(found, torch.stack(entries).cpu(), int(logits.cpu().argmax()))  # a GPU's argmax may take any tie
 
-    def greedy(self, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    def greedy(self, prompt: Sequence[int], max_tokens: int, history: Tensor | None = None) -> list[int]:
         """The `max_tokens` ids that greedy decoding appends to `prompt`.
 
+        history: entries of the first positions of the prompt, but not of its last: bf16, [layers, 2, kv_heads,
+        positions, head_dim]; None: all are computed.
         Raises LabError for an empty prompt, for max_tokens < 1, or when the ids do not fit in the cache.
         """
         steps = len(prompt) + max_tokens - 1  # the last id is chosen but not decoded
@@ -238,7 +240,11 @@ class Reference:
             )
         ids = list(prompt)
         cache = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
-        for position in range(steps):
+        known = 0
+        if history is not None:
+            known = history.shape[-2]
+            cache[..., :known, :] = history
+        for position in range(known, steps):
             taps = self.step(ids[position], position, cache)
             cache[:, :, :, position] = taps.stored
             if position + 1 == len(ids):

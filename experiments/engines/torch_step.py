@@ -12,29 +12,48 @@ from experiments.run.torch_decoder import TorchDecoder
 
 
 class TorchStep(TorchDecoder):
-    """Greedy decoding, in the dtype of the weights: `step` reads token and position from buffers and advances both."""
+    """Greedy decoding: `step` reads token and position from buffers and advances both.
 
-    def __init__(self, model: Model, layout: Layout, weights: Tensor, positions: int) -> None:
-        super().__init__(model, layout, weights, positions, weights.dtype)
+    compiled: torch.compile makes one function of a layer, the same for all layers.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        layout: Layout,
+        weights: Tensor,
+        positions: int,
+        dtype: torch.dtype,
+        compiled: bool = False,
+    ) -> None:
+        super().__init__(model, layout, weights, positions, dtype)
         self.token = torch.zeros(1, dtype=torch.long, device=weights.device)
         self.position = torch.zeros_like(self.token)
+        self.logits = torch.empty(0)  # of the last step: [1, vocab], in a graph always the same memory
         self.graph: torch.cuda.CUDAGraph | None = None
+        self._layer = self.layer
+        if compiled:
+            torch.compiler.reset()  # else the functions of earlier steps count towards the limit of variants
+            mode = "max-autotune-no-cudagraphs" if weights.is_cuda else None  # `capture` makes the graph
+            self._layer = torch.compile(self.layer, fullgraph=True, dynamic=False, mode=mode)  # whole, or an error
 
+    @torch.no_grad()
     def step(self) -> None:
         """Decode the token at the position, then write the next token and position into the same buffers."""
-        x, at = self.weight("embed")[self.token], self.place(self.position)
+        x, at = self.weight("embed")[self.token].to(self.dtype), self.place(self.position)
         for layer in range(self.model.layers):
-            x = self.layer(x, layer, self.layer_weights(layer), at)
-        logits = linear(self.norm(x, self.weight("final_norm")), self.weight("lm_head"))
-        self.token.copy_(logits.argmax(-1))
+            x = self._layer(x, self.cache[layer], self.layer_weights(layer), at)
+        final_norm, head = (self.weight(name).to(self.dtype) for name in ("final_norm", "lm_head"))
+        self.logits = linear(self.norm(x, final_norm), head)
+        self.token.copy_(self.logits.argmax(-1))
         self.position += 1
 
     def feed(self, ids: Sequence[int]) -> None:
-        """Reset the position and decode a whole prompt; `token` then holds the first new token."""
-        self.position.zero_()
-        for token in ids:
-            self.token.fill_(token)
-            self.replay()
+        """Read a whole prompt from position 0 on; `token` then holds the first new token."""
+        self.read(ids[:-1], 0)
+        self.token.fill_(ids[-1])
+        self.position.fill_(len(ids) - 1)
+        self.replay()
 
     def capture(self) -> None:
         """Capture `step` as a CUDA graph; from now on `replay` launches it."""

@@ -65,3 +65,17 @@ def rope_parameters(model: Model) -> dict[str, Any]:
         "high_freq_factor": scaling.high,
         "original_max_position_embeddings": int(scaling.positions),
     }
+
+
+def rounding(config: Any, positions: int | None) -> Any:
+    """A cache of transformers that rounds its entries to bf16. positions: of a static one; None: it grows."""
+    from transformers import DynamicCache, StaticCache
+
+    cache: Any = StaticCache(config, positions) if positions else DynamicCache(config=config)
+    store = cache.update
+
+    def update(keys: torch.Tensor, values: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        return store(keys.bfloat16().to(keys.dtype), values.bfloat16().to(values.dtype), *rest, **named)
+
+    cache.update = update
+    return cache

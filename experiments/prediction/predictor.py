@@ -46,7 +46,7 @@ class Uncounted(LabError):
 
 
 class Unsupported(LabError):
-    """A stack needs a newer GPU than the requested one, or one with more shared memory."""
+    """A stack needs a newer GPU than the requested one, or more shared memory, or what is not modelled."""
 
 
 class Predictor:
@@ -104,8 +104,13 @@ class Predictor:
         return build([catalog.variants[name] for name in variants], model, self.threads, knobs)
 
     def kernel(self, variants: Sequence[str], knobs: Mapping[str, Any], gpu: gpus.GpuModel, position: int) -> Kernel:
-        """Source, counts and chains of `variants` on the grid of `gpu`. Raises Unsupported where it cannot run."""
+        """Source, counts and chains of `variants` on the grid of `gpu`.
+
+        Raises Unsupported where it cannot run, and for launches whose cost nobody has measured.
+        """
         source, arch = self.source(variants, knobs), number(gpu.arch)
+        if source.launch == "pdl":
+            raise Unsupported("nobody has measured what a launch with how=pdl costs", "time it on a GPU")
         counts, found = self.counts(source, gpu), self.chains(source, gpu, position)
         source.refuse_shared(found.shared_bytes, shared_bytes(arch), gpu.name, Unsupported)
         return Kernel(on_target(source, arch), counts, found)

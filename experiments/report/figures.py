@@ -28,7 +28,7 @@ class Figure:
 
 def all_figures(evidence: Evidence) -> list[Figure]:
     """All figures that there are records for."""
-    made = (figure(evidence) for figure in (ablation, counts, positions, roofline, ratios, prediction, steps))
+    made = (figure(evidence) for figure in (ablation, counts, positions, scaling, roofline, ratios, prediction, steps))
     return [figure for figure in made if figure]
 
 
@@ -124,6 +124,21 @@ def positions(evidence: Evidence) -> Figure | None:
         return None
     draw = partial(charts.curves, found=curves, x="position", y=f"us a token ({basis})")
     return _figure("positions", "Time of a token over the position", rows, draw, 9, basis)
+
+
+def scaling(evidence: Evidence) -> Figure | None:
+    """Share of the read floor over the bytes of a token, for each system and GPU."""
+    row = evidence.result("scaling")
+    if not row:
+        return None
+    end, found = " % of the read floor", dict[str, list[tuple[float, float]]]()
+    for line in row["table"]:
+        for column in row["columns"]:
+            if column.endswith(end) and line[column] is not None:
+                name = f"{column.removesuffix(end)}, {line['gpu']}"
+                found.setdefault(name, []).append((line["MB a token"], line[column]))
+    draw = partial(charts.curves, found=found, x="MB a token", y=f"% of the read floor ({row['basis']})")
+    return _figure("scaling", "Share of the read floor as the weights grow", [row], draw, 9)
 
 
 def roofline(evidence: Evidence) -> Figure | None:

@@ -14,6 +14,7 @@ from common.model.gptq import Calibration
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import PackedWeights
+from experiments.run.tokenizer import tokenizer_of
 from experiments.run.torch_decoder import TorchDecoder
 from experiments.tables.progress import Progress
 
@@ -55,28 +56,12 @@ class _Inputs(TorchDecoder):
         for layer in range(self.model.layers):
             self.sums: dict[str, Tensor] = {}
             weights, everywhere = self.layer_weights(layer), self.everywhere
-            states = [self.layer(x, layer, weights, self.place(everywhere[: len(x)], len(x))) for x in states]
+            states = [
+                self.layer(x, self.cache[layer], weights, self.place(everywhere[: len(x)], len(x))) for x in states
+            ]
             yield from ((name, layer, self.sums[name.replace("up", "gate")]) for name in self.model.layer_matrices)
         last = self.norm(torch.cat(states), self.weight("final_norm").to(self.dtype))
         yield "lm_head", None, last.T @ last
-
-
-def text_ids(folder: Path | None, text: str, key: str, instead: str) -> tuple[int, ...]:
-    """The ids of `text` by the tokenizer.json of a checkpoint's folder. key: which asks for them.
-
-    Raises LabError where there is no such file, with the remedy `instead`, and where tokenizers is not installed.
-    """
-    file = folder and folder / "tokenizer.json"
-    if not file or not file.exists():
-        raise LabError(f"{key} needs a tokenizer, and these weights have none", instead)
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise LabError(f"{key} needs tokenizers", f"pip install -e '.[hf]', or {instead}") from None
-    try:
-        return tuple(Tokenizer.from_file(str(file)).encode(text).ids)
-    except Exception as error:  # tokenizers has no other type
-        raise LabError(f"{file} does not load: {error}", instead) from None
 
 
 def _ids(config: RunConfig, model: Model, folder: Path | None, count: int) -> tuple[int, ...]:
@@ -93,7 +78,7 @@ def _ids(config: RunConfig, model: Model, folder: Path | None, count: int) -> tu
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"calibration={file} cannot be read: {error}", "give a text file in UTF-8") from None
-    ids = text_ids(folder, text, "calibration=", "give a format without gptq")
+    ids = tuple(tokenizer_of(folder, "calibration=", "give a format without gptq").encode(text).ids)
     check_ids(ids, model, "calibration=")
     if len(ids) < LEAST:
         raise LabError(f"calibration={file} has {len(ids)} tokens", f"give a text of {LEAST} or more")

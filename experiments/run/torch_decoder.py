@@ -43,6 +43,18 @@ class TorchDecoder:
     def weight(self, name: str, layer: int | None = None) -> Tensor:
         return self.layout.weight(name, layer).of(self.weights)
 
+    @torch.no_grad()
+    def read(self, ids: Sequence[int], first: int) -> None:
+        """Store the entries of `ids`, which stand at the positions from `first` on and see those before."""
+        known, end = torch.tensor(ids, dtype=torch.long, device=self.weights.device), first + len(ids)
+        x = self.weight("embed")[known].to(self.dtype)
+        for layer in range(self.model.layers):
+            weights, attend = self.layer_weights(layer), layer + 1 < self.model.layers
+            for at in range(0, len(ids), CHUNK):
+                chunk = slice(at, at + CHUNK)
+                place = self.place(self.everywhere[first:end][chunk], min(first + at + CHUNK, end))
+                x[chunk] = self.layer(x[chunk], self.cache[layer], weights, place, attend)
+
     def layer_weights(self, layer: int) -> dict[str, Tensor]:
         return {name: self.weight(name, layer).to(self.dtype) for name in self.layout.layer_weights}
 
@@ -57,12 +69,12 @@ class TorchDecoder:
         """Place of tokens that see at most the first `end` entries."""
         return Place(positions, self.rope[:, positions, None], self.everywhere[:end] <= positions[:, None])
 
-    def layer(self, x: Tensor, layer: int, weights: dict[str, Tensor], at: Place, attend: bool = True) -> Tensor:
-        """x, [tokens, hidden], after the layer, which stores the entries of its tokens; not attend: it does only that.
+    def layer(self, x: Tensor, cache: Tensor, weights: dict[str, Tensor], at: Place, attend: bool = True) -> Tensor:
+        """x, [tokens, hidden], after a layer, which stores the entries of its tokens; not attend: it does only that.
 
-        weights: from `layer_weights`.
+        cache: the layer's, [2, kv_heads, positions, head_dim]. weights: from `layer_weights`.
         """
-        m, cache = self.model, self.cache[layer]
+        m = self.model
         bias = weights["qkv_bias"] if m.qkv_bias else None
         qkv = self.multiply(self.norm(x, weights["input_norm"]), "qkv", weights, bias).view(len(x), -1, m.head_dim)
         query, key, value = qkv.split((m.heads, m.kv_heads, m.kv_heads), dim=1)
@@ -95,11 +107,5 @@ def prefill(model: Model, layout: Layout, weights: Tensor, ids: Sequence[int], h
         torch.set_float32_matmul_precision("highest")  # some images allow TF32: its products are no fp32
     decoder = TorchDecoder(model, layout, weights, end, torch.float32)
     decoder.cache[..., :first, :] = history
-    x = decoder.weight("embed")[torch.tensor(ids, device=weights.device)].float()
-    for layer in range(model.layers):
-        layer_weights, attend = decoder.layer_weights(layer), layer + 1 < model.layers
-        for at in range(0, len(ids), CHUNK):
-            chunk = slice(at, at + CHUNK)
-            place = decoder.place(decoder.everywhere[first:][chunk], min(first + at + CHUNK, end))
-            x[chunk] = decoder.layer(x[chunk], layer, layer_weights, place, attend)
+    decoder.read(ids, first)
     return decoder.cache[..., first:, :].cpu()

@@ -13,7 +13,7 @@ from common.errors import LabError
 from common.model.format import read_formats
 from experiments.engines.transformers_model import causal_lm
 from experiments.experiment import Experiment
-from experiments.run.calibration import text_ids
+from experiments.run.tokenizer import tokenizer_of
 from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "how far each variant's distribution of the next token is from transformers in float32, and each format's"
@@ -54,8 +54,8 @@ def given_ids(experiment: Experiment) -> tuple[int, ...]:
     """`options.text` by the weights' tokenizer, else `options.ids`, else random ones from the seed."""
     options, model = experiment.options, experiment.model
     if options.given("text"):
-        folder = experiment.packed.folder
-        ids = text_ids(folder, options.text("text"), "options.text", "give options.ids=[...]")
+        tokenizer = tokenizer_of(experiment.packed.folder, "options.text", "give options.ids=[...]")
+        ids = tuple(tokenizer.encode(options.text("text")).ids)
     elif options.given("ids"):
         ids = options.wholes("ids", low=0)
     else:

@@ -1,106 +1,146 @@
-"""Rivals: other engines with the same weights, prompt and number of tokens, on the same GPU in the same run."""
+"""Rivals: other engines with the same weights, prompts and number of tokens, on the same GPU in the same run."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
+from itertools import cycle, islice, takewhile
 from typing import Any
 
 from common.config.resolve import check_ids
 from common.config.run_config import RunConfig
+from common.devices.protocol import Session
 from common.errors import LabError, Mismatched
 from common.errors.machine import MachineError, system_errors
-from experiments.engines.adapters import ENGINES, RUNS, WARM_UPS, Generated, Workload, timed_session
-from experiments.engines.judged import IDS, STAGES
+from experiments.engines.arms import Arm, arms
+from experiments.engines.judged import IDS, LOGITS, STAGES, TEXT, judged
+from experiments.engines.race import RUNS, WARM_UPS, Answer, Ran, Workload, timed_session
 from experiments.experiment import Experiment
 from experiments.processes import apart
 from experiments.run.setup import Setup
+from experiments.run.tokenizer import tokenizer_of
 from experiments.tables.progress import Quiet
 from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "how fast other engines decode the same weights on the same machine, and whether they choose the same tokens"
 NOTES = (
-    "Same ids: how many tokens, counted from the first, equal the lab's float64 reference; bf16 engines "
-    "differ from it where two logits nearly tie. Time to the first token includes the prompt, which the lab's kernels "
-    f"decode token by token. Times are medians of {RUNS} runs after {WARM_UPS} warm-ups.",
-    f"Validated: by {STAGES}, where every stage of some steps was compared with the reference, in this run and before "
-    f"any time was taken, with the lab's tolerances; by {IDS}, where an engine shows nothing else.",
-    "Peak memory is what torch allocated, and for this lab its four buffers; engines with an allocator of their own "
-    "show none.",
+    "Same ids: how many tokens of all answers, counted from the first of each, equal the lab's float64 reference; bf16 "
+    "engines differ from it where two logits nearly tie.",
+    "tok/s at a position: of the tokens after the first one behind a prompt of so many ids. The first token includes "
+    f"the prompt, which torch reads for the lab's kernels. Times are medians of {RUNS} runs after {WARM_UPS} warm-ups.",
+    f"Validated, in this run and before any time was taken, by {STAGES}: all of some steps was compared with the "
+    f"reference, with the lab's tolerances; by {LOGITS}: the same of what an arm in torch shows, in float32; by {IDS} "
+    f"or {TEXT}: an engine shows nothing else.",
+    "Peak memory is what torch allocated, and for kernels of this lab and of Triton their four buffers; a server shows "
+    "none.",
 )
-TIMES = ("first token ms", "tok/s", "peak MB")
-MISSING = "all times, and every engine that runs on GPUs only; here the ids are compared"
+MISSING = "all times, and CUDA graphs; here the answers are compared"
+OWN = {"settings": "as it is named; one sequence, every size a constant", "also does": "-"}
 
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack of the run and each rival; one that cannot run says why."""
     work = workload(experiment)
-    check_ids(work.prompt, experiment.model, "options.prompt_ids")
-    chosen = experiment.options.texts("rivals") or tuple(ENGINES)
+    known = arms(experiment.options.texts("servers"))
+    chosen = experiment.options.texts("rivals") or tuple(known)
     for name in chosen:
-        if name not in ENGINES:
-            raise LabError(f"options.rivals names {name}", f"known: {', '.join(ENGINES)}")
+        if name not in known:
+            raise LabError(f"options.rivals names {name}", f"known: {', '.join(known)}")
+    missing = {*experiment.options.wholes("positions", low=1)} - set(map(len, work.prompts))
+    if missing:
+        cause = f"positions {', '.join(map(str, sorted(missing)))}: the cache has {experiment.model.positions}"
+        experiment.left_out.append(f"Left out: {cause}; give model.positions={max(missing) + work.tokens}")
     experiment.show.begin("reference")
     truth = reference(work)
 
     def rival(name: str) -> dict[str, Any]:
         if not experiment.on_gpu:
-            return attempt(name, work, truth)
+            return attempt(known[name], work, truth)
         try:
             return apart(experiment.config.timeout_s, _alone, experiment.config, name, truth)
         except LabError as error:
             return {"state": f"failed: {error.cause}"}
 
-    own = experiment.session_rows(experiment.config.stacks, lambda session: _row(timed_session(session, work), truth))
-    rows = [{"system": f"this lab: {row.pop('variant')}", **row} for row in own]
-    others = ((name, experiment.row(name, partial(rival, name))) for name in chosen)
-    rows += [{"system": name, **row} for name, row in others if row]
-    if not experiment.on_gpu:  # times of an emulation on a CPU say nothing about a GPU
-        rows = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+    def raced(session: Session) -> dict[str, Any]:
+        validated = judged(session, experiment)
+        ran = replace(timed_session(session, work), peak_bytes=session.layout.bytes, validated=validated)
+        return _row(ran, work, truth)
+
+    own = experiment.session_rows(experiment.chosen, raced)
+    rows = [{"system": f"this lab: {row.pop('variant')}", **row, **OWN} for row in own]
+    for name in chosen:
+        if row := experiment.row(name, partial(rival, name)):
+            rows.append({"system": name, **row, "settings": known[name].settings, "also does": known[name].also})
     return experiment.answer(QUESTION, rows, NOTES, (COUNTED, MISSING))
 
 
 def workload(lab: Setup) -> Workload:
-    """Options that hold for every engine."""
+    """Options that hold for every arm. Raises LabError for wrong ones, and where no position fits into the cache."""
     options = lab.config.options
-    gguf = str(options.location("gguf")) if options.given("gguf") else None
-    return Workload(lab, options.wholes("prompt_ids", low=0), options.whole("tokens", low=2), gguf)
-
-
-def reference(work: Workload) -> list[int]:
-    """Ids that the float64 reference appends to the prompt."""
-    from common.validate.reference import Reference
-
-    lab = work.lab
-    return Reference(lab.model, lab.layout, lab.packed.flat, device=lab.reference_device).greedy(
-        work.prompt, work.tokens
+    ids, tokens = options.wholes("prompt_ids", low=0), options.whole("tokens", low=2)
+    check_ids(ids, lab.model, "options.prompt_ids")
+    lengths = options.wholes("positions", low=1)
+    if fits := [length for length in lengths if length + tokens <= lab.model.positions]:
+        prompts = tuple(tuple(islice(cycle(ids), length)) for length in fits)
+        return Workload(lab, prompts, tokens)
+    needed = min(lengths) + tokens
+    raise LabError(
+        f"options.positions: {min(lengths)} and {tokens} tokens do not fit a cache of {lab.model.positions} positions",
+        f"give model.positions={needed}",
     )
 
 
-def attempt(name: str, work: Workload, truth: list[int]) -> dict[str, Any]:
+def reference(work: Workload) -> list[list[int]]:
+    """Ids that the float64 reference appends to each prompt, whose entries torch computes in float32."""
+    from common.validate.reference import Reference
+
+    lab = work.lab
+    steps = Reference(lab.model, lab.layout, lab.packed.flat, device=lab.reference_device)
+    return [steps.greedy(prompt, work.tokens, work.entries(prompt)) for prompt in work.prompts]
+
+
+def attempt(arm: Arm, work: Workload, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The row of one rival. A failure inside another engine costs that row only."""
     try:
-        with system_errors(name):
-            return _row(ENGINES[name](work), truth)
+        with system_errors(arm.package or "the server"):
+            row = _row(arm.run(work), work, truth)
     except MachineError:
         raise
     except Mismatched as error:
-        return {"state": f"wrong: {error.cause}", "validated": STAGES}
+        return {"state": f"wrong: {error.cause}"}
     except LabError as error:
         return {"state": f"not run: {error}"}
     except Exception as error:
         return {"state": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+    return row | ({"version": f"{arm.package} {version(arm.package)}"} if arm.package else {})
 
 
-def _alone(config: RunConfig, name: str, truth: list[int]) -> dict[str, Any]:
+def _alone(config: RunConfig, name: str, truth: list[list[int]]) -> dict[str, Any]:
     """`attempt` in a process of its own: a rival that hangs or crashes costs its limit, and leaves nothing behind."""
-    return attempt(name, workload(Setup(config, Quiet())), truth)
+    return attempt(arms(config.options.texts("servers"))[name], workload(Setup(config, Quiet())), truth)
 
 
-def _row(ran: Generated, truth: list[int]) -> dict[str, Any]:
-    same = next((at for at, pair in enumerate(zip(ran.ids, truth, strict=True)) if pair[0] != pair[1]), len(truth))
-    return {
-        "state": "ran",
-        "validated": ran.validated,
-        "same ids": f"{same} of {len(truth)}",
-        "first token ms": 1e3 * ran.first,
-        "tok/s": ran.rate,
-        "peak MB": ran.peak_bytes / 1e6 if ran.peak_bytes else None,
-    }
+def _row(ran: Ran, work: Workload, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The figures of an arm that ran; on a CPU without times, which would say nothing about a GPU."""
+    pairs = zip(ran.runs, truth, strict=True)
+    same = sum(_same(run.answer, want, work) for run, want in pairs)
+    row: dict[str, Any] = {"state": "ran", "validated": ran.validated, "same ids": f"{same} of {sum(map(len, truth))}"}
+    if work.device == "cuda":
+        at = [len(prompt) for prompt in work.prompts]
+        row |= {f"tok/s at {length}": run.rate for length, run in zip(at, ran.runs, strict=True)}
+        row |= {f"first token ms at {length}": 1e3 * run.first for length, run in zip(at, ran.runs, strict=True)}
+        row["peak MB"] = ran.peak_bytes / 1e6 if ran.peak_bytes else None
+    return row | {"version": ran.version or None}
+
+
+def _same(answer: Answer, want: Sequence[int], work: Workload) -> int:
+    """Number of tokens, from the first on, that are those of the reference.
+
+    Raises LabError for a text where the weights have no tokenizer.
+    """
+    if answer.text is None:
+        pairs = zip(answer.ids, want, strict=False)  # a server may end earlier
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    texts = tokenizer_of(work.lab.packed.folder, "a server that returns no ids", "give the weights that the server has")
+    lengths = range(len(want), 0, -1)
+    return next((some for some in lengths if answer.text.startswith(texts.decode(list(want[:some])))), 0)

@@ -24,7 +24,13 @@ OPTIONS = {
     "roofline": ["options.variants=[fused_head]"],
     "energy": ["variant=fused_head", "options.seconds=2"],
     "sync_cost": [],
-    "rivals": ["variant=fused_head", "options.tokens=3", "options.rivals=['torch step','vLLM']"],
+    "rivals": [
+        "variant=fused_head",
+        "options.tokens=3",
+        "options.rivals=['torch','Triton']",
+        "options.positions=[1,9]",
+    ],
+    "scaling": ["options.models=[tiny,odd]", "options.variants=[fused_head,graph]", "options.tokens=3"],
     "quality": ["options.variants=[fused_head]", "options.tokens=3"],
 }
 
@@ -133,10 +139,22 @@ def test_sync_cost_of_every_operation_on_every_grid(ask, gpu):
 
 def test_rivals_lose_their_own_row_only(ask, gpu):
     rows = {row["system"]: row for row in ask("rivals")}
-    assert rows[f"this lab: {HEAD}"]["same ids"] == "3 of 3"
-    assert rows["vLLM"]["state"].startswith("not run: vllm")
+    assert rows[f"this lab: {HEAD}"]["same ids"] == "6 of 6"
+    assert rows[f"this lab: {HEAD}"]["tok/s at 9"] > 0
     if gpu == "real":
-        assert rows["torch step"]["state"] == "ran"
+        assert rows["torch"]["state"] == rows["Triton"]["state"] == "ran"
+    else:
+        assert rows["Triton"]["state"].startswith("not run: Triton needs torch for CUDA to reach the GPU; ")
+
+
+def test_scaling_has_a_row_for_each_model(ask, gpu):
+    rows = ask("scaling")
+    assert [row["model"] for row in rows] == ["tiny", "odd"]
+    for row in rows:
+        rates = row["fused_head tok/s"], row["graph tok/s"]
+        assert row["faster than graph %"] == pytest.approx(100 * (rates[0] / rates[1] - 1))
+        assert 0 < row["fused_head % of the read floor"] < 100
+        assert ("Triton tok/s" in row) == (gpu == "real")
 
 
 def test_quality_is_close_to_transformers(ask):

@@ -38,8 +38,9 @@ QUICK = {
     "predict": ["options.gpus=[t4]", "options.variants=[vec128]"],
     "quality": ["options.variants=[vec128]", "options.tokens=5"],
     "ratios": ["options.ratios=['0:8']", "options.positions=[1]"],
-    "rivals": ["variant=vec128", "options.tokens=4"],
+    "rivals": ["variant=vec128", "options.tokens=4", "options.positions=[1,9]", "model.positions=64"],
     "roofline": [],
+    "scaling": ["options.models=[tiny]", "options.gpus=[t4]", "options.variants=[vec128,graph]"],
     "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
     "sync_cost": ["options.host_blocks=3"],
     "tune": ["options.variants=[vec128]", "options.trials=4"],
@@ -135,15 +136,17 @@ def test_quality_of_formats_has_the_order_of_their_bits(run):
 
 
 def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
-    """The lab's kernel rounds its cache as the reference does. The float32 engines round nothing: they agree with each
-    other, and may differ from the reference where two logits nearly tie.
-    """
-    table = {row["system"]: row for row in run("rivals", *QUICK["rivals"])["table"]}
-    assert table["this lab: vec128 l1=default"]["same ids"] == "4 of 4", f"seed {seed}"
-    assert "needs a GPU" in table["vLLM"]["state"]
-    assert "needs a GPU" in table["torch step in a CUDA graph"]["state"], "no graph was made"
-    assert table["torch step"]["same ids"] == table["transformers eager"]["same ids"], f"seed {seed}"
-    assert not {"tok/s", "first token ms"} & table["transformers eager"].keys()
+    """All store bf16, as the reference does; engines in float32 may differ from it where two logits nearly tie."""
+    names, address = ["torch", "torch in a CUDA graph", "transformers"], "http://127.0.0.1:1/v1"
+    chosen = f"options.rivals={json.dumps([*names, f'server {address}'])}"
+    record = run("rivals", *QUICK["rivals"], chosen, f"options.servers=['{address}']")
+    table = {row["system"]: row for row in record["table"]}
+    assert table["this lab: vec128 l1=default"]["same ids"] == "8 of 8", f"seed {seed}"
+    assert "needs a GPU" in table["torch in a CUDA graph"]["state"], "no graph was made"
+    assert table[f"server {address}"]["state"].startswith(f"not run: {address}/models does not answer: ")
+    assert table["torch"]["same ids"] == table["transformers"]["same ids"], f"seed {seed}"
+    assert not [column for column in record["columns"] if "tok/s" in column or "ms" in column]
+    assert all(row["settings"] and row["also does"] for row in table.values())
 
 
 @pytest.mark.parametrize("name", ["tiny", "llama_tiny", "qwen2_tiny"])
@@ -152,7 +155,7 @@ def test_torch_step_equals_transformers(host_cache: Path, name: str, seed):
     from experiments.engines.transformers_model import causal_lm
 
     model, layout, packed = load("synthetic", model_named(name), None, host_cache, seed)
-    step = TorchStep(model, layout, packed.flat.float(), 16)
+    step = TorchStep(model, layout, packed.flat.float(), 16, torch.float32)
     theirs = causal_lm(model, layout, packed.flat, torch.float32)
     prompt = torch.randint(model.vocab, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
     with torch.no_grad():

@@ -38,7 +38,7 @@ def test_a_renamed_stage(scratch, host_cache, seed):
     for path in files:
         if path.suffix in (".py", ".cuh", ".cu", ".hpp", ".cpp", ".yaml") and old.search(text := path.read_text()):
             path.write_text(old.sub("mlp_gate", text))
-    names = ("l2_prefetch", "productive_spin", "by_value", "bulk_ring", "columns", "stream_kv")
+    names = ("graph", "l2_prefetch", "productive_spin", "by_value", "bulk_ring", "columns", "stream_kv")
     computation = {STEP, INPUTS, *(f"variants/{name}.cu" for name in names)}
     described = {name for name in scratch.touched() if name.startswith(("conf/variant/", "conf/design/"))}
     assert scratch.touched() - described == {DEFINITION, REFERENCE, TRITON, *computation}

@@ -41,7 +41,7 @@ CORNERS = [
     ),
     Composed(("bulk_ring", "columns"), {"slots": 2, "kb": 6, "window": 2, "ahead": 0}),
     Composed(("bulk_ring", "columns", "tensor_rows"), {"slots": 3, "kb": 6, "window": 1, "tiles": 1}),
-    *(Composed(("graph",), {"how": how}) for how in ("graph", "launches")),
+    *(Composed(("graph",), {"how": how}) for how in ("graph", "launches", "pdl")),
 ]
 CASES = [*product([*VARIANTS, *STACKS], ("tiny", "odd"))]
 

@@ -19,6 +19,7 @@ from common.compile.target import shared_bytes
 from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.counted import counted
+from common.devices.ptx.dependent import check_waits
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
 from common.errors import LabError
@@ -78,7 +79,10 @@ class PtxDevice(CpuDevice):
         source.refuse_target(self.arch, "the target", f"give device.arch=sm_{source.min_arch}")
         text = compile_ptx(source.text, f"sm_{self.arch}", cache_dir=self.cache)
         self._machine = self._machine or Machine(library(self.cache, self._note))
-        return CompiledPtx(source, PtxProgram(self._machine, text, "decode.cu"))
+        program = PtxProgram(self._machine, text, "decode.cu")
+        for stage in STAGES if source.launch == "pdl" else ():
+            check_waits(program.kernel(f"stage_{stage}").decoded.rows, f"stage_{stage}")
+        return CompiledPtx(source, program)
 
     def _open(self, *arguments: Any) -> "PtxSession":
         return PtxSession(*arguments)

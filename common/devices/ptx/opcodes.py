@@ -74,7 +74,7 @@ def _bra(d: Decoder, one: Instruction) -> None:
 
 
 def _nothing(d: Decoder, one: Instruction) -> None:
-    """createpolicy: a hint, not executed."""
+    """createpolicy: a hint, not executed; griddepcontrol: launches follow one another."""
     d.emit("nop", opcode=one.name)
 
 
@@ -117,4 +117,5 @@ RULES: dict[str, Rule] = {
     "trap": _bare("trap"),
     "nanosleep": _bare("nanosleep"),
     "createpolicy": _nothing,
+    "griddepcontrol": _nothing,
 }

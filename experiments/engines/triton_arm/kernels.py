@@ -99,12 +99,14 @@ def embed(
 
 @triton.jit
 def norm_matvec(
-    x, norm, matrix, normed, out,
+    x, norm, matrix, bias, normed, out,
     COUNT: tl.constexpr, COLUMNS: tl.constexpr, EPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    BIAS: tl.constexpr,
 ):  # fmt: skip
     """Store matrix times the normed x to out, fp32, [COUNT]; program 0 also stores `normed`, fp32, [COLUMNS].
 
-    One program for ROWS rows. Each computes the norm again, which saves a launch.
+    One program for ROWS rows. Each computes the norm again, which saves a launch. bias: bf16, [COUNT], is added with
+    BIAS, else not read.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     scale = scale_of(x, COLUMNS, EPS, BLOCK)
@@ -113,7 +115,10 @@ def norm_matvec(
         at = start + tl.arange(0, BLOCK)
         values = normed_at(x, norm, normed, scale, at, COLUMNS)
         sums += block_of(matrix, rows, at, COUNT, COLUMNS) * values[None, :]
-    tl.store(out + rows, total(sums, 1), mask=rows < COUNT)
+    result = total(sums, 1)
+    if BIAS:
+        result += widened(tl.load(bias + rows, mask=rows < COUNT, other=0))
+    tl.store(out + rows, result, mask=rows < COUNT)
 
 
 @triton.jit
@@ -155,10 +160,11 @@ def matvec_residual(
 def qk_norm_rope(
     qkv, q_norm, k_norm, rope, state, query, cache,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, ENTRIES: tl.constexpr, EPS: tl.constexpr,
-    POSITION: tl.constexpr, ROWS: tl.constexpr, HALF_BLOCK: tl.constexpr,
+    POSITION: tl.constexpr, ROWS: tl.constexpr, HALF_BLOCK: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     """Norm and rotate heads of q and k, and take those of v; a program for ROWS of the HEADS + 2 KV_HEADS.
 
+    Without NORM the norms are not read, and heads only rotate.
     Queries go to `query`, fp32, [HEADS, 2 HALF]; keys and values, rounded, to the position's entry of the layer's
     cache, bf16, [2, KV_HEADS, ENTRIES, 2 HALF].
     """
@@ -172,21 +178,25 @@ def qk_norm_rope(
     at = head * 2 * HALF + pair
     first = tl.load(qkv + at, mask=inside, other=0.0)
     second = tl.load(qkv + HALF + at, mask=inside, other=0.0)
-    scale = 1.0 / tl.sqrt(total(first * first + second * second, 1) / (2 * HALF) + EPS)
-    weight = tl.load(q_norm + pair, mask=of_query, other=0) + tl.load(k_norm + pair, mask=of_key, other=0)
-    one = first * scale[:, None] * widened(weight)
-    weight = tl.load(q_norm + HALF + pair, mask=of_query, other=0) + tl.load(k_norm + HALF + pair, mask=of_key, other=0)
-    two = second * scale[:, None] * widened(weight)
+    one = first
+    two = second
+    if NORM:
+        scale = 1.0 / tl.sqrt(total(first * first + second * second, 1) / (2 * HALF) + EPS)
+        left = tl.load(q_norm + pair, mask=of_query, other=0) + tl.load(k_norm + pair, mask=of_key, other=0)
+        right = tl.load(q_norm + HALF + pair, mask=of_query, other=0)
+        right += tl.load(k_norm + HALF + pair, mask=of_key, other=0)
+        one = first * scale[:, None] * widened(left)
+        two = second * scale[:, None] * widened(right)
     cos = tl.load(rope + pair, mask=pair < HALF, other=0.0)
     sin = tl.load(rope + HALF + pair, mask=pair < HALF, other=0.0)
-    left = tl.where(rotates, one * cos - two * sin, first)
-    right = tl.where(rotates, two * cos + one * sin, second)
-    tl.store(query + at, left, mask=of_query)
-    tl.store(query + HALF + at, right, mask=of_query)
+    low = tl.where(rotates, one * cos - two * sin, first)
+    high = tl.where(rotates, two * cos + one * sin, second)
+    tl.store(query + at, low, mask=of_query)
+    tl.store(query + HALF + at, high, mask=of_query)
     position = tl.load(state + POSITION)
     entry = cache + ((head - HEADS).to(tl.int64) * ENTRIES + position) * 2 * HALF + pair  # k, then v: as the heads
-    tl.store(entry, rounded(left), mask=of_entry)
-    tl.store(entry + HALF, rounded(right), mask=of_entry)
+    tl.store(entry, rounded(low), mask=of_entry)
+    tl.store(entry + HALF, rounded(high), mask=of_entry)
 
 
 @triton.jit

@@ -90,16 +90,12 @@ class Launch:
 class TritonStep:
     """Greedy decoding of one token: six launches for each layer and three more, which are only queued.
 
-    launches: in their order; they write every tap. Raises LabError for formats below bf16, for a
-    model with other traits than Qwen3's, and as `kernels` does.
+    launches: in their order; they write every tap. Raises LabError for formats below bf16, and as `kernels` does.
     """
 
     def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles, interpreted: bool) -> None:
         if layout.scaled:
             raise LabError(f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= out")
-        if not layout.model.qk_norm or layout.model.qkv_bias or layout.model.rope != "default":
-            name = layout.model.name
-            raise LabError(f"the Triton kernels are those of Qwen3, and {name} has other traits", "choose such a model")
         self.layout, self.buffers, self.tiles = layout, buffers, tiles
         self.kernels = kernels(interpreted)
         table = rope_table(layout.model, torch.arange(layout.model.positions)[:, None], torch.float32)
@@ -120,8 +116,10 @@ class TritonStep:
         for layer in range(m.layers):
             launches += self._layer(layer, x)
             x = self._tap("down", layer)
-        head = self._weight("final_norm"), self._weight("lm_head"), self._tap("final_norm"), logits
-        launches.append(self._rows(k.norm_matvec, (x, *head), m.vocab, m.hidden, self.tiles.head_rows, **self._eps))
+        norm = self._weight("final_norm")
+        head = x, norm, self._weight("lm_head"), norm, self._tap("final_norm"), logits
+        more = {"BIAS": False} | self._eps
+        launches.append(self._rows(k.norm_matvec, head, m.vocab, m.hidden, self.tiles.head_rows, **more))
         sizes = {"VOCAB": m.vocab, "BLOCK": min(self.tiles.logits, _power(m.vocab))} | ids | self._position
         sizes |= {"GIVEN": self._word("prompt_length"), "TOKEN": self._word("token")}
         return [*launches, Launch(k.argmax, 1, (logits, state), sizes)]
@@ -135,15 +133,20 @@ class TritonStep:
         rotation = {"HEADS": m.heads, "HALF": m.head_dim // 2, "HALF_BLOCK": _power(m.head_dim // 2)}
         attention: dict[str, int | float] = {"DIM": m.head_dim, "DIM_BLOCK": _power(m.head_dim)}
         attention |= {"GROUP": m.heads // m.kv_heads, "SCALE": m.head_dim**-0.5, "POSITIONS": self.tiles.positions}
-        normed = x, weight("input_norm"), weight("qkv"), tap("input_norm"), tap("qkv")
-        rotated = tap("qkv"), weight("q_norm"), weight("k_norm"), self._tap("rope"), state, tap("qk_norm_rope"), cache
+        norm = weight("input_norm")  # also stands where the model has no vector
+        bias, q_norm, k_norm = (
+            weight(name) if present else norm
+            for name, present in (("qkv_bias", m.qkv_bias), ("q_norm", m.qk_norm), ("k_norm", m.qk_norm))
+        )
+        normed = x, norm, weight("qkv"), bias, tap("input_norm"), tap("qkv")
+        rotated = tap("qkv"), q_norm, k_norm, self._tap("rope"), state, tap("qk_norm_rope"), cache
         attended = tap("qk_norm_rope"), cache, state, tap("attention")
         added = tap("attention"), weight("o"), x, tap("o_proj")
         gated = tap("o_proj"), weight("post_norm"), weight("gate"), weight("up"), tap("post_norm"), tap("gate_up")
         last = tap("gate_up"), weight("down"), tap("o_proj"), tap("down")
-        tile = {"ROWS": self.tiles.heads}
+        tile = {"ROWS": self.tiles.heads, "NORM": m.qk_norm}
         return [
-            self._rows(k.norm_matvec, normed, m.query + 2 * m.kv, m.hidden, rows, **self._eps),
+            self._rows(k.norm_matvec, normed, m.query + 2 * m.kv, m.hidden, rows, BIAS=m.qkv_bias, **self._eps),
             Launch(k.qk_norm_rope, -(-heads // self.tiles.heads), rotated, rotation | both | tile | self._eps),
             Launch(k.attention, m.heads, attended, attention | both),
             self._rows(k.matvec_residual, added, m.hidden, m.query, rows),

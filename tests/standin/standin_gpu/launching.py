@@ -1,6 +1,7 @@
 """Launch of a kernel: its arguments against its C signature, its grid against the driver's limits, its execution."""
 
 from collections.abc import Sequence
+from ctypes import c_double, c_float, c_int32, c_int64, c_uint32, c_uint64
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,14 @@ from standin_gpu.streams import Queue
 
 SCALARS = {"int": "int32", "unsigned": "uint32", "float": "float32", "double": "float64"}
 SCALARS |= {"size_t": "uint64", "unsigned long long": "uint64", "long long": "int64"}
+CTYPES = {
+    "int32": c_int32,
+    "uint32": c_uint32,
+    "float32": c_float,
+    "float64": c_double,
+    "uint64": c_uint64,
+    "int64": c_int64,
+}
 ELEMENTS = {"float": ("f", 4), "bf16": ("iu", 2), "int": ("iu", 4), "unsigned": ("iu", 4)}
 ELEMENTS |= {"unsigned long long": ("iu", 8), "uint4": ("iu", 4)}
 ALIGNMENT = {"uint4": 16}
@@ -108,6 +117,15 @@ def launch(kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Any,
         return seconds
 
     MACHINE.queue(on, kernel.name, reads, writes, act, CUDADriverError)
+
+
+def from_memory(kernel: Kernel, parameters: Sequence[int]) -> list[np.generic]:
+    """The arguments of a launch from the addresses of their values, by the C signature."""
+    types = [SCALARS.get(parameter.type, "uint64") for parameter in kernel.needs.parameters]
+    return [
+        np.ctypeslib.as_array((CTYPES[kind] * 1).from_address(at))[0]
+        for kind, at in zip(types, parameters, strict=True)
+    ]
 
 
 def _arguments(kernel: Kernel, args: Any) -> list[Argument]:

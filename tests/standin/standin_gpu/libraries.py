@@ -1,4 +1,4 @@
-"""The driver's shared libraries, as ctypes finds them: libcuda, which the lab only loads, and NVML for pynvml.
+"""The driver's shared libraries, as ctypes finds them: of libcuda the one function that the lab calls; NVML for pynvml.
 
 pynvml is the real one: it calls the functions of this NVML as it calls NVIDIA's.
 """
@@ -13,6 +13,7 @@ from standin_gpu import device, faults
 SUCCESS, NOT_SUPPORTED, NOT_FOUND, LOST = 0, 3, 6, 15  # nvmlReturn_t
 SM_MHZ, MEMORY_MHZ = 1755, 2619
 CLOCK_MEMORY = 2  # nvmlClockType_t: of the memory
+PROGRAMMATIC = 6  # CUlaunchAttributeID: programmatic stream serialization
 IDLE_W, DECODING_W, LIMIT_W = 90, 420, 700
 AVERAGED_S = 0.1
 REAL = ctypes.CDLL
@@ -32,10 +33,37 @@ class Libraries(REAL):
 
     def __new__(cls, name: Any = None, *args: Any, **kwargs: Any) -> Any:
         if name == "libcuda.so.1":
-            return REAL(None)
+            return Cuda()
         if name == "libnvidia-ml.so.1":
             return Nvml()
         return super().__new__(cls)
+
+
+class Cuda:
+    """The function of libcuda that the lab calls."""
+
+    def cuLaunchKernelEx(self, config: Any, function: Any, parameters: Any, extra: Any) -> int:  # noqa: N802
+        """Raises Misuse for a launch that is not programmatic; returns a CUresult."""
+        from cupy.cuda import driver
+        from cupy.cuda._streams import get_current_stream
+        from standin_gpu.errors import CUDADriverError
+        from standin_gpu.launching import from_memory, launch
+        from standin_gpu.machine import misuse
+
+        given = config._obj
+        attributes = [
+            (given.attributes[at].id, given.attributes[at].programmatic) for at in range(given.attribute_count)
+        ]
+        stream = get_current_stream()
+        if attributes != [(PROGRAMMATIC, 1)] or (given.stream or 0) != stream.ptr:
+            raise misuse(f"cuLaunchKernelEx on stream {given.stream} with the attributes {attributes}")
+        try:
+            kernel = driver._kernel(function.value)
+            arguments = from_memory(kernel, parameters)
+            launch(kernel, tuple(given.grid), tuple(given.block), arguments, given.shared, stream._queue)
+        except CUDADriverError as error:
+            return error.status
+        return SUCCESS
 
 
 class Nvml:

@@ -1,0 +1,135 @@
+"""The arms of `experiment=rivals`: each decodes one sequence greedily, from the weights of the lab."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from common.errors import LabError
+from experiments.engines.judged import judged
+from experiments.engines.race import Answer, Generate, Ran, Workload, timed, timed_session
+from experiments.engines.served import check_address, served
+from experiments.engines.torch_session import SHOWN, TorchSession
+from experiments.engines.torch_step import TorchStep
+from experiments.engines.transformers_model import rounding
+
+CHANGING = "lengths and batches that change"
+MORE = "sampling, other models"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An engine. run: its race; package: whose version it has, None for one that says its own.
+
+    settings: the best that are known for one sequence; also: what it does that the others do not.
+    """
+
+    run: Callable[[Workload], Ran]
+    package: str | None
+    settings: str
+    also: str
+
+
+def torch_step(work: Workload, capture: bool = False, compiled: bool = False) -> Ran:
+    """A step in plain torch. capture: into a CUDA graph, which is then replayed; compiled: by torch.compile.
+
+    Judged in float32, as the tolerances are; its race is in bf16 on a GPU. Raises Mismatched, see `judged`.
+    """
+    if capture and work.device == "cpu":
+        raise LabError("a CUDA graph needs a GPU", "run with device=cuda")
+    lab = work.lab
+
+    def step(positions: int, dtype: torch.dtype) -> TorchStep:
+        made = TorchStep(lab.model, lab.layout, work.weights, positions, dtype, compiled)
+        if capture:
+            made.capture()
+        return made
+
+    def opened(prompt: tuple[int, ...]) -> Generate:
+        timed_step = step(len(prompt) + work.tokens, work.dtype)
+
+        def generate(tokens: int) -> Answer:
+            timed_step.feed(prompt)
+            found = [timed_step.token.clone()]
+            for _ in range(tokens - 1):
+                timed_step.replay()
+                found.append(timed_step.token.clone())
+            return Answer(torch.cat(found).tolist())
+
+        return generate
+
+    validated = judged(TorchSession(step(lab.model.positions, torch.float32), lab.layout), lab, SHOWN)
+    return replace(timed(opened, work), validated=validated)
+
+
+def transformers_generate(work: Workload, static: bool = False) -> Ran:
+    """`generate` of transformers. static: its cache has a fixed size; on a GPU transformers then compiles the step."""
+    model = work.transformers_model()
+
+    def opened(prompt: tuple[int, ...]) -> Generate:
+        ids = torch.tensor([prompt], device=work.device)
+        options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": 0}
+
+        @torch.no_grad()
+        def generate(tokens: int) -> Answer:
+            if work.device == "cpu":  # float32, but for its cache
+                options["past_key_values"] = rounding(model.config, len(prompt) + tokens if static else None)
+            elif static:
+                options["cache_implementation"] = "static"
+            found = model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, **options)
+            return Answer(found[0, len(prompt) :].tolist())
+
+        return generate
+
+    return timed(opened, work)
+
+
+def triton_kernels(work: Workload) -> Ran:
+    """The kernels of `triton_arm`: as a CUDA graph; on device=ptx their PTX is executed, else they are interpreted."""
+    from experiments.engines.triton_arm.ptx import Target
+    from experiments.engines.triton_arm.session import TritonSession
+
+    if work.device == "cuda" and not torch.cuda.is_available():
+        raise LabError("Triton needs torch for CUDA to reach the GPU", "make .venv with TORCH=cuda")
+    lab, target = work.lab, None
+    if options := lab.config.ptx:
+        folder, arch = lab.config.cache / "kernels", int(options.arch.removeprefix("sm_"))
+        target = Target(folder, arch, options.races, lab.config.seed, options.timeout_s, not lab.model.large)
+    with closing(TritonSession(lab.layout, lab.packed.flat, work.device, target=target)) as session:
+        validated = judged(session, lab)
+        return replace(timed_session(session, work), peak_bytes=session.layout.bytes, validated=validated)
+
+
+ARMS: Mapping[str, Arm] = {
+    "torch": Arm(torch_step, "torch", "sdpa; a launch for each operation", CHANGING),
+    "torch in a CUDA graph": Arm(
+        partial(torch_step, capture=True), "torch", "sdpa over a cache of fixed size; a graph for each token", "-"
+    ),
+    "torch.compile": Arm(
+        partial(torch_step, compiled=True), "torch", "inductor, max-autotune, static shapes; a layer at a time", "-"
+    ),
+    "torch.compile in a CUDA graph": Arm(
+        partial(torch_step, compiled=True, capture=True), "torch", "the same; a graph for each token", "-"
+    ),
+    "Triton": Arm(triton_kernels, "triton", "six launches a layer and three more; a graph for each token", "-"),
+    "transformers": Arm(transformers_generate, "transformers", "sdpa, growing cache", f"{CHANGING}, {MORE}"),
+    "transformers, static cache": Arm(
+        partial(transformers_generate, static=True),
+        "transformers",
+        "sdpa, static cache; on a GPU compiled and as CUDA graphs",
+        f"batches, {MORE}",
+    ),
+}
+
+
+def arms(servers: tuple[str, ...]) -> dict[str, Arm]:
+    """All arms by name: ARMS, and one for each address of a server. Raises LabError for what is no address."""
+    others = {}
+    for address in servers:
+        check_address(address)
+        run = partial(served, address=address)
+        others[f"server {address}"] = Arm(run, None, "the server's own", f"many requests at once, {MORE}")
+    return {**ARMS, **others}

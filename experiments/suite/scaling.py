@@ -1,0 +1,144 @@
+"""Scaling: rate and share of the read floor over models of growing size; a megakernel against graphs and Triton."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+from common.config.resolve import SYNTHETIC, model_named
+from common.config.run_config import RunConfig
+from common.errors import LabError
+from common.model.shapes import Model
+from common.stacks.stack import Stack
+from experiments.engines.arms import ARMS
+from experiments.engines.race import Workload
+from experiments.experiment import Experiment
+from experiments.prediction.gpus import GpuModel
+from experiments.prediction.prediction import Prediction
+from experiments.processes import apart
+from experiments.run.setup import Setup
+from experiments.tables.progress import Quiet
+from experiments.tables.result_table import ResultTable
+from experiments.tables.row import label_of
+
+QUESTION = "where the advantage of a megakernel ends as the weights grow"
+FLOOR = "% of the read floor"
+NOTES = (
+    "Read floor: all that a token reads, once, at the rate at which the GPU reads alone; a step that needs twice that "
+    "time is at 50 %, and one that finds some of it in L2 can be above 100 %. faster: the more tokens a second of the "
+    "first stack, with the least and the most that the ranges of the constants allow.",
+    "graph: the baseline's own stages, each as a kernel; synthetic weights.",
+)
+UNPREDICTED = "Triton: not predicted, as nothing of it is counted; a GPU measures it."
+RACED = "Triton: medians by the host's clock, the prompt not included; stacks of this lab by the GPU's."
+
+
+def ask(experiment: Experiment) -> ResultTable:
+    """A row for each GPU and model, the smallest first; measured on a GPU, else predicted for those of the options.
+
+    Every model has a cache of the size of the run's.
+    """
+    positions = experiment.model.positions
+    shapes = [replace(model_named(name), positions=positions) for name in experiment.options.texts("models")]
+    models = sorted(shapes, key=lambda model: model.matrix_weights)
+    names = experiment.options.texts("variants")
+    if not models or len(names) < 2:
+        raise LabError("options.models or options.variants leaves nothing to compare", "give a model, and two stacks")
+    stacks = experiment.stacks(names)
+    if experiment.on_gpu:
+        rows = [row for model in models if (row := _measured(experiment, model, stacks))]
+        return experiment.answer(QUESTION, rows, (*NOTES, RACED, *ends(rows, stacks)), keys=2)
+    gpus = [experiment.predictor.gpu(key) for key in experiment.options.texts("gpus")]
+    rows = [row for gpu, model in product(gpus, models) if (row := _predicted(experiment, gpu, model, stacks))]
+    return experiment.answer(QUESTION, rows, (*NOTES, UNPREDICTED, *ends(rows, stacks)), keys=2)
+
+
+def _predicted(experiment: Experiment, gpu: GpuModel, model: Model, stacks: Sequence[Stack]) -> dict[str, Any] | None:
+    """The row of one model; None if no stack takes it."""
+    position, predictor = experiment.position, experiment.predictor_of(model)
+    times: dict[str, Prediction] = {}
+    for stack in stacks:
+        work = partial(predictor.predict, stack.variants, stack.knobs, gpu, position)
+        if time := experiment.attempt(f"{_name(stack)}, {model.name}, {gpu.key}", work):
+            times[_name(stack)] = time
+    if not times:
+        return None
+    rates = {name: time.rate for name, time in times.items()}
+    row = _row(gpu.key, model, model.bytes_per_token(position), gpu.read_rate, rates)
+    if first := times.pop(_name(stacks[0]), None):
+        for name, time in times.items():
+            row |= _advantage(name, first, time)
+    return row
+
+
+def _advantage(other: str, first: Prediction, time: Prediction) -> dict[str, float]:
+    found = [100 * (theirs / own - 1) for own, theirs in zip(first.draws, time.draws, strict=True)]
+    return {f"faster than {other} %": found[0], f"than {other} low %": min(found), f"than {other} high %": max(found)}
+
+
+def _measured(experiment: Experiment, model: Model, stacks: Sequence[Stack]) -> dict[str, Any] | None:
+    """The row of one model with synthetic weights; None if no stack was timed."""
+    config = replace(experiment.config, model=model, weights=SYNTHETIC)
+    own = Experiment(config, experiment.show)
+    records = own.measure(stacks, experiment.position)
+    timed = {
+        _name(stack): record["latencies"][0]
+        for stack, record in zip(stacks, records, strict=True)
+        if record["latencies"]
+    }
+    triton = dict(own.row("Triton", partial(_triton, config, experiment.position), model=model.name) or {})
+    experiment.left_out.extend(own.left_out)
+    if not timed:
+        return None
+    rates = {name: 1 / found["seconds"]["median"] for name, found in timed.items()}
+    first = next(iter(timed.values()))
+    ceiling = first["bandwidth"] / first["of_ceiling"]
+    gpu = str(records[0]["device"]["gpu"])
+    row = _row(gpu, model, model.bytes_per_token(experiment.position), ceiling, rates | triton)
+    if (name := _name(stacks[0])) in rates:
+        others = {other: rate for other, rate in (rates | triton).items() if other != name}
+        row |= {f"faster than {other} %": 100 * (rates[name] / rate - 1) for other, rate in others.items()}
+    return row
+
+
+def _triton(config: RunConfig, position: int) -> Mapping[str, float]:
+    """Tokens a second of the Triton arm, in a process of its own. Raises LabError where it does not pass."""
+    return {"Triton": apart(config.timeout_s, _rate_of_triton, config, position)}
+
+
+def _rate_of_triton(config: RunConfig, position: int) -> float:
+    lab = Setup(config, Quiet())
+    prompt = tuple(1 + at % 5 for at in range(max(1, position)))
+    (run,) = ARMS["Triton"].run(Workload(lab, (prompt,), config.options.whole("tokens", low=2))).runs
+    return run.rate or 0.0
+
+
+def _row(gpu: str, model: Model, size: int, rate: float, rates: Mapping[str, float]) -> dict[str, Any]:
+    """rate: bytes a second that the GPU reads; rates: tokens a second by system."""
+    row: dict[str, Any] = {
+        "gpu": gpu,
+        "model": model.name,
+        "MB a token": size / 1e6,
+        "read floor us": 1e6 * size / rate,
+    }
+    row |= {f"{name} tok/s": each for name, each in rates.items()}
+    return row | {f"{name} {FLOOR}": 100 * each * size / rate for name, each in rates.items()}
+
+
+def ends(rows: Sequence[Mapping[str, Any]], stacks: Sequence[Stack]) -> Iterator[str]:
+    """For each GPU and rival the first model from which on the first stack is not surely faster, if there is one."""
+    for gpu, other in product(dict.fromkeys(row["gpu"] for row in rows), map(_name, stacks[1:])):
+        known = [row for row in rows if row["gpu"] == gpu and f"faster than {other} %" in row]
+        least = [row.get(f"than {other} low %", row[f"faster than {other} %"]) for row in known]
+        held = next((at for at in range(len(least), 0, -1) if least[at - 1] > 0), 0)
+        span = f"{known[0]['model']} to {known[-1]['model']}" if known else ""
+        if known and held == len(known):
+            last = f"{known[-1][f'faster than {other} %']:.1f} % at the last"
+            yield f"{gpu}: {_name(stacks[0])} is faster than {other} from {span}, by {last}."
+        elif known:
+            yield f"{gpu}: the advantage of {_name(stacks[0])} over {other} ends at {known[held]['model']}."
+
+
+def _name(stack: Stack) -> str:
+    return label_of(stack, own=False)

@@ -1,0 +1,76 @@
+"""Kernels that are launched before the one in front has ended: they pass, they wait first, and the call is CUDA's."""
+
+import ctypes
+import re
+import subprocess
+from contextlib import closing
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from composed import Composed
+
+from common.devices.dependent import SERIALIZATION, Attribute, Config
+from common.devices.ptx.device import PtxDevice
+from common.errors import CompileError, Refused
+from common.model.weights import load
+from common.validate.check import validate
+from common.validate.scenarios import Start, drawn
+
+SOURCE = Composed(("graph",), {"how": "pdl"}).source
+WAIT = "port::await_previous();\n    port::launch_next();"
+
+
+def test_they_pass_and_an_older_gpu_is_refused(tiny, host_cache, seed):
+    source, weights = SOURCE(tiny), load("synthetic", tiny, None, host_cache, seed)[2].flat
+    device = PtxDevice(host_cache / "kernels", seed=seed)
+    some = drawn([Start(5, 2)], source.layout, weights, torch.Generator().manual_seed(seed))
+    with closing(device.session(device.compile(source), weights, 3)) as session:
+        verdict = validate(session, weights, tiny, some, seed)
+    assert verdict.passed, f"{verdict}, seed {seed}"
+    with pytest.raises(Refused, match=r"graph needs sm_90 and the target is sm_80.*; leave out how=pdl, or"):
+        PtxDevice(host_cache / "kernels", arch=80).compile(source)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ("port::launch_next();", r"stage_embed: ld\S* before griddepcontrol\.wait; wait first"),
+        ("if (b.state[0] == 0) port::await_previous();", r"stage_embed: ld\S* before griddepcontrol\.wait"),
+        ("if (port::thread() < 32) port::await_previous();", r"stage_embed: bra\S* before griddepcontrol\.wait"),
+        ("if (port::block() > 0) return; port::await_previous();", r"stage_\w+: \S+ before griddepcontrol\.wait"),
+    ],
+)
+def test_a_kernel_that_does_not_wait_first_is_no_kernel(wrong, found, tiny, host_cache):
+    source = SOURCE(tiny)
+    assert source.text.count(WAIT) == 1
+    changed = replace(source, text=source.text.replace(WAIT, wrong))
+    with pytest.raises(CompileError, match=found):
+        PtxDevice(host_cache / "kernels").compile(changed)
+
+
+def test_the_structs_are_those_of_cudas_header(tmp_path):
+    home = find_spec("nvidia")
+    headers = [path for root in home.submodule_search_locations for path in Path(root).glob("*/include/cuda.h")]
+    if not headers:
+        pytest.skip("the CUDA headers of the extra cuda13 are not installed")
+    names = ["gridDimX", "blockDimX", "sharedMemBytes", "hStream", "attrs", "numAttrs"]
+    places = ", ".join(f"offsetof(CUlaunchConfig, {name})" for name in names)
+    value = "value.programmaticStreamSerializationAllowed"
+    numbers = f"sizeof(CUlaunchConfig), {places}, sizeof(CUlaunchAttribute), offsetof(CUlaunchAttribute, {value})"
+    kind = "size_t(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)"
+    program = tmp_path / "offsets.cpp"
+    program.write_text(
+        "#include <cstddef>\n#include <cstdio>\n#include <cuda.h>\n#include <initializer_list>\n"
+        f'int main() {{ for (size_t one : {{{numbers}, {kind}}}) std::printf("%zu ", one); }}\n'
+    )
+    built = tmp_path / "offsets"
+    subprocess.run(["g++", "-std=c++17", f"-I{headers[0].parent}", str(program), "-o", str(built)], check=True)
+    want = [int(one) for one in re.findall(r"\d+", subprocess.run([str(built)], capture_output=True, text=True).stdout)]
+    own = [
+        getattr(Config, name).offset for name in ("grid", "block", "shared", "stream", "attributes", "attribute_count")
+    ]
+    sizes = [ctypes.sizeof(Attribute), Attribute.programmatic.offset, SERIALIZATION]
+    assert [ctypes.sizeof(Config), *own, *sizes] == want
