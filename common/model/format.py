@@ -1,4 +1,7 @@
-"""Formats of matrices in memory; their other half, for kernels, is common/kernel/weights.cuh and scaled.cuh."""
+"""Formats of matrices and of the KV cache in memory.
+
+Their other half, for kernels, is common/kernel/weights.cuh, scaled.cuh and entries.cuh.
+"""
 
 import re
 from collections.abc import Iterable
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 BITS = {"bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
+OF_CACHE = ("bf16", "fp8", "int8")  # formats of the KV cache, whose rows have one scale
 SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?")
 PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
 WORD = 8  # columns that every shape has a multiple of, and that a group must have
@@ -76,6 +80,17 @@ class Format:
         return self if fits else replace(self, group=0)
 
     @property
+    def numbers(self) -> "torch.Tensor":
+        """All numbers of a format below bf16 without zero points, ascending: float64."""
+        import torch
+
+        if self.kind == "fp8":
+            every = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).double()
+            return every[every.isfinite()].unique()
+        half = 2 ** (self.bits - 1)
+        return torch.arange(1 - half, half, dtype=torch.float64)
+
+    @property
     def _scales(self) -> "torch.dtype":
         import torch
 
@@ -90,7 +105,7 @@ class Format:
         return f"Scaled<{self.bits}, {self.group}, {', '.join(flags)}>"
 
     def encode(self, values: "torch.Tensor") -> "torch.Tensor":
-        """Rows of numbers, rounded to the nearest, as bf16 elements [rows, row_bytes / 2]. values: [rows, columns].
+        """Rows of numbers, rounded to the nearest, as bf16 elements [..., row_bytes / 2]. values: [..., columns].
 
         A scale is the smallest number with which none of its group is out of range, and that of a group of zeros 1.
         """
@@ -98,8 +113,9 @@ class Format:
 
         if not self.scaled:
             return values.bfloat16()
-        rows, columns = values.shape
-        grouped = values.float().view(rows, self.groups(columns), -1)
+        *outer, columns = values.shape
+        groups = self.groups(columns)
+        grouped = values.float().reshape(-1, groups, columns // groups)
         low, high = (grouped.amin(2), grouped.amax(2)) if self.zeros else (None, grouped.abs().amax(2))
         if low is not None:
             low, high = low.clamp(max=0), high.clamp(min=0)  # 0 stays 0: a zero point is a number
@@ -116,7 +132,7 @@ class Format:
                 zero = (-low / scale).round().int().clamp(0, 2 * half - 1)
             shift = zero[:, :, None] if self.zeros else half
             bits = (numbers.round().int() + shift).clamp(0 if self.zeros else 1, 2 * half - 1).byte()
-        return self.joined(bits.view(rows, columns), scale.to(self._scales), zero)
+        return self.joined(bits.view(-1, columns), scale.to(self._scales), zero).view(*outer, -1)
 
     def joined(self, bits: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
         """Rows of the parts that they have, as `encode` gives them.
@@ -127,7 +143,7 @@ class Format:
         import torch
 
         rows, columns = bits.shape
-        out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8)
+        out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8, device=bits.device)
         packed = bits
         if self.bits == 4:
             ordered = bits.reshape(rows, -1, 8)[:, :, NIBBLES]
@@ -141,11 +157,13 @@ class Format:
         return out.view(torch.bfloat16)
 
     def decode(self, rows: "torch.Tensor", columns: int) -> "torch.Tensor":
-        """Weights [rows, columns], exact in fp32; bf16 as it is. rows: bf16 elements [rows, row_bytes / 2]."""
+        """Numbers [..., columns], exact in fp32; bf16 as it is. rows: bf16 elements [..., row_bytes / 2]."""
         import torch
 
         if not self.scaled:
             return rows
+        outer = rows.shape[:-1]
+        rows = rows.reshape(-1, rows.shape[-1])
         content = rows.contiguous().view(torch.uint8)
         packed, at, groups = content[:, : columns * self.bits // 8], self.scales_at(columns), self.groups(columns)
         if self.bits == 4:
@@ -160,7 +178,7 @@ class Format:
         if self.zeros:
             numbers = numbers - halves[:, 0::2, None].float()
             halves = halves[:, 1::2].contiguous()
-        return (numbers * halves.view(self._scales).float()[:, :, None]).view(len(rows), columns)
+        return (numbers * halves.view(self._scales).float()[:, :, None]).view(*outer, columns)
 
 
 @cache
@@ -180,10 +198,23 @@ def read_format(text: str) -> Format:
     return form
 
 
-def read_formats(text: str) -> tuple[str, str]:
-    """Formats of the layers' matrices and of the LM head in `int4:128/int8`; the head's is bf16 without a slash."""
-    form, _, head = text.partition("/")
-    return str(read_format(form)), str(read_format(head or "bf16"))
+@cache
+def read_kv_format(text: str) -> Format:
+    """The Format of the KV cache. Raises LabError for any other than those of OF_CACHE."""
+    if text not in OF_CACHE:
+        raise LabError(f"no format {text!r} of the KV cache", f"give one of {', '.join(OF_CACHE)}")
+    return Format(text)
+
+
+def read_formats(text: str) -> tuple[str, str, str]:
+    """Formats in `int4:128/int8/fp8`: of the layers' matrices, of the LM head and of the KV cache; bf16 if left out.
+
+    Raises LabError for any other text.
+    """
+    form, head, kv, *more = [*text.split("/"), "bf16", "bf16"][: max(3, text.count("/") + 1)]
+    if more:
+        raise LabError(f"formats {text!r}", "give those of the layers, the LM head and the KV cache: int4:128/int8/fp8")
+    return str(read_format(form)), str(read_format(head)), str(read_kv_format(kv))
 
 
 def _whole(size: int, unit: int) -> int:

@@ -96,7 +96,9 @@ class TritonStep:
 
     def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles, interpreted: bool) -> None:
         if layout.scaled:
-            raise LabError(f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= out")
+            raise LabError(
+                f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= and kv_format= out"
+            )
         if not layout.model.qk_norm or layout.model.qkv_bias or layout.model.rope != "default":
             name = layout.model.name
             raise LabError(f"the Triton kernels are those of Qwen3, and {name} has other traits", "choose such a model")
