@@ -29,7 +29,8 @@ template <class Format> struct Entries {
       bits = other > bits ? other : bits;
     }
     const float largest = port::as_float(unsigned(bits));
-    return largest < least ? 1.0f : port::as_float((port::as_bits(largest / most) + 0xffffu) & 0xffff0000u);
+    const float exact = largest / most, up = port::as_float((port::as_bits(exact) + 0xffffu) & 0xffff0000u);
+    return largest < least ? 1 : exact <= up ? up : exact; // above a GPU's NaN is none: 0x7fffffff
   }
 
   template <class Make, class To> static DEVICE void store(float *room, Make make, To to) {
