@@ -64,11 +64,12 @@ class TorchDecoder:
         qkv = linear(self.norm(x, weights["input_norm"]), weights["qkv"], bias).view(len(x), -1, m.head_dim)
         query, key, value = qkv.split((m.heads, m.kv_heads, m.kv_heads), dim=1)
         key = rotate(self.norm(key, weights["k_norm"]) if m.qk_norm else key, at.rope)
-        cache.index_copy_(2, at.positions, self.entries.encode(torch.stack((key, value)).transpose(1, 2)))
+        made, form = torch.stack((key, value)).transpose(1, 2), self.entries
+        cache.index_copy_(2, at.positions, form.encode(made) if form.scaled else made.to(cache.dtype))
         if not attend:
             return x
         query = rotate(self.norm(query, weights["q_norm"]) if m.qk_norm else query, at.rope).transpose(0, 1)
-        keys, values = self.entries.decode(cache[:, None, :, : at.visible.shape[-1]], m.head_dim).to(self.dtype)
+        keys, values = form.decode(cache[:, None, :, : at.visible.shape[-1]], m.head_dim).to(self.dtype)
         # The other backends may round products of fp32 to TF32.
         with sdpa_kernel(SDPBackend.MATH) if self.dtype == torch.float32 else nullcontext():
             attended = scaled_dot_product_attention(query[None], keys, values, at.visible, enable_gqa=True)
