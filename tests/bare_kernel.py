@@ -16,19 +16,18 @@ def bare_kernel(model: Model, body: str, shared: str = "", threads: int = 64, lo
     constants = base.text.split('#line 1 "common')[0]
     loaders = int(load is not None)
     constants = constants.replace("loader_warps = 0", f"loader_warps = {loaders}")
-    names = "Shared &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;"
-    seen: set[Path] = set()
+    own = "Shared &s = shared<Kernel>(c); float *out = c.scratch; (void)s; (void)out;"
+    names, seen = (*(["scaled"] if base.layout.scaled else []), "decode", "tensor"), set[Path]()
     text = "\n".join(
         [
             constants,
-            *flatten(KERNEL / "decode.cuh", seen),
-            *flatten(KERNEL / "tensor.cuh", seen),
+            *(line for name in names for line in flatten(KERNEL / f"{name}.cuh", seen)),
             f"struct Kernel {{ struct Shared {{ {shared} int unused; }};",
             "static DEVICE void enter(const Context &) {}",
-            f"static DEVICE void decode(const Context &c, int) {{ {names}",
+            f"static DEVICE void decode(const Context &c, int) {{ {own}",
             '#line 1 "test"',
             body,
-            f"}} static DEVICE void load(const Context &c, int) {{ {names}",
+            f"}} static DEVICE void load(const Context &c, int) {{ {own}",
             '#line 1 "loader"',
             load or "",
             "} };",

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from common.errors import LabError
-from common.model.format import Format, read_format
+from common.model.format import Format, read_format, read_formats
+from common.model.layout import Layout
 from common.model.recoded import plain
 from common.model.shapes import Model
 from common.model.weights import load
@@ -78,6 +79,24 @@ def test_bytes_of_a_token_of_qwen3_0_6b(kind, bytes_of_a_weight):
     weights = 595_984_384
     model = QWEN.in_formats(f"{kind}:128", f"{kind}:128")
     assert model.bytes_per_token(1) == weights * bytes_of_a_weight + weights // 64 + 2 * 114_688
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_bytes_of_a_position_of_qwen3_0_6b(kind):
+    """28 layers of 8 KV heads: 57,344 numbers of a byte, and 16 bytes for the scale of each key and value."""
+    model = QWEN.in_formats(kv=kind)
+    assert model.kv_bytes_per_position == 114_688 // 2 + 28 * 2 * 8 * 16 == 64_512
+    assert Layout(model).cache.size * 2 == model.positions * 64_512
+    assert (model.name, model.shape) == (f"{QWEN.name} kv {kind}", QWEN.name)
+
+
+def test_formats_are_given_in_one_text():
+    assert read_formats("int4:128/int8") == ("int4:128", "int8", "bf16")
+    assert read_formats("bf16/bf16/fp8") == ("bf16", "bf16", "fp8")
+    for text, remedy in (("int8/int8/int4", "one of bf16, fp8, int8"), ("int8/int8/int8/int8", "int4:128/int8/fp8")):
+        with pytest.raises(LabError) as raised:
+            read_formats(text)
+        assert remedy in raised.value.remedy
 
 
 @pytest.mark.parametrize("text", [text for text in FORMATS if "zeros" not in text])

@@ -166,4 +166,4 @@ def test_a_format_with_gptq_needs_a_calibration(checkpoint, tmp_path):
     from common.model.weights import load
 
     with pytest.raises(LabError, match="nothing to calibrate with"):
-        load(str(checkpoint), None, None, tmp_path, formats=("int4:16:gptq", "bf16"))
+        load(str(checkpoint), None, None, tmp_path, formats=("int4:16:gptq", "bf16", "bf16"))

@@ -8,6 +8,7 @@ import torch
 from legal_entries import check_entries
 from sampled import sampled
 
+from common.model.format import OF_CACHE
 from common.model.layout import Layout
 from common.model.weights import load
 from experiments.run import torch_decoder
@@ -19,7 +20,8 @@ def entries(host_cache, seed):
 
     def entries_(model, ids, history=None):
         weights, layout = load("synthetic", model, None, host_cache, seed)[2].flat, Layout(model)
-        none = torch.empty(*layout.cache.shape[:3], 0, model.head_dim, dtype=torch.bfloat16)
+        *heads, _, row = layout.cache.stored
+        none = torch.empty(*heads, 0, row, dtype=torch.bfloat16)
         return weights, torch_decoder.prefill(model, layout, weights, ids, none if history is None else history)
 
     return entries_
@@ -32,7 +34,9 @@ def test_a_prompt_of_2048_tokens_in_one_call(entries, tiny, seed):
     check_entries(model, weights, found, prompt, [0, 1, torch_decoder.CHUNK - 1, torch_decoder.CHUNK, 2047])
 
 
-def test_chunks_and_history_of_odd_shapes(entries, odd, seed, monkeypatch):
+@pytest.mark.parametrize("kept", sampled(OF_CACHE, 2))
+def test_chunks_and_history_of_odd_shapes(kept, entries, odd, seed, monkeypatch):
+    odd = odd.in_formats(kv=kept)
     monkeypatch.setattr(torch_decoder, "CHUNK", 5)
     prompt = random.Random(seed).choices(range(odd.vocab), k=19)
     weights, found = entries(odd, prompt[:7])

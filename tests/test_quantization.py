@@ -222,12 +222,12 @@ def test_a_bias_that_the_model_lacks_must_be_zero(tmp_path: Path, seed):
 
 def test_a_head_may_be_rounded_and_layers_may_not(tmp_path: Path, seed):
     meant = checkpoint(tmp_path / "model", "awq", seed)
-    model, places, weights = load(str(tmp_path / "model"), None, None, tmp_path, formats=(None, "int8:64"))
+    model, places, weights = load(str(tmp_path / "model"), None, None, tmp_path, formats=(None, "int8:64", "bf16"))
     assert model.formats[1].group == 64
     assert torch.equal(places.weight("down", 1).of(weights.flat).double(), meant["model.layers.1.mlp.down_proj.weight"])
     for form in ("int8", "int4:32:zeros:fp16:gptq"):
         with pytest.raises(LabError, match=f"has weights in int4:32:zeros:fp16, not {form}; leave format= out"):
-            load(str(tmp_path / "model"), None, None, tmp_path, formats=(form, "bf16"))
+            load(str(tmp_path / "model"), None, None, tmp_path, formats=(form, "bf16", "bf16"))
 
 
 @pytest.mark.parametrize(

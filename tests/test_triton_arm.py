@@ -168,7 +168,9 @@ def test_a_run_beyond_the_cache_or_beside_another_is_refused(session):
 
 def test_weights_below_bf16_are_refused(tiny):
     layout = Layout(tiny.in_formats("int8", "bf16"))
-    with pytest.raises(LabError, match=r"the Triton kernels read bf16, not model tiny int8; leave format= out"):
+    with pytest.raises(
+        LabError, match=r"the Triton kernels read bf16, not model tiny int8; leave format= and kv_format= out"
+    ):
         TritonSession(layout, torch.zeros(layout.weights_size, dtype=torch.bfloat16))
 
 

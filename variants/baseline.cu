@@ -60,8 +60,8 @@ template <class Derived> struct Baseline : Decode<Derived> {
     return load_floats<N>(tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim + i);
   }
 
-  // A packet of the key or the value of one position, from element i on; `from` is its place in the cache.
-  template <Entry> static DEVICE auto entry(const Context &, const bf16 *from, int, int) {
-    return port::load<Data::kv, Self::load_bytes>(from);
+  // A packet of the key or the value of one position, from element i on; `row` is its place in the cache.
+  template <Entry> static DEVICE auto entry(const Context &, const EntryRow &row, int, int i) {
+    return row.template load<Self::load_bytes>(i);
   }
 };

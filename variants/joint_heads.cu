@@ -16,7 +16,7 @@ template <class Base> struct JointHeads : Base {
   struct Shared : Base::Shared {
     alignas(16) Head head[2]; // query, key
     alignas(16) float query[model::head_dim];
-    alignas(16) bf16 key[model::head_dim], value[model::head_dim]; // of the token
+    alignas(16) EntryUnit key[entry_units], value[entry_units]; // of the token
   };
 
   static DEVICE void qk_norm_rope(const Context &, int) {} // its work is in `prepare`
@@ -35,7 +35,8 @@ template <class Base> struct JointHeads : Base {
     auto &s = shared<Self>(c);
     const int kv_head = head / group;
     const bool own = end == c.position + 1, stores = own && Self::stores_heads() && head % group == 0;
-    const size_t row = size_t(c.position) * model::head_dim;
+    const size_t row = size_t(c.position) * entry_units;
+    float *room = s.softmax.value[warp()]; // of attention, which follows
     for (int part = warp(); part < (own ? 3 : 1); part += block_warps) {
       if (part == 0) {
         float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
@@ -44,23 +45,28 @@ template <class Base> struct JointHeads : Base {
           if (own && Self::stores_heads()) port::store_activation(out + i, value);
         });
       } else if (part == 1) {
-        bf16 *out = keys(c, layer, kv_head) + row;
-        norm_rope(c, layer, model::heads + kv_head, layer_weights(c, weight_at::k_norm, layer), s.head[1],
-                  [&](int i, float value) {
-                    s.key[i] = to_bf16(value);
-                    if (stores) port::store_kv(out + i, to_bf16(value));
-                  });
+        EntryUnit *out = keys(c, layer, kv_head) + row;
+        const auto make = [&](auto put) {
+          norm_rope(c, layer, model::heads + kv_head, layer_weights(c, weight_at::k_norm, layer), s.head[1], put);
+        };
+        store_entry(room, make, [&](int i, EntryUnit unit) {
+          s.key[i] = unit;
+          if (stores) port::store_kv(out + i, unit);
+        });
       } else {
-        bf16 *out = values(c, layer, kv_head) + row;
-        for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
-          const int first = (model::heads + model::kv_heads + kv_head) * model::head_dim;
-          const auto x = Self::template receive<Stage::qkv, 4>(c, layer, first + i);
-          UNROLL
-          for (int j = 0; j < 4; ++j) {
-            s.value[i + j] = to_bf16(x.value[j]);
-            if (stores) port::store_kv(out + i + j, to_bf16(x.value[j]));
+        EntryUnit *out = values(c, layer, kv_head) + row;
+        const auto make = [&](auto put) {
+          for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
+            const int first = (model::heads + model::kv_heads + kv_head) * model::head_dim;
+            const auto x = Self::template receive<Stage::qkv, 4>(c, layer, first + i);
+            UNROLL
+            for (int j = 0; j < 4; ++j) put(i + j, x.value[j]);
           }
-        }
+        };
+        store_entry(room, make, [&](int i, EntryUnit unit) {
+          s.value[i] = unit;
+          if (stores) port::store_kv(out + i, unit);
+        });
       }
     }
     port::block_barrier();
@@ -90,9 +96,9 @@ template <class Base> struct JointHeads : Base {
     return load_floats<N>(shared<Self>(c).query + i);
   }
 
-  template <Entry E> static DEVICE auto entry(const Context &c, const bf16 *from, int position, int i) {
-    if (position != c.position) return Base::template entry<E>(c, from, position, i);
+  template <Entry E> static DEVICE auto entry(const Context &c, const EntryRow &row, int position, int i) {
+    if (position != c.position) return Base::template entry<E>(c, row, position, i);
     const auto &s = shared<Self>(c);
-    return port::load<Data::kv, Self::load_bytes>((E == Entry::key ? s.key : s.value) + i);
+    return EntryRow{E == Entry::key ? s.key : s.value}.template load<Self::load_bytes>(i);
   }
 };

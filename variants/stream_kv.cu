@@ -9,9 +9,9 @@
 
 template <class Base> struct StreamKv : Base {
   using Self = typename Base::Self;
-  static constexpr int row_bytes = model::head_dim * int(sizeof(bf16)), fit = Base::slot_bytes / (2 * row_bytes);
+  static constexpr int fit = Base::slot_bytes / (2 * entry_bytes);
   static_assert(fit > 0, "a slot of the ring does not hold an entry of the cache: raise kb");
-  static_assert(row_bytes % 16 == 0, "copies into the ring need heads of a multiple of 8 elements");
+  static_assert(entry_bytes % 16 == 0, "copies into the ring need heads of a multiple of 8 elements");
   // A wait sees the parity of a phase only: who waits for a tile must have waited for the one in its slot before it.
   static_assert(Base::slots % teams == 0, "teams of warps take the tiles of the cache in turn: make slots even");
   static constexpr int chunk = knob::stream_kv::chunk;
@@ -61,18 +61,18 @@ template <class Base> struct StreamKv : Base {
     constexpr int slots = Base::slots, window = Base::window;
     port::mark(Stage::attention, layer);
     auto &s = shared<Self>(c);
-    const bf16 *key = keys(c, layer, share.head / head_group), *value = values(c, layer, share.head / head_group);
+    const EntryUnit *key = keys(c, layer, share.head / head_group), *value = values(c, layer, share.head / head_group);
     if constexpr (!Base::ahead)
       if (share.begin < share.end) wait_for_phase(c, &s.begun, jobs++);
     for (int first = share.begin; first < share.end; first += per_tile, ++tile) {
       if (tile >= slots) wait_for_phase(c, &s.empty[tile % slots], tile / slots - 1);
       if (tile >= window) wait_for_phase(c, &s.full[(tile - window) % slots], (tile - window) / slots);
-      const int bytes = positions_from(share, first) * row_bytes;
+      const int bytes = positions_from(share, first) * entry_bytes;
       unsigned char *slot = s.slot[tile % slots];
       Mbarrier *full = &s.full[tile % slots];
       Copies::begin(full, 2 * bytes);
-      Copies::copy(slot, key + size_t(first) * model::head_dim, bytes, full);
-      Copies::copy(slot + per_tile * row_bytes, value + size_t(first) * model::head_dim, bytes, full);
+      Copies::copy(slot, key + size_t(first) * entry_units, bytes, full);
+      Copies::copy(slot + per_tile * entry_bytes, value + size_t(first) * entry_units, bytes, full);
       Copies::end(full);
     }
   }
@@ -91,7 +91,7 @@ template <class Base> struct StreamKv : Base {
   }
 
   template <int AtOnce, class Held>
-  static DEVICE void see(Held &heads, const Share &share, const bf16 *key, const bf16 *value, int count) {
+  static DEVICE void see(Held &heads, const Share &share, const EntryUnit *key, const EntryUnit *value, int count) {
     if (share.heads == 1) return heads.template see<1, AtOnce>(key, value, count);
     heads.template see<head_group, AtOnce>(key, value, count);
   }
@@ -115,9 +115,9 @@ template <class Base> struct StreamKv : Base {
     if (token) see<1>(heads, share, s.key, s.value, 1);
     for (int t = team; t < tiles; t += teams) {
       const unsigned at = (tile + t) % Base::slots;
-      const auto *copied = reinterpret_cast<const bf16 *>(s.slot[at]);
+      const auto *copied = reinterpret_cast<const EntryUnit *>(s.slot[at]);
       wait_for_phase(c, &s.full[at], (tile + t) / Base::slots);
-      see<at_once>(heads, share, copied, copied + per_tile * model::head_dim,
+      see<at_once>(heads, share, copied, copied + per_tile * entry_units,
                    positions_from(share, share.begin + t * per_tile));
       port::warp_barrier();                                    // all lanes have read
       if (lane() < teams) port::mbarrier_arrive(&s.empty[at]); // also for a warp of another team

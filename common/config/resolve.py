@@ -21,7 +21,7 @@ from common.config.device_choice import DEVICES, DeviceChoice, choose_device
 from common.config.run_config import SEEDS, HostOptions, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
 from common.config.section import Section, absolute
 from common.errors import LabError, known, unknown
-from common.model.format import read_format
+from common.model.format import read_format, read_kv_format
 from common.model.shapes import TRAITS, Model
 from common.model.stages import WARP
 from common.stacks.catalog import Catalog, read_catalog
@@ -31,7 +31,7 @@ from common.stacks.variant import NamedStack
 SYNTHETIC = "synthetic"
 AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny", "ptx": "tiny"}
 RUNS_KEYS = ("task", "reproduce", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
-FORMATS = ("format", "head_format")  # keys at the top: weights have them, whatever the model
+FORMATS = ("format", "head_format", "kv_format")  # keys at the top: of weights and cache, whatever the model
 USUAL = {"timing": "none", "validate": "plain"}  # choice of commands that take no other from the group
 Fastest = Callable[[Catalog, int], NamedStack | None]
 
@@ -81,7 +81,7 @@ def resolve(
         "host": own.read(HostOptions) if device.name == "host" else None,
         "ptx": own.read(PtxOptions) if device.name == "ptx" else None,
         # A checkpoint's own format is known when it is read.
-        "model": model.in_formats(formats[0] or "bf16", formats[1]) if model and weights == SYNTHETIC else model,
+        "model": model.in_formats(formats[0] or "bf16", *formats[1:]) if model and weights == SYNTHETIC else model,
         "positions": positions,
         "formats": formats,
         "weights": weights,
@@ -207,10 +207,10 @@ def _timing(section: Section) -> Timing | None:
     return timing
 
 
-def _formats(top: Section) -> tuple[str | None, str]:
-    """The formats of the layers' matrices, None as they are stored, and of the LM head, as `Format` spells them."""
+def _formats(top: Section) -> tuple[str | None, str, str]:
+    """Formats as `Format` spells them: of the layers' matrices, None as they are stored, of LM head and KV cache."""
     form = str(read_format(top.text("format"))) if top.given("format") else None
-    return form, str(read_format(top.text("head_format")))
+    return form, str(read_format(top.text("head_format"))), str(read_kv_format(top.text("kv_format")))
 
 
 def _check_calibration(top: Section) -> None:

@@ -72,7 +72,7 @@ class RunConfig:
     host       None on cuda
     model      None: the shape is read from the checkpoint that `weights` names
     positions  size of the KV cache; None: the model's own
-    formats    of the layers' matrices, None as they are stored, and of the LM head (`common.model.format`)
+    formats    of the layers' matrices, None as they are stored, of LM head and KV cache (`common.model.format`)
     weights    "synthetic", an absolute path, or a name on the hub
     calibration a text for formats with `gptq`
     timing     None: nothing is measured
@@ -86,7 +86,7 @@ class RunConfig:
     ptx: PtxOptions | None
     model: Model | None
     positions: int | None
-    formats: tuple[str | None, str]
+    formats: tuple[str | None, str, str]
     weights: str
     calibration: Path | None
     seed: Seed

@@ -84,7 +84,7 @@ class CpuSession(Session):
                 "state": buffer(layout.state_size, torch.int32),
                 "waits": buffer(WAIT_WORDS * MAX_BLOCKS, torch.int32),
             }
-        words = self._buffers["cache"].tensor.view(layout.cache.shape).view(torch.int16)
+        words = self._buffers["cache"].tensor.view(layout.cache.stored).view(torch.int16)
         self.cache = KvCache(words.numpy())
         self._counts = buffer(len(STAGES) * len(FIELDS), torch.int64)
         self._ran = False

@@ -170,7 +170,7 @@ class CudaSession(Session):
         # Pinned host memory: readable after a trap, which makes device memory inaccessible.
         self._waits = torch.from_numpy(zeros_pinned((WAIT_WORDS * MAX_BLOCKS,), "int32"))
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self.cache = CudaKvCache(cupy.empty(layout.cache.shape, cupy.int16), self._stream)
+        self.cache = CudaKvCache(cupy.empty(layout.cache.stored, cupy.int16), self._stream)
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         self._waits.zero_()

@@ -16,7 +16,8 @@ SIGNLESS, INFINITY = 0x7FFF, 0x7F80  # of bf16: all bits but the sign; words abo
 class KvCache:
     """The cache of a session, or other entries in the same memory. Each call returns when its work is done.
 
-    words: int16, [layers, 2, kv_heads, positions, head_dim], an array of NumPy, or of a library with NumPy's names.
+    words: int16, [layers, 2, kv_heads, positions, row], an array of NumPy, or of a library with NumPy's names. A row
+    has the words of an entry: head_dim in bf16, else as `Format` lays it out.
     on: context that queues work on them. unwritten: of the last reset.
     """
 
@@ -25,7 +26,7 @@ class KvCache:
         self.unwritten = NOT_WRITTEN
 
     def entries(self, first: int, end: int) -> torch.Tensor:
-        """A copy of positions first..end-1: bfloat16, [layers, 2, kv_heads, end - first, head_dim], on the CPU."""
+        """A copy of positions first..end-1: bfloat16, [layers, 2, kv_heads, end - first, row], on the CPU."""
         with self._on:
             return torch.from_numpy(self._on_cpu(self.words[..., first:end, :])).view(torch.bfloat16)
 
@@ -61,11 +62,11 @@ class KvCache:
 
     def as_reset(self, first: int, end: int, unwritten: float) -> Any:
         """The words of positions first..end-1 after a reset to a lower position."""
-        words, (*heads, positions, head_dim) = pattern(torch.bfloat16, unwritten), self.words.shape
-        rows = np.arange(np.prod(heads))[:, None] * positions * head_dim  # start of each head's first position
-        part = words[(rows + np.arange(first * head_dim, end * head_dim)) % len(words)]
+        words, (*heads, positions, row) = pattern(torch.bfloat16, unwritten), self.words.shape
+        rows = np.arange(np.prod(heads))[:, None] * positions * row  # start of each head's first position
+        part = words[(rows + np.arange(first * row, end * row)) % len(words)]
         with self._on:
-            moved = self._moved(part.reshape(*heads, end - first, head_dim))
+            moved = self._moved(part.reshape(*heads, end - first, row))
             self._wait()
         return moved
 

@@ -1,6 +1,6 @@
 // Attention of one query head over the cached positions, with an online softmax (Milakov & Gimelshein 2018).
 #pragma once
-#include "reduce.cuh"
+#include "entries.cuh"
 
 // Division of the work among the lanes of a warp: `group` lanes in a row hold the elements of one head, in packets of
 // `Width`; a warp works on `positions` positions at once.
@@ -21,9 +21,6 @@ template <int N> struct Softmax {
   static DEVICE float rescale(float from, float to) { return from == negative_infinity() ? 0.0f : expf(from - to); }
 };
 
-// The two vectors that the cache holds for a position and a KV head.
-enum class Entry { key, value };
-
 // One block's softmax in shared memory: the part of each warp, before they are merged.
 struct SoftmaxParts {
   float max[block_warps], sum[block_warps], value[block_warps][model::head_dim];
@@ -32,10 +29,10 @@ struct SoftmaxParts {
 // One warp attends to positions first, first + stride, ... below `end`, HeadLanes::positions of them at once. Every
 // group of lanes ends with the warp's result.
 template <class Self> DEVICE auto attend(const Context &c, int layer, int head, int first, int end, int stride) {
-  using Split = HeadLanes<Self::load_bytes / 2>;
+  using Split = HeadLanes<EntryRow::width<Self::load_bytes>>;
   constexpr int width = Split::width, elements = Split::per_lane * width;
   const int kv_head = head / (model::heads / model::kv_heads), member = lane() % Split::group;
-  const bf16 *key = keys(c, layer, kv_head), *value = values(c, layer, kv_head);
+  const EntryUnit *key = keys(c, layer, kv_head), *value = values(c, layer, kv_head);
   const float scale = 1.0f / sqrtf(float(model::head_dim));
 
   float query[elements] = {};
@@ -57,13 +54,9 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = member + p * Split::group;
       if (!here || packet >= Split::packets) continue;
-      const bf16 *from = key + size_t(position) * model::head_dim + packet * width;
-      const auto k = Self::template entry<Entry::key>(c, from, position, packet * width);
-      UNROLL
-      for (int j = 0; j < width; j += 2) {
-        score = fmaf(bf16_low(k.word[j / 2]), query[p * width + j], score);
-        score = fmaf(bf16_high(k.word[j / 2]), query[p * width + j + 1], score);
-      }
+      const EntryRow row{key + size_t(position) * entry_units};
+      score =
+          add_products(Self::template entry<Entry::key>(c, row, position, packet * width), query + p * width, score);
     }
     score = warp_sum<Split::group>(score);
     if (!here) continue;
@@ -74,14 +67,11 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
     for (int p = 0; p < Split::per_lane; ++p) {
       const int packet = member + p * Split::group;
       if (packet >= Split::packets) continue;
-      const bf16 *from = value + size_t(position) * model::head_dim + packet * width;
-      const auto v = Self::template entry<Entry::value>(c, from, position, packet * width);
+      const EntryRow row{value + size_t(position) * entry_units};
+      const auto v = Self::template entry<Entry::value>(c, row, position, packet * width);
+      float *out = soft.value + p * width;
       UNROLL
-      for (int j = 0; j < width; j += 2) {
-        float *out = soft.value + p * width + j;
-        out[0] = fmaf(out[0], keep, weight * bf16_low(v.word[j / 2]));
-        out[1] = fmaf(out[1], keep, weight * bf16_high(v.word[j / 2]));
-      }
+      for (int j = 0; j < width; ++j) out[j] = fmaf(out[j], keep, weight * scale_of(v) * number_of(v, j));
     }
   }
 
@@ -103,7 +93,7 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
 // barrier.
 template <class Self, class Out>
 DEVICE void attend_block(const Context &c, int layer, int head, int begin, int end, SoftmaxParts &parts, Out out) {
-  using Split = HeadLanes<Self::load_bytes / 2>;
+  using Split = HeadLanes<EntryRow::width<Self::load_bytes>>;
   Self::prepare(c, layer, head, end);
   const auto soft =
       attend<Self>(c, layer, head, begin + warp() * Split::positions, end, block_warps * Split::positions);

@@ -153,18 +153,24 @@ template <class Derived> struct Decode {
   // it.
   static DEVICE void norm_rope_store(const Context &c, int layer, int head) {
     const float *x = tap<Stage::qkv>(c, layer) + head * model::head_dim;
-    const size_t row = size_t(c.position) * model::head_dim;
+    const size_t row = size_t(c.position) * entry_units;
+    float *room = shared<Self>(c).softmax.value[warp()]; // of attention, which follows
     if (head < model::heads) {
       float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
       head_norm_rope(x, layer_weights(c, weight_at::q_norm, layer), Self::angles(c),
                      [&](int i, float value) { port::store_activation(out + i, value); });
     } else if (head < model::heads + model::kv_heads) {
-      bf16 *out = keys(c, layer, head - model::heads) + row;
-      head_norm_rope(x, layer_weights(c, weight_at::k_norm, layer), Self::angles(c),
-                     [&](int i, float value) { port::store_kv(out + i, to_bf16(value)); });
+      EntryUnit *out = keys(c, layer, head - model::heads) + row;
+      const auto make = [&](auto put) {
+        head_norm_rope(x, layer_weights(c, weight_at::k_norm, layer), Self::angles(c), put);
+      };
+      store_entry(room, make, [&](int i, EntryUnit unit) { port::store_kv(out + i, unit); });
     } else {
-      bf16 *out = values(c, layer, head - model::heads - model::kv_heads) + row;
-      for (int i = lane(); i < model::head_dim; i += 32) port::store_kv(out + i, to_bf16(port::load_activation(x + i)));
+      EntryUnit *out = values(c, layer, head - model::heads - model::kv_heads) + row;
+      const auto make = [&](auto put) {
+        for (int i = lane(); i < model::head_dim; i += 32) put(i, port::load_activation(x + i));
+      };
+      store_entry(room, make, [&](int i, EntryUnit unit) { port::store_kv(out + i, unit); });
     }
   }
 

@@ -47,9 +47,3 @@ template <Stage S> DEVICE float *tap(const Context &c, int layer) {
 DEVICE const float *residual(const Context &c, int layer) {
   return layer == 0 ? tap<Stage::embed>(c, 0) : tap<Stage::down>(c, layer - 1);
 }
-
-// Keys and values of one KV head: [position][head_dim].
-DEVICE bf16 *keys(const Context &c, int layer, int kv_head) {
-  return c.cache + (size_t(layer) * 2 * model::kv_heads + kv_head) * model::positions * model::head_dim;
-}
-DEVICE bf16 *values(const Context &c, int layer, int kv_head) { return keys(c, layer, model::kv_heads + kv_head); }

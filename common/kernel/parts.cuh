@@ -38,8 +38,9 @@ template <int Chunk, int PerTile> struct SharesOf {
   }
 };
 
-// Bytes by which heads in shared memory are loaded, whatever the width by which the stack loads the cache.
-constexpr int widest_load = 16;
+// Elements of a packet of a head in shared memory, whatever the width by which the stack loads the cache. In any format
+// as many: a lane holds as much of all heads.
+constexpr int packet_elements = 8;
 
 // A tile of the cache is read by one of two teams of warps, in turn: so a lane has several positions at once.
 constexpr int teams = block_warps % 2 == 0 ? 2 : 1, team_warps = block_warps / teams;
@@ -56,7 +57,7 @@ DEVICE float rescale(float from, float to) { return exp2f(from - to); }
 
 // A lane's elements of the heads of a share: their queries, and their softmax over what the lane has seen.
 struct Heads {
-  using Split = HeadLanes<widest_load / 2>;
+  using Split = HeadLanes<packet_elements>;
   static constexpr int width = Split::width, elements = Split::per_lane * width;
   float query[head_group][elements] = {};
   Part<elements> soft[head_group];
@@ -85,21 +86,24 @@ struct Heads {
   // Attends to `count` neighbouring positions, some in each warp of a team, with the first `N` heads. A key
   // and a value are loaded once for all heads, and what was seen before is kept. The softmax is rescaled once for
   // `AtOnce` positions of a lane; a position beyond the last is the last one again, of no weight.
-  template <int N, int AtOnce> DEVICE void see(const bf16 *key, const bf16 *value, int count) {
+  template <int N, int AtOnce> DEVICE void see(const EntryUnit *key, const EntryUnit *value, int count) {
     constexpr int apart = team_warps * Split::positions;
     ROLLED
     for (int start = warp() % team_warps * Split::positions; start < count; start += AtOnce * apart) {
-      float weight[N][AtOnce] = {};
+      float weight[N][AtOnce] = {}, scales[AtOnce];
+      UNROLL
+      for (float &scale : scales) scale = 1;
       const auto position = [&](int u) { return start + u * apart + lane() / Split::group; };
       const auto at = [&](int u) { return fewer(position(u), count - 1); };
       UNROLL
       for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
         const int u = i / Split::per_lane, p = i % Split::per_lane;
         if (!exists(p)) continue;
-        const auto k = port::load<Data::kv, widest_load>(key + element(at(u), p));
+        const auto k = load(key, at(u), p);
+        scales[u] = scale_of(k);
         UNROLL
         for (int j = 0; j < width; ++j) {
-          const float x = j % 2 == 0 ? bf16_low(k.word[j / 2]) : bf16_high(k.word[j / 2]);
+          const float x = number_of(k, j);
           UNROLL
           for (int h = 0; h < N; ++h) weight[h][u] = fmaf(x, query[h][p * width + j], weight[h][u]);
         }
@@ -109,7 +113,7 @@ struct Heads {
         float max = soft[h].max;
         UNROLL
         for (int u = 0; u < AtOnce; ++u) {
-          const float score = warp_sum<Split::group>(weight[h][u]);
+          const float score = warp_sum<Split::group>(weight[h][u] * scales[u]);
           weight[h][u] = position(u) < count ? score : negative_infinity();
           max = fmaxf(max, weight[h][u]);
         }
@@ -128,29 +132,30 @@ struct Heads {
     }
   }
 
-  // True if a lane has a packet: all have one where the lanes divide a head evenly. And its packet's first element.
+  // True if a lane has a packet: all have one where the lanes divide a head evenly. And this packet of a position.
   static DEVICE bool exists(int p) {
     return Split::packets % Split::group == 0 || lane() % Split::group + p * Split::group < Split::packets;
   }
-  static DEVICE int element(int position, int p) {
-    return position * model::head_dim + (lane() % Split::group + p * Split::group) * width;
+  static DEVICE auto load(const EntryUnit *first, int position, int p) {
+    return EntryRow{first + position * entry_units}.load<width * KvFormat::bits / 8>(
+        (lane() % Split::group + p * Split::group) * width);
   }
 
   // Adds the values of `AtOnce` positions (the u-th is `at(u)`) to the values of the first `N` heads.
   template <int N, int AtOnce, class At>
-  DEVICE void add_values(const bf16 *value, const float (&weight)[N][AtOnce], At at) {
+  DEVICE void add_values(const EntryUnit *value, const float (&weight)[N][AtOnce], At at) {
     UNROLL
     for (int i = 0; i < AtOnce * Split::per_lane; ++i) {
       const int u = i / Split::per_lane, p = i % Split::per_lane;
       if (!exists(p)) continue;
-      const auto v = port::load<Data::kv, widest_load>(value + element(at(u), p));
+      const auto v = load(value, at(u), p);
       UNROLL
       for (int j = 0; j < width; ++j) {
-        const float x = j % 2 == 0 ? bf16_low(v.word[j / 2]) : bf16_high(v.word[j / 2]);
+        const float x = number_of(v, j);
         UNROLL
         for (int h = 0; h < N; ++h) {
           float &sum = soft[h].value[p * width + j];
-          sum = fmaf(weight[h][u], x, sum);
+          sum = fmaf(weight[h][u] * scale_of(v), x, sum);
         }
       }
     }

@@ -124,6 +124,7 @@ DEVICE float load_weight(const bf16 *from) { return __uint_as_float(unsigned(__l
 DEVICE float load_activation(const float *from) { return *from; }
 DEVICE void store_activation(float *to, float value) { *to = value; }
 DEVICE void store_kv(bf16 *to, bf16 value) { *to = value; }
+DEVICE void store_kv(unsigned *to, unsigned value) { *to = value; }
 
 // Prefetches the 128-byte line of `address` into L2. It does not wait and needs no register.
 DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }

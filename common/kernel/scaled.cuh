@@ -17,6 +17,18 @@ template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled {
   static DEVICE float factor(unsigned word) {
     return Half ? port::from_half(word >> 16) : port::as_float(word & 0xffff0000u);
   }
+
+  // The bits of the number nearest to x, of two the even one. Not for zero points, and x is in the range of 8 bits.
+  //
+  // An integer is added to 2^23 and half of its range, where fp32 has the integers only. e4m3 has a fraction of three
+  // bits, and below its smallest normal number the multiples of 2^-9, which are all that fp32 has from 2^14 on.
+  static DEVICE unsigned bits_of(float x) {
+    if constexpr (!Real) return port::as_bits(x + 8388736.0f) & 0xffu;
+    const unsigned bits = port::as_bits(x), magnitude = bits & 0x7fffffffu;
+    const unsigned normal = (magnitude - (120u << 23) + 0x7ffffu + (magnitude >> 20 & 1)) >> 20;
+    const unsigned small = port::as_bits(port::as_float(magnitude) + 16384.0f) & 0xffu;
+    return (magnitude < 0x3c800000u ? small : normal & 0x7fu) | (bits >> 24 & 0x80u);
+  }
 };
 
 // `Bytes` of weights, and the scale of their group in the upper half of a word, with the zero point in the lower half.
@@ -61,6 +73,13 @@ template <class Format, int Bytes> struct ScaledPacket {
     }
   }
 };
+
+template <class Format, int Bytes> DEVICE float number_of(const ScaledPacket<Format, Bytes> &packet, int j) {
+  return packet.number(j);
+}
+template <class Format, int Bytes> DEVICE float scale_of(const ScaledPacket<Format, Bytes> &packet) {
+  return Format::factor(packet.scale);
+}
 
 // As for bf16, in one product more: the sum of a packet by its scale.
 template <class Format, int Bytes>
@@ -110,22 +129,22 @@ template <class Format, int K, int Group> struct ScaledRow {
   };
 };
 
-template <int Bits, int Group, bool Real, bool Zeros, bool Half, int K>
-struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K>
+template <int Bits, int Group, bool Real, bool Zeros, bool Half, int K, Data Kind>
+struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K, Kind>
     : ScaledRow<Scaled<Bits, Group, Real, Zeros, Half>, K, Group> {
   using Format = Scaled<Bits, Group, Real, Zeros, Half>;
   using Base = ScaledRow<Format, K, Group>;
   const unsigned char *address;
-  DEVICE explicit SharedRow(void *address) : address(static_cast<const unsigned char *>(address)) {}
+  DEVICE explicit SharedRow(const void *address) : address(static_cast<const unsigned char *>(address)) {}
 
   DEVICE unsigned scale(int i) const {
-    return Base::scale_in(port::load<Data::weights, 4>(address + Base::scale_at(i)).word[0], i);
+    return Base::scale_in(port::load<Kind, 4>(address + Base::scale_at(i)).word[0], i);
   }
   // The same as a number.
   DEVICE float factor(int i) const { return Format::factor(scale(i)); }
   template <int Most, L1 = L1::allocate> DEVICE auto load(int i) const {
     constexpr int packed = Base::template packet<Most>;
-    return ScaledPacket<Format, packed>{port::load<Data::weights, packed>(address + i * Bits / 8), scale(i)};
+    return ScaledPacket<Format, packed>{port::load<Kind, packed>(address + i * Bits / 8), scale(i)};
   }
   DEVICE auto packet_at(int p) const { return load<16>(p * Base::template width<16>); }
 
@@ -136,7 +155,7 @@ struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K>
     for (int n = 0; n < Both * Lines; ++n) {
       const int column = (at ^ n / Lines * 64) / 2 + n % Lines * Wide * line, i = exact || column < K ? column : 0;
       const auto from =
-          ScaledPacket<Format, Bits>{port::load<Data::weights, Bits>(address + i * Bits / 8), Zeros ? scale(i) : 0u};
+          ScaledPacket<Format, Bits>{port::load<Kind, Bits>(address + i * Bits / 8), Zeros ? scale(i) : 0u};
       UNROLL
       for (int j = 0; j < 4; ++j) to[n].word[j] = from.pair(j);
     }

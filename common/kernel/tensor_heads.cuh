@@ -43,16 +43,19 @@ struct TensorHeads : Heads {
   }
 
   // As there. A warp takes eight neighbouring positions; a lane has the scores of two, and the values of some others.
-  template <int N, int> DEVICE void see(const bf16 *key, const bf16 *value, int count) {
+  template <int N, int> DEVICE void see(const EntryUnit *key, const EntryUnit *value, int count) {
     ROLLED
     for (int start = warp() % team_warps * at_once; start < count; start += team_warps * at_once) {
       const auto position = [&](int i) { return fewer(start + i, count - 1); };
       Packet<16> keys[2 * lines];
-      load_lines<model::head_dim, lines, 1, 2, Data::kv>(
-          reinterpret_cast<const unsigned char *>(key + position(lane() / 4) * model::head_dim), begin_of_lane(lane()),
-          model::head_dim % line == 0, keys);
+      const auto row = [&](int i) { return EntryRow{key + position(i) * entry_units}; };
+      row(lane() / 4).template load_pairs<lines, 1, 2>(begin_of_lane(lane()), model::head_dim % line == 0, keys);
+      float scales[2];
       UNROLL
-      for (int k = 0; k < (N + 1) / 2; ++k) weigh(k, N, port::multiply_add<lines, 2>(terms[k], keys), count - start);
+      for (int j = 0; j < 2; ++j) scales[j] = row(2 * (lane() % 4) + j).factor(0);
+      UNROLL
+      for (int k = 0; k < (N + 1) / 2; ++k)
+        weigh(k, N, port::multiply_add<lines, 2>(terms[k], keys), scales, count - start);
       port::warp_barrier(); // all lanes have stored their weights
       float weight[N][each];
       UNROLL
@@ -69,8 +72,8 @@ struct TensorHeads : Heads {
   }
   static DEVICE int place(int u) { return lane() / Split::group * each + u; }
 
-  // Turns the scores of a pair of heads into weights; there are `count` positions.
-  DEVICE void weigh(int k, int heads, const Products<2> &products, int count) {
+  // Turns the scores of a pair of heads into weights; there are `count` positions, and `scales` of the lane's two keys.
+  DEVICE void weigh(int k, int heads, const Products<2> &products, const float (&scales)[2], int count) {
     const int q = lane() % 4, h = 2 * k + lane() / 16;
     auto scores = both_halves(products);
     float max = seen[k].max;
@@ -79,7 +82,7 @@ struct TensorHeads : Heads {
       float &score = scores.value[j];
       score += port::shuffle_xor(score, 4);
       score += port::shuffle_xor(score, 8);
-      score = 2 * q + j < count ? score : negative_infinity();
+      score = 2 * q + j < count ? score * scales[j] : negative_infinity();
       max = fmaxf(max, score);
     }
     max = fmaxf(max, port::shuffle_xor(max, 1));

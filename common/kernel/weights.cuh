@@ -1,17 +1,18 @@
 // Rows of matrices, whatever their format, and those in bf16. No other text knows the bytes of a row, what a packet
 // holds, or how it is multiplied: it asks for rows, packets and products. A row is one run of bytes, whatever it holds
-// beside its weights, so that it can be copied and prefetched by its address. Gains of norms, the embedding and the KV
-// cache are bf16 in any format. `LayerFormat` and `HeadFormat`, those of the layers' matrices and of the LM head, are
-// written in front of this text by common/model/layout.py; scaled.cuh has the formats of fewer bits.
+// beside its weights, so that it can be copied and prefetched by its address. Gains of norms and the embedding
+// are bf16 in any format. `LayerFormat` and `HeadFormat`, those of the layers' matrices and of the LM head, are written
+// in front of this text by common/model/layout.py; scaled.cuh has the formats of fewer bits.
 #pragma once
 #include "reduce.cuh"
 #include "terms.cuh"
 
-// K weights in `Format`: in global memory, and in shared memory.
+// K weights in `Format`: in global memory, and in shared memory, or another kind of data that is written in a launch.
 template <class Format, int K> struct Row;
-template <class Format, int K> struct SharedRow;
+template <class Format, int K, Data Kind = Data::weights> struct SharedRow;
 
 struct Bf16 {
+  static constexpr int bits = 16;
   static constexpr int staged(int bytes) { return bytes; } // of shared memory, for a packet of so many
 };
 
@@ -25,6 +26,12 @@ template <int Bytes> DEVICE float add_products(const Packet<Bytes> &weights, con
   return sum;
 }
 
+// Number j of a packet, and what all of them are multiplied by.
+template <int Bytes> DEVICE float number_of(const Packet<Bytes> &packet, int j) {
+  return j % 2 == 0 ? bf16_low(packet.word[j / 2]) : bf16_high(packet.word[j / 2]);
+}
+template <int Bytes> DEVICE float scale_of(const Packet<Bytes> &) { return 1; }
+
 // A packet in shared memory.
 template <int Bytes> struct SharedPacket {
   static constexpr int bytes = Bf16::staged(Bytes);
@@ -33,25 +40,27 @@ template <int Bytes> struct SharedPacket {
   DEVICE void store(const Packet<Bytes> &packet) const { port::store_packet(address, packet); }
 };
 
-template <int K> struct SharedRow<Bf16, K> {
+template <int K, Data Kind> struct SharedRow<Bf16, K, Kind> {
   static constexpr bool scaled = false;
   static constexpr int columns = K;
   template <int Most> static constexpr int width =
       Most / 2; // weights of a packet that is loaded by at most so many bytes
-  void *address;
+  const void *address;
 
   // The packet from column i on, as for a row in global memory.
   template <int Most, L1 = L1::allocate> DEVICE Packet<Most> load(int i) const {
-    return port::load<Data::weights, Most>(static_cast<const unsigned char *>(address) + i * sizeof(bf16));
+    return port::load<Kind, Most>(static_cast<const unsigned char *>(address) + i * sizeof(bf16));
   }
+  // What the numbers of column i are multiplied by.
+  DEVICE float factor(int) const { return 1; }
   // The packet with number `p` of those that are loaded by 16 bytes at most.
   DEVICE Packet<16> packet_at(int p) const {
-    return port::load<Data::weights, 16>(static_cast<const unsigned char *>(address) + 16 * p);
+    return port::load<Kind, 16>(static_cast<const unsigned char *>(address) + 16 * p);
   }
   // A lane's packets of the row in bf16, for tensor cores, as load_lines loads them from byte `at` of such a row on.
   template <int Lines, int Wide, int Both>
   DEVICE void load_pairs(int at, bool exact, Packet<16> (&to)[Both * Lines]) const {
-    load_lines<K, Lines, Wide, Both, Data::weights>(static_cast<const unsigned char *>(address), at, exact, to);
+    load_lines<K, Lines, Wide, Both, Kind>(static_cast<const unsigned char *>(address), at, exact, to);
   }
 };
 

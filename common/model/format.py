@@ -1,4 +1,7 @@
-"""Formats of matrices in memory; their other half, for kernels, is common/kernel/weights.cuh and scaled.cuh."""
+"""Formats of matrices and of the KV cache in memory.
+
+Their other half, for kernels, is common/kernel/weights.cuh, scaled.cuh and entries.cuh.
+"""
 
 import re
 from collections.abc import Iterable
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 BITS = {"bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
+OF_CACHE = ("bf16", "fp8", "int8")  # formats of the KV cache, whose rows have one scale
 SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?(:gptq)?")
 PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
 WORD = 8  # columns that every shape has a multiple of, and that a group must have
@@ -78,6 +82,17 @@ class Format:
         return replace(self, group=self.group if fits else 0, gptq=False)
 
     @property
+    def numbers(self) -> "torch.Tensor":
+        """All numbers of a format below bf16 without zero points, ascending: float64."""
+        import torch
+
+        if self.kind == "fp8":
+            every = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).double()
+            return every[every.isfinite()].unique()
+        half = 2 ** (self.bits - 1)
+        return torch.arange(1 - half, half, dtype=torch.float64)
+
+    @property
     def _scales(self) -> "torch.dtype":
         import torch
 
@@ -92,11 +107,13 @@ class Format:
         return f"Scaled<{self.bits}, {self.group}, {', '.join(flags)}>"
 
     def encode(self, values: "torch.Tensor") -> "torch.Tensor":
-        """Rows of numbers, rounded to the nearest, as bf16 elements [rows, row_bytes / 2]. values: [rows, columns]."""
+        """Rows of numbers, rounded to the nearest, as bf16 elements [..., row_bytes / 2]. values: [..., columns]."""
         if not self.scaled:
             return values.bfloat16()
-        scale, zero = self.scales(values)
-        return self.joined(self.nearest(values, scale, zero), scale, zero)
+        *outer, columns = values.shape
+        rows = values.reshape(-1, columns)
+        scale, zero = self.scales(rows)
+        return self.joined(self.nearest(rows, scale, zero), scale, zero).view(*outer, self.row_bytes(columns) // 2)
 
     def scales(self, values: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
         """Scales, fp32 [rows, groups], and zero points, int32 likewise, for `values` [rows, columns].
@@ -105,7 +122,9 @@ class Format:
         """
         import torch
 
-        grouped = values.float().view(len(values), self.groups(values.shape[1]), -1)
+        rows, columns = values.shape
+        groups = self.groups(columns)
+        grouped = values.float().view(rows, groups, columns // groups)
         low, high = (grouped.amin(2), grouped.amax(2)) if self.zeros else (None, grouped.abs().amax(2))
         if low is not None:
             low, high = low.clamp(max=0), high.clamp(min=0)  # 0 stays 0: a zero point is a number
@@ -121,7 +140,7 @@ class Format:
         """The numbers nearest to `values` [rows, columns] as `joined` takes them; scale, zero: as from `scales`."""
         import torch
 
-        numbers = values.float().view(*scale.shape, -1) / scale[:, :, None]
+        numbers = values.float().view(*scale.shape, values.shape[1] // scale.shape[1]) / scale[:, :, None]
         if self.kind == "fp8":
             bits = numbers.clamp(-REAL_MOST, REAL_MOST).to(torch.float8_e4m3fn).view(torch.uint8)
         else:
@@ -138,7 +157,7 @@ class Format:
             numbers = bits.contiguous().view(torch.float8_e4m3fn).float()
         else:
             numbers = bits.float() - (0 if self.zeros else 2 ** (self.bits - 1))
-        grouped = numbers.view(*scale.shape, -1)
+        grouped = numbers.view(*scale.shape, bits.shape[1] // scale.shape[1])
         return ((grouped - zero[:, :, None]) * scale.float()[:, :, None]).view(bits.shape)
 
     def joined(self, bits: "torch.Tensor", scale: "torch.Tensor", zero: "torch.Tensor") -> "torch.Tensor":
@@ -150,7 +169,7 @@ class Format:
         import torch
 
         rows, columns = bits.shape
-        out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8)
+        out = torch.zeros(rows, self.row_bytes(columns), dtype=torch.uint8, device=bits.device)
         packed = bits
         if self.bits == 4:
             ordered = bits.reshape(rows, -1, 8)[:, :, NIBBLES]
@@ -164,11 +183,13 @@ class Format:
         return out.view(torch.bfloat16)
 
     def decode(self, rows: "torch.Tensor", columns: int) -> "torch.Tensor":
-        """Weights [rows, columns], exact in fp32; bf16 as it is. rows: bf16 elements [rows, row_bytes / 2]."""
+        """Numbers [..., columns], exact in fp32; bf16 as it is. rows: bf16 elements [..., row_bytes / 2]."""
         import torch
 
         if not self.scaled:
             return rows
+        outer = rows.shape[:-1]
+        rows = rows.reshape(-1, rows.shape[-1])
         content = rows.contiguous().view(torch.uint8)
         packed, at, groups = content[:, : columns * self.bits // 8], self.scales_at(columns), self.groups(columns)
         if self.bits == 4:
@@ -178,7 +199,7 @@ class Format:
         zero = torch.zeros_like(halves)
         if self.zeros:
             zero, halves = halves[:, 0::2], halves[:, 1::2].contiguous()
-        return self.weights(packed, halves.view(self._scales), zero)
+        return self.weights(packed, halves.view(self._scales), zero).view(*outer, columns)
 
 
 @cache
@@ -199,10 +220,23 @@ def read_format(text: str) -> Format:
     return form
 
 
-def read_formats(text: str) -> tuple[str, str]:
-    """Formats of the layers' matrices and of the LM head in `int4:128/int8`; the head's is bf16 without a slash."""
-    form, _, head = text.partition("/")
-    return str(read_format(form)), str(read_format(head or "bf16"))
+@cache
+def read_kv_format(text: str) -> Format:
+    """The Format of the KV cache. Raises LabError for any other than those of OF_CACHE."""
+    if text not in OF_CACHE:
+        raise LabError(f"no format {text!r} of the KV cache", f"give one of {', '.join(OF_CACHE)}")
+    return Format(text)
+
+
+def read_formats(text: str) -> tuple[str, str, str]:
+    """Formats in `int4:128/int8/fp8`: of the layers' matrices, of the LM head and of the KV cache; bf16 if left out.
+
+    Raises LabError for any other text.
+    """
+    form, head, kv, *more = [*text.split("/"), "bf16", "bf16"][: max(3, text.count("/") + 1)]
+    if more:
+        raise LabError(f"formats {text!r}", "give those of the layers, the LM head and the KV cache: int4:128/int8/fp8")
+    return str(read_format(form)), str(read_format(head)), str(read_kv_format(kv))
 
 
 def _whole(size: int, unit: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from common.errors import LabError
 from common.model import stages
 from common.model.expressions import SHAPES, evaluate
-from common.model.format import Format
+from common.model.format import Format, read_kv_format
 from common.model.scratch import Scratch
 from common.model.shapes import LARGEST, Model
 from common.model.slot import PLAIN, Slot
@@ -47,7 +47,7 @@ class Layout:
     weights  `embed`, then `layers` equal blocks of the layer tensors (`layer_weights`, one `layer_stride` apart),
              then `final_norm` and `lm_head` (the same slot as `embed` when tied and bf16). A vector that the model
              lacks by its traits has no elements.
-    cache    [layer][key, value][kv_head][position][head_dim]
+    cache    [layer][key, value][kv_head][position][head_dim], the last a row in the model's kv_format
     scratch  for each token of a step, `step_size` apart: the tap of every stage and layer (`common.model.stages`),
              never reused within a step. A stage writes its result there in every launch, so the validated kernel is the
              timed one.
@@ -95,7 +95,7 @@ class Layout:
         if self.tied:
             self.global_weights["lm_head"] = first["embed"]
 
-        self.cache = Slot(0, (m.layers, 2, m.kv_heads, m.positions, m.head_dim))
+        self.cache = Slot(0, (m.layers, 2, m.kv_heads, m.positions, m.head_dim), read_kv_format(m.kv_format))
 
         first, end = _pack(taps(FIRST, m) | {"rope": (2, m.head_dim // 2)})
         self.first_layer_tap = end
@@ -149,8 +149,8 @@ class Layout:
 
     @property
     def scaled(self) -> bool:
-        """True if matrices are in a format below bf16."""
-        return any(form.scaled for form in self._formats)
+        """True if matrices or the KV cache are in a format below bf16."""
+        return any(form.scaled for form in (*self._formats, self.cache.format))
 
     def weight(self, name: str, layer: int | None = None) -> Slot:
         """The slot of a weight tensor, in bf16 elements; `layer` for a layer's own tensors."""
@@ -257,6 +257,7 @@ class Layout:
                 "struct Bf16;",
                 f"using LayerFormat = {self._formats[0].codec};",
                 f"using HeadFormat = {self._formats[1].codec};",
+                f"using KvFormat = {self.cache.format.codec};",
                 block("weight_at", self.global_weights | self.layer_weights, layer_stride=self.layer_stride),
                 "template <Stage> struct Tap;",
                 *(tap(name, slot, 0) for name, slot in self.global_scratch.items() if name in STAGES),

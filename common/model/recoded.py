@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def plain(model: Model) -> Model:
-    """The same shapes with all matrices in bf16."""
-    return model.in_formats("bf16", "bf16")
+    """The same shapes with all matrices, and the KV cache, in bf16."""
+    return model.in_formats()
 
 
 def recoded(weights: "torch.Tensor", layout: Layout, target: Layout) -> "torch.Tensor":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from common.errors import LabError
-from common.model.format import Format, read_format
+from common.model.format import Format, read_format, read_kv_format
 from common.model.rope import Scaling, read_rope
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
@@ -19,6 +19,7 @@ class Model:
 
     positions: size of the KV cache. tied: the LM head is the embedding matrix. format, head_format: of the layers'
     matrices and of the LM head, as `read_format` reads them; a head below bf16 has its own rows, the embedding stays.
+    kv_format: of the keys and values in the cache, as `read_kv_format` reads it.
     Traits, which are Qwen3's by default: qk_norm: query and key heads are RMS-normalized before they are rotated.
     qkv_bias: a vector is added to the rows of q, k and v. rope: scaling of its frequencies, as `read_rope` reads it.
     `common.model.families` has the traits of each family.
@@ -41,6 +42,7 @@ class Model:
     qk_norm: bool = True
     qkv_bias: bool = False
     rope: str = "default"
+    kv_format: str = "bf16"
 
     def __post_init__(self) -> None:
         for field in ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab", "positions"):
@@ -74,6 +76,7 @@ class Model:
                 "give a positive rope_theta and an rms_eps that is not negative",
             )
         read_rope(self.rope)
+        read_kv_format(self.kv_format)
 
     @property
     def query(self) -> int:
@@ -128,18 +131,20 @@ class Model:
     @property
     def shape(self) -> str:
         """Its name without formats: that of a yaml, or of a checkpoint."""
-        return self.name.removesuffix(_suffix(self.format, self.head_format))
+        return self.name.removesuffix(_suffix(self.format, self.head_format, self.kv_format))
 
-    def in_formats(self, form: str, head_form: str) -> "Model":
+    def in_formats(self, form: str = "bf16", head: str = "bf16", kv: str = "bf16") -> "Model":
         """The same shapes in other formats, which are part of its name unless they are bf16."""
-        return replace(self, name=self.shape + _suffix(form, head_form), format=form, head_format=head_form)
+        return replace(self, name=self.shape + _suffix(form, head, kv), format=form, head_format=head, kv_format=kv)
 
     def like(self, other: "Model") -> "Model":
         """These shapes with the traits and formats of `other`; one scale a row where groups do not divide its rows."""
         form, head = other.formats
         return replace(
             self.in_formats(
-                str(form.fitted((self.hidden, self.query, self.intermediate))), str(head.fitted((self.hidden,)))
+                str(form.fitted((self.hidden, self.query, self.intermediate))),
+                str(head.fitted((self.hidden,))),
+                other.kv_format,
             ),
             **other.traits,
         )
@@ -156,10 +161,10 @@ class Model:
 
     @property
     def kv_bytes_per_position(self) -> int:
-        """Bytes of keys and values of one position over all layers (Qwen3-0.6B: 114,688)."""
-        return self.layers * 2 * self.kv * 2
+        """Bytes of keys and values of one position over all layers (Qwen3-0.6B: 114,688; in fp8 and int8 64,512)."""
+        return self.layers * 2 * self.kv_heads * read_kv_format(self.kv_format).row_bytes(self.head_dim)
 
 
-def _suffix(form: str, head_form: str) -> str:
+def _suffix(form: str, head: str, kv: str) -> str:
     """The part of a model's name that says its formats; nothing for bf16."""
-    return "".join(f" {text}" for text in (form, f"head {head_form}") if not text.endswith("bf16"))
+    return "".join(f" {text}" for text in (form, f"head {head}", f"kv {kv}") if not text.endswith("bf16"))

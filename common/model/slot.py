@@ -14,7 +14,7 @@ PLAIN = Format()
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor: `offset` of its first element, its row-major `shape`, and for a matrix the format of its rows."""
+    """One tensor: `offset` of its first element, its row-major `shape`, and the format of its rows."""
 
     offset: int
     shape: tuple[int, ...]
@@ -24,6 +24,11 @@ class Slot:
     def size(self) -> int:
         """Elements of its buffer that it takes."""
         return prod(self.shape[:-1]) * self._row
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """Its shape in elements of its buffer: rows with all that they hold."""
+        return *self.shape[:-1], self._row
 
     @property
     def _row(self) -> int:
@@ -42,4 +47,4 @@ class Slot:
         found = buffer[self.offset : self.offset + self.size]
         if not self.format.scaled:
             return found.view(self.shape)
-        return self.format.decode(found.view(-1, self._row), self.shape[1])
+        return self.format.decode(found.view(self.stored), self.shape[-1])

@@ -24,7 +24,7 @@ from common.model.tensors import check_downloads, check_headers, read_tensors
 if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its workers pack them
     import torch
 
-Formats = tuple[str | None, str]
+Formats = tuple[str | None, str, str]
 SYNTHETIC, PLAIN = "synthetic", "bf16"
 PACKING = 1  # version of the packed form; a new one outdates every cached file
 
@@ -71,20 +71,20 @@ def load(
     positions: size of the KV cache; None: the model's own, or the choice of `read_model`.
     cache_dir: folder of packed weights, one file for each content and layout; safe to delete. fp16 and fp32
     weights are rounded to bf16, to nearest even, once, when packed; then to the nearest numbers of a format below it.
-    formats: of the layers' matrices, None as they are stored, and of the LM head; None: those of `model`, and without
-    one as they are stored. calibrate: of the weights as they are stored, for a format with `gptq`.
+    formats: of the layers' matrices, None as they are stored, of the LM head, and of the KV cache; None: those of
+    `model`, and without one as they are stored. calibrate: of the weights as they are stored, for a format with `gptq`.
     Raises LabError for any fault of the checkpoint, for another format than that of one that is quantized, and if the
     cache cannot be written; with synthetic weights the latter at their first use.
     """
     stored, layout, packed = _load_stored(spec, model and plain(model), positions, cache_dir, seed)
-    form, head = formats or ((model.format, model.head_format) if model else (None, PLAIN))
+    form, head, kv = formats or ((model.format, model.head_format, model.kv_format) if model else (None, PLAIN, PLAIN))
     if stored.format not in (PLAIN, form or stored.format):
         raise LabError(f"{packed.source} has weights in {stored.format}, not {form}", "leave format= out")
-    if (form or stored.format, head) == (stored.format, stored.head_format):
-        return stored, layout, packed
-    found = stored.in_formats(form or stored.format, head)
+    found = stored.in_formats(form or stored.format, head, kv)
     target = Layout(found)
     target.check_memory()
+    if (found.format, found.head_format) == (stored.format, stored.head_format):
+        return found, target, packed
     chosen = any(each.gptq for each in found.formats)
     if chosen and not calibrate:
         raise LabError(f"{found.name} is calibrated, and there is nothing to calibrate with", "leave gptq out")
@@ -175,7 +175,7 @@ def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
         return found
     for field in fields(Model):
         want, got = getattr(wanted, field.name), getattr(found, field.name)
-        if field.name not in ("name", "positions", "format", "head_format") and want != got:
+        if field.name not in ("name", "positions", "format", "head_format", "kv_format") and want != got:
             raise LabError(
                 f"model {wanted.name} has {field.name} {want}, but {checkpoint.config} says {got}",
                 "omit the model, so that the shapes come from config.json; or give the checkpoint of that model",

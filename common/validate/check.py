@@ -13,7 +13,7 @@ from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
 from common.validate.drafts import accepted, looked_up, lookup_difference
 from common.validate.reference import Past, Taps
-from common.validate.rounding import half_way, rounding_error
+from common.validate.rounding import half_way, rounding_error, row_error
 from common.validate.scenarios import Scenario
 from common.validate.snapshot import (
     Snapshot,
@@ -243,9 +243,12 @@ class _KernelChecker:
             # causes NaN or overflow in this tap of the reference and makes the tolerance too wide.
             check_tolerance(tap, allowed[tap], want, scenario.near_ties)
             if stage in ("key", "value"):
-                got = stored[layer, int(stage == "value")].double()
-                yield from self._check_tap(tap, got, want, rounding_error(got, want), allowed[tap])
-                yield from self._check_ties(tap, got, want)
+                rows, form = stored[layer, int(stage == "value")], self.layout.cache.format
+                got = form.decode(rows, want.shape[-1]).double()
+                error = row_error(form, rows, want) if form.scaled else rounding_error(got, want)
+                yield from self._check_tap(tap, got, want, error, allowed[tap])
+                if not form.scaled:
+                    yield from self._check_ties(tap, got, want)
             elif seen and (self.shown is None or stage in self.shown):
                 got = seen.tap(*tap).double()
                 yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])

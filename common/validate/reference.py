@@ -33,7 +33,8 @@ class Taps:
 
     values: (stage, layer or None) -> tensor in the reference's dtype with the shape of the layout's slot, in the order
             of computation; also ("key", layer) and ("value", layer), [kv_heads, head_dim], before they are rounded.
-    stored: [layers, 2, kv_heads, head_dim] in the cache's dtype: the keys and values as attention read them.
+    stored: [layers, 2, kv_heads, row] in the cache's dtype: the keys and values as attention read them; a row has the
+            elements of an entry in the layout's format of the cache.
     token:  the id with the largest logit; on ties the lowest id.
     """
 
@@ -49,7 +50,7 @@ class Taps:
 class Past:
     """Past of a step: the entries of positions 0 to n-1.
 
-    pieces: in their order, bf16, [layers, 2, kv_heads, positions of the piece, head_dim], on any device of torch.
+    pieces: in their order, bf16, [layers, 2, kv_heads, positions of the piece, row], on any device of torch.
     digest: of the content.
     """
 
@@ -165,11 +166,12 @@ class Reference:
     def step(self, token: int, position: int, cache: Tensor | Sequence[Tensor], stored: Tensor | None = None) -> Taps:
         """Decode `token` at `position`.
 
-        cache: [layers, 2, kv_heads, positions, head_dim], on any device; positions below `position` are the history,
-        nothing else is read and nothing is written. Keys and values are rounded to its dtype: bf16 for every kernel (a
-        float64 cache does not round). Or the history in pieces of bf16, in their order.
-        stored: [layers, 2, kv_heads, head_dim], the kernel's own entries of this position, for attention instead of the
-        reference's. A value half way between two bf16 numbers may be rounded either way; with the kernel's choice that
+        cache: [layers, 2, kv_heads, positions, row], on any device; positions below `position` are the history,
+        nothing else is read and nothing is written. Keys and values are rounded to the layout's format of the cache,
+        whose rows are bf16 elements (a float64 cache, of rows of head_dim, does not round). Or the history in pieces of
+        bf16, in their order.
+        stored: [layers, 2, kv_heads, row], the kernel's own entries of this position, for attention instead of the
+        reference's. A value half way between two numbers may be rounded either way; with the kernel's choice that
         difference does not grow in later stages.
         Raises LabError when token or position is out of range.
         """
@@ -185,6 +187,7 @@ class Reference:
         pieces, dtype = (
             ([cache[..., :position, :]], cache.dtype) if isinstance(cache, Tensor) else (cache, torch.bfloat16)
         )
+        form = self.layout.cache.format if dtype == torch.bfloat16 else None
         x = tap["embed", None] = self._matrix("embed")[token].to(self.dtype)
         rope = tap["rope", None] = rope_table(m, position, self.dtype).to(self.device)
 
@@ -202,11 +205,14 @@ class Reference:
             query, key = rotate(query, rope), rotate(key, rope)
             tap["qk_norm_rope", layer] = query.flatten()
             tap["key", layer], tap["value", layer] = key, value
-            own = torch.stack((key, value)).to(dtype) if stored is None else stored[layer].to(self.device)
-            entries.append(own)
+            both = torch.stack((key, value))
+            rounded = (
+                (form.encode(both) if form else both.to(dtype)) if stored is None else stored[layer].to(self.device)
+            )
+            entries.append(rounded)
 
-            history = [piece[layer].to(self.device) for piece in pieces]
-            keys, values = torch.cat((*history, own.unsqueeze(2)), dim=2).to(self.dtype)
+            rows = torch.cat((*(piece[layer].to(self.device) for piece in pieces), rounded.unsqueeze(2)), dim=2)
+            keys, values = (form.decode(rows, m.head_dim) if form else rows).to(self.dtype)
             attention = tap["attention", layer] = attend(query, keys, values, 1 / (2 * self.pieces - 1)).flatten()
             x = tap["o_proj", layer] = x + self._multiply("o", attention, layer)
 
@@ -239,7 +245,7 @@ class Reference:
                 "shorten the prompt, lower max_tokens, or choose a model with more positions",
             )
         ids = list(prompt)
-        cache = torch.full(self.layout.cache.shape, torch.nan, dtype=torch.bfloat16)
+        cache = torch.full(self.layout.cache.stored, torch.nan, dtype=torch.bfloat16)
         known = 0
         if history is not None:
             known = history.shape[-2]

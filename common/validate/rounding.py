@@ -1,9 +1,13 @@
-"""Rounding of real numbers to bf16, and its legal results."""
+"""Rounding of real numbers to a format of the KV cache, and its legal results."""
 
 from math import inf
 
 import torch
 from torch import Tensor
+
+from common.model.format import Format
+
+LEAST = 2.0**-100  # of a row's largest magnitude: below it all numbers may be 0, and the scale 1 (entries.cuh)
 
 
 def rounding_error(got: Tensor, want: Tensor) -> Tensor:
@@ -21,3 +25,25 @@ def half_way(value: Tensor) -> Tensor:
     near = value.bfloat16()
     beyond = torch.where(value > near.double(), torch.inf, -torch.inf).bfloat16()
     return (value != near.double()) & (value == (near.double() + torch.nextafter(near, beyond).double()) / 2)
+
+
+def row_error(form: Format, rows: Tensor, want: Tensor) -> Tensor:
+    """As `rounding_error`, of rows in a format below bf16 with one scale each: the scale's distance, if it is larger.
+
+    rows: bf16, [..., row], as `Format.encode` gives them. want: float64, [..., columns]. A number is legal if it is the
+    nearest with the stored scale, and a scale if it is the smallest that has its whole row in range. NaN also for bits
+    that are no number.
+    """
+    columns, numbers = want.shape[-1], form.numbers
+    at = form.scales_at(columns) // 2
+    short, got = rows[..., at : at + 1], form.decode(rows, columns).double()
+    scale, largest = short.double(), want.abs().amax(-1, keepdim=True)
+    below = torch.nextafter(short, torch.zeros_like(short)).double()
+    wrong = torch.maximum(largest - numbers[-1] * scale, numbers[-1] * below - largest)
+    wrong = torch.where(scale == 1, torch.minimum(wrong, largest - LEAST), wrong)
+    number = got / scale
+    place = torch.searchsorted(numbers, number.contiguous()).clamp(max=len(numbers) - 1)
+    ends = torch.nn.functional.pad((numbers[1:] + numbers[:-1]) / 2, (1, 1), value=inf)  # between two, and beyond all
+    ends[0] = -inf
+    error = torch.maximum(ends[place] * scale - want, want - ends[place + 1] * scale)
+    return torch.where(numbers[place] == number, torch.maximum(error, wrong).clamp(min=0), torch.nan)

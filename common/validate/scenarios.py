@@ -53,8 +53,8 @@ class Scenario:
     """A start and the number of steps to decode from it.
 
     position: the first to decode. ids: given token ids, at least position + 1; ids after `position` are a prompt that
-    the kernel must not overwrite. history: bf16, [layers, 2, kv_heads, positions, head_dim], of the positions below
-    `position` and perhaps more; None at position 0.
+    the kernel must not overwrite. history: bf16, [layers, 2, kv_heads, positions, row], of the positions below
+    `position` and perhaps more, rounded to the format of the cache; None at position 0.
     near_ties: two large scores compete; if they are almost equal, fp32 runs may differ widely with any weights.
     barriers: as in Start. digest: of the history's inputs; empty: of its content, which takes long.
     held: the history in the memory of a device.
@@ -118,6 +118,7 @@ def drawn(
             # The history is decided by its first period, its kind, and the earlier draws.
             decided = history[..., :PERIOD, :], random.get_state()
             digest = digest_of(f"{start.position} {start.history}".encode(), *decided)
+            history = torch.stack([layout.cache.format.encode(layer) for layer in history])
         near_ties = start.history in NEAR_TIES
         yield Scenario(start.name, start.position, tuple(ids), history, start.steps, near_ties, start.barriers, digest)
 

@@ -6,6 +6,7 @@ import torch
 
 from common.errors import LabError
 from common.model.families import FAMILIES, SUPPORTED, family_of
+from common.model.format import Format
 from common.model.layout import Layout
 from common.model.rope import DEFAULT, LLAMA3
 from common.model.shapes import Model
@@ -50,6 +51,19 @@ def causal_lm(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.
     # .to(dtype) has rounded the rotary frequencies; a new module has them in float32.
     theirs.model.rotary_emb = type(theirs.model.rotary_emb)(config=config).to(device)
     return theirs
+
+
+def rounding_cache(form: Format) -> Any:
+    """An empty cache of transformers whose keys and values are rounded to a format below bf16."""
+    from transformers import DynamicCache
+
+    class RoundingCache(DynamicCache):
+        def update(self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+            both = (key_states, value_states)
+            keys, values = (form.decode(form.encode(each), each.shape[-1]).to(each.dtype) for each in both)
+            return super().update(keys, values, layer_idx, *args, **kwargs)
+
+    return RoundingCache()
 
 
 def rope_parameters(model: Model) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class Predictor:
         if self._weights is None:
             self._weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
         with closing(device.session(device.compile(source), self._weights, blocks)) as session:
-            session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+            session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.stored, dtype=torch.bfloat16))
             session.run()
             yield session
 

@@ -66,7 +66,7 @@ def rebuilt(config: RunConfig, row: Mapping[str, Any]) -> dict[str, Any]:
     if not synthetic and weights == SYNTHETIC:
         raise LabError(f"the record's weights are {row['weights']['source']}", "give their location with weights=PATH")
     same = {"seed": row["seed"], "threads": row["threads"], "model": model, "positions": model.positions}
-    same["formats"] = model.format, model.head_format
+    same["formats"] = tuple(getattr(model, key) for key in FORMATS)
     setup = Setup(replace(config, **same, weights=weights, timing=None), Quiet())
     sha = setup.source(stack).sha
     return recorded(origin_of(setup, to_json(setup.device.describe()), stack, sha) | {"source_sha": sha})

@@ -78,5 +78,5 @@ def rewind(session: "Session", position: int, tokens: int) -> None:
     import torch
 
     session.layout.check_room(position, tokens)
-    history = torch.zeros(session.layout.cache.shape, dtype=torch.bfloat16)
+    history = torch.zeros(session.layout.cache.stored, dtype=torch.bfloat16)
     session.reset([0] * (position + 1), position, history)

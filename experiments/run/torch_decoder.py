@@ -35,8 +35,9 @@ class TorchDecoder:
 
     def __init__(self, model: Model, layout: Layout, weights: Tensor, positions: int, dtype: torch.dtype) -> None:
         self.model, self.layout, self.weights, self.dtype = model, layout, weights, dtype
-        shape = (model.layers, 2, model.kv_heads, positions, model.head_dim)
-        self.cache = torch.zeros(shape, dtype=weights.dtype, device=weights.device)
+        self.entries = layout.cache.format
+        *outer, _, row = layout.cache.stored
+        self.cache = torch.zeros(*outer, positions, row, dtype=weights.dtype, device=weights.device)
         self.everywhere = torch.arange(positions, device=weights.device)
         self.rope = rope_table(model, torch.arange(positions)[:, None], dtype).to(weights.device)
 
@@ -72,18 +73,19 @@ class TorchDecoder:
     def layer(self, x: Tensor, cache: Tensor, weights: dict[str, Tensor], at: Place, attend: bool = True) -> Tensor:
         """x, [tokens, hidden], after a layer, which stores the entries of its tokens; not attend: it does only that.
 
-        cache: the layer's, [2, kv_heads, positions, head_dim]. weights: from `layer_weights`.
+        cache: the layer's, [2, kv_heads, positions, row]. weights: from `layer_weights`.
         """
         m = self.model
         bias = weights["qkv_bias"] if m.qkv_bias else None
         qkv = self.multiply(self.norm(x, weights["input_norm"]), "qkv", weights, bias).view(len(x), -1, m.head_dim)
         query, key, value = qkv.split((m.heads, m.kv_heads, m.kv_heads), dim=1)
         key = rotate(self.norm(key, weights["k_norm"]) if m.qk_norm else key, at.rope)
-        cache.index_copy_(2, at.positions, torch.stack((key, value)).transpose(1, 2).to(cache.dtype))
+        made, form = torch.stack((key, value)).transpose(1, 2), self.entries
+        cache.index_copy_(2, at.positions, form.encode(made) if form.scaled else made.to(cache.dtype))
         if not attend:
             return x
         query = rotate(self.norm(query, weights["q_norm"]) if m.qk_norm else query, at.rope).transpose(0, 1)
-        keys, values = cache[:, None, :, : at.visible.shape[-1]].to(self.dtype)
+        keys, values = form.decode(cache[:, None, :, : at.visible.shape[-1]], m.head_dim).to(self.dtype)
         # The other backends may round products of fp32 to TF32.
         with sdpa_kernel(SDPBackend.MATH) if self.dtype == torch.float32 else nullcontext():
             attended = scaled_dot_product_attention(query[None], keys, values, at.visible, enable_gqa=True)
@@ -99,8 +101,8 @@ def prefill(model: Model, layout: Layout, weights: Tensor, ids: Sequence[int], h
 
     Weights and entries are bf16, activations fp32, as in the kernels: bf16 activations would give entries that are no
     legal roundings of the reference's.
-    weights: flat, [layout.weights_size], on the device that computes. history: [layers, 2, kv_heads, positions,
-    head_dim] on the CPU, as is the result, of the new positions.
+    weights: flat, [layout.weights_size], on the device that computes. history: from `KvCache.entries`, on the CPU, as
+    is the result, of the new positions.
     """
     first, end = history.shape[-2], history.shape[-2] + len(ids)
     if weights.is_cuda:

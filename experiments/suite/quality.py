@@ -10,8 +10,8 @@ from torch import Tensor
 from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
-from common.model.format import read_formats
-from experiments.engines.transformers_model import causal_lm
+from common.model.format import read_formats, read_kv_format
+from experiments.engines.transformers_model import causal_lm, rounding_cache
 from experiments.experiment import Experiment
 from experiments.run.tokenizer import tokenizer_of
 from experiments.tables.result_table import COUNTED, ResultTable
@@ -20,8 +20,8 @@ QUESTION = "how far each variant's distribution of the next token is from transf
 NOTES = (
     "Mean over the positions of one text, every token given. KL in nats, of the variant from transformers; "
     "agreement: same most likely token; perplexity of the text itself. transformers in bf16 is the row to compare "
-    "with; in a format, transformers in float32 has weights rounded to it, and only those differ. int4:128/int8: the "
-    "layers' matrices, and the LM head.",
+    "with; in a format, transformers in float32 has weights rounded to it, and only those differ. int4:128/int8/fp8: "
+    "the layers' matrices, the LM head, and keys and values as a cache keeps them.",
     "With synthetic weights the perplexity has no meaning; the KL divergence has.",
 )
 
@@ -36,14 +36,14 @@ def ask(experiment: Experiment) -> ResultTable:
     def short() -> dict[str, float]:
         return compare(truth, theirs(experiment, ids, torch.bfloat16), ids)
 
-    def in_formats(form: str, head: str) -> dict[str, float]:
-        return compare(truth, rounded(experiment, ids, form, head), ids)
+    def in_formats(form: str, head: str, kv: str) -> dict[str, float]:
+        return compare(truth, rounded(experiment, ids, form, head, kv), ids)
 
     reference = experiment.row("transformers, bf16", short)
     rows = [{"variant": "transformers, bf16", **reference}] if reference else []
-    for form, head in formats:
-        name = f"transformers, {form}" if head == "bf16" else f"transformers, {form}/{head}"
-        row = experiment.row(name, partial(in_formats, form, head))
+    for form, head, kv in formats:
+        name = f"transformers, {form}/{head}/{kv}".removesuffix("/bf16").removesuffix("/bf16")
+        row = experiment.row(name, partial(in_formats, form, head, kv))
         rows += [{"variant": name, **row}] if row else []
     rows += experiment.session_rows(stacks, lambda session: compare(truth, ours(session, ids), ids))
     notes = [*NOTES, f"{len(ids)} tokens of {experiment.model.name}, weights {experiment.config.weights}."]
@@ -91,16 +91,18 @@ def theirs(experiment: Experiment, ids: Sequence[int], dtype: torch.dtype) -> Te
     return _logits(causal_lm(experiment.model, experiment.layout, experiment.packed.flat, dtype), ids)
 
 
-def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str) -> Tensor:
-    """The same in float32, of the weights in other formats of the layers' matrices and of the LM head."""
-    experiment.show.begin(f"transformers with weights in {form}")
-    model, layout, packed = experiment.load((form, head))
-    return _logits(causal_lm(model, layout, packed.flat, torch.float32), ids)
+def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str, kv: str) -> Tensor:
+    """The same in float32, in other formats of the layers' matrices, of the LM head, and of keys and values."""
+    experiment.show.begin(f"transformers with weights in {form}, keys and values in {kv}")
+    model, layout, packed = experiment.load((form, head, kv))
+    kept = read_kv_format(kv)
+    theirs = causal_lm(model, layout, packed.flat, torch.float32)
+    return _logits(theirs, ids, rounding_cache(kept) if kept.scaled else None)
 
 
-def _logits(model: Any, ids: Sequence[int]) -> Tensor:
+def _logits(model: Any, ids: Sequence[int], cache: Any = None) -> Tensor:
     with torch.no_grad():
-        return model(torch.tensor([list(ids)])).logits[0].float()
+        return model(torch.tensor([list(ids)]), past_key_values=cache).logits[0].float()
 
 
 def ours(session: Session, ids: Sequence[int]) -> Tensor:

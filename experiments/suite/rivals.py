@@ -79,6 +79,8 @@ def workload(lab: Setup) -> Workload:
     options = lab.config.options
     ids, tokens = options.wholes("prompt_ids", low=0), options.whole("tokens", low=2)
     check_ids(ids, lab.model, "options.prompt_ids")
+    if lab.layout.cache.format.scaled:
+        raise LabError("arms keep keys and values in bf16", "leave kv_format= out")
     lengths = options.wholes("positions", low=1)
     if fits := [length for length in lengths if length + tokens <= lab.model.positions]:
         prompts = tuple(tuple(islice(cycle(ids), length)) for length in fits)

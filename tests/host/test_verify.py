@@ -11,6 +11,7 @@ from composed import Composed
 from sampled import sampled
 
 from common.devices.host.device import HostSession
+from common.model.format import OF_CACHE
 from common.validate.drafts import NO_DRAFT, accepted, looked_up
 
 pytestmark = pytest.mark.host
@@ -34,10 +35,11 @@ class Decoding:
         return self.session.state()[at : at + 1 + self.word("position")].tolist()
 
 
-@pytest.fixture
-def decoding(tiny, open_session, synthetic, seed):
+@pytest.fixture(params=sampled(OF_CACHE, 1))
+def decoding(request, tiny, open_session, synthetic, seed):
     """decoding(tokens, more=()): a step of so many tokens. Of 24 ids some follow one another again, and some do not."""
     model, random = replace(tiny, name="few ids", layers=2, vocab=24, positions=PROMPT + TOKENS + 16), Random(seed)
+    model = model.in_formats(kv=request.param)
     weights, prompt = synthetic(model, seed), [random.randrange(model.vocab) for _ in range(PROMPT)]
 
     def start(source) -> HostSession:
@@ -84,7 +86,8 @@ def test_given_drafts(decoding, seed, tokens, right):
     """Right drafts are accepted, the first wrong one ends a step, and a rejected entry of the cache is never read."""
     random, several = Random(seed), decoding(tokens)
     session, layout = several.session, several.session.layout
-    lost = torch.full((*layout.cache.shape[:3], tokens, layout.model.head_dim), torch.nan, dtype=torch.bfloat16)
+    *heads, _, row = layout.cache.stored
+    lost = torch.full((*heads, tokens, row), torch.nan, dtype=torch.bfloat16)  # below bf16 their scales are NaN
     while several.word("position") < PROMPT:
         session.run(1)
     while (at := several.word("position")) < PROMPT + TOKENS - 1 - tokens:

@@ -95,7 +95,9 @@ class TritonStep:
 
     def __init__(self, layout: Layout, buffers: Buffers, tiles: Tiles, interpreted: bool) -> None:
         if layout.scaled:
-            raise LabError(f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= out")
+            raise LabError(
+                f"the Triton kernels read bf16, not model {layout.model.name}", "leave format= and kv_format= out"
+            )
         self.layout, self.buffers, self.tiles = layout, buffers, tiles
         self.kernels = kernels(interpreted)
         table = rope_table(layout.model, torch.arange(layout.model.positions)[:, None], torch.float32)

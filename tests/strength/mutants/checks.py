@@ -150,7 +150,7 @@ def data_race(mutant: Mutant, seed: int, cache: Path) -> str:
     steps = min(2, source.tokens_per_launch)
     device = PtxDevice(cache / "kernels", seed=seed, races=True, timeout=TIMEOUT)
     with closing(device.session(device.compile(source), weights, mutant.blocks)) as session:
-        history = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
+        history = torch.zeros(layout.cache.stored, dtype=torch.bfloat16)
         position = layout.model.positions - steps * source.tokens_per_step
         session.reset([1] * layout.model.positions, position, history)
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from common import ROOT
+from common.model.format import read_formats
 from tests.strength.mutants.mutation import LOADER, Edit, Mutant
 from tests.strength.mutants.operators import OPERATORS, Operator, code
 
@@ -51,17 +52,19 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 # Formats of these stacks, where a file is in no kernel of bf16; another format in each.
 SCALED = {
-    (): "int4:8:zeros",
-    ("vec128",): "int8:8",
-    ("cp_async",): "fp8:8:fp16",
-    ("warp_split",): "int4:8",
-    COLUMNS: "int8:8:zeros",
-    COUNTED: "int4:8",
-    ROWS: "int4:32:zeros",
-    (*ROWS, "stream_kv"): "int4:32",
-    (*ROWS, "hot_l2"): "int8:32",
-    (*ROWS, "value_token"): "fp8:32",
+    (): "int4:8:zeros/int4:8:zeros/fp8",
+    ("vec128",): "int8:8/int8:8/int8",
+    ("cp_async",): "fp8:8:fp16/fp8:8:fp16",
+    ("warp_split",): "int4:8/int4:8",
+    COLUMNS: "int8:8:zeros/int8:8:zeros/int8",
+    COUNTED: "int4:8/int4:8/fp8",
+    ROWS: "int4:32:zeros/int4:32:zeros",
+    (*ROWS, "stream_kv"): "int4:32/int4:32/int8",
+    (*ROWS, "hot_l2"): "int8:32/int8:32",
+    (*ROWS, "value_token"): "fp8:32/fp8:32",
+    SCORES: "bf16/bf16/int8",
 }
+OF_ENTRIES = "bf16/bf16/int8"  # of what reads entries of the cache in any format: a scale of bf16 is 1
 UNUSED = {"common/kernel/trace.cuh"}  # only in the text of a traced kernel, which is not timed
 
 
@@ -120,7 +123,7 @@ def stacks(file: str) -> Sequence[tuple[str, ...]]:
     name = Path(file).stem
     if name in STACKS:
         return STACKS[name]
-    if name == "scaled":
+    if name in ("scaled", "entries"):
         return tuple(SCALED)
     if name == "scaled_port":
         return tuple(names for names in SCALED if "tensor_rows" in names)
@@ -128,8 +131,11 @@ def stacks(file: str) -> Sequence[tuple[str, ...]]:
 
 
 def format_of(file: str, names: tuple[str, ...]) -> str:
-    """The format of matrices in which a change of `file` is checked on a stack."""
-    return SCALED[names] if Path(file).stem in ("scaled", "scaled_port") else "bf16"
+    """The formats, as `read_formats` reads them, in which a change of `file` is checked on a stack."""
+    name = Path(file).stem
+    if name in ("scaled", "scaled_port", "entries"):
+        return SCALED[names]
+    return OF_ENTRIES if name in ("attention", "parts", "tensor_heads") else "bf16"
 
 
 def mutants_of(file: str, text: str, operators: Sequence[Operator] = OPERATORS) -> Iterator[Mutant]:
@@ -152,5 +158,6 @@ def _mutant(file: str, text: str, operator: str, start: int, end: int, new: str)
     place = f"{file}:{text.count(chr(10), 0, start) + 1}:{start - first + 1}"
     title = f"{place}: {' '.join(text[start:end].split())} -> {' '.join(new.split()) or 'nothing'}"
     names = stacks(file)[0]
-    sizes = {"format": form} if (form := format_of(file, names)) != "bf16" else {}
+    formats = dict(zip(("format", "head_format", "kv_format"), read_formats(format_of(file, names)), strict=True))
+    sizes = {key: form for key, form in formats.items() if form != "bf16"}
     return Mutant(title, operator, AREA, names, (edit,), sizes=sizes)

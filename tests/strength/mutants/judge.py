@@ -16,6 +16,7 @@ from common.devices.cpu import BLOCKS
 from common.devices.host.device import HostDevice
 from common.devices.ptx.device import PtxDevice
 from common.errors import CompileError, Crashed, Hung
+from common.model.format import read_formats
 from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import choose_stacks
 from common.validate.prove import prove, text_of
@@ -80,8 +81,7 @@ class _Stack:
         self._catalog = read_catalog()
         self._stack = choose_stacks(self._catalog, BASELINE, list(names), {}, 256)[0]
         self._edit = partial(apply, edit=mutant.edits[0], name=mutant.name)
-        form = format_of(mutant.edits[0].file, names)
-        self._formats = model_named("tiny").in_formats(form, form)
+        self._formats = model_named("tiny").in_formats(*read_formats(format_of(mutant.edits[0].file, names)))
         self._seed, self._cache = seed, cache
         self._host = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
         self._racing = PtxDevice(cache / "kernels", seed=seed, races=True, timeout=TIMEOUT)

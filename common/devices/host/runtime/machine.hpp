@@ -133,4 +133,10 @@ inline void check_aligned(const void *address, size_t bytes, Site site) {
   if (!aligned(address, bytes)) trap("misaligned access", site);
 }
 
+inline void count_store_kv(const void *to, size_t bytes, Site site) {
+  check_aligned(to, bytes, site);
+  check_buffer("store_kv", to, of_cache, site);
+  count(&Counts::stored_kv, bytes);
+}
+
 } // namespace host

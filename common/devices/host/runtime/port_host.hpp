@@ -75,8 +75,12 @@ inline void store_activation(float *to, float value, host::Site site = host::her
   *to = value;
 }
 inline void store_kv(bf16 *to, bf16 value, host::Site site = host::here()) {
-  host::check_buffer("store_kv", to, host::of_cache, site);
-  host::count(&host::Counts::stored_kv, 2);
+  host::count_store_kv(to, sizeof value, site);
+  *to = value;
+  if constexpr (loader_warps > 0) host::stored_entry(to);
+}
+inline void store_kv(unsigned *to, unsigned value, host::Site site = host::here()) {
+  host::count_store_kv(to, sizeof value, site);
   *to = value;
   if constexpr (loader_warps > 0) host::stored_entry(to);
 }

@@ -1,0 +1,75 @@
+// Entries of the KV cache. The key or the value of a KV head at one position is a row of head_dim numbers in
+// `KvFormat`, which common/model/layout.py writes in front of this text: in bf16, or with one scale, as a row of
+// weights of that format. No other text knows its bytes: it asks for rows, packets and products, and has a warp store
+// an entry.
+#pragma once
+#include "weights.cuh"
+
+// The two vectors that the cache holds for a position and a KV head.
+enum class Entry { key, value };
+
+// How a warp stores an entry, in `Unit`s of memory; below bf16 four numbers each, and one that has the scale.
+template <class Format> struct Entries {
+  using Unit = unsigned;
+  using Row = ::Row<Format, model::head_dim>;
+  static constexpr int units = Row::bytes / 4;
+  static constexpr float most = Format::real ? 448 : 127; // the largest number
+  static constexpr float least = 0x1p-100f;               // of a row that is not 0: its scale can be divided by
+
+  // The smallest scale with which no number is out of range, and that of nothing 1. NaN and Inf stay what they are.
+  static DEVICE float scale(const float *x) {
+    int bits = 0; // of the largest magnitude, in which NaN is larger than any number
+    for (int i = lane(); i < model::head_dim; i += 32) {
+      const int magnitude = int(port::as_bits(x[i]) & 0x7fffffffu);
+      bits = magnitude > bits ? magnitude : bits;
+    }
+    UNROLL
+    for (int mask = 16; mask > 0; mask /= 2) {
+      const int other = port::shuffle_xor(bits, mask);
+      bits = other > bits ? other : bits;
+    }
+    const float largest = port::as_float(unsigned(bits));
+    const float exact = largest / most, up = port::as_float((port::as_bits(exact) + 0xffffu) & 0xffff0000u);
+    return largest < least ? 1 : exact <= up ? up : exact; // above a GPU's NaN is none: 0x7fffffff
+  }
+
+  template <class Make, class To> static DEVICE void store(float *room, Make make, To to) {
+    make([=](int i, float value) { room[i] = value; });
+    port::warp_barrier();
+    const float by = scale(room);
+    for (int unit = lane(); unit < units; unit += 32) {
+      unsigned word = 4 * unit == Row::scales ? port::as_bits(by) >> 16 : 0; // also zeros between and behind
+      UNROLL
+      for (int j = 0; j < 4; ++j)
+        if (4 * unit < model::head_dim) word |= Format::bits_of(room[4 * unit + j] / by) << 8 * j;
+      to(unit, word);
+    }
+    port::warp_barrier(); // all lanes have read the room
+  }
+};
+template <> struct Entries<Bf16> {
+  using Unit = bf16;
+  static constexpr int units = model::head_dim;
+  template <class Make, class To> static DEVICE void store(float *, Make make, To to) {
+    make([=](int i, float value) { to(i, to_bf16(value)); });
+  }
+};
+
+using EntryUnit = Entries<KvFormat>::Unit;
+constexpr int entry_units = Entries<KvFormat>::units, entry_bytes = entry_units * int(sizeof(EntryUnit));
+
+// A row that may have been stored in the same launch, or lies in shared memory.
+using EntryRow = SharedRow<KvFormat, model::head_dim, Data::kv>;
+
+// Stores an entry by one warp. `make(out)` calls out(i, value) for each element in one of the lanes; `to(i, unit)`
+// receives each unit. `room` has shared memory for a head, of this warp alone.
+template <class Make, class To> DEVICE void store_entry(float *room, Make make, To to) {
+  Entries<KvFormat>::store(room, make, to);
+}
+
+// Keys and values of one KV head: [position][entry_units].
+DEVICE EntryUnit *keys(const Context &c, int layer, int kv_head) {
+  return reinterpret_cast<EntryUnit *>(c.cache) +
+         (size_t(layer) * 2 * model::kv_heads + kv_head) * model::positions * entry_units;
+}
+DEVICE EntryUnit *values(const Context &c, int layer, int kv_head) { return keys(c, layer, model::kv_heads + kv_head); }
