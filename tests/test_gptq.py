@@ -88,7 +88,7 @@ def setup(configured, tmp_path, seed):
 def test_inputs_are_those_of_the_reference(name, setup, monkeypatch):
     monkeypatch.setattr(calibration, "WINDOWS", 2)
     lab = setup(f"model={name}", "model.positions=12", "format=int4:gptq", "head_format=int8:gptq")
-    model, layout, packed = lab.load(("bf16", "bf16"))
+    model, layout, packed = lab.load(("bf16", "bf16", "bf16"))
     ids = torch.tensor(calibration._ids(lab.config, model, None, 24)).split(12)
     reference, sums = Reference(model, layout, packed.flat), {}
     stages = {"qkv": "input_norm", "o": "attention", "gate": "post_norm", "up": "post_norm", "down": "gate_up"}
