@@ -185,7 +185,7 @@ def build(
             threads,
             files,
             [f"struct Kernel : {kernel} {{}};", *entry],
-            constants=[_declare_knobs(v, knobs.get(v.name, {}), model) for v in mixins],
+            constants=[_declare_knobs(v, knobs.get(v.name, {}), model, tokens_per_step) for v in mixins],
             loader_warps=loader_warps,
         ),
         loader_warps=loader_warps,
@@ -288,10 +288,10 @@ def launches(source: Source, steps: int = 1) -> list[tuple[int, int]]:
     return [(STAGES.index(stage), layer) for stage, layer in order] * steps
 
 
-def _declare_knobs(variant: Variant, values: Mapping[str, int | str], model: Model) -> str:
+def _declare_knobs(variant: Variant, values: Mapping[str, int | str], model: Model, tokens_per_step: int) -> str:
     """The knobs of one variant as C++ constants; values that depend on the GPU, by the compilation's target."""
     choices = {knob.name: knob.choices for knob in variant.knobs}
-    targets = {arch: settled(variant, values, model, arch) for arch in SHARED_KB}
+    targets = {arch: settled(variant, values, model, arch, tokens_per_step) for arch in SHARED_KB}
     rows = []
     for name in values:
         by_target = {arch: known[name] for arch, known in targets.items()}

@@ -1,7 +1,8 @@
 """Targets of the compiler: features missing before each, and the `auto` values of knobs on each.
 
 `auto` of a knob is an expression (`common.model.expressions`) over `arch`, 90 for sm_90; `bulk_copies`, 1 if it has
-them; `shared_kb`, KB of shared memory that a block may have; the model's shape; the other knobs of its variant.
+them; `shared_kb`, KB of shared memory that a block may have; `tokens_per_step` of the kernel; the model's shape; the
+other knobs of its variant.
 """
 
 from collections.abc import Mapping
@@ -39,10 +40,11 @@ def lacking(min_arch: int, arch: int) -> str:
     return ", and ".join(what for first, what in NEWS.items() if arch < first <= min_arch)
 
 
-def settled(variant: Variant, values: Constants, model: Model, arch: int) -> dict[str, int | str]:
+def settled(variant: Variant, values: Constants, model: Model, arch: int, tokens_per_step: int) -> dict[str, int | str]:
     """The constants of a variant, AUTO knobs replaced by their values on `arch`."""
+    known = {**values, "tokens_per_step": tokens_per_step}
     return {
-        name: next(_own(knob, values, model, arch) for knob in variant.knobs if knob.name == name)
+        name: next(_own(knob, known, model, arch) for knob in variant.knobs if knob.name == name)
         if value == AUTO
         else value
         for name, value in values.items()

@@ -219,7 +219,8 @@ def refuse_old(source: Source, gpu: gpus.GpuModel) -> None:
 def on_target(source: Source, arch: int) -> Source:
     """`source` with the values of its "auto" knobs on `arch`, for its variants' declarations."""
     known = read_catalog().variants
-    own = {name: settled(known[name], values, source.model, arch) for name, values in source.knobs.items()}
+    tokens = source.tokens_per_step
+    own = {name: settled(known[name], values, source.model, arch, tokens) for name, values in source.knobs.items()}
     return replace(source, knobs=own)
 
 
