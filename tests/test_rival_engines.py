@@ -32,7 +32,7 @@ HOSTILE = {
     ),
     "qwen2": Model("hostile qwen2", 88, 72, 1, 9, 3, 24, 211, 37, 1e3, 1e-5, False, qk_norm=False, qkv_bias=True),
 }
-MODELS = [*sampled([*map(model_named, ("tiny", "llama_tiny", "qwen2_tiny"))], 1), *HOSTILE.values()]
+MODELS = [*sampled([*map(model_named, ("tiny", "llama_tiny", "qwen2_tiny"))], 1), *sampled(HOSTILE.values(), 1)]
 ON_CPU = ("torch", "Triton", "transformers", "transformers, static cache")
 
 
