@@ -45,6 +45,7 @@ TRIALS = (
     ODD,
     replace(RING, name=HEAD.name, model=HEAD),
     *(replace(RING, name=name, model=model_named(name)) for name in ("llama_tiny", "qwen2_tiny")),
+    *(replace(RING, name=f"tiny, cache in {kv}", model=TINY.in_formats(kv=kv)) for kv in ("int8", "fp8")),
     replace(RING, threads=64, blocks=33),
     replace(RING, threads=32, blocks=132),
 )
