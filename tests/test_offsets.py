@@ -12,10 +12,11 @@ from common import ROOT
 from tests.strength.mutants.operators import code
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
-# model::positions, c.position or position(lane) times a size of the model, or anything times model::positions.
-PRODUCT = re.compile(r"[\w:.]*\bpositions?\b(?:\(.*?\))?\)? \* model::|\* model::positions")
+# model::positions, c.position or position(lane) times a size of the model or of an entry, or anything times
+# model::positions.
+PRODUCT = re.compile(r"[\w:.]*\bpositions?\b(?:\(.*?\))?\)? \* (?:model::|entry_)|\* model::positions")
 # Counted from the start of a tile in shared memory.
-SMALL = ("return position * model::head_dim + (lane()", "key + position(lane() / 4) * model::head_dim")
+SMALL = ("first + position * entry_units", "key + position(i) * entry_units")
 
 
 def narrow(text: str) -> list[str]:
@@ -38,7 +39,7 @@ def test_products_of_positions_are_wide(path: Path):
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("common/kernel/params.cuh", "(size_t(layer) *", "(layer *"),
+        ("common/kernel/entries.cuh", "(size_t(layer) *", "(layer *"),
         ("common/kernel/decode.cuh", "size_t(c.position) *", "c.position *"),
         ("common/kernel/attention.cuh", "size_t(position) *", "position *"),
         ("variants/joint_heads.cu", "size_t(c.position) *", "c.position *"),
