@@ -150,7 +150,9 @@ def test_sampled_answers_repeat_with_their_seed_whatever_the_bursts(engine, monk
     assert ids(8) != want
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.3, seed=5), Sampling(0.5, repetition_penalty=1.2)])
+@pytest.mark.parametrize(
+    "sampling", sampled([Sampling(), Sampling(0.3, seed=5), Sampling(0.5, repetition_penalty=1.2)], 1)
+)
 def test_drafts_change_no_id(engine, seed, sampling):
     """Each step keeps as many drafts as would have been chosen or drawn without them; a cut leaves room for another."""
     prompt = (random.Random(seed).choices(range(engine.model.vocab), k=5) * 3)[:13]  # its ids have followed one another

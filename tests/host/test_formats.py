@@ -39,7 +39,7 @@ def proved(session: Session, weights: Tensor, model: Model, seed: int) -> None:
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES, 5), ids=str)
+@pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES, 3), ids=str)
 def test_a_stack_decodes_weights_of_few_bits(composed, model, formats, synthetic, open_session, seed):
     model = in_formats(model, formats)
     weights = synthetic(model, seed)
