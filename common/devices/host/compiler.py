@@ -77,7 +77,8 @@ class Compiler:
         """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""
         target = self.cache / f"{sha(*(path.name for path in objects), *flags)}{suffix}"
         shared = ("-shared",) if suffix == ".so" else ()
-        return self.compiled(target, [*shared, "-pthread", *flags, *map(str, objects)])
+        linker = () if self._cross else _linker()
+        return self.compiled(target, [*shared, *linker, "-pthread", *flags, *map(str, objects)])
 
     def _object(self, text: str, unit: str, *flags: str) -> Path:
         options = self.options(*flags)
@@ -123,6 +124,12 @@ def _gxx(cross: str = "") -> str:
             "install it (Debian: apt install g++), or use device=cuda",
         )
     return path
+
+
+@cache
+def _linker() -> tuple[str, ...]:
+    """gold, where it is installed: a kernel is linked in 20 ms and not in 70, and a run of all variants links 500."""
+    return ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
 
 
 @cache
