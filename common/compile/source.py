@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from common import ROOT
-from common.compile.target import SHARED_KB, by_arch, lacking, settled
+from common.compile.target import declare_knobs, lacking
 from common.errors import LabError, Refused
 from common.model.layout import Layout
 from common.model.scratch import Scratch
@@ -79,7 +79,7 @@ class Source:
     @property
     def by_graph(self) -> bool:
         """True if the kernels of a step are replayed as one CUDA graph."""
-        return self.launch in ("graph", "pdl")
+        return self.by_stage and self.launch != "launches"
 
     @property
     def by_stage(self) -> bool:
@@ -185,7 +185,7 @@ def build(
             threads,
             files,
             [f"struct Kernel : {kernel} {{}};", *entry],
-            constants=[_declare_knobs(v, knobs.get(v.name, {}), model, tokens_per_step) for v in mixins],
+            constants=[declare_knobs(v, knobs.get(v.name, {}), model, tokens_per_step) for v in mixins],
             loader_warps=loader_warps,
         ),
         loader_warps=loader_warps,
@@ -286,19 +286,3 @@ def launches(source: Source, steps: int = 1) -> list[tuple[int, int]]:
     layers = ((stage, layer) for layer in range(source.model.layers) for stage in LAYER)
     order = (*((stage, 0) for stage in FIRST), *layers, *((stage, 0) for stage in LAST))
     return [(STAGES.index(stage), layer) for stage, layer in order] * steps
-
-
-def _declare_knobs(variant: Variant, values: Mapping[str, int | str], model: Model, tokens_per_step: int) -> str:
-    """The knobs of one variant as C++ constants; values that depend on the GPU, by the compilation's target."""
-    choices = {knob.name: knob.choices for knob in variant.knobs}
-    targets = {arch: settled(variant, values, model, arch, tokens_per_step) for arch in SHARED_KB}
-    rows = []
-    for name in values:
-        by_target = {arch: known[name] for arch, known in targets.items()}
-        if any(isinstance(value, str) for value in by_target.values()):
-            for choice in choices[name]:
-                chosen = {arch: str(choice == value).lower() for arch, value in by_target.items()}
-                rows.append(f"constexpr bool {name}_is_{choice} = {by_arch(chosen)};")
-        else:
-            rows.append(f"constexpr int {name} = {by_arch(by_target)};")
-    return f"namespace knob::{variant.name} {{ {' '.join(rows)} }}"

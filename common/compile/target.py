@@ -51,7 +51,23 @@ def settled(variant: Variant, values: Constants, model: Model, arch: int, tokens
     }
 
 
-def by_arch(values: Mapping[int, int | str]) -> str:
+def declare_knobs(variant: Variant, values: Constants, model: Model, tokens_per_step: int) -> str:
+    """The knobs of one variant as C++ constants; values that depend on the GPU, by the compilation's target."""
+    choices = {knob.name: knob.choices for knob in variant.knobs}
+    targets = {arch: settled(variant, values, model, arch, tokens_per_step) for arch in SHARED_KB}
+    rows = []
+    for name in values:
+        by_target = {arch: known[name] for arch, known in targets.items()}
+        if any(isinstance(value, str) for value in by_target.values()):
+            for choice in choices[name]:
+                chosen = {arch: str(choice == value).lower() for arch, value in by_target.items()}
+                rows.append(f"constexpr bool {name}_is_{choice} = {_by_arch(chosen)};")
+        else:
+            rows.append(f"constexpr int {name} = {_by_arch(by_target)};")
+    return f"namespace knob::{variant.name} {{ {' '.join(rows)} }}"
+
+
+def _by_arch(values: Mapping[int, int | str]) -> str:
     """C++ expression for the target's value. values: {first compute capability (ten times) with it: value}."""
     last = next(iter(values.values()))
     text = str(last)
