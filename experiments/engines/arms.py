@@ -76,7 +76,7 @@ def transformers_generate(work: Workload, static: bool = False) -> Ran:
         @torch.no_grad()
         def generate(tokens: int) -> Answer:
             if work.device == "cpu":  # float32, but for its cache
-                options["past_key_values"] = rounding(model.config, len(prompt) + tokens if static else None)
+                options["past_key_values"] = rounding(model.config, positions=len(prompt) + tokens if static else None)
             elif static:
                 options["cache_implementation"] = "static"
             found = model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, **options)

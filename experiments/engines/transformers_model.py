@@ -10,6 +10,7 @@ from common.model.format import Format
 from common.model.layout import Layout
 from common.model.rope import DEFAULT, LLAMA3
 from common.model.shapes import Model
+from common.model.slot import PLAIN
 from common.model.weights import hf_slots
 
 
@@ -53,19 +54,6 @@ def causal_lm(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.
     return theirs
 
 
-def rounding_cache(form: Format) -> Any:
-    """An empty cache of transformers whose keys and values are rounded to a format below bf16."""
-    from transformers import DynamicCache
-
-    class RoundingCache(DynamicCache):
-        def update(self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
-            both = (key_states, value_states)
-            keys, values = (form.decode(form.encode(each), each.shape[-1]).to(each.dtype) for each in both)
-            return super().update(keys, values, layer_idx, *args, **kwargs)
-
-    return RoundingCache()
-
-
 def rope_parameters(model: Model) -> dict[str, Any]:
     """RoPE of a model as a configuration of transformers spells it."""
     if model.rope == DEFAULT:
@@ -81,15 +69,16 @@ def rope_parameters(model: Model) -> dict[str, Any]:
     }
 
 
-def rounding(config: Any, positions: int | None) -> Any:
-    """A cache of transformers that rounds its entries to bf16. positions: of a static one; None: it grows."""
+def rounding(config: Any, form: Format = PLAIN, positions: int | None = None) -> Any:
+    """A cache of transformers that rounds its entries to `form`. positions: of a static one; None: it grows."""
     from transformers import DynamicCache, StaticCache
 
     cache: Any = StaticCache(config, positions) if positions else DynamicCache(config=config)
     store = cache.update
 
     def update(keys: torch.Tensor, values: torch.Tensor, *rest: Any, **named: Any) -> Any:
-        return store(keys.bfloat16().to(keys.dtype), values.bfloat16().to(values.dtype), *rest, **named)
+        rounded = (form.decode(form.encode(each), each.shape[-1]).to(each.dtype) for each in (keys, values))
+        return store(*rounded, *rest, **named)
 
     cache.update = update
     return cache

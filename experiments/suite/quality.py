@@ -11,7 +11,7 @@ from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.format import read_formats, read_kv_format
-from experiments.engines.transformers_model import causal_lm, rounding_cache
+from experiments.engines.transformers_model import causal_lm, rounding
 from experiments.experiment import Experiment
 from experiments.run.tokenizer import tokenizer_of
 from experiments.tables.result_table import COUNTED, ResultTable
@@ -97,7 +97,7 @@ def rounded(experiment: Experiment, ids: Sequence[int], form: str, head: str, kv
     model, layout, packed = experiment.load((form, head, kv))
     kept = read_kv_format(kv)
     theirs = causal_lm(model, layout, packed.flat, torch.float32)
-    return _logits(theirs, ids, rounding_cache(kept) if kept.scaled else None)
+    return _logits(theirs, ids, rounding(theirs.config, kept) if kept.scaled else None)
 
 
 def _logits(model: Any, ids: Sequence[int], cache: Any = None) -> Tensor:
