@@ -71,8 +71,7 @@ class FakeSession:
         pass
 
     def _words(self, name: str) -> torch.Tensor:
-        slot = self.layout.state[name]
-        return self._state[slot.offset : slot.offset + slot.size]
+        return self.layout.state[name].of(self._state)
 
     def _weight(self, name: str, layer: int | None = None) -> np.ndarray:
         slot = self.layout.weight(name, layer)

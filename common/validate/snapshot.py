@@ -51,8 +51,7 @@ class Snapshot:
 
     def words(self, name: str) -> Tensor:
         """State words by their name in the layout: an int32 view."""
-        slot = self.layout.state[name]
-        return self.state[slot.offset : slot.offset + slot.size]
+        return self.layout.state[name].of(self.state)
 
 
 def padding(layout: Layout) -> tuple[Tensor, Tensor]:

@@ -59,5 +59,4 @@ class TorchSession(Session):
         """Nothing: the buffers go with the session."""
 
     def _words(self, name: str) -> torch.Tensor:
-        slot = self.layout.state[name]
-        return self._state[slot.offset : slot.offset + slot.size]
+        return self.layout.state[name].of(self._state)
