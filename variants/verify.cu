@@ -70,7 +70,9 @@ template <class Base> struct Verify : Base {
     for (int n = 0; n < tokens; ++n) best[n] = {negative_infinity(), 0};
     products<Stage::lm_head>(c, 0, [&](int n, int row, const auto &sums) {
       Self::template emit<Stage::lm_head>(of(c, n), 0)(row, sums);
-      best[n] = better(best[n], {sums[0], row});
+      UNROLL
+      for (int each = 0; each < tokens; ++each) // an index would be one of local memory
+        if (each == n) best[each] = better(best[each], {sums[0], row});
     });
     UNROLL
     for (int n = 0; n < tokens; ++n) {

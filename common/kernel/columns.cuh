@@ -109,43 +109,50 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
       if (Lanes::first() + j / width < Lanes::packets) out(width * Lanes::first() + j, x[j]);
   }
 
-  // This lane's part of a row's product.
-  DEVICE float dot(typename Row::Shared row) const {
-    float sum = 0;
-    UNROLL
-    for (int p = 0; p < Lanes::each; ++p) {
-      const int packet = Lanes::first() + p, at = Lanes::exact || packet < Lanes::packets ? packet : 0;
-      sum = add_products(row.packet_at(at), x + width * p, sum);
-    }
-    return sum;
-  }
-
-  // The warp's parts of `count` products of a tile into `part`; `row(0, i)` is the row of the i-th. Most tiles have
-  // `Often`.
-  template <int Often, int, class At> DEVICE void multiply(int count, At row, float *part) const {
-    constexpr int most = Lanes::rows * fewer(Lanes::group, 6), turns = (Often + most - 1) / most;
+  // The warp's parts of `count` products of a tile by each input, whose parts are `apart` sums apart, into `part`;
+  // `row(0, i)` is the row of the i-th. Most tiles have `Often`.
+  template <int Often, int, int Inputs, class At>
+  static DEVICE void multiply(const ColumnInput (&x)[Inputs], int count, At row, float *part, int apart) {
+    constexpr int of_lane = fewer(Lanes::group, Inputs < 6 ? 6 / Inputs : 1); // rows at most, for their sums' registers
+    constexpr int most = Lanes::rows * of_lane, turns = (Often + most - 1) / most;
     constexpr int at_once = (Often + turns - 1) / turns, sums = (at_once + Lanes::rows - 1) / Lanes::rows; // of a lane
-    if (count == Often) { // so the compiler knows every row
+    if (sums > 1 && count == Often) { // so the compiler knows every row
       ROLLED
-      for (int i = 0; i < Often; i += sums * Lanes::rows) some<sums>(i, Often, row, part);
+      for (int i = 0; i < Often; i += sums * Lanes::rows) some<sums>(x, i, Often, row, part, apart);
     } else {
       ROLLED
-      for (int i = 0; i < count; i += Lanes::rows) some<1>(i, count, row, part);
+      for (int i = 0; i < count; i += Lanes::rows) some<1>(x, i, count, row, part, apart);
     }
   }
 
-  // `Sums` products of each lane, as far as there are so many.
-  template <int Sums, class At> DEVICE void some(int begin, int end, At row, float *part) const {
-    constexpr int padded = next_power_of_two(Sums), share = Lanes::group / padded; // lanes that get the same sum
-    float sum[padded] = {};
+  // `Sums` rows of each lane, as far as there are so many. A packet is loaded once for all inputs.
+  template <int Sums, int Inputs, class At>
+  static DEVICE void some(const ColumnInput (&x)[Inputs], int begin, int end, At row, float *part, int apart) {
+    constexpr int together = next_power_of_two(Sums * Inputs) <= Lanes::group ? Inputs : 1; // inputs exchanged at once
+    constexpr int padded = next_power_of_two(Sums * together), share = Lanes::group / padded; // lanes of the same sum
+    float sum[Inputs / together][padded] = {};
     UNROLL
     for (int s = 0; s < Sums; ++s) {
       const int i = begin + s * Lanes::rows + lane() / Lanes::group;
-      sum[s] = dot(row(0, i < end ? i : end - 1));
+      const auto weights = row(0, i < end ? i : end - 1);
+      UNROLL
+      for (int p = 0; p < Lanes::each; ++p) {
+        const int packet = Lanes::first() + p, at = Lanes::exact || packet < Lanes::packets ? packet : 0;
+        const auto loaded = weights.packet_at(at);
+        UNROLL
+        for (int n = 0; n < Inputs; ++n) {
+          float &own = sum[n / together][n % together * Sums + s];
+          own = add_products(loaded, x[n].x + width * p, own);
+        }
+      }
     }
-    const float mine = transposing_sum<Lanes::group>(sum);
-    const int s = lane() % Lanes::group / share, i = begin + s * Lanes::rows + lane() / Lanes::group;
-    if (lane() % share == 0 && s < Sums && i < end) part[i] = mine;
+    UNROLL
+    for (int first = 0; first < Inputs; first += together) {
+      const float mine = transposing_sum<Lanes::group>(sum[first / together]);
+      const int own = lane() % Lanes::group / share, s = together == 1 ? own : own % Sums;
+      const int n = together == 1 ? first : own / Sums, i = begin + s * Lanes::rows + lane() / Lanes::group;
+      if (lane() % share == 0 && own < Sums * together && i < end) part[n * apart + i] = mine;
+    }
   }
 };
 
@@ -186,9 +193,7 @@ DEVICE void multiply_tiles(const Context &c, const In (&x)[Inputs], Place &place
   wait_for_phases(c, full, phase);
   place = at[Tiles - 1].next();
   const auto row = [&](int t, int i) { return Mine::at(s.slot[at[t].slot], i % matrices, i / matrices); };
-  UNROLL
-  for (int n = 0; n < Inputs; ++n)
-    x[n].template multiply<per_tile * matrices, Tiles>(fewer(Tiles * per_tile, left) * matrices, row, part + n * apart);
+  In::template multiply<per_tile * matrices, Tiles>(x, fewer(Tiles * per_tile, left) * matrices, row, part, apart);
   port::warp_barrier(); // all lanes have read
   UNROLL
   for (int t = 0; t < Tiles; ++t)
@@ -213,20 +218,19 @@ finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], i
   for (int n = 0; n < Inputs; ++n)
     if (lane() == 0) part[n][warp()][most_sums] = squares[n];
   port::block_barrier();
+  constexpr int rows = most_sums / Job::matrices; // at most; they are finished input by input
   UNROLL
-  for (int first_row = 0; first_row < most_sums; first_row += block_threads) { // one turn in a block of usual size
-    const int row = first_row + port::thread();
-    if (row >= count) break;
+  for (int turn = 0; turn < Inputs * rows; turn += block_threads) { // one turn in a block of usual size
+    const int n = Inputs == 1 ? 0 : (turn + port::thread()) / rows, row = turn + port::thread() - n * rows;
+    if (n >= Inputs) break;
+    if (row >= count) continue;
+    float sums[Job::matrices] = {};
     UNROLL
-    for (int n = 0; n < Inputs; ++n) {
-      float sums[Job::matrices] = {};
+    for (int w = 0; w < block_warps; ++w) {
       UNROLL
-      for (int w = 0; w < block_warps; ++w) {
-        UNROLL
-        for (int m = 0; m < Job::matrices; ++m) sums[m] += part[n][w][row * Job::matrices + m];
-      }
-      finish(n, first + row, sums, batch);
+      for (int m = 0; m < Job::matrices; ++m) sums[m] += part[n][w][row * Job::matrices + m];
     }
+    finish(n, first + row, sums, batch);
   }
 }
 

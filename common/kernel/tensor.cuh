@@ -96,7 +96,12 @@ template <int K, int Often, int Together> struct TensorInput {
 
   // The warp's parts of `count` products into `part`; `row(t, i)` is the row of the i-th in tile t. There are `Tiles`,
   // of `Of` products but in the last; a tile of more rows than a product has is divided into products. All loads are
-  // under way before a sum needs one of them.
+  // under way before a sum needs one of them. The parts of the inputs are `apart` sums apart.
+  template <int Of, int Tiles, class In, int Inputs, class At>
+  static DEVICE void multiply(const In (&x)[Inputs], int count, At row, float *part, int apart) {
+    UNROLL
+    for (int n = 0; n < Inputs; ++n) x[n].template multiply<Of, Tiles>(count, row, part + n * apart);
+  }
   template <int Of, int Tiles, class At> DEVICE void multiply(int count, At row, float *part) const {
     constexpr bool divided = Often > rows;
     constexpr int at_once = divided ? Together : Tiles, each = divided ? rows : Of; // products, and what one has

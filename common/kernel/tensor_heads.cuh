@@ -18,10 +18,12 @@ struct TensorHeads : Heads {
       at_once > Split::positions ? at_once / Split::positions : 1; // positions of a lane's values
 
   HeadTerms &common;
+  const int thread = port::thread_anew();  // of this stage: nothing of it takes a register in the others
   Packet<16> terms[pairs][2 * lines] = {}; // of the head of this lane in each pair: one of the three, or none
   Total seen[pairs];                       // of that head, by the warp; its sum by the lanes of each column
 
   DEVICE explicit TensorHeads(HeadTerms &common) : common(common) {}
+  DEVICE int lane() const { return thread & 31; }
 
   // Called by all threads of the block, which have taken the query before when it returns.
   DEVICE void ask(int h, const float *from) {
@@ -70,7 +72,7 @@ struct TensorHeads : Heads {
       add_values<N, each>(value, weight, [&](int u) { return position(place(u)); });
     }
   }
-  static DEVICE int place(int u) { return lane() / Split::group * each + u; }
+  DEVICE int place(int u) const { return lane() / Split::group * each + u; }
 
   // Turns the scores of a pair of heads into weights; there are `count` positions, and `scales` of the lane's two keys.
   DEVICE void weigh(int k, int heads, const Products<2> &products, const float (&scales)[2], int count) {
