@@ -27,7 +27,8 @@ template <class Base> struct BulkRing : Base {
   template <class Job> struct Rows {
     static constexpr int row_bytes = Job::Row::bytes;
     static constexpr int per_tile = fewer(slot_bytes / row_bytes, most_sums) / Job::matrices;
-    static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb");
+    static_assert(per_tile > 0, "a slot of the ring does not hold a row of every matrix: raise kb, to 16 at most, "
+                                "or leave bulk_ring out");
     static_assert(row_bytes % 16 == 0, "copies into the ring need rows of a multiple of 8 weights");
     const int first, count;
     DEVICE explicit Rows(const Job &job)
