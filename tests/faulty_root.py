@@ -38,7 +38,7 @@ HEADER = """// Idea        do harm
 def make_root(path: Path, *faults: str) -> Path:
     """The lab at `path` with the variants baseline, atomic_barrier and `faults`: keys of HARM, or "deadlocks"."""
     for name in ("common", "conf", "experiments"):
-        skipped = shutil.ignore_patterns("__pycache__", "runs", "results", "variant", "suite", "report")
+        skipped = shutil.ignore_patterns("runs", "results", "variant", "suite", "report")
         shutil.copytree(ROOT / name, path / name, ignore=skipped)
     shutil.copy(ROOT / "pyproject.toml", path)
     for folder in ("variants", "conf/variant"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from common import ROOT
 
 FOLDERS = ("common", "conf", "variants", "experiments")
-IGNORED = shutil.ignore_patterns("__pycache__", "runs", "results")
+IGNORED = shutil.ignore_patterns("runs", "results")
 
 
 class Scratch:

@@ -24,7 +24,7 @@ WITH_BLOCKS = [page for page in PAGES if page != PYTHON and pages.executed((ROOT
 def test_the_blocks_of_a_page_run_as_they_stand(page, tmp_path, host_cache):
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("runs"))
         else:
             shutil.copy(ROOT / name, tmp_path)
     for name in LINKED:
