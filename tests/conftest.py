@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -120,6 +121,19 @@ def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with suppress(FileExistsError):
             (folder / name).symlink_to(".")
     return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def forked() -> Iterator[None]:
+    """Workers of this process are forked from a server, except under `coverage`, which begins with an interpreter."""
+    if "coverage" in sys.modules:
+        yield
+        return
+    from forked import Subprocess  # here, as it imports torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("experiments.processes.subprocess", Subprocess)
+        yield
 
 
 @pytest.fixture
