@@ -16,7 +16,7 @@ from common.validate.drafts import NO_DRAFT, accepted, looked_up
 
 pytestmark = pytest.mark.host
 BELOW = ("redundant_rmsnorm", "vec128")  # the parent
-PROMPT, TOKENS = 7, 200
+PROMPT, TOKENS, THREADS = 7, 200, 64
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ def decoding(request, tiny, open_session, synthetic, seed):
         session.reset(prompt, 0, forced=PROMPT)
         return session
 
-    plain = Decoding(start(Composed(BELOW).source(model)), [])
+    plain = Decoding(start(Composed(BELOW).source(model, THREADS)), [])
     plain.session.run(PROMPT + TOKENS - 1)
     ids = plain.known()
 
     def make(tokens: int, *more: str) -> Decoding:
-        return Decoding(start(Composed((*BELOW, *more, "verify"), {"tokens": tokens}).source(model)), ids)
+        return Decoding(start(Composed((*BELOW, *more, "verify"), {"tokens": tokens}).source(model, THREADS)), ids)
 
     return make
 

@@ -3,13 +3,15 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from common.config.run_config import RunConfig
 from common.errors import LabError
+from common.model.shapes import Model
 from common.stacks.stack import Stack
 from experiments.processes import apart
 from experiments.run.setup import Setup
@@ -33,8 +35,12 @@ class CoveredSetup(Setup):
         return CoveredDevice(config.cache / "kernels", self._folder, *settings)
 
 
-def executed(config: RunConfig, folder: Path, show: Progress) -> tuple[Mapping[Item, int], list[str]]:
+def executed(
+    config: RunConfig, folder: Path, show: Progress, others: Sequence[tuple[Model, Stack]] = ()
+) -> tuple[Mapping[Item, int], list[str]]:
     """Coverage by the validation of the stacks of `config`, and a line for each stack that did not pass.
+
+    others: stacks that are validated as well, by plain trials with the traits and formats of a model.
 
     Each stack has a process of its own, as many at a time as there are cores; what gcov counts is below `folder`.
     """
@@ -44,15 +50,19 @@ def executed(config: RunConfig, folder: Path, show: Progress) -> tuple[Mapping[I
         setup = CoveredSetup(config, data, show)
         setup.check()
 
-        def one(stack: Stack) -> str:
-            show.begin(f"validate {stack.name}")
+        def one(each: tuple[RunConfig, Stack]) -> str:
+            show.begin(f"validate {title(*each)}")
             try:
-                return apart(config.timeout_s, _validate, config, stack, data)
+                return apart(config.timeout_s, _validate, *each, data)
             except LabError as error:
-                return f"{stack.name}: {error}"
+                return f"{title(*each)}: {error}"
+
+        plain = replace(config.validation, trials="plain")
+        every = [(config, stack) for stack in config.stacks]
+        every += [(replace(config, model=model, validation=plain), stack) for model, stack in others]
 
         with ThreadPoolExecutor(1 if setup.model.large else os.cpu_count()) as pool:
-            failed = list(filter(None, pool.map(one, config.stacks)))
+            failed = list(filter(None, pool.map(one, every)))
         show.begin("read what gcov counted")
         return items(covered(data)), failed
     finally:
@@ -67,4 +77,10 @@ def _validate(config: RunConfig, stack: Stack, folder: Path) -> str:
 
     torch.set_num_threads(1)
     verdict = LabStack(CoveredSetup(config, folder, Quiet()), stack).validate()
-    return "" if verdict.passed else f"{stack.name}: {verdict.mismatch}; seed {verdict.seed}"
+    return "" if verdict.passed else f"{title(config, stack)}: {verdict.mismatch}; seed {verdict.seed}"
+
+
+def title(config: RunConfig, stack: Stack) -> str:
+    """The stack's name, and the formats of its weights and cache where one is below bf16."""
+    formats = (*map(str, config.model.formats), config.model.kv_format)
+    return stack.name if set(formats) == {"bf16"} else f"{stack.name} with {'/'.join(formats)}"

@@ -41,11 +41,15 @@ TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is
 SMALLEST = {"slots": 2, "kb": 6, "window": 2, "chunk": 16}
 LONG_ROWS = replace(RING, name="long rows", model=replace(RING.model, name="long rows", intermediate=2824))
 GIVEN = replace(USUAL, name="knobs as given")
+# A single warp does everything, and reuses what its lanes have in common.
+ONE_WARP = replace(RING, name="one warp", threads=32, blocks=1)
 # The small model with both first: some calls are compiled only with knobs as given.
-TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, GIVEN, ODD, LONG_ROWS))
+TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, GIVEN, ODD, LONG_ROWS, ONE_WARP))
+# The only stacks that copy 16 bytes by cp.async, and that bring several tokens to tensor cores.
+MORE = (("vec128", "cp_async"), ("bulk_ring", "columns", "tensor_rows", "verify"))
 QUESTION = "how many faults in the CUDA half of the port, and missing calls that order, the PTX device finds"
 NOTES = (
-    "Each on the first of four trials that shows it, on one grid with one schedule. rule: found by what a launch may "
+    "Each on the first of five trials that shows it, on one grid with one schedule. rule: found by what a launch may "
     "not do, such as a race, an address or a deadlock; value: by the validation. equivalent: no run can show it, for "
     "the reason in tests/strength/mutants/equivalent.yaml, which names the test that sees it in PTX where one can.",
 )
@@ -127,7 +131,7 @@ def _tries(mutant: Mutant, trials: Sequence[Trial]) -> list[tuple[Trial, Stack]]
 
     Most faults are found there. To see that the others are not affected takes two compilations each.
     """
-    texts = ((each, text_of(read_catalog(), each, trials[0]).text) for each in _stacks(mutant.edits[0].file))
+    texts = ((each, text_of(read_catalog(), each, trials[0]).text) for each in _stacks(mutant))
     stacks = [stack for stack, text in texts if _executes(text, mutant)]
     return sorted(product(trials, stacks), key=lambda one: one[0].model != trials[0].model or one[1] != stacks[0])
 
@@ -155,12 +159,12 @@ def _evidence(source: Source, trial: Trial, seed: int, cache: Path) -> tuple[str
     return (VALUE, str(verdict.mismatch)) if verdict.mismatch else None
 
 
-def _stacks(file: str) -> list[Stack]:
-    """All of the catalog, and one that alone copies 16 bytes by cp.async: first the file's own, then the shortest."""
-    catalog, own = read_catalog(), Path(file).stem
+def _stacks(mutant: Mutant) -> list[Stack]:
+    """All of the catalog, and MORE: first the mutant's or its file's own, then the shortest."""
+    catalog, own = read_catalog(), mutant.stack[-1] if mutant.stack else Path(mutant.edits[0].file).stem
     names = [stack.variants for stack in choose_stacks(catalog, "catalog", None, {}, RING.threads)]
     every: list[Stack] = []
-    for variants in (*names, ("vec128", "cp_async")):
+    for variants in (*names, *MORE):
         known = {knob.name for name in variants for knob in catalog.variants[name].knobs}
         small = {name: value for name, value in SMALLEST.items() if name in known}
         every += choose_stacks(catalog, BASELINE, list(variants), small, RING.threads)
