@@ -9,7 +9,7 @@ from sampled import seed_for
 
 from common.record.store import Store
 from experiments.__main__ import main
-from experiments.suite import energy, names, sync_cost
+from experiments.suite import energy, names, scaling, sync_cost
 
 pytestmark = pytest.mark.cuda
 WITHOUT_A_DEVICE = ("chain", "counts", "formats", "predict", "sass")  # their figures are the same with a GPU
@@ -55,6 +55,7 @@ def ask(gpu, common, store, capsys, monkeypatch) -> Callable[[str], list[dict[st
         monkeypatch.setattr(energy, "AVERAGE", 0.1)
         monkeypatch.setattr(energy, "SETTLE", 0.15)
         monkeypatch.setattr(sync_cost, "REPEATS", 2)
+        monkeypatch.setattr(scaling, "apart", lambda limit, work, *given: work(*given))  # Triton, which finds no GPU
         monkeypatch.setitem(OPTIONS, "energy", ["variant=fused_head", "options.seconds=0.5"])
 
     def ask_(name: str) -> list[dict[str, Any]]:

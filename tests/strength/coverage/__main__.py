@@ -7,21 +7,17 @@ from omegaconf import DictConfig
 
 from common.config.cli import run_task
 from common.config.resolve import refuse_runs_keys, resolve
-from common.config.run_config import RunConfig
 from common.errors import LabError
-from common.model.format import read_formats
-from common.model.shapes import Model
 from common.record.store import Store
-from common.stacks.catalog import BASELINE, read_catalog
-from common.stacks.stack import Stack, choose_stacks
+from common.stacks.catalog import read_catalog
 from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
 from experiments.tables.result_table import print_result, record_result
 from tests.strength.coverage import gcov
 from tests.strength.coverage.execution import executed
+from tests.strength.coverage.others import others
 from tests.strength.coverage.reasons import read_reasons
 from tests.strength.coverage.table import table, tracefile
-from tests.strength.mutants.generated import SCALED
 
 TRACEFILE = "coverage.info"
 
@@ -37,8 +33,9 @@ def run(cfg: DictConfig) -> int:
         raise LabError(f"coverage is counted on the host device, not on {config.device.name}", "leave out device=")
     gcov.tool()
     folder = config.results.parent / "coverage"
-    whole = {stack.name for stack in config.stacks} >= set(read_catalog().variants) and config.validation.trials == "all"
-    more = others(config) if whole else []
+    names = {stack.name for stack in config.stacks}
+    whole = names >= set(read_catalog().variants) and config.validation.trials == "all"
+    more = others(config.model, config.threads) if whole and config.model else []
     with progress(2 + len(config.stacks) + len(more)) as show:
         found, failed = executed(config, folder, show, more)
     result = table(found, read_reasons())
@@ -56,16 +53,6 @@ def run(cfg: DictConfig) -> int:
         print(f"For a browser: genhtml {file}")
         print(closing_lines([kept], config.results))
     return int(bool(failed) or (whole and any(row["no reason"] for row in result.rows)))
-
-
-def others(config: RunConfig) -> list[tuple[Model, Stack]]:
-    """Stacks that execute text which no stack in bf16 with knobs as they are has: of formats, and of dependent launches."""
-    tries = [(names, formats, {}) for names, formats in SCALED.items()] + [(("graph",), "bf16", {"how": "pdl"})]
-    return [
-        (config.model.in_formats(*read_formats(formats)), stack)
-        for names, formats, knobs in tries
-        for stack in choose_stacks(read_catalog(), BASELINE, names, knobs, config.threads)
-    ]
 
 
 main = partial(run_task, run, "coverage")

@@ -82,5 +82,6 @@ def _validate(config: RunConfig, stack: Stack, folder: Path) -> str:
 
 def title(config: RunConfig, stack: Stack) -> str:
     """The stack's name, and the formats of its weights and cache where one is below bf16."""
-    formats = (*map(str, config.model.formats), config.model.kv_format)
-    return stack.name if set(formats) == {"bf16"} else f"{stack.name} with {'/'.join(formats)}"
+    model = config.model
+    formats = (*map(str, model.formats), model.kv_format) if model else ()
+    return stack.name if set(formats) <= {"bf16"} else f"{stack.name} with {'/'.join(formats)}"

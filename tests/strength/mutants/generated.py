@@ -62,6 +62,7 @@ SCALED = {
     (*ROWS, "stream_kv"): "int4:32/int4:32/int8",
     (*ROWS, "hot_l2"): "int8:32/int8:32",
     (*ROWS, "value_token"): "fp8:32/fp8:32",
+    (*ROWS, "multi_step"): "int8:32:zeros/int8:32:zeros",
     SCORES: "bf16/bf16/int8",
 }
 OF_ENTRIES = "bf16/bf16/int8"  # of what reads entries of the cache in any format: a scale of bf16 is 1
