@@ -23,8 +23,9 @@ pytestmark = pytest.mark.host
 TINY = model_named("tiny")
 PERSISTENT, STREAMING = (CATALOG.stacks[name] for name in ("persistent", "streaming"))
 FORMATS = ("int8", "fp8")
-# Rows of 24, whose scale lies behind a gap; of two packets in some lanes, and of one in each.
-MODELS = (TINY, model_named("odd"), replace(TINY, name="heads of 24", head_dim=24), replace(TINY, head_dim=136))
+# Rows of 24, whose scale lies behind a gap; of two packets in some lanes, and of one in each; of whole lines.
+HEADS = [replace(TINY, name=f"heads of {numbers}", head_dim=numbers) for numbers in (24, 136, 128)]
+MODELS = (TINY, model_named("odd"), *HEADS)
 CASES = [*product([*VARIANTS, *NAMED, *STACKS[-3:]], MODELS, FORMATS)]
 USUAL = (Composed(()), *(Composed(stack.variants, stack.knobs) for stack in (PERSISTENT, STREAMING)))
 

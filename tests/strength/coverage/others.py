@@ -13,7 +13,7 @@ from tests.strength.mutants.generated import SCALED
 OTHERS: tuple[tuple[Sequence[str], str, Mapping[str, Any]], ...] = (
     *((names, formats, {}) for names, formats in SCALED.items()),
     (("graph",), "bf16", {"how": "pdl"}),
-    (("l2_prefetch", "verify"), "bf16", {}),
+    (("redundant_rmsnorm", "vec128", "l2_prefetch", "verify"), "bf16", {}),
     *((("bulk_ring", "columns", "tensor_rows", "verify"), "bf16", {"tokens": tokens}) for tokens in (2, 4)),
 )
 
