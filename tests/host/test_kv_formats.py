@@ -23,7 +23,7 @@ pytestmark = pytest.mark.host
 TINY = model_named("tiny")
 PERSISTENT, STREAMING = (CATALOG.stacks[name] for name in ("persistent", "streaming"))
 FORMATS = ("int8", "fp8")
-# Rows of 24, whose scale lies behind a gap; of two packets in some lanes, and of one in each; of whole lines.
+# Rows of 24, whose scale lies behind a gap; of two packets in some lanes; of one packet in each lane, in whole lines.
 HEADS = [replace(TINY, name=f"heads of {numbers}", head_dim=numbers) for numbers in (24, 136, 128)]
 MODELS = (TINY, model_named("odd"), *HEADS)
 CASES = [*product([*VARIANTS, *NAMED, *STACKS[-3:]], MODELS, FORMATS)]

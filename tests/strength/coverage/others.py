@@ -7,14 +7,14 @@ from common.model.format import read_formats
 from common.model.shapes import Model
 from common.stacks.catalog import BASELINE, read_catalog
 from common.stacks.stack import Stack, choose_stacks
-from tests.strength.mutants.generated import SCALED
+from tests.strength.mutants.generated import SCALED, VERIFY_ROWS
 
 # Variants, formats and knobs.
 OTHERS: tuple[tuple[Sequence[str], str, Mapping[str, Any]], ...] = (
     *((names, formats, {}) for names, formats in SCALED.items()),
     (("graph",), "bf16", {"how": "pdl"}),
     (("redundant_rmsnorm", "vec128", "l2_prefetch", "verify"), "bf16", {}),
-    *((("bulk_ring", "columns", "tensor_rows", "verify"), "bf16", {"tokens": tokens}) for tokens in (2, 4)),
+    *((VERIFY_ROWS, "bf16", {"tokens": tokens}) for tokens in (2, 4)),
 )
 
 

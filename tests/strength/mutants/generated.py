@@ -34,6 +34,7 @@ SHARED_BY: tuple[tuple[str, ...], ...] = (
 )
 # By the name of a file that needs more than itself; what some of its text needs comes after the first.
 VERIFY, VERIFY_COLUMNS = ("redundant_rmsnorm", "vec128", "verify"), ("bulk_ring", "columns", "verify")
+VERIFY_ROWS = ("bulk_ring", "columns", "tensor_rows", "verify")
 STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "productive_spin": (("atomic_barrier", "productive_spin"),),
     "bulk_ring": (("bulk_ring",), ("multi_step", "bulk_ring")),

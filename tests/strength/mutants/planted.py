@@ -27,7 +27,7 @@ from common.validate.prove import expected, text_of
 from common.validate.scenarios import Start, drawn
 from common.validate.trials import Trial
 from experiments.tables.result_table import COUNTED, ResultTable
-from tests.strength.mutants.generated import UNUSED, known, mutants_of
+from tests.strength.mutants.generated import UNUSED, VERIFY_ROWS, known, mutants_of
 from tests.strength.mutants.mutation import Mutant, edited, read_mutants
 from tests.strength.mutants.operators import OPERATORS
 from tests.strength.ptx import ODD, RING, USUAL
@@ -46,7 +46,7 @@ ONE_WARP = replace(RING, name="one warp", threads=32, blocks=1)
 # The small model with both first: some calls are compiled only with knobs as given.
 TRIALS = tuple(replace(trial, starts=(Start(33, 5), Start(0, 2))) for trial in (RING, GIVEN, ODD, LONG_ROWS, ONE_WARP))
 # The only stacks that copy 16 bytes by cp.async, and that bring several tokens to tensor cores.
-MORE = (("vec128", "cp_async"), ("bulk_ring", "columns", "tensor_rows", "verify"))
+MORE = (("vec128", "cp_async"), VERIFY_ROWS)
 QUESTION = "how many faults in the CUDA half of the port, and missing calls that order, the PTX device finds"
 NOTES = (
     "Each on the first of five trials that shows it, on one grid with one schedule. rule: found by what a launch may "
