@@ -25,6 +25,7 @@ from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
 from experiments.tables.row import IMPLAUSIBLE, label, label_of, plausible
 
 ROW = "row"  # kind of the record of one row of an experiment
+NOT_RUN = "not run"  # state of a row that lacks something on this machine: it is asked again, as that may be there now
 TIME = "GPU time; the figures here are predictions from exact counts"
 
 
@@ -234,7 +235,7 @@ class Experiment(PredictingSetup):
         identity = to_json({**self._about, "row": name, "about": about})
         if self.config.resume:
             for record in reversed(self._rows):
-                if record["asked"] == identity:
+                if record["asked"] == identity and not str((record["found"] or {}).get("state")).startswith(NOT_RUN):
                     self.left_out.extend([record["reason"]] if record["reason"] else [])
                     return record["found"]
         self.show.begin(name)

@@ -1,5 +1,6 @@
 """Timing of the arms, with a clock that an engine itself moves."""
 
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ def workload(monkeypatch, device: str) -> Workload:
 
 
 class Engine:
-    """Takes 5 s to open a prompt, 2 s for the first token and 1 s for each later one; compiles in its first runs."""
+    """Takes 5 s to open a prompt, 2 s for the first token and 1 s for each later one; compiles while it warms up."""
 
     def __init__(self, monkeypatch) -> None:
         self.now, self.calls = 0.0, []
@@ -22,38 +23,53 @@ class Engine:
 
     def opened(self, prompt):
         self.now += 5.0
-        self.calls.append([])
+        self.calls.append(0)
         return self.generate
 
-    def generate(self, tokens: int) -> Answer:
-        calls = self.calls[-1]
-        calls.append(tokens)
-        self.now += 1.0 + tokens
-        if calls.count(tokens) <= 2:
-            self.now += 100
-        if calls.count(tokens) == WARM_UPS + 2:
-            self.now += 50  # a disturbance of one run
-        return Answer([7] * tokens)
+    def generate(self, arrived) -> Answer:
+        self.calls[-1] += 1
+        self.now += 100 if self.calls[-1] <= WARM_UPS else 2
+        # A prompt's own time differs by more than all later tokens take, and one of those runs is disturbed.
+        self.now += 30 * (self.calls[-1] == WARM_UPS + 1)
+        arrived(1)
+        self.now += 14 if self.calls[-1] == WARM_UPS + 2 else 7
+        return Answer([7] * 8)
 
 
 def test_times_are_medians_after_the_warm_up(monkeypatch):
     engine = Engine(monkeypatch)
-    monkeypatch.setattr(race, "_sync", lambda work: None)
     ran = timed(engine.opened, workload(monkeypatch, "cuda"))
     assert len(engine.calls) == len(ran.runs) == 2
     for run, calls in zip(ran.runs, engine.calls, strict=True):
-        assert (run.answer.ids, run.first, run.whole, run.rate) == ([7] * 8, 2.0, 9.0, 1.0)
-        assert [calls.count(tokens) for tokens in (1, 8)] == [WARM_UPS + RUNS] * 2
-        assert calls[0] == 8  # caches get their final size first
+        assert (run.answer.ids, run.first, run.rate, run.spread) == ([7] * 8, 2.0, 1.0, 0.5)
+        assert calls == WARM_UPS + RUNS
 
 
 def test_on_a_cpu_only_the_answers_count(monkeypatch):
     engine = Engine(monkeypatch)
     ran = timed(engine.opened, workload(monkeypatch, "cpu"))
     assert [run.answer.ids for run in ran.runs] == [[7] * 8] * 2
-    assert sorted(engine.calls[0]) == [1, 8]
+    assert engine.calls == [1, 1]
 
 
-@pytest.mark.parametrize(("answer", "rate"), [(Answer([7]), None), (Answer(text="seven ate", count=3), 1.0)])
-def test_a_rate_is_of_the_tokens_that_came(answer, rate):
-    assert race.Run(answer, 1.0, 3.0).rate == rate
+ENDS = {
+    "one token": (Answer([7]), 1, None),
+    "a text": (Answer(text="seven ate", count=3), 1, 1.0),
+    "two tokens at once": (Answer([7] * 8), 2, 3.0),
+    "no token": (Answer(text="", count=0), None, None),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_rate_is_of_the_tokens_behind_the_first_that_came(name, monkeypatch):
+    answer, first, rate = ENDS[name]
+    clock = count(step=2)
+    monkeypatch.setattr(race.time, "perf_counter", lambda: next(clock))
+
+    def generate(arrived) -> Answer:
+        if first:
+            arrived(first)
+        return answer
+
+    ran = timed(lambda prompt: generate, workload(monkeypatch, "cuda"))
+    assert [(run.first, run.rate) for run in ran.runs] == [(2, rate)] * 2

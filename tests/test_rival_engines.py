@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -33,7 +32,7 @@ HOSTILE = {
     "qwen2": Model("hostile qwen2", 88, 72, 1, 9, 3, 24, 211, 37, 1e3, 1e-5, False, qk_norm=False, qkv_bias=True),
 }
 MODELS = [*sampled([*map(model_named, ("tiny", "llama_tiny", "qwen2_tiny"))], 1), *sampled(HOSTILE.values(), 1)]
-ON_CPU = ("torch", "Triton", "transformers", "transformers, static cache")
+ON_CPU = ("torch", "Triton", "transformers", "transformers with a static cache")
 
 
 def workload(model: Model, cache) -> Workload:
@@ -76,6 +75,19 @@ def test_every_arm_chooses_the_ids_of_transformers(model, host_cache):
         assert [list(run.answer.ids) for run in ran.runs] == want, name
 
 
+@pytest.mark.parametrize("name", ["qwen3", "llama", "qwen2"])
+def test_no_id_ends_the_answer_of_transformers(name, host_cache):
+    """The configuration of a Llama has an end of text, 2, of its own."""
+    work = workload(HOSTILE[name], host_cache)
+    flat, layout = torch.zeros_like(work.lab.packed.flat), work.lab.layout
+    for ones in (layout.weight("final_norm").of(flat), layout.weight("embed").of(flat)):
+        ones.fill_(1)
+    layout.weight("lm_head").of(flat)[2].fill_(1)
+    work.lab.packed = SimpleNamespace(flat=flat)
+    runs = ARMS["transformers"].run(work).runs
+    assert [list(run.answer.ids) for run in runs] == [[2] * TOKENS] * len(PROMPTS)
+
+
 @pytest.mark.parametrize("model", sampled(MODELS, 1), ids=lambda model: model.name)
 def test_a_compiled_layer_is_the_same_function_in_all_layers(model, host_cache, monkeypatch):
     """By torch's own tracer, without a compiler behind it. Another graph for each layer would be too many."""
@@ -106,7 +118,7 @@ def test_a_captured_step_is_replayed_for_every_token(work, monkeypatch):
     monkeypatch.setattr("experiments.engines.race.RUNS", 1)
     first, second = (ARMS[name].run(work).runs for name in ("torch in a CUDA graph", "torch"))
     assert [run.answer for run in first] == [run.answer for run in second]
-    assert len(replayed) == len(PROMPTS) * (TOKENS + 1)  # all tokens once, and the first alone once
+    assert len(replayed) == len(PROMPTS) * TOKENS
 
 
 def test_a_wrong_step_of_torch_is_not_timed(work, monkeypatch):
@@ -131,7 +143,7 @@ def test_a_static_cache_on_a_gpu_is_transformers_own(work, monkeypatch):
     monkeypatch.setattr(torch, "ones_like", lambda ids: None)
     monkeypatch.setattr(torch, "tensor", lambda ids, device: torch.zeros(1, len(ids[0]), dtype=torch.long))
     monkeypatch.setattr(torch, "compile", lambda *given, **options: pytest.fail("compiled twice"))
-    ran = ARMS["transformers, static cache"].run(work)
+    ran = ARMS["transformers with a static cache"].run(work)
     assert [run.answer.ids for run in ran.runs] == [[0] * TOKENS] * 2
     assert set(given) == {"static"}
 
@@ -146,9 +158,10 @@ def test_transformers_that_is_absent_or_too_old_is_one_line(work, monkeypatch):
 
 
 def an_arm(*answers: Sequence[int] | str) -> Arm:
-    """An arm that has run, with these answers; it took 0.5 s for the first token and 2 s for all."""
+    """An arm that has run, with these answers: half a second until the first token, then as many a second as in all."""
     given = [Answer(text=one, count=3) if isinstance(one, str) else Answer(one) for one in answers]
-    return Arm(lambda work: Ran([Run(one, 0.5, 2.0) for one in given], 3_000_000), "torch", "-", "-")
+    runs = [Run(one, 0.5, one.tokens, 1 / one.tokens) for one in given]
+    return Arm(lambda work: Ran(runs, 3_000_000), "torch", "-", "-")
 
 
 def test_a_failure_inside_an_engine_costs_its_row(work):
@@ -165,8 +178,14 @@ def test_ids_are_the_same_up_to_the_first_that_differs(work, monkeypatch):
     assert not [name for name in row if "tok/s" in name or "ms" in name], "timed on a CPU"
     monkeypatch.setattr(Workload, "device", "cuda")
     row = rivals.attempt(an_arm([8, 0, 10], [1, 2]), work, [[8, 9, 10], [1, 2, 3]])
-    assert (row["tok/s at 1"], row["tok/s at 5"]) == (pytest.approx(2 / 1.5), pytest.approx(1 / 1.5))
+    assert (row["tok/s at 1"], row["tok/s at 5"], row["spread %"]) == (3, 2, 50)
     assert (row["first token ms at 1"], row["first token ms at 5"], row["peak MB"]) == (500, 500, 3.0)
+
+
+def test_an_engine_with_other_weights_is_wrong_and_has_no_times(work, monkeypatch):
+    monkeypatch.setattr(Workload, "device", "cuda")
+    row = rivals.attempt(an_arm([9, 9, 10], [2, 2, 3]), work, [[8, 9, 10], [1, 2, 3]])
+    assert row == {"state": "wrong: no answer begins as the reference's"}
 
 
 def test_a_text_is_compared_by_the_tokenizer_of_the_weights(work, monkeypatch, tmp_path):
@@ -178,7 +197,5 @@ def test_a_text_is_compared_by_the_tokenizer_of_the_weights(work, monkeypatch, t
     state = "not run: a server that returns no ids needs a tokenizer, and these weights have none; give the weights"
     assert rivals.attempt(an_arm("a bc d", "a bc a"), work, truth)["state"].startswith(state)
     words.save(str(tmp_path / "tokenizer.json"))
-    monkeypatch.setattr(type(work.lab.packed), "folder", tmp_path, raising=False)
-    with suppress(AttributeError):
-        object.__setattr__(work.lab.packed, "folder", tmp_path)
+    work.lab.packed = SimpleNamespace(folder=tmp_path)
     assert rivals.attempt(an_arm("a bc d", "a bc a"), work, truth)["same ids"] == "5 of 6"

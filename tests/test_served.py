@@ -33,17 +33,21 @@ MODELS = {"object": "list", "data": [{"id": "qwen", "owned_by": "others"}]}
 TEXTS = [chunk("Once "), "", chunk("upon"), ": a comment", chunk("", usage={"completion_tokens": 3}), "data: [DONE]"]
 
 
+OPENAI = {"model", "prompt", "temperature", "max_tokens", "stream", "stream_options"}  # fields that all servers take
+
+
 @contextmanager
 def answering(paths: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A server with these answers by path: JSON, lines of a stream, or the number of an error. Its address, its bodies.
 
-    A text is sent as it is.
+    A text is sent as it is; a function makes the answer of a body.
     """
     bodies: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found = paths.get(self.path, 404)
+            found = found(bodies[-1]) if callable(found) else found
             self.send_response(found if isinstance(found, int) else 200)
             self.end_headers()
             whole = found if isinstance(found, str) else json.dumps(found)
@@ -81,10 +85,19 @@ def test_a_server_without_ids_returns_its_text_and_its_version():
         ran = served(work(), address)
     assert [run.answer for run in ran.runs] == [Answer(text="Once upon", count=3)] * 2
     assert (ran.validated, ran.version) == ("text", "others 1.2.3")
-    assert [(body["prompt"], body["max_tokens"]) for body in bodies] == [
-        ([*prompt], tokens) for prompt in PROMPTS for tokens in (TOKENS, 1)
-    ]
+    assert [(body["prompt"], body["max_tokens"]) for body in bodies] == [([*prompt], TOKENS) for prompt in PROMPTS]
     assert {(body["model"], body["temperature"], body["stream"]) for body in bodies} == {("qwen", 0, True)}
+
+
+@pytest.mark.parametrize("code", [400, 422])
+def test_a_server_that_takes_no_other_fields_is_asked_without_them(code):
+    def completions(body: dict[str, Any]) -> int | list[str]:
+        return code if body.keys() - OPENAI else TEXTS
+
+    with answering({"/v1/models": MODELS, "/v1/completions": completions}) as (address, bodies):
+        ran = served(work(), address)
+    assert [run.answer for run in ran.runs] == [Answer(text="Once upon", count=3)] * 2
+    assert len(bodies) == 3, "the first one again"
 
 
 TWO = {"data": [{"id": "a"}, {"id": "b"}]}

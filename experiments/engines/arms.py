@@ -10,14 +10,13 @@ import torch
 
 from common.errors import LabError
 from experiments.engines.judged import judged
-from experiments.engines.race import Answer, Generate, Ran, Workload, timed, timed_session
+from experiments.engines.race import Answer, Arrived, Generate, Ran, Workload, timed, timed_session
 from experiments.engines.served import check_address, served
 from experiments.engines.torch_session import SHOWN, TorchSession
 from experiments.engines.torch_step import TorchStep
 from experiments.engines.transformers_model import rounding
 
-CHANGING = "lengths and batches that change"
-MORE = "sampling, other models"
+MORE = "batches, sampling, other architectures"
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,11 @@ def torch_step(work: Workload, capture: bool = False, compiled: bool = False) ->
     def opened(prompt: tuple[int, ...]) -> Generate:
         timed_step = step(len(prompt) + work.tokens, work.dtype)
 
-        def generate(tokens: int) -> Answer:
+        def generate(arrived: Arrived) -> Answer:
             timed_step.feed(prompt)
             found = [timed_step.token.clone()]
-            for _ in range(tokens - 1):
+            arrived(1)
+            for _ in range(work.tokens - 1):
                 timed_step.replay()
                 found.append(timed_step.token.clone())
             return Answer(torch.cat(found).tolist())
@@ -72,14 +72,20 @@ def transformers_generate(work: Workload, static: bool = False) -> Ran:
     def opened(prompt: tuple[int, ...]) -> Generate:
         ids = torch.tensor([prompt], device=work.device)
         options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": 0}
+        positions, never = len(prompt) + work.tokens if static else None, torch.zeros_like(ids[:, 0], dtype=torch.bool)
 
         @torch.no_grad()
-        def generate(tokens: int) -> Answer:
+        def generate(arrived: Arrived) -> Answer:
+            def after_each(so_far: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+                if so_far.shape[1] == len(prompt) + 1:
+                    arrived(1)
+                return never
+
             if work.device == "cpu":  # float32, but for its cache
-                options["past_key_values"] = rounding(model.config, positions=len(prompt) + tokens if static else None)
+                options["past_key_values"] = rounding(model.config, positions=positions)
             elif static:
                 options["cache_implementation"] = "static"
-            found = model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, **options)
+            found = model.generate(ids, max_new_tokens=work.tokens, stopping_criteria=[after_each], **options)
             return Answer(found[0, len(prompt) :].tolist())
 
         return generate
@@ -104,23 +110,26 @@ def triton_kernels(work: Workload) -> Ran:
 
 
 ARMS: Mapping[str, Arm] = {
-    "torch": Arm(torch_step, "torch", "sdpa; a launch for each operation", CHANGING),
-    "torch in a CUDA graph": Arm(
-        partial(torch_step, capture=True), "torch", "sdpa over a cache of fixed size; a graph for each token", "-"
-    ),
+    "torch": Arm(torch_step, "torch", "sdpa over a cache of fixed size; a launch for each operation", "-"),
+    "torch in a CUDA graph": Arm(partial(torch_step, capture=True), "torch", "the same; a graph for each token", "-"),
     "torch.compile": Arm(
         partial(torch_step, compiled=True), "torch", "inductor, max-autotune, static shapes; a layer at a time", "-"
     ),
     "torch.compile in a CUDA graph": Arm(
         partial(torch_step, compiled=True, capture=True), "torch", "the same; a graph for each token", "-"
     ),
-    "Triton": Arm(triton_kernels, "triton", "six launches a layer and three more; a graph for each token", "-"),
-    "transformers": Arm(transformers_generate, "transformers", "sdpa, growing cache", f"{CHANGING}, {MORE}"),
-    "transformers, static cache": Arm(
+    "Triton": Arm(
+        triton_kernels,
+        "triton",
+        "six launches a layer and three more, a graph for each token; attention does not divide a head's positions",
+        "-",
+    ),
+    "transformers": Arm(transformers_generate, "transformers", "sdpa, growing cache", f"lengths that change, {MORE}"),
+    "transformers with a static cache": Arm(
         partial(transformers_generate, static=True),
         "transformers",
         "sdpa, static cache; on a GPU compiled and as CUDA graphs",
-        f"batches, {MORE}",
+        MORE,
     ),
 }
 

@@ -1,5 +1,6 @@
 """The race that every arm runs: the same prompts, the same number of new tokens, the same clock."""
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,16 +36,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Run:
-    """The answer to one prompt. first: seconds until its first token, prompt included; whole: for all of it."""
+    """The answer to one prompt, with medians of its runs.
+
+    first: seconds until the first token, prompt included. rate: tokens a second of those behind it, by a clock that
+    starts there; None if there are none. spread: the fastest rate minus the slowest, as a share of `rate`.
+    """
 
     answer: Answer
     first: float
-    whole: float
-
-    @property
-    def rate(self) -> float | None:
-        """Tokens per second after the first one; None if there is no other."""
-        return (self.answer.tokens - 1) / (self.whole - self.first) if self.answer.tokens > 1 else None
+    rate: float | None
+    spread: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,32 +93,40 @@ class Workload:
         return prefill(m, self.lab.layout, self.weights, prompt[:-1], none)
 
 
-Generate = Callable[[int], Answer]
+Arrived = Callable[[int], None]  # called once, with the number of tokens that have come first
+Generate = Callable[[Arrived], Answer]
 
 
 def timed(opened: Callable[[tuple[int, ...]], Generate], work: Workload) -> Ran:
-    """Time `opened(prompt)(n)`, which answers a prompt with n new tokens: for one, and for all; medians of some runs.
+    """Time `opened(prompt)(arrived)`, which answers a prompt with `work.tokens` tokens, after some runs to warm up.
 
-    What `opened` does for a prompt is not counted. Before that it warms up, first for all tokens, so that caches and
-    graphs have their final sizes. On a CPU only the answer counts, and each runs once.
+    What `opened` does for a prompt is not counted. Peak memory is that of the race, without what judged the arm. On a
+    CPU only the answer counts, and each runs once.
     """
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     warm_ups, runs = (WARM_UPS, RUNS) if work.device == "cuda" else (0, 1)
 
     def race(prompt: tuple[int, ...]) -> Run:
         generate = opened(prompt)
 
-        def seconds(tokens: int) -> tuple[Answer, float]:
-            _sync(work)
-            start = time.perf_counter()
-            answer = generate(tokens)
-            _sync(work)
-            return answer, time.perf_counter() - start
+        def run() -> tuple[Answer, float, float | None]:
+            """An answer, the seconds until its first tokens, and the rate of those behind them."""
+            came: list[tuple[float, int]] = []
+            start = _now(work)
+            answer = generate(lambda tokens: came.append((_now(work), tokens)))
+            end = _now(work)
+            first, tokens = came[0] if came else (end, answer.tokens)
+            return answer, first - start, (answer.tokens - tokens) / (end - first) if answer.tokens > tokens else None
 
-        for tokens in (work.tokens, 1):
-            for _ in range(warm_ups):
-                seconds(tokens)
-        whole, first = ([seconds(tokens) for _ in range(runs)] for tokens in (work.tokens, 1))
-        return Run(whole[0][0], median(took for _, took in first), median(took for _, took in whole))
+        for _ in range(warm_ups):
+            run()
+        answers, firsts, rates = zip(*(run() for _ in range(runs)), strict=True)
+        known = [rate for rate in rates if rate]
+        rate = median(known) if known else None
+        return Run(answers[0], median(firsts), rate, (max(known) - min(known)) / rate if rate else 0.0)
 
     raced = [race(prompt) for prompt in work.prompts]
     return Ran(raced, torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None)
@@ -125,24 +134,29 @@ def timed(opened: Callable[[tuple[int, ...]], Generate], work: Workload) -> Ran:
 
 def timed_session(session: Session, work: Workload) -> Ran:
     """Time a session that has been judged. torch reads all of a prompt but its last id, as `generate` does."""
-    slot = session.layout.state["ids"]
+    position, ids = (session.layout.state[name] for name in ("position", "ids"))
     session.reset([0], position=0)
 
     def opened(prompt: tuple[int, ...]) -> Generate:
         last = len(prompt) - 1
 
-        def generate(tokens: int) -> Answer:
+        def generate(arrived: Arrived) -> Answer:
             if last:
                 session.cache.store(0, work.entries(prompt))
             session.resume(session.layout.initial_state(prompt, last, forced=len(prompt)))
-            session.run(tokens)
-            return Answer(session.state()[slot.offset + len(prompt) :][:tokens].tolist())
+            session.run()
+            arrived(int(session.state()[position.offset]) - last)  # one for each position, more where drafts held
+            session.run(work.tokens - 1)
+            state = session.state()
+            return Answer(state[ids.offset + len(prompt) : ids.offset + int(state[position.offset]) + 1].tolist())
 
         return generate
 
     return timed(opened, work)
 
 
-def _sync(work: Workload) -> None:
+def _now(work: Workload) -> float:
+    """Seconds, when the GPU has done all that it was given."""
     if work.device == "cuda" and torch.cuda.is_available():
         torch.cuda.synchronize()
+    return time.perf_counter()

@@ -42,6 +42,8 @@ def causal_lm(model: Model, layout: Layout, weights: torch.Tensor, dtype: torch.
         rms_norm_eps=model.rms_eps,
         tie_word_embeddings=layout.tied,
         attn_implementation="sdpa",
+        bos_token_id=None,
+        eos_token_id=None,  # `generate` ends at none; some configurations have 2
     )
     state = {name: slot.of(weights) for name, slot in hf_slots(layout)}
     theirs = kind(config).to(device, dtype).eval()

@@ -1,6 +1,6 @@
 """Decoder in torch: the prefill of the lab's own KV cache, calibration, and the step of a rival.
 
-Not the reference: `common/validate/reference.py` is, and shares none of this code.
+Not the reference: `common/validate/reference.py` is. Both take their rotation from there; all else is written twice.
 """
 
 from collections.abc import Sequence
@@ -85,11 +85,14 @@ class TorchDecoder:
         if not attend:
             return x
         query = rotate(self.norm(query, weights["q_norm"]) if m.qk_norm else query, at.rope).transpose(0, 1)
+        # Heads of a group as more tokens of their KV head: with `enable_gqa` and a mask only the slow backend is left.
+        grouped = query.reshape(1, m.kv_heads, -1, m.head_dim)
+        visible = at.visible.repeat(m.heads // m.kv_heads, 1)
         keys, values = form.decode(cache[:, None, :, : at.visible.shape[-1]], m.head_dim).to(self.dtype)
         # The other backends may round products of fp32 to TF32.
         with sdpa_kernel(SDPBackend.MATH) if self.dtype == torch.float32 else nullcontext():
-            attended = scaled_dot_product_attention(query[None], keys, values, at.visible, enable_gqa=True)
-        x = x + self.multiply(attended[0].transpose(0, 1).reshape(len(x), -1), "o", weights)
+            attended = scaled_dot_product_attention(grouped, keys, values, visible).view(query.shape)
+        x = x + self.multiply(attended.transpose(0, 1).reshape(len(x), -1), "o", weights)
         normed = self.norm(x, weights["post_norm"])
         gate, up = (self.multiply(normed, name, weights) for name in ("gate", "up"))
         return x + self.multiply(silu(gate) * up, "down", weights)

@@ -12,10 +12,11 @@ from common.config.run_config import RunConfig
 from common.devices.protocol import Session
 from common.errors import LabError, Mismatched
 from common.errors.machine import MachineError, system_errors
-from experiments.engines.arms import Arm, arms
+from experiments.engines.arms import ARMS, Arm, arms
 from experiments.engines.judged import IDS, LOGITS, STAGES, TEXT, judged
 from experiments.engines.race import RUNS, WARM_UPS, Answer, Ran, Workload, timed_session
-from experiments.experiment import Experiment
+from experiments.engines.served import find_model
+from experiments.experiment import NOT_RUN, Experiment
 from experiments.processes import apart
 from experiments.run.setup import Setup
 from experiments.run.tokenizer import tokenizer_of
@@ -26,13 +27,15 @@ QUESTION = "how fast other engines decode the same weights on the same machine, 
 NOTES = (
     "Same ids: how many tokens of all answers, counted from the first of each, equal the lab's float64 reference; bf16 "
     "engines differ from it where two logits nearly tie.",
-    "tok/s at a position: of the tokens after the first one behind a prompt of so many ids. The first token includes "
-    f"the prompt, which torch reads for the lab's kernels. Times are medians of {RUNS} runs after {WARM_UPS} warm-ups.",
+    "tok/s at a position: of the tokens after the first one behind a prompt of so many ids; that one is not timed with "
+    f"them. The first token includes the prompt, which torch reads for the lab's kernels. Times are medians of {RUNS} "
+    f"runs after {WARM_UPS} warm-ups.",
     f"Validated, in this run and before any time was taken, by {STAGES}: all of some steps was compared with the "
     f"reference, with the lab's tolerances; by {LOGITS}: the same of what an arm in torch shows, in float32; by {IDS} "
-    f"or {TEXT}: an engine shows nothing else.",
-    "Peak memory is what torch allocated, and for kernels of this lab and of Triton their four buffers; a server shows "
-    "none.",
+    f"or {TEXT}: an engine shows nothing else. One that chose no token of the reference has not these weights.",
+    "spread %: the fastest run minus the slowest at a position, of their median; the largest over the positions. Peak "
+    "memory is what torch allocated in the race, and for kernels of this lab and of Triton their four buffers; a "
+    "server shows none, and may keep a prompt from a warm-up, so that its first token leaves out the prompt.",
 )
 MISSING = "all times, and CUDA graphs; here the answers are compared"
 OWN = {"settings": "as it is named; one sequence, every size a constant", "also does": "-"}
@@ -41,11 +44,14 @@ OWN = {"settings": "as it is named; one sequence, every size a constant", "also 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack of the run and each rival; one that cannot run says why."""
     work = workload(experiment)
-    known = arms(experiment.options.texts("servers"))
-    chosen = experiment.options.texts("rivals") or tuple(known)
-    for name in chosen:
+    servers = experiment.options.texts("servers")
+    known = arms(servers)
+    for name in experiment.options.texts("rivals"):
         if name not in known:
             raise LabError(f"options.rivals names {name}", f"known: {', '.join(known)}")
+    for address in servers:
+        find_model(address)  # before anything else takes its time
+    chosen = dict.fromkeys((*(experiment.options.texts("rivals") or ARMS), *list(known)[len(ARMS) :]))
     missing = {*experiment.options.wholes("positions", low=1)} - set(map(len, work.prompts))
     if missing:
         cause = f"positions {', '.join(map(str, sorted(missing)))}: the cache has {experiment.model.positions}"
@@ -57,7 +63,9 @@ def ask(experiment: Experiment) -> ResultTable:
         if not experiment.on_gpu:
             return attempt(known[name], work, truth)
         try:
-            return apart(experiment.config.timeout_s, _alone, experiment.config, name, truth)
+            # torch.compile compiles for the judge and for each position.
+            limit = experiment.config.timeout_s * (1 + len(work.prompts))
+            return apart(limit, _alone, experiment.config, name, truth)
         except LabError as error:
             return {"state": f"failed: {error.cause}"}
 
@@ -79,8 +87,8 @@ def workload(lab: Setup) -> Workload:
     options = lab.config.options
     ids, tokens = options.wholes("prompt_ids", low=0), options.whole("tokens", low=2)
     check_ids(ids, lab.model, "options.prompt_ids")
-    if lab.layout.cache.format.scaled:
-        raise LabError("arms keep keys and values in bf16", "leave kv_format= out")
+    if lab.layout.scaled:
+        raise LabError("arms read weights, keys and values in bf16", "leave format=, head_format= and kv_format= out")
     lengths = options.wholes("positions", low=1)
     if fits := [length for length in lengths if length + tokens <= lab.model.positions]:
         prompts = tuple(tuple(islice(cycle(ids), length)) for length in fits)
@@ -111,7 +119,7 @@ def attempt(arm: Arm, work: Workload, truth: Sequence[Sequence[int]]) -> dict[st
     except Mismatched as error:
         return {"state": f"wrong: {error.cause}"}
     except LabError as error:
-        return {"state": f"not run: {error}"}
+        return {"state": f"{NOT_RUN}: {error}"}
     except Exception as error:
         return {"state": f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"}
     return row | ({"version": f"{arm.package} {version(arm.package)}"} if arm.package else {})
@@ -126,11 +134,14 @@ def _row(ran: Ran, work: Workload, truth: Sequence[Sequence[int]]) -> dict[str, 
     """The figures of an arm that ran; on a CPU without times, which would say nothing about a GPU."""
     pairs = zip(ran.runs, truth, strict=True)
     same = sum(_same(run.answer, want, work) for run, want in pairs)
+    if not same:
+        raise Mismatched("no answer begins as the reference's", "give the same weights")
     row: dict[str, Any] = {"state": "ran", "validated": ran.validated, "same ids": f"{same} of {sum(map(len, truth))}"}
     if work.device == "cuda":
         at = [len(prompt) for prompt in work.prompts]
         row |= {f"tok/s at {length}": run.rate for length, run in zip(at, ran.runs, strict=True)}
         row |= {f"first token ms at {length}": 1e3 * run.first for length, run in zip(at, ran.runs, strict=True)}
+        row["spread %"] = 100 * max(run.spread for run in ran.runs)
         row["peak MB"] = ran.peak_bytes / 1e6 if ran.peak_bytes else None
     return row | {"version": ran.version or None}
 

@@ -135,11 +135,15 @@ def test_quality_of_formats_has_the_order_of_their_bits(run):
     assert table["transformers, int4:32:gptq"] != table["transformers, int4:32"]
 
 
-def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed):
-    """All store bf16, as the reference does; engines in float32 may differ from it where two logits nearly tie."""
+def test_engines_decode_the_same_ids(run, host_cache: Path, tiny: Model, seed, monkeypatch):
+    """All store bf16, as the reference does; engines in float32 may differ from it where two logits nearly tie.
+
+    The server is there at the beginning, and then ends.
+    """
     names, address = ["torch", "torch in a CUDA graph", "transformers"], "http://127.0.0.1:1/v1"
-    chosen = f"options.rivals={json.dumps([*names, f'server {address}'])}"
-    record = run("rivals", *QUICK["rivals"], chosen, f"options.servers=['{address}']")
+    chosen = [*QUICK["rivals"], f"options.rivals={json.dumps(names)}", f"options.servers=['{address}']"]
+    monkeypatch.setattr("experiments.suite.rivals.find_model", lambda address: None)
+    record = run("rivals", *chosen)
     table = {row["system"]: row for row in record["table"]}
     assert table["this lab: vec128 l1=default"]["same ids"] == "8 of 8", f"seed {seed}"
     assert "needs a GPU" in table["torch in a CUDA graph"]["state"], "no graph was made"
@@ -165,10 +169,48 @@ def test_torch_step_equals_transformers(host_cache: Path, name: str, seed):
             assert int(step.token) == want, f"seed {seed}"
 
 
-def test_an_unknown_engine_is_refused(host_cache: Path, tmp_path: Path, capsys):
-    argv = ["experiment=rivals", "device=host", "model=tiny", "variant=vec128", "options.rivals=[other]"]
+UNFIT = {
+    "options.rivals=[other]": "options.rivals names other; known: torch, ",
+    "options.servers=['http://127.0.0.1:1/v1']": "http://127.0.0.1:1/v1/models does not answer: ",
+    "format=int8": "arms read weights, keys and values in bf16; leave format=, head_format= and kv_format= out",
+    "kv_format=fp8": "arms read weights, keys and values in bf16; leave format=, head_format= and kv_format= out",
+}
+
+
+@pytest.mark.parametrize("given", UNFIT)
+def test_rivals_refuse_what_no_arm_can_do_before_anything_runs(given, host_cache: Path, tmp_path: Path, capsys):
+    argv = ["experiment=rivals", "device=host", "model=tiny", "variant=vec128", *QUICK["rivals"][1:], given]
     assert main([*argv, f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]) == 2
-    assert "options.rivals names other" in capsys.readouterr().err
+    assert UNFIT[given] in capsys.readouterr().err
+    assert not Store(tmp_path / "r.jsonl").records()
+
+
+def test_a_stack_of_several_tokens_a_step_is_timed_by_those_it_made(host_cache: Path, tmp_path: Path, monkeypatch):
+    from experiments.engines import race
+
+    came, timed = [], race.timed
+
+    def counted(opened, work):
+        def opened_and_counted(prompt):
+            generate = opened(prompt)
+
+            def counted(arrived):
+                answer = generate(lambda tokens: came.append([tokens]) or arrived(tokens))
+                came[-1].append(answer.tokens)
+                return answer
+
+            return counted
+
+        return timed(opened_and_counted, work)
+
+    monkeypatch.setattr(race, "timed", counted)
+    options = [*QUICK["rivals"][1:], "variant=speculative", "options.rivals=[torch]", "seed=8"]
+    argv = ["experiment=rivals", "device=host", "model=tiny", *options]
+    assert main([*argv, f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]) == 0
+    row, _ = Store(tmp_path / "r.jsonl").records()[-1]["table"]
+    assert row["same ids"] == "8 of 8"
+    assert max(made for _, made in came) > 4, "no draft was accepted; take another seed"
+    assert min(first for first, _ in came) >= 1
 
 
 @pytest.mark.parametrize("name", ["baseline", "vec128", "split_kv"])
