@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 from common.errors import LabError
 from common.model.checkpoint import find
+from common.model.hf_config import KEYS
 from common.model.shapes import Model
 from common.model.weights import load
 
@@ -157,7 +158,8 @@ def test_a_given_model_must_match_the_config(folder: Path, cache: Path) -> None:
         "rope_theta": 1e4, "rms_eps": 1e-5, "tied": True,
     }.items():  # fmt: skip
         given = Model(**{**vars(MODEL), field: value})
-        refused(folder, f"has {field} {value}", f"says {getattr(MODEL, field)}", cache=cache, model=given)
+        said = f"config.json says {KEYS.get(field, field)} {getattr(MODEL, field)}; give model=auto"
+        refused(folder, f"has {field} {value}, but ", said, cache=cache, model=given)
     model, _, _ = load(str(folder), Model(**{**vars(MODEL), "name": "mine", "positions": 64}), None, cache)
     assert (model.name, model.positions) == ("mine", 64)
 
@@ -192,8 +194,16 @@ def test_hub_ids_are_downloaded(folder: Path, cache: Path, monkeypatch: pytest.M
     hub = pytest.importorskip("huggingface_hub")
     downloaded, every = [], ["*.json", "*.safetensors", "*.txt", "*.jinja"]
 
-    def snapshot(repo: str, revision: str | None, allow_patterns: list[str]) -> str:
+    def snapshot(repo: str, revision: str | None, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
         downloaded.append((repo, revision, allow_patterns))
+        files = [
+            "model-1.safetensors",
+            "consolidated.safetensors",
+            "consolidated-1.safetensors",
+            "original/params.json",
+        ]
+        kept = hub.utils.filter_repo_objects(files, allow_patterns=every, ignore_patterns=ignore_patterns)
+        assert [*kept] == ["model-1.safetensors"]  # the weights once
         assert not any(re.search(r"\.(py|bin|pt|\*)$", pattern) for pattern in allow_patterns)
         return str(folder)
 

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from common.errors import CompileError, Hung, LabError, Race, Refused, Unfinished
+from common.errors import CompileError, Hung, LabError, Race, Refused, Unfinished, unknown
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,7 @@ from common.errors import CompileError, Hung, LabError, Race, Refused, Unfinishe
 def test_an_error_arrives_as_it_was_sent(error):
     found = pickle.loads(pickle.dumps(error))
     assert (type(found), str(found), vars(found)) == (type(error), "cause; remedy", vars(error))
+
+
+def test_a_name_with_a_comma_is_one_of_a_list():
+    assert str(unknown("arm", "x", ["b, c", "a"])) == "unknown arm 'x'; known: a, 'b, c'"

@@ -45,6 +45,8 @@ def test_head_dim_left_out_is_what_transformers_takes(folder: Path) -> None:
         ({"tie_word_embeddings": True}, "tied", True),
         ({"architectures": None, "sliding_window": 4096, "max_window_layers": 1}, "hidden", 32),
         ({"layer_types": ["full_attention"] * 2}, "layers", 2),
+        ({"partial_rotary_factor": 1.0}, "head_dim", 16),
+        ({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 1.0}}, "rope", "default"),
     ],
 )
 def test_config_spellings(folder: Path, change: dict, field: str, value: object) -> None:
@@ -64,8 +66,11 @@ def test_config_spellings(folder: Path, change: dict, field: str, value: object)
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"hidden_act": "gelu"}, "gelu"),
         ({"use_sliding_window": True}, "sliding window"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
-        ({"layer_types": 3}, "sliding window"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types ['full_attention', 'sliding"),
+        ({"layer_types": 3}, "layer_types 3"),
+        ({"layer_types": 0}, "layer_types 0"),
+        ({"layer_types": {}}, "layer_types {}"),
+        ({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.5}}, "'partial_rotary_factor': 0.5"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "scaled RoPE"),
         ({"rope_scaling": {"type": "linear"}}, "scaled RoPE"),
         ({"rope_scaling": {"type": ["default"]}}, "scaled RoPE"),
@@ -74,8 +79,8 @@ def test_config_spellings(folder: Path, change: dict, field: str, value: object)
         ({"rope_theta": 0}, "rope_theta"),
         ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
         ({"hidden_size": -32}, "hidden_size is -32"),
-        ({"hidden_size": 36}, "not a multiple of 8"),
-        ({"num_key_value_heads": 3}, "4 query heads do not share 3"),
+        ({"hidden_size": 36}, "hidden_size is 36, not a multiple of 8"),
+        ({"num_key_value_heads": 3}, "make num_attention_heads a multiple of num_key_value_heads"),
         ({"num_hidden_layers": 2**31 - 1}, "lacks tensor model.layers.2."),
         ({"num_hidden_layers": 1}, "11 tensor(s) more"),
         ({"head_dim": None}, "head_dim is None"),
@@ -158,20 +163,17 @@ def test_a_head_is_its_share_of_the_hidden_size_where_none_is_given(folder: Path
         ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "scaled RoPE"),
         ("llama", {"rope_scaling": SCALED | {"type": "default"}}, "scaled RoPE"),
         ("llama", {"rope_scaling": SCALED | {"attention_factor": 1.0}}, "scaled RoPE"),
-        ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "scaled RoPE"),
+        ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "config.json has no low_freq_factor"),
         ("llama", {"rope_scaling": SCALED | {"factor": "8"}}, "factor is '8'"),
-        ("llama", {"rope_scaling": SCALED | {"factor": 0.5}}, "'llama3:0.5:1:4:64' has no meaning"),
-        ("llama", {"rope_scaling": SCALED | {"low_freq_factor": 4.0}}, "'llama3:8:4:4:64' has no meaning"),
-        (
-            "llama",
-            {"rope_scaling": SCALED | {"original_max_position_embeddings": 0}},
-            "'llama3:8:1:4:0' has no meaning",
-        ),
+        ("llama", {"rope_scaling": SCALED | {"factor": 0.5}}, "rope_scaling has factor 0.5, "),
+        ("llama", {"rope_scaling": SCALED | {"low_freq_factor": 4.0}}, "low_freq_factor 4, high_freq_factor 4, "),
+        ("llama", {"rope_scaling": SCALED | {"original_max_position_embeddings": 0}}, "position_embeddings 0; give"),
         ("llama", {"rope_scaling": SCALED, "rope_parameters": {"rope_type": "default"}}, "scales RoPE in two ways"),
-        ("mistral", {"sliding_window": 4096}, "sliding window"),
+        ("mistral", {"sliding_window": 0}, "sliding_window is 0; give an integer"),
+        ("mistral", {"sliding_window": "4096"}, "sliding_window is '4096'"),
         ("mistral", {"model_type": "mixtral"}, "mixtral"),
         ("qwen2", {"use_sliding_window": True}, "sliding window"),
-        ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
+        ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ("qwen2", {"model_type": "qwen2_moe"}, "qwen2_moe"),
         ("qwen2", {"architectures": ["Qwen2ForRewardModel"]}, "Qwen2ForRewardModel"),
     ],
@@ -183,9 +185,24 @@ def test_other_arithmetic_of_each_family_is_refused(
     refused(folder, word, cache=cache)
 
 
-def test_a_window_that_transformers_takes_by_default_is_refused(folder: Path, cache: Path) -> None:
-    write(folder, "mistral", ("sliding_window",))
-    refused(folder, "sliding window", cache=cache)
+@pytest.mark.parametrize(
+    ("window", "longest", "key"),
+    [
+        ({"sliding_window": None}, 16384, "max_position_embeddings"),
+        ({"sliding_window": 64}, 64, "sliding_window"),
+        ({"sliding_window": 16384}, 16384, "max_position_embeddings"),
+        ({"sliding_window": 20000}, 16384, "max_position_embeddings"),
+        ({}, 4096, "sliding_window"),  # what transformers takes by default
+    ],
+)
+def test_a_cache_fits_the_window(folder: Path, window: dict, longest: int, key: str) -> None:
+    """Each position of such a cache is within the window of the last."""
+    file = write(folder, "mistral", () if window else ("sliding_window",), max_position_embeddings=16384, **window)
+    assert read_model(file, "hand", None).positions == min(longest, 2048)
+    assert read_model(file, "hand", longest).positions == longest
+    said = rf"cache of {longest + 1} positions .* has {key} {longest}; give model\.positions={longest}, or less"
+    with pytest.raises(LabError, match=said):
+        read_model(file, "hand", longest + 1)
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,19 @@ def test_the_gallery_is_narrow_and_links_to_each_source():
     table = overview.gallery(evidence(*HOST))
     assert len(table.columns) <= 5
     for row in lines(table):
-        assert (ROOT / row["variant"].link).is_file()
-    assert "| [redundant_rmsnorm](variants/redundant_rmsnorm.cu) |" in markdown(table)
+        assert (ROOT / "docs" / row["variant"].link).is_file()
+    assert "| [redundant_rmsnorm](../variants/redundant_rmsnorm.cu) |" in markdown(table)
     assert line(table, "redundant_rmsnorm")["grid barriers"] == "6 (-4)"
     assert len(table.rows) == 2, "a variant without records is left out: two new files change no committed page"
     assert table.notes[0] == "All 2 PASSED validation."
     failed = run("smem_cache", ["smem_cache"], 6, status="NUMERIC_MISMATCH")
     assert "smem_cache NUMERIC_MISMATCH" in overview.gallery(evidence(*HOST, failed)).notes[0]
+
+
+def test_links_of_pages_lead_to_files():
+    for page in map(ROOT.joinpath, pages(ROOT)):
+        for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page}: {link}"
 
 
 def test_changes_have_a_column_for_each_variant_and_no_row_of_zeros():

@@ -73,4 +73,5 @@ def unknown(kind: str, name: Any, valid: Iterable[str]) -> LabError:
     name, names = str(name), sorted(valid)
     close = get_close_matches(name, names, n=1)
     guess = f"did you mean '{close[0]}'? " if close else ""
-    return LabError(f"unknown {kind} '{name}'", f"{guess}known: {', '.join(names) or 'none'}")
+    listed = ", ".join(f"'{each}'" if "," in each else each for each in names)
+    return LabError(f"unknown {kind} '{name}'", f"{guess}known: {listed or 'none'}")

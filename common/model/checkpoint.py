@@ -13,6 +13,7 @@ SINGLE, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "co
 DTYPES = ("BF16", "F16", "F32")  # of weights that are not quantized, as safetensors spells them
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*)/(?P<name>\w[\w.-]*)(?:@(?P<revision>\w[\w./-]*))?", re.ASCII)
+SECOND = ["consolidated*", "original/*"]  # the weights again, in their authors' own form: Mistral's, Llama's
 AGAIN = "download or save the checkpoint again"
 
 
@@ -169,9 +170,10 @@ def _download(spec: str) -> tuple[Path, str]:
         ) from error
 
     def snapshot(*patterns: str) -> Path:
-        repository = f"{hub_id['owner']}/{hub_id['name']}"
+        repository, revision = f"{hub_id['owner']}/{hub_id['name']}", hub_id["revision"]
+        only = [*patterns]
         try:
-            return Path(snapshot_download(repository, revision=hub_id["revision"], allow_patterns=list(patterns)))
+            return Path(snapshot_download(repository, revision=revision, allow_patterns=only, ignore_patterns=SECOND))
         except Exception as error:  # the client, its HTTP library and the OS raise a dozen unrelated types
             raise LabError(
                 f"weights {spec!r}: no such path, and the download from the hub failed "

@@ -1,6 +1,6 @@
 """Families of models that the kernels decode, and their traits: the one table of them.
 
-All have the same block: RMSNorm, RoPE by halves, grouped-query attention without a window, SwiGLU, no other biases.
+All have the same block: RMSNorm, RoPE by halves, grouped-query attention within any window, SwiGLU, no other biases.
 RoPE's base and scaling, the tie of the head and the shapes are each checkpoint's own, in its config.json.
 """
 
@@ -17,8 +17,8 @@ class Family:
     architecture  its class in transformers, and the only one in `architectures`
     qk_norm, qkv_bias  as in Model
     head_dim      where a config.json gives none; None: hidden_size / num_attention_heads
-    window        transformers' `sliding_window` where a config.json gives none; None: a window is used only with
-                  `use_sliding_window`
+    window        transformers' `sliding_window` where a config.json gives none, a limit of the KV cache; None: a window
+                  is used only with `use_sliding_window`
     """
 
     architecture: str

@@ -1,14 +1,16 @@
 """Model shapes and traits from the config.json of a Hugging Face checkpoint; other architectures are refused."""
 
 import json
+import re
 import sys
+from functools import partial
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
 from common.errors import LabError
 from common.model.families import FAMILIES, SUPPORTED, Family
-from common.model.rope import DEFAULT, LLAMA3, Scaling
+from common.model.rope import DEFAULT, LLAMA3, Scaling, read_rope
 from common.model.shapes import LARGEST, Model
 
 DEFAULT_POSITIONS = 2048  # size of the KV cache when none is given and the model allows more
@@ -22,6 +24,8 @@ SHAPES = {
     "num_key_value_heads": "kv_heads",
     "vocab_size": "vocab",
 }
+KEYS = {field: key for key, field in SHAPES.items()} | {"rms_eps": "rms_norm_eps"}  # a field's name, if another
+WINDOW, PART = "sliding_window", "partial_rotary_factor"
 BASE = {"rope_theta", "rope_type", "type"}  # keys of RoPE's parameters that do not scale it
 SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")  # llama3's, as Scaling
 
@@ -29,7 +33,8 @@ SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_positi
 def read_model(file: Path, name: str, positions: int | None) -> Model:
     """The model of `file`, a config.json.
 
-    positions: size of the KV cache; None takes max_position_embeddings, at most DEFAULT_POSITIONS.
+    positions: size of the KV cache; None takes what the model allows, at most DEFAULT_POSITIONS. It allows
+    max_position_embeddings, and no more than a sliding window: a cache within it is attended as a whole.
     Keys with harmless defaults in transformers' configurations may be absent (tied: false, head_dim: the family's);
     shapes, epsilon and the RoPE base must be given, because a wrong guess decodes plausible but wrong text. RoPE's base
     is `rope_theta`, or since transformers 5 `rope_parameters.rope_theta`.
@@ -39,27 +44,36 @@ def read_model(file: Path, name: str, positions: int | None) -> Model:
     family = _family(file, config)
 
     shapes: dict[str, Any] = {field: _integer(file, config, key) for key, field in SHAPES.items()}
-    longest = _integer(file, config, "max_position_embeddings")
+    limits = {"max_position_embeddings": _integer(file, config, "max_position_embeddings")}
+    if family.window and config.get(WINDOW, family.window) is not None:
+        limits[WINDOW] = _integer(file, {WINDOW: family.window} | config, WINDOW)
+    limit = min(limits, key=limits.__getitem__)
     if positions is None:
-        positions = min(longest, DEFAULT_POSITIONS)
-    elif positions > longest:
+        positions = min(limits[limit], DEFAULT_POSITIONS)
+    elif positions > limits[limit]:
         raise LabError(
-            f"a cache of {positions} positions was requested, but {file} has max_position_embeddings {longest}",
-            f"request at most {longest} positions",
+            f"a cache of {positions} positions was requested, but {file} has {limit} {limits[limit]}",
+            f"give model.positions={limits[limit]}, or less",
         )
     theta, rope = _rope(file, config)
-    return Model(
-        name=name,
-        **shapes,
-        head_dim=_head_dim(file, config, family),
-        positions=positions,
-        rope_theta=theta,
-        rms_eps=_number(file, config, "rms_norm_eps"),
-        tied=_flag(file, config, "tie_word_embeddings"),
-        qk_norm=family.qk_norm,
-        qkv_bias=family.qkv_bias,
-        rope=rope,
-    )
+    head_dim, epsilon = _head_dim(file, config, family), _number(file, config, "rms_norm_eps")
+    tied = _flag(file, config, "tie_word_embeddings")
+    try:
+        return Model(
+            name=name,
+            **shapes,
+            head_dim=head_dim,
+            positions=positions,
+            rope_theta=theta,
+            rms_eps=epsilon,
+            tied=tied,
+            qk_norm=family.qk_norm,
+            qkv_bias=family.qkv_bias,
+            rope=rope,
+        )
+    except LabError as error:  # names fields of Model
+        by_key = partial(re.sub, r"\bmodel\.(\w+)", lambda field: KEYS.get(field[1], field[1]))
+        raise LabError(f"{file}: {by_key(error.cause)}", by_key(error.remedy)) from None
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -99,18 +113,15 @@ def _family(file: Path, config: dict[str, Any]) -> Family:
             f"{file} describes model_type {short(kind)}, architectures {short(names)}",
             f"the kernels decode dense models of model_type {SUPPORTED} (Qwen3ForCausalLM and the like) only",
         )
-    layers = config.get("layer_types") or []
-    full = isinstance(layers, list) and all(kind == "full_attention" for kind in layers)
-    window = family.window and config.get("sliding_window", family.window) is not None
+    layers = config.get("layer_types")
+    full = layers is None or (isinstance(layers, list) and all(kind == "full_attention" for kind in layers))
     for feature, used in (
         ("attention_bias", _flag(file, config, "attention_bias")),
         ("mlp_bias", _flag(file, config, "mlp_bias")),
-        (
-            "a sliding window (use_sliding_window, sliding_window, layer_types)",
-            _flag(file, config, "use_sliding_window") or window or not full,
-        ),
+        ("a sliding window (use_sliding_window)", _flag(file, config, "use_sliding_window")),
+        (f"layer_types {short(layers)}", not full),
         (f"hidden_act {short(config.get('hidden_act'))}", config.get("hidden_act", "silu") != "silu"),
-        ("partial_rotary_factor", config.get("partial_rotary_factor", 1) != 1),
+        (PART, config.get(PART, 1) != 1),
     ):
         if used:
             raise LabError(
@@ -146,14 +157,16 @@ def _rope(file: Path, config: dict[str, Any]) -> tuple[float, str]:
         rope = config.get(key)
         if rope is None:
             continue
-        kinds = {str(rope[kind]) for kind in ("rope_type", "type") if kind in rope} if isinstance(rope, dict) else None
-        plain = kinds is not None and kinds <= {DEFAULT} and set(rope) <= BASE
-        if not plain and (kinds != {LLAMA3} or set(rope) - BASE != {*SCALING}):
+        parts = rope if isinstance(rope, dict) else {"": rope}
+        kinds = {str(parts[kind]) for kind in ("rope_type", "type") if kind in parts}
+        further = {each for each in parts if (each, parts[each]) != (PART, 1)} - BASE
+        plain = kinds <= {DEFAULT} and not further
+        if not plain and (kinds != {LLAMA3} or further - {*SCALING}):
             raise LabError(
                 f"{file} requires scaled RoPE: {key} is {short(rope)}",
                 f"the kernels have plain RoPE, and rope_type {LLAMA3!r} with {', '.join(SCALING)}",
             )
-        scalings.append(DEFAULT if plain else str(Scaling(*(_number(file, rope, name) for name in SCALING))))
+        scalings.append(DEFAULT if plain else _scaling(file, key, rope))
         if "rope_theta" in rope:
             bases.append(_number(file, rope, "rope_theta"))
     if not bases or bases != bases[:1] * len(bases):
@@ -164,6 +177,20 @@ def _rope(file: Path, config: dict[str, Any]) -> tuple[float, str]:
     if len({*scalings}) > 1:
         raise LabError(f"{file} scales RoPE in two ways: {', '.join(scalings)}", "leave rope_scaling out")
     return bases[0], scalings[0] if scalings else DEFAULT
+
+
+def _scaling(file: Path, key: str, rope: dict[str, Any]) -> str:
+    """Llama 3's scaling in `rope`, the value of `key`. Raises LabError for no number, and for one without a meaning."""
+    numbers = {name: _number(file, rope, name) for name in SCALING}
+    text = str(Scaling(*numbers.values()))
+    try:
+        read_rope(text)
+    except LabError:
+        raise LabError(
+            f"{file}: {key} has {', '.join(f'{name} {number:g}' for name, number in numbers.items())}",
+            "give a factor of at least 1, a low_freq_factor above 0 and below high_freq_factor, and positions above 0",
+        ) from None
+    return text
 
 
 def _value(file: Path, config: dict[str, Any], key: str) -> Any:

@@ -22,7 +22,7 @@ class Model:
     kv_format: of the keys and values in the cache, as `read_kv_format` reads it.
     Traits, which are Qwen3's by default: qk_norm: query and key heads are RMS-normalized before they are rotated.
     qkv_bias: a vector is added to the rows of q, k and v. rope: scaling of its frequencies, as `read_rope` reads it.
-    `common.model.families` has the traits of each family.
+    `common.model.families` has the traits of each family. Errors name a field as `model.FIELD`.
     """
 
     name: str
@@ -48,32 +48,33 @@ class Model:
         for field in ("hidden", "intermediate", "layers", "heads", "kv_heads", "head_dim", "vocab", "positions"):
             if not 1 <= getattr(self, field) <= LARGEST:
                 raise LabError(
-                    f"model {self.name}: {field} is {getattr(self, field)}", f"give an integer from 1 to {LARGEST}"
+                    f"model {self.name}: model.{field} is {getattr(self, field)}",
+                    f"give an integer from 1 to {LARGEST}",
                 )
         if self.query + 2 * self.kv > LARGEST:
             raise LabError(
                 f"model {self.name}: {self.query + 2 * self.kv} rows of q, k and v, more than {LARGEST}",
-                "give fewer heads, or a smaller head_dim",
+                "give fewer heads, or a smaller model.head_dim",
             )
         # A row of any weight matrix starts on a 16-byte boundary, so that 128-bit loads are legal everywhere.
         for field in ("hidden", "intermediate", "head_dim"):
             if getattr(self, field) % 8:
                 raise LabError(
-                    f"model {self.name}: {field} is {getattr(self, field)}, not a multiple of 8",
+                    f"model {self.name}: model.{field} is {getattr(self, field)}, not a multiple of 8",
                     "the kernels load up to 8 bf16 weights at once; choose a model whose rows are multiples of 8",
                 )
         if self.heads % self.kv_heads:
             raise LabError(
                 f"model {self.name}: {self.heads} query heads do not share {self.kv_heads} KV heads evenly",
-                "make heads a multiple of kv_heads",
+                "make model.heads a multiple of model.kv_heads",
             )
         widths = (self.hidden, self.query, self.intermediate)
         for form, columns in zip(self.formats, (widths, (self.hidden,)), strict=True):
             form.check(columns, f"model {self.name}, format {form}")
         if self.rope_theta <= 0 or self.rms_eps < 0:
             raise LabError(
-                f"model {self.name}: rope_theta {self.rope_theta}, rms_eps {self.rms_eps}",
-                "give a positive rope_theta and an rms_eps that is not negative",
+                f"model {self.name}: model.rope_theta is {self.rope_theta}, model.rms_eps is {self.rms_eps}",
+                "give a positive model.rope_theta and a model.rms_eps that is not negative",
             )
         read_rope(self.rope)
         read_kv_format(self.kv_format)

@@ -13,7 +13,7 @@ from common.errors import LabError
 from common.model import synthetic
 from common.model.checkpoint import Checkpoint, find
 from common.model.gptq import Calibration
-from common.model.hf_config import read_json, read_model
+from common.model.hf_config import KEYS, read_json, read_model
 from common.model.layout import Layout
 from common.model.quantization import read_quantization
 from common.model.recoded import calibrated, pieces, plain
@@ -177,8 +177,9 @@ def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
         want, got = getattr(wanted, field.name), getattr(found, field.name)
         if field.name not in ("name", "positions", "format", "head_format", "kv_format") and want != got:
             raise LabError(
-                f"model {wanted.name} has {field.name} {want}, but {checkpoint.config} says {got}",
-                "omit the model, so that the shapes come from config.json; or give the checkpoint of that model",
+                f"model {wanted.name} has {field.name} {want}, but {checkpoint.config} says "
+                f"{KEYS.get(field.name, field.name)} {got}",
+                "give model=auto, which takes the shapes from config.json, or the checkpoint of that model",
             )
     return replace(wanted, positions=found.positions)
 

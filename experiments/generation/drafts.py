@@ -14,6 +14,10 @@ def verifying(setup: Setup, stack: Stack, tokens: int | None) -> Stack:
 
     Raises LabError for a stack that cannot verify them.
     """
+    (knob,) = (each for each in setup.catalog.variants[VERIFY].knobs if each.name == KNOB)
+    low, high = knob.ends(setup.config.threads)
+    if tokens and not low <= tokens <= high:
+        raise LabError(f"draft=ngram:{tokens} is not in {low}..{high}", f"give {low} to {high} tokens a step")
     known = VERIFY in stack.variants
     if tokens is None or (known and not tokens):
         return stack

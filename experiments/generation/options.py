@@ -42,7 +42,7 @@ def read_draft(text: str) -> int | None:
 
     None: without drafts. Raises LabError for another text.
     """
-    found = re.fullmatch(rf"{NGRAM}(?::(\d+))?", text, re.ASCII)
+    found = re.fullmatch(rf"{NGRAM}(?::([1-9]\d*))?", text, re.ASCII)
     if not found and text != NONE:
         raise LabError(f"draft={text} is unknown", f"choose draft from {NONE}, {NGRAM} and {NGRAM}:K, K tokens a step")
     return int(found[1] or 0) if found else None
@@ -53,7 +53,8 @@ def speed(stats: Stats, read: Mapping[str, float] | None = None) -> str:
     text = f"{stats.tokens} tokens"
     if stats.tokens_per_s:
         text += f", {stats.tokens_per_s:.1f} tokens/s ({1e3 / stats.tokens_per_s:.2f} ms a token)"
-    text += f", the first after {stats.first_token_s:.3f} s; prompt {stats.prompt_tokens}, {stats.kept_tokens} kept"
+    text += f", the first after {stats.first_token_s:.3f} s"
+    text += f"; prompt of {stats.prompt_tokens} tokens, {stats.kept_tokens} of them in the KV cache before"
     if stats.steps < stats.tokens:
         text += f"; {stats.tokens / stats.steps:.2f} tokens a step"
     if stats.tokens_per_s and read:

@@ -92,11 +92,12 @@ class Request:
         check_ids(self.ids, model, "prompt_ids")
         prompt, needed = len(self.ids), len(self.ids) + self.max_tokens - 1
         if needed > positions:
-            drafts = model.positions - positions
+            drafts, room = model.positions - positions, positions - prompt + 1
+            shorter = f"lower max_tokens to at most {room}" if room > 0 else "shorten the prompt"
             raise LabError(
                 f"a prompt of {prompt} and max_tokens={self.max_tokens} need {needed} positions of {positions}"
                 + (f", besides {drafts} for drafts" if drafts else ""),
-                f"lower max_tokens, or give model.positions={needed + drafts}",
+                f"{shorter}, or give model.positions={needed + drafts} if the checkpoint allows it",
             )
 
 

@@ -122,7 +122,7 @@ def summary(evidence: Evidence) -> Table:
     note = (
         f"Qwen3-0.6B, batch 1, position {POSITION}, {times.gpu}; each step on top of those above it. Barriers are "
         f"counted, times are {basis}. Read floor: all that a token reads, once: {floor or 0:,.0f} us; less in fewer "
-        "bits."
+        "bits, and no bound where L2 keeps weights from one token to the next."
     )
     return Table.of(rows, notes=[" ".join([note, *([] if times.measured else model_error(evidence))])])
 

@@ -25,7 +25,7 @@ def gallery(evidence: Evidence) -> Table:
         idea = evidence.entry(name).idea
         lines.append(
             {
-                "variant": Cell(name, link=file),
+                "variant": Cell(name, link=f"../{file}"),  # from docs/
                 "idea": min((idea.partition(mark)[0] for mark in ":;"), key=len),  # after these come details
                 "grid barriers": change("grid_barriers", sums, before),
                 "loads": change("load_instructions", sums, before),

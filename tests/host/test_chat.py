@@ -32,7 +32,8 @@ def talk(tmp_path, host_cache, seed, monkeypatch, capsys):
 
 def kept(notes: str) -> list[tuple[int, int]]:
     """Tokens of each answer's prompt, and the ones of them that were in the KV cache."""
-    return [(int(n), int(k)) for n, k in re.findall(r"^\d+ tokens.*; prompt (\d+), (\d+) kept$", notes, re.MULTILINE)]
+    said = r"^\d+ tokens.*; prompt of (\d+) tokens, (\d+) of them in the KV cache before$"
+    return [(int(n), int(k)) for n, k in re.findall(said, notes, re.MULTILINE)]
 
 
 def test_turns_variants_and_commands_over_one_cache(talk, tmp_path, seed):

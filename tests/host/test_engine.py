@@ -102,7 +102,11 @@ def test_an_answer_ends_at_its_stop_id_or_when_it_is_cancelled(engine, alone):
     [
         (Request((), 3), "the prompt has no token"),
         (Request((1, 503), 3), r"token id 503 is not in 0\.\.502"),
-        (Request((1, 2, 3), 63), r"a prompt of 3 and max_tokens=63 need 65 positions of 64; .*model.positions=65"),
+        (
+            Request((1, 2, 3), 63),
+            "a prompt of 3 and max_tokens=63 need 65 positions of 64; lower max_tokens to at most 62",
+        ),
+        (Request((1,) * 65, 1), "need 65 positions of 64; shorten the prompt, or give model.positions=65 if"),
         ((1, 2, 3), r"\(1, 2, 3\) is not a Request"),
         (Request((1,), 1, stop_strings=("a",)), "stop strings need a tokenizer"),
     ],
@@ -171,7 +175,11 @@ def test_drafts_need_room_behind_the_answer(engine):
         assert drafting.positions == engine.positions - 3
         most = drafting.positions - 1
         assert len(answer(drafting, [1, 2], most)[0]) == most
-        with pytest.raises(LabError, match=r"besides 3 for drafts; .*model.positions=65"):
+        with pytest.raises(
+            LabError, match=r"besides 3 for drafts; lower max_tokens to at most 60, or give model.positions=65"
+        ):
             answer(drafting, [1, 2], most + 1)
     with pytest.raises(LabError, match="cannot take drafts: verify and joint_heads exclude each other"):
         Engine(engine.setup, engine.setup.choose("streaming", {}), 4)
+    with pytest.raises(LabError, match=r"draft=ngram:9 is not in 2\.\.8; give 2 to 8 tokens a step"):
+        Engine(engine.setup, engine.stack.stack, 9)

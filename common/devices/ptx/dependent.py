@@ -18,7 +18,7 @@ USES = (
     "ret",
     "exit",
 )  # opcodes; prefetches of weights, which nobody writes, may be early
-OWN = {"param", "const", "shared", "local", "prefetch"}  # spaces that no other kernel uses
+OWN = {"param", "const", "shared", "local"}  # spaces that no other kernel uses
 
 
 def check_waits(rows: Sequence[Row], kernel: str) -> None:
@@ -26,7 +26,8 @@ def check_waits(rows: Sequence[Row], kernel: str) -> None:
     at = next((at for at, row in enumerate(rows) if row.opcode == WAIT), len(rows))
     for row in rows[:at]:
         opcode, *words = row.opcode.split(".")
-        if (opcode in USES and not OWN & {*words}) or (opcode == "bra" and row.imm > at):
+        own = "prefetch" in words or ("global" not in words and OWN & {*words})  # a cp.async names two spaces
+        if (opcode in USES and not own) or (opcode == "bra" and row.imm > at):
             raise wrong(
                 row.line, f"{kernel}: {row.opcode} before {WAIT}", "wait first: the kernel in front may still run"
             )
