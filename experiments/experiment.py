@@ -79,18 +79,29 @@ class Experiment(PredictingSetup):
     def stacks(self, names: Sequence[str], *more: Stack) -> list[Stack]:
         """`stack` of each of `names`, else of all variants and named stacks; then `more`.
 
-        Raises LabError for a knob of the command line that none of them has: it would change nothing.
+        Raises LabError as `check_given` does.
         """
         names = names or (*self.catalog.variants, *self.catalog.stacks)
         chosen = [*map(self.stack, names), *more]
-        self.check_knobs(chosen)
+        self.check_given(chosen)
         return chosen
 
     @property
     def chosen(self) -> list[Stack]:
         """The stacks of `options.variants`, else the run's."""
         names = self.options.texts("variants")
-        return self.stacks(names) if names else list(self.config.stacks)
+        stacks = [*map(self.stack, names)] if names else list(self.config.stacks)
+        self.check_knobs(stacks)
+        return stacks
+
+    def check_given(self, stacks: Sequence[Stack]) -> None:
+        """Raise LabError for variant=, stack= or a knob of the command line without effect on the own `stacks`."""
+        names, catalog = [stack.name for stack in self.config.stacks], self.catalog
+        if names != [*catalog.variants, *catalog.broken]:  # not those of variant=all, the default
+            one = names[0] if len(names) == 1 and names[0] in {*catalog.variants, *catalog.stacks} else "NAME"
+            remedy = f"give options.variants=[{one}]" if "variants" in self.options.values else "leave it out"
+            raise LabError(f"variant= or stack= has no effect on experiment={self.config.task}", remedy)
+        self.check_knobs(stacks)
 
     def check_knobs(self, stacks: Sequence[Stack]) -> None:
         """Raise LabError for a knob of the command line that none of `stacks` has."""
@@ -246,22 +257,13 @@ class Experiment(PredictingSetup):
             {"kind": ROW, "asked": identity, "found": figures, "reason": reason}
             | {"took": self._took[-1], "provenance": provenance()}
         )
-        if self._lost():
-            cause = f"after {name} this process cannot use the GPU any more"
-            raise Unfinished(cause, "the same command goes on after it")
+        if self.on_gpu:
+            from common.devices.cuda import context_lost
+
+            if context_lost():
+                cause = f"after {name} this process cannot use the GPU any more"
+                raise Unfinished(cause, "the same command goes on after it")
         return figures
-
-    def _lost(self) -> bool:
-        """True if a row has destroyed this process's context on the GPU, so that every later call fails."""
-        if not self.on_gpu:
-            return False
-        from cupy.cuda import runtime
-
-        try:
-            runtime.deviceSynchronize()
-        except runtime.CUDARuntimeError:
-            return True
-        return False
 
     @cached_property
     def _about(self) -> dict[str, Any]:

@@ -242,6 +242,34 @@ def test_a_result_becomes_a_record_without_nan(tmp_path: Path):
     assert [cell(None), cell(12345), cell(12345.6), cell(0.123456)] == ["-", "12,345", "12,346", "0.1235"]
 
 
+BY_OPTIONS = ("ablation", "factorial", "predict", "quality", "roofline", "sass", "scaling", "tune")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "remedy"),
+    [
+        *((name, "variant=graph", "give options.variants=[graph]") for name in BY_OPTIONS),
+        ("sass", "stack=[vec128,fused_head]", "give options.variants=[NAME]"),
+        ("sass", "variant=catalog", "give options.variants=[NAME]"),
+        ("ratios", "variant=warp_split", "leave it out"),
+        ("sync_cost", "variant=graph", "leave it out"),
+    ],
+)
+def test_a_choice_of_stacks_that_an_experiment_does_not_read_is_refused(configured, tmp_path, name, given, remedy):
+    config = configured(f"experiment={name}", "archs=[sm_90]", f"results={tmp_path}/r.jsonl", given)
+    with pytest.raises(LabError) as refused:
+        find(name)(Experiment(config, Quiet()))
+    assert str(refused.value) == f"variant= or stack= has no effect on experiment={name}; {remedy}"
+
+
+@pytest.mark.parametrize("name", ["chain", "counts", "formats", "positions", "rivals"])
+def test_stacks_of_the_run_and_of_the_options_are_both_taken(configured, tmp_path, name):
+    where = (f"experiment={name}", f"results={tmp_path}/r.jsonl", "variant=graph")
+    for options, wanted in (((), ["graph"]), (("options.variants=[vec128]",), ["vec128"])):
+        chosen = Experiment(configured(*where, *options), Quiet()).chosen
+        assert [stack.name for stack in chosen] == wanted
+
+
 def test_every_experiment_has_a_yaml_whose_header_runs_it():
     folder = ROOT / "conf" / "experiment"
     for name in names():

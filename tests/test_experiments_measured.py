@@ -207,7 +207,7 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
 
     experiment = SimpleNamespace(
         on_gpu=False,
-        check_knobs=lambda stacks: None,
+        check_given=lambda stacks: None,
         device=SimpleNamespace(compile=lambda source: source, session=session),
         options=Section({"host_blocks": 2}),
         config=SimpleNamespace(threads=256, task="sync_cost"),

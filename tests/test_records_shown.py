@@ -111,6 +111,34 @@ def test_other_records_are_shown_as_they_are(store, shows):
     assert (code, "shuffles 77" in out, "vec128" in out.splitlines()[0]) == (0, True, True)
 
 
+def test_a_row_of_an_experiment_has_its_own_name(store, shows):
+    asked = {"task": "rivals", "row": "torch in a CUDA graph", "seed": 7}
+    store({"kind": "row", "asked": asked, "found": {"state": "ran"}, "reason": "", "took": 1.0, "provenance": CLEAN})
+    assert shows()[1].splitlines()[-1].endswith("rivals: torch in a CUDA graph")
+    assert shows("last")[1].startswith("rivals: torch in a CUDA graph  (row ")
+
+
+GENERATE = "python -m experiments.generate 'prompt=\"Once upon\"' weights=.../a"
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "shown"),
+    [
+        ("python -m experiments experiment=ratios results=.../r.jsonl cache=.../c", {"seed": 5},
+         "python -m experiments experiment=ratios seed=5"),
+        ("python -m experiments experiment=rivals seed=6", {"asked": {"task": "rivals", "row": "torch", "seed": 6}},
+         "python -m experiments experiment=rivals seed=6"),
+        ("python -m experiments experiment=sync_cost", {"asked": {"task": "sync_cost", "row": "a", "seed": 6}},
+         "python -m experiments experiment=sync_cost seed=6"),
+        (GENERATE, {"seed": 7}, f"{GENERATE} seed=7  (the record has no folders: complete weights)"),
+        ("python mine.py", {"seed": 8}, "python mine.py  (seed 8)"),
+    ],
+)  # fmt: skip
+def test_what_repeats_a_record_has_its_seed_and_says_what_it_lacks(store, shows, command, more, shown):
+    store({"kind": "some", "provenance": {"command": command}, **more})
+    assert shows("last")[1].splitlines()[-1] == f"Reproduce: {shown}"
+
+
 def test_several_ids_and_unique_beginnings(store, shows):
     first, second = store(record(), record(**OTHER))
     _, out, _ = shows(first, second)

@@ -58,7 +58,7 @@ def test_one_record_is_not_compared_with_itself(tmp_path, capsys):
 
 
 def test_a_record_of_a_removed_variant_is_made_again_with_its_seed(tmp_path, capsys):
-    row = shown_run(variant="gone", seed=77) | {"stack": ["gone"]}
+    row = shown_run(variant="gone", seed=77) | {"stack": ["gone"], "provenance": {"command": "python -m experiments"}}
     store = Store(tmp_path / "r.jsonl")
     store.append({name: row[name] for name in row.keys() - {"id", "schema", "time"}})
     assert show.main(["last", f"results={store.path}"]) == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from made_records import HOST, MODEL, evidence, line, lines, result, run, timed
+from omegaconf import DictConfig
 
 from common import ROOT
 from common.devices.counters import FIELDS
@@ -13,7 +14,7 @@ from common.display.table import Table, markdown
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from experiments.report import answers, blocks, ladder, overview, variants
-from experiments.report.__main__ import RESULTS, main, pages, stale
+from experiments.report.__main__ import RESULTS, main, pages, report, stale
 from experiments.report.evidence import NOTHING, read, totals
 from experiments.report.predicted import OPEN
 
@@ -187,6 +188,25 @@ def test_an_unknown_block_is_refused():
         blocks.make("digest:mutants", evidence())
     with pytest.raises(LabError, match="no sentence on roofline"):
         blocks.make("sentence:roofline", evidence())
+
+
+def test_given_records_change_no_file_but_the_page(tmp_path, capsys):
+    figure = tmp_path / "experiments" / "results" / "figures" / "old.svg"
+    figure.parent.mkdir(parents=True)
+    edited = "<!-- generated:variants -->\nedited\n<!-- /generated -->\n"
+    for path, text in ((figure, "<svg/>"), (tmp_path / "README.md", edited), (tmp_path / "r.jsonl", "")):
+        path.write_text(text)
+    for name in ("conf", "variants"):
+        (tmp_path / name).symlink_to(ROOT / name)
+
+    def write(*records: str) -> int:
+        return report(DictConfig({"records": [*records], "check": False, "debug": False}), tmp_path)
+
+    assert write(str(tmp_path / "r.jsonl")) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "experiments/results/report.html"
+    assert ((tmp_path / "README.md").read_text(), figure.exists()) == (edited, True)
+    assert write() == 0
+    assert ((tmp_path / "README.md").read_text() == edited, figure.exists()) == (False, False)
 
 
 def test_the_check_names_the_edited_block(tmp_path, monkeypatch, capfd):

@@ -6,14 +6,19 @@ from xml.etree import ElementTree
 import pytest
 from made_records import evidence, result
 
+from common.errors import LabError
+from common.model.shapes import Model
+from experiments.engines.race import Answer, Ran, Run
+from experiments.experiment import Experiment
 from experiments.report.figures import all_figures
 from experiments.suite import scaling
-from experiments.suite.scaling import _row, ends
+from experiments.suite.scaling import _row, ends, models_of
+from experiments.tables.progress import Quiet
 
 STACKS = [SimpleNamespace(name=name, knobs={}, variants=(name,)) for name in ("mega", "graph")]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def named(monkeypatch) -> None:
     monkeypatch.setattr(scaling, "_name", lambda stack: stack.name)
 
@@ -33,11 +38,11 @@ def test_a_row_is_of_the_bytes_and_the_rate_at_which_they_come():
     }
 
 
-def rows(**lowest: float | None) -> list[dict]:
+def rows(other: str = "graph", **lowest: float | None) -> list[dict]:
     """A row for each model, with the least advantage; None: measured, without an interval."""
     return [
-        {"gpu": "gpu", "model": model, "faster than graph %": 9.0}
-        | ({} if least is None else {"than graph low %": least})
+        {"gpu": "gpu", "model": model, f"faster than {other} %": 9.0}
+        | ({} if least is None else {f"than {other} low %": least})
         for model, least in lowest.items()
     ]
 
@@ -45,19 +50,87 @@ def rows(**lowest: float | None) -> list[dict]:
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        (rows(small=8.0, large=1.0), "gpu: mega is faster than graph from small to large, by 9.0 % at the last."),
-        (rows(small=None, large=None), "gpu: mega is faster than graph from small to large, by 9.0 % at the last."),
-        (rows(small=8.0, middle=0.0, large=-1.0), "gpu: the advantage of mega over graph ends at middle."),
-        (rows(small=8.0, middle=-1.0, large=2.0, huge=-2.0), "gpu: the advantage of mega over graph ends at huge."),
-        (rows(small=-1.0), "gpu: the advantage of mega over graph ends at small."),
+        (rows(small=8.0, large=1.0), "mega is faster than graph from small to large, by 9.0 % at the last."),
+        (rows(small=None, large=None), "mega is faster than graph from small to large, by 9.0 % at the last."),
+        (rows("Triton", a=None, b=None), "mega is faster than Triton from a to b, by 9.0 % at the last."),
+        (rows(small=8.0, middle=0.0, large=-1.0), "the advantage of mega over graph ends at middle."),
+        (rows(small=8.0, middle=-1.0, large=2.0, huge=-2.0), "the advantage of mega over graph ends at huge."),
+        (rows(small=-1.0), "the advantage of mega over graph ends at small."),
     ],
 )
-def test_an_advantage_ends_where_it_is_sure_no_more(made, text):
-    assert list(ends(made, STACKS)) == [text]
+@pytest.mark.parametrize("basis", ["measured", "predicted"])
+def test_an_advantage_ends_where_it_is_sure_no_more(named, made, text, basis):
+    assert list(ends(made, STACKS, basis)) == [f"gpu, {basis}: {text}"]
 
 
-def test_models_that_failed_say_nothing():
-    assert list(ends([{"gpu": "gpu", "model": "small"}], STACKS)) == []
+def test_models_that_failed_say_nothing(named):
+    assert list(ends([{"gpu": "gpu", "model": "small"}], STACKS, "predicted")) == []
+
+
+@pytest.fixture
+def models(configured, tmp_path):
+    """models(*overrides): those of the experiment with these overrides."""
+
+    def of(*overrides: str) -> list[Model]:
+        config = configured("experiment=scaling", f"results={tmp_path}/r.jsonl", *overrides)
+        return models_of(Experiment(config, Quiet()))
+
+    return of
+
+
+def test_models_have_the_formats_and_the_cache_of_the_run(models):
+    formats = ("format=int4:32", "head_format=int8", "kv_format=fp8")
+    (one,) = models("options.models=[tiny]", "model.positions=80", *formats)
+    assert (one.shape, one.positions, one.format, one.head_format, one.kv_format) == (
+        "tiny",
+        80,
+        "int4:32",
+        "int8",
+        "fp8",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("model=tiny", r"model= has no effect on experiment=scaling; give options.models=\[tiny\]; model.positions="),
+        ("model.layers=2", r"model= has no effect on experiment=scaling"),
+        ("weights=some/where", "weights= has no effect on experiment=scaling, whose models have synthetic ones"),
+    ],
+)
+def test_models_and_weights_that_would_not_be_used_are_refused(models, given, message):
+    with pytest.raises(LabError, match=message):
+        models(given)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "share", "said"),
+    [
+        (2, 25.0, "A GPU, measured: streaming is faster than Triton from tiny to tiny, by 25.0 % at the last."),
+        (1, None, "Left out: Triton: Triton made 1 tokens, which give no rate; raise options.tokens"),
+    ],
+)
+def test_triton_is_raced_on_a_gpu_or_left_out(configured, tmp_path, monkeypatch, tokens, share, said):
+    """1,000 tok/s of streaming beside 800 of Triton."""
+
+    def records(self, stacks, position):
+        at = {"position": position, "seconds": {"median": 1e-3}, "bandwidth": 1e12, "of_ceiling": 0.5, "verdict": None}
+        about = {"status": "PASSED", "reason": "", "latencies": [at], "device": {"gpu": "A GPU"}}
+        return [{"variant": stack.name, **about} for stack in stacks]
+
+    run = Run(Answer(ids=[1] * tokens), first=0.0, whole=1 / 800)
+    monkeypatch.setattr(scaling, "ARMS", {"Triton": SimpleNamespace(run=lambda work: Ran([run]))})
+    monkeypatch.setattr(scaling, "apart", lambda limit, work, *about: work(*about))
+    monkeypatch.setattr(Experiment, "on_gpu", True)
+    monkeypatch.setattr(Experiment, "measured_records", records)
+    monkeypatch.setattr("common.devices.cuda.context_lost", lambda: False)
+    keys = ("options.models=[tiny]", "model.positions=64", f"results={tmp_path}/r.jsonl", f"cache={tmp_path}")
+    experiment = Experiment(configured("experiment=scaling", *keys), Quiet())
+    found = scaling.ask(experiment)
+    (row,) = found.lines
+    assert row["streaming tok/s"] == pytest.approx(1000)
+    assert row.get("faster than Triton %") == (share and pytest.approx(share))
+    assert said in (*found.notes, *experiment.left_out)
 
 
 def test_all_models_and_gpus_are_in_one_picture():

@@ -123,11 +123,12 @@ def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
 
 def check_positions(config: RunConfig, model: Model) -> None:
     """Raise LabError if a position to time is outside the KV cache of `model`, or none is left to time."""
-    timing = config.timing
+    timing, key = config.timing, "timing.positions"
     for position in (timing and timing.positions) or ():
         if position >= model.positions:
             raise LabError(
-                f"timing.positions: {position} is not in 0..{model.positions - 1}, the positions of the KV cache",
+                f"{config.options.origins.get(key, key)}: {position} is not in 0..{model.positions - 1}, the positions "
+                "of the KV cache",
                 f"give a lower one, or model.positions={position + 1}",
             )
     if timing and config.device.name == "cuda" and not timing.at(model):

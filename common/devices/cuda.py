@@ -270,3 +270,14 @@ class CudaSession(Session):
                 f"{self._program.source.name} failed on the GPU: {error}",
                 "run it with device=host, which reports the source line",
             ) from error
+
+
+def context_lost() -> bool:
+    """True if an error has destroyed this process's context on the GPU, so that every later call fails."""
+    from cupy.cuda import runtime
+
+    try:
+        runtime.deviceSynchronize()
+    except runtime.CUDARuntimeError:
+        return True
+    return False

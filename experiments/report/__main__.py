@@ -1,6 +1,7 @@
 """Command that makes tables, figures and the page from the records: `python -m experiments.report --help`."""
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,17 +21,21 @@ REMEDY = "python -m experiments.report makes the blocks again; to change one, ch
 
 
 def report(cfg: DictConfig, root: Path = ROOT) -> int:
-    """Write the report below `root`, or with `check` compare the generated blocks: 1 if one differs."""
+    """Write the report below `root`, or with `check` compare the generated blocks: 1 if one differs.
+
+    With `records` only its page: documents and figures are tracked, and so say only what tracked records say.
+    """
     section = Section.from_config(cfg)
     section.only({"records", "check", "debug"})
-    files = [*sorted((root / RESULTS).glob("*.jsonl")), *map(absolute, section.texts("records"))]
+    given = section.texts("records")
+    files = [*sorted((root / RESULTS).glob("*.jsonl")), *map(absolute, given)]
     evidence = read(files, read_catalog(root))
     if section.flag("check"):
         found = stale(evidence, root)
         for line in found:
             print(f"error: {line} is not what the records give; {REMEDY}", file=sys.stderr)
         return int(bool(found))
-    write(evidence, root)
+    write(evidence, root, [] if given else pages(root))
     return 0
 
 
@@ -49,20 +54,20 @@ def stale(evidence: Evidence, root: Path) -> list[str]:
     ]
 
 
-def write(evidence: Evidence, root: Path) -> None:
-    """Fill the blocks; write the page, and the figures that the documents show. Prints each file that changed."""
+def write(evidence: Evidence, root: Path, documents: Sequence[Path]) -> None:
+    """Write the page; fill the blocks of `documents`, and write the figures that they show. Prints what changed."""
     from experiments.report.figures import all_figures
     from experiments.report.page import page
 
     make = partial(blocks.make, evidence=evidence)
-    out = {file: blocks.fill((root / file).read_text(), str(file), make) for file in pages(root)}
-    figures, documents = all_figures(evidence), "".join(out.values())
+    out = {file: blocks.fill((root / file).read_text(), str(file), make) for file in documents}
+    figures, text = all_figures(evidence), "".join(out.values())
     shown = {RESULTS / "figures" / f"{figure.name}.svg": figure.svg for figure in figures}
-    out |= {path: svg for path, svg in shown.items() if str(path) in documents}
-    out[RESULTS / "report.html"] = page(evidence, figures)
-    for path in (root / RESULTS / "figures").glob("*.svg"):
+    out |= {path: svg for path, svg in shown.items() if str(path) in text}
+    for path in (root / RESULTS / "figures").glob("*.svg") if documents else ():
         if path.relative_to(root) not in out:
             path.unlink()  # no document shows it
+    out[RESULTS / "report.html"] = page(evidence, figures)
     for path, text in out.items():
         if (root / path).exists() and (root / path).read_text() == text:
             continue

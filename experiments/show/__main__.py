@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,17 +93,30 @@ def _show_one(row: Record, as_json: bool) -> None:
 
 def _today(row: Record) -> tuple[str, str]:
     """State of today's source beside the record's, and the command that reproduces it."""
-    recorded = (row.get("provenance") or {}).get("command") or "unknown"
     if row.get("kind") != "run":
-        return "", recorded
+        return "", _recorded(row)
     from experiments.run.reproduce import command, source_now
 
     try:
         now, again = source_now(row), command(row)
     except LabError as error:
-        seed = "" if " seed=" in recorded else f" seed={row['seed']}"
-        return f"today there is no such source: {error.cause}", recorded + seed
+        return f"today there is no such source: {error.cause}", _recorded(row)
     return "today's source is the same" if now == row["source_sha"] else f"today's source is another: {now}", again
+
+
+def _recorded(row: Record) -> str:
+    """The command in the record with its seed, without places that it wrote to; and what it leaves for a reader."""
+    recorded = (row.get("provenance") or {}).get("command") or "unknown"
+    asked = row.get("asked")
+    seed = row.get("seed", asked.get("seed") if isinstance(asked, dict) else None)
+    if not re.match(r"python -m (experiments|profiles|tests\.strength)\b", recorded):
+        return recorded if seed is None else f"{recorded}  (seed {seed})"
+    words = [word for word in shlex.split(recorded) if not word.startswith(("results=", "cache="))]
+    if seed is not None and not any(word.startswith("seed=") for word in words):
+        words.append(f"seed={seed}")
+    cut = [word.partition("=")[0] for word in words if "=.../" in word]
+    missing = f"  (the record has no folders: complete {', '.join(cut)})" if cut else ""
+    return shlex.join(words) + missing
 
 
 def _compare(settings: Settings) -> None:

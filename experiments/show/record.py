@@ -49,7 +49,10 @@ def show_record(row: Record, source: str, command: str) -> None:
 def _what(row: Record) -> str:
     if "variant" in row:
         return label(row)
-    return str(row.get("question") or title(row.get("stack") or ()))
+    asked = row.get("asked")
+    if isinstance(asked, Mapping) and "row" in asked:  # of an experiment's table
+        return f"{asked.get('task')}: {asked['row']}"
+    return str(row.get("question") or (title(row["stack"]) if "stack" in row else row.get("name", "-")))
 
 
 def _time(row: Record) -> str:

@@ -57,7 +57,7 @@ def legal(experiment: Experiment, names: tuple[str, ...]) -> list[Stack]:
         except LabError:
             continue
         stacks.append(experiment.composed(subset, ()))
-    experiment.check_knobs(stacks)
+    experiment.check_given(stacks)
     return stacks
 
 

@@ -31,8 +31,8 @@ def ask(experiment: Experiment) -> ResultTable:
     """A row for each GPU and stack at the given position, each published figure, and each step of a ladder."""
     keys = experiment.options.texts("gpus") or tuple(gpus.names())
     position, named = experiment.position, experiment.options.texts("variants")
-    stacks = experiment.stacks(named) if named else []
-    experiment.check_knobs(stacks)
+    stacks = [experiment.stack(name) for name in named]
+    experiment.check_given(stacks)
     models = [experiment.predictor.gpu(key) for key in keys]
     rows: list[dict[str, Any]] = []
     for gpu in models:

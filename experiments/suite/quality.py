@@ -11,6 +11,7 @@ from common.config.resolve import check_ids
 from common.devices.protocol import Session
 from common.errors import LabError
 from common.model.format import read_formats, read_kv_format
+from common.validate.snapshot import Snapshot
 from experiments.engines.transformers_model import causal_lm, rounding
 from experiments.experiment import Experiment
 from experiments.run.tokenizer import tokenizer_of
@@ -106,11 +107,11 @@ def _logits(model: Any, ids: Sequence[int], cache: Any = None) -> Tensor:
 
 
 def ours(session: Session, ids: Sequence[int]) -> Tensor:
-    """A kernel's logits, token by token, with every id given: float32, [len(ids), vocab]."""
-    slot = session.layout.tap("lm_head")
+    """A kernel's logits with every id given: float32, [len(ids), vocab]; a step leaves a row for each of its tokens."""
     session.reset(ids, position=0, forced=len(ids))
-    rows = []
-    for _ in ids:
+    rows: list[Tensor] = []
+    while len(rows) < len(ids):
         session.run()
-        rows.append(session.scratch()[slot.offset : slot.offset + slot.size].clone())
-    return torch.stack(rows)
+        seen = Snapshot.at(session)
+        rows += [seen.of_token(number).tap("lm_head").clone() for number in range(session.layout.tokens)]
+    return torch.stack(rows[: len(ids)])  # behind them are logits of drafts

@@ -25,7 +25,7 @@ def ask(experiment: Experiment) -> ResultTable:
         one = experiment.config.knobs["ratio"]
         raise LabError("ratio= is what this experiment varies", f"give options.ratios=['{one}']")
     stacks = [experiment.stack("warp_split", {"ratio": ratio}) for ratio in ratios]
-    experiment.check_knobs(stacks)
+    experiment.check_given(stacks)
     rows = []
     for stack, times in experiment.measured_or_predicted(stacks, positions):
         ratio = "{producers}:{consumers}".format(**stack.knobs["warp_split"])

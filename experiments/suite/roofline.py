@@ -32,7 +32,7 @@ FP32_LANES = {"75": 64, "80": 64}  # of a multiprocessor; 128 since 8.6 (CUDA pr
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of probes, of stages, and of variants; bytes everywhere, times where there is a GPU."""
     if not experiment.on_gpu:
-        experiment.check_knobs(())  # the bytes are the baseline's
+        experiment.check_given(())  # the bytes are the baseline's
         stages, gpu = _stages(experiment, experiment.predictor), experiment.gpu
         for row in stages:
             row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
@@ -69,6 +69,7 @@ def _stages(experiment: Experiment, predictor: Predictor) -> list[dict[str, Any]
 def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
     size, work = experiment.model.bytes_per_token(position), flops(experiment.model, position)
     if not experiment.options.given("variants"):
+        experiment.check_given(())
         return []
     stacks = experiment.stacks(experiment.options.texts("variants"))
     return [

@@ -19,9 +19,11 @@ from experiments.prediction.prediction import Prediction
 from experiments.processes import apart
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
-from experiments.tables.result_table import ResultTable
+from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
 from experiments.tables.row import label_of
 
+TRITON = "Triton"  # in ARMS
+MODEL = "qwen3_0_6b"  # of conf/experiment/scaling.yaml: only its number of positions counts
 QUESTION = "where the advantage of a megakernel ends as the weights grow"
 FLOOR = "% of the read floor"
 NOTES = (
@@ -37,21 +39,35 @@ RACED = "Triton: medians by the host's clock, the prompt not included; stacks of
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each GPU and model, the smallest first; measured on a GPU, else predicted for those of the options.
 
-    Every model has a cache of the size of the run's.
+    Every model has the formats of the run, and a cache of the size of the run's.
     """
-    positions = experiment.model.positions
-    shapes = [replace(model_named(name), positions=positions) for name in experiment.options.texts("models")]
-    models = sorted(shapes, key=lambda model: model.matrix_weights)
+    models = sorted(models_of(experiment), key=lambda model: model.matrix_weights)
     names = experiment.options.texts("variants")
     if not models or len(names) < 2:
         raise LabError("options.models or options.variants leaves nothing to compare", "give a model, and two stacks")
     stacks = experiment.stacks(names)
     if experiment.on_gpu:
         rows = [row for model in models if (row := _measured(experiment, model, stacks))]
-        return experiment.answer(QUESTION, rows, (*NOTES, RACED, *ends(rows, stacks)), keys=2)
+        return experiment.answer(QUESTION, rows, (*NOTES, RACED, *ends(rows, stacks, MEASURED)), keys=2)
     gpus = [experiment.predictor.gpu(key) for key in experiment.options.texts("gpus")]
     rows = [row for gpu, model in product(gpus, models) if (row := _predicted(experiment, gpu, model, stacks))]
-    return experiment.answer(QUESTION, rows, (*NOTES, UNPREDICTED, *ends(rows, stacks)), keys=2)
+    return experiment.answer(QUESTION, rows, (*NOTES, UNPREDICTED, *ends(rows, stacks, PREDICTED)), keys=2)
+
+
+def models_of(experiment: Experiment) -> list[Model]:
+    """The models of the options. Raises LabError for weights= and model=, which would have no effect."""
+    config, task = experiment.config, f"experiment={experiment.config.task}"
+    if config.weights != SYNTHETIC:
+        raise LabError(f"weights= has no effect on {task}, whose models have synthetic ones", "leave it out")
+    form, head, kv = config.formats
+
+    def model(name: str) -> Model:
+        return replace(model_named(name), positions=experiment.model.positions).in_formats(form or "bf16", head, kv)
+
+    if experiment.model != model(MODEL):
+        remedy = f"give options.models=[{experiment.model.shape}]; model.positions= is the size of every cache"
+        raise LabError(f"model= has no effect on {task}", remedy)
+    return [model(name) for name in experiment.options.texts("models")]
 
 
 def _predicted(experiment: Experiment, gpu: GpuModel, model: Model, stacks: Sequence[Stack]) -> dict[str, Any] | None:
@@ -87,7 +103,7 @@ def _measured(experiment: Experiment, model: Model, stacks: Sequence[Stack]) -> 
         for stack, record in zip(stacks, records, strict=True)
         if record["latencies"]
     }
-    triton = dict(own.row("Triton", partial(_triton, config, experiment.position), model=model.name) or {})
+    triton = dict(own.row(TRITON, partial(_triton, config, experiment.position), model=model.name) or {})
     experiment.left_out.extend(own.left_out)
     if not timed:
         return None
@@ -104,14 +120,16 @@ def _measured(experiment: Experiment, model: Model, stacks: Sequence[Stack]) -> 
 
 def _triton(config: RunConfig, position: int) -> Mapping[str, float]:
     """Tokens a second of the Triton arm, in a process of its own. Raises LabError where it does not pass."""
-    return {"Triton": apart(config.timeout_s, _rate_of_triton, config, position)}
+    return {TRITON: apart(config.timeout_s, _rate_of_triton, config, position)}
 
 
 def _rate_of_triton(config: RunConfig, position: int) -> float:
     lab = Setup(config, Quiet())
     prompt = tuple(1 + at % 5 for at in range(max(1, position)))
-    (run,) = ARMS["Triton"].run(Workload(lab, (prompt,), config.options.whole("tokens", low=2))).runs
-    return run.rate or 0.0
+    (run,) = ARMS[TRITON].run(Workload(lab, (prompt,), config.options.whole("tokens", low=2))).runs
+    if run.rate is None:
+        raise LabError(f"Triton made {run.answer.tokens} tokens, which give no rate", "raise options.tokens")
+    return run.rate
 
 
 def _row(gpu: str, model: Model, size: int, rate: float, rates: Mapping[str, float]) -> dict[str, Any]:
@@ -126,18 +144,21 @@ def _row(gpu: str, model: Model, size: int, rate: float, rates: Mapping[str, flo
     return row | {f"{name} {FLOOR}": 100 * each * size / rate for name, each in rates.items()}
 
 
-def ends(rows: Sequence[Mapping[str, Any]], stacks: Sequence[Stack]) -> Iterator[str]:
-    """For each GPU and rival the first model from which on the first stack is not surely faster, if there is one."""
-    for gpu, other in product(dict.fromkeys(row["gpu"] for row in rows), map(_name, stacks[1:])):
+def ends(rows: Sequence[Mapping[str, Any]], stacks: Sequence[Stack], basis: str) -> Iterator[str]:
+    """For each GPU and rival the first model from which on the first stack is not surely faster, if there is one.
+
+    basis: of the rows, MEASURED or PREDICTED.
+    """
+    for gpu, other in product(dict.fromkeys(row["gpu"] for row in rows), [*map(_name, stacks[1:]), TRITON]):
         known = [row for row in rows if row["gpu"] == gpu and f"faster than {other} %" in row]
         least = [row.get(f"than {other} low %", row[f"faster than {other} %"]) for row in known]
         held = next((at for at in range(len(least), 0, -1) if least[at - 1] > 0), 0)
         span = f"{known[0]['model']} to {known[-1]['model']}" if known else ""
         if known and held == len(known):
             last = f"{known[-1][f'faster than {other} %']:.1f} % at the last"
-            yield f"{gpu}: {_name(stacks[0])} is faster than {other} from {span}, by {last}."
+            yield f"{gpu}, {basis}: {_name(stacks[0])} is faster than {other} from {span}, by {last}."
         elif known:
-            yield f"{gpu}: the advantage of {_name(stacks[0])} over {other} ends at {known[held]['model']}."
+            yield f"{gpu}, {basis}: the advantage of {_name(stacks[0])} over {other} ends at {known[held]['model']}."
 
 
 def _name(stack: Stack) -> str:

@@ -72,7 +72,7 @@ def space_of(experiment: Experiment) -> Space:
     else:
         variants = order(catalog, experiment.options.texts("variants") or tuple(catalog.variants))
         stacks = [experiment.stack(name) for name in variants]
-    experiment.check_knobs(stacks)
+    experiment.check_given(stacks)
     space = Space(catalog, variants, experiment.config.threads, is_fixed, experiment.config.knobs)
     if not space.parameters:
         raise LabError("experiment=tune has nothing to search", "give options.variants=[a,b], or a stack with knobs")

@@ -45,7 +45,7 @@ def common(gpu, host_cache, store) -> list[str]:
     seed = seed_for("experiments on a GPU")
     blocks = ["blocks=3"] if gpu == "standin" else []  # its time grows with them
     where = [f"cache={host_cache}", f"results={store}", f"seed={seed}", "archs=[]"]
-    return ["device=cuda", "model=tiny", "validate=quick", "timeout_s=120", *SHORT, *where, *blocks]
+    return ["device=cuda", "validate=quick", "timeout_s=120", *SHORT, *where, *blocks]
 
 
 @pytest.fixture
@@ -59,7 +59,8 @@ def ask(gpu, common, store, capsys, monkeypatch) -> Callable[[str], list[dict[st
         monkeypatch.setitem(OPTIONS, "energy", ["variant=fused_head", "options.seconds=0.5"])
 
     def ask_(name: str) -> list[dict[str, Any]]:
-        assert main([f"experiment={name}", *common, *OPTIONS[name]]) == 0, capsys.readouterr().err
+        shape = "model.positions=64" if name == "scaling" else "model=tiny"
+        assert main([f"experiment={name}", shape, *common, *OPTIONS[name]]) == 0, capsys.readouterr().err
         record = [row for row in Store(store).records() if row["kind"] == name][-1]
         assert record["basis"] == "measured"
         return record["table"]
