@@ -25,7 +25,7 @@ from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
 from experiments.tables.row import IMPLAUSIBLE, label, label_of, plausible
 
 ROW = "row"  # kind of the record of one row of an experiment
-NOT_RUN = "not run"  # state of a row that lacks something on this machine: it is asked again, as that may be there now
+NOT_RUN = "not run"  # state of a row that lacks something here: it is asked again, as it may be there now
 TIME = "GPU time; the figures here are predictions from exact counts"
 
 
