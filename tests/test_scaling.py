@@ -118,7 +118,7 @@ def test_triton_is_raced_on_a_gpu_or_left_out(configured, tmp_path, monkeypatch,
         about = {"status": "PASSED", "reason": "", "latencies": [at], "device": {"gpu": "A GPU"}}
         return [{"variant": stack.name, **about} for stack in stacks]
 
-    run = Run(Answer(ids=[1] * tokens), first=0.0, whole=1 / 800)
+    run = Run(Answer(ids=[1] * tokens), first=0.0, rate=800.0 if share else None)
     monkeypatch.setattr(scaling, "ARMS", {"Triton": SimpleNamespace(run=lambda work: Ran([run]))})
     monkeypatch.setattr(scaling, "apart", lambda limit, work, *about: work(*about))
     monkeypatch.setattr(Experiment, "on_gpu", True)
