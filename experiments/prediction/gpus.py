@@ -189,7 +189,9 @@ def _learn(gpu: GpuModel, record: Mapping[str, Any]) -> GpuModel:
 def _of_exchanges(gpu: GpuModel, record: Mapping[str, Any]) -> dict[str, float]:
     """Time of an exchange by value alone, and its share of memory's queue beside the most bytes.
 
-    Bytes in flight on all SMs over the read rate are a byte's wait (Little's law): a latency, and the queue.
+    Bytes in flight on all SMs over the read rate are a byte's wait (Little's law): a latency, and the queue. The share
+    is at most all of it: an exchange of the probe takes several trips through a queue that never empties, as its
+    loaders do not wait for exchanges; a kernel's do.
     """
     rows = [row for row in record["table"] if row["operation"] == "exchange by value" and row.get("us")]
     rows.sort(key=lambda row: row["KB under way"])
@@ -200,7 +202,7 @@ def _of_exchanges(gpu: GpuModel, record: Mapping[str, Any]) -> dict[str, float]:
     if beside.get("GB/s"):
         queue = _waits(beside, gpu.multiprocessors) - gpu.latency_ns
         if queue > 0:
-            found["queue_share"] = max(0.0, 1000 * (beside["us"] - alone["us"]) / queue)
+            found["queue_share"] = min(1.0, max(0.0, 1000 * (beside["us"] - alone["us"]) / queue))
     return found
 
 
