@@ -7,7 +7,7 @@ figure of the entry's Reading must be a constant of its claims, so that neither 
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +46,25 @@ class Facts:
         """One field of the model that is counted, such as `layers`."""
         return self._newest(self.evidence.counted("baseline"))["model"][field]
 
-    def cell(self, experiment: str, column: str, *keys: Any) -> Any:
+    def us(self, name: str, position: int) -> float:
+        """Microseconds of a token on a GPU, by the newest run that has them at this position."""
+        rows = [row for row in self.evidence.records if row.get("kind") == "run" and row["variant"] == name]
+        found = [each for row in rows for each in row["latencies"] if each["position"] == position]
+        return 1e6 * self._newest([*reversed(found), None])["seconds"]["median"]
+
+    def cell(self, experiment: str, column: str, *keys: Any, basis: str = "") -> Any:
         """The cell of an experiment's newest table in the only row that has all `keys` among its values.
 
-        The name of a variant stands for it with the defaults of its knobs.
+        The name of a variant stands for it with the defaults of its knobs. basis: of the table; "" for the best one.
         """
-        (value,) = self.cells(experiment, column, *keys)
+        (value,) = self.cells(experiment, column, *keys, basis=basis)
         return value
 
-    def cells(self, experiment: str, column: str, *keys: Any) -> list[Any]:
+    def cells(self, experiment: str, column: str, *keys: Any, basis: str = "") -> list[Any]:
         """The cells of a column, of rows that have all `keys`; without missing ones."""
-        rows, plain = self._newest([self.evidence.result(experiment)])["table"], self.evidence.plain
+        known = [row for row in self.evidence.records if not basis or row.get("basis") == basis]
+        rows = self._newest([replace(self.evidence, records=known).result(experiment)])["table"]
+        plain = self.evidence.plain
         return [row[column] for row in rows if {*keys} <= {*map(plain, row.values())} and row.get(column) is not None]
 
     @staticmethod

@@ -152,6 +152,9 @@ def test_an_exchange_and_a_latency_are_learned_from_measured_loads():
     assert found.queue_share == pytest.approx((2736.4 - 700) / (5767.2 - 585.14), abs=1e-4)
     assert found.measured == ("exchange_ns", "latency_ns", "queue_share")
     assert not set(found.measured) & set(found.ranges), "what is measured has no range"
+    several = [{**row, "us": 10 * row["us"]} for row in exchanges]
+    records[1] = {"kind": "sync_cost", "table": several, **about}
+    assert gpus.read("h200", records).queue_share == 1, "an exchange waits for the whole queue at most"
     failed = [{**row, "us": None, "GB/s": None} for row in exchanges]
     assert gpus.read("h200", [{"kind": "sync_cost", "table": failed, **about}]) == gpus.read("h200")
 

@@ -179,6 +179,13 @@ def test_the_short_ladder_ends_at_the_share_of_the_read_floor():
     assert "published gains" in table.notes[0]
 
 
+def test_the_read_floor_is_of_the_gpu_whose_times_stand_beside_it():
+    """1,192.2 MB at 4,800 and 3,350 GB/s, of which reading reaches 95 and 92 %."""
+    committed = read(sorted((ROOT / RESULTS).glob("*.jsonl")), read_catalog())
+    floors = {times.gpu: round(times.floor) for times in ladder.step_times(committed)}
+    assert floors == {"H200": 261, "H100": 387}
+
+
 def test_a_step_with_drafts_is_divided_by_the_tokens_that_it_keeps():
     made = predicted(("h200", "baseline", 1000), ("h200", "speculative", 800))
     rows = lines(ladder.summary(evidence(made | {"table": [row | {"error %": None} for row in made["table"]]})))

@@ -42,9 +42,10 @@ DIGESTS = {
     ),
     "quality": Digest(("variant", "mean KL", "max KL", "top-1"), _is_first_of_its_kind),
     "ratios": Digest(("producers:consumers", "average tok/s", "published average", "off published %")),
+    "rivals": Digest(("system", "validated", "same ids", "tok/s at")),
     "roofline": Digest(
         ("what", "MB", "share %", "GB/s", "% of", "us at peak"),
-        lambda line, table: line["kind"] != "stage" or (line.get("share %") or 0) >= 1,
+        lambda line, table: line["kind"] in ("probe", "step") or (line.get("share %") or 0) >= 1,
     ),
 }
 

@@ -141,11 +141,11 @@ class Evidence:
     def result(self, experiment: str) -> Record | None:
         """The newest record of an experiment; a measured one goes before a counted or a predicted one.
 
-        Records with non-default knobs are used only if there is no other.
+        Records with non-default knobs are used only if there is no other on the same basis.
         """
 
         def better(row: Record) -> tuple[Any, ...]:
-            return not row.get("knobs"), BASES.index(row.get("basis", BASES[0])), row["time"]
+            return BASES.index(row.get("basis", BASES[0])), not row.get("knobs"), row["time"]
 
         found = (row for row in self.records if row.get("kind") == experiment and "table" in row)
         return max(found, key=better, default=None)

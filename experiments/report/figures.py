@@ -192,26 +192,30 @@ def steps(evidence: Evidence) -> Figure | None:
     if not times.predicted:
         return None
     labels = [step.label for step in ladder.steps(evidence)]
+    measured = [times.measured.get(label) for label in labels]
     return _bars(
         "ladder",
         "From a published stack to the fast kernel, step by step",
         times.records,
         labels,
-        **_steps(list(map(times.predicted.get, labels))),
+        **_steps(list(map(times.predicted.get, labels)), measured),
         unit=f"us a token at position {ladder.POSITION}, {times.gpu}",
         height=1.2,
         basis="measured" if times.measured else "predicted",
-        marks={"measured": [times.measured.get(label) for label in labels]},
-        floor=ladder.read_floor(evidence),
+        marks={"measured": measured},
+        floor=times.floor,
     )
 
 
-def _steps(lines: Sequence[predicted.Line | None]) -> dict[str, Any]:
-    """Bars of lines of `experiment=predict` with their intervals; a row without a line says so."""
+def _steps(lines: Sequence[predicted.Line | None], measured: charts.Values) -> dict[str, Any]:
+    """Bars of lines of `experiment=predict` with their intervals; a row without a line says so.
+
+    measured: us a token of each row; a text stands behind its mark.
+    """
     times = [line["predicted us"] if line else None for line in lines]
     spans = [(line["low us"], line["high us"]) if line else None for line in lines]
     texts = [
-        (span[1], row, f"{us:,.0f}") if span else (0, row, "not predicted yet")
+        (max(span[1], measured[row] or 0), row, f"{us:,.0f}") if span else (0, row, "not predicted yet")
         for row, (us, span) in enumerate(zip(times, spans, strict=True))
     ]
     return {"groups": {PREDICTED: times}, "spans": spans, "texts": texts}

@@ -43,12 +43,14 @@ class StepTimes:
 
     predicted  the line of `experiment=predict` by label; measured: us a token; steps without one are left out
     records    of these times
+    floor      us of a token that only reads, at the GPU's read rate; None without counts
     """
 
     gpu: str
     predicted: Mapping[str, Line]
     measured: Mapping[str, float]
     records: Sequence[Record]
+    floor: float | None
 
 
 def design() -> Ladder:
@@ -101,7 +103,8 @@ def table(evidence: Evidence) -> Table:
 
 def summary(evidence: Evidence) -> Table:
     """A row for each step from the baseline to the fastest stack, on the first GPU of the design."""
-    times, floor = step_times(evidence)[0], read_floor(evidence)
+    times = step_times(evidence)[0]
+    floor = times.floor
     basis = "measured" if times.measured else "predicted"
     rows = []
     for step in steps(evidence)[1:]:
@@ -161,13 +164,6 @@ def _with_drafts(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
-def read_floor(evidence: Evidence) -> float | None:
-    """Microseconds of a token that only reads, at the read rate of the design's first GPU; None without counts."""
-    row, _ = evidence.counted(BASELINE)
-    size = Model(**row["model"]).bytes_per_token(POSITION) if row else None
-    return size and 1e6 * size / gpus.read(design().gpus[0]).read_rate
-
-
 def goals(evidence: Evidence) -> Table:
     """Predicted times of the steps at the positions of the goals, and the goals."""
     known, key, aims = lines(evidence), design().gpus[0], design().goals
@@ -183,12 +179,14 @@ def goals(evidence: Evidence) -> Table:
 
 
 def _times_on(key: str, evidence: Evidence) -> StepTimes:
-    row, gpu, known = evidence.result("predict"), gpus.read(key).name, lines(evidence)
+    row, gpu, known = evidence.result("predict"), gpus.read(key), lines(evidence)
     places = {step.label: (key, step.key, POSITION) for step in steps(evidence)}
     predicted = {label: known[place] for label, place in places.items() if place in known}
-    timed = _timed(gpu, evidence, row)
+    timed = _timed(gpu.name, evidence, row)
     used = [each for each in (row, *timed.values()) if each]
-    return StepTimes(gpu, predicted, {label: _microseconds(run) for label, run in timed.items()}, used)
+    counted, _ = evidence.counted(BASELINE)
+    floor = 1e6 * Model(**counted["model"]).bytes_per_token(POSITION) / gpu.read_rate if counted else None
+    return StepTimes(gpu.name, predicted, {label: _microseconds(run) for label, run in timed.items()}, used, floor)
 
 
 def _timed(gpu: str, evidence: Evidence, predict: Record | None) -> Mapping[str, Record]:

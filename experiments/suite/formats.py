@@ -15,7 +15,8 @@ from experiments.tables.row import label_of
 QUESTION = "how much faster a token is with weights below bf16, where fewer bytes are read and more is calculated"
 NOTES = (
     "int4:128/int8/fp8: the layers' matrices, the LM head, and the KV cache. Read floor: all that a token reads, once, "
-    "at the GPU's read rate. low and high: what the unknown constants of the GPU allow.",
+    "at the GPU's read rate; no bound for a kernel that finds some of it in L2. low and high: what the unknown "
+    "constants of the GPU allow.",
     "A kernel that multiplies no faster than its bytes arrive gains nothing from fewer: then it is bound by the "
     "instructions that take numbers apart, and by the exchanges, which are the same in any format.",
 )
