@@ -166,7 +166,7 @@ def comparable(runs: Mapping[str, Sequence[Record]]) -> Mapping[str, Record]:
     """The newest run of each name (its runs are oldest first) among those with one cache, positions and options.
 
     Times of other conditions may not stand in one table. Most names have a run under those chosen; of several such, the
-    newest has.
+    one with most positions has, then the newest.
     """
     alike: dict[str, dict[str, Record]] = {}
     for name, own in runs.items():
@@ -175,7 +175,12 @@ def comparable(runs: Mapping[str, Sequence[Record]]) -> Mapping[str, Record]:
             timing = (row.get("asked") or {}).get("timing")
             conditions = json.dumps([model_fields(row), row["threads"], positions, timing], sort_keys=True)
             alike.setdefault(conditions, {})[name] = row
-    return max(alike.values(), key=lambda found: (len(found), max(row["time"] for row in found.values())), default={})
+
+    def better(found: Mapping[str, Record]) -> tuple[Any, ...]:
+        latest = max(found.values(), key=lambda row: row["time"])
+        return len(found), len(latest["latencies"]), latest["time"]
+
+    return max(alike.values(), key=better, default={})
 
 
 def _shape(row: Record) -> tuple[Mapping[str, Any], int]:
