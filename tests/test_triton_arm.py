@@ -26,6 +26,7 @@ from experiments.suite import rivals
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 
+from experiments.engines.triton_arm import steps
 from experiments.engines.triton_arm.session import TritonSession
 from experiments.engines.triton_arm.steps import INTERPRETED, Launch, Tiles, TritonStep, kernels
 
@@ -260,5 +261,5 @@ def test_their_ptx_passes_too_and_has_no_race(host_cache, tmp_path, seed):
 
 
 def test_tiles_are_powers_of_two():
-    for tiles in (INTERPRETED, SMALL):
+    for tiles in (INTERPRETED, SMALL, steps.COMPILED):
         assert all(size & (size - 1) == 0 for size in vars(tiles).values())

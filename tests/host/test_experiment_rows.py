@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 
 from common.compile.source import Source
 from common.config import budget
-from common.errors import CompileError, Crashed
+from common.errors import CompileError, Crashed, LabError
 from common.record.store import Store
 from common.stacks.stack import Stack
 from experiments.__main__ import main
+from experiments.engines.arms import ARMS
 from experiments.experiment import Experiment
 from experiments.prediction.gpus import GpuModel
 from experiments.prediction.predictor import Predictor
@@ -69,6 +71,23 @@ def test_a_kernel_that_crashes_leaves_the_rivals(run, monkeypatch):
     assert code == 0
     assert [row["system"] for row in record["table"]] == ["torch"]
     assert record["notes"][-1].endswith("vec128 l1=default: RuntimeError: CUDA error: an illegal memory access")
+
+
+def test_an_arm_that_lacked_something_is_asked_again_when_a_run_resumes(run, monkeypatch):
+    short = ["options.tokens=3", "options.positions=[2]", "model.positions=64", "resume=true"]
+    argv = ["experiment=rivals", "variant=vec128", "options.rivals=[torch,transformers]", *short]
+    works = ARMS["torch"].run
+
+    def lacks(work):
+        raise LabError("no compiler", "install one")
+
+    monkeypatch.setitem(ARMS, "torch", replace(ARMS["torch"], run=lacks))
+    _, (*_, record) = run(*argv)
+    assert [row["state"] for row in record["table"]] == ["ran", "not run: no compiler; install one", "ran"]
+    monkeypatch.setitem(ARMS, "torch", replace(ARMS["torch"], run=works))
+    monkeypatch.setitem(ARMS, "transformers", replace(ARMS["transformers"], run=lacks))
+    _, (*_, record) = run(*argv)
+    assert [row["state"] for row in record["table"]] == ["ran", "ran", "ran"], "and one that ran is not run again"
 
 
 @pytest.mark.parametrize(("module", "name"), [(sass, "inspect"), (counts, "_count")])

@@ -203,7 +203,8 @@ def options(rng: random.Random, fixed: Sequence[str]) -> Iterator[Case]:
         experiment = rng.choice(sorted(OPTIONS))
         key = rng.choice(sorted(OPTIONS[experiment]))
         value = rng.choice(OPTIONS[experiment][key])
-        rest = [f"experiment={experiment}", "model=tiny"]
+        model = [] if experiment == "scaling" else ["model=tiny"]  # it has models of its own
+        rest = [f"experiment={experiment}", *model]
         yield _case("experiments", f"options.{key}", value, rest, [word for word in fixed if "timing" not in word])
 
 
