@@ -175,7 +175,7 @@ def server() -> Iterator[None]:
     from serving import serving
 
     client = openai.OpenAI
-    with serving({"about": {"model": "qwen3_0_6b"}}) as running:
+    with serving({"about": {"model": "Qwen3-0.6B"}}) as running:
         openai.OpenAI = lambda **options: client(**options | {"base_url": f"{running.address}/v1"})
         try:
             yield
