@@ -26,6 +26,7 @@ KINDS = {
     ".exe": "kernels",
     ".cubin": "cubins",
     ".ptx": "ptx",
+    ".rows": "decoded kernels",
     ".sass": "listings",
     ".taps": "references",
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from common.devices.ptx.rows import Row
+from common.devices.ptx.program import Told
 from common.devices.ptx.text import WIDTHS
 from common.model.stages import STAGES
 
@@ -28,7 +28,7 @@ ALL_CLASSES = (FLOAT, INTEGER, *CLASSES)
 _STAGE = re.compile(r"(?:stage|perform|run_stage)I\w*?L5Stage(\d+)E")
 
 
-def counted(rows: Sequence[Row], executed: np.ndarray, buffers: Sequence[str]) -> dict[str, Counter[str]]:
+def counted(rows: Sequence[Told], executed: np.ndarray, buffers: Sequence[str]) -> dict[str, Counter[str]]:
     """{stage: {field: count}} of a launch; "" for rows of no stage. A class counts threads.
 
     executed: as in Ended. buffers: their names, in its order. Polls of words that another block publishes depend on
@@ -54,13 +54,13 @@ def class_of(opcode: str) -> str:
     return next((name for name, opcodes in CLASSES.items() if first in opcodes), calculates)
 
 
-def stage_of(row: Row) -> str:
+def stage_of(row: Told) -> str:
     """The outermost stage function that the row was inlined into; "" for none."""
     stages = [number[1] for line in row.line.chain() if (number := _STAGE.search(line.function))]
     return STAGES[int(stages[-1])] if stages else ""
 
 
-def _fields(row: Row, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def _fields(row: Told, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """(field, count) of a row, one for each buffer of a load."""
     opcode, *words = row.opcode.split(".")
     if opcode == "shfl":

@@ -6,11 +6,12 @@ used, emits no row; its name stands for the same place.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
+from common.devices.ptx.lines import Where
 from common.devices.ptx.places import INTEGER, NUMBER, SPECIAL, Places
 from common.devices.ptx.rows import ABSENT, Decoded, Instruction, Row, unknown
-from common.devices.ptx.text import WIDTHS, Kernel, Line, Module, Statement, operands, wrong
+from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, operands, wrong
 
 _GUARD = re.compile(r"@(!?)([\w%$]+)\s+(.*)$")
 STORES = ("st", "bra", "bar", "barrier", "red", "membar", "fence", "cp", "prefetch", "ret", "exit", "trap", "nanosleep")
@@ -25,14 +26,13 @@ class Decoder(Places):
         self,
         module: Module,
         kernel: Kernel,
-        addresses: Mapping[str, int],
         number: Callable[[str], int],
         rule: Callable[["Decoder", Instruction], None],
     ) -> None:
-        super().__init__(module, kernel, addresses)
+        super().__init__(module, kernel)
         self._number, self._rule = number, rule
         self._labels: dict[str, int] = {}
-        self._jumps: list[tuple[int, str, Line]] = []
+        self._jumps: list[tuple[int, str, Where]] = []
         self._defined = Counter(name for one in kernel.body for name in _results(one))
         self._block = 0
         self._fixed: dict[int, int] = {}  # {place of a register with one definition: block of that definition}
@@ -88,7 +88,7 @@ class Decoder(Places):
             return self.filled(NUMBER, width, number).at
         address = self.variable(text)
         if address is not None:
-            return self.filled(NUMBER, width, address).at
+            return self.filled(NUMBER, width, *address).at
         place = self.place(text)
         if place.bytes != width:
             raise wrong(self.line, f"{text} has {8 * place.bytes} bits, and .{kind} has {8 * width}")

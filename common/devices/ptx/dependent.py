@@ -5,7 +5,7 @@ A launch here begins when the one before it has ended, so no run could show the 
 
 from collections.abc import Sequence
 
-from common.devices.ptx.rows import Row
+from common.devices.ptx.program import Told
 from common.devices.ptx.text import wrong
 
 WAIT = "griddepcontrol.wait"
@@ -21,7 +21,7 @@ USES = (
 OWN = {"param", "const", "shared", "local"}  # spaces that no other kernel uses
 
 
-def check_waits(rows: Sequence[Row], kernel: str) -> None:
+def check_waits(rows: Sequence[Told], kernel: str) -> None:
     """Raise CompileError unless each path through `rows` passes WAIT before it uses global memory or ends."""
     at = next((at for at, row in enumerate(rows) if row.opcode == WAIT), len(rows))
     for row in rows[:at]:

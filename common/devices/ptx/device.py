@@ -81,7 +81,7 @@ class PtxDevice(CpuDevice):
         self._machine = self._machine or Machine(library(self.cache, self._note))
         program = PtxProgram(self._machine, text, "decode.cu")
         for stage in STAGES if source.launch == "pdl" else ():
-            check_waits(program.kernel(f"stage_{stage}").decoded.rows, f"stage_{stage}")
+            check_waits(program.kernel(f"stage_{stage}").rows(), f"stage_{stage}")
         return CompiledPtx(source, program)
 
     def _open(self, *arguments: Any) -> "PtxSession":
@@ -128,7 +128,7 @@ class PtxSession(CpuSession):
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
             self._raise_for_status(ended.status, with_lines(ended.report, kernel))
             if ended.executed is not None:
-                for stage, counts in counted(kernel.decoded.rows, ended.executed, list(self._buffers)).items():
+                for stage, counts in counted(kernel.rows(), ended.executed, list(self._buffers)).items():
                     self.executed.setdefault(stage, Counter()).update(counts)
 
 

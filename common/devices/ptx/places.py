@@ -6,12 +6,12 @@ filled before a warp begins.
 
 import re
 import struct
-from collections.abc import Mapping
 
 from common.devices.ptx.rows import Decoded, Place
-from common.devices.ptx.text import WIDTHS, Kernel, Line, Module, Statement, Variable, variable_of, wrong
+from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, Variable, variable_of, wrong
 
 FIRST_PLACE = 512
+MODULE_SPACES = ("global", "const")
 SHARED_START, LOCAL_START = 1024, 4096  # of machine.hpp
 SHARED_WINDOW, LOCAL_WINDOW = 0x00A10000D5030000, 0x00A20000E1050000
 NUMBER, PARAMETER = 0, 1  # kinds of filled places, in the order of Fill
@@ -26,16 +26,15 @@ INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 
 
 class Places:
-    """Names of one kernel. addresses: of module variables in global and constant memory. line: of the current
-    statement, for errors."""
+    """Names of one kernel. line: of the current statement, for errors."""
 
-    def __init__(self, module: Module, kernel: Kernel, addresses: Mapping[str, int]) -> None:
-        self.module, self.kernel, self._addresses = module, kernel, addresses
+    def __init__(self, module: Module, kernel: Kernel) -> None:
+        self.module, self.kernel = module, kernel
         self.out = Decoded([])
-        self.line = Line(kernel.name, 0)
+        self.line = module.lines.number(0)
         self._scopes: list[dict[str, Place | str]] = [{}]
         self._ranges: list[tuple[str, int, str]] = []
-        self._constants: dict[tuple[int, int, int], Place] = {}
+        self._constants: dict[tuple[int, int, int, str], Place] = {}
         self._file, self._predicates = FIRST_PLACE, 0
         self._variables: dict[str, int] = {}
 
@@ -75,11 +74,12 @@ class Places:
         self._variables[variable.name] = at
         return at
 
-    def variable(self, name: str) -> int | None:
-        """The address of a variable in its own window, or None."""
+    def variable(self, name: str) -> tuple[int, str] | None:
+        """The address of a variable in its own window, and ""; or 0 and the name of one that the module lays out."""
         if name in self._variables:
-            return self._variables[name]
-        return self._addresses.get(name)
+            return self._variables[name], ""
+        found = self.module.variables.get(name)
+        return (0, name) if found and found.space in MODULE_SPACES else None
 
     def place(self, name: str) -> Place:
         """The place of a register. Raises CompileError for any other text."""
@@ -154,21 +154,24 @@ class Places:
             raise wrong(self.line, f"{text} is no address")
         offset = int((found[2] or "0").rstrip("U"), 0)
         number = self.constant(found[1], "u64")
-        at = number if number is not None else self.variable(found[1])
+        at = (number, "") if number is not None else self.variable(found[1])
         if at is not None:
-            return self.filled(NUMBER, 8, at + offset).at, True, 0
+            return self.filled(NUMBER, 8, at[0] + offset, at[1]).at, True, 0
         place = self.place(found[1])
         if place.bytes not in (4, 8):
             raise wrong(self.line, f"{found[1]} is no address")
         return place.at, place.bytes == 8, offset
 
-    def filled(self, kind: int, width: int, value: int) -> Place:
-        key = (kind, width, value)
+    def filled(self, kind: int, width: int, value: int, symbol: str = "") -> Place:
+        """A place with a value; with `symbol`, the address of that variable of the module is added to it."""
+        key = (kind, width, value, symbol)
         if key not in self._constants:
             place = self._constants[key] = self.new(width)
             if width == 0:  # a predicate is one word, and a filled place has 32 lanes
                 place = self._constants[key] = Place(self.new(4).at, 0)
-            self.out.filled.append((place.at, kind, width or 4, value))
+            if symbol:
+                self.out.symbols[len(self.out.filled)] = symbol
+            self.out.filled.append((place.at, kind, width or 4, value & ((1 << 64) - 1)))
         return self._constants[key]
 
 

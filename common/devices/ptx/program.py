@@ -5,19 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from common.cache.files import cached
 from common.compile.target import shared_bytes
 from common.devices.ptx.decode import Decoder
+from common.devices.ptx.executable import Executable, file_of
+from common.devices.ptx.lines import Line, Lines
 from common.devices.ptx.opcodes import decode_instruction
-from common.devices.ptx.rows import Decoded
-from common.devices.ptx.text import Line, Variable, parse, wrong
+from common.devices.ptx.places import MODULE_SPACES
+from common.devices.ptx.text import Kernel, Variable, parse, wrong
 from common.errors import LabError, Refused
 
-ROW = np.dtype([*((name, np.uint32) for name in ("op", "label", "d", "a", "b", "c")), ("imm", np.int64),
-                ("flags", np.uint32), ("more", np.uint32)], align=True)  # fmt: skip
-FILLED = np.dtype([("at", np.uint32), ("kind", np.uint32), ("bytes", np.uint32), ("value", np.uint64)], align=True)
 REPORT_BYTES = 1 << 16
 MOST_LOCAL = 512  # KB of a thread
 
@@ -92,6 +93,7 @@ class Machine:
     """The C++ library."""
 
     def __init__(self, library: Path) -> None:
+        self.path = library
         self._library = ctypes.CDLL(str(library))
         self._library.ptx_program.restype = ctypes.c_void_p
         self._numbers: dict[str, int] = {}
@@ -102,8 +104,8 @@ class Machine:
             self._numbers[name] = self._library.ptx_op(name.encode())
         return self._numbers[name]
 
-    def load(self, decoded: Decoded, counts: bool = False) -> ctypes.c_void_p:
-        rows, more, filled = arrays(decoded)
+    def load(self, decoded: Executable, counts: bool = False) -> ctypes.c_void_p:
+        rows, more, filled = decoded.rows, decoded.more, decoded.filled
         pointers = [each.ctypes.data_as(ctypes.c_void_p) for each in (rows, more, filled)]
         sizes = decoded.file_bytes, decoded.shared_bytes, decoded.local_bytes, counts
         return ctypes.c_void_p(
@@ -117,21 +119,27 @@ class Machine:
         return int(self._library.ptx_run(loaded, ctypes.byref(launch)))
 
 
-def arrays(decoded: Decoded) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Instructions, their further places, and filled registers, as the library reads them."""
-    rows = np.zeros(len(decoded.rows), ROW)
-    for field in ROW.names or ():
-        rows[field] = [getattr(row, field) for row in decoded.rows]
-    return rows, np.array(decoded.more or [0], np.uint32), np.array(decoded.filled, FILLED)
+class Told(NamedTuple):
+    """An instruction as counts and reports name it. imm: for a branch, the index of its target."""
+
+    opcode: str
+    imm: int
+    line: Line
 
 
 class PtxKernel:
-    """One kernel of a program."""
+    """One kernel of a program. decoded: with the addresses of the module's variables; own: those that it uses."""
 
     def __init__(
-        self, machine: Machine, decoded: Decoded, target: str, most_threads: int | None, own: Sequence[Buffer]
+        self,
+        machine: Machine,
+        decoded: Executable,
+        lines: Lines,
+        target: str,
+        most_threads: int | None,
+        own: Sequence[Buffer],
     ) -> None:
-        self._machine, self.decoded, self._target, self._own = machine, decoded, target, own
+        self._machine, self.decoded, self._lines, self._target, self._own = machine, decoded, lines, target, own
         self._most_threads = most_threads or 1024
         if decoded.local_bytes > MOST_LOCAL << 10:
             raise LabError(
@@ -191,22 +199,26 @@ class PtxKernel:
 
     def line(self, pc: int) -> Line:
         """The source of an instruction."""
-        return self.decoded.rows[min(pc, len(self.decoded.rows) - 1)].line
+        return self._lines.line(int(self.decoded.lines[min(pc, len(self.decoded.lines) - 1)]))
+
+    def rows(self) -> list[Told]:
+        """All instructions."""
+        opcodes = (opcode.decode() for opcode in self.decoded.opcodes.tolist())
+        lines = map(self._lines.line, self.decoded.lines.tolist())
+        return list(map(Told, opcodes, self.decoded.rows["imm"].tolist(), lines))
 
 
 class PtxProgram:
-    """A parsed module; its kernels are decoded when they are first used."""
+    """A module; its kernels are decoded when they are first used, and kept on disk beside the machine's library."""
 
     def __init__(self, machine: Machine, text: str, name: str = "PTX") -> None:
-        self._machine, self.module = machine, parse(text, name)
+        self._machine, self._text, self.module = machine, text, parse(text, name)
         self._kernels: dict[str, PtxKernel] = {}
 
     @cached_property
     def _memory(self) -> dict[str, np.ndarray]:
         """Variables in global and constant memory, by name."""
-        return {
-            name: _initialized(one) for name, one in self.module.variables.items() if one.space in ("global", "const")
-        }
+        return {name: _initialized(one) for name, one in self.module.variables.items() if one.space in MODULE_SPACES}
 
     def constant(self, name: str) -> int:
         """The value of a 32-bit variable in constant memory. Raises LabError without it."""
@@ -220,16 +232,22 @@ class PtxProgram:
             if name not in self.module.kernels:
                 have = ", ".join(self.module.kernels) or "none"
                 raise LabError(f"the PTX has no kernel {name}", f"it has: {have}")
-            kernel = self.module.kernels[name]
-            addresses = {each: words.ctypes.data for each, words in self._memory.items()}
-            decoded = Decoder(self.module, kernel, addresses, self._machine.number, decode_instruction).decode()
-            own = [
-                Buffer(each, words.ctypes.data, words.nbytes, self.module.variables[each].space == "global")
-                for each, words in self._memory.items()
-                if any(value == words.ctypes.data for _, _, _, value in decoded.filled)
-            ]
-            self._kernels[name] = PtxKernel(self._machine, decoded, self.module.target, kernel.threads, own)
+            self._kernels[name] = self._kernel(self.module.kernels[name])
         return self._kernels[name]
+
+    def _kernel(self, kernel: Kernel) -> PtxKernel:
+        def decoded() -> bytes:
+            decoder = Decoder(self.module, kernel, self._machine.number, decode_instruction)
+            return Executable.of(decoder.decode()).stored()
+
+        found = Executable.loaded(cached(file_of(self._machine.path, self._text, kernel.name), decoded))
+        used = {name: self._memory[name] for name in sorted({*found.symbols.values()})}
+        own = [
+            Buffer(name, words.ctypes.data, words.nbytes, self.module.variables[name].space == "global")
+            for name, words in used.items()
+        ]
+        placed = found.at({name: words.ctypes.data for name, words in used.items()})
+        return PtxKernel(self._machine, placed, self.module.lines, self.module.target, kernel.threads, own)
 
 
 def most_shared(target: str) -> int:

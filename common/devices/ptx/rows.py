@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from common.devices.ptx.text import Line, wrong
+from common.devices.ptx.lines import Where
+from common.devices.ptx.text import wrong
 
 ABSENT = 0  # place of an absent operand
 BEYOND = {  # beginnings of instructions that are not executed, and the reason
@@ -34,7 +35,7 @@ class Row:
     imm: int
     flags: int
     more: int
-    line: Line
+    line: Where
     opcode: str
     label: bool = False
 
@@ -50,7 +51,7 @@ class Instruction:
     opcode: str
     words: tuple[str, ...]  # the modifiers
     operands: tuple[str, ...]
-    line: Line
+    line: Where
 
     @property
     def name(self) -> str:
@@ -63,11 +64,13 @@ class Instruction:
 
 @dataclass
 class Decoded:
-    """A kernel for the machine. filled: (place, kind, bytes of a lane, value)."""
+    """A kernel for the machine. filled: (place, kind, bytes of a lane, value). symbols: {index in filled: variable of
+    the module, whose address is added to the value}."""
 
     rows: list[Row]
     more: list[int] = field(default_factory=list)
     filled: list[tuple[int, int, int, int]] = field(default_factory=list)
+    symbols: dict[int, str] = field(default_factory=dict)
     file_bytes: int = 0
     shared_bytes: int = 0
     local_bytes: int = 0

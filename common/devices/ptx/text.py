@@ -1,10 +1,11 @@
-"""Text of a PTX module: its kernels as statements, its variables, and the source line of each statement."""
+"""Text of a PTX module: its kernels as statements, its variables, and the line of each statement."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property, partial
 
+from common.devices.ptx.lines import Lines, Where
 from common.errors import CompileError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -25,27 +26,8 @@ _VARIABLE = re.compile(
     re.DOTALL,
 )
 _SPACE = re.compile(r"\s*")
-_STRING_BYTES = re.compile(r"([\w$]+):\s*((?:\.b8\s+[\d,\s]+)+)")
 WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4,
           "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16, "pred": 0}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Line:
-    """A place in the source, and the call that it was inlined at, if any. function: mangled name."""
-
-    file: str
-    line: int
-    function: str = ""
-    caller: "Line | None" = None
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-    def chain(self) -> Iterator["Line"]:
-        yield self
-        if self.caller:
-            yield from self.caller.chain()
 
 
 @dataclass(frozen=True)
@@ -54,7 +36,7 @@ class Statement:
 
     kind: str
     text: str
-    line: Line
+    line: Where
 
 
 @dataclass(frozen=True)
@@ -71,13 +53,19 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block."""
+    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; statements: gives
+    those of its body, which takes a while."""
 
     name: str
     parameters: dict[str, tuple[int, int]]
     parameter_bytes: int
     threads: int | None
-    body: tuple[Statement, ...]
+    statements: Callable[[], Iterator[Statement]]
+
+    @cached_property
+    def body(self) -> tuple[Statement, ...]:
+        """Raises CompileError for a text that is not understood."""
+        return tuple(self.statements())
 
 
 @dataclass
@@ -85,6 +73,7 @@ class Module:
     """A parsed module."""
 
     target: str
+    lines: Lines
     kernels: dict[str, Kernel] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
 
@@ -96,16 +85,12 @@ def wrong(where: object, what: str, remedy: str = "correct the PTX") -> CompileE
 def parse(text: str, name: str = "PTX") -> Module:
     """The module of a PTX text. name: of the text, in errors. Raises CompileError if the text is no PTX."""
     text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-    files = {int(n): path for n, path in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', text, re.MULTILINE)}
-    strings = {
-        label: bytes(map(int, re.findall(r"(?<![b\d])\d+", data))) for label, data in _STRING_BYTES.findall(text)
-    }
-    lines = _Lines(name, text, files, strings)
     text = _LINE_DIRECTIVE.sub(r"\1;", text)
+    lines = Lines(name, text)
     target = re.search(r"^\s*\.target\s+(\w+)", text, re.MULTILINE)
     if not target:
         raise wrong(name, "there is no .target, so this is no PTX")
-    module, at = Module(target[1]), 0
+    module, at = Module(target[1], lines), 0
     while (at := _after_space(text, at)) < len(text):
         found = _TOP.match(text, at)
         if not found:
@@ -148,7 +133,7 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0][:80]
 
 
-def _closing(text: str, at: int, lines: "_Lines") -> int:
+def _closing(text: str, at: int, lines: Lines) -> int:
     """The place after the brace that closes the one opened before `at`."""
     depth = 1
     for found in re.compile(r"[{}]").finditer(text, at):
@@ -158,7 +143,7 @@ def _closing(text: str, at: int, lines: "_Lines") -> int:
     raise wrong(lines.number(at), "a brace is not closed")
 
 
-def _kernel(head: str, body: str, lines: "_Lines", at: int) -> Kernel:
+def _kernel(head: str, body: str, lines: Lines, at: int) -> Kernel:
     found = _ENTRY.match(head)
     if not found:
         raise wrong(lines.number(at), f"not understood: {_first_line(head)}")
@@ -178,12 +163,12 @@ def _kernel(head: str, body: str, lines: "_Lines", at: int) -> Kernel:
     most = None
     if threads:
         most = int(threads[1]) * int(threads[2] or 1) * int(threads[3] or 1)
-    return Kernel(found[1], parameters, offset, most, tuple(_statements(body, lines, at)))
+    return Kernel(found[1], parameters, offset, most, partial(_statements, body, lines, at))
 
 
-def _statements(body: str, lines: "_Lines", start: int) -> Iterator[Statement]:
-    at = 0
-    where = None
+def _statements(body: str, lines: Lines, start: int) -> Iterator[Statement]:
+    at, where = 0, None
+    directives = lines.directives_before(start)
     while (at := _after_space(body, at)) < len(body):
         found = _STATEMENT.match(body, at)
         if not found:
@@ -191,7 +176,8 @@ def _statements(body: str, lines: "_Lines", start: int) -> Iterator[Statement]:
         label, opens, closes, text = found.groups()
         begin, at = start + found.start(found.lastindex or 0), found.end()
         if text is not None and re.match(r"\s*\.loc\s", text):
-            where = lines.of_loc(text)
+            where = Where(lines, directives)
+            directives += 1
             continue
         line = where or lines.number(begin)
         if label:
@@ -203,44 +189,6 @@ def _statements(body: str, lines: "_Lines", start: int) -> Iterator[Statement]:
         else:
             words = " ".join(text.split())
             yield Statement("directive" if words.startswith(".") else "instruction", words, line)
-
-
-class _Lines:
-    """Source lines: from .loc, or the PTX's own where there is none."""
-
-    def __init__(self, name: str, text: str, files: dict[int, str], strings: dict[str, bytes]) -> None:
-        self._name, self._files, self._strings = name, files, strings
-        self._ends = [found.start() for found in re.finditer("\n", text)]
-        self._latest: dict[tuple[int, int, int], Line] = {}
-
-    def number(self, at: int) -> Line:
-        from bisect import bisect_left
-
-        return Line(self._name, bisect_left(self._ends, at) + 1)
-
-    def of_loc(self, text: str) -> Line:
-        """`.loc 2 34 22, function_name $L__info_string2, inlined_at 2 192 3`"""
-        own, *rest = text.split(",")
-        place = _numbers(own)
-        caller, function = None, ""
-        for part in rest:
-            if "inlined_at" in part:
-                at = _numbers(part)
-                caller = self._latest.get(at) or Line(self._file(at[0]), at[1])
-            elif "function_name" in part:
-                function = self._strings.get(part.split()[1].partition("+")[0], b"").rstrip(b"\0").decode()
-        line = Line(self._file(place[0]), place[1], function, caller)
-        self._latest[place] = line
-        return line
-
-    def _file(self, number: int) -> str:
-        """A path, relative if it is below the working folder."""
-        return self._files.get(number, "?").removeprefix(f"{Path.cwd()}/")
-
-
-def _numbers(text: str) -> tuple[int, int, int]:
-    first, second, third, *_ = (*map(int, re.findall(r"\b\d+\b", text)), 0, 0, 0)
-    return first, second, third
 
 
 def demangled(name: str) -> str:

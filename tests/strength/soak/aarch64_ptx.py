@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from common.devices.host.compiler import Compiler, sha, temporary
 from common.devices.ptx.device import PtxDevice
+from common.devices.ptx.executable import Executable
 from common.devices.ptx.library import FLAGS, SOURCES, library
-from common.devices.ptx.program import LaunchRow, Machine, arrays
-from common.devices.ptx.rows import Decoded
+from common.devices.ptx.program import LaunchRow, Machine
 from common.errors import Crashed
 from tests.strength.soak.aarch64 import CROSS, LIBRARIES, QEMU, SharedBuffer
 
@@ -47,8 +47,8 @@ class EmulatedMachine(Machine):
         super().__init__(here)
         self._runner = runner
 
-    def load(self, decoded: Decoded, counts: bool = False) -> Any:
-        return *arrays(decoded), decoded
+    def load(self, decoded: Executable, counts: bool = False) -> Any:
+        return decoded.rows, decoded.more, decoded.filled, decoded
 
     def free(self, loaded: Any) -> None:
         """Nothing: Python has it."""
