@@ -1,4 +1,4 @@
-"""Counts of the host device: barriers, atomics and bytes moved; exact, per stage, and equal on every machine."""
+"""Counts of a CPU device: barriers, atomics and bytes moved; exact, per stage, and equal on every machine."""
 
 from dataclasses import dataclass
 

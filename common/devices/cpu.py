@@ -9,19 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from common.compile.source import Source, launches
 from common.devices.barrier_report import raise_if_barrier_timed_out
-from common.devices.counters import FIELDS, Counts
 from common.devices.guarded import GuardedBuffer
 from common.devices.kv_cache import KvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import Crashed, Hung, Race, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS
-from common.model.stages import STAGES
 
 BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
 FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED, RACED = range(7)  # `Status` of both executors
@@ -86,8 +83,6 @@ class CpuSession(Session):
             }
         words = self._buffers["cache"].tensor.view(layout.cache.stored).view(torch.int16)
         self.cache = KvCache(words.numpy())
-        self._counts = buffer(len(STAGES) * len(FIELDS), torch.int64)
-        self._ran = False
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fill_scratch(self._buffers["scratch"].tensor, self.layout, unwritten)
@@ -110,18 +105,11 @@ class CpuSession(Session):
     def state(self) -> torch.Tensor:
         return self._buffers["state"].tensor.clone()
 
-    def counts(self) -> Counts | None:
-        if not self._ran:
-            return None
-        return Counts(self._counts.tensor.view(len(STAGES), len(FIELDS)).numpy().astype(np.uint64))
-
     def _run_launches(self, these: Sequence[tuple[int, int]]) -> None:
-        """Run `these` launches one after another, with their counts summed, and check the canaries.
+        """Run `these` launches one after another, and check the canaries.
 
         these: from `common.compile.source.launches`. Raises Hung, and Crashed for a trap or a write outside a buffer.
         """
-        self._counts.tensor.zero_()
-        self._ran = True
         self._launch_all(these)
         if self._buffers["waits"].tensor.any():
             raise Crashed(
@@ -133,7 +121,7 @@ class CpuSession(Session):
                 raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
 
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
-        """Run the launches, and add their counts to the tensor of counts."""
+        """Run the launches."""
         raise NotImplementedError
 
     def _raise_for_status(self, status: int, report: str) -> None:

@@ -219,7 +219,7 @@ class CudaSession(Session):
     def state(self) -> torch.Tensor:
         return torch.from_numpy(self._state.get(stream=self._stream))
 
-    def counts(self) -> Counts | None:
+    def count(self, steps: int = 1) -> Counts | None:
         return None
 
     def close(self) -> None:

@@ -65,8 +65,9 @@ class Session(Protocol):
     def state(self) -> torch.Tensor:
         """A copy of the state words: int32, [layout.state_size], on the CPU."""
 
-    def counts(self) -> Counts | None:
-        """Counts of the last `run` per stage, summed over its steps; None before the first, and on a GPU."""
+    def count(self, steps: int = 1) -> Counts | None:
+        """As `run`; returns its counts per stage, summed over the steps. None on a GPU, which counts nothing."""
+        return None
 
     def close(self) -> None:
         """Free the buffers."""

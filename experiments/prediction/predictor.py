@@ -192,11 +192,11 @@ class Predictor:
 
         self._device = self._device or HostDevice(self._cache / "kernels")
         with self.step(self._device, source, blocks) as session:
-            return session.counts()
+            return session.count()
 
     @contextmanager
     def step(self, device: Any, source: Source, blocks: int) -> Iterator[Any]:
-        """A session of `source` on `device` that has decoded the token at POSITION, with weights of zeros.
+        """A session of `source` on `device` that decodes the token at POSITION next, with weights of zeros.
 
         Counts do not depend on values.
         """
@@ -207,7 +207,6 @@ class Predictor:
             self._weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
         with closing(device.session(device.compile(source), self._weights, blocks)) as session:
             session.reset([0] * (POSITION + 1), POSITION, torch.zeros(layout.cache.stored, dtype=torch.bfloat16))
-            session.run()
             yield session
 
 

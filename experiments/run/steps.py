@@ -267,5 +267,4 @@ def _count(session: Session) -> Counts | None:
     """Counts of one step at position 1, the first that reads a cache."""
     session.reset([0], position=0)
     session.run()
-    session.run()
-    return session.counts()
+    return session.count()

@@ -57,12 +57,13 @@ def _chosen(experiment: Experiment) -> list[Stack]:
 
 def _of_ptx(experiment: Experiment, arch: str) -> ResultTable:
     """A row for each stack; of a single one also a row for each stage."""
-    device = PtxDevice(experiment.config.cache / "kernels", number(arch), counting=True)
+    device = PtxDevice(experiment.config.cache / "kernels", number(arch))
     stacks, by_stage = _chosen(experiment), dict[str, Counter[str]]()
 
     def executed(stack: Stack) -> Mapping[str, float]:
         source = experiment.predictor.source(stack.variants, stack.knobs)
         with experiment.predictor.step(device, source, GRID * source.blocks_per_sm) as session:
+            session.count()
             by_stage.update(session.executed)
             return _columns(sum(session.executed.values(), Counter()))
 

@@ -114,8 +114,7 @@ def kernel(operation: Operation, threads: int) -> Source:
 def _run(session: Any, timed: bool) -> dict[str, Any]:
     session.reset([0] * (SHAPE.positions + 1), position=0)
     if not timed:
-        session.run(OPERATIONS)
-        counts = session.counts()
+        counts = session.count(OPERATIONS)
         return {"barriers counted": counts.total("grid_barriers"), "atomics": counts.total("atomics")}
     session.time(OPERATIONS, 1)
     # One run at a time: of a launch that does nothing, no more would fit into the stream's queue.

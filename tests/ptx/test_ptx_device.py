@@ -63,16 +63,6 @@ def test_a_fault_is_found(stack, text, other, report, host_cache, tiny, seed):
         verdict(replace(source, text=source.text.replace(text, other)), host_cache, tiny, seed)
 
 
-@pytest.mark.host
-def test_a_step_has_no_counts(host_cache, tiny, seed):
-    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-    device = PtxDevice(host_cache, seed=seed)
-    with closing(device.session(device.compile(Composed(()).source(tiny)), weights)) as session:
-        session.reset([0], position=0)
-        session.run()
-        assert session.counts() is None
-
-
 def test_without_nvrtc_the_other_device_is_named(monkeypatch, tmp_path):
     def missing():
         raise LabError("NVRTC cannot be loaded", "install it")

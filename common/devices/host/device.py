@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from common.compile.source import Source
+from common.devices.counters import FIELDS, Counts
 from common.devices.cpu import FINISHED, TIMED_OUT, CpuDevice, CpuSession
 from common.devices.host.compiler import Compiler
 from common.devices.host.lines import separate_places, with_lines
@@ -96,7 +98,16 @@ class HostSession(CpuSession):
     def __init__(self, device: HostDevice, program: HostProgram, *rest: Any) -> None:
         super().__init__(device, program, *rest)
         self._workers = device.workers or ((os.cpu_count() or 1) if self._source.model.large else 1)
+        self._counts = torch.zeros(len(STAGES), len(FIELDS), dtype=torch.int64)
         self._load(program.binary)
+
+    def count(self, steps: int = 1) -> Counts:
+        self.run(steps)
+        return self.counts()
+
+    def counts(self) -> Counts:
+        """Counts of the last run."""
+        return Counts(self._counts.numpy().astype(np.uint64))
 
     def run_stage(self, stage: str, layer: int = 0) -> None:
         """Run one stage of one layer on the current buffers. The source must have a kernel per stage."""
@@ -125,6 +136,7 @@ class HostSession(CpuSession):
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         if self._timed_out:
             raise Crashed("an earlier launch of this session timed out and still runs", "start the run again")
+        self._counts.zero_()
         for kernel, last in these:
             report = ctypes.create_string_buffer(1 << 16)
             launch = Launch(
@@ -136,7 +148,7 @@ class HostSession(CpuSession):
                 self._workers,
                 self._seed,
                 self._timeout,
-                self._counts.tensor.data_ptr(),
+                self._counts.data_ptr(),
                 ctypes.cast(report, ctypes.c_char_p),
                 len(report),
             )

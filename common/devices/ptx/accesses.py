@@ -178,10 +178,15 @@ def cp(d: Decoder, one: Instruction) -> None:
     start, source_wide, source_offset = d.address(source)
     if not source_wide:
         raise wrong(one.line, f"{source} has 32 bits and lies in global memory")
-    read = d.value(rest[0], "b32") if rest and "L2::cache_hint" not in one.words else ABSENT
-    more = [source_offset, int(size, 0), read]
+    policy = _policy(d, one, rest)
+    more = [source_offset, int(size, 0), d.value(rest[0], "b32") if rest else ABSENT, policy]
     flags = access(one, wide)
     return d.emit("cp.async", a=address, b=start, imm=offset, flags=flags & ~7 | 2, more=more, opcode=one.name)
+
+
+def _policy(d: Decoder, one: Instruction, rest: list[str]) -> int:
+    """The place of the L2 policy of a copy, taken from the end of its operands; ABSENT for a copy without one."""
+    return d.value(rest.pop(), "b64") if "L2::cache_hint" in one.words else ABSENT
 
 
 def _bulk(d: Decoder, one: Instruction) -> None:
@@ -191,7 +196,7 @@ def _bulk(d: Decoder, one: Instruction) -> None:
         start, wide, offset = d.address(source)
         if not wide:
             raise wrong(one.line, f"{source} has 32 bits and lies in global memory")
-        more = [d.value(size, "b32"), ABSENT, offset]
+        more = [d.value(size, "b32"), ABSENT, offset, ABSENT]
         d.emit("cp.async.bulk.prefetch", b=start, more=more, opcode=one.name)
         return
     if kind not in (
@@ -199,13 +204,13 @@ def _bulk(d: Decoder, one: Instruction) -> None:
         ("shared::cta", "global", "mbarrier::complete_tx::bytes"),
     ):
         raise unknown(one)
-    to, source, size, barrier, *_ = one.operands
+    to, source, size, barrier, *rest = one.operands
     address, wide, offset = d.address(to)
     start, source_wide, source_offset = d.address(source)
     at, barrier_wide, barrier_offset = d.address(barrier)
     if not source_wide:
         raise wrong(one.line, f"{source} has 32 bits and lies in global memory")
-    more = [d.value(size, "b32"), at, source_offset, barrier_offset, int(barrier_wide)]
+    more = [d.value(size, "b32"), at, source_offset, _policy(d, one, rest), barrier_offset, int(barrier_wide)]
     flags = 2 | (WIDE if wide else 0)
     d.emit("cp.async.bulk", a=address, b=start, imm=offset, flags=flags, more=more, opcode=one.name)
 

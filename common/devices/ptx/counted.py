@@ -14,6 +14,7 @@ from common.devices.ptx.text import WIDTHS
 from common.model.stages import STAGES
 
 DATA = {"weights": "weights", "cache": "kv", "scratch": "activations"}  # by buffer
+NOT_SHARED = {"local", "param", "const", "global"}  # spaces of a load
 LINE = 128  # bytes of a prefetch
 CLASSES = {  # of instructions, by opcode; all others calculate: FLOAT or INTEGER by their type
     "memory": ("ld", "st", "atom", "red", "prefetch"),
@@ -25,18 +26,22 @@ CLASSES = {  # of instructions, by opcode; all others calculate: FLOAT or INTEGE
 }
 FLOAT, INTEGER, COPY = "float", "integer", "cp"
 ALL_CLASSES = (FLOAT, INTEGER, *CLASSES)
-_STAGE = re.compile(r"(?:stage|perform|run_stage)I\w*?L5Stage(\d+)E")
+_STAGE = re.compile(r"I\w*?L5Stage(\d+)E|(feed_cache)")
 
 
-def counted(rows: Sequence[Told], executed: np.ndarray, buffers: Sequence[str]) -> dict[str, Counter[str]]:
+def counted(
+    rows: Sequence[Told], executed: np.ndarray, buffers: Sequence[str], blocks: int, threads: int
+) -> dict[str, Counter[str]]:
     """{stage: {field: count}} of a launch; "" for rows of no stage. A class counts threads.
 
-    executed: as in Ended. buffers: their names, in its order. Polls of words that another block publishes depend on
-    the schedule and are not counted; nor are loads of shared memory, only a part of a stage's loads.
+    executed: as in Ended. buffers: their names, in its order. blocks: of the grid; threads: of a block barrier. Polls
+    of words that another block publishes depend on the schedule and are not counted.
     """
     found: dict[str, Counter[str]] = {}
-    for row, (bare, *by_buffer) in zip(rows, executed.tolist(), strict=True):
-        fields = [*_fields(row, bare, dict(zip(buffers, by_buffer, strict=False)))]
+    for row, (bare, *by_buffer, kept) in zip(rows, executed.tolist(), strict=True):
+        moved = dict(zip(buffers, by_buffer, strict=False))
+        fields = [*_fields(row, bare, moved), *_barriers(row, bare, moved, blocks, threads)]
+        fields.append(("kept", kept))
         if (kind := class_of(row.opcode)) != COPY:  # of copies only bytes are counted
             fields.append((kind, bare + sum(by_buffer)))
         for field, count in fields:
@@ -56,8 +61,16 @@ def class_of(opcode: str) -> str:
 
 def stage_of(row: Told) -> str:
     """The outermost stage function that the row was inlined into; "" for none."""
-    stages = [number[1] for line in row.line.chain() if (number := _STAGE.search(line.function))]
-    return STAGES[int(stages[-1])] if stages else ""
+    stages = [found for line in row.line.chain() if (found := _STAGE.search(line.function))]
+    return ("attention" if stages[-1][2] else STAGES[int(stages[-1][1])]) if stages else ""
+
+
+def _barriers(row: Told, bare: int, moved: Mapping[str, int], blocks: int, threads: int) -> Iterator[tuple[str, int]]:
+    """Barriers of a row: of a block by their number 0, of the grid by the arrivals in a function of that name."""
+    if row.opcode.startswith("bar") and row.opcode.endswith(" 0"):
+        yield "block_barriers", bare // threads
+    elif row.opcode.startswith("atom") and any("_barrier" in line.function for line in row.line.chain()):
+        yield "grid_barriers", moved.get("state", 0) // blocks
 
 
 def _fields(row: Told, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -78,5 +91,7 @@ def _fields(row: Told, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[st
         for buffer, data in DATA.items():
             if opcode == "st" and data != "weights":
                 yield f"stored_{data}", width * moved.get(buffer, 0)
-            elif not {"relaxed", "acquire"} & set(words):
+            elif opcode == "ld" and not {"relaxed", "acquire"} & set(words):
                 yield f"{data}_{8 * width}bit", width * moved.get(buffer, 0)
+        if opcode == "ld" and not NOT_SHARED & set(words):
+            yield f"shared_{8 * width}bit", width * bare

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from common.compile.nvrtc import compile_ptx, version
 from common.compile.source import Source
 from common.compile.target import shared_bytes
+from common.devices.counters import FIELDS, Counts
 from common.devices.cpu import CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.counted import counted
@@ -40,8 +43,7 @@ class PtxDevice(CpuDevice):
     """A CPU that executes PTX.
 
     cache: folder of PTX and of the executor itself. arch: the target, 90 for sm_90. races: report unordered conflicting
-    accesses. note: called when the executor is compiled. counting: sessions count, which takes longer. Raises
-    LabError if NVRTC cannot be loaded.
+    accesses. note: called when the executor is compiled. Raises LabError if NVRTC cannot be loaded.
     """
 
     name = "ptx"
@@ -54,10 +56,9 @@ class PtxDevice(CpuDevice):
         races: bool = False,
         timeout: float = 120.0,
         note: Callable[[str], None] = lambda text: None,
-        counting: bool = False,
     ) -> None:
         super().__init__(cache, seed, timeout)
-        self.arch, self.races, self.counting, self._note = arch, races, counting, note
+        self.arch, self.races, self._note = arch, races, note
         try:
             version()
         except LabError as error:
@@ -100,8 +101,8 @@ class PtxSession(CpuSession):
         beside: "PtxSession | None" = None,
     ) -> None:
         super().__init__(device, program, weights, blocks, beside)
-        self._program, self._races, self._counting = program.program, device.races, device.counting
-        self.executed: dict[str, Counter[str]] = {}  # of the last run, by `counted`, if the device counts
+        self._program, self._races, self._counting = program.program, device.races, False
+        self.executed: dict[str, Counter[str]] = {}  # what `count` counted last, by `counted`
         self._rows = [
             Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
             for name, one in self._buffers.items()
@@ -113,8 +114,16 @@ class PtxSession(CpuSession):
     def close(self) -> None:
         """Nothing: the buffers go with the session."""
 
-    def counts(self) -> None:
-        """None: `executed` has the counts of the PTX, a part of the host device's."""
+    def count(self, steps: int = 1) -> Counts:
+        self._counting = True
+        try:
+            self.run(steps)
+        finally:
+            self._counting = False
+        by_stage = [self.executed.get(stage, Counter()) for stage in STAGES]
+        by_stage[0] = by_stage[0] + self.executed.get("", Counter())  # what a kernel does before its first stage
+        table = [[counts[field] for field in FIELDS] for counts in by_stage]
+        return Counts(np.array(table, np.uint64))
 
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
         pointers = [one.tensor.data_ptr() for one in self._buffers.values()]
@@ -128,7 +137,8 @@ class PtxSession(CpuSession):
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
             self._raise_for_status(ended.status, with_lines(ended.report, kernel))
             if ended.executed is not None:
-                for stage, counts in counted(kernel.rows(), ended.executed, list(self._buffers)).items():
+                sizes = self.blocks, self._source.threads
+                for stage, counts in counted(kernel.rows(), ended.executed, list(self._buffers), *sizes).items():
                     self.executed.setdefault(stage, Counter()).update(counts)
 
 

@@ -42,7 +42,8 @@ def _bar(d: Decoder, one: Instruction) -> None:
     if words not in (["sync"], ["arrive"]):
         raise unknown(one)
     places = [d.value(each, "b32") for each in one.operands]
-    return d.emit(f"bar.{words[0]}", a=places[0], b=[*places, ABSENT][1], opcode=one.name)
+    opcode = f"{one.name} {one.operands[0]}"  # with its number, by which counts know the barrier of all threads
+    return d.emit(f"bar.{words[0]}", a=places[0], b=[*places, ABSENT][1], opcode=opcode)
 
 
 def _elect(d: Decoder, one: Instruction) -> None:
@@ -73,8 +74,13 @@ def _bra(d: Decoder, one: Instruction) -> None:
     d.jump("bra", label)
 
 
-def _nothing(d: Decoder, one: Instruction) -> None:
-    """createpolicy: a hint, not executed; griddepcontrol: launches follow one another."""
+def _createpolicy(d: Decoder, one: Instruction) -> None:
+    """A hint, not executed; counts tell by its value the lines that a copy asks L2 to keep."""
+    d.emit("mov.b64", d.register(one.operands[0], 8), d.number("L2::evict_last" in one.words, 8), opcode=one.name)
+
+
+def _griddepcontrol(d: Decoder, one: Instruction) -> None:
+    """Nothing: launches follow one another."""
     d.emit("nop", opcode=one.name)
 
 
@@ -116,6 +122,6 @@ RULES: dict[str, Rule] = {
     "bra": _bra,
     "trap": _bare("trap"),
     "nanosleep": _bare("nanosleep"),
-    "createpolicy": _nothing,
-    "griddepcontrol": _nothing,
+    "createpolicy": _createpolicy,
+    "griddepcontrol": _griddepcontrol,
 }

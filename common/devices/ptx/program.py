@@ -80,8 +80,8 @@ class Options:
 class Ended:
     """Status of a launch and its report; `{pc 12}` in it stands for the place of an instruction.
 
-    executed: uint64, [rows of the kernel, 1 + its buffers]: threads that executed a row, without a buffer and by
-    buffer; bytes for a copy. None without Options.counts.
+    executed: uint64, [rows of the kernel, 2 + its buffers]: threads that executed a row, without a buffer and by
+    buffer; bytes for a copy, and in the last column those with an L2 policy to keep them. None without Options.counts.
     """
 
     status: int
@@ -176,7 +176,7 @@ class PtxKernel:
             *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable, each.cell) for each in known)
         )
         report = ctypes.create_string_buffer(REPORT_BYTES)
-        executed = np.zeros((len(self.decoded.rows), 1 + len(known)), np.uint64) if options.counts else None
+        executed = np.zeros((len(self.decoded.rows), 2 + len(known)), np.uint64) if options.counts else None
         launch = LaunchRow(
             (ctypes.c_uint32 * 3)(*grid),
             (ctypes.c_uint32 * 3)(*block),

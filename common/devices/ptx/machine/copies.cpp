@@ -105,7 +105,7 @@ struct CopyBulk {
       uint64_t to = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
       const uint64_t from = w.reg<uint64_t>(in->b)[lane] + uint64_t(int32_t(more[2]));
       const uint32_t bytes = w.reg<uint32_t>(more[0])[lane];
-      const uint64_t barrier = address_of(w, more[1], more[4], lane) + uint64_t(int32_t(more[3]));
+      const uint64_t barrier = address_of(w, more[1], more[5], lane) + uint64_t(int32_t(more[4]));
       if (bytes == 0 || bytes % 16 || to % 16 || from % 16)
         return fault(w, in, "a bulk copy of " + std::to_string(bytes) + " bytes that are not aligned to 16",
                      1u << lane);

@@ -5,12 +5,12 @@ namespace ptx {
 namespace {
 
 // Adds `sign` times the group's lanes, or bytes, to the instruction's row. Column 0 is for no buffer, column 1 + k for
-// buffer k.
+// buffer k, and the last one for bytes of copies with an L2 policy to keep them.
 void count(const Warp &w, const In *in, uint64_t sign) {
   const Launch &launch = w.grid->launch;
   const auto at = size_t(in - w.program->code.data());
   const Moves moves = w.program->counted[at].moves;
-  uint64_t *row = launch.executed + at * (launch.buffer_count + 1);
+  uint64_t *row = launch.executed + at * (launch.buffer_count + 2);
   const uint32_t *more = &w.program->more[in->more];
   if (moves == Moves::nothing) {
     row[0] += sign * uint64_t(__builtin_popcount(w.mask));
@@ -27,6 +27,7 @@ void count(const Warp &w, const In *in, uint64_t sign) {
     }
     const Buffer *buffer = find(*w.grid, address, 1);
     row[buffer ? 1 + (buffer - launch.buffers) : 0] += sign * amount;
+    if (moves != Moves::word && more[3] && w.reg<uint64_t>(more[3])[lane]) row[launch.buffer_count + 1] += sign * amount;
   }
 }
 

@@ -1,6 +1,8 @@
-"""Counts of each variant on the host device, against values worked by hand from the model's shapes."""
+"""Counts of each variant on the PTX device, against values worked by hand from the model's shapes."""
 
 import dataclasses
+from collections import Counter
+from contextlib import closing
 from itertools import product
 
 import pytest
@@ -9,9 +11,9 @@ from composed import Composed
 from sampled import sampled
 
 from common.devices.counters import Counts
+from common.devices.ptx.device import PtxDevice
 from common.model.layout import Layout
-
-pytestmark = pytest.mark.host
+from common.model.weights import load
 
 BLOCKS, LAYERS = 8, 2
 BARRIERS = 1 + 8 * LAYERS + 2  # after the embedding, eight stages of each layer, the final norm and the head
@@ -19,19 +21,28 @@ OUT, MLP = 64 * 128 * 2, 160 * 64 * 2  # bytes of o, and of gate, up or down, of
 
 
 @pytest.fixture
-def count(open_session, synthetic, tiny, seed):
+def count(host_cache, tiny, seed):
     """count(names, blocks=, position=, tokens=, **knobs): the counts of one run on the tiny model."""
 
+    device = PtxDevice(host_cache, seed=seed)
+
     def run(names: str, blocks: int = BLOCKS, position: int = 0, tokens: int = 1, model=tiny, **given) -> Counts:
-        session = open_session(
-            Composed(tuple(names.split()), given).source(model), synthetic(model, seed), blocks, seed
-        )
+        program = device.compile(Composed(tuple(names.split()), given).source(model))
+        weights = load("synthetic", model, None, host_cache, seed)[2].flat
         history = torch.zeros(Layout(model).cache.shape, dtype=torch.bfloat16)
-        session.reset([1] * (position + 1), position, history)
-        session.run(tokens)
-        return session.counts()
+        with closing(device.session(program, weights, blocks)) as session:
+            session.reset([1] * (position + 1), position, history)
+            return session.count(tokens)
 
     return run
+
+
+def shared_by_matrices(counts: Counts) -> dict[int, int]:
+    """Bytes that the stages of matrices load out of shared memory, by the width of a load in bits; without the best
+    logits of 7 other warps, 8 bytes each, which a thread of each block compares."""
+    stages = ("qkv", "o_proj", "gate_up", "down", "lm_head")
+    found = sum((Counter(counts.bytes_by_width("shared", stage)) for stage in stages), Counter())
+    return dict(found - Counter({64: BLOCKS * 7 * 8}))
 
 
 BARRIERS_OF = [
@@ -120,7 +131,7 @@ def test_bytes_fetched_while_waiting(count, blocks):
 def test_cp_async_copies_every_matrix_byte_once(count, tiny):
     counts = count("cp_async")
     assert counts.total("copied_async") == 2 * tiny.matrix_weights
-    assert counts.bytes_by_width("shared") == {64: 2 * tiny.matrix_weights}
+    assert shared_by_matrices(counts) == {64: 2 * tiny.matrix_weights}
     for stage in ("qkv", "o_proj", "gate_up", "down", "lm_head"):
         assert counts.bytes_by_width("weights", stage) == {}
 
@@ -214,14 +225,14 @@ def test_a_lane_reads_its_columns_of_the_input_once_however_many_rows_follow(cou
 def test_producers_load_every_matrix_byte_once(count, tiny):
     counts, plain = count("warp_split"), count("")
     assert counts.bytes_by_width("weights") == plain.bytes_by_width("weights")
-    assert counts.bytes_by_width("shared") == {64: 2 * tiny.matrix_weights}
-    assert count("warp_split", ratio="0:8").bytes_by_width("shared") == {}
+    assert shared_by_matrices(counts) == {64: 2 * tiny.matrix_weights}
+    assert shared_by_matrices(count("warp_split", ratio="0:8")) == {}
 
 
 def test_activations_come_from_shared_memory(count, tiny):
     """Each row of a matrix reads its whole vector; a block reads the vector from global memory once per stage."""
     counts, plain = count("smem_cache"), count("")
-    assert counts.bytes_by_width("shared") == {128: 4 * tiny.matrix_weights}
+    assert shared_by_matrices(counts) == {128: 4 * tiny.matrix_weights}
     inputs = LAYERS * (64 + 128 + 64 + 160) + 64  # of qkv, o, gate_up, down; of the head
     saved = 4 * tiny.matrix_weights - BLOCKS * 4 * inputs
     assert plain.loaded("activations") - counts.loaded("activations") == saved
@@ -230,3 +241,10 @@ def test_activations_come_from_shared_memory(count, tiny):
 def test_the_fused_head_adds_three_atomics(count):
     """Two per block and one of the last block, in place of two barriers with one atomic per block."""
     assert count("fused_head").total("atomics") == count("").total("atomics") - 2 * BLOCKS + 2 * BLOCKS + 1
+
+
+def test_a_row_takes_five_shuffles_and_a_grid_barrier_two_block_barriers(count, tiny):
+    """A warp adds up the sums of its 32 lanes; a block meets before its arrival and after the last one's."""
+    counts = count("")
+    assert counts.of("down", "shuffles") == 5 * tiny.hidden * LAYERS
+    assert counts.of("down", "block_barriers") == 2 * BLOCKS * LAYERS
