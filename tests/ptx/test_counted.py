@@ -19,7 +19,7 @@ from experiments.__main__ import main
 pytestmark = pytest.mark.host
 
 KEPT_BY_NVRTC = [f"activations_{8 * width}bit" for width in WIDTHS]  # it loads once what the text loads again
-# The host counts a part of the loads of shared memory, warp barriers as shuffles, and named barriers as those of a block.
+# The host counts some loads of shared memory, warp barriers as shuffles, and named barriers as those of a block.
 UNSEEN = ("block_barriers", "shuffles", *(f"{DATA[-1]}_{8 * width}bit" for width in WIDTHS))
 
 
