@@ -115,7 +115,7 @@ $(VENV): pyproject.toml constraints.txt
 	@$(PYTHON) -c '$(FITS)' 2>/dev/null || { \
 		echo "error: $(or $(PYTHON),python3) is not Python 3.11 to 3.13 with venv and pip; install one (Debian: apt install python3 python3-venv), or give PYTHON=/path/to/python" >&2; exit 2; }
 	@[ $(CUDA)$(TORCH) != 13cpu ] || command -v g++ >/dev/null || { \
-		echo "error: no g++, and without an NVIDIA driver kernels run only on the host device; install it (Debian: apt install g++)" >&2; exit 2; }
+		echo "error: no g++, and without an NVIDIA driver kernels run only on a CPU; install it (Debian: apt install g++)" >&2; exit 2; }
 	@[ -e $@ ] || { echo "making .venv with $(PYTHON) and torch for $(TORCH): once, a few minutes" >&2; rm -rf .venv; $(PYTHON) -m venv .venv; }
 	@[ $(TORCH) = cuda ] || $(PIP) "$$(sed -n 's/^torch==.*/&+cpu/p' constraints.txt)" 2>/dev/null \
 		|| { $(PIP) uv && .venv/bin/uv pip install -q --python $(PY) -c constraints.txt --torch-backend=cpu torch; } 2>/dev/null \

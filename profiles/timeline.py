@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WAITING = "#a9a9a9"
 
 ORDINAL = (
-    "The blocks of the host device run one at a time, so a timestamp is only an ordinal: it shows the order of the "
+    "A CPU has no clock of a GPU, so a timestamp is only an ordinal: it shows the order of the "
     "blocks in this schedule. It does not show how long a block works or waits, or what share of the step that is; "
     "that needs device=cuda."
 )

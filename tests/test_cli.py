@@ -69,7 +69,7 @@ def test_a_run_leaves_torch_to_its_workers(host_cache, tmp_path):
     ("module", "argv", "message"),
     [
         ("experiments", ["variant=basline"], "did you mean 'baseline'?"),
-        ("experiments", ["variant=baseline", "device=cuda"], "or use device=host"),
+        ("experiments", ["variant=baseline", "device=cuda"], "or use device=ptx"),
         ("experiments", ["threads=100"], "not a multiple of 32"),
         (
             "experiments",

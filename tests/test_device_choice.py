@@ -86,12 +86,12 @@ def test_a_compiler_that_is_too_new_for_the_driver_is_named_before_it_compiles(m
         (CudaError(802, "cudaErrorSystemNotReady: not yet"), "the GPU cannot be used: cudaErrorSystemNotReady"),
     ],
 )
-def test_without_a_gpu_auto_takes_the_host_and_cuda_gives_the_reason(machine, count, message):
+def test_without_a_gpu_auto_takes_ptx_and_cuda_gives_the_reason(machine, count, message):
     machine(count)
     choice = device_choice.choose_device("auto")
-    assert choice.name == "host"
+    assert choice.name == "ptx"
     assert message in choice.why
-    with pytest.raises(LabError, match="device=host"):
+    with pytest.raises(LabError, match="device=ptx"):
         device_choice.choose_device("cuda")
 
 
@@ -101,9 +101,7 @@ def test_without_a_gpu_generation_decodes_on_the_ptx_device(machine):
     assert (config.device.name, config.host, config.ptx) == ("ptx", None, PtxOptions("sm_90", False, 7.0))
     assert "the driver reports no GPU" in str(config.device)
     assert resolve_one(composed("lab", ["timing=none", "device=host"]), "a generation").device.name == "host"
-    assert run_config(composed("lab", [])).device.name == "host"
-    with pytest.raises(LabError, match=r"^device\.workers has no effect on device=ptx; give device=host"):
-        resolve_one(composed("lab", ["timing=none", "device.workers=2"]), "a generation")
+    assert run_config(composed("lab", [])).device.name == "ptx"
 
 
 def test_without_a_driver_cupy_is_not_imported(monkeypatch):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from common.errors import LabError
 
 DEVICES = ("auto", "cuda", "host", "ptx")
-USE_HOST = "or use device=host"
+USE_PTX = "or use device=ptx"
 TOO_OLD, ABSENT = 35, 100  # cudaError_t: the driver is older than the runtime; no usable GPU
 
 
@@ -21,11 +21,8 @@ class DeviceChoice:
         return f"device {self.name}: {self.why}"
 
 
-def choose_device(name: str, on_cpu: str = "host") -> DeviceChoice:
-    """The device for `name` (one of DEVICES) on this machine. Raises LabError for cuda without a usable GPU.
-
-    on_cpu: choice of `auto` without a GPU. host compiles the many small texts of trials sooner; ptx decodes sooner.
-    """
+def choose_device(name: str) -> DeviceChoice:
+    """The device for `name` (one of DEVICES) on this machine. Raises LabError for cuda without a usable GPU."""
     if name in ("host", "ptx"):
         return DeviceChoice(name, "requested")
     try:
@@ -33,7 +30,7 @@ def choose_device(name: str, on_cpu: str = "host") -> DeviceChoice:
     except LabError as error:
         if name == "cuda":
             raise
-        return DeviceChoice(on_cpu, error.cause)
+        return DeviceChoice("ptx", error.cause)
 
 
 def find_gpu() -> str:
@@ -41,11 +38,11 @@ def find_gpu() -> str:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        raise LabError("no NVIDIA driver: libcuda.so.1 does not load", f"install a driver, {USE_HOST}") from None
+        raise LabError("no NVIDIA driver: libcuda.so.1 does not load", f"install a driver, {USE_PTX}") from None
     try:
         from cupy.cuda import runtime
     except ImportError as error:
-        raise LabError(f"CuPy does not import: {error}", f"pip install -e '.[cuda13]', {USE_HOST}") from None
+        raise LabError(f"CuPy does not import: {error}", f"pip install -e '.[cuda13]', {USE_PTX}") from None
     try:
         if runtime.getDeviceCount():
             return runtime.getDeviceProperties(0)["name"].decode()
@@ -53,9 +50,9 @@ def find_gpu() -> str:
     except runtime.CUDARuntimeError as error:
         if error.status == TOO_OLD:
             remedy = "update the driver, or install for an older one with make CUDA=12,"
-            raise LabError(f"the CUDA runtime does not start: {error}", f"{remedy} {USE_HOST}") from None
+            raise LabError(f"the CUDA runtime does not start: {error}", f"{remedy} {USE_PTX}") from None
         if error.status != ABSENT:  # such as a trap in a kernel: no later call of this process works
             remedy = "run it again in a new process, and check nvidia-smi where that fails, too,"
-            raise LabError(f"the GPU cannot be used: {error}", f"{remedy} {USE_HOST}") from None
+            raise LabError(f"the GPU cannot be used: {error}", f"{remedy} {USE_PTX}") from None
         why = f": {error}"
-    raise LabError(f"the driver reports no GPU{why}", f"check nvidia-smi and CUDA_VISIBLE_DEVICES, {USE_HOST}")
+    raise LabError(f"the driver reports no GPU{why}", f"check nvidia-smi and CUDA_VISIBLE_DEVICES, {USE_PTX}")

@@ -48,21 +48,18 @@ def resolve(
     root: Path = ROOT,
     fastest: Fastest = lambda catalog, threads: None,
     last_seed: Callable[[Path], int | None] = lambda results: None,
-    on_cpu: str = "host",
 ) -> RunConfig:
     """The RunConfig of a composed configuration, with all checks that do not need the weights.
 
     root: the checkout. fastest: the stack of `variant=best` for a number of threads; last_seed: of the last run in a
-    file of results, for a run that resumes. on_cpu: choice of `device=auto` without a GPU. From here on this process
-    keeps the cache below its limit.
+    file of results, for a run that resumes. From here on this process keeps the cache below its limit.
     Raises LabError for a bad value.
     """
     catalog = read_catalog(root)
     top = Section.from_config(cfg)
     top.only(catalog.keys | catalog.knobs)
 
-    device, weights = choose_device(top.section("device").choice("name", DEVICES), on_cpu), _weights(top)
-    own = _device_options(top.section("device"), device, root)
+    device, weights = choose_device(top.section("device").choice("name", DEVICES)), _weights(top)
     model, positions = _model(top.section("model"), device, weights, root)
     formats = _formats(top)
     _check_calibration(top)
@@ -78,8 +75,8 @@ def resolve(
         "stacks": _stacks(top, catalog, knobs, threads, fastest),
         "knobs": knobs,
         "device": device,
-        "host": own.read(HostOptions) if device.name == "host" else None,
-        "ptx": own.read(PtxOptions) if device.name == "ptx" else None,
+        "host": top.section("device").read(HostOptions) if device.name == "host" else None,
+        "ptx": top.section("device").read(PtxOptions) if device.name == "ptx" else None,
         # A checkpoint's own format is known when it is read.
         "model": model.in_formats(formats[0] or "bf16", *formats[1:]) if model and weights == SYNTHETIC else model,
         "positions": positions,
@@ -158,19 +155,6 @@ def seed_of(top: Section) -> int:
     """The given seed, else a fresh one."""
     given: int | None = top.value("seed", Seed | None)
     return SystemRandom().randrange(SEEDS) if given is None else given
-
-
-def _device_options(section: Section, device: DeviceChoice, root: Path) -> Section:
-    """The section with the keys of the chosen device; if `auto` chose ptx, missing ones come from its yaml."""
-    if device.name != "ptx" or section.text("name") == "ptx":
-        return section
-    values = Section.from_config(OmegaConf.load(root / "conf" / "device" / "ptx.yaml")).values
-    for key in section.values.keys() - values.keys() - {"name"}:
-        if section.given(key):
-            raise LabError(
-                f"device.{key} has no effect on device=ptx", f"give device=host device.{key}=, or leave it out"
-            )
-    return Section({**values, **{key: section.values[key] for key in values if key in section.values}}, "device.")
 
 
 def _stacks(top: Section, catalog: Catalog, knobs: dict[str, Any], threads: int, fastest: Fastest) -> tuple[Stack, ...]:

@@ -20,11 +20,10 @@ GENERATION_KEYS = (*SAMPLING, "max_tokens", "stop", "stop_strings", "draft")
 def resolve_one(cfg: DictConfig, what: str, validates: bool = False) -> RunConfig:
     """The configuration of `what`, such as "a generation", which runs one stack. Raises LabError for several.
 
-    validates: the stack is validated first: many small texts, which the host device compiles sooner. Decoding alone
-    compiles one, and takes ptx without a GPU: a token needs a fraction of the host device's time.
+    validates: the stack is validated first, so the keys of `validate` have an effect.
     """
     refuse_runs_keys(cfg, what, "timeout_s", *([] if validates else ["validate"]))
-    config = run_config(cfg, on_cpu="host" if validates else "ptx")
+    config = run_config(cfg)
     if len(config.stacks) > 1:
         names = ", ".join(stack.name for stack in config.stacks)
         raise LabError(f"{what} runs one stack, not {len(config.stacks)}", f"choose one: variant={names}")

@@ -13,7 +13,7 @@ from experiments.report.predicted import OPEN, effect, predicted
 from experiments.suite.sass import difference
 from experiments.tables.row import Forecast
 
-COUNTED = "Counts of one token at position 1 on the host device, and what ptxas made of the kernel: not GPU time."
+COUNTED = "Counts of one token at position 1 on a CPU, and what ptxas made of the kernel: not GPU time."
 INSPECT = "python -m experiments experiment=sass results=experiments/results/host.jsonl"
 ARCH = "sm_90"
 ARCHS = ("sm_80", ARCH, "sm_120")

@@ -24,9 +24,9 @@ MODEL, POSITION = "qwen3_0_6b", 1
 STABLE = (None, "FASTER", "SAME", "SLOWER")  # verdicts with a narrow enough confidence interval
 
 
-def run_config(cfg: DictConfig, root: Path = ROOT, on_cpu: str = "host") -> RunConfig:
+def run_config(cfg: DictConfig, root: Path = ROOT) -> RunConfig:
     """`resolve`, with the choices of the records below `root` and in `results`."""
-    return resolve(cfg, root, fastest_stack, last_seed, on_cpu)
+    return resolve(cfg, root, fastest_stack, last_seed)
 
 
 def last_seed(results: Path) -> int | None:

@@ -117,7 +117,7 @@ class LabStack:
             with self._step("count"), closing(self.session()) as session:
                 self.found.counts = _count(session)
         if self.found.counts is None:
-            raise LabError(f"device={self.setup.config.device.name} counts nothing", "use device=host")
+            raise LabError(f"device={self.setup.config.device.name} counts nothing", "use device=ptx")
         return self.found.counts
 
     def measure(self, beat: float | None = None) -> tuple[Measurement, ...]:
@@ -250,7 +250,7 @@ class LabStack:
             except LabError as error:
                 if trial.races and type(error) is LabError:  # no verdict: the PTX device does not run here
                     setup.show.note(f"not looked for races: {error}")
-                elif not isinstance(error, Refused) or setup.config.host:
+                elif not isinstance(error, Refused) or setup.config.device.name != "cuda":
                     raise
                 continue  # also for a grid that this GPU cannot hold
             done.append(trial)

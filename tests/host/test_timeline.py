@@ -114,7 +114,7 @@ def test_ordinal_timestamps_give_an_order_and_no_share_of_waiting(trace, tiny):
     assert "%" not in shown
     assert "work (" not in shown
     assert "waiting (" not in shown
-    assert "The blocks of the host device run one at a time" in reading(found)
+    assert "a timestamp is only an ordinal" in reading(found)
 
 
 def test_stages_are_ordered_by_their_timestamps():

@@ -1,4 +1,4 @@
-"""The tour of docs/: a notebook that Jupyter executes from top to bottom, on the host device with the tiny model."""
+"""The tour of docs/: a notebook that Jupyter executes from top to bottom, on a CPU with the tiny model."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def text(outputs: list[Any]) -> str:
 
 def test_every_step_says_what_it_found(executed: dict[str, list[Any]]):
     assert text(executed["install"]) == "The lab is installed: nothing to do.\n"
-    assert "Lab(tiny on host: " in text(executed["gpu"])
+    assert "Lab(tiny on ptx: " in text(executed["gpu"])
     assert [line.split(": compiled")[0] for line in text(executed["compile"]).split("\n") if line] == NAMES
     assert "verdict: PASSED" in text(executed["validate"])
     assert "PASSED       tiny" in text(executed["record"])

@@ -1,6 +1,6 @@
 """Counts of a launch by stage: bytes by buffer and width, instructions by class, from its rows' opcodes and lines.
 
-Bytes have the names of common.devices.counters, for comparison with the host device's counts of the same text.
+Barriers and bytes have the names of common.devices.counters.
 """
 
 import re
