@@ -10,11 +10,13 @@ from typing import Any
 
 from common.errors import LabError
 from common.model.families import FAMILIES, SUPPORTED, Family
+from common.model.known_keys import GENERATION, METADATA, check_keys
 from common.model.rope import DEFAULT, LLAMA3, Scaling, read_rope
 from common.model.shapes import LARGEST, Model
 
 DEFAULT_POSITIONS = 2048  # size of the KV cache when none is given and the model allows more
 
+WINDOW, PART = "sliding_window", "partial_rotary_factor"
 # config.json's name -> the field of Model
 SHAPES = {
     "hidden_size": "hidden",
@@ -24,8 +26,21 @@ SHAPES = {
     "num_key_value_heads": "kv_heads",
     "vocab_size": "vocab",
 }
+READ = {  # besides SHAPES; quantization_config by `common.model.quantized_layouts`
+    *(
+        "architectures",
+        "attention_bias",
+        "auto_map",
+        "head_dim",
+        "hidden_act",
+        "layer_types",
+        "max_position_embeddings",
+    ),
+    *("mlp_bias", "model_type", "quantization_config", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta"),
+    *("tie_word_embeddings", "use_sliding_window", WINDOW, PART),
+}
+OFF = ("attention_bias", "mlp_bias", "use_sliding_window", "use_mrope", "is_encoder_decoder", "add_cross_attention")
 KEYS = {field: key for key, field in SHAPES.items()} | {"rms_eps": "rms_norm_eps"}  # a field's name, if another
-WINDOW, PART = "sliding_window", "partial_rotary_factor"
 BASE = {"rope_theta", "rope_type", "type"}  # keys of RoPE's parameters that do not scale it
 SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")  # llama3's, as Scaling
 
@@ -113,13 +128,15 @@ def _family(file: Path, config: dict[str, Any]) -> Family:
             f"{file} describes model_type {short(kind)}, architectures {short(names)}",
             f"the kernels decode dense models of model_type {SUPPORTED} (Qwen3ForCausalLM and the like) only",
         )
+    check_keys(str(file), config, SHAPES, READ, OFF, METADATA, GENERATION)
     layers = config.get("layer_types")
-    full = layers is None or (isinstance(layers, list) and all(kind == "full_attention" for kind in layers))
+    full = layers is None or layers == ["full_attention"] * config.get("num_hidden_layers", 0)
+    own = config.get("auto_map")
     for feature, used in (
-        ("attention_bias", _flag(file, config, "attention_bias")),
-        ("mlp_bias", _flag(file, config, "mlp_bias")),
-        ("a sliding window (use_sliding_window)", _flag(file, config, "use_sliding_window")),
+        *((key, _flag(file, config, key)) for key in OFF),
         (f"layer_types {short(layers)}", not full),
+        (f"code of its own (auto_map {short(own)})", bool(own) and "AutoModelForCausalLM" in str(own)),
+        (f"{WINDOW} {short(config.get(WINDOW))}", kind == "llama" and config.get(WINDOW) is not None),
         (f"hidden_act {short(config.get('hidden_act'))}", config.get("hidden_act", "silu") != "silu"),
         (PART, config.get(PART, 1) != 1),
     ):
