@@ -129,13 +129,16 @@ def _family(file: Path, config: dict[str, Any]) -> Family:
             f"the kernels decode dense models of model_type {SUPPORTED} (Qwen3ForCausalLM and the like) only",
         )
     check_keys(str(file), config, SHAPES, READ, OFF, METADATA, GENERATION)
+    if (own := config.get("auto_map")) and "AutoModelForCausalLM" in own:
+        raise LabError(
+            f"{file} brings code of its own (auto_map {short(own)}), which is never run",
+            f"take auto_map out if transformers' {family.architecture} computes the same",
+        )
     layers = config.get("layer_types")
     full = layers is None or layers == ["full_attention"] * config.get("num_hidden_layers", 0)
-    own = config.get("auto_map")
     for feature, used in (
         *((key, _flag(file, config, key)) for key in OFF),
         (f"layer_types {short(layers)}", not full),
-        (f"code of its own (auto_map {short(own)})", bool(own) and "AutoModelForCausalLM" in str(own)),
         (f"{WINDOW} {short(config.get(WINDOW))}", kind == "llama" and config.get(WINDOW) is not None),
         (f"hidden_act {short(config.get('hidden_act'))}", config.get("hidden_act", "silu") != "silu"),
         (PART, config.get(PART, 1) != 1),

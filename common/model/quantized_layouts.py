@@ -23,7 +23,7 @@ AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble of a word
 GPTQ_STORED = {"gptq": "less one", "gptq_v2": "as they are"}  # zero points, by checkpoint_format
 INPUTS = r"\w+_proj\.(input|output)_(scale|zero_point)"  # of activations, which stay fp32 here
 ACTIVATIONS, STRATEGIES = ("input_activations", "output_activations"), ("group", "channel")  # of compressed-tensors
-OF_CACHE = r"self_attn\.[qkv]_(scale|zero_point)"  # of a cache in fp8, which is kv_format= here
+OF_CACHE = r"[qkv]_(scale|zero_point)"  # of a cache in fp8, which is kv_format= here
 
 
 def read_quantization(checkpoint: Checkpoint, config: Mapping[str, Any], model: Model) -> Quantization | None:
@@ -38,7 +38,7 @@ def read_quantization(checkpoint: Checkpoint, config: Mapping[str, Any], model: 
         raise LabError(f"{file}: quantization_config is {short(found)}", "give the config.json of the checkpoint")
     method = found.get("quant_method")
     readers = {"fp8": _fp8, "gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed}
-    if method not in readers:
+    if not isinstance(method, str) or method not in readers:
         raise LabError(
             f"{file}: quant_method is {short(method)}", f"give a checkpoint of {', '.join(readers)}, or one in bf16"
         )
