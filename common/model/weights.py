@@ -90,8 +90,10 @@ def load(
     if chosen and not calibrate:
         raise LabError(f"{found.name} is calibrated, and there is nothing to calibrate with", "leave gptq out")
     calibration = calibrate(stored, layout, packed) if calibrate and chosen else None
-    sha = _sha(f"{packed.sha} calibration {calibration.sha}") if calibration else packed.sha
-    file = _file(cache_dir, sha, target)
+    sha, code = packed.sha, ""
+    if calibration:  # the inputs of matrices depend on constants of the model, too
+        sha, code = _sha(f"{sha} calibration {calibration.sha} {replace(stored, name='', positions=1)}"), calibration.code
+    file = _file(cache_dir, sha, target, code)
 
     def pack() -> "torch.Tensor":
         better = calibrated(packed.flat, layout, target, calibration) if calibration else ()
@@ -185,9 +187,9 @@ def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
     return replace(wanted, positions=found.positions)
 
 
-def _file(cache_dir: Path, sha: str, layout: Layout) -> Path:
+def _file(cache_dir: Path, sha: str, layout: Layout, code: str = "") -> Path:
     """The packed file of weights: what they are, where they go, and the code that takes them there."""
-    return cache_dir / f"{_sha(f'{sources_sha(SOURCES)} {sha} {_shapes(layout)}')}.bf16"
+    return cache_dir / f"{_sha(f'{sources_sha(SOURCES)} {code} {sha} {_shapes(layout)}')}.bf16"
 
 
 def _shapes(layout: Layout) -> str:
