@@ -92,10 +92,18 @@ def read_model(file: Path, name: str, positions: int | None) -> Model:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in `file`. Raises LabError when it cannot be read or is something else."""
+    """The JSON object in `file`. Raises LabError when it cannot be read, is something else, or has a key twice."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+            raise LabError(f"{file} has the key {short(twice)} twice", "leave the wrong one out")
+        return found
+
     try:
         refuse_special(file)
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=unique)
     except FileNotFoundError:
         raise LabError(
             f"{file} is missing", "give the whole checkpoint folder, as transformers' save_pretrained writes it"

@@ -127,9 +127,9 @@ def read_tensors(
     places = dict(slots)
     files = {file: open_safetensors(file) for file in checkpoint.files}
     stored = {name: files[entry.file] for name, entry in checkpoint.tensors.items()}
-    if layout.model.tied and "lm_head.weight" in stored:
-        embed, head = (stored[name].get_tensor(name) for name in ("model.embed_tokens.weight", "lm_head.weight"))
-        if head.dtype != embed.dtype or not torch.equal(head.view(torch.uint8), embed.view(torch.uint8)):
+    if layout.model.tied and HEAD in stored:
+        embed, head = (stored[name].get_tensor(name).bfloat16() for name in ("model.embed_tokens.weight", HEAD))
+        if not torch.equal(head.view(torch.int16), embed.view(torch.int16)):
             raise LabError(
                 f"{checkpoint.config} ties the head to the embedding, but lm_head.weight differs from it",
                 "set tie_word_embeddings to false if the head is its own",

@@ -90,10 +90,9 @@ def load(
     if chosen and not calibrate:
         raise LabError(f"{found.name} is calibrated, and there is nothing to calibrate with", "leave gptq out")
     calibration = calibrate(stored, layout, packed) if calibrate and chosen else None
-    sha, code = packed.sha, ""
-    if calibration:  # the inputs of matrices depend on constants of the model, too
-        sha, code = _sha(f"{sha} calibration {calibration.sha} {replace(stored, name='', positions=1)}"), calibration.code
-    file = _file(cache_dir, sha, target, code)
+    sha, constants = packed.sha, replace(stored, name="", positions=1)  # on which the inputs of matrices depend, too
+    sha = _sha(f"{sha} calibration {calibration.sha} {constants}") if calibration else sha
+    file = _file(cache_dir, sha, target, calibration.code if calibration else "")
 
     def pack() -> "torch.Tensor":
         better = calibrated(packed.flat, layout, target, calibration) if calibration else ()
