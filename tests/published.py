@@ -1,4 +1,4 @@
-"""What the published libraries read of a checkpoint, in float64: transformers, compressed-tensors, and NumPy's bits."""
+"""Reading of a checkpoint by the published libraries, in float64: transformers, compressed-tensors, bits by hand."""
 
 from typing import Any
 

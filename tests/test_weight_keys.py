@@ -47,7 +47,7 @@ def check_all(folder: Path, cases: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def test_each_field_of_a_model(tmp_path: Path) -> None:
-    """What no weight depends on, such as the positions of the cache, makes no other file."""
+    """No other file for a field on which no weight depends, such as the positions of the cache."""
     check_all(tmp_path, {name: {"model": one, "seed": 1} for name, one in changed(MODEL)})
 
 
