@@ -32,8 +32,10 @@ def fp8(rows: int, columns: int, random: torch.Generator) -> tuple[Parts, torch.
     weight = (torch.randn(rows, columns, generator=random) * 60).clamp(-448, 448).to(torch.float8_e4m3fn)
     weight[0, :5] = torch.tensor([0.0, 2.0**-9, -(2.0**-9), 7 * 2.0**-9, 448]).to(torch.float8_e4m3fn)
     scale = (torch.rand(-(-rows // 128), -(-columns // 128), generator=random) / 400 + 1e-3).bfloat16()
-    full = torch.stack([torch.stack([scale[r // 128, c // 128] for c in range(columns)]) for r in range(rows)])
-    return {"weight": weight, "weight_scale_inv": scale}, weight.double() * full.double()
+    block = torch.arange(max(rows, columns)) // 128
+    return {"weight": weight, "weight_scale_inv": scale}, weight.double() * scale.double()[block[:rows]][
+        :, block[:columns]
+    ]
 
 
 def drawn(rows: int, columns: int, bits: int, random: torch.Generator, least: int = 0) -> tuple[torch.Tensor, ...]:

@@ -234,6 +234,11 @@ def test_config_not_json(folder: Path, cache: Path, text: str) -> None:
     refused(folder, "config.json", "JSON", cache=cache)
 
 
+def test_a_key_that_is_there_twice_is_refused(folder: Path, cache: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(CONFIG)[:-1] + ', "rope_theta": 10000}')
+    refused(folder, "has the key 'rope_theta' twice; leave the wrong one out", cache=cache)
+
+
 def test_positions_beyond_the_model(folder: Path, cache: Path) -> None:
     with pytest.raises(LabError, match=r"129 positions.*max_position_embeddings 128"):
         load(str(folder), None, 129, cache)

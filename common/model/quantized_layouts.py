@@ -146,7 +146,7 @@ def _awq(found: Found) -> Quantization:
     check_keys(found.place, found.config, LOADING, CALIBRATION, of_weights)
     group = found.group()
     found.only("bits", 4)
-    found.only("zero_point", True)
+    found.only("zero_point", True, default=True)
     found.only("desc_act", False, default=False)
     if found.config.get("backend") == "llm-awq" or found.spelled("version", "format", "gemm") != "gemm":
         what = ", ".join(f"{key} {short(found.config.get(key))}" for key in ("version", "format", "backend"))
