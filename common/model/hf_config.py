@@ -137,13 +137,14 @@ def _family(file: Path, config: dict[str, Any]) -> Family:
             f"the kernels decode dense models of model_type {SUPPORTED} (Qwen3ForCausalLM and the like) only",
         )
     check_keys(str(file), config, SHAPES, READ, OFF, METADATA, GENERATION)
-    if (own := config.get("auto_map")) and "AutoModelForCausalLM" in own:
+    if "AutoModelForCausalLM" in str(own := config.get("auto_map")):
         raise LabError(
             f"{file} brings code of its own (auto_map {short(own)}), which is never run",
             f"take auto_map out if transformers' {family.architecture} computes the same",
         )
     layers = config.get("layer_types")
-    full = layers is None or layers == ["full_attention"] * config.get("num_hidden_layers", 0)
+    full = layers is None or (isinstance(layers, list) and all(kind == "full_attention" for kind in layers))
+    full = full and (layers is None or len(layers) == config.get("num_hidden_layers", len(layers)))
     for feature, used in (
         *((key, _flag(file, config, key)) for key in OFF),
         (f"layer_types {short(layers)}", not full),

@@ -29,7 +29,6 @@ NOTHING = "(?!)"  # pattern that nothing matches
 class Quantization:
     """One layout of quantized matrices, which are all those of the layers; the head and the embedding are not.
 
-    name     of the method
     format   of the rows that are made; its groups divide every row, and those of the checkpoint, or are the same
     group    columns that share a scale in the checkpoint; 0: a whole row
     shapes   tensors of a matrix [rows, columns] and their shapes
@@ -41,7 +40,6 @@ class Quantization:
     reading  all that decides what the stored bytes mean, as text
     """
 
-    name: str
     format: Format
     group: int
     shapes: Callable[[int, int], Shapes]

@@ -71,7 +71,6 @@ def _fp8(found: Found) -> Quantization:
 
     scales = found.scales("weight_scale_inv")
     return Quantization(
-        name="fp8",
         format=Format("fp8", found.divided(BLOCK), half=scales == ("F16",)),
         group=BLOCK,
         shapes=shapes,
@@ -128,7 +127,6 @@ def _gptq(found: Found) -> Quantization:
 
     scales = found.scales("scales")
     return Quantization(
-        name="gptq",
         format=Format(f"int{bits}", found.divided(group), zeros=True, half=scales == ("F16",)),
         group=group,
         shapes=shapes,
@@ -162,7 +160,6 @@ def _awq(found: Found) -> Quantization:
 
     scales = found.scales("scales")
     return Quantization(
-        name="awq",
         format=Format("int4", found.divided(group), zeros=True, half=scales == ("F16",)),
         group=group,
         shapes=shapes,
@@ -249,7 +246,6 @@ def _of_scheme(found: Found, weights: Found, layout: Any) -> Quantization:
 
     scales, number = found.scales("weight_scale"), ("I32",) if packed else ("F8_E4M3",) if kind == "float" else ("I8",)
     return Quantization(
-        name="compressed-tensors",
         format=Format("fp8" if kind == "float" else f"int{bits}", found.divided(size), zeros, scales == ("F16",)),
         group=size,
         shapes=shapes,
