@@ -180,6 +180,11 @@ def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_pat
             read_format(kind).decode(read_format(kind).encode(values), values.shape[-1]) if kind != "bf16" else values
         )
         assert torch.equal(found, expected), name
+    gaps = packed.flat.clone()
+    for place in layout.tensors():
+        slot = layout.weight(*place)
+        gaps[slot.offset : slot.offset + slot.size] = 0
+    assert not gaps.any()  # no row was written beyond its matrix
 
 
 def test_the_reference_decodes_as_transformers_does_with_the_same_weights(tmp_path: Path, seed):
