@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from common.errors import LabError
+from common.model import recoded
 from common.model.format import Format, read_format, read_formats
 from common.model.layout import Layout
 from common.model.recoded import plain
@@ -127,6 +128,27 @@ def test_every_weight_is_the_nearest_number_of_its_group(text, random, seed):
             assert abs(Fraction(weight) - Fraction(value)) <= nearest * Fraction(1.00001), (seed, weight, value)
 
 
+@pytest.mark.parametrize("text", [text for text in (*FORMATS, "int4:16:zeros:fp16") if text[:3] == "int"])
+def test_no_error_is_more_than_half_of_the_smallest_scale(text, random):
+    """In groups of one sign, of one value, of zeros, and with one weight far above the others."""
+    form, columns = read_format(text), 32
+    group = form.group or columns
+    values = torch.randn(60, columns // group, group, generator=random) * 2.0 ** torch.randint(-6, 4, (60, 1, 1))
+    values[:12], values[12:24] = values[:12].abs(), -values[12:24].abs()
+    values[24:36] = values[24:36, :, :1]
+    values[36:48, :, 3] *= 1000
+    values[48:50, :, 1:] = 0
+    values[50] = 0
+    values = values.view(60, columns)
+    for got, wanted in zip(
+        form.decode(form.encode(values), columns).split(group, 1), values.split(group, 1), strict=True
+    ):
+        low, high = wanted.amin(1).clamp(max=0), wanted.amax(1).clamp(min=0)
+        scale = (high - low) / (2**form.bits - 1) if form.zeros else torch.maximum(-low, high) / MOST[form.kind]
+        error = (got.double() - wanted.double()).abs().amax(1)
+        assert (error <= scale / 2 * (1 + 2.0**-6)).all()  # a scale itself is rounded up, to 8 bits or more
+
+
 @pytest.mark.parametrize("text", [text for text in FORMATS if "zeros" not in text])
 def test_a_scale_is_the_smallest_with_which_nothing_is_out_of_range(text, random):
     form, columns = read_format(text), 64
@@ -143,7 +165,8 @@ def test_a_scale_is_the_smallest_with_which_nothing_is_out_of_range(text, random
 
 
 @pytest.mark.parametrize(("form", "head"), [("int4:32", "bf16"), ("int8", "int4:16:zeros"), ("bf16", "fp8")])
-def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_path: Path, seed):
+def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_path: Path, seed, monkeypatch):
+    monkeypatch.setattr(recoded, "BLOCK", 3 * MODEL.hidden)  # three rows at a time, and last one or two of 97 or 64
     exact, before, original = load("synthetic", MODEL, None, tmp_path, seed)
     model, layout, packed = load("synthetic", MODEL.in_formats(form, head), None, tmp_path, seed)
     assert plain(model) == exact
@@ -157,6 +180,11 @@ def test_packed_weights_are_the_bf16_ones_rounded_row_by_row(form, head, tmp_pat
             read_format(kind).decode(read_format(kind).encode(values), values.shape[-1]) if kind != "bf16" else values
         )
         assert torch.equal(found, expected), name
+    gaps = packed.flat.clone()
+    for place in layout.tensors():
+        slot = layout.weight(*place)
+        gaps[slot.offset : slot.offset + slot.size] = 0
+    assert not gaps.any()  # no row was written beyond its matrix
 
 
 def test_the_reference_decodes_as_transformers_does_with_the_same_weights(tmp_path: Path, seed):

@@ -65,7 +65,7 @@ def test_config_spellings(folder: Path, change: dict, field: str, value: object)
         ({"mlp_bias": True}, "mlp_bias"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"hidden_act": "gelu"}, "gelu"),
-        ({"use_sliding_window": True}, "sliding window"),
+        ({"use_sliding_window": True}, "use_sliding_window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types ['full_attention', 'sliding"),
         ({"layer_types": 3}, "layer_types 3"),
         ({"layer_types": 0}, "layer_types 0"),
@@ -172,7 +172,7 @@ def test_a_head_is_its_share_of_the_hidden_size_where_none_is_given(folder: Path
         ("mistral", {"sliding_window": 0}, "sliding_window is 0; give an integer"),
         ("mistral", {"sliding_window": "4096"}, "sliding_window is '4096'"),
         ("mistral", {"model_type": "mixtral"}, "mixtral"),
-        ("qwen2", {"use_sliding_window": True}, "sliding window"),
+        ("qwen2", {"use_sliding_window": True}, "use_sliding_window"),
         ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ("qwen2", {"model_type": "qwen2_moe"}, "qwen2_moe"),
         ("qwen2", {"architectures": ["Qwen2ForRewardModel"]}, "Qwen2ForRewardModel"),
@@ -232,6 +232,11 @@ def test_config_keys_missing_or_odd(folder: Path, cache: Path, key: str) -> None
 def test_config_not_json(folder: Path, cache: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
     refused(folder, "config.json", "JSON", cache=cache)
+
+
+def test_a_key_that_is_there_twice_is_refused(folder: Path, cache: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(CONFIG)[:-1] + ', "rope_theta": 10000}')
+    refused(folder, "has the key 'rope_theta' twice; leave the wrong one out", cache=cache)
 
 
 def test_positions_beyond_the_model(folder: Path, cache: Path) -> None:

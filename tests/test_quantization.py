@@ -1,184 +1,25 @@
-"""Quantized checkpoints in the published layouts, made word by word or by their own library, and hostile ones."""
+"""Quantized checkpoints in the published layouts, as they are and damaged."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import published
 import pytest
 import torch
-from checkpoints import CONFIG, refused, save
+from checkpoints import refused, save
+from quantized import GROUP, LAYOUTS, SIZES, checkpoint, tensors
 from rounded_cache import rounded_cache
+from safetensors.torch import load_file
 
 from common.compile.source import build
 from common.errors import LabError
 from common.model.weights import hf_slots, load
 from experiments.engines.transformers_model import causal_lm
 
-SIZES = {
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "head_dim": 32,
-    "vocab_size": 96,
-}
-MATRICES = {
-    "self_attn.q_proj": (128, 128),
-    "self_attn.k_proj": (64, 128),
-    "self_attn.v_proj": (64, 128),
-    "self_attn.o_proj": (128, 128),
-    "mlp.gate_proj": (256, 128),
-    "mlp.up_proj": (256, 128),
-    "mlp.down_proj": (128, 256),
-}
-VECTORS = {
-    "input_layernorm": 128,
-    "self_attn.q_norm": 32,
-    "self_attn.k_norm": 32,
-    "post_attention_layernorm": 128,
-}
-GROUP = 32
 
-Parts = dict[str, torch.Tensor]  # tensors of a matrix by the last part of their names
-Maker = Callable[[int, int, torch.Generator], tuple[Parts, torch.Tensor]]  # rows, columns -> parts, weights in float64
-
-
-def packed(numbers: torch.Tensor, bits: int) -> torch.Tensor:
-    """int32 words of unsigned numbers [rows, columns], the first in the lowest bits."""
-    each = 32 // bits
-    words = numbers.long().view(len(numbers), -1, each) << torch.arange(0, 32, bits)
-    return words.sum(2).to(torch.int64).to(torch.int32)
-
-
-def fp8(rows: int, columns: int, random: torch.Generator) -> tuple[Parts, torch.Tensor]:
-    weight = (torch.randn(rows, columns, generator=random) * 60).clamp(-448, 448).to(torch.float8_e4m3fn)
-    weight[0, :5] = torch.tensor([0.0, 2.0**-9, -(2.0**-9), 7 * 2.0**-9, 448]).to(torch.float8_e4m3fn)
-    scale = (torch.rand(-(-rows // 128), columns // 128, generator=random) / 400 + 1e-3).bfloat16()
-    full = torch.stack([torch.stack([scale[r // 128, c // 128] for c in range(columns)]) for r in range(rows)])
-    return {"weight": weight, "weight_scale_inv": scale}, weight.double() * full.double()
-
-
-def drawn(rows: int, columns: int, bits: int, random: torch.Generator) -> tuple[torch.Tensor, ...]:
-    """Numbers [rows, columns], zero points and scales [rows, groups], and the weights that they are."""
-    groups = columns // GROUP
-    numbers = torch.randint(2**bits, (rows, columns), generator=random)
-    zeros = torch.randint(2**bits, (rows, groups), generator=random)
-    scales = (torch.rand(rows, groups, generator=random) / 2**bits / 8 + 2.0**-12).half()
-    weights = (numbers - zeros.repeat_interleave(GROUP, 1)).double() * scales.repeat_interleave(GROUP, 1).double()
-    return numbers, zeros, scales, weights
-
-
-def gptq(bits: int, version: int) -> Maker:
-    def make(rows: int, columns: int, random: torch.Generator) -> tuple[Parts, torch.Tensor]:
-        numbers, zeros, scales, weights = drawn(rows, columns, bits, random)
-        if version == 1:  # stored less one: a zero point is 1 to 2^bits
-            weights = weights - scales.repeat_interleave(GROUP, 1).double()
-        parts = {
-            "qweight": packed(numbers, bits).T.contiguous(),
-            "qzeros": packed(zeros.T, bits),
-            "scales": scales.T.contiguous(),
-            "g_idx": torch.arange(columns, dtype=torch.int32) // GROUP,
-        }
-        return parts, weights
-
-    return make
-
-
-def awq(rows: int, columns: int, random: torch.Generator) -> tuple[Parts, torch.Tensor]:
-    numbers, zeros, scales, weights = drawn(rows, columns, 4, random)
-    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
-
-    def words(matrix: torch.Tensor) -> torch.Tensor:
-        return packed(matrix.view(len(matrix), -1, 8)[:, :, order].reshape(len(matrix), -1), 4)
-
-    return {"qweight": words(numbers.T), "qzeros": words(zeros.T), "scales": scales.T.contiguous()}, weights
-
-
-def compressed(layout: str, **arguments: Any) -> Maker:
-    """By the library itself; the weights are those that it gives back."""
-
-    def make(rows: int, columns: int, random: torch.Generator) -> tuple[Parts, torch.Tensor]:
-        library = pytest.importorskip("compressed_tensors")
-        quantization = pytest.importorskip("compressed_tensors.quantization")
-        compressor = library.BaseCompressor.get_value_from_registry(layout)
-        scheme = quantization.QuantizationScheme(targets=["Linear"], weights=quantization.QuantizationArgs(**arguments))
-        groups = columns // GROUP if arguments["strategy"] == "group" else 1
-        most = 400.0 if arguments["type"] == "float" else 2 ** arguments["num_bits"] / 2 - 1
-        state = {
-            "weight": torch.randn(rows, columns, generator=random).bfloat16(),
-            "weight_scale": (torch.rand(rows, groups, generator=random) / most + 3 / most).bfloat16(),
-        }
-        if not arguments.get("symmetric", True):
-            state["weight_zero_point"] = torch.randint(-8, 8, (rows, groups), generator=random).to(torch.int8)
-        made = compressor.compress(state, scheme)
-        exact = {name: each.double() if name == "weight_scale" else each for name, each in made.items()}
-        return dict(made), compressor.decompress(exact, scheme)["weight"].double()
-
-    return make
-
-
-def groups(layout: str, **weights: Any) -> dict[str, Any]:
-    group = {"group_0": {"targets": ["Linear"], "weights": weights}}
-    return {"quant_method": "compressed-tensors", "format": layout, "config_groups": group, "ignore": ["lm_head"]}
-
-
-def scheme(layout: str, **weights: Any) -> tuple[dict[str, Any], Maker]:
-    return groups(layout, **weights), compressed(layout, **weights)
-
-
-INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP}
-LAYOUTS: dict[str, tuple[dict[str, Any], Maker, str]] = {
-    "fp8": ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, fp8, "fp8:128"),
-    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": GROUP}, gptq(4, 1), "int4:32:zeros:fp16"),
-    "gptq, 8 bits": ({"quant_method": "gptq", "bits": 8, "group_size": GROUP}, gptq(8, 1), "int8:32:zeros:fp16"),
-    "gptq_v2": (
-        {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "checkpoint_format": "gptq_v2"},
-        gptq(4, 2),
-        "int4:32:zeros:fp16",
-    ),
-    "awq": (
-        {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"},
-        awq,
-        "int4:32:zeros:fp16",
-    ),
-    "int4 by group": (*scheme("pack-quantized", **INT4, symmetric=True), "int4:32"),
-    "int4 with zero points": (*scheme("pack-quantized", **INT4, symmetric=False), "int4:32:zeros"),
-    "int8 by row": (*scheme("int-quantized", num_bits=8, type="int", strategy="channel", symmetric=True), "int8"),
-    "fp8 by row": (*scheme("float-quantized", num_bits=8, type="float", strategy="channel", symmetric=True), "fp8"),
-}
-
-
-def checkpoint(
-    folder: Path, layout: str, seed: int, family: str = "qwen3", spare: float = 0, **changes: Any
-) -> dict[str, torch.Tensor]:
-    """Save a checkpoint of `layout`; returns all weights by their names, in float64.
-
-    spare: value of a bias of o_proj, which GPTQ's tools store for every matrix. changes: of the configuration.
-    """
-    config, make, _ = LAYOUTS[layout]
-    random = torch.Generator().manual_seed(seed)
-    stored = {"model.embed_tokens.weight": torch.randn(96, 128, generator=random).bfloat16()}
-    stored["lm_head.weight"] = torch.randn(96, 128, generator=random).bfloat16()
-    stored["model.norm.weight"] = torch.ones(128).bfloat16()
-    meant: dict[str, torch.Tensor] = {}
-    for layer in range(CONFIG["num_hidden_layers"]):
-        for name, size in VECTORS.items():
-            if family == "qwen3" or name.endswith("layernorm"):
-                stored[f"model.layers.{layer}.{name}.weight"] = (torch.rand(size, generator=random) + 0.5).bfloat16()
-        for name in ("q_proj", "k_proj", "v_proj") if family == "qwen2" else ():
-            bias = torch.randn(MATRICES[f"self_attn.{name}"][0], generator=random).bfloat16().half()
-            stored[f"model.layers.{layer}.self_attn.{name}.bias"] = bias
-        for name, (rows, columns) in MATRICES.items():
-            parts, meant[f"model.layers.{layer}.{name}.weight"] = make(rows, columns, random)
-            stored |= {f"model.layers.{layer}.{name}.{part}": each for part, each in parts.items()}
-    plain = {name: each for name, each in stored.items() if name.endswith((".weight", ".bias")) and name not in meant}
-    if layout.startswith("gptq"):
-        stored["model.layers.1.self_attn.o_proj.bias"] = torch.full((128,), spare).half()
-    kind = {"model_type": family, "architectures": [f"{family.title()}ForCausalLM"]}
-    save(folder, stored, **SIZES, **kind, quantization_config=config | changes)
-    return {name: each.double() for name, each in plain.items()} | meant
-
-
-@pytest.mark.parametrize("family", ["qwen3", "qwen2"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "family"), [*((layout, "qwen3") for layout in LAYOUTS), ("gptq", "qwen2")])
 def test_its_weights_are_read_as_they_are(layout, family, tmp_path: Path, seed):
     meant = checkpoint(tmp_path / "model", layout, seed, family)
     model, places, weights = load(str(tmp_path / "model"), None, None, tmp_path)
@@ -234,20 +75,19 @@ def test_a_head_may_be_rounded_and_layers_may_not(tmp_path: Path, seed):
     ("layout", "changes", "words"),
     [
         ("gptq", {"quant_method": "squeezellm"}, ["quant_method is 'squeezellm'", "fp8, gptq, awq"]),
-        ("gptq", {"desc_act": True}, ["desc_act is True"]),
         ("gptq", {"bits": 3}, ["bits is 3"]),
         ("gptq", {"bits": 8}, ["qweight has shape [16, 128]", "makes it [32, 128]"]),
         ("gptq", {"group_size": 12}, ["group_size is 12"]),
         ("gptq", {"group_size": 64}, ["has shape [4, ", "makes it [2, "]),
-        ("gptq", {"group_size": 24}, ["a group of 24 does not divide rows of 128"]),
+        ("gptq", {"group_size": 24}, ["has shape [4, ", "makes it [6, "]),
         ("gptq", {"checkpoint_format": "marlin"}, ["checkpoint_format is 'marlin'"]),
-        ("awq", {"version": "gemv"}, ["version is 'gemv'"]),
+        ("awq", {"version": "gemv"}, ["version 'gemv'"]),
         ("awq", {"zero_point": False}, ["zero_point is False"]),
         ("fp8", {"weight_block_size": None}, ["weight_block_size is None"]),
         ("fp8", {"weight_block_size": [64, 64]}, ["weight_block_size is [64, 64]"]),
         ("fp8", {"fmt": "e5m2"}, ["fmt is 'e5m2'"]),
         ("int8 by row", {"config_groups": {}}, ["config_groups is {}"]),
-        ("int8 by row", {"config_groups": {"a": {"targets": ["Linear"]}}}, ["config_groups has no weights"]),
+        ("int8 by row", {"config_groups": {"a": {"targets": ["Linear"]}}}, ["weights is None"]),
         ("int8 by row", {"format": "nvfp4-pack-quantized"}, ["format 'nvfp4-pack-quantized'"]),
     ],
 )
@@ -270,12 +110,10 @@ def test_a_quantization_of_another_kind_is_refused(config, tmp_path: Path):
         ("fp8", "weight", (1, 2), float("nan"), ["a weight is NaN"]),
         ("gptq", "scales", (0, 5), float("inf"), ["a scale is inf"]),
         ("gptq", "scales", (0, 5), -1.0, ["a scale is -1.0"]),
-        ("gptq", "g_idx", 3, 1, ["g_idx permutes columns"]),
+        ("gptq", "g_idx", 3, 1, ["g_idx is not of groups of 32 columns"]),
     ],
 )
 def test_damaged_numbers_are_refused(layout, part, index, value, words, tmp_path: Path, seed):
-    from safetensors.torch import load_file
-
     checkpoint(tmp_path / "model", layout, seed)
     file = tmp_path / "model" / "model.safetensors"
     stored, name = load_file(file), f"model.layers.1.mlp.up_proj.{part}"
@@ -285,8 +123,6 @@ def test_damaged_numbers_are_refused(layout, part, index, value, words, tmp_path
 
 
 def test_a_lost_tensor_and_a_wrong_dtype_are_refused(tmp_path: Path, seed):
-    from safetensors.torch import load_file
-
     checkpoint(tmp_path / "model", "awq", seed)
     stored, name = load_file(tmp_path / "model" / "model.safetensors"), "model.layers.0.self_attn.v_proj"
     zeros = stored.pop(f"{name}.qzeros")
@@ -296,3 +132,168 @@ def test_a_lost_tensor_and_a_wrong_dtype_are_refused(tmp_path: Path, seed):
     refused(tmp_path / "model", "has dtype F32; give one with I32", cache=tmp_path / "cache")
     save(tmp_path / "model", stored | {f"{name}.qzeros": zeros}, **SIZES)  # a config.json that says nothing
     refused(tmp_path / "model", "lacks tensor model.layers.0.self_attn.q_proj.weight", cache=tmp_path / "cache")
+
+
+Change = Callable[[dict[str, torch.Tensor], dict[str, Any]], None]  # of tensors, and of a config.json
+
+
+def edit(folder: Path, change: Change) -> None:
+    """Change the tensors and the configuration of a saved checkpoint."""
+    stored, config = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+    change(stored, config)
+    save(folder, stored, **config)
+
+
+@pytest.mark.parametrize("order", [("gptq", "gptq_v2"), ("gptq_v2", "gptq")])
+def test_the_same_bytes_under_two_configurations_are_two_weights(order, tmp_path: Path, seed):
+    """Version 1 stores zero points less one: the second reading of a file, or of its copy, is not that of the first."""
+    meant = checkpoint(tmp_path / "first", "gptq", seed)
+    name = "model.layers.1.mlp.down_proj.weight"
+    read, shas = {}, set()
+    for folder, version in zip(("first", "second"), order, strict=True):
+        checkpoint(tmp_path / folder, "gptq", seed, checkpoint_format=version)
+        _, places, packed = load(str(tmp_path / folder), None, None, tmp_path / "cache")
+        read[version] = dict(hf_slots(places))[name].of(packed.flat).double()
+        shas.add(packed.sha)
+    scales = load_file(tmp_path / "first" / "model.safetensors")[name.replace("weight", "scales")].double()
+    assert torch.equal(read["gptq"], meant[name])
+    assert torch.equal(read["gptq_v2"], meant[name] + scales.T.repeat_interleave(GROUP, 1))
+    assert len(shas) == 2  # of records and references, too
+
+
+def fp16_scales(stored: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+    for name in [name for name in stored if name.endswith("weight_scale")]:
+        stored[name] = (torch.rand(stored[name].shape) / 99 + 1e-4).half()
+
+
+def cache_scales(stored: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+    fp8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
+    config["quantization_config"]["kv_cache_scheme"] = fp8
+    config["quantization_config"]["config_groups"]["group_0"]["input_activations"] = fp8
+    for part in ("self_attn.k_scale", "self_attn.v_scale", "mlp.up_proj.input_scale"):
+        stored[f"model.layers.0.{part}"] = torch.ones(1)
+
+
+def buffers(stored: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+    own = {"rotary_emb.inv_freq": torch.rand(16), "masked_bias": torch.tensor(-1e4), "bias": torch.ones(1, 1, 8, 8)}
+    stored |= {f"model.layers.1.self_attn.{name}": each for name, each in own.items()}
+    stored["model.rotary_emb.inv_freq"] = torch.rand(16)
+
+
+def said(**changes: Any) -> Change:
+    return lambda stored, config: config["quantization_config"].update(changes)
+
+
+def as_transformers_writes(stored: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+    import transformers
+    from compressed_tensors.quantization import QuantizationConfig
+
+    found, made = config["quantization_config"], None
+    if found["quant_method"] == "compressed-tensors":
+        made = QuantizationConfig.model_validate(found).model_dump(mode="json")
+    else:
+        kinds = {"gptq": "GPTQConfig", "awq": "AwqConfig", "fp8": "FineGrainedFP8Config"}
+        made = getattr(transformers, kinds[found["quant_method"]])(**{"sym": False} | found).to_dict()
+    config["quantization_config"] = json.loads(json.dumps(made))
+
+
+@pytest.mark.parametrize(
+    ("layout", "change", "form"),
+    [
+        *((layout, as_transformers_writes, None) for layout in LAYOUTS),
+        ("awq", said(version="GEMM"), None),
+        ("gptq", said(desc_act=True), None),  # of a group at a time: no column is elsewhere
+        ("gptq", buffers, None),
+        ("int4 by group", fp16_scales, "int4:32:fp16"),
+        ("fp8 by row", fp16_scales, "fp8:fp16"),
+        ("fp8 by row", cache_scales, None),
+        ("int4 by group", said(ignore=["lm_head", "re:.*visual.*"], sparsity_config={"format": "dense"}), None),
+    ],
+)
+def test_what_is_right_is_read(layout, change, form, tmp_path: Path, seed):
+    checkpoint(tmp_path / "model", layout, seed)
+    edit(tmp_path / "model", change)
+    model, places, packed = load(str(tmp_path / "model"), None, None, tmp_path)
+    assert model.format == (form or LAYOUTS[layout][2])
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    meant = published.weights(config, load_file(tmp_path / "model" / "model.safetensors"))
+    for name, slot in hf_slots(places):
+        assert torch.equal(slot.of(packed.flat).double(), meant[name]), name
+
+
+@pytest.mark.parametrize(("layout", "form"), [("fp8", "fp8:64"), ("awq", "int4:32:zeros:fp16")])
+def test_a_last_block_may_be_shorter(layout, form, tmp_path: Path, seed):
+    """Rows of 192 and 64 weights: blocks of 128 become groups of 64, each with the scale of its block."""
+    shapes = {"hidden_size": 192, "num_attention_heads": 2}
+    stored, meant, config = tensors(layout, seed, **shapes)
+    save(tmp_path / "model", stored, **config)
+    model, places, packed = load(str(tmp_path / "model"), None, None, tmp_path)
+    assert model.format == form
+    for name, slot in hf_slots(places):
+        assert torch.equal(slot.of(packed.flat).double(), meant[name]), name
+
+
+def scheme_of(**changes: Any) -> Change:
+    """A change of the arguments of compressed-tensors' weights."""
+    return lambda stored, config: config["quantization_config"]["config_groups"]["group_0"]["weights"].update(changes)
+
+
+def stored_as(name: str, value: torch.Tensor | None) -> Change:
+    """Another tensor of layer 1, and if it is a weight instead of the matrix's own."""
+
+    def change(stored: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+        for each in [each for each in stored if name.endswith(".weight") and each.startswith(place[: -len("weight")])]:
+            del stored[each]
+        stored[place] = value
+
+    place = f"model.layers.1.{name}"
+    return change
+
+
+METHODS = ("fp8", "gptq", "awq", "int4 by group")
+ALL_ONES = torch.full((4, 32), -1, dtype=torch.int32)
+MIDDLE = torch.full((4, 32), 0x77777777, dtype=torch.int32)  # 8, stored less one
+
+
+@pytest.mark.parametrize(
+    ("layout", "change", "words"),
+    [
+        ("gptq", said(sym=True), ["a zero point is", "sym True, checkpoint_format gptq, which stores them less one"]),
+        ("gptq_v2", stored_as("mlp.up_proj.qzeros", MIDDLE), ["a zero point is 7", "checkpoint_format gptq_v2"]),
+        ("gptq", stored_as("mlp.up_proj.qzeros", ALL_ONES), ["a zero point is 16, beyond 4 bits"]),
+        ("int4 by group", stored_as("mlp.up_proj.weight_shape", torch.tensor([256, 64])), ["[256, 64]", "[256, 128]"]),
+        ("int8 by row", scheme_of(num_bits=4), ["numbers from -", "num_bits 4"]),
+        ("fp8 by row", scheme_of(num_bits=4), ["num_bits is 4"]),
+        ("int4 by group", scheme_of(actorder="group"), ["actorder is 'group'"]),
+        ("int4 by group", scheme_of(strategy="channel"), ["strategy is channel, and group_size 32"]),
+        ("int8 by row", scheme_of(symmetric=False), ["symmetric is False"]),
+        ("fp8 by row", scheme_of(dynamic=True), ["dynamic is True"]),
+        ("fp8 by row", scheme_of(global_scale=2.0), ["'global_scale': 2.0, which the lab does not know"]),
+        ("awq", stored_as("mlp.up_proj.weight", torch.ones(256, 128)), ["leaves model.layers.1.mlp.up_proj in F32"]),
+        ("int8 by row", stored_as("mlp.up_proj.weight", torch.ones(256, 128)), ["one format for all layers; use the"]),
+        ("int8 by row", said(ignore=["re:.*up_proj"]), ["layers.0.mlp.up_proj is not quantized, but its tensors are"]),
+        ("int8 by row", said(ignore=["re:("]), ["ignore: missing )"]),
+        ("awq", said(modules_to_not_convert=["v_proj"]), ["v_proj is not quantized, but its tensors are"]),
+        ("gptq", said(modules_in_block_to_quantize=[["mlp.up_proj"]]), ["q_proj is not quantized, but its tensors"]),
+        ("gptq", said(lm_head=True), ["lm_head is True"]),
+        ("gptq", said(format="gptq_v2", checkpoint_format="gptq"), ["checkpoint_format and format are gptq and gptq_"]),
+        ("awq", said(backend="llm-awq"), ["backend 'llm-awq'"]),
+        ("fp8", said(method="gptq"), ["method is 'gptq', and only 'fp8'"]),
+        *((layout, said(rotation="hadamard"), ["has 'rotation': 'hadamard', which the lab"]) for layout in METHODS),
+        *((layout, said(transform_config={"R1": 1}), ["'transform_config': {'R1': 1}"]) for layout in METHODS),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_or_is_not_known_is_refused(layout, change, words, tmp_path: Path, seed):
+    checkpoint(tmp_path / "model", layout, seed)
+    edit(tmp_path / "model", change)
+    refused(tmp_path / "model", *words, cache=tmp_path / "cache")
+
+
+def test_a_quantized_head_is_named(tmp_path: Path, seed):
+    def change(stored: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+        del stored["lm_head.weight"]
+        stored["lm_head.qweight"] = torch.zeros(128, 12, dtype=torch.int32)
+
+    checkpoint(tmp_path / "model", "awq", seed)
+    edit(tmp_path / "model", change)
+    refused(tmp_path / "model", "has a quantized head, lm_head.qweight", cache=tmp_path / "cache")

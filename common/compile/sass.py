@@ -80,7 +80,7 @@ class Resources(Shown):
 def resources(cubin: bytes, arch: str, kernel: str = "decode", cache_dir: Path | None = None) -> Resources:
     """Read one kernel of a cubin. Raises LabError when the kernel or NVIDIA's binary tools are missing.
 
-    nvdisasm takes about half a second to start; `cache_dir` keeps its output by the cubin's sha256.
+    nvdisasm takes about half a second to start; `cache_dir` keeps its output, by cubin, options and program.
     """
     listing = sass(cubin, kernel, cache_dir)
     usage = {name: tuple(map(int, row)) for name, *row in USAGE.findall(_tool("cuobjdump", cubin, "-res-usage"))}
@@ -153,8 +153,9 @@ def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None, ca
     if cache_dir is None:
         text = _tool("nvdisasm", cubin, "-c", lines)
     else:
-        path = Path(cache_dir) / f"{hashlib.sha256(cubin).hexdigest()}{'.callers' if callers else ''}.sass"
-        text = cached(path, lambda: _tool("nvdisasm", cubin, "-c", lines).encode()).decode()
+        made_by = os.stat(_find("nvdisasm"))  # --version would take as long as a listing
+        sha = hashlib.sha256(f"{made_by.st_size} {made_by.st_mtime_ns} {lines} ".encode() + cubin).hexdigest()
+        text = cached(Path(cache_dir) / f"{sha}.sass", lambda: _tool("nvdisasm", cubin, "-c", lines).encode()).decode()
     _, *parts = SECTION.split(text)  # text before the first kernel, then name, listing, name, listing, ...
     listings = dict(zip(parts[::2], parts[1::2], strict=True))
     if kernel not in listings:

@@ -22,11 +22,13 @@ BLOCK = 128  # columns whose errors reach the others by one product
 class Calibration:
     """Inputs of the matrices of a model on some text.
 
-    sha      of all that decides them but the weights
+    sha      of all that decides them but the weights, the model and the code
+    code     digest of the code that computes them
     moments  yields (name, layer or None, `moments` of `encode`) of each matrix
     """
 
     sha: str
+    code: str
     moments: "Callable[[], Iterator[tuple[str, int | None, torch.Tensor]]]"
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from common.errors import LabError
 from common.model.families import FAMILIES, SUPPORTED, Family
+from common.model.known_keys import GENERATION, METADATA, check_keys
 from common.model.rope import DEFAULT, LLAMA3, Scaling, read_rope
 from common.model.shapes import LARGEST, Model
 
 DEFAULT_POSITIONS = 2048  # size of the KV cache when none is given and the model allows more
 
+WINDOW, PART = "sliding_window", "partial_rotary_factor"
 # config.json's name -> the field of Model
 SHAPES = {
     "hidden_size": "hidden",
@@ -24,8 +26,21 @@ SHAPES = {
     "num_key_value_heads": "kv_heads",
     "vocab_size": "vocab",
 }
+READ = {  # besides SHAPES; quantization_config by `common.model.quantized_layouts`
+    *(
+        "architectures",
+        "attention_bias",
+        "auto_map",
+        "head_dim",
+        "hidden_act",
+        "layer_types",
+        "max_position_embeddings",
+    ),
+    *("mlp_bias", "model_type", "quantization_config", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta"),
+    *("tie_word_embeddings", "use_sliding_window", WINDOW, PART),
+}
+OFF = ("attention_bias", "mlp_bias", "use_sliding_window", "use_mrope", "is_encoder_decoder", "add_cross_attention")
 KEYS = {field: key for key, field in SHAPES.items()} | {"rms_eps": "rms_norm_eps"}  # a field's name, if another
-WINDOW, PART = "sliding_window", "partial_rotary_factor"
 BASE = {"rope_theta", "rope_type", "type"}  # keys of RoPE's parameters that do not scale it
 SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")  # llama3's, as Scaling
 
@@ -77,10 +92,18 @@ def read_model(file: Path, name: str, positions: int | None) -> Model:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in `file`. Raises LabError when it cannot be read or is something else."""
+    """The JSON object in `file`. Raises LabError when it cannot be read, is something else, or has a key twice."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+            raise LabError(f"{file} has the key {short(twice)} twice", "leave the wrong one out")
+        return found
+
     try:
         refuse_special(file)
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=unique)
     except FileNotFoundError:
         raise LabError(
             f"{file} is missing", "give the whole checkpoint folder, as transformers' save_pretrained writes it"
@@ -113,13 +136,19 @@ def _family(file: Path, config: dict[str, Any]) -> Family:
             f"{file} describes model_type {short(kind)}, architectures {short(names)}",
             f"the kernels decode dense models of model_type {SUPPORTED} (Qwen3ForCausalLM and the like) only",
         )
+    check_keys(str(file), config, SHAPES, READ, OFF, METADATA, GENERATION)
+    if "AutoModelForCausalLM" in str(own := config.get("auto_map")):
+        raise LabError(
+            f"{file} brings code of its own (auto_map {short(own)}), which is never run",
+            f"take auto_map out if transformers' {family.architecture} computes the same",
+        )
     layers = config.get("layer_types")
     full = layers is None or (isinstance(layers, list) and all(kind == "full_attention" for kind in layers))
+    full = full and (layers is None or len(layers) == config.get("num_hidden_layers", len(layers)))
     for feature, used in (
-        ("attention_bias", _flag(file, config, "attention_bias")),
-        ("mlp_bias", _flag(file, config, "mlp_bias")),
-        ("a sliding window (use_sliding_window)", _flag(file, config, "use_sliding_window")),
+        *((key, _flag(file, config, key)) for key in OFF),
         (f"layer_types {short(layers)}", not full),
+        (f"{WINDOW} {short(config.get(WINDOW))}", kind == "llama" and config.get(WINDOW) is not None),
         (f"hidden_act {short(config.get('hidden_act'))}", config.get("hidden_act", "silu") != "silu"),
         (PART, config.get(PART, 1) != 1),
     ):

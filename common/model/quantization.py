@@ -1,53 +1,63 @@
-"""Quantized checkpoints: which tensors a matrix has instead of its weight, and its rows in the kernels' format.
+"""A layout of quantized matrices in a checkpoint, and the configuration that describes it."""
 
-Numbers, scales and zero points are taken as they are stored; nothing is quantized again.
-"""
-
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 from common.errors import LabError
-from common.model.checkpoint import AGAIN
+from common.model.checkpoint import AGAIN, Checkpoint
 from common.model.format import WORD, Format
+from common.model.shapes import Model
 
 if TYPE_CHECKING:
     import torch
 
 Parts = Mapping[str, "torch.Tensor"]
 Shapes = Mapping[str, tuple[int, ...]]  # of the tensors of a matrix, by the last part of their name
+Numbers = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor"]
 
-BLOCK = 128  # rows and columns that share a scale in the fp8 layout of Qwen3
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble of a word
 USE = "use the bf16 checkpoint of this model, which format= rounds"
+
+NOTHING = "(?!)"  # pattern that nothing matches
 
 
 @dataclass(frozen=True)
 class Quantization:
     """One layout of quantized matrices, which are all those of the layers; the head and the embedding are not.
 
-    format   of the rows that are made
+    format   of the rows that are made; its groups divide every row, and those of the checkpoint, or are the same
+    group    columns that share a scale in the checkpoint; 0: a whole row
     shapes   tensors of a matrix [rows, columns] and their shapes
     dtypes   that each of them may have, as safetensors spells them
     numbers  (uint8 numbers [rows, columns] as `Format.joined` takes them, scales [rows, groups], zero points likewise
-             as int32) of these tensors
+             as int32) of these tensors, and the name of their matrix
+    keeps    True for the name of a matrix that the configuration leaves in bf16
+    unused   pattern of tensors without effect on weights, below a layer
+    reading  all that decides what the stored bytes mean, as text
     """
 
-    name: str
     format: Format
+    group: int
     shapes: Callable[[int, int], Shapes]
     dtypes: Mapping[str, Sequence[str]]
-    numbers: "Callable[[Parts], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]"
+    numbers: Callable[[Parts, str], Numbers]
+    keeps: Callable[[str], bool]
+    unused: str
+    reading: str
 
     def rows(self, parts: Parts, name: str) -> "torch.Tensor":
         """A matrix in its format, bf16 elements [rows, row_bytes / 2]. parts: its tensors. name: of the matrix.
 
-        Raises LabError for NaN among the numbers, and for a scale that is not positive and finite.
+        Raises LabError for NaN among the numbers, for a scale that is not positive and finite, and for what its
+        configuration rules out.
         """
         import torch
 
-        numbers, scale, zero = self.numbers(parts)
+        numbers, scale, zero = self.numbers(parts, name)
         kept = scale.to(torch.float16 if self.format.half else torch.bfloat16)
         usable = torch.isfinite(scale) & (scale > 0)
         if not bool(usable.all()):
@@ -56,181 +66,94 @@ class Quantization:
             raise LabError(f"{name}: a scale has more digits than {'fp16' if self.format.half else 'bf16'}", USE)
         if self.format.kind == "fp8" and bool((numbers & 0x7F == 0x7F).any()):
             raise LabError(f"{name}: a weight is NaN", AGAIN)
+        if self.group != self.format.group:  # a part of a group is last in a row; `format` has a part for each scale
+            times, count = self.group // self.format.group, numbers.shape[1] // self.format.group
+            kept, zero = (each.repeat_interleave(times, 1)[:, :count] for each in (kept, zero))
         return self.format.joined(numbers, kept, zero)
 
 
-def read_quantization(file: str, config: Mapping[str, Any]) -> Quantization | None:
-    """The layout that `quantization_config` of a config.json describes; None for a checkpoint that is not quantized.
+@dataclass(frozen=True)
+class Found:
+    """A `quantization_config`, with what its meaning depends on besides. place: of it, for messages.
 
-    Raises LabError for one that is not supported, with what it asks for.
+    All methods raise LabError for values that are not read, with their key.
     """
-    found = config.get("quantization_config")
-    if found is None:
-        return None
-    if not isinstance(found, Mapping):
-        raise LabError(f"{file}: quantization_config is {short(found)}", "give the config.json of the checkpoint")
-    method = found.get("quant_method")
-    readers = {"fp8": _fp8, "gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed}
-    if method not in readers:
-        raise LabError(
-            f"{file}: quant_method is {short(method)}", f"give a checkpoint of {', '.join(readers)}, or one in bf16"
+
+    place: str
+    config: Mapping[str, Any]
+    checkpoint: Checkpoint
+    model: Model
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self.config, sort_keys=True)
+
+    def below(self, key: str, config: Any) -> "Found":
+        """A part of it, the value of `key`."""
+        if not isinstance(config, Mapping):
+            raise LabError(f"{self.place}: {key} is {short(config)}", USE)
+        return Found(f"{self.place}: {key}", config, self.checkpoint, self.model)
+
+    def only(self, key: str, *wanted: Any, default: Any = None) -> None:
+        """Check that the value of `key`, or else `default`, is one of those wanted."""
+        value = self.config.get(key, default)
+        if value not in wanted:
+            named = " or ".join(map(short, wanted))
+            raise LabError(f"{self.place}: {key} is {short(value)}, and only {named} is read", USE)
+
+    def spelled(self, key: str, other: str, default: str) -> str:
+        """The value of either of two keys of the same meaning, in lower case."""
+        given = {str(self.config[each]).lower() for each in (key, other) if self.config.get(each) is not None}
+        if len(given) > 1:
+            raise LabError(
+                f"{self.place}: {key} and {other} are {' and '.join(sorted(given))}", "leave the wrong one out"
+            )
+        return next(iter(given), default)
+
+    def bits(self, key: str) -> int:
+        bits = self.config.get(key)
+        if bits not in (4, 8):
+            raise LabError(f"{self.place}: {key} is {short(bits)}", f"give a checkpoint of 4 or 8 bits; or {USE}")
+        return int(bits)
+
+    def group(self, default: int | None = None) -> int:
+        """Columns of a group; 0 for a whole row, which checkpoints spell -1."""
+        group = self.config.get("group_size")
+        group = default if group is None else group
+        if type(group) is not int or (group != -1 and (group < WORD or group % WORD)):
+            cause = f"{self.place}: group_size is {short(group)}"
+            raise LabError(cause, f"give a checkpoint with a multiple of {WORD}; or {USE}")
+        return max(group, 0)
+
+    def divided(self, group: int) -> int:
+        """The largest part of a group that divides every row: its last group in a row may be shorter."""
+        return gcd(group, self.model.hidden, self.model.query, self.model.intermediate) if group else 0
+
+    def scales(self, part: str) -> tuple[str, ...]:
+        """Dtypes of the scales, tensors `part`: those that the format of one of them holds."""
+        half = any(
+            each.dtype == "F16" and name.endswith(f"_proj.{part}") for name, each in self.checkpoint.tensors.items()
         )
-    return readers[method](f"{file}, {method}", found)
+        return ("F16",) if half else ("BF16", "F32")
 
+    def names(self, key: str) -> list[str]:
+        """A list of names and patterns; none if it is not given."""
+        given = self.config.get(key)
+        if given is None:
+            return []
+        if not (isinstance(given, list) and all(isinstance(one, str) for one in given)):
+            raise LabError(f"{self.place}: {key} is {short(given)}", "give a list of names")
+        return given
 
-def _fp8(place: str, config: Mapping[str, Any]) -> Quantization:
-    """e4m3 with a scale for 128 x 128 weights, which is stored as `weight_scale_inv` and multiplied."""
-    _only(place, config, "weight_block_size", [BLOCK, BLOCK])
-    _only(place, config, "fmt", "e4m3", "e4m3")
+    def pattern(self, key: str, texts: Sequence[str]) -> re.Pattern[str]:
+        """A pattern of any of `texts`."""
+        try:
+            return re.compile("|".join(f"(?:{text})" for text in texts) or NOTHING)
+        except re.error as error:
+            raise LabError(f"{self.place}: {key}: {error}", "give names, or patterns of regular expressions") from None
 
-    def shapes(rows: int, columns: int) -> Shapes:
-        return {"weight": (rows, columns), "weight_scale_inv": (-(-rows // BLOCK), -(-columns // BLOCK))}
-
-    def numbers(parts: Parts) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
-        import torch
-
-        weight, blocks = parts["weight"].view(torch.uint8), parts["weight_scale_inv"]
-        scale = blocks.repeat_interleave(BLOCK, 0)[: len(weight)]
-        return weight, scale, torch.zeros(scale.shape, dtype=torch.int32)
-
-    dtypes = {"weight": ("F8_E4M3",), "weight_scale_inv": ("BF16", "F32")}
-    return Quantization("fp8", Format("fp8", BLOCK), shapes, dtypes, numbers)
-
-
-def _gptq(place: str, config: Mapping[str, Any]) -> Quantization:
-    """Integers packed along the columns; zero points are stored less one, but in the second version."""
-    bits, group = _bits(place, config, "bits"), _group(place, config.get("group_size"))
-    _only(place, config, "desc_act", False, False)  # it permutes columns
-    _only(
-        place,
-        config,
-        "checkpoint_format",
-        *("gptq_v2", "gptq_v2") if config.get("checkpoint_format") == "gptq_v2" else ("gptq", "gptq"),
-    )
-    less = 0 if config.get("checkpoint_format") == "gptq_v2" else 1
-    each = 32 // bits
-
-    def shapes(rows: int, columns: int) -> Shapes:
-        groups = columns // (group or columns)
-        return {
-            "qweight": (columns // each, rows),
-            "qzeros": (groups, rows // each),
-            "scales": (groups, rows),
-            "g_idx": (columns,),
-        }
-
-    def numbers(parts: Parts) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
-        import torch
-
-        columns = len(parts["g_idx"])
-        if not torch.equal(parts["g_idx"].long(), torch.arange(columns) // (group or columns)):
-            raise LabError(f"{place}: g_idx permutes columns, as desc_act does", USE)
-        weight = _unpacked(parts["qweight"].T, bits)
-        zero = _unpacked(parts["qzeros"], bits).T.int() + less
-        return weight, parts["scales"].T, zero
-
-    dtypes = {"qweight": ("I32",), "qzeros": ("I32",), "scales": ("F16",), "g_idx": ("I32",)}
-    return Quantization("gptq", Format(f"int{bits}", group, zeros=True, half=True), shapes, dtypes, numbers)
-
-
-def _awq(place: str, config: Mapping[str, Any]) -> Quantization:
-    """4-bit integers packed along the rows, eight of which are in a word in the order AWQ_ORDER."""
-    group = _group(place, config.get("group_size"))
-    _only(place, config, "bits", 4)
-    _only(place, config, "zero_point", True)
-    _only(place, config, "version", "gemm")
-
-    def shapes(rows: int, columns: int) -> Shapes:
-        groups = columns // (group or columns)
-        return {"qweight": (columns, rows // 8), "qzeros": (groups, rows // 8), "scales": (groups, rows)}
-
-    def ordered(words: "torch.Tensor") -> "torch.Tensor":
-        nibbles = _unpacked(words, 4).view(len(words), -1, 8)
-        return nibbles[:, :, [AWQ_ORDER.index(i) for i in range(8)]].reshape(len(words), -1).T
-
-    def numbers(parts: Parts) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
-        return ordered(parts["qweight"]), parts["scales"].T, ordered(parts["qzeros"]).int()
-
-    dtypes = {"qweight": ("I32",), "qzeros": ("I32",), "scales": ("F16",)}
-    return Quantization("awq", Format("int4", group, zeros=True, half=True), shapes, dtypes, numbers)
-
-
-def _compressed(place: str, config: Mapping[str, Any]) -> Quantization:
-    """Integers packed along the columns with half of their range added, int8 as it is, or e4m3."""
-    groups = config.get("config_groups")
-    if not isinstance(groups, Mapping) or len(groups) != 1:
-        raise LabError(f"{place}: config_groups is {short(groups)}, not one group for all matrices", USE)
-    (only,) = groups.values()
-    weights = only.get("weights") if isinstance(only, Mapping) else None
-    if not isinstance(weights, Mapping):
-        raise LabError(f"{place}: config_groups has no weights: {short(only)}", USE)
-    _only(place, only, "targets", ["Linear"])
-    layout, kind = config.get("format"), weights.get("type")
-    bits, strategy = _bits(place, weights, "num_bits"), weights.get("strategy")
-    known = {"pack-quantized": "int", "int-quantized": "int", "float-quantized": "float", "naive-quantized": kind}
-    if layout not in known or known[layout] != kind or strategy not in ("group", "channel"):
-        what = f"format {short(layout)}, type {short(kind)}, strategy {short(strategy)}"
-        raise LabError(f"{place}: {what}", "give int or float weights by channel or group, or use a bf16 checkpoint")
-    group = _group(place, weights.get("group_size")) if strategy == "group" else 0
-    packed, zeros, each = layout == "pack-quantized", weights.get("symmetric") is False, 32 // bits
-    if (zeros and not packed) or weights.get("actorder") not in (None, False, "static", "weight"):
-        raise LabError(f"{place}: zero points or an order of columns that {short(layout)} has none for", USE)
-
-    def shapes(rows: int, columns: int) -> Shapes:
-        scale = {"weight_scale": (rows, columns // (group or columns))}
-        if not packed:
-            return {"weight": (rows, columns), **scale}
-        zero = {"weight_zero_point": (rows // each, scale["weight_scale"][1])} if zeros else {}
-        return {"weight_packed": (rows, columns // each), "weight_shape": (2,), **scale, **zero}
-
-    def numbers(parts: Parts) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
-        import torch
-
-        scale = parts["weight_scale"]
-        zero = torch.zeros(scale.shape, dtype=torch.int32)
-        if packed:
-            if zeros:
-                zero = _unpacked(parts["weight_zero_point"].T, bits).T.int()
-            return _unpacked(parts["weight_packed"], bits), scale, zero
-        weight = parts["weight"]
-        return (weight.view(torch.uint8) if kind == "float" else (weight.int() + 128).byte()), scale, zero
-
-    number = ("I32",) if packed else ("F8_E4M3",) if kind == "float" else ("I8",)
-    dtypes = {
-        "weight_packed" if packed else "weight": number,
-        "weight_shape": ("I64", "I32"),
-        "weight_scale": ("BF16", "F32"),
-        "weight_zero_point": ("I32",),
-    }
-    form = Format("fp8" if kind == "float" else f"int{bits}", group, zeros)
-    return Quantization("compressed-tensors", form, shapes, dtypes, numbers)
-
-
-def _unpacked(words: "torch.Tensor", bits: int) -> "torch.Tensor":
-    """uint8 numbers [rows, columns] of int32 words [rows, columns * bits / 32], the lowest bits first."""
-    import torch
-
-    content = words.contiguous().view(torch.uint8)
-    return content if bits == 8 else torch.stack((content & 15, content >> 4), dim=2).view(len(words), -1)
-
-
-def _bits(place: str, config: Mapping[str, Any], key: str) -> int:
-    bits = config.get(key)
-    if bits not in (4, 8):
-        raise LabError(f"{place}: {key} is {short(bits)}", f"give a checkpoint of 4 or 8 bits; or {USE}")
-    return int(bits)
-
-
-def _group(place: str, group: Any) -> int:
-    """Columns of a group; 0 for a whole row, which checkpoints spell -1."""
-    if type(group) is not int or (group != -1 and (group < WORD or group % WORD)):
-        raise LabError(
-            f"{place}: group_size is {short(group)}", f"give a checkpoint with a multiple of {WORD}; or {USE}"
-        )
-    return max(group, 0)
-
-
-def _only(place: str, config: Mapping[str, Any], key: str, wanted: Any, default: Any = None) -> None:
-    found = config.get(key, default)
-    if found != wanted:
-        raise LabError(f"{place}: {key} is {short(found)}, and only {short(wanted)} is read", USE)
+    def not_converted(self, *keys: str) -> Callable[[str], bool]:
+        """True for the name of a module that is left in bf16, by the rules of transformers for such lists."""
+        listed = [one for key in keys for one in self.names(key)]
+        pattern = self.pattern(keys[0], [rf"(?:{one})(?:(?<=\.)|(?=\.|$))" for one in listed])
+        return lambda module: bool(pattern.match(module)) or module.endswith(tuple(listed))

@@ -10,7 +10,7 @@ from common.cache.weight_files import BLOCK, file_sha
 from common.errors import LabError
 from common.model.checkpoint import AGAIN, DTYPES, Checkpoint, open_safetensors
 from common.model.layout import Layout
-from common.model.quantization import Quantization
+from common.model.quantization import NOTHING, USE, Quantization
 from common.model.slot import Slot
 
 if TYPE_CHECKING:
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 Slots = Iterable[tuple[str, Slot]]  # places of tensors by their Hugging Face names
 BIAS, HEAD = "bias", "lm_head.weight"
+LAYERS = r"(model\.)?layers\.\d+\."
+# Buffers that old converters stored, by their dimensions; every loader makes them anew.
+BUFFERS = {
+    re.compile(rf"(model\.|{LAYERS}self_attn\.)?rotary_emb\.(inv_freq|(cos|sin)_cached)"): (1, 2, 4),
+    re.compile(rf"{LAYERS}(self_)?attn\.bias"): (4,),  # the causal mask
+    re.compile(rf"{LAYERS}(self_)?attn\.masked_bias"): (0, 1),
+}
 
 
 def check_downloads(checkpoint: Checkpoint, cache_dir: Path) -> None:
@@ -34,32 +41,68 @@ def check_headers(checkpoint: Checkpoint, layout: Layout, slots: Slots, quantiza
     known, spare = set(), set()
     for name, slot in slots:
         quantized = quantization if slot.format.scaled else None
-        spare |= {_part(name, BIAS)} if quantized else set()  # AutoGPTQ gives every matrix one; `read_tensors` reads it
+        if quantized:
+            _check_converted(checkpoint, name, quantized)
+            spare.add(_part(name, BIAS))  # AutoGPTQ gives every matrix one; `read_tensors` reads it
         shapes = quantized.shapes(*slot.shape) if quantized else {name.rpartition(".")[2]: slot.shape}
         for part, shape in shapes.items():
             tensor, dtypes = _part(name, part), quantized.dtypes[part] if quantized else DTYPES
             entry = checkpoint.tensors.get(tensor)
             if entry is None:
-                hint = "; or set tie_word_embeddings if the head is the embedding" if name == HEAD else ""
-                raise LabError(f"{checkpoint.folder} lacks tensor {tensor}", AGAIN + hint)
+                raise _lacking(checkpoint, tensor, name)
             if entry.dtype not in dtypes:
                 plain = f"use a checkpoint in {', '.join(DTYPES)}, or one whose config.json says how it is quantized"
                 cause = f"tensor {tensor!r} in {entry.file} has dtype {entry.dtype}"
                 raise LabError(cause, f"give one with {' or '.join(dtypes)}" if quantized else plain)
             _check_shape(tensor, entry.shape, shape, checkpoint)
             known.add(tensor)
-    extra = checkpoint.tensors.keys() - known - spare
-    if layout.model.tied and "lm_head.weight" in extra:
-        # Published tied checkpoints carry a copy of the embedding; `_read` compares them.
-        _check_shape(
-            "lm_head.weight", checkpoint.tensors["lm_head.weight"].shape, layout.weight("embed").shape, checkpoint
-        )
-        extra -= {"lm_head.weight"}
+    unused = re.compile(f"{LAYERS}(mlp|self_attn)\\.({quantization.unused})" if quantization else NOTHING)
+    extra = {
+        name
+        for name in checkpoint.tensors.keys() - known - spare
+        if not unused.fullmatch(name) and not _is_buffer(name, len(checkpoint.tensors[name].shape))
+    }
+    if layout.model.tied and HEAD in extra:
+        # Published tied checkpoints carry a copy of the embedding; `read_tensors` compares them.
+        _check_shape(HEAD, checkpoint.tensors[HEAD].shape, layout.weight("embed").shape, checkpoint)
+        extra -= {HEAD}
     if extra:
         raise LabError(
             f"{checkpoint.folder} has {len(extra)} tensor(s) more than the model, the first {min(extra)!r}",
             "use the config.json and the weights of one and the same model",
         )
+
+
+def _check_converted(checkpoint: Checkpoint, name: str, quantization: Quantization) -> None:
+    """Raise LabError for a matrix that is not quantized while others are, or against the configuration."""
+    module = name.removesuffix(".weight")
+    entry = checkpoint.tensors.get(name)
+    if entry is not None and entry.dtype in DTYPES:
+        raise LabError(
+            f"{checkpoint.folder} leaves {module} in {entry.dtype}, and the kernels have one format for all layers",
+            f"{USE}; or quantize this matrix, too",
+        )
+    if quantization.keeps(module):
+        raise LabError(
+            f"{checkpoint.config} says that {module} is not quantized, but its tensors are", "correct its list of those"
+        )
+
+
+def _lacking(checkpoint: Checkpoint, tensor: str, name: str) -> LabError:
+    """The error for a tensor that is not there. name: of the weight that it is, or a part of it."""
+    others = sorted(each for each in checkpoint.tensors if each.startswith(name.removesuffix("weight")))
+    if name == HEAD and others:
+        return LabError(f"{checkpoint.folder} has a quantized head, {others[0]}, and bf16 ones are read", USE)
+    hint = "; or set tie_word_embeddings if the head is the embedding" if name == HEAD else ""
+    if others and not hint:
+        return LabError(
+            f"{checkpoint.folder} lacks tensor {tensor} and has {others[0]}", "correct quantization_config, or " + AGAIN
+        )
+    return LabError(f"{checkpoint.folder} lacks tensor {tensor}", AGAIN + hint)
+
+
+def _is_buffer(name: str, dimensions: int) -> bool:
+    return any(pattern.fullmatch(name) and dimensions in known for pattern, known in BUFFERS.items())
 
 
 def _part(name: str, part: str) -> str:
@@ -84,9 +127,9 @@ def read_tensors(
     places = dict(slots)
     files = {file: open_safetensors(file) for file in checkpoint.files}
     stored = {name: files[entry.file] for name, entry in checkpoint.tensors.items()}
-    if layout.model.tied and "lm_head.weight" in stored:
-        embed, head = (stored[name].get_tensor(name) for name in ("model.embed_tokens.weight", "lm_head.weight"))
-        if head.dtype != embed.dtype or not torch.equal(head.view(torch.uint8), embed.view(torch.uint8)):
+    if layout.model.tied and HEAD in stored:
+        embed, head = (stored[name].get_tensor(name).bfloat16() for name in ("model.embed_tokens.weight", HEAD))
+        if not torch.equal(head.view(torch.int16), embed.view(torch.int16)):
             raise LabError(
                 f"{checkpoint.config} ties the head to the embedding, but lm_head.weight differs from it",
                 "set tie_word_embeddings to false if the head is its own",

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.cache.sources import sources_sha
 from common.cache.weight_files import content_sha, mapped
 from common.errors import LabError
 from common.model import synthetic
@@ -15,7 +16,7 @@ from common.model.checkpoint import Checkpoint, find
 from common.model.gptq import Calibration
 from common.model.hf_config import KEYS, read_json, read_model
 from common.model.layout import Layout
-from common.model.quantization import read_quantization
+from common.model.quantized_layouts import read_quantization
 from common.model.recoded import calibrated, pieces, plain
 from common.model.shapes import Model
 from common.model.slot import Slot
@@ -25,8 +26,8 @@ if TYPE_CHECKING:  # and at its use: a run only names synthetic weights; its wor
     import torch
 
 Formats = tuple[str | None, str, str]
+SOURCES = "common/model/*.py"  # that read, round and pack weights
 SYNTHETIC, PLAIN = "synthetic", "bf16"
-PACKING = 1  # version of the packed form; a new one outdates every cached file
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class PackedWeights:
     """The weights of one model in the kernels' layout.
 
     sha     sha256 of the source's content: of the .safetensors file itself, as sha256sum prints it; of the shards'
-            hashes joined in the order of their names; or of the recipe of synthetic weights. If numbers were chosen
-            by a calibration, of that hash and the calibration's.
+            hashes joined in the order of their names; or of the recipe of synthetic weights. Of that hash and the
+            `quantization_config`, which says what the bytes mean; and of the calibration's, if one chose numbers.
     source  their origin for messages: a path, or "synthetic version 1 seed 0".
     folder  the checkpoint's folder, which may hold a tokenizer; None for synthetic weights.
     pack    maps the packed file, and writes it first if it is missing.
@@ -89,13 +90,14 @@ def load(
     if chosen and not calibrate:
         raise LabError(f"{found.name} is calibrated, and there is nothing to calibrate with", "leave gptq out")
     calibration = calibrate(stored, layout, packed) if calibrate and chosen else None
-    sha = _sha(f"{packed.sha} calibration {calibration.sha}") if calibration else packed.sha
-    key = _sha(f"packing {PACKING} {sha} {_shapes(target)}")
+    sha, constants = packed.sha, replace(stored, name="", positions=1)  # on which the inputs of matrices depend, too
+    sha = _sha(f"{sha} calibration {calibration.sha} {constants}") if calibration else sha
+    file = _file(cache_dir, sha, target, calibration.code if calibration else "")
 
     def pack() -> "torch.Tensor":
         better = calibrated(packed.flat, layout, target, calibration) if calibration else ()
         parts = chain(pieces(packed.flat, layout, target), better)
-        return mapped(cache_dir / f"{key}.bf16", target.weights_size, parts)
+        return mapped(file, target.weights_size, parts)
 
     return found, target, replace(packed, sha=sha, pack=pack)
 
@@ -118,7 +120,7 @@ def _load_stored(
     else:
         checkpoint = find(spec)
         model = _agree(model, read_model(checkpoint.config, checkpoint.name, positions), checkpoint)
-        quantization = read_quantization(str(checkpoint.config), read_json(checkpoint.config))
+        quantization = read_quantization(checkpoint, read_json(checkpoint.config), model)
         if quantization:
             model = model.in_formats(str(quantization.format), PLAIN)
         layout = Layout(model)
@@ -127,9 +129,9 @@ def _load_stored(
         source, folder = str(checkpoint.folder if len(checkpoint.files) > 1 else checkpoint.files[0]), checkpoint.folder
         check_downloads(checkpoint, cache_dir)
         sha = content_sha(checkpoint.files, cache_dir)
+        sha = _sha(f"{sha} read as {quantization.reading}") if quantization else sha
         parts = partial(read_tensors, checkpoint, layout, hf_slots(layout), quantization)
-    key = _sha(f"packing {PACKING} {sha} {_shapes(layout)}")
-    file = cache_dir / f"{key}.bf16"
+    file = _file(cache_dir, sha, layout)
     packed = PackedWeights(sha, source, folder, lambda: mapped(file, layout.weights_size, parts()))
     if folder:
         packed.flat  # noqa: B018  raises LabError for NaN and Inf
@@ -182,6 +184,11 @@ def _agree(wanted: Model | None, found: Model, checkpoint: Checkpoint) -> Model:
                 "give model=auto, which takes the shapes from config.json, or the checkpoint of that model",
             )
     return replace(wanted, positions=found.positions)
+
+
+def _file(cache_dir: Path, sha: str, layout: Layout, code: str = "") -> Path:
+    """The packed file of weights: what they are, where they go, and the code that takes them there."""
+    return cache_dir / f"{_sha(f'{sources_sha(SOURCES)} {code} {sha} {_shapes(layout)}')}.bf16"
 
 
 def _shapes(layout: Layout) -> str:

@@ -9,7 +9,6 @@ can cause that error in any element.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cache
 from math import isfinite
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from common.cache.files import cached
+from common.cache.sources import sources_sha
 from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model
@@ -32,6 +32,12 @@ RUNS = 4
 SHARE = 0.1
 ROUNDING = 2.0**-24  # half a unit in the last place of fp32, relative
 KEPT = 32  # steps in memory: all of one validation, for a few groups of kernels with equal entries
+
+# Sources that draw and compute a step: formats, RoPE and places are the model's.
+SOURCES = (
+    "common/model/*.py",
+    *(f"common/validate/{name}.py" for name in ("tolerances", "reference", "scenarios", "values")),
+)
 
 Tap = tuple[str, int | None]
 
@@ -86,7 +92,7 @@ class ReferenceSteps:
         weights_sha: str = "",
     ) -> None:
         self.weights, self.device, self._folder = weights, device, folder
-        self._about = f"{model} {weights_sha} {device} {_code()}".encode()
+        self._about = f"{model} {weights_sha} {device} {torch.__version__} {sources_sha(*SOURCES)}".encode()
         there = weights.to(device)
         if device == "cuda":
             torch.set_float32_matmul_precision("highest")  # some images allow TF32, which is not fp32
@@ -136,11 +142,3 @@ def unpacked(content: bytes) -> tuple[Taps, dict[Tap, float]]:
         _, stage, layer = name.split()
         values[stage, None if layer == "None" else int(layer)] = tensors[name]
     return Taps(values, stored, int(token)), dict(zip(values, allowed.tolist(), strict=True))
-
-
-@cache
-def _code() -> str:
-    """Digest of the sources that draw and compute a step: another version's file is never read."""
-    names = ("tolerances", "reference", "scenarios", "values")
-    sources = (Path(__file__).with_name(f"{name}.py") for name in names)
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

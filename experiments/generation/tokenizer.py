@@ -20,7 +20,7 @@ def stop_ids(folder: Path | None) -> frozenset[int]:
     """
     for file in (folder / "generation_config.json", folder / CONFIG) if folder else ():
         found = read_json(file).get("eos_token_id") if file.exists() else None
-        if found is not None:
+        if found not in (None, []):  # an empty list names none
             listed = found if isinstance(found, list) else [found]
             for one in listed:
                 if type(one) is not int or one < 0:

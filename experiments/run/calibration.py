@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from common.cache.sources import sources_sha
 from common.config.resolve import SYNTHETIC, check_ids
 from common.config.run_config import RunConfig
 from common.errors import LabError
@@ -20,6 +21,7 @@ from experiments.tables.progress import Progress
 
 WINDOW = 512  # tokens decoded together, which see each other; fewer where the cache has fewer positions
 WINDOWS = 16  # of a longer text, evenly spaced
+SOURCES = ("experiments/run/calibration.py", "experiments/run/torch_decoder.py")  # that sum the inputs
 LEAST = 256  # tokens of a text: fewer say little of the inputs
 
 
@@ -39,7 +41,8 @@ def calibration(config: RunConfig, show: Progress, model: Model, layout: Layout,
             show.detail(f"calibrate {name}{'' if layer is None else f', layer {layer + 1} of {model.layers}'}")
             yield name, layer, found
 
-    return Calibration(sha256(str([each.tolist() for each in windows]).encode()).hexdigest(), moments)
+    sha, code = sha256(str([each.tolist() for each in windows]).encode()).hexdigest(), sources_sha(*SOURCES)
+    return Calibration(sha, code, moments)
 
 
 class _Inputs(TorchDecoder):
