@@ -89,6 +89,6 @@ def test_the_file_depends_on_text_kernel_machine_and_decoder(machine, monkeypatc
     known = {file_of(machine.path, TEXT, "sum")}
     known |= {file_of(machine.path, f"{TEXT}\n", "sum"), file_of(machine.path, TEXT, "other")}
     known |= {file_of(machine.path.with_name("other.so"), TEXT, "sum")}
-    monkeypatch.setattr("common.devices.ptx.executable._decoder", lambda: "another decoder")
+    monkeypatch.setattr("common.devices.ptx.executable.sources_sha", lambda *patterns: "another decoder")
     known |= {file_of(machine.path, TEXT, "sum")}
     assert len(known) == 5

@@ -4,13 +4,14 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from common.cache.sources import sources_sha
 from common.devices.ptx.rows import Decoded
 
+DECODER = "common/devices/ptx/*.py"
 ROW = np.dtype([*((name, np.uint32) for name in ("op", "label", "d", "a", "b", "c")), ("imm", np.int64),
                 ("flags", np.uint32), ("more", np.uint32)], align=True)  # fmt: skip
 FILLED = np.dtype([("at", np.uint32), ("kind", np.uint32), ("bytes", np.uint32), ("value", np.uint64)], align=True)
@@ -79,11 +80,5 @@ class Executable:
 
 def file_of(library: Path, text: str, kernel: str) -> Path:
     """The file for a kernel of a PTX text, beside the machine's library, whose name stands for its operations."""
-    key = "\0".join((library.stem, _decoder(), kernel, text))
+    key = "\0".join((library.stem, sources_sha(DECODER), kernel, text))
     return library.with_name(f"{hashlib.sha256(key.encode()).hexdigest()}.rows")
-
-
-@cache
-def _decoder() -> str:
-    """The sources of the decoder, all of this folder."""
-    return "\0".join(file.read_text() for file in sorted(Path(__file__).parent.glob("*.py")))
