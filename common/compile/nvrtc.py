@@ -20,18 +20,18 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 @dataclass(frozen=True)
 class More:
-    """Options of a text that is not the lab's own. define: macros, "" for one without a value; std: 17 for C++17."""
+    """Options of a text that is not the lab's own. define: macros, None for one without a value; std: 17 for C++17."""
 
     headers: Headers = Headers()
-    define: Mapping[str, str] = field(default_factory=dict)
+    define: Mapping[str, str | None] = field(default_factory=dict)
     std: int = 17
 
     @property
     def defined(self) -> tuple[str, ...]:
-        return tuple(f"-D{name}={value}" if value else f"-D{name}=" for name, value in self.define.items())
+        return tuple(f"-D{name}" if value is None else f"-D{name}={value}" for name, value in self.define.items())
 
 
-def including(folders: Sequence[Path], define: Mapping[str, str], std: int) -> More:
+def including(folders: Sequence[Path], define: Mapping[str, str | None], std: int) -> More:
     """Options of a text that includes headers of these folders and CUDA's. Raises LabError without NVRTC."""
     version()
     return More(Headers(tuple(folders), cuda_folders(Path(libraries()[-1]))), define, std)
@@ -145,7 +145,9 @@ def _cached(text: str, arch: str, name: str, cache_dir: Path | None, output: str
         try:
             made = built(Request(text, name, chosen, output, found.own, folder))
         except CompileError as error:
-            raise CompileError(f"{name} does not compile for {arch}: {error.cause}", error.remedy, error.report) from None
+            raise CompileError(
+                f"{name} does not compile for {arch}: {error.cause}", error.remedy, error.report
+            ) from None
         return made if output == "cubin" else made.rstrip(b"\0").replace(f'"{folder}/'.encode(), b'"')
 
     if cache_dir is None or found.sha is None:
