@@ -13,10 +13,10 @@ from pathlib import Path
 from common.errors import LabError
 
 # Of host code, or known to NVRTC without them: empty.
-EMPTY = frozenset(
-    "assert.h math.h stdio.h stdlib.h string.h time.h cassert chrono cstdio cstdlib cstring ctime exception fstream "
-    "functional iomanip iostream map memory mutex random sstream stdexcept string thread unordered_map vector".split()
-)
+EMPTY = frozenset({"assert.h", "math.h", "stdio.h", "stdlib.h", "string.h", "time.h", "cassert", "chrono", "cstdio",
+                   "cstdlib", "cstring", "ctime", "exception", "fstream", "functional", "iomanip", "iostream", "map",
+                   "memory", "mutex", "random", "sstream", "stdexcept", "string", "thread", "unordered_map",
+                   "vector"})  # fmt: skip
 LIBRARY = "cuda/std"  # CUDA's own library, whose headers stand for those of the same names
 RENAMED = {"float.h": "cfloat", "limits.h": "climits", "stddef.h": "cstddef", "stdint.h": "cstdint"}
 FORWARD = "#include <{0}/{1}>\nnamespace std {{ using namespace cuda::std; }}\n"

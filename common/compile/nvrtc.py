@@ -22,7 +22,7 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 class More:
     """Options of a text that is not the lab's own. define: macros, None for one without a value; std: 17 for C++17."""
 
-    headers: Headers = Headers()
+    headers: Headers = field(default_factory=Headers)
     define: Mapping[str, str | None] = field(default_factory=dict)
     std: int = 17
 

@@ -153,7 +153,7 @@ def _points_to(given: Any, one: Description, path: str) -> tuple[str, ...]:
     names = given if isinstance(given, list) else [given]
     if one.type != ADDRESS:
         raise LabError(f"{path} has addresses of type {one.type}", f"give type: {ADDRESS}")
-    if not names or not all(isinstance(name, str) or name == 0 and name is not False for name in names):
+    if not names or not all(isinstance(name, str) or (name == 0 and name is not False) for name in names):
         raise LabError(
             f"{path}.address_of={given} is no name, and no list of names",
             "give names of arrays, and 0 for a null pointer",

@@ -68,9 +68,13 @@ def text_of(
 
 def _remedy(error: CompileError, text: str) -> str:
     if "cannot open source file" in error.cause:
-        return "give its folder: include: [FOLDER]; CUDA's own come with the wheels nvidia-cuda-runtime and nvidia-cuda-cccl"
+        wheels = "nvidia-cuda-runtime and nvidia-cuda-cccl"
+        return f"give its folder: include: [FOLDER]; CUDA's own come with the wheels {wheels}"
     if HOST_CODE.search(text):
-        return "NVRTC compiles code of the GPU only: put main and all other code of the host between #ifndef __CUDACC_RTC__ and #endif"
+        return (
+            "NVRTC compiles code of the GPU only: put main and all other code of the host between "
+            "#ifndef __CUDACC_RTC__ and #endif"
+        )
     return error.remedy
 
 
@@ -96,8 +100,8 @@ def decoded(program: PtxProgram, kernel: Kernel) -> PtxKernel:
             if called and called[1] not in EXECUTED:
                 function = SLOW_PATHS.get(called[1], demangled(called[1]))
                 raise CompileError(
-                    f"{one.line}: {function} is a call of the function {called[1]}, which NVRTC has not inlined, and calls "
-                    "are not executed",
+                    f"{one.line}: {function} is a call of the function {called[1]}, which NVRTC has not inlined, and "
+                    "calls are not executed",
                     "make it __forceinline__; in place of a function of double give one of float, or your own",
                 ) from None
         raise

@@ -63,7 +63,7 @@ def read(path: Path) -> dict[Any, Any]:
 
 
 def rows(section: Section) -> list[Row]:
-    """One row without a sweep. A mapping of lists is a row for each combination, a list has its rows. Raises LabError."""
+    """One row without a sweep; a row for each combination of a mapping of lists, or those of a list. Raises LabError."""
     sweep = section.values["sweep"]
     if sweep is None:
         return [Row({}, section)]
@@ -87,7 +87,7 @@ def _combined(sweep: Mapping[Any, Any]) -> list[dict[str, Any]]:
         if not isinstance(values, list) or not values:
             raise LabError(
                 f"sweep.{key}{'.' * bool(name)}{name}={values} is no list",
-                "give a list of values for each key: sweep: {block: [64, [32, 4]]} has two, the second of two dimensions",
+                "give a list of values for each key: sweep: {block: [64, [32, 4]]} has two, one of two dimensions",
             )
     if math.prod(map(len, axes.values())) > MOST_ROWS:
         raise LabError(f"sweep has {math.prod(map(len, axes.values()))} rows", f"give at most {MOST_ROWS}")

@@ -1,6 +1,6 @@
 """Stand-in for cupy.cuda.driver."""
 
-from cupy.cuda._streams import get_current_stream
+from cupy.cuda import _streams
 from standin_gpu import errors
 from standin_gpu.cython import typed
 from standin_gpu.errors import CUDADriverError
@@ -89,7 +89,7 @@ def launchCooperativeKernel(  # noqa: N802
     kernel_params: int,
 ) -> None:
     grid, block = (grid_dim_x, grid_dim_y, grid_dim_z), (block_dim_x, block_dim_y, block_dim_z)
-    current = get_current_stream()
+    current = _streams.get_current_stream()
     if stream != current.ptr:
         raise misuse(f"a launch on stream {stream}, which is not current")
     kernel = _kernel(f)
