@@ -63,7 +63,7 @@ def read(path: Path) -> dict[Any, Any]:
 
 
 def rows(section: Section) -> list[Row]:
-    """One row without a sweep; a row for each combination of a mapping of lists, or those of a list. Raises LabError."""
+    """One row without a sweep; a row for each combination of a mapping of lists, or each of a list. Raises LabError."""
     sweep = section.values["sweep"]
     if sweep is None:
         return [Row({}, section)]

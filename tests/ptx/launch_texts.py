@@ -17,11 +17,11 @@ RIGHT: tuple[dict[str, Any], ...] = (
     {"arrays": [X], "arguments": [{"type": "u64", "address_of": ["x"]}, Y], "kernel": "k", "device": "ptx"},
 )
 ODD: tuple[Any, ...] = (
-    None, True, 0, -1, 1.5, 1e308, float("nan"), float("inf"), 10**30, 10**400, 2**31, 2**63, 2**64, "", " ", "x", "y",
-    "..", "../y", "/", "\x7f", "ä", "1e3", "zeros", "none.npy", "y.npy", "f32", "u64", "cuda", "auto", [], {}, [[]], [{}], [1] * 70,
-    [0], [-1], [2**40, 2**40], ["x", "x"], ["x", 0], [None], {"a": 1}, {1: 2}, {"type": "s8", "value": 1}, [3, 4], "2026-01-01",
-    "sm_80", [1, 2, 3, 4], {"block": 1}, {"absolute": -1}, {"absolute": "x", "relative": 1}, "[1", 65536, 1 << 40,
-    [65536, 65536],
+    None, True, 0, -1, 1.5, 1e308, float("nan"), float("inf"), 10**30, 10**400, 2**31, 2**63, 2**64, "", " ",
+    "x", "y", "..", "../y", "/", "\x7f", "ä", "1e3", "zeros", "none.npy", "y.npy", "f32", "u64", "cuda", "auto",
+    [], {}, [[]], [{}], [1] * 70, [0], [-1], [2**40, 2**40], ["x", "x"], ["x", 0], [None], {"a": 1}, {1: 2},
+    {"type": "s8", "value": 1}, [3, 4], "2026-01-01", "sm_80", [1, 2, 3, 4], {"block": 1}, {"absolute": -1},
+    {"absolute": "x", "relative": 1}, "[1", 65536, 1 << 40, [65536, 65536],
 )  # fmt: skip
 KEYS = ("name", "type", "shape", "fill", "value", "address_of", "expect", "tolerance", "block", "grid", "define", "std",
         "include", "sweep", "arrays", "arch", "kernel", "out", "json", "file", "launch", "gird", "<<", "debug",
