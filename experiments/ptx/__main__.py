@@ -17,7 +17,7 @@ from common.config.run_config import SEEDS, Seed
 from common.config.section import Natural, Range, Section
 from common.config.texts import quoted
 from common.display.table import Table, terminal
-from common.errors import LabError
+from common.errors import LabError, known
 from common.json_values import to_json
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from experiments.ptx.launch import Executor
     from experiments.ptx.launch_file import Row
     from experiments.ptx.shown import Result
-
-ARCH = "sm_90"
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,6 @@ def _device(settings: Settings) -> "Executor | Gpu":
     from common.devices.ptx.library import library  # these import torch
     from common.devices.ptx.program import Machine
     from experiments.ptx.gpu import Gpu
-    from experiments.ptx.kernels import known_arch
     from experiments.ptx.launch import Executor
 
     if settings.device != "ptx":
@@ -114,11 +111,12 @@ def _device(settings: Settings) -> "Executor | Gpu":
         except LabError:
             if settings.device == "cuda":
                 raise
-    return Executor(Machine(library(settings.cache)), known_arch(settings.arch or ARCH))
+    return Executor(Machine(library(settings.cache)))
 
 
 def _launched(device: "Executor | Gpu", row: "Row", out: Path | None) -> "Result":
     """Launch one row. out: a folder for its arrays. Raises LabError."""
+    from common.compile.nvrtc import ARCHS
     from common.devices.ptx.text import parse
     from experiments.ptx.arguments import given
     from experiments.ptx.kernels import kernel_of, text_of
@@ -133,14 +131,15 @@ def _launched(device: "Executor | Gpu", row: "Row", out: Path | None) -> "Result
     if out:
         prepare(out, passed)
     include = tuple(folder / each for each in one.include)
-    text = text_of(one.file, include, macros(row.section.values["define"]), one.std, one.cache)
-    ptx = text.ptx(one.arch or device.arch)
+    arch = device.arch if one.arch is None else known("arch", one.arch, ARCHS)
+    text = text_of(one.file, include, macros(row.section.values["define"]), one.std, arch, one.cache)
+    ptx = text.ptx()
     module = parse(ptx, text.name)
     kernel = kernel_of(module, one.kernel, one.file)
     passed.check(kernel)
     launch = Launch(sizes("grid", one.grid), sizes("block", one.block), one.shared, one.seed, one.races, one.timeout_s)
     ended = device.run(text, ptx, kernel, passed, launch)
-    title = f"{kernel.name}, {launch}, {module.target}, seed {one.seed}"
+    title = f"{kernel.name}, {launch}{device.title}, {module.target}, seed {one.seed}"
     result = Result(title, {"kernel": kernel.name, "seed": one.seed}, row.label, passed, ended)
     if out:
         save(result.written, out)
@@ -182,7 +181,10 @@ def _swept(device: "Executor | Gpu", rows: Sequence["Row"], settings: Settings) 
         print(json.dumps(to_json(line)))
     if not settings.json:
         print("".join(f"{report}\n" for report in reports), end="")
-        terminal(Table.of(table, names=1))
+        empty = {key for row in table for key in row} - {
+            key for row in table for key, value in row.items() if value != 0
+        }
+        terminal(Table.of([{key: row[key] for key in row if key not in empty} for row in table], names=1))
     return int(bool(refused) or not right)
 
 

@@ -24,13 +24,11 @@ UNENDED = list[Any]()  # what a kernel without an end may use: freeing it would 
 
 
 class Gpu:
-    """The device cuda: the first GPU. arch: its own."""
-
-    name = "cuda"
+    """The device cuda: the first GPU. arch: its own; title: its name, for the line of a result."""
 
     def __init__(self) -> None:
         try:
-            find_gpu()
+            self.title = f", {find_gpu()}"
         except LabError as error:
             raise LabError(error.cause, error.remedy.replace("device=host", "device=ptx")) from None
         import cupy
@@ -46,7 +44,7 @@ class Gpu:
         stream = cuda.Stream(non_blocking=True)
         try:
             module = cuda.function.Module()
-            module.load(text.image(self.arch))
+            module.load(text.image())
             function = module.get_function(parsed.name)
             if launch.shared > STATIC_SHARED:
                 attribute = cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

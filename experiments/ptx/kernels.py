@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.compile.nvrtc import ARCHS, More, compile_cubin, compile_ptx, including
+from common.compile.nvrtc import More, compile_cubin, compile_ptx, including
 from common.devices.ptx.program import PtxKernel, PtxProgram
 from common.devices.ptx.text import Kernel, Module, demangled
-from common.errors import CompileError, LabError, known, unknown
+from common.errors import CompileError, LabError, unknown
 from experiments.ptx.arguments import text_in
 
 STANDARDS = (11, 14, 17, 20)
@@ -23,30 +23,30 @@ SLOW_PATHS = {"__internal_trig_reduction_slowpathd": "sin, cos or tan of a doubl
 class Text:
     """The text of a file, and how a .cu is compiled. name: of the file in reports; more: None for PTX."""
 
-    file: Path
     name: str
     text: str
+    arch: str
     cache: Path
     more: More | None
 
-    def ptx(self, arch: str) -> str:
+    def ptx(self) -> str:
         """The PTX. Raises CompileError, which says what to do about a text that nvcc takes."""
         if self.more is None:
             return self.text
         try:
-            return compile_ptx(self.text, arch, self.name, self.cache, self.more)
+            return compile_ptx(self.text, self.arch, self.name, self.cache, self.more)
         except CompileError as error:
             raise CompileError(error.cause, _remedy(error, self.text), error.report) from None
 
-    def image(self, arch: str) -> bytes:
+    def image(self) -> bytes:
         """What a driver loads. Raises CompileError."""
         if self.more is None:
             return self.text.encode()
-        return compile_cubin(self.text, arch, self.name, self.cache, self.more)
+        return compile_cubin(self.text, self.arch, self.name, self.cache, self.more)
 
 
 def text_of(
-    file: Path, include: tuple[Path, ...], define: Mapping[str, str | None], std: int | None, cache: Path
+    file: Path, include: tuple[Path, ...], define: Mapping[str, str | None], std: int | None, arch: str, cache: Path
 ) -> Text:
     """The text of a file and its options. Raises LabError, also for options that a .ptx has not."""
     if file.suffix not in (".cu", ".ptx"):
@@ -57,13 +57,13 @@ def text_of(
         for key, value in {"include": include, "define": define, "std": std}.items():
             if value:
                 raise LabError(f"{key} has no effect on {file.name}, which is compiled", "give a .cu, or leave it out")
-        return Text(file, name, text, cache, None)
+        return Text(name, text, arch, cache, None)
     for folder in include:
         if not folder.is_dir():
             raise LabError(f"include: {folder} is no folder", "give folders, relative to the yaml's")
     if std not in (None, *STANDARDS):
         raise unknown("std", std, map(str, STANDARDS))
-    return Text(file, name, text, cache, including((file.parent, *include), define, std or 17))
+    return Text(name, text, arch, cache, including((file.parent, *include), define, std or 17))
 
 
 def _remedy(error: CompileError, text: str) -> str:
@@ -105,7 +105,3 @@ def decoded(program: PtxProgram, kernel: Kernel) -> PtxKernel:
                     "make it __forceinline__; in place of a function of double give one of float, or your own",
                 ) from None
         raise
-
-
-def known_arch(arch: str) -> str:
-    return known("arch", arch, ARCHS)

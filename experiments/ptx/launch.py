@@ -77,12 +77,12 @@ class Launch:
 
 
 class Executor:
-    """The device ptx: this machine's CPU. arch: for which a .cu is compiled."""
+    """The device ptx: this machine's CPU. arch: for which a .cu is compiled unless a launch says another."""
 
-    name = "ptx"
+    title, arch = "", "sm_90"
 
-    def __init__(self, machine: Machine, arch: str) -> None:
-        self._machine, self.arch = machine, arch
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
 
     def run(self, text: Text, ptx: str, parsed: Kernel, given: Given, launch: Launch) -> Outcome:
         """Run a kernel to its end. Raises LabError for sizes that do not fit, and CompileError."""

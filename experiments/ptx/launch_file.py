@@ -115,7 +115,7 @@ def _row(given: Any, path: str) -> dict[str, Any]:
 
 def _of(section: Section, row: Mapping[str, Any]) -> Row:
     shown = {key: value for key, value in row.items() if key != "define"} | dict(row.get("define", {}))
-    label = {str(key): "x".join(map(str, v)) if isinstance(v, list) else str(v) for key, v in shown.items()}
+    label = {str(key): "x".join(map(str, v)) if isinstance(v, list) else str(v) or '""' for key, v in shown.items()}
     values = {**section.values, **row}
     if "define" in row:
         before = section.values["define"]

@@ -67,7 +67,8 @@ class Result:
         most = max((each.largest for each in self.compared.values()), default=None)
         seconds = self.outcome.seconds
         times = {} if seconds is None else {"us": round(1e6 * seconds, 2)}
-        expect = {} if most is None else {"largest difference": f"{most:.3g}"}
+        compares = any(one.expected for one in self.given.arrays)
+        expect = {"largest difference": None if most is None else f"{most:.3g}"} if compares else {}
         return {**self.label, "end": self.end, **expect, **times, **self.outcome.counts}
 
 
