@@ -48,7 +48,7 @@ def test_a_reply_that_an_interrupt_left_behind_is_not_the_next_ones(monkeypatch)
 
     class Interrupted:
         def __init__(self, connection):
-            self.send, self.close = connection.send, connection.close
+            self.send, self.poll, self.close = connection.send, connection.poll, connection.close
 
         def recv(self):
             raise KeyboardInterrupt

@@ -81,7 +81,7 @@ def test_two_policies_for_as_many_copies_as_before(names):
     found = {}
     for variants in (names, (*names, "hot_l2")):
         source = Composed(variants).source(QWEN)
-        ptx = compile_ptx(source.text, "sm_90", source.name)
+        ptx = compile_ptx(source.text, "compute_90", source.name)
         policies = set(re.findall(r"createpolicy\.fractional\.L2::(\w+)\.b64 %\w+, 1\.0;", ptx))
         found[variants] = policies, ptx.count("cp.async.bulk.")
     (once, copies), (both, same) = found.values()

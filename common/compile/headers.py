@@ -87,7 +87,7 @@ def cuda_folders(library: Path) -> tuple[Path, ...]:
 
 
 def _names(text: str) -> tuple[bool, Sequence[str]]:
-    """Whether each include is a plain name, and the names."""
+    """True if each include is a plain name, and the names."""
     names = [found[1] or found[2] or "" for found in _INCLUDE.finditer(text.replace("\\\n", ""))]
     return all(names), [name for name in names if name]
 

@@ -117,8 +117,9 @@ def _nvrtc() -> Any:
 
 
 def built(request: Request) -> bytes:
-    """What NVRTC makes of a text, in another process. Raises CompileError with the log, `cause` its first error."""
-    version()  # loads the library, whose path that process needs
+    """Output of NVRTC for a text, by another process. Raises CompileError with the log, `cause` its first error."""
+    _nvrtc()
+    version()  # compiles, which loads all libraries: that process needs their paths
     try:
         output, log = compiled(request)
     except Ended as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common.compile import nvrtc_worker
 from common.compile.nvrtc_worker import Reply, Request
-from common.errors.machine import MEMORY, MachineError
+from common.errors.machine import MEMORY, MachineError, of_system
 
 OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # by the text
 
@@ -39,6 +39,9 @@ class _Worker:
         """Raises Ended if the process ends, MachineError if the machine has ended it."""
         try:
             self.connection.send(tuple(request))
+            while not self.connection.poll(1.0):  # its end may be open in a process that was forked meanwhile
+                if self.process.poll() is not None:
+                    raise EOFError
             return Reply(*self.connection.recv())
         except (EOFError, OSError):
             code = self.process.wait()
@@ -59,11 +62,15 @@ _IDLE: list[_Worker] = []
 
 
 def compiled(request: Request) -> Reply:
-    """The reply of a worker; any number of threads may ask at once. Raises as _Worker.ask."""
+    """The reply of a worker; any number of threads may ask at once. Raises as _Worker.ask, or if none starts."""
     try:
-        worker = _IDLE.pop()
+        while (worker := _IDLE.pop()).process.poll() is not None:
+            worker.end()
     except IndexError:
-        worker = _Worker()
+        try:
+            worker = _Worker()
+        except OSError as error:
+            raise of_system(error, "the process of NVRTC does not start") from error
     try:
         reply = worker.ask(request)
     except BaseException:  # an interrupt as well: its reply would be taken for the next one's

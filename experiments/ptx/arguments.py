@@ -34,14 +34,14 @@ class Argument:
     """One argument, or an array that others point to.
 
     bits: its elements, bf16 as 16-bit integers; an array is passed by its address. points_to: names of the arrays whose
-    addresses are the elements, "" for a null pointer. read: the files that it was made of.
+    addresses are the elements, and numbers among them. read: the files that it was made of.
     """
 
     name: str
     type: str
     bits: np.ndarray
     is_array: bool
-    points_to: tuple[str, ...] = ()
+    points_to: tuple[str | int, ...] = ()
     expected: Expected | None = None
     read: tuple[Path, ...] = ()
 
@@ -62,7 +62,7 @@ class Given:
         """The block of the kernel's parameters, with pointers set for arrays at these addresses, by name."""
         for one in (*self.arguments, *self.arrays):
             if one.points_to:
-                one.bits.reshape(-1)[:] = [addresses[name] if name else 0 for name in one.points_to]
+                one.bits.reshape(-1)[:] = [addresses[each] if isinstance(each, str) else each for each in one.points_to]
         block = bytearray(kernel.parameter_bytes)
         for one, (offset, size) in zip(self.arguments, kernel.parameters.values(), strict=True):
             value = np.uint64(addresses[one.name]) if one.is_array else one.bits
@@ -86,7 +86,7 @@ class Given:
 
 
 def given(section: Section, seed: int, folder: Path) -> Given:
-    """What the keys `arguments` and `arrays` describe; .npy files are below `folder`. Raises LabError."""
+    """The arguments and arrays of the keys of these names; .npy files are below `folder`. Raises LabError."""
     arguments = _listed(section.values["arguments"], "arguments", (seed,), folder)
     pointed = _listed(section.values["arrays"], "arrays", (seed, 1), folder)
     for at, one in enumerate(pointed):
@@ -98,8 +98,9 @@ def given(section: Section, seed: int, folder: Path) -> Given:
         if names.count(name) > 1:
             raise LabError(f"two arrays have the name {name}", "give each another name")
     for one in (*arguments, *pointed):
-        for name in filter(None, one.points_to):
-            known(f"array in address_of of {one.name}", name, names)
+        for each in one.points_to:
+            if isinstance(each, str):
+                known(f"array in address_of of {one.name}", each, names)
     return Given(arguments, arrays)
 
 
@@ -149,20 +150,20 @@ def _argument(given: Any, path: str, random: np.random.Generator, folder: Path) 
     return Argument(name, one.type, aligned(values), is_array, points_to, right, tuple(files))
 
 
-def _points_to(given: Any, one: Description, path: str) -> tuple[str, ...]:
+def _points_to(given: Any, one: Description, path: str) -> tuple[str | int, ...]:
     names = given if isinstance(given, list) else [given]
     if one.type != ADDRESS:
         raise LabError(f"{path} has addresses of type {one.type}", f"give type: {ADDRESS}")
-    if not names or not all(isinstance(name, str) or (name == 0 and name is not False) for name in names):
+    if not names or not all(isinstance(each, str) or (type(each) is int and 0 <= each < 2**64) for each in names):
         raise LabError(
             f"{path}.address_of={given} is no name, and no list of names",
-            "give names of arrays, and 0 for a null pointer",
+            "give names of arrays, and whole numbers for what is no pointer: 0 is a null pointer",
         )
     if one.shape and int(np.prod(one.shape)) != len(names):
         raise LabError(
             f"{path} has {len(names)} addresses, and the shape {list(one.shape)}", "give a name for each element"
         )
-    return tuple(name or "" for name in names)
+    return tuple(names)
 
 
 def text_in(file: Path, remedy: str) -> str:

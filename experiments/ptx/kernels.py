@@ -39,7 +39,7 @@ class Text:
             raise CompileError(error.cause, _remedy(error, self.text), error.report) from None
 
     def image(self) -> bytes:
-        """What a driver loads. Raises CompileError."""
+        """The image that a driver loads. Raises CompileError."""
         if self.more is None:
             return self.text.encode()
         return compile_cubin(self.text, self.arch, self.name, self.cache, self.more)

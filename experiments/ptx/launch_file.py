@@ -72,7 +72,9 @@ def rows(section: Section) -> list[Row]:
     elif isinstance(sweep, list) and sweep:
         chosen = [_row(one, f"sweep[{at}]") for at, one in enumerate(sweep)]
     else:
-        raise LabError(f"sweep={sweep} is no mapping and no list", "give sweep: {block: [64, 128]}, or a list of rows")
+        raise LabError(
+            f"sweep={sweep} is no mapping and no list of rows", "give sweep: {block: [64, 128]}, or a list of rows"
+        )
     if len(chosen) > MOST_ROWS:
         raise LabError(f"sweep has {len(chosen)} rows", f"give at most {MOST_ROWS}")
     return [_of(section, each) for each in chosen]

@@ -1,4 +1,4 @@
-"""What a launch has left, as tables, as JSON, and as files."""
+"""Results of a launch, as tables, as JSON, and as files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -26,11 +26,11 @@ arguments:
   - {name: y, type: f32, shape: 64}
   - {type: s32, value: 64}
 """
-LAYERS = """struct Layer { const float *w, *b; };
+LAYERS = """struct Layer { const float *w, *b; long long times; };
 extern "C" __global__ void k(const Layer *layers, Layer last, const float *none, float *y) {
   const int i = threadIdx.x;
   float sum = none ? 1000 : last.w[i] + last.b[i];
-  for (int l = 0; l < 2; l++) sum += layers[l].w[i] * layers[l].b[i];
+  for (int l = 0; l < 2; l++) sum += layers[l].w[i] * layers[l].b[i] * layers[l].times;
   y[i] = sum;
 }
 """
@@ -39,8 +39,8 @@ arrays:
   - {name: one, type: f32, shape: 32, fill: arange}
   - {name: two, type: f32, shape: 32, fill: two.npy}
 arguments:
-  - {name: layers, type: u64, shape: [2, 2], address_of: [one, two, two, two]}
-  - {type: u64, address_of: [one, two]}
+  - {name: layers, type: u64, shape: [2, 3], address_of: [one, two, 1, two, two, 3]}
+  - {type: u64, address_of: [one, two, 0]}
   - {type: u64, address_of: 0}
   - {name: y, type: f32, shape: 32, expect: y.npy, tolerance: 0}
 """
@@ -113,7 +113,7 @@ def test_what_nvrtc_cannot_take_is_one_line_with_the_way_out(command, text, said
 def test_arrays_are_reached_through_structs_of_pointers(command):
     two = (np.arange(32) % 7).astype(np.float32)
     np.save("two.npy", two)
-    np.save("y.npy", np.arange(32) + two + np.arange(32) * two + two * two)
+    np.save("y.npy", np.arange(32) + two + np.arange(32) * two + 3 * two * two)
     Path("k.cu").write_text(LAYERS)
     Path("k.yaml").write_text(POINTED)
     code, out, err = command("k.cu", "k.yaml", "json=true")
