@@ -89,7 +89,7 @@ def run(given: Collection[str], cfg: DictConfig) -> int:
     chosen = rows(section)
     device = _device(settings)
     if section.values["sweep"] is None:
-        result = _launched(device, chosen[0], settings.out)
+        result = _launched(device, chosen[0], settings.out, settings.out)
         if settings.json:
             print(json.dumps(to_json(result.json())))
         else:
@@ -114,8 +114,8 @@ def _device(settings: Settings) -> "Executor | Gpu":
     return Executor(Machine(library(settings.cache)))
 
 
-def _launched(device: "Executor | Gpu", row: "Row", out: Path | None) -> "Result":
-    """Launch one row. out: a folder for its arrays. Raises LabError."""
+def _launched(device: "Executor | Gpu", row: "Row", out: Path | None, fresh: Path | None) -> "Result":
+    """Launch one row. out: a folder for its arrays; fresh: the folder of `out=` before the first. Raises LabError."""
     from common.compile.nvrtc import ARCHS
     from common.devices.ptx.text import parse
     from experiments.ptx.arguments import given
@@ -128,8 +128,8 @@ def _launched(device: "Executor | Gpu", row: "Row", out: Path | None) -> "Result
     assert one.seed is not None
     folder = (one.launch or one.file).parent
     passed = given(row.section, one.seed, folder)
-    if out:
-        prepare(out, passed)
+    if fresh:
+        prepare(fresh, passed)
     include = tuple(folder / each for each in one.include)
     arch = device.arch if one.arch is None else known("arch", one.arch, ARCHS)
     text = text_of(one.file, include, macros(row.section.values["define"]), one.std, arch, one.cache)
@@ -164,7 +164,8 @@ def _swept(device: "Executor | Gpu", rows: Sequence["Row"], settings: Settings) 
         try:
             if lost:
                 raise LabError("the row before has ended the GPU's context", "run this row alone")
-            result = _launched(device, row, settings.out / str(number) if settings.out else None)
+            out = settings.out / str(number) if settings.out else None
+            result = _launched(device, row, out, settings.out if number == 1 else None)
         except LabError as error:
             refused.append(error)
             table.append({**row.label, "end": "refused"})

@@ -72,24 +72,27 @@ class Result:
         return {**self.label, "end": self.end, **expect, **times, **self.outcome.counts}
 
 
-def prepare(folder: Path, given: Given) -> None:
-    """Make the folder of `out=`, without what an earlier run has left of these arrays. Raises LabError."""
+def prepare(out: Path, given: Given) -> None:
+    """Make the folder of `out=`, without what earlier runs have left of these arrays there. Raises LabError."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
         read = {file.resolve() for one in given.arrays for file in one.read}
-        for one in given.arrays:
-            file = _file(folder, one)
-            if any(each.expected and each.expected.file.resolve() == file.resolve() for each in given.arrays):
-                raise LabError(f"out={folder} would overwrite {file.name}, which is expected", "give another folder")
-            if file.resolve() not in read:
-                file.unlink(missing_ok=True)
+        right = {one.expected.file.resolve() for one in given.arrays if one.expected}
+        of_rows = (folder for folder in out.iterdir() if folder.name.isdigit() and folder.is_dir())
+        files = [_file(folder, one).resolve() for folder in (out, *of_rows) for one in given.arrays]
+        for file in files:
+            if file in right:
+                raise LabError(f"out={out} would overwrite {file.name}, which is expected", "give another folder")
+        for file in {*files} - read:
+            file.unlink(missing_ok=True)
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise _unwritable(out, error) from error
 
 
 def save(written: Sequence[Argument], folder: Path) -> None:
     """Each array as NAME.npy, in bf16 as fp32. Raises LabError."""
     try:
+        folder.mkdir(exist_ok=True)
         for one in written:
             np.save(_file(folder, one), one.numbers)
     except OSError as error:

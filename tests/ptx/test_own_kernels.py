@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+from common.compile.headers import cuda_folders
 from experiments.ptx.expected import Expected, expected
 
 pytestmark = pytest.mark.host
@@ -49,7 +50,7 @@ arguments:
 @pytest.fixture
 def scaled(command, tmp_path):
     (tmp_path / "headers").mkdir()
-    for name, text in (("k.cu", SCALED), ("k.yaml", SCALE), ("headers/factor.h", '#include "more.h"\n')):
+    for name, text in (("k.cu", SCALED), ("k.yaml", SCALE), ("headers/factor.h", '#include "more.h"')):
         (tmp_path / name).write_text(text)
     (tmp_path / "headers/more.h").write_text("#define FACTOR 3\n")
     np.save("y.npy", 6.0 * np.arange(64))
@@ -59,7 +60,9 @@ def rows_of(out):
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_a_changed_header_is_compiled_anew(command, scaled):
+@pytest.mark.parametrize("include", ['#include "more.h"\n', '#define NAME "more.h"\n#include NAME\n'])
+def test_a_changed_header_is_compiled_anew(command, scaled, include):
+    Path("headers/factor.h").write_text(include)
     for factor in (3, 5):
         Path("headers/more.h").write_text(f"#define FACTOR {factor}\n")
         code, _, err = command("k.cu", "k.yaml", "out=made")
@@ -68,6 +71,18 @@ def test_a_changed_header_is_compiled_anew(command, scaled):
     code, _, err = command("k.cu", "k.yaml", "out=made", "-DTIMES=FACTOR", "-DEMPTY")
     assert (code, err) == (0, "")
     assert np.array_equal(np.load("made/y.npy"), 25 * np.arange(64))
+
+
+def test_headers_of_cuda_are_found_beside_each_way_to_install_it(tmp_path):
+    for library, folders in {
+        "nvidia/cu13/lib": ["nvidia/cu13/include", "nvidia/cu13/include/cccl"],
+        "nvidia/cuda_nvrtc/lib": ["nvidia/cuda_cccl/include", "nvidia/cuda_runtime/include"],
+        "cuda-13.0/lib64": ["cuda-13.0/include"],
+    }.items():
+        root = tmp_path / library.partition("/lib")[0].replace("/", "-")
+        for folder in (library, *folders):
+            (root / folder).mkdir(parents=True)
+        assert cuda_folders(root / library / "libnvrtc.so.13") == tuple(root / folder for folder in folders)
 
 
 def test_headers_of_cuda_and_of_c_are_there(command):
@@ -139,10 +154,13 @@ def test_a_sweep_is_a_table_with_a_verdict_for_each_row(command, scaled):
     code, out, _ = command("k.cu", "k.yaml", "sweep=[{block:64,define:{TIMES:2}}]", expect)
     assert code == 0
     assert "finished" in out
+    Path("made/9").mkdir(parents=True)
+    for stale in ("made/y.npy", "made/9/y.npy"):
+        np.save(stale, 1)
     code, out, _ = command("k.cu", "k.yaml", "sweep={grid:[1,2],block:[2048,64]}", "out=made")
     assert code == 1
     assert "row 1, grid 1, block 2048: block=[2048] is beyond CUDA's limits" in out
-    assert sorted(map(str, Path("made").glob("*/*"))) == ["made/2/y.npy", "made/4/y.npy"]
+    assert sorted(map(str, Path("made").rglob("*.npy"))) == ["made/2/y.npy", "made/4/y.npy"]
     code, _, err = command("k.cu", "k.yaml", "sweep={define:{TIMES:[oops,none]}}")
     assert (code, err.count("\n")) == (2, 1), "a mistake that all rows share is one"
 
