@@ -191,7 +191,8 @@ def _swept(device: "Executor | Gpu", rows: Sequence["Row"], settings: Settings) 
 
 if __name__ == "__main__":
     code = main()
-    if "cupy" in sys.modules:  # at its end Python would free what a kernel without an end uses, and wait for that
+    gpu = sys.modules.get("experiments.ptx.gpu")
+    if gpu and gpu.UNENDED:  # at its end Python would free it, and wait for that kernel
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
