@@ -165,7 +165,7 @@ def _swept(device: "Executor | Gpu", rows: Sequence["Row"], settings: Settings) 
             if lost:
                 raise LabError("the row before has ended the GPU's context", "run this row alone")
             out = settings.out / str(number) if settings.out else None
-            result = _launched(device, row, out, settings.out if number == 1 else None)
+            result = _launched(device, row, out, settings.out if len(refused) == number - 1 else None)
         except LabError as error:
             refused.append(error)
             table.append({**row.label, "end": "refused"})

@@ -70,7 +70,7 @@ def _remedy(error: CompileError, text: str) -> str:
     if "cannot open source file" in error.cause:
         wheels = "nvidia-cuda-runtime and nvidia-cuda-cccl"
         return f"give its folder: include: [FOLDER]; CUDA's own come with the wheels {wheels}"
-    if HOST_CODE.search(text):
+    if HOST_CODE.search(text) and "__CUDACC_RTC__" not in text:
         return (
             "NVRTC compiles code of the GPU only: put main and all other code of the host between "
             "#ifndef __CUDACC_RTC__ and #endif"
