@@ -12,7 +12,7 @@ from pathlib import Path
 
 from common.errors import LabError
 
-# Of host code, or known to NVRTC without them: empty.
+# Empty: for host code, or known to NVRTC without them.
 EMPTY = frozenset({"assert.h", "math.h", "stdio.h", "stdlib.h", "string.h", "time.h", "cassert", "chrono", "cstdio",
                    "cstdlib", "cstring", "ctime", "exception", "fstream", "functional", "iomanip", "iostream", "map",
                    "memory", "mutex", "random", "sstream", "stdexcept", "string", "thread", "unordered_map",

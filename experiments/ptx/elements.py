@@ -13,7 +13,7 @@ from common.errors import LabError
 Type = Literal["s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"]
 KINDS = {"s": "int", "u": "uint", "f": "float"}
 FILLS = ("unwritten", "zeros", "arange", "random")
-UNWRITTEN = 0xFF  # of each byte: NaN in every type of floats
+UNWRITTEN = 0xFF  # each byte: NaN in every type of floats
 ALIGN = 256  # bytes, as of memory that a driver gives
 MOST_DIMENSIONS = 32
 WIDEST = 8  # bytes of an element while it is made

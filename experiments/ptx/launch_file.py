@@ -15,7 +15,7 @@ from common.config.section import Section
 from common.errors import LabError, known
 from experiments.ptx.arguments import text_in
 
-ROW_KEYS = ("kernel", "grid", "block", "shared", "define", "std", "arch", "seed")  # of a row of a sweep
+ROW_KEYS = ("kernel", "grid", "block", "shared", "define", "std", "arch", "seed")  # that a row of a sweep may give
 MOST_ROWS = 1000
 MACRO = re.compile(r"[A-Za-z_]\w*")
 
