@@ -1,0 +1,17 @@
+"""The command `python -m experiments.ptx`, in this process."""
+
+import pytest
+
+from experiments.ptx.__main__ import main
+
+
+@pytest.fixture
+def command(tmp_path, host_cache, capfd, monkeypatch):
+    """command(*words): exit code and both streams, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command_(*words):
+        code = main([*words, f"cache={host_cache}"])
+        return code, *capfd.readouterr()
+
+    return command_
