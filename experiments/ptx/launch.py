@@ -13,8 +13,7 @@ import numpy as np
 
 from common.devices.cpu import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED
 from common.devices.ptx.device import with_lines
-from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
-from common.devices.ptx.rows import Row
+from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram, Told
 from common.devices.ptx.text import WIDTHS, Kernel
 from common.errors import LabError
 from experiments.ptx.arguments import Given
@@ -97,25 +96,26 @@ class Executor:
         options = Options(launch.seed, True, launch.races, launch.timeout, counts=True)
         ended = _aside(partial(kernel.launch, launch.grid, launch.block, parameters, buffers, launch.shared, options))
         assert ended.executed is not None
+        rows = kernel.rows()
         return Outcome(
             ended.status == FINISHED,
             ENDS[ended.status],
             with_lines(ended.report, kernel).strip(),
-            stored(kernel.decoded.rows, ended.executed, [one.name for one in buffers]),
-            counted(kernel.decoded.rows, ended.executed, launch.blocks * launch.threads),
+            stored(rows, ended.executed, [one.name for one in buffers]),
+            counted(rows, ended.executed, launch.blocks * launch.threads),
         )
 
 
-def stored(rows: Sequence[Row], executed: np.ndarray, buffers: Sequence[str]) -> frozenset[str]:
+def stored(rows: Sequence[Told], executed: np.ndarray, buffers: Sequence[str]) -> frozenset[str]:
     """Names of the buffers that a store or an atomic has hit, whether it changed a byte or not."""
     hit = executed[[row.opcode.partition(".")[0] in STORES for row in rows]].sum(axis=0)[1:]
     return frozenset(name for name, count in zip(buffers, hit.tolist(), strict=False) if count)
 
 
-def counted(rows: Sequence[Row], executed: np.ndarray, threads: int) -> dict[str, float]:
+def counted(rows: Sequence[Told], executed: np.ndarray, threads: int) -> dict[str, float]:
     """Counts of a launch: instructions of threads, bytes by memory, and barriers that a thread meets."""
     found = Counter[str]()
-    for row, (bare, *by_buffer) in zip(rows, executed.tolist(), strict=True):
+    for row, (bare, *by_buffer, _) in zip(rows, executed.tolist(), strict=True):
         opcode, *words = row.opcode.split(".")
         if opcode == "cp":
             found["loaded B"] += sum(by_buffer)
