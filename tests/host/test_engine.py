@@ -124,6 +124,10 @@ def test_wrong_requests_are_refused_before_anything_is_decoded(engine, request_,
         engine.use("basline")
     with pytest.raises(LabError, match="name one of them"):
         engine.use("all")
+    with pytest.raises(LabError, match="'2:6' gives no knobs; "):
+        engine.use("warp_split", "2:6")
+    with pytest.raises(LabError, match="cancelled=True is no function; "):
+        engine.stream(Request((1,), 1), True)
     assert engine.name == "baseline"
 
 
@@ -171,7 +175,7 @@ def test_drafts_change_no_id(engine, seed, sampling):
 
 
 def test_drafts_need_room_behind_the_answer(engine):
-    with Engine(engine.setup, engine.stack.stack, 4) as drafting:
+    with Engine(engine.setup, engine.stack.stack, "ngram:4") as drafting:
         assert drafting.positions == engine.positions - 3
         most = drafting.positions - 1
         assert len(answer(drafting, [1, 2], most)[0]) == most
@@ -183,3 +187,6 @@ def test_drafts_need_room_behind_the_answer(engine):
         Engine(engine.setup, engine.setup.choose("streaming", {}), 4)
     with pytest.raises(LabError, match=r"draft=ngram:9 is not in 2\.\.8; give 2 to 8 tokens a step"):
         Engine(engine.setup, engine.stack.stack, 9)
+    for wrong in ("ngram:", True, -4, 4.0, ["ngram"]):
+        with pytest.raises(LabError, match=r"draft=.* is unknown; choose from none, ngram and ngram:K"):
+            Engine(engine.setup, engine.stack.stack, wrong)
