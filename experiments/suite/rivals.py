@@ -37,7 +37,7 @@ NOTES = (
     "memory is what torch allocated in the race, and for kernels of this lab and of Triton their four buffers; a "
     "server shows none, and may keep a prompt from a warm-up, so that its first token leaves out the prompt.",
 )
-MISSING = "all times, and CUDA graphs; here the answers are compared"
+MISSING = "all times, CUDA graphs and torch.compile; here the answers are compared"
 OWN = {"settings": "as it is named; one sequence, every size a constant", "also does": "-"}
 
 
@@ -112,6 +112,8 @@ def reference(work: Workload) -> list[list[int]]:
 def attempt(arm: Arm, work: Workload, truth: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The row of one rival. A failure inside another engine costs that row only."""
     try:
+        if arm.why_gpu and work.device == "cpu":
+            raise LabError(arm.why_gpu, "run with device=cuda")
         with system_errors(arm.package or "the server"):
             row = _row(arm.run(work), work, truth)
     except MachineError:
