@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from permissions import without_root_rights
 
 from common.errors import CompileError, LabError, Unfinished
 from experiments.experiment import Experiment
@@ -71,6 +72,16 @@ def test_a_candidate_that_cannot_be_composed_has_no_kernel(experiment):
     sound, excluding = Candidate(("redundant_rmsnorm",), ()), Candidate(("cp_async", "warp_split"), ())
     assert tune._source_sha(experiment(), sound) is not None
     assert tune._source_sha(experiment(), excluding) is None
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_search(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune, "Search", lambda *given: pytest.fail("the search has begun"))
+    (tmp_path / "file").touch()
+    (tmp_path / "shut").mkdir(mode=0o500)
+    for name in ("file", "file/in", "shut", "shut/in/it"):
+        with without_root_rights(), pytest.raises(LabError, match=rf"options.folder=.*/{name} cannot be written; give"):
+            tune.ask(experiment(f"options.folder={tmp_path}/{name}"))
+    assert tune.folder_of(experiment(f"options.folder={tmp_path}/new/one")) == tmp_path / "new" / "one"
 
 
 def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, monkeypatch):

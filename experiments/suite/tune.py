@@ -43,7 +43,7 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of two kinds: the fastest candidates, and the importance of each choice."""
-    space = space_of(experiment)
+    space, _ = space_of(experiment), folder_of(experiment)  # a search of an hour would be in vain
     name, seed = experiment.options.text("strategy"), experiment.config.seed
     guided = name != PLAIN
     search = Search(space, strategy(name, space, seed), random.Random(seed), starts(space) if guided else [], guided)
@@ -77,6 +77,15 @@ def space_of(experiment: Experiment) -> Space:
     if not space.parameters:
         raise LabError("experiment=tune has nothing to search", "give options.variants=[a,b], or a stack with knobs")
     return space
+
+
+def folder_of(experiment: Experiment) -> Path:
+    """The folder that gets the fastest stack. Raises LabError if it cannot be written."""
+    folder = absolute(experiment.options.text("folder"))
+    there = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK, effective_ids=True)):
+        raise LabError(f"options.folder={folder} cannot be written", "give options.folder=DIR")
+    return folder
 
 
 def starts(space: Space) -> list[Point]:
@@ -193,7 +202,7 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
         "tuned": tuned_for(gpu, model, _position(experiment), threads),
     }
     text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
-    path = absolute(experiment.options.text("folder")) / f"{name}.yaml"
+    path = folder_of(experiment) / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"# Written by experiment=tune.\n# Run   python -m experiments variant={name}\n{text}")
     return path
