@@ -25,8 +25,9 @@ from experiments.tables.result_table import COUNTED, ResultTable
 
 QUESTION = "how fast other engines decode the same weights on the same machine, and whether they choose the same tokens"
 NOTES = (
-    "Same ids: how many tokens of all answers, counted from the first of each, equal the lab's float64 reference; bf16 "
-    "engines differ from it where two logits nearly tie.",
+    "Same ids: how many tokens of all answers, from the first of each up to the first that differs, equal the lab's "
+    "float64 reference. bf16 engines differ from it where two logits nearly tie, as synthetic weights' often do: a low "
+    "number says nothing against one that was validated by more than ids.",
     "tok/s at a position: of the tokens after the first one behind a prompt of so many ids; that one is not timed with "
     f"them. The first token includes the prompt, which torch reads for the lab's kernels. Times are medians of {RUNS} "
     f"runs after {WARM_UPS} warm-ups.",
