@@ -288,6 +288,12 @@ def test_a_format_that_does_not_fit_the_model_costs_its_rows(configured, tmp_pat
         formats.ask(Experiment(configured(*where, "options.formats=[int9]"), Quiet()))
 
 
+def test_a_position_outside_the_cache_is_refused_before_the_rows(configured, tmp_path):
+    experiment = Experiment(configured("experiment=chain", "model=tiny", "options.position=64"), Quiet())
+    with pytest.raises(LabError, match=r"options.position=64 is not a whole number in 0\.\.63"):
+        find("chain")(experiment)
+
+
 def test_every_experiment_has_a_yaml_whose_header_runs_it():
     folder = ROOT / "conf" / "experiment"
     for name in names():
