@@ -26,7 +26,7 @@ from experiments.prediction import gpus
 from experiments.prediction.model import grid_barriers
 from experiments.prediction.predictor import as_counts, key
 from experiments.prediction.published import errors
-from experiments.suite import factorial, find, formats, names
+from experiments.suite import factorial, find, names
 from experiments.suite.factorial import analysis, unseen
 from experiments.suite.quality import compare
 from experiments.suite.roofline import flops
@@ -271,27 +271,6 @@ def test_stacks_of_the_run_and_of_the_options_are_both_taken(configured, tmp_pat
     for options, wanted in (((), ["graph"]), (("options.variants=[vec128]",), ["vec128"])):
         chosen = Experiment(configured(*where, *options), Quiet()).chosen
         assert [stack.name for stack in chosen] == wanted
-
-
-def test_a_format_that_does_not_fit_the_model_costs_its_rows(configured, tmp_path, monkeypatch):
-    """As the experiment's own formats, with groups of 128, and rows of 64 weights in model=tiny."""
-    monkeypatch.setattr(formats, "_times", lambda experiment, model, *given: {"predicted us": float(len(model.name))})
-    where = ("experiment=formats", "model=tiny", f"results={tmp_path}/r.jsonl", "options.gpus=[t4]")
-    experiment = Experiment(configured(*where), Quiet())
-    result = formats.ask(experiment)
-    assert [row["format"] for row in result.rows] == ["bf16"]
-    assert [text.partition(":128/")[0] for text in experiment.left_out] == ["Left out: int8", "Left out: int4"]
-    assert all("does not divide rows of 64 weights" in text for text in experiment.left_out)
-    experiment = Experiment(configured(*where, "options.formats=[int4:128,int8,bf16]"), Quiet())
-    assert {name for row in formats.ask(experiment).rows for name in row if "against" in name} == {"against int8 %"}
-    with pytest.raises(LabError, match="no format 'int9'"):
-        formats.ask(Experiment(configured(*where, "options.formats=[int9]"), Quiet()))
-
-
-def test_a_position_outside_the_cache_is_refused_before_the_rows(configured, tmp_path):
-    experiment = Experiment(configured("experiment=chain", "model=tiny", "options.position=64"), Quiet())
-    with pytest.raises(LabError, match=r"options.position=64 is not a whole number in 0\.\.63"):
-        find("chain")(experiment)
 
 
 def test_every_experiment_has_a_yaml_whose_header_runs_it():
