@@ -80,7 +80,7 @@ def test_an_odd_ring_is_refused_where_two_teams_take_its_tiles(host_cache, seed)
 NAMES = (
     "wide; several turns; many blocks; long prompt; negative logits; low scores; large gates; small inputs; half way; "
     "twins; ties; equal rows; late maximum; wide, knobs low; wide, knobs high; large heads; long; many words; square; "
-    "least; many tokens; 65 blocks; 132 blocks; 264 blocks; 300 blocks; races"
+    "least; many tokens; 65 blocks; 132 blocks; 264 blocks; 300 blocks; races, knobs low; races, knobs as given"
 )
 
 
