@@ -26,12 +26,15 @@ def dot(matrix: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 class FakeSession:
-    """A Session of common.devices.protocol. `fault` names one fault of `_step`, in layer `at` if it has a layer."""
+    """A Session of common.devices.protocol, with steps of `tokens` tokens.
+
+    fault: name of one fault of a step, in layer `at` if it has a layer.
+    """
 
     blocks = 1
 
-    def __init__(self, model: Model, weights: torch.Tensor, fault: str = "", at: int = 0) -> None:
-        self.model, self.layout, self.fault, self.at = model, Layout(model, REGIONS), fault, at
+    def __init__(self, model: Model, weights: torch.Tensor, fault: str = "", at: int = 0, tokens: int = 1) -> None:
+        self.model, self.layout, self.fault, self.at = model, Layout(model, REGIONS, tokens=tokens), fault, at
         self._weights = weights.float().numpy()
         self._launches = 0
         self._cache = torch.zeros(self.layout.cache.shape, dtype=torch.bfloat16)
@@ -58,6 +61,10 @@ class FakeSession:
         for step in range(steps):
             self._step(queued=step > 0)
 
+    def _step(self, queued: bool) -> None:
+        position = int(self._words("position"))
+        self._choose([self._decode(position, number, queued) for number in range(self.layout.tokens)], position)
+
     def scratch(self) -> torch.Tensor:
         return self._scratch.clone()
 
@@ -80,7 +87,7 @@ class FakeSession:
     def _leave(self, stage: str, layer: int | None, value: np.ndarray) -> np.ndarray:
         slot = self.layout.tap(stage, layer)
         if self.fault != f"no {stage} tap" or layer != self.at:
-            self._scratch[slot.offset : slot.offset + slot.size] = torch.from_numpy(value.ravel())
+            self._own[slot.offset : slot.offset + slot.size] = torch.from_numpy(value.ravel())
         return value
 
     def _wrong(self, fault: str, layer: int | None = None) -> bool:
@@ -116,10 +123,13 @@ class FakeSession:
         return (out / total[:, None]).ravel()
 
     @np.errstate(all="ignore")
-    def _step(self, queued: bool) -> None:
-        m = self.model
-        position = int(self._words("position"))
-        token = int(self._words("ids")[position - (self.fault == "queued token stale" and queued)])
+    def _decode(self, first: int, number: int, queued: bool) -> np.ndarray:
+        """The logits of token `number` of a step that begins at position `first`; any token where no draft is."""
+        m, position = self.model, first + number
+        self._own = self._scratch[number * self.layout.step_size :][: self.layout.step_size]
+        token = max(int(self._words("ids")[position - (self.fault == "queued token stale" and queued)]), 0)
+        if number and self.fault == "drafts decoded as the first token":
+            token = int(self._words("ids")[first])
         x = self._leave("embed", None, self._weight("embed")[token])
         theta = 1e4 if self._wrong("theta") else m.rope_theta
         rotation = position + (self.fault == "rope position")
@@ -173,7 +183,7 @@ class FakeSession:
 
         if self.fault == "nondeterministic" and self._launches % 2:
             x[0] = np.nextafter(x[0], np.float32(np.inf))
-        own = self._scratch[self.layout.global_scratch["workspace"].offset :]
+        own = self._own[self.layout.global_scratch["workspace"].offset :]
         if self.fault == "unwritten memory read":  # by a maximum that skips NaN
             x[0] = own[0] if own[0] > x[0] else x[0]
         if self.fault == "result of an earlier launch used":  # below every tolerance
@@ -184,25 +194,59 @@ class FakeSession:
         )
         if self.fault == "NaN between two taps":
             end = self.layout.tap("final_norm").offset + m.hidden
-            self._scratch[end : end + 1] = torch.nan
+            self._own[end : end + 1] = torch.nan
         if self.fault.endswith("sent a turn too early"):
             slot = self.layout.global_scratch[self.fault.split()[0]]
-            self._scratch[slot.offset + 3] = 0.5
+            self._own[slot.offset + 3] = 0.5
         if self.fault == "state between two words":
             self._state[self.layout.state["token"].offset + 1] = 0x7FC00000
         if self._wrong("logit NaN"):
             logits[-1] = np.nan
-        self._leave("lm_head", None, logits)
-        self._choose(logits, position)
+        return self._leave("lm_head", None, logits)
 
-    def _choose(self, logits: np.ndarray, position: int) -> None:
+    def _best(self, logits: np.ndarray) -> int:
         known = np.where(np.isnan(logits), np.float32(-np.inf), logits)
         ties = np.flatnonzero(known == known.max())
         token = int(ties[-1] if self._wrong("tie to the higher id") else ties[0])
-        token = (token + self._wrong("token off by one")) % self.model.vocab
+        return (token + self._wrong("token off by one")) % self.model.vocab
+
+    def _choose(self, logits: list[np.ndarray], position: int) -> None:
+        """Accept the drafts that are choices, or of the prompt, choose behind them, and look up new drafts."""
+        tokens, given = len(logits), int(self._words("prompt_length"))
+        ids, choices = self._words("ids"), [self._best(each) for each in logits]
+        accepted, at = 0, position + 1
+        while accepted < tokens - 1 and (
+            (at < given and not self._wrong("a prompt is not accepted"))
+            or int(ids[at]) == choices[accepted]
+            or self._wrong("the last draft accepted anyhow") * (accepted == tokens - 2)
+        ):
+            accepted, at = accepted + 1, at + 1
+        if self._wrong("a draft is never accepted"):
+            accepted, at = 0, position + 1
+        token = choices[0 if self._wrong("the choice of the first token") else accepted]
         self._words("token").fill_(token)
-        self._words("position").add_(not self._wrong("position stands still"))
-        if position + 1 >= int(self._words("prompt_length")) or self._wrong("prompt overwritten"):
-            self._words("ids")[position + 1] = token
+        self._words("accepted").fill_(0 if self._wrong("accepted drafts not told") else accepted)
+        self._words("position").add_((1 + accepted) * (not self._wrong("position stands still")))
+        if at >= given or self._wrong("prompt overwritten"):
+            ids[at] = token
+        known = max(at + 1, given)
+        room = ids[known : at + tokens - self._wrong("a draft too few")]
+        room.copy_(torch.tensor(self._drafts(ids[:known].tolist(), len(room)), dtype=torch.int32))
         if self._wrong("older id overwritten"):
-            self._words("ids")[0] = token + 1
+            ids[0] = token + 1
+
+    def _drafts(self, ids: list[int], count: int) -> list[int]:
+        """What followed the longest earlier match of the last three ids, the latest of equal ones; else -1."""
+        best, found = 0, None
+        for end in range(1, len(ids)):
+            length, most = 0, 2 if self._wrong("two ids looked for") else 3
+            while length < min(end, most) and ids[end - 1 - length] == ids[-1 - length]:
+                length += 1
+            longer = length > best if self._wrong("the earliest match") else length >= best
+            if length and longer:
+                best, found = length, end
+        if found is None:
+            return [0 if self._wrong("a draft where nothing was found") else -1] * count
+        for at in range(found, found + count):
+            ids.append(ids[at])
+        return ids[len(ids) - count :]

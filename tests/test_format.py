@@ -210,4 +210,4 @@ def test_trials_have_the_groups_of_a_format(form):
 
 
 def test_a_large_group_is_tried_as_a_smaller_one():
-    assert MODEL.like(replace(QWEN, hidden=1024, intermediate=2048).in_formats("int4:1024")).formats[0].group == 128
+    assert MODEL.like(replace(QWEN, hidden=1024, intermediate=2048).in_formats("int4:1024")).formats[0].group == 64

@@ -19,7 +19,7 @@ OF_CACHE = ("bf16", "fp8", "int8")  # formats of the KV cache, whose rows have o
 SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?(:gptq)?")
 PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
 WORD = 8  # columns that every shape has a multiple of, and that a group must have
-TRIED = 128  # columns of a group in trials, at most
+TRIED = 64  # columns of a group in trials, at most: several packets of the widest load
 NIBBLES = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble of a word: those of a pair are 16 bits apart
 REAL_MOST = 448.0  # largest number of e4m3
 
