@@ -61,7 +61,7 @@ WIDE = Model("wide", 1080, 520, 2, 4, 2, 200, 509, 320, 5e5, 1e-6, False)
 # loop of a warp over a row or a head, and for a third chunk of positions.
 SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 136, 5e5, 2.0**-5, False)
 GRID = Model("one layer", 160, 200, 1, 6, 2, 24, 509, 48, 5e5, 2.0**-5, False)
-HEADS = Model("large heads", 72, 104, 2, 3, 3, 264, 101, 1100, 1e6, 1e-5, True)
+HEADS = Model("large heads", 72, 104, 2, 2, 2, 264, 101, 1100, 1e6, 1e-5, True)
 LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 16_400, 1e6, 1e-6, True)
 # A row fits the smallest slot of a ring, 6 KB, so that every legal knob value works in this trial; a block's share of a
 # matrix is larger than any prefetch.
