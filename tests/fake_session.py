@@ -37,7 +37,7 @@ class FakeSession:
         self.model, self.layout, self.fault, self.at = model, Layout(model, REGIONS, tokens=tokens), fault, at
         self._weights = weights.float().numpy()
         self._launches = 0
-        self._cache = torch.zeros(self.layout.cache.shape, dtype=torch.bfloat16)
+        self._cache = torch.zeros(self.layout.cache.stored, dtype=torch.bfloat16)
         self.cache = KvCache(self._cache.view(torch.int16).numpy())
 
     def reset(self, ids, position, history=None, forced=0, barriers=0, unwritten=NOT_WRITTEN) -> None:
@@ -45,6 +45,7 @@ class FakeSession:
         self._scratch = torch.empty(layout.scratch_size)
         fill_scratch(self._scratch, layout, unwritten)
         self.cache.reset(history, position, unwritten)
+        self._again = unwritten == NUMBER  # in a run that is compared with an earlier one only
         self._state = torch.zeros(layout.state_size, dtype=torch.int32)
         self._words("ids").fill_(-1)[: len(ids)] = torch.tensor(ids)
         self._words("position").fill_(position)
@@ -53,17 +54,24 @@ class FakeSession:
             self._scratch[5] = 0
         if self.fault == "cache kept":
             self._cache[1, 0, 1, -1, 2] = 0
-        if self.fault == "history lost" and position and unwritten != NUMBER:  # later runs show it first elsewhere
+        if self.fault == "history lost" and position and not self._again:  # later runs show it first elsewhere
             self._cache[1, 0, 1, position - 1, 2] = -0.0
 
     def run(self, steps=1) -> None:
         self._launches += 1
         for step in range(steps):
+            self._behind = 0 < step == steps - 1  # the last of queued ones
             self._step(queued=step > 0)
 
     def _step(self, queued: bool) -> None:
         position = int(self._words("position"))
         self._choose([self._decode(position, number, queued) for number in range(self.layout.tokens)], position)
+        if self._meddles("older id overwritten"):
+            self._words("ids")[0] += 1
+        if self._wrong("prompt length changed"):
+            self._words("prompt_length").add_(1)
+        if self._wrong("token word wrong"):
+            self._words("token").add_(1)
 
     def scratch(self) -> torch.Tensor:
         return self._scratch.clone()
@@ -87,7 +95,8 @@ class FakeSession:
     def _leave(self, stage: str, layer: int | None, value: np.ndarray) -> np.ndarray:
         slot = self.layout.tap(stage, layer)
         if self.fault != f"no {stage} tap" or layer != self.at:
-            self._own[slot.offset : slot.offset + slot.size] = torch.from_numpy(value.ravel())
+            shown = value + 1 if self._wrong(f"another {stage} tap", layer) else value
+            self._own[slot.offset : slot.offset + slot.size] = torch.from_numpy(shown.ravel())
         return value
 
     def _wrong(self, fault: str, layer: int | None = None) -> bool:
@@ -102,7 +111,7 @@ class FakeSession:
         m = self.model
         heads = np.arange(m.heads)
         kv = heads % m.kv_heads if self._wrong("gqa map", layer) else heads // (m.heads // m.kv_heads)
-        known = self._cache[layer, :, kv, : position + 1].float().numpy()
+        known = self.layout.cache.format.decode(self._cache[layer, :, kv, : position + 1], m.head_dim).float().numpy()
         if self._wrong("unrounded entry", layer):
             known[:, :, position] = own[:, kv]
         if self._wrong("stale row", layer) and position:
@@ -121,6 +130,29 @@ class FakeSession:
             out = out * decay[:, None] + np.add.accumulate(share[:, :, None] * values, axis=1)[:, -1]
             top = peak
         return (out / total[:, None]).ravel()
+
+    def _rounded(self, own: torch.Tensor, layer: int) -> torch.Tensor:
+        """Entries as the cache has them."""
+        form, bits = self.layout.cache.format, own.view(torch.int32)
+        if self._wrong("truncated entry", layer):
+            return (bits >> 16).to(torch.int16).view(torch.bfloat16)
+        if self._wrong("half way rounds up", layer):
+            return (bits + 0x8000 >> 16).to(torch.int16).view(torch.bfloat16)
+        if not self.fault.endswith(" of a row") or layer != self.at:
+            return form.encode(own)
+        rows = own.view(-1, own.shape[-1])
+        scale, zero = form.scales(rows)
+        if self._wrong("twice the scale of a row", layer):
+            scale *= 2
+        numbers = form.nearest(rows, scale, zero)
+        if self._wrong("next number of a row", layer):
+            numbers[0, 3] += 1
+        return form.joined(numbers, scale, zero).view(*own.shape[:-1], -1)
+
+    def _meddles(self, fault: str, layer: int | None = None) -> bool:
+        """True for `fault`, and for the same in a later run only."""
+        later = self._again if self.fault.endswith(" in a second run") else self._behind
+        return self._wrong(fault, layer) or (later and layer in (None, self.at) and self.fault.startswith(f"{fault} "))
 
     @np.errstate(all="ignore")
     def _decode(self, first: int, number: int, queued: bool) -> np.ndarray:
@@ -156,16 +188,14 @@ class FakeSession:
             self._leave("qk_norm_rope", i, query.ravel())
 
             own = np.stack((key, value))
-            entry = torch.from_numpy(own).bfloat16()
-            if self._wrong("truncated entry", i):
-                entry = (torch.from_numpy(own).view(torch.int32) >> 16).to(torch.int16).view(torch.bfloat16)
+            entry = self._rounded(torch.from_numpy(own), i)
             row = min(position + self._wrong("entry a row later", i), m.positions - 1)
             if not self._wrong("no value stored", i):
                 self._cache[i, 1, :, row] = entry[1]
             self._cache[i, 0, :, row] = entry[0]
 
             attention = self._leave("attention", i, self._attend(query, i, position, own))
-            if self._wrong("history touched", i) and position:
+            if self._meddles("history touched", i) and position:
                 self._cache[i, 0, 0, 0, 3] = 7
             if self._wrong("later position touched", i) and position + 1 < m.positions:
                 self._cache[i, 1, 0, position + 1, 0] = 7
@@ -217,7 +247,7 @@ class FakeSession:
         accepted, at = 0, position + 1
         while accepted < tokens - 1 and (
             (at < given and not self._wrong("a prompt is not accepted"))
-            or int(ids[at]) == choices[accepted]
+            or (int(ids[at]) == choices[accepted] and not self._wrong("a chosen draft is never accepted"))
             or self._wrong("the last draft accepted anyhow") * (accepted == tokens - 2)
         ):
             accepted, at = accepted + 1, at + 1
@@ -232,8 +262,6 @@ class FakeSession:
         known = max(at + 1, given)
         room = ids[known : at + tokens - self._wrong("a draft too few")]
         room.copy_(torch.tensor(self._drafts(ids[:known].tolist(), len(room)), dtype=torch.int32))
-        if self._wrong("older id overwritten"):
-            ids[0] = token + 1
 
     def _drafts(self, ids: list[int], count: int) -> list[int]:
         """What followed the longest earlier match of the last three ids, the latest of equal ones; else -1."""

@@ -97,6 +97,8 @@ FAULTS = [
     ("position stands still", 0, "state", None),
     ("prompt overwritten", 0, "state", None),
     ("older id overwritten", 0, "state", None),
+    ("prompt length changed", 0, "state", None),
+    ("token word wrong", 0, "argmax", None),
     *((fault, 0, "reset", None) for fault in ("scratch kept", "cache kept", "history lost")),
     *((f"no {stage} tap", layer, stage, layer) for stage, layer in Layout(MODEL).taps()),
 ]

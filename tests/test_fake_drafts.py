@@ -11,6 +11,7 @@ from common.validate.scenarios import scenarios
 FAULTS = [
     ("a prompt is not accepted", "position"),
     ("a draft is never accepted", "position"),
+    ("a chosen draft is never accepted", "with drafts"),
     ("the last draft accepted anyhow", "position"),
     ("the choice of the first token", "lowest id"),
     ("accepted drafts not told", "accepted"),

@@ -73,6 +73,26 @@ def test_a_fault_of_queued_steps_is_found(seed):
     assert found_in_three(FakeSession(MODEL, weights, "queued token stale"), weights, seed, set(range(STEPS)))
 
 
+@pytest.mark.parametrize("fault", ["accepted drafts not told", "the choice of the first token"])
+def test_steps_of_several_tokens(fault, seed):
+    """A step that accepts a prompt of three ids, and chooses the token behind it."""
+    weights = random_weights(MODEL, seed)
+    start = next(drawn([Start(5, given=3)], Layout(MODEL), weights, torch.Generator().manual_seed(seed)))
+    for name in ("", fault):
+        session = FakeSession(MODEL, weights, name, tokens=3)
+        found = validate_queued(session, start, {0, 1}, ReferenceSteps(MODEL, session.layout, weights))[1]
+        assert bool(found) == bool(name), found
+
+
+@pytest.mark.parametrize("step", range(STEPS - 1))
+def test_a_wrong_choice_of_one_step_is_found_by_its_logits(step, seed):
+    """Later steps go on with it, rightly."""
+    weights = random_weights(MODEL, seed)
+    session = Late(MODEL, weights, "token off by one", position=5 + step)
+    found = check(session, weights, seed, {step})[1]
+    assert (found.stage, found.tolerance) == ("argmax", 0)
+
+
 @pytest.mark.parametrize("step", range(STEPS))
 def test_a_fault_of_one_step_is_found_where_that_step_is_compared(step, seed):
     weights = random_weights(MODEL, seed)

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from common.model.layout import Layout
+from common.model.recoded import plain, recoded
 from common.validate import reference as formulas
 from common.validate.prove import expected
 from common.validate.reference import Past, Reference, Taps
 from common.validate.rounding import half_way
 from common.validate.scenarios import drawn
 from common.validate.trials import TRIALS, Trial
-from common.validate.values import LATE, TWINS, tensor
+from common.validate.values import LATE, ORDINARY, TWINS, tensor, weights_of
 
 BY_NAME = {trial.name: trial for trial in TRIALS}
 
@@ -28,6 +29,20 @@ def steps(trial: Trial, cache, seed):
         if entries is None:
             entries = torch.full(layout.cache.shape, torch.nan, dtype=torch.bfloat16)
         yield reference.step(start.ids[start.position], start.position, entries), entries, start.position, weights
+
+
+@pytest.mark.parametrize("kind", ["ties", "negative logits"])
+def test_weights_below_bf16_are_changed_as_numbers_and_rounded_again(kind, seed):
+    model = replace(BY_NAME[kind].model, name="few bits").in_formats("int4", "int8")
+    exact, layout = Layout(plain(model)), Layout(model)
+    ordinary = torch.randn(exact.weights_size, generator=torch.Generator().manual_seed(seed)).bfloat16()
+    few = weights_of(kind, recoded(ordinary, exact, layout), layout, seed)
+    numbers = weights_of(kind, recoded(recoded(ordinary, exact, layout), layout, exact), exact, seed)
+    assert few.numel() == layout.weights_size
+    bits = [each.view(torch.int16) for each in (few, recoded(numbers, exact, layout), recoded(ordinary, exact, layout))]
+    assert torch.equal(bits[0], bits[1])
+    assert not torch.equal(bits[0], bits[2])
+    assert weights_of(ORDINARY, few, layout, seed) is few
 
 
 def test_all_logits_are_negative(host_cache, seed):

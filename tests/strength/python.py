@@ -1,8 +1,9 @@
 """Mutants of the Python that judges kernels: of the validator, a run's steps, shapes, formats and packing.
 
-    python -m tests.strength.python [sample=N] [only=TEXT] [seed=N]    some of them, or those whose title has TEXT
+    python -m tests.strength.python [sample=N] [only=TEXT] [seed=N] [processes=N]
 
-The tests of a mutant's module judge it, in a copy of the lab. The exit code is 1 if they find less than GOAL.
+sample, only: some of them, those whose title has TEXT. The tests of a mutant's module judge it, in a copy of the lab.
+The exit code is 1 if they find less than GOAL.
 """
 
 import ast
@@ -22,20 +23,20 @@ from common.errors import LabError
 from experiments.tables.progress import progress
 
 GOAL = 0.9  # the rest computes the same, such as `<=` where both are never equal
-TIMEOUT = 300.0  # seconds of one test file: a loop may never end
+TIMEOUT = 300.0  # seconds of one mutant's tests: a loop may never end
 # Tests that judge a module, the quickest first.
 JUDGES: Mapping[str, tuple[str, ...]] = {
-    "common/validate/check.py": ("test_check", "test_queued", "test_fake_drafts"),
+    "common/validate/check.py": ("test_check", "test_check_clauses", "test_queued", "test_fake_drafts"),
     "common/validate/drafts.py": ("test_fake_drafts",),
     "common/validate/prove.py": ("test_tried", "test_values"),
     "common/validate/reference.py": ("test_check", "test_past", "test_reference", "test_format"),
-    "common/validate/rounding.py": ("test_rounding", "test_check"),
+    "common/validate/rounding.py": ("test_rounding", "test_values", "test_check"),
     "common/validate/scenarios.py": ("test_check", "test_values", "test_past"),
     "common/validate/snapshot.py": ("test_check", "test_queued", "test_fake_drafts"),
     "common/validate/tolerances.py": ("test_check", "test_values"),
     "common/validate/trials.py": ("test_tried", "test_values", "test_format"),
     "common/validate/values.py": ("test_values", "test_check"),
-    "common/validate/verdict.py": ("test_check",),
+    "common/validate/verdict.py": ("test_check", "test_check_clauses"),
     "common/model/format.py": ("test_rounding", "test_format", "test_gptq"),
     "common/model/gptq.py": ("test_gptq",),
     "common/model/quantization.py": ("test_quantization",),
@@ -172,16 +173,14 @@ def failure(mutant: Mutant, folder: Path) -> str:
     shutil.copytree(ROOT, folder, ignore=skipped, dirs_exist_ok=True)
     (folder / mutant.file).write_text(mutant.applied())
     environment = os.environ | {"LAB_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", "LAB_SAMPLE": "mutants"}
-    for name in JUDGES[mutant.file]:
-        tests = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", f"tests/{name}.py"]
-        try:
-            done = subprocess.run(tests, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
-        except subprocess.TimeoutExpired:
-            return f"{name}: no end"
-        if done.returncode:
-            lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-            return lines[0] if lines else f"{name}: exit code {done.returncode}"
-    return ""
+    tests = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider"]
+    tests += [f"tests/{name}.py" for name in JUDGES[mutant.file]]
+    try:
+        done = subprocess.run(tests, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return "no end"
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return [*lines, f"exit code {done.returncode}"][0] if done.returncode else ""
 
 
 def main() -> int:
@@ -194,7 +193,7 @@ def main() -> int:
     tried = random.Random(seed).sample(every, min(int(given.get("sample", len(every))), len(every)))
     print(f"{len(tried)} of {len(every)} mutants, seed {seed}", flush=True)
     survived = 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool, progress(len(tried)) as bar:
+    with ThreadPoolExecutor(int(given.get("processes", os.cpu_count() or 1))) as pool, progress(len(tried)) as bar:
 
         def judged(mutant: Mutant) -> str:
             with tempfile.TemporaryDirectory() as folder:
