@@ -145,6 +145,8 @@ class FakeSession:
         if self._wrong("twice the scale of a row", layer):
             scale *= 2
         numbers = form.nearest(rows, scale, zero)
+        if self._wrong("half way rounds up of a row", layer):
+            numbers = form.nearest(rows * (1 + 2.0**-20), scale, zero)
         if self._wrong("next number of a row", layer):
             numbers[0, 3] += 1
         return form.joined(numbers, scale, zero).view(*own.shape[:-1], -1)
