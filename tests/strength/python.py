@@ -46,7 +46,16 @@ JUDGES: Mapping[str, tuple[str, ...]] = {
 SHAPES = "common/validate/trials.py"  # other numbers there are other trials, and not wrong
 COMPARED = {"==": "!=", "<": "<=", ">": ">=", "<=": "<", ">=": ">", "is": "is not", "in": "not in"}
 COMPARED |= {"!=": "==", "is not": "is", "not in": "in"}
-OTHERS = {"min": "max", "max": "min", "any": "all", "all": "any", "amax": "amin", "amin": "amax"}
+OTHERS = {
+    "min": "max",
+    "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "any": "all",
+    "all": "any",
+    "amax": "amin",
+    "amin": "amax",
+}
 ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "//", "&": "|", "|": "&", "<<": ">>", ">>": "<<"}
 
 
@@ -71,11 +80,11 @@ class Mutant:
         return text[: self.at] + self.new + text[self.at + len(self.old) :]
 
 
-class _Operators:
-    """The mutants of one file."""
+class Operators:
+    """The mutants of one file with this text."""
 
-    def __init__(self, file: str) -> None:
-        self._file, self._text = file, (ROOT / file).read_text()
+    def __init__(self, file: str, text: str) -> None:
+        self._file, self._text = file, text
         self._starts = [0]  # of lines
         for line in self._text.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
@@ -85,25 +94,28 @@ class _Operators:
             for kind, start, end, new in self._changes(node):
                 yield Mutant(self._file, node.lineno, start, kind, self._text[start:end], new)
 
-    def _executed(self, node: ast.AST) -> Iterator[ast.AST]:
+    def _executed(self, node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
         """What has an effect: no annotation, no decorator, no text of a message or a docstring."""
         skipped = (ast.JoinedStr, ast.arg, ast.Import, ast.ImportFrom, ast.Raise)
         for name, value in ast.iter_fields(node):
             for child in value if isinstance(value, list) else [value]:
                 if not isinstance(child, ast.AST) or name in ("annotation", "returns", "decorator_list"):
                     continue
-                if hasattr(child, "lineno"):
+                if isinstance(child, ast.expr | ast.stmt):
                     yield child
                 if not isinstance(child, skipped):
                     yield from self._executed(child)
 
-    def _changes(self, node: ast.AST) -> Iterator[tuple[str, int, int, str]]:
+    def _changes(self, node: ast.expr | ast.stmt) -> Iterator[tuple[str, int, int, str]]:
         start, end = self._span(node)
         match node:
             case ast.Expr(ast.Call() | ast.Yield() | ast.YieldFrom()) | ast.AugAssign() | ast.Raise() | ast.Continue():
                 yield "left out", start, end, "pass"
-            case ast.If(test) | ast.IfExp(test) | ast.While(test) | ast.comprehension(ifs=[test]):
+            case ast.If(test) | ast.IfExp(test) | ast.While(test):
                 yield from self._negated(test)
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                for test in (test for each in node.generators for test in each.ifs):
+                    yield from self._negated(test)
             case ast.UnaryOp(ast.Not(), operand):
                 yield "not", start, end, self._of(operand)
             case ast.BoolOp(op, values):
@@ -151,20 +163,20 @@ class _Operators:
             del rest[out]
             yield kind, start, end, joint.join(rest) + tail
 
-    def _span(self, node: ast.AST) -> tuple[int, int]:
-        """The text of a node; lines with other characters than ASCII count bytes."""
-        if not hasattr(node, "lineno"):
-            return 0, 0
+    def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Where its text begins and ends."""
+        assert node.end_lineno
+        assert node.end_col_offset
         return self._starts[node.lineno - 1] + node.col_offset, self._starts[node.end_lineno - 1] + node.end_col_offset
 
-    def _of(self, node: ast.AST) -> str:
+    def _of(self, node: ast.expr) -> str:
         start, end = self._span(node)
         return self._text[start:end]
 
 
 def mutants(files: Iterable[str] = JUDGES) -> list[Mutant]:
     """All of these files."""
-    return [mutant for file in files for mutant in _Operators(file).mutants()]
+    return [mutant for file in files for mutant in Operators(file, (ROOT / file).read_text()).mutants()]
 
 
 def failure(mutant: Mutant, folder: Path) -> str:
