@@ -27,7 +27,6 @@ def test_changes_by_hand():
         ("compared", " < ", " <= "),
         ("constant", "3", "6"),
         ("not", "a and (b) == 0", "(not (a and (b) == 0))"),
-        ("and, or", "a and (b) == 0", "((a) or ((b) == 0))"),
         ("operand", "a and (b) == 0", "(a)"),
         ("operand", "a and (b) == 0", "((b) == 0)"),
         ("compared", ") == ", ") != "),

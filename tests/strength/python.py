@@ -14,13 +14,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 from common import ROOT
-from common.errors import LabError
-from experiments.tables.progress import progress
 
 GOAL = 0.9  # the rest computes the same, such as `<=` where both are never equal
 TIMEOUT = 300.0  # seconds of one mutant's tests: a loop may never end
@@ -44,19 +42,9 @@ JUDGES: Mapping[str, tuple[str, ...]] = {
     "experiments/run/steps.py": ("test_tried", "host/test_results"),
 }
 SHAPES = "common/validate/trials.py"  # other numbers there are other trials, and not wrong
-COMPARED = {"==": "!=", "<": "<=", ">": ">=", "<=": "<", ">=": ">", "is": "is not", "in": "not in"}
-COMPARED |= {"!=": "==", "is not": "is", "not in": "in"}
-OTHERS = {
-    "min": "max",
-    "max": "min",
-    "minimum": "maximum",
-    "maximum": "minimum",
-    "any": "all",
-    "all": "any",
-    "amax": "amin",
-    "amin": "amax",
-}
-ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "//", "&": "|", "|": "&", "<<": ">>", ">>": "<<"}
+ALIKE = "==,!= <,<= >,>= is,is_not in,not_in +,- *,/ &,| <<,>> min,max minimum,maximum amin,amax any,all"
+PAIRS = [pair.replace("_", " ").split(",") for pair in ALIKE.split()]
+OTHERS = {"//": "*", "%": "//"} | {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
 
 
 @dataclass(frozen=True)
@@ -119,13 +107,11 @@ class Operators:
             case ast.UnaryOp(ast.Not(), operand):
                 yield "not", start, end, self._of(operand)
             case ast.BoolOp(op, values):
-                other = " or " if isinstance(op, ast.And) else " and "
-                yield "and, or", start, end, f"({other.join(f'({self._of(each)})' for each in values)})"
                 yield from self._smaller(values, "operand", start, end, " and " if isinstance(op, ast.And) else " or ")
             case ast.Compare(left, [_], [right]):
-                yield from self._between(left, right, "compared", COMPARED)
+                yield from self._between(left, right, "compared")
             case ast.BinOp(left, _, right):
-                yield from self._between(left, right, "arithmetic", ARITHMETIC)
+                yield from self._between(left, right, "arithmetic")
             case ast.Constant(bool() as value):
                 yield "constant", start, end, str(not value)
             case ast.Constant(int() | float() as value) if self._file != SHAPES:
@@ -144,15 +130,13 @@ class Operators:
         if not isinstance(test, ast.UnaryOp | ast.Compare) and self._of(test) != "TYPE_CHECKING":
             yield "not", *self._span(test), f"(not ({self._of(test)}))"
 
-    def _between(
-        self, left: ast.expr, right: ast.expr, kind: str, changes: Mapping[str, str]
-    ) -> Iterator[tuple[str, int, int, str]]:
+    def _between(self, left: ast.expr, right: ast.expr, kind: str) -> Iterator[tuple[str, int, int, str]]:
         """The operator between two operands, with what else lies there, such as a bracket, as it is."""
         start, end = self._span(left)[1], self._span(right)[0]
         between = self._text[start:end]
         word = between.replace("(", " ").replace(")", " ").strip()
-        if word in changes:
-            yield kind, start, end, between.replace(word, changes[word])
+        if word in OTHERS:
+            yield kind, start, end, between.replace(word, OTHERS[word])
 
     def _smaller(
         self, parts: list[ast.expr], kind: str, start: int, end: int, joint: str, tail: str = ""
@@ -165,8 +149,7 @@ class Operators:
 
     def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """Where its text begins and ends."""
-        assert node.end_lineno
-        assert node.end_col_offset
+        assert node.end_lineno and node.end_col_offset  # noqa: PT018  for the types
         return self._starts[node.lineno - 1] + node.col_offset, self._starts[node.end_lineno - 1] + node.end_col_offset
 
     def _of(self, node: ast.expr) -> str:
@@ -200,22 +183,19 @@ def main() -> int:
     given = dict(each.split("=", 1) for each in sys.argv[1:])
     seed = int(given.get("seed", random.randrange(2**31)))
     every = [mutant for mutant in mutants() if given.get("only", "") in str(mutant)]
-    if not every:
-        raise LabError(f"no mutant has {given.get('only')!r} in its title", "leave only= out")
     tried = random.Random(seed).sample(every, min(int(given.get("sample", len(every))), len(every)))
     print(f"{len(tried)} of {len(every)} mutants, seed {seed}", flush=True)
+
+    def judged(mutant: Mutant) -> tuple[Mutant, str]:
+        with tempfile.TemporaryDirectory() as folder:
+            return mutant, failure(mutant, Path(folder))
+
     survived = 0
-    with ThreadPoolExecutor(int(given.get("processes", os.cpu_count() or 1))) as pool, progress(len(tried)) as bar:
-
-        def judged(mutant: Mutant) -> str:
-            with tempfile.TemporaryDirectory() as folder:
-                return failure(mutant, Path(folder))
-
-        for mutant, found in zip(tried, pool.map(judged, tried), strict=True):
-            bar.begin(f"{mutant}: {found or 'survived'}")
-            if not found:
-                survived += 1
-                print(f"survived: {mutant}", flush=True)
+    with ThreadPoolExecutor(int(given.get("processes", os.cpu_count() or 1))) as pool:
+        for ended in as_completed(pool.submit(judged, mutant) for mutant in tried):
+            mutant, found = ended.result()
+            survived += not found
+            print(f"{mutant}: {found or 'SURVIVED'}", flush=True)
     print(f"{len(tried) - survived} of {len(tried)} are found")
     return int(survived > (1 - GOAL) * len(tried))
 
