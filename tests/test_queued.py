@@ -84,6 +84,19 @@ def test_steps_of_several_tokens(fault, seed):
         assert bool(found) == bool(name), found
 
 
+def test_drafts_behind_queued_steps_are_those_of_all_ids(seed):
+    weights, layout = random_weights(MODEL, seed), Layout(MODEL, tokens=3)
+    reference = ReferenceSteps(MODEL, layout, weights)
+    for at in range(200):  # until the last choice has occurred before, so that there are drafts
+        start = next(drawn([Start(9, 2)], layout, weights, torch.Generator().manual_seed(seed + at)))
+        seen, found = validate_queued(FakeSession(MODEL, weights, tokens=3), start, {0}, reference)
+        assert found is None, found
+        if int(seen.words("ids")[int(seen.words("position")) + 2]) >= 0:
+            break
+    found = validate_queued(FakeSession(MODEL, weights, "a draft too few", tokens=3), start, {0}, reference)[1]
+    assert (found.stage, found.note) == ("state", "ids")
+
+
 @pytest.mark.parametrize("step", range(STEPS - 1))
 def test_a_wrong_choice_of_one_step_is_found_by_its_logits(step, seed):
     """Later steps go on with it, rightly."""
