@@ -76,12 +76,13 @@ def test_a_fault_of_queued_steps_is_found(seed):
 @pytest.mark.parametrize("fault", ["accepted drafts not told", "the choice of the first token"])
 def test_steps_of_several_tokens(fault, seed):
     """A step that accepts a prompt of three ids, and chooses the token behind it."""
-    weights = random_weights(MODEL, seed)
-    start = next(drawn([Start(5, given=3)], Layout(MODEL), weights, torch.Generator().manual_seed(seed)))
+    weights, random = random_weights(MODEL, seed), torch.Generator().manual_seed(seed)
+    starts = list(drawn([Start(5, given=3)] * 4, Layout(MODEL), weights, random))  # of one, two choices may be equal
     for name in ("", fault):
         session = FakeSession(MODEL, weights, name, tokens=3)
-        found = validate_queued(session, start, {0, 1}, ReferenceSteps(MODEL, session.layout, weights))[1]
-        assert bool(found) == bool(name), found
+        reference = ReferenceSteps(MODEL, session.layout, weights)
+        found = [validate_queued(session, start, {0, 1}, reference)[1] for start in starts]
+        assert any(found) == bool(name), found
 
 
 def test_drafts_behind_queued_steps_are_those_of_all_ids(seed):

@@ -145,6 +145,16 @@ def test_the_token_is_beyond_two_to_the_seventeenth(host_cache, seed):
         assert taps.token >= 2**17
 
 
+def test_the_next_word_is_chosen_wherever_it_lies(host_cache, seed):
+    """As many steps as warps: each has the largest logit once."""
+    trial = BY_NAME["large heads"]
+    layout, weights, _ = expected(trial.model, trial.weights, host_cache, seed)
+    nothing = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
+    chosen = [Reference(trial.model, layout, weights).step(word, 0, nothing).token for word in range(trial.model.vocab)]
+    assert chosen == [*range(1, trial.model.vocab), 0]
+    assert trial.starts[0].steps == trial.blocks * trial.threads // 32
+
+
 def silu_by(exp):
     return lambda x: x / (1 + exp(-x))
 

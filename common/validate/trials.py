@@ -63,7 +63,7 @@ SEVERAL = Model("several turns", 288, 136, 1, 6, 2, 40, 251, 136, 5e5, 2.0**-5, 
 GRID = Model("one layer", 160, 200, 1, 6, 2, 16, 509, 136, 5e5, 2.0**-5, False)
 # A lane's second turn may store to another lane's place; in packets of 16 bytes a head has 9 of 16 lanes.
 NINE = replace(GRID, name="heads of 72", head_dim=72)
-HEADS = Model("large heads", 72, 104, 2, 2, 2, 264, 101, 1100, 1e6, 1e-5, True)
+HEADS = Model("large heads", 72, 104, 2, 2, 2, 264, 101, 1100, 1e6, 1e-5, False)
 LONG = Model("long", 64, 72, 2, 2, 1, 64, 251, 16_400, 1e6, 1e-6, True)
 # A row fits the smallest slot of a ring, 6 KB, so that every legal knob value works in this trial; a block's share of a
 # matrix is larger than any prefetch.
@@ -142,7 +142,15 @@ TRIALS = (
     Trial(
         "wide, knobs high", "the high ends of knobs on wide rows", WIDE, 64, 16, (Start(64), Start(318, 2)), knobs=HIGH
     ),
-    Trial("large heads", "heads of 264, blocks of 9 warps, position 1024", HEADS, 288, 2, (Start(1), Start(1023, 2))),
+    Trial(
+        "large heads",
+        "heads of 264, blocks of 9 warps, the best in each, position 1024",
+        HEADS,
+        288,
+        2,
+        (Start(1, 18), Start(1023, 2)),
+        weights="next word",
+    ),
     Trial(
         "long",
         "positions beyond 4096, 8192 and 16384",

@@ -93,6 +93,17 @@ def _last_words(weights: Tensor, layout: Layout, random: torch.Generator) -> Non
     tensor(weights, layout, "lm_head")[-512:] *= 16
 
 
+def _next_word(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
+    """The token is the word behind the one before it: many steps choose it in each warp in turn, not by chance.
+
+    The residual stream is the embedding, nearly, and rows of the LM head are the embedding of the word before.
+    """
+    for layer in range(layout.model.layers):
+        for name in ("o", "down"):
+            tensor(weights, layout, name, layer).mul_(2.0**-6)
+    tensor(weights, layout, "lm_head").copy_(tensor(weights, layout, "embed").roll(1, 0))
+
+
 def _opposite(history: Tensor, random: torch.Generator) -> None:
     """Keys opposite to the queries of the weights "low scores", each by a little more or less."""
     keys, pair = history[:, 0], slowest(history.shape[-1])
@@ -203,6 +214,7 @@ WEIGHTS: Mapping[str, Weights] = {
     ORDINARY: lambda weights, layout, random: None,
     "ties": _ties,
     "last words": _last_words,
+    "next word": _next_word,
     "negative logits": _negative_logits,
     "low scores": _low_scores,
     "large gates": _large_gates,
