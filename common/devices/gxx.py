@@ -1,4 +1,4 @@
-"""g++ for the host device, with a cache of objects and binaries keyed by text, options, compiler and CPU."""
+"""g++ for the machine of the PTX device, with a cache of objects and libraries."""
 
 import hashlib
 import os
@@ -13,35 +13,8 @@ from pathlib import Path
 
 from common import ROOT
 from common.cache.files import intact, making, writing
-from common.compile.target import HOST
 from common.errors import CompileError, LabError
 from common.errors.machine import of_output, of_system
-from common.model.stages import STAGES
-
-RUNTIME = Path(__file__).resolve().parent / "runtime"
-NATIVE = "-march=native"
-FLAGS = (
-    "-std=c++17",
-    "-O2",
-    "-g1",
-    "-fPIC",
-    "-pthread",
-    NATIVE,
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fvisibility=hidden",
-)
-# -O2 saves a small model less time than it takes, and Qwen3-0.6B 10 % of a step. -Og would take less still, but inlines
-# nothing: threads that meet at two calls of one function would not be found.
-# The passes that are left out take a fifth of g++'s time, and kernels of small models are as fast without them.
-SMALL = (
-    *("-O1", "-fno-tree-dominator-opts", "-fno-tree-loop-optimize", "-fno-tree-pta"),
-    *("-fno-dse", "-fno-ipa-profile", "-fno-tree-slsr"),
-)
-LARGE = ("-O2",)
-# Each call of a barrier keeps its own return address, which identifies its place.
-PLACES = ("-fno-optimize-sibling-calls", "-fno-crossjumping", "-fno-tree-tail-merge")
-WARNINGS = ("-Wall", "-Werror")
 
 
 class Compiler:
@@ -58,48 +31,12 @@ class Compiler:
         """First line of `g++ --version`."""
         return _version(_gxx(self._cross))
 
-    def kernel(self, text: str, *flags: str, large: bool = False) -> Path:
-        """The object of a kernel's flattened text; a compiler warning is an error.
-
-        flags: further options. large: True for a large model: a step takes far longer than the compiler.
-        """
-        return self._object(text, "kernel.cpp", *WARNINGS, *(LARGE if large else SMALL), *flags)
-
-    def runtime(self, units: Sequence[str], *flags: str) -> Path:
-        """The object of source files in runtime/, compiled as one: shared headers take most of the time.
-
-        flags: further options.
-        """
-        text = "\n".join(f'#line 1 "{unit}"\n{(RUNTIME / unit).read_text()}' for unit in units)
-        return self._object(text, "runtime.cpp", *flags)
-
     def link(self, objects: list[Path], suffix: str, *flags: str) -> Path:
         """A shared library (suffix `.so`) or an executable (suffix `.exe`) of `objects`."""
         target = self.cache / f"{sha(*(path.name for path in objects), *flags)}{suffix}"
         shared = ("-shared",) if suffix == ".so" else ()
         linker = () if self._cross else _linker()
         return self.compiled(target, [*shared, *linker, "-pthread", *flags, *map(str, objects)])
-
-    def _object(self, text: str, unit: str, *flags: str) -> Path:
-        options = self.options(*flags)
-        headers = [part for path in sorted(RUNTIME.glob("*.hpp")) for part in (path.name, path.read_text())]
-        target = self.cache / f"{sha(unit, text, *headers, *options, self.version(), cpu())}.o"
-        if intact(target):  # a cache hit writes nothing
-            return target
-        with temporary() as folder:
-            (Path(folder) / unit).write_text(text)
-            relative = f"-fdebug-prefix-map={folder}=."  # file names in debug information, as in the text
-            return self.compiled(target, [*options, f"-I{RUNTIME}", relative, "-c", unit], folder)
-
-    def options(self, *flags: str) -> list[str]:
-        """Options for every source file, and `flags`."""
-        names = ", ".join(f'"{stage}"' for stage in STAGES)
-        options = [*FLAGS, *PLACES, *flags, f"-DLAB_STAGE_NAMES={names}", f"-D__CUDA_ARCH__={10 * HOST}"]
-        if self._cross:
-            options.remove(NATIVE)
-        elif platform.machine() == "x86_64":
-            options.append("-mtls-dialect=gnu2")  # TLS descriptors: fast thread-local variables in a loaded library
-        return options
 
     def run(self, arguments: Sequence[str], folder: str = ".") -> None:
         """Run g++ with `arguments` in `folder`."""
@@ -128,7 +65,7 @@ def _gxx(cross: str = "") -> str:
 
 @cache
 def _linker() -> tuple[str, ...]:
-    """gold, where it is installed: a kernel is linked in 20 ms and not in 70, and a run of all variants links 500."""
+    """gold, where it is installed: it takes a third of the time."""
     return ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
 
 
@@ -173,6 +110,6 @@ def _run(command: list[str], folder: str = ".") -> subprocess.CompletedProcess[s
             raise fault
         lines = [line for line in done.stderr.splitlines() if not line.startswith("collect2:")]  # says that ld failed
         first = next((line for line in lines if "error" in line), next(iter(lines), done.stderr.strip()))
-        first = first.replace(f"{ROOT}/", "")  # of the runtime; the kernels' lines name their files so
+        first = first.replace(f"{ROOT}/", "")
         raise CompileError(f"g++ failed: {first}", "add debug=true for the whole output of the compiler", done.stderr)
     return done
