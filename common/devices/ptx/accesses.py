@@ -7,7 +7,7 @@ from common.devices.ptx.rows import ABSENT, Instruction, Place, listed, unknown
 from common.devices.ptx.text import WIDTHS, wrong
 
 SPACES = {"global": 1, "shared": 2, "shared::cta": 2, "shared::cluster": 2, "local": 3, "const": 1}
-ORDERS = {"weak": 0, "relaxed": 1, "volatile": 1, "acquire": 2, "release": 3, "acq_rel": 4, "nc": 5}
+ORDERS = {"weak": 0, "relaxed": 1, "volatile": 6, "acquire": 2, "release": 3, "acq_rel": 4, "nc": 5}
 SCOPES = {"cta": 0, "cluster": 0, "gpu": 1, "sys": 2}
 WIDE = 1 << 8
 HINTS = ("ca", "cg", "cs", "cv", "lu", "wb", "wt", "L1::no_allocate", "L1::evict_last", "L1::evict_first",

@@ -155,7 +155,7 @@ def _results(statement: Statement) -> list[str]:
     found = _GUARD.match(statement.text)
     name, _, rest = (found[3] if found else statement.text).partition(" ")
     words = tuple(name.split("."))
-    if words[0] in STORES or words[:2] in NO_RESULT:
+    if (words[0] in STORES and "red" not in words[1:]) or words[:2] in NO_RESULT:
         return []
     first = next(iter(operands(rest)), "")
     names = re.findall(r"[\w%$]+", first)

@@ -35,14 +35,24 @@ def _together(d: Decoder, one: Instruction) -> None:
     return d.emit(name, target, source, mask, more=more, opcode=one.name)
 
 
+REDUCTIONS = {"popc": 1, "and": 2, "or": 3}  # of barriers.cpp
+
+
 def _bar(d: Decoder, one: Instruction) -> None:
+    """bar and barrier.aligned are for all lanes of a warp together; barrier without it is for each."""
     words = [each for each in one.words if each not in ("cta", "aligned")]
     if words == ["warp", "sync"]:
         return d.emit("bar.warp", a=d.value(one.operands[0], "b32"), opcode=one.name)
-    if words not in (["sync"], ["arrive"]):
+    aligned = one.opcode == "bar" or "aligned" in one.words
+    rest, target, voted, how = [*one.operands], ABSENT, ABSENT, 0
+    if words[0] == "red" and words[1:] in (["popc", "u32"], ["and", "pred"], ["or", "pred"]):
+        how, to, voted = REDUCTIONS[words[1]], rest.pop(0), d.predicate(rest.pop())
+        target = d.register(to, 4) if words[1] == "popc" else d.predicate(to)
+    elif words not in (["sync"], ["arrive"]):
         raise unknown(one)
-    places = [d.value(each, "b32") for each in one.operands]
-    return d.emit(f"bar.{words[0]}", a=places[0], b=[*places, ABSENT][1], opcode=one.name)
+    places = [d.value(each, "b32") for each in rest]
+    name = "bar.arrive" if words[0] == "arrive" else "bar.sync" if aligned else "barrier.sync"
+    return d.emit(name, target, places[0], [*places, ABSENT][1], voted, imm=how, opcode=one.name)
 
 
 def _elect(d: Decoder, one: Instruction) -> None:

@@ -55,6 +55,8 @@ template <bool Unless> struct Branch { // a: the predicate
     if (taken == 0) NEXT;
     const In *to = &w.program->code[size_t(in->imm)];
     if (taken != w.mask) {
+      if constexpr (!M)
+        for (uint32_t &lanes : w.beyond) lanes &= ~w.live; // until here they were together
       w.groups[size_t(w.current)].mask &= ~taken;
       park(w, in + 1, Wait::ready);
       w.groups.push_back({taken, to, Wait::ready});

@@ -59,6 +59,7 @@ Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, u
   program->more.assign(more, more + more_count);
   program->filled.assign(filled, filled + filled_count);
   program->file_bytes = file_bytes, program->shared_bytes = shared_bytes, program->local_bytes = local_bytes;
+  find_beyond(*program, names);
   counts ? count_all(*program, names) : fuse(*program, ops());
   return program;
 }

@@ -191,10 +191,12 @@ void Grid::step(Warp &w) {
     w.current = chosen;
     const Group g = w.groups[size_t(chosen)];
     w.mask = g.mask;
-    if (w.mask == w.live)
+    if (w.mask == w.live) {
       g.ip->run[0](w, g.ip);
-    else
+    } else {
+      begin_apart(w, g.ip);
       g.ip->inside(w, g.ip);
+    }
   }
   bool can = false, stuck = !w.groups.empty();
   for (const Group &g : w.groups) can |= g.wait == Wait::ready, stuck &= g.wait == Wait::lanes;
@@ -238,8 +240,17 @@ std::string Grid::who_waits() const {
 }
 
 Status Grid::run() {
+  const Status ended = all_turns();
+  if (!races || (races->found().empty() && ended != finished)) return ended;
+  const std::string end = launch.report, report = races->found().empty() ? races->letters() : races->found();
+  std::snprintf(launch.report, launch.report_size, "%s%s", report.c_str(), ended == finished ? "" : end.c_str());
+  return races->found().empty() ? finished : raced;
+}
+
+Status Grid::all_turns() {
   const double end = seconds() + launch.timeout;
   uint64_t seen = 0, next_check = 0;
+  uint64_t last = UINT64_MAX; // turn, after a race: what it has spoiled may never end
   int idle = 0;
   while (alive && status == finished) {
     if (queue.empty()) {
@@ -264,6 +275,8 @@ Status Grid::run() {
     if (in_flight) land_due(false);
     if (turn > next_check) {
       next_check = turn + 256;
+      if (races && last == UINT64_MAX && !races->found().empty()) last = 4 * turn + 4096;
+      if (turn > last) return finished;
       if (seconds() > end) {
         std::snprintf(launch.report, launch.report_size, "%s", who_waits().c_str());
         return timed_out;

@@ -31,7 +31,7 @@ class Races;
 using Fn = void (*)(Warp &, const In *);
 
 enum Space : uint32_t { generic, global, shared, local, constant };
-enum Order : uint32_t { weak, relaxed, acquire, release, acq_rel, no_coherence };
+enum Order : uint32_t { weak, relaxed, acquire, release, acq_rel, no_coherence, in_step };
 enum Scope : uint32_t { cta, gpu, sys }; // a cluster is one block
 enum Status { finished, deadlocked, timed_out, trapped, corrupted, faulted, raced };
 
@@ -96,8 +96,15 @@ struct Counted { // an instruction's own functions, called after counting
   Moves moves;
 };
 
+// Places that come after a barrier of whole warps on every path: the last one of each barrier, and all in order.
+struct Beyond {
+  std::unordered_map<const In *, const In *> of;
+  std::vector<const In *> places;
+};
+
 struct Program {
   std::vector<In> code;
+  Beyond beyond;
   std::vector<Counted> counted; // or none
   std::vector<uint32_t> more;
   std::vector<Filled> filled;
@@ -152,15 +159,22 @@ struct Warp {
   uint8_t *local;
   uint32_t committed[warp_size];
   std::deque<Copy> copies;
-  uint64_t copied; // copies so far
+  uint64_t copied;              // copies so far
+  std::vector<uint32_t> beyond; // lanes apart from others that have been at Beyond::places, or none
   template <class T> T *reg(uint32_t at) const { return reinterpret_cast<T *>(file + at); }
   uint32_t thread(int lane) const { return index * warp_size + uint32_t(lane); } // in the block
 };
 
 struct Barrier {
-  uint32_t arrived = 0, expected = 0;
+  struct Waiting {
+    Warp *warp;
+    uint32_t mask;
+    const In *in;
+  };
+  uint32_t arrived = 0, expected = 0; // threads of whole warps; expected: 0 for all of the block
+  uint32_t yes = 0, voters = 0;       // lanes with a true predicate, and all with one, see barrier.red
   const In *first = nullptr;
-  std::vector<Warp *> waiting;
+  std::vector<Waiting> waiting;
 };
 
 struct Mbarrier {
@@ -242,6 +256,7 @@ private:
   void wake(Warp &w);
   void step(Warp &w);
   bool land_due(bool any);
+  Status all_turns();
   Status nobody_runs();
   std::string who_waits() const;
 };
@@ -280,6 +295,9 @@ void fuse(Program &program, const Ops &ops);                             // fuse
 void count_all(Program &program, const std::vector<std::string> &names); // names: of the operations of its rows
 void uncount(const Warp &w, const In *in); // takes back the count of a row that will run again
 void at_label(Warp &w, const In *in);
+void find_beyond(Program &program, const std::vector<std::string> &names); // before rows are fused
+void begin_apart(Warp &w, const In *in);                                   // a part of the warp begins at this row
+bool gone_around(const Warp &w, const In *in); // ended lanes have been beyond this barrier without it
 bool meets_anywhere(const In *in);
 
 } // namespace ptx
