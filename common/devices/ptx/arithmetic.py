@@ -54,9 +54,10 @@ def plain(result: str = "", *sources: str) -> Rule:
 
 def approximate(d: Decoder, one: Instruction) -> None:
     flush = "ftz" in one.words
-    if one.type != "f32":
-        raise unknown(one)
     to, a = one.operands
+    if one.type != "f32":
+        source = d.value(a, one.type)
+        return d.emit(one.name, d.register(to, WIDTHS[one.type]), source, opcode=one.name)
     source = d.value(a, "f32")
     d.emit(f"{one.opcode}.approx", d.register(to, 4), source, imm=flush, opcode=one.name)
 

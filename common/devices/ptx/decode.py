@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from common.devices.ptx.places import INTEGER, NUMBER, SPECIAL, Places
-from common.devices.ptx.rows import ABSENT, Decoded, Instruction, Row, unknown
+from common.devices.ptx.rows import ABSENT, CLUSTERS, REMEDY, Decoded, Instruction, Row, unknown
 from common.devices.ptx.text import WIDTHS, Kernel, Line, Module, Statement, operands, wrong
 
 _GUARD = re.compile(r"@(!?)([\w%$]+)\s+(.*)$")
-STORES = ("st", "bra", "bar", "barrier", "red", "membar", "fence", "cp", "prefetch", "ret", "exit", "trap", "nanosleep")
-NO_RESULT = {("mbarrier", "init"), ("mbarrier", "inval"), ("mbarrier", "expect_tx")}
+STORES = ("st", "bra", "bar", "barrier", "red", "membar", "fence", "cp", "prefetch", "ret", "exit", "trap", "nanosleep",
+          "stmatrix")  # fmt: skip
+NO_RESULT = {("mbarrier", "init"), ("mbarrier", "inval"), ("mbarrier", "expect_tx"), ("wmma", "store")}
 
 
 class Decoder(Places):
@@ -38,6 +39,8 @@ class Decoder(Places):
         self._fixed: dict[int, int] = {}  # {place of a register with one definition: block of that definition}
 
     def decode(self) -> Decoded:
+        if self.kernel.cluster > 1:
+            raise wrong(self.kernel.name, f".reqnctapercluster of {self.kernel.cluster} blocks: {CLUSTERS}", REMEDY)
         self.lay_shared()
         for statement in self.kernel.body:
             self.line = statement.line

@@ -1,9 +1,11 @@
 """Instructions of PTX as operations of the machine: the rule of each opcode, and instructions of a whole warp."""
 
-from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, ldmatrix, mbarrier, prefetch, st
+from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, mbarrier, prefetch, st
 from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
 from common.devices.ptx.decode import Decoder
-from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
+from common.devices.ptx.matrices import ldmatrix, mma, stmatrix, wmma
+from common.devices.ptx.rows import ABSENT, REMEDY, Instruction, listed, unknown
+from common.devices.ptx.text import wrong
 
 
 def decode_instruction(d: Decoder, one: Instruction) -> None:
@@ -65,22 +67,19 @@ def _activemask(d: Decoder, one: Instruction) -> None:
     d.emit("activemask.b32", d.register(one.operands[0], 4), opcode=one.name)
 
 
-def _mma(d: Decoder, one: Instruction) -> None:
-    sync, aligned, shape, row, col, to, a, b, c = one.words
-    if (sync, aligned, row, col, to, c) != ("sync", "aligned", "row", "col", "f32", "f32") or a != b:
-        raise unknown(one)
-    names = [listed(each) for each in one.operands]
-    places = [d.register(each, 4) for each in names[0]]
-    places += [d.value(each, "b32") for each in names[1] + names[2]] + [d.value(each, "f32") for each in names[3]]
-    full = shape == ("m16n8k8" if a == "tf32" else "m16n8k16")
-    if tuple(map(len, names)) != ((4, 4, 2, 4) if full else (4, 2, 1, 4)):
-        raise unknown(one, f" with {', '.join(map(str, map(len, names)))} registers")
-    d.emit(f"mma.{shape}.{a}", more=places, opcode=one.name)
-
-
 def _bra(d: Decoder, one: Instruction) -> None:
     (label,) = one.operands
     d.jump("bra", label)
+
+
+def _call(d: Decoder, one: Instruction) -> None:
+    """printf is left out; a failed assertion is a trap with its text."""
+    named = [each for each in one.operands if not each.startswith("(")]
+    if named == ["vprintf"]:
+        return d.emit("nop", opcode=one.name)
+    if named == ["__assertfail"]:
+        return d.emit("trap.assert", a=d.passed[listed(one.operands[-1].strip("()"))[0]], opcode=one.name)
+    raise wrong(one.line, f"{one.name} {named[0]}: calls of functions are not executed", REMEDY)
 
 
 def _nothing(d: Decoder, one: Instruction) -> None:
@@ -119,11 +118,14 @@ RULES: dict[str, Rule] = {
     "prefetch": prefetch,
     "elect": _elect,
     "activemask": _activemask,
-    "mma": _mma,
+    "mma": mma,
+    "wmma": wmma,
     "ldmatrix": ldmatrix,
+    "stmatrix": stmatrix,
     "mbarrier": mbarrier,
     "cp": cp,
     "bra": _bra,
+    "call": _call,
     "trap": _bare("trap"),
     "nanosleep": _bare("nanosleep"),
     "createpolicy": _nothing,

@@ -12,13 +12,15 @@ from common.compile.target import shared_bytes
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.opcodes import decode_instruction
 from common.devices.ptx.rows import Decoded
-from common.devices.ptx.text import Line, Variable, parse, wrong
+from common.devices.ptx.text import Line, parse
+from common.devices.ptx.variables import memory_of, reached
 from common.errors import LabError, Refused
 
 ROW = np.dtype([*((name, np.uint32) for name in ("op", "label", "d", "a", "b", "c")), ("imm", np.int64),
                 ("flags", np.uint32), ("more", np.uint32)], align=True)  # fmt: skip
 FILLED = np.dtype([("at", np.uint32), ("kind", np.uint32), ("bytes", np.uint32), ("value", np.uint64)], align=True)
 REPORT_BYTES = 1 << 16
+WORKSPACE_WORDS = 8  # zeros, of the driver for each cooperative launch: size and barrier of the grid
 MOST_LOCAL = 512  # KB of a thread
 
 
@@ -46,6 +48,7 @@ class LaunchRow(ctypes.Structure):
         ("timeout", ctypes.c_double),
         ("strict", ctypes.c_uint32),
         ("races", ctypes.c_uint32),
+        ("workspace", ctypes.c_uint64),
         ("executed", ctypes.c_void_p),
         ("report", ctypes.c_char_p),
         ("report_size", ctypes.c_uint64),
@@ -163,7 +166,8 @@ class PtxKernel:
                 f"{shared} B of shared memory a block, and {self._target} allows {most_shared(self._target)} B",
                 "lower the shared memory, or compile for a target that has more",
             )
-        known = [*buffers, *self._own]
+        workspace = np.zeros(WORKSPACE_WORDS, np.uint64)
+        known = [*buffers, *self._own, Buffer("workspace of the grid", workspace.ctypes.data, workspace.nbytes)]
         rows = (BufferRow * len(known))(
             *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable, each.cell) for each in known)
         )
@@ -180,6 +184,7 @@ class PtxKernel:
             options.timeout,
             options.strict,
             options.races,
+            workspace.ctypes.data,
             None if executed is None else executed.ctypes.data,
             ctypes.cast(report, ctypes.c_char_p),
             REPORT_BYTES,
@@ -204,9 +209,7 @@ class PtxProgram:
     @cached_property
     def _memory(self) -> dict[str, np.ndarray]:
         """Variables in global and constant memory, by name."""
-        return {
-            name: _initialized(one) for name, one in self.module.variables.items() if one.space in ("global", "const")
-        }
+        return memory_of(self.module.variables)
 
     def constant(self, name: str) -> int:
         """The value of a 32-bit variable in constant memory. Raises LabError without it."""
@@ -223,10 +226,15 @@ class PtxProgram:
             kernel = self.module.kernels[name]
             addresses = {each: words.ctypes.data for each, words in self._memory.items()}
             decoded = Decoder(self.module, kernel, addresses, self._machine.number, decode_instruction).decode()
+            named = {
+                each
+                for each, words in self._memory.items()
+                if any(words.ctypes.data <= value < words.ctypes.data + words.nbytes for *_, value in decoded.filled)
+            }
             own = [
                 Buffer(each, words.ctypes.data, words.nbytes, self.module.variables[each].space == "global")
                 for each, words in self._memory.items()
-                if any(value == words.ctypes.data for _, _, _, value in decoded.filled)
+                if each in reached(named, self.module.variables)
             ]
             self._kernels[name] = PtxKernel(self._machine, decoded, self.module.target, kernel.threads, own)
         return self._kernels[name]
@@ -235,18 +243,3 @@ class PtxProgram:
 def most_shared(target: str) -> int:
     """Largest shared memory of a block, in bytes. target: such as `sm_90a`."""
     return shared_bytes(int("".join(filter(str.isdigit, target)) or 90))
-
-
-def _initialized(variable: Variable) -> np.ndarray:
-    """The bytes of a variable, aligned to 64. Raises CompileError unless the values are numbers."""
-    raw = np.zeros(variable.bytes + 128, np.uint8)
-    start = -raw.ctypes.data % 64
-    words = raw[start : start + max(variable.bytes, 4)]
-    for at, text in enumerate(variable.value):
-        size = variable.width
-        try:
-            number = int(text[2:], 16) if text[:2] in ("0f", "0d", "0F", "0D") else int(text.rstrip("U"), 0)
-        except ValueError:
-            raise wrong(variable.name, f"the initial value {text} is no number") from None
-        words[at * size : (at + 1) * size] = list((number & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
-    return words

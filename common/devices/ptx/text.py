@@ -71,12 +71,13 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block."""
+    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; cluster: its blocks."""
 
     name: str
     parameters: dict[str, tuple[int, int]]
     parameter_bytes: int
     threads: int | None
+    cluster: int
     body: tuple[Statement, ...]
 
 
@@ -174,11 +175,15 @@ def _kernel(head: str, body: str, lines: "_Lines", at: int) -> Kernel:
         offset = -(-offset // align) * align
         parameters[one[3]] = (offset, width)
         offset += width
-    threads = re.search(r"\.(?:maxntid|reqntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", found[3])
-    most = None
-    if threads:
-        most = int(threads[1]) * int(threads[2] or 1) * int(threads[3] or 1)
-    return Kernel(found[1], parameters, offset, most, tuple(_statements(body, lines, at)))
+    most = _product("maxntid|reqntid", found[3])
+    cluster = _product("reqnctapercluster", found[3]) or 1
+    return Kernel(found[1], parameters, offset, most, cluster, tuple(_statements(body, lines, at)))
+
+
+def _product(directive: str, head: str) -> int | None:
+    """The product of up to three sizes of a directive such as `.maxntid 32, 4`; None without it."""
+    sizes = re.search(rf"\.(?:{directive})\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", head)
+    return int(sizes[1]) * int(sizes[2] or 1) * int(sizes[3] or 1) if sizes else None
 
 
 def _statements(body: str, lines: "_Lines", start: int) -> Iterator[Statement]:

@@ -100,6 +100,9 @@ void ended(Warp &w) {
     if (w.live && here(barrier, w) == w.live) barrier.arrived += warp_size; // these lanes were all that was missing
     complete_if_all(*w.block, barrier);
   }
+  if (living(*w.block)) return;
+  for (const auto &one : w.block->mbarriers)
+    if (one && !waited_for_copies(*one)) return;
 }
 
 void add_barriers(Ops &ops) {

@@ -1,6 +1,5 @@
 // Branches, ends, and reconvergence of diverged lanes.
-#include "lanes.hpp"
-#include "races.hpp"
+#include "places.hpp"
 
 namespace ptx {
 
@@ -84,6 +83,19 @@ struct Trap {
   static void run(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
 };
 
+struct FailedAssertion { // a: generic address of its text
+  static void run(Warp &w, const In *in) {
+    const uint64_t address = first<uint64_t>(w, in->a);
+    std::string text;
+    for (uint64_t at = address; text.size() < 1000 && find(*w.grid, at, 1); ++at) {
+      const char letter = *reinterpret_cast<const char *>(at);
+      if (!letter) break;
+      text += letter;
+    }
+    w.grid->fail(trapped, w, in, "the assertion " + text + " failed", w.mask);
+  }
+};
+
 struct Sleep {
   static void run(Warp &w, const In *in) { w.grid->sleep(w, in + 1); }
 };
@@ -116,7 +128,7 @@ template <class T> struct Window {
 
 void add_control(Ops &ops) {
   put<Jump>(ops, "bra"), put<Branch<false>>(ops, "bra.if"), put<Branch<true>>(ops, "bra.unless");
-  put<End>(ops, "exit"), put<Trap>(ops, "trap"), put<Sleep>(ops, "nanosleep"), put<Nothing>(ops, "nop");
+  put<End>(ops, "exit"), put<Trap>(ops, "trap"), put<FailedAssertion>(ops, "trap.assert"), put<Sleep>(ops, "nanosleep"), put<Nothing>(ops, "nop");
   put<Clock>(ops, "clock"), put<Window<uint64_t>>(ops, "window");
 }
 

@@ -10,7 +10,7 @@ const Ops &ops() {
     Ops made;
     add_integers(made), add_floats(made), add_conversions(made), add_memory(made), add_atomics(made);
     add_warp_wide(made), add_matrices(made), add_barriers(made), add_mbarriers(made), add_copies(made);
-    add_control(made), add_products(made);
+    add_control(made), add_products(made), add_comparisons(made), add_fragments(made);
     return made;
   }();
   return all;

@@ -85,6 +85,10 @@ void fill(Warp &w, const Filled &one, const Launch &l) {
     return set(w, one, [](int i) { return ~((1u << i) - 1); });
   case dynamic_shared:
     return set(w, one, [&](int) { return l.dynamic_shared; });
+  case envreg1:
+    return set(w, one, [&](int) { return uint32_t(l.workspace); });
+  case envreg2:
+    return set(w, one, [&](int) { return uint32_t(l.workspace >> 32); });
   }
 }
 

@@ -87,7 +87,9 @@ enum Fill : uint32_t {
   lanemask_le,
   lanemask_gt,
   lanemask_ge,
-  dynamic_shared
+  dynamic_shared,
+  envreg1, // halves of the workspace's address
+  envreg2
 };
 
 enum class Moves { nothing, word, copy, bulk };
@@ -119,6 +121,7 @@ struct Launch {
   uint64_t seed;
   double timeout;
   uint32_t strict, races; // strict: by-seed preemption, poisoned registers
+  uint64_t workspace;     // address of the grid's, see program.py
   uint64_t *executed;     // lanes, or bytes of copies, by instruction and buffer, see counted.cpp; null: not counted
   char *report;
   uint64_t report_size;
@@ -182,6 +185,11 @@ struct Mbarrier {
   int64_t bytes;         // still to come
   uint32_t index;        // in the block
   uint32_t promised = 0; // arrivals pending on copies in flight
+  // The last copy that a phase carries, phases up to that one, and phases over that some thread has seen to be over.
+  const In *copy = nullptr;
+  Warp *copier = nullptr;
+  uint32_t lane = 0, carried = 0, seen_over = 0;
+  void carries(Warp &w, const In *in, int by) { copier = &w, copy = in, lane = 1u << by, carried = phase + 1; }
 };
 
 struct Bulk { // a bulk copy, or the arrival of lanes when the copies before number `before` of their warp have landed
@@ -273,6 +281,8 @@ bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes a
 void land(Warp &w, uint32_t mask, uint32_t newest);     // all but the newest cp.async groups
 void land(Block &block, size_t bulk);
 void ended(Warp &w); // lanes have ended: barriers may be complete without them
+bool waited_for_copies(const Mbarrier &b);     // else a fault, at the block's end
+
 
 struct Op {
   Fn plain, masked;
@@ -280,6 +290,8 @@ struct Op {
 };
 using Ops = std::map<std::string, Op>;
 void add_integers(Ops &ops);
+void add_comparisons(Ops &ops);
+void add_fragments(Ops &ops);
 void add_floats(Ops &ops);
 void add_conversions(Ops &ops);
 void add_memory(Ops &ops);

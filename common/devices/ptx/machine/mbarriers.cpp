@@ -65,7 +65,7 @@ struct Invalidate {
   static void run(Warp &w, const In *in) {
     for (uint32_t left = w.mask; left; left &= left - 1) {
       const Found found = barrier_of(w, in, __builtin_ctz(left));
-      if (!found.barrier) return;
+      if (!found.barrier || !waited_for_copies(*found.barrier)) return;
       w.block->mbarriers[found.address / 8].reset();
     }
     GO_ON;
@@ -122,7 +122,7 @@ template <bool Parity> struct Test {
       if (done && w.grid->races)
         for (uint32_t those = same; those; those &= those - 1)
           if (!w.grid->races->waited(w, in, __builtin_ctz(those), *found.barrier)) return;
-      if (done) over |= same;
+      if (done) over |= same, found.barrier->seen_over = now;
     }
     set_predicate<true>(w, in->d, over);
     NEXT;
@@ -130,6 +130,11 @@ template <bool Parity> struct Test {
 };
 
 } // namespace
+
+bool waited_for_copies(const Mbarrier &b) {
+  if (b.carried <= b.seen_over) return true;
+  return fault(*b.copier, b.copy, "the block ends, or its mbarrier, and no thread has waited for this copy", b.lane), false;
+}
 
 bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {
   Mbarrier *found = w.block->mbarrier(address);
