@@ -90,7 +90,9 @@ def mov(d: Decoder, one: Instruction) -> None:
 def setp(d: Decoder, one: Instruction) -> None:
     how, *words = one.words[:-1]
     combined = next((each for each in words if each in ("and", "or", "xor")), None)
-    kind = one.type.replace("b", "u") if one.type[0] == "b" else one.type
+    kind = one.type.replace("b", "u") if one.type in ("b16", "b32", "b64") else one.type
+    if "ftz" in words and kind in ("f16", "bf16"):
+        raise unknown(one)
     names = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
     flush = "ftz." if "ftz" in words and kind == "f32" else ""
     to, a, b, *rest = one.operands
