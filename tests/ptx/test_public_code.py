@@ -102,7 +102,7 @@ def test_each_race_of_a_run_is_told_once(machine, seed):  # noqa: F811
     ]
 
 
-def launched(machine, head, body, words, threads=32):  # noqa: F811
+def launched(machine, head, body, words, threads=32, blocks=1, options=Options()):  # noqa: F811
     """How a module of one kernel `k` with the address of `words` in %rd1 ends. head: before and behind its name."""
     before, behind = head
     text = f""".version 8.0\n.target sm_90\n.address_size 64\n{before}
@@ -110,7 +110,8 @@ def launched(machine, head, body, words, threads=32):  # noqa: F811
     ld.param.u64 %rd1, [words]; {body} ret; }}"""
     buffer = Buffer("words", words.ctypes.data, words.nbytes)
     passed = struct.pack("<Q", words.ctypes.data)
-    return PtxProgram(machine, text).kernel("k").launch((1, 1, 1), (threads, 1, 1), passed, [buffer], 0, Options())
+    kernel = PtxProgram(machine, text).kernel("k")
+    return kernel.launch((blocks, 1, 1), (threads, 1, 1), passed, [buffer], 0, options)
 
 
 def test_an_assertion_that_fails_is_a_trap_with_its_text(machine):  # noqa: F811
@@ -129,6 +130,19 @@ def test_variables_hold_addresses_of_others(machine):  # noqa: F811
     words = np.zeros(4, np.uint32)
     assert launched(machine, (variables, ""), body, words).status == FINISHED
     assert words[0] == 9
+
+
+@pytest.mark.parametrize("fence", ["", "fence.acq_rel.gpu;"])
+@pytest.mark.parametrize("later", ["", "st.relaxed.gpu.global.u32 [%rd1], 9;"])
+def test_a_word_is_made_empty_before_another_block_looks(machine, fence, later, seed):  # noqa: F811
+    """Block 0 makes word 0 empty, says so by word 1, and may fill word 0; all stores are relaxed."""
+    body = f"""mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r1, 0; @%p1 bra polls;
+    st.relaxed.gpu.global.u32 [%rd1], 0xffffffff; {fence} st.relaxed.gpu.global.u32 [%rd1+4], 1; {later} ret;
+    polls: ld.relaxed.gpu.global.u32 %r2, [%rd1+4]; setp.ne.u32 %p2, %r2, 1; @%p2 bra polls; {fence}
+    ld.relaxed.gpu.global.u32 %r3, [%rd1];"""
+    options = Options(seed=seed, races=True, empty=0xFFFFFFFF)
+    ended = launched(machine, ("", ""), body, np.zeros(4, np.uint32), threads=1, blocks=2, options=options)
+    assert (ended.status, "has made empty" in ended.report) == ((FINISHED, False) if fence else (RACED, True))
 
 
 def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811

@@ -23,6 +23,7 @@ from common.devices.ptx.dependent import check_waits
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
 from common.errors import LabError
+from common.model.layout import NOT_SENT
 from common.model.stages import STAGES
 
 MOST_RACES = 8  # pairs of lines in a report
@@ -124,7 +125,8 @@ class PtxSession(CpuSession):
         for number, last in these:
             kernel = self._program.kernel(f"stage_{STAGES[number]}" if self._source.by_stage else "decode")
             parameters = struct.pack("<5Qi", *pointers, last)
-            options = Options(self._seed, not self._source.model.large, self._races, self._timeout, self._counting)
+            strict = not self._source.model.large
+            options = Options(self._seed, strict, self._races, self._timeout, self._counting, NOT_SENT & 0xFFFFFFFF)
             self._seed += 1
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
             status = ended.status or (RACED if ended.report else FINISHED)  # a kernel here keeps to the letter, too

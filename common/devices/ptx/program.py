@@ -21,6 +21,7 @@ ROW = np.dtype([*((name, np.uint32) for name in ("op", "label", "d", "a", "b", "
 FILLED = np.dtype([("at", np.uint32), ("kind", np.uint32), ("bytes", np.uint32), ("value", np.uint64)], align=True)
 REPORT_BYTES = 1 << 16
 WORKSPACE_WORDS = 8  # zeros, of the driver for each cooperative launch: size and barrier of the grid
+NO_WORD = 1 << 32
 MOST_LOCAL = 512  # KB of a thread
 
 
@@ -48,6 +49,7 @@ class LaunchRow(ctypes.Structure):
         ("timeout", ctypes.c_double),
         ("strict", ctypes.c_uint32),
         ("races", ctypes.c_uint32),
+        ("empty", ctypes.c_uint64),
         ("workspace", ctypes.c_uint64),
         ("executed", ctypes.c_void_p),
         ("report", ctypes.c_char_p),
@@ -69,13 +71,15 @@ class Buffer:
 @dataclass(frozen=True)
 class Options:
     """Options of a launch. seed: of every order; strict: random preemption and poisoned registers; races: the
-    detector; timeout: in seconds; counts: executed threads and bytes, which is slower."""
+    detector; timeout: in seconds; counts: executed threads and bytes, which is slower; empty: a word of 32 bits that a
+    thread stores to make a place empty before others store and poll there, which the detector wants ordered."""
 
     seed: int = 0
     strict: bool = True
     races: bool = False
     timeout: float = 120.0
     counts: bool = False
+    empty: int = NO_WORD
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,7 @@ class PtxKernel:
             options.timeout,
             options.strict,
             options.races,
+            options.empty,
             workspace.ctypes.data,
             None if executed is None else executed.ctypes.data,
             ctypes.cast(report, ctypes.c_char_p),

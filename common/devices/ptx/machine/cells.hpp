@@ -12,7 +12,8 @@ struct Epoch {
   uint32_t who = 0;   // first thread of the warp, or the component of an mbarrier
   uint32_t lanes = 0; // none: no access
   uint32_t time = 0;
-  uint32_t pc : 20 = 0, strong : 1 = 0, scope : 2 = 0, in_step : 1 = 0, bytes : 8 = 0; // in_step: volatile and shared
+  // in_step: volatile and shared; empties: stores Launch::empty
+  uint32_t pc : 20 = 0, strong : 1 = 0, scope : 2 = 0, in_step : 1 = 0, empties : 1 = 0, bytes : 7 = 0;
   bool any() const { return lanes != 0; }
   uint32_t thread() const { return who + uint32_t(__builtin_ctz(lanes)); } // the first
   Epoch only(uint32_t these) const {
@@ -27,6 +28,7 @@ struct Cell {
   std::unique_ptr<std::vector<Epoch>> many; // reads in place of `read`, by warp
   struct Rare {
     std::vector<Epoch> earlier;    // strong writes, one per thread, not seen by the later strong writes
+    Epoch emptied;                 // the last write that made it empty, whatever has been written since
     std::unique_ptr<Cell[]> parts; // two halves, once a narrower access has come
   };
   std::unique_ptr<Rare> rare;

@@ -121,6 +121,7 @@ struct Launch {
   uint64_t seed;
   double timeout;
   uint32_t strict, races; // strict: by-seed preemption, poisoned registers
+  uint64_t empty;         // a store of this word makes it empty: no access may be unordered with it; 2^32 for none
   uint64_t workspace;     // address of the grid's, see program.py
   uint64_t *executed;     // lanes, or bytes of copies, by instruction and buffer, see counted.cpp; null: not counted
   char *report;

@@ -127,8 +127,11 @@ void Races::add_reader(const Access &a, Cell &c) const {
   all.insert(slot, me);
 }
 
+// The earlier strong writes, and the write that made the word empty: whoever stores or looks there must be after that.
 template <class Harmless>
 bool Races::check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, Harmless harmless) {
+  if (c.rare && c.rare->emptied.any() && !knows(a, c.rare->emptied))
+    return report(a, c.rare->emptied, what, "has made empty", at);
   for (size_t i = 0; c.rare && i < c.rare->earlier.size(); ++i)
     if (const Epoch &e = c.rare->earlier[i]; !knows(a, e) && !harmless(e))
       return report(a, e, what, "has written", at);
@@ -182,7 +185,9 @@ bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *st
     std::vector<Epoch> &earlier = c.more().earlier;
     std::erase_if(earlier, [&](const Epoch &e) { return knows(a, e) || (!known && e.thread() == before.thread()); });
     if (!known && before.strong) earlier.push_back(before);
+    if (!me.strong) c.rare->emptied = {};
   }
+  if (me.empties) c.more().emptied = me;
   bool left = false; // readers remain for the next writer's check
   for (Epoch &r : c.reads()) {
     if (!r.any() || knows(a, r)) {
@@ -249,8 +254,9 @@ bool Races::store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint
     for (int k = 0; k < count; ++k) {
       const auto start = reinterpret_cast<uintptr_t>(to[lane]) + uintptr_t(k) * bytes;
       const Stored stored{mask, lane, k, count, bytes, to, values};
-      Access a = access(w, in, 1u << lane, bytes, f.strong());
-      a.me.in_step = f.order() == in_step && s == &shared_[w.block->index];
+      const bool empties = bytes == 4 && values[lane * count + k] == grid_.launch.empty;
+      Access a = access(w, in, 1u << lane, bytes, f.strong() && !empties);
+      a.me.in_step = f.order() == in_step && s == &shared_[w.block->index], a.me.empties = f.strong() && empties;
       bool strong = false;
       if (!s->each(start, bytes, [&](Cell &c, uintptr_t at) {
             strong |= c.write.strong;
