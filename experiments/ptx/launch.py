@@ -27,7 +27,6 @@ ENDS = {
     FAULTED: "fault",
     RACED: "race",
 }
-SMALLEST_CELL = 4  # bytes that the race detector tells apart; smaller elements each have a cell
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,7 @@ class Launch:
     def run(self, kernel: PtxKernel, parameters: bytes, given: Sequence[Argument]) -> Outcome:
         """Run a kernel to its end. Raises LabError for sizes that do not fit."""
         arrays = [one for one in given if one.is_array]
-        buffers = [
-            Buffer(one.name, one.bits.ctypes.data, one.bits.nbytes, cell=min(one.bits.itemsize, SMALLEST_CELL))
-            for one in arrays
-        ]
+        buffers = [Buffer(one.name, one.bits.ctypes.data, one.bits.nbytes) for one in arrays]
         before = [one.bits.tobytes() for one in arrays]
         self._check_memory(kernel)
         options = Options(self.seed, True, self.races, self.timeout)

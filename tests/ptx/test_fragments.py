@@ -33,18 +33,19 @@ def test_wmma_multiplies_matrices_in_memory(machine, shape, kind, sums, layouts,
     counts = [size // 32 // (4 // np.dtype(TYPES[kind]).itemsize) for size in (m * k, k * n)]
     counts = [8, 8] if kind == "f16" else counts
     sum_count = m * n // 32 // (2 if sums == "f16" else 1)
-    registers = [", ".join(f"%{name}{at}" for at in range(size)) for name, size in zip("abc", (*counts, sum_count))]
+    registers = [
+        ", ".join(f"%{name}{at}" for at in range(size)) for name, size in zip("abc", (*counts, sum_count), strict=True)
+    ]
     both = f"{sums}.{sums}" if kind == "f16" else f"{sums}.{kind}.{kind}.{sums}"
     left, right = layouts
     memory = [
         np.asfortranarray(a) if left == "col" else a, np.asfortranarray(b) if right == "col" else b, c, np.zeros_like(c)
     ]  # fmt: skip
-    parts = [
-        each.ravel(order="K").astype(TYPES[kind if at < 2 else sums]).tobytes() for at, each in enumerate(memory)
-    ]
+    parts = [each.ravel(order="K").astype(TYPES[kind if at < 2 else sums]).tobytes() for at, each in enumerate(memory)]
     words = (ctypes.c_uint8 * 4096)()
     ctypes.memmove(words, b"".join(part.ljust(1024, b"\0") for part in parts), 4096)
-    body = f"""wmma.load.a.sync.aligned.{left}.{shape}.global.{kind} {{{registers[0]}}}, [%rd1], {k if left == "row" else m};
+    step = k if left == "row" else m
+    body = f"""wmma.load.a.sync.aligned.{left}.{shape}.global.{kind} {{{registers[0]}}}, [%rd1], {step};
     wmma.load.b.sync.aligned.{right}.{shape}.global.{kind} {{{registers[1]}}}, [%rd1+1024];
     wmma.load.c.sync.aligned.row.{shape}.global.{sums} {{{registers[2]}}}, [%rd1+2048], {n};
     wmma.mma.sync.aligned.{left}.{right}.{shape}.{both} {{{registers[2]}}}, {{{registers[0]}}}, {{{registers[1]}}},
@@ -90,9 +91,11 @@ def test_mma_with_sums_in_f16(machine, seed):  # noqa: F811
     memory = np.zeros((32, 10), np.float16)
     for lane in range(32):
         g, q = lane // 4, lane % 4 * 2
-        memory[lane] = [*a[g, q : q + 2], *a[g + 8, q : q + 2], *b[q : q + 2, g], *c[g, q : q + 2], *c[g + 8, q : q + 2]]
+        pairs = a[g, q : q + 2], a[g + 8, q : q + 2], b[q : q + 2, g], c[g, q : q + 2], c[g + 8, q : q + 2]
+        memory[lane] = np.concatenate(pairs)
     body = """mul.wide.u32 %rd2, %r1, 20; add.s64 %rd3, %rd1, %rd2; ld.global.u32 %r2, [%rd3];
-    ld.global.u32 %r3, [%rd3+4]; ld.global.u32 %r4, [%rd3+8]; ld.global.u32 %r5, [%rd3+12]; ld.global.u32 %r6, [%rd3+16];
+    ld.global.u32 %r3, [%rd3+4]; ld.global.u32 %r4, [%rd3+8]; ld.global.u32 %r5, [%rd3+12];
+    ld.global.u32 %r6, [%rd3+16];
     mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r5, %r6}, {%r2, %r3}, {%r4}, {%r5, %r6};
     st.global.u32 [%rd3+12], %r5; st.global.u32 [%rd3+16], %r6;"""
     words = (ctypes.c_uint16 * memory.size)(*memory.view(np.uint16).ravel().tolist())

@@ -102,7 +102,7 @@ def test_each_race_of_a_run_is_told_once(machine, seed):  # noqa: F811
     ]
 
 
-def launched(machine, head, body, words, threads=32, blocks=1, options=Options()):  # noqa: F811
+def launched(machine, head, body, words, threads=32, blocks=1, **options):  # noqa: F811
     """How a module of one kernel `k` with the address of `words` in %rd1 ends. head: before and behind its name."""
     before, behind = head
     text = f""".version 8.0\n.target sm_90\n.address_size 64\n{before}
@@ -111,7 +111,7 @@ def launched(machine, head, body, words, threads=32, blocks=1, options=Options()
     buffer = Buffer("words", words.ctypes.data, words.nbytes)
     passed = struct.pack("<Q", words.ctypes.data)
     kernel = PtxProgram(machine, text).kernel("k")
-    return kernel.launch((blocks, 1, 1), (threads, 1, 1), passed, [buffer], 0, options)
+    return kernel.launch((blocks, 1, 1), (threads, 1, 1), passed, [buffer], 0, Options(**options))
 
 
 def test_an_assertion_that_fails_is_a_trap_with_its_text(machine):  # noqa: F811
@@ -140,8 +140,8 @@ def test_a_word_is_made_empty_before_another_block_looks(machine, fence, later, 
     st.relaxed.gpu.global.u32 [%rd1], 0xffffffff; {fence} st.relaxed.gpu.global.u32 [%rd1+4], 1; {later} ret;
     polls: ld.relaxed.gpu.global.u32 %r2, [%rd1+4]; setp.ne.u32 %p2, %r2, 1; @%p2 bra polls; {fence}
     ld.relaxed.gpu.global.u32 %r3, [%rd1];"""
-    options = Options(seed=seed, races=True, empty=0xFFFFFFFF)
-    ended = launched(machine, ("", ""), body, np.zeros(4, np.uint32), threads=1, blocks=2, options=options)
+    words, options = np.zeros(4, np.uint32), {"seed": seed, "races": True, "empty": 0xFFFFFFFF}
+    ended = launched(machine, ("", ""), body, words, threads=1, blocks=2, **options)
     assert (ended.status, "has made empty" in ended.report) == ((FINISHED, False) if fence else (RACED, True))
 
 

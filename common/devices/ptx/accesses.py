@@ -56,18 +56,8 @@ def _check_count(one: Instruction, names: list[str]) -> None:
 def ld(d: Decoder, one: Instruction) -> None:
     to, where, *_ = one.operands
     names, width = listed(to), WIDTHS[one.type]
-    if "param" in one.words and (found := PASSED.match(where)) and found[1] in d.passed:
-        return d.emit(f"mov.b{8 * width}", d.register(to, width), d.number(0, width), opcode=one.name)  # of a dropped call
     if "param" in one.words:
-        for at, name in enumerate(names):
-            place = d.parameter(where, width) if len(names) == 1 else d.parameter(f"{where[:-1]}+{at * width}]", width)
-            target = d.place(name)
-            if target.bytes == width and d.defined_once(name):
-                d.name(name, place)
-            else:
-                sign = one.type[0] if one.type[0] == "s" else "u"
-                d.emit(f"cvt.{sign}{8 * target.bytes}.{sign}{8 * width}", target.at, place.at, opcode=one.name)
-        return
+        return _ld_param(d, one, names, where)
     _only(one, "weak", "relaxed", "volatile", "acquire", "nc", *VECTORS)
     _check_count(one, names)
     address, wide, offset = d.address(where)
@@ -76,16 +66,32 @@ def ld(d: Decoder, one: Instruction) -> None:
     element = f"{ELEMENT[one.type[0]]}{8 * width}" if 8 * width != bits else f"u{bits}"
     vector = f"v{len(names)}." if len(names) > 1 else ""
     flags = access(one, wide)
-    d.emit(
+    return d.emit(
         f"ld.{vector}{element}.b{bits}", targets[0], address, imm=offset, flags=flags, more=targets[1:], opcode=one.name
     )
+
+
+def _ld_param(d: Decoder, one: Instruction, names: list[str], where: str) -> None:
+    """A parameter of the kernel; 0 for the result of a call, as only those of printf are executed."""
+    width = WIDTHS[one.type]
+    if (found := PASSED.match(where)) and found[1] in d.passed:
+        return d.emit(f"mov.b{8 * width}", d.register(names[0], width), d.number(0, width), opcode=one.name)
+    for at, name in enumerate(names):
+        place = d.parameter(where, width) if len(names) == 1 else d.parameter(f"{where[:-1]}+{at * width}]", width)
+        target = d.place(name)
+        if target.bytes == width and d.defined_once(name):
+            d.name(name, place)
+        else:
+            sign = one.type[0] if one.type[0] == "s" else "u"
+            d.emit(f"cvt.{sign}{8 * target.bytes}.{sign}{8 * width}", target.at, place.at, opcode=one.name)
+    return None
 
 
 def st(d: Decoder, one: Instruction) -> None:
     where, source, *_ = one.operands
     if "param" in one.words and (found := PASSED.match(where)) and found[1] in d.passed:
         d.passed[found[1]] = d.value(source, one.type)
-        return None
+        return
     _only(one, "weak", "relaxed", "volatile", "release", *VECTORS)
     names, width = listed(source), WIDTHS[one.type]
     _check_count(one, names)

@@ -59,7 +59,7 @@ def approximate(d: Decoder, one: Instruction) -> None:
         source = d.value(a, one.type)
         return d.emit(one.name, d.register(to, WIDTHS[one.type]), source, opcode=one.name)
     source = d.value(a, "f32")
-    d.emit(f"{one.opcode}.approx", d.register(to, 4), source, imm=flush, opcode=one.name)
+    return d.emit(f"{one.opcode}.approx", d.register(to, 4), source, imm=flush, opcode=one.name)
 
 
 def mov(d: Decoder, one: Instruction) -> None:

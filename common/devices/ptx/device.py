@@ -105,8 +105,7 @@ class PtxSession(CpuSession):
         self._program, self._races, self._counting = program.program, device.races, device.counting
         self.executed: dict[str, Counter[str]] = {}  # of the last run, by `counted`, if the device counts
         self._rows = [
-            Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
-            for name, one in self._buffers.items()
+            Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights") for name, one in self._buffers.items()
         ]
         shared = self._program.constant("shared_bytes")
         self._source.refuse_shared(shared, shared_bytes(device.arch), f"sm_{device.arch}")

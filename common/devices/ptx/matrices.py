@@ -11,6 +11,7 @@ PER_WORD = {"f16": 2, "bf16": 2, "s8": 4, "u8": 4}  # numbers of a register; els
 FACTORS = (("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32"), *((a, b) for a in ("s8", "u8") for b in ("s8", "u8")))
 SHAPES = {"f16": ("m16n16k16", "m32n8k16", "m8n32k16"), "tf32": ("m16n16k8",)}  # of wmma
 SHAPES |= dict.fromkeys(("bf16", "s8", "u8"), SHAPES["f16"])
+MOVED = (("load", "a"), ("load", "b"), ("load", "c"), ("store", "d"))
 QUICK = {"m16n8k16.bf16", "m16n8k8.bf16", "m16n8k16.f16", "m16n8k8.f16", "m16n8k8.tf32", "m16n8k4.tf32"}
 
 
@@ -44,8 +45,9 @@ def mma(d: Decoder, one: Instruction) -> None:
         raise unknown(one)
     if f"{shape}.{a}" in QUICK and to == c == "f32":
         counts = m * k // 32 // PER_WORD.get(a, 1), k * n // 32 // PER_WORD.get(a, 1)
-        return d.emit(f"mma.{shape}.{a}", more=sum(_registers(d, one, (4, *counts, 4)), []), opcode=one.name)
-    if k * _bits(a) not in (128, 256):
+        places = [place for each in _registers(d, one, (4, *counts, 4)) for place in each]
+        return d.emit(f"mma.{shape}.{a}", more=places, opcode=one.name)
+    if k * 32 // PER_WORD.get(a, 1) not in (128, 256):  # bits of a row
         raise unknown(one)
     return _multiply(d, one, (m, n, k), (to, a, b, c), False)
 
@@ -61,7 +63,7 @@ def wmma(d: Decoder, one: Instruction) -> None:
         return _multiply(d, one, _sizes(shape), (to, a, b, c), True)
     part, *words = [each for each in one.words[1:] if each not in ("sync", "aligned", *SPACES)]
     layout, shape, kind = words
-    if (action, part) not in (("load", "a"), ("load", "b"), ("load", "c"), ("store", "d")) or layout not in ("row", "col"):
+    if (action, part) not in MOVED or layout not in ("row", "col"):
         raise unknown(one)
     m, n, k = _sizes(shape)
     rows, columns = {"a": (m, k), "b": (k, n)}.get(part, (m, n))
@@ -80,16 +82,15 @@ def wmma(d: Decoder, one: Instruction) -> None:
     return d.emit(f"wmma.{action}", a=address, b=step, imm=offset, flags=flags, more=more, opcode=one.name)
 
 
-def _multiply(
-    d: Decoder, one: Instruction, sizes: tuple[int, int, int], kinds: tuple[str, ...], opaque: bool
-) -> None:
+def _multiply(d: Decoder, one: Instruction, sizes: tuple[int, int, int], kinds: tuple[str, ...], opaque: bool) -> None:
     """Emit a product of any kinds (of d, a, b, c). opaque: fragments of wmma."""
     m, n, k = sizes
-    to, a, b, c = kinds
+    to, a, _, c = kinds
     sums = ("s32",) if a in ("s8", "u8") else ("f32", "f16") if a == "f16" else ("f32",)
     if to not in sums or c not in sums or ("satfinite" in one.words and sums != ("s32",)):
         raise unknown(one)
-    counts = [size // 32 // PER_WORD.get(kind, 1) for size, kind in zip((m * n, m * k, k * n, m * n), kinds, strict=True)]
+    elements = m * n, m * k, k * n, m * n
+    counts = [size // 32 // PER_WORD.get(kind, 1) for size, kind in zip(elements, kinds, strict=True)]
     if opaque and a == "f16":
         counts[1:3] = [8, 8]
     more: list[int] = [m, n, k]
@@ -115,7 +116,3 @@ def _sizes(shape: str) -> tuple[int, int, int]:
     if not found:
         raise ValueError(shape)
     return int(found[1]), int(found[2]), int(found[3])
-
-
-def _bits(kind: str) -> int:
-    return 32 // PER_WORD.get(kind, 1)

@@ -31,7 +31,6 @@ class BufferRow(ctypes.Structure):
         ("start", ctypes.c_uint64),
         ("bytes", ctypes.c_uint64),
         ("writable", ctypes.c_uint32),
-        ("cell", ctypes.c_uint32),
     ]
 
 
@@ -59,13 +58,12 @@ class LaunchRow(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that a kernel may use. cell: bytes of the smallest element, the race detector's granularity."""
+    """Memory that a kernel may use."""
 
     name: str
     start: int
     bytes: int
     writable: bool = True
-    cell: int = 4
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ class PtxKernel:
         workspace = np.zeros(WORKSPACE_WORDS, np.uint64)
         known = [*buffers, *self._own, Buffer("workspace of the grid", workspace.ctypes.data, workspace.nbytes)]
         rows = (BufferRow * len(known))(
-            *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable, each.cell) for each in known)
+            *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable) for each in known)
         )
         report = ctypes.create_string_buffer(REPORT_BYTES)
         executed = np.zeros((len(self.decoded.rows), 1 + len(known)), np.uint64) if options.counts else None

@@ -71,7 +71,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; cluster: its blocks."""
+    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; cluster: its number
+    of blocks."""
 
     name: str
     parameters: dict[str, tuple[int, int]]

@@ -128,7 +128,8 @@ template <class T> struct Window {
 
 void add_control(Ops &ops) {
   put<Jump>(ops, "bra"), put<Branch<false>>(ops, "bra.if"), put<Branch<true>>(ops, "bra.unless");
-  put<End>(ops, "exit"), put<Trap>(ops, "trap"), put<FailedAssertion>(ops, "trap.assert"), put<Sleep>(ops, "nanosleep"), put<Nothing>(ops, "nop");
+  put<End>(ops, "exit"), put<Trap>(ops, "trap"), put<FailedAssertion>(ops, "trap.assert"), put<Sleep>(ops, "nanosleep"),
+      put<Nothing>(ops, "nop");
   put<Clock>(ops, "clock"), put<Window<uint64_t>>(ops, "window");
 }
 

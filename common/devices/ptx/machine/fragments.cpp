@@ -9,7 +9,6 @@ namespace {
 enum Element : uint32_t { f16s, bf16s, tf32s, f32s, s8s, u8s, s32s }; // in the order of fragments.py
 constexpr int in_word[] = {2, 2, 1, 1, 4, 4, 1};
 
-
 double value_of(Element kind, uint32_t word, int n) {
   switch (kind) {
   case f16s:
@@ -90,7 +89,8 @@ struct MultiplyAny {
       next += 2 + next[1];
       return made;
     };
-    const Fragment d = fragment(sum, m, n), a = fragment(left, m, k), b = fragment(right, k, n), c = fragment(sum, m, n);
+    const Fragment d = fragment(sum, m, n), a = fragment(left, m, k), b = fragment(right, k, n),
+                   c = fragment(sum, m, n);
     const std::vector<double> x = a.numbers(w), y = b.numbers(w);
     std::vector<double> z = c.numbers(w);
     for (int i = 0; i < m; ++i)
@@ -127,8 +127,8 @@ template <bool Stores> struct Move {
           values[lane] = w.reg<uint32_t>(all.registers[j])[lane] >> 8 * bytes * uint32_t(n);
         }
         Races *races = w.grid->races.get();
-        if (races && !(Stores ? races->store(w, in, w.mask, at, bytes, 1, values)
-                              : races->load(w, in, w.mask, at, bytes, 1)))
+        if (races &&
+            !(Stores ? races->store(w, in, w.mask, at, bytes, 1, values) : races->load(w, in, w.mask, at, bytes, 1)))
           return;
         for (int lane = 0; lane < warp_size; ++lane) {
           uint32_t word = 0;

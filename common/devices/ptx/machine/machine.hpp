@@ -4,7 +4,8 @@
 // offsets of its registers and two functions: one for a warp with all live lanes active, one for a mask of them.
 // Each function ends with a jump to the next instruction's (threaded code).
 #pragma once
-#include <cstdint>
+#include "meetings.hpp"
+
 #include <cstring>
 #include <deque>
 #include <map>
@@ -23,10 +24,8 @@ constexpr uint32_t shared_start = 1024, local_start = 4096; // addresses within 
 constexpr uint64_t shared_window = 0x00a10000d5030000, local_window = 0x00a20000e1050000, window_bytes = 1 << 24;
 constexpr int named_barriers = 16, looked_lines = 4096;
 
-struct Warp;
 struct Block;
 struct Grid;
-struct In;
 class Races;
 using Fn = void (*)(Warp &, const In *);
 
@@ -58,7 +57,7 @@ struct Flags {
 struct Buffer {
   const char *name;
   uint64_t start, bytes;
-  uint32_t writable, cell; // cell: granularity of the race detector, in bytes
+  uint32_t writable;
 };
 
 struct Filled { // a register with an initial value
@@ -169,41 +168,6 @@ struct Warp {
   uint32_t thread(int lane) const { return index * warp_size + uint32_t(lane); } // in the block
 };
 
-struct Barrier {
-  struct Waiting {
-    Warp *warp;
-    uint32_t mask;
-    const In *in;
-  };
-  uint32_t arrived = 0, expected = 0; // threads of whole warps; expected: 0 for all of the block
-  uint32_t yes = 0, voters = 0;       // lanes with a true predicate, and all with one, see barrier.red
-  const In *first = nullptr;
-  std::vector<Waiting> waiting;
-};
-
-struct Mbarrier {
-  uint32_t expected, pending, phase;
-  int64_t bytes;         // still to come
-  uint32_t index;        // in the block
-  uint32_t promised = 0; // arrivals pending on copies in flight
-  // The last copy that a phase carries, phases up to that one, and phases over that some thread has seen to be over.
-  const In *copy = nullptr;
-  Warp *copier = nullptr;
-  uint32_t lane = 0, carried = 0, seen_over = 0;
-  void carries(Warp &w, const In *in, int by) { copier = &w, copy = in, lane = 1u << by, carried = phase + 1; }
-};
-
-struct Bulk { // a bulk copy, or the arrival of lanes when the copies before number `before` of their warp have landed
-  uint8_t *to;
-  const uint8_t *from;
-  uint32_t bytes, barrier;
-  uint64_t due; // turn of the scheduler
-  const In *in;
-  Warp *warp;
-  uint32_t lanes = 0;
-  uint64_t before = 0;
-};
-
 struct Block {
   uint32_t index, threads;
   Grid *grid;
@@ -277,13 +241,13 @@ inline void park(Warp &w, const In *in, Wait wait) {
   w.current = -1;
 }
 
+void fill(Warp &w, const Filled &one, const Launch &l);
 void fault(Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
 bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes are here; else the group waits
 void land(Warp &w, uint32_t mask, uint32_t newest);     // all but the newest cp.async groups
 void land(Block &block, size_t bulk);
-void ended(Warp &w); // lanes have ended: barriers may be complete without them
-bool waited_for_copies(const Mbarrier &b);     // else a fault, at the block's end
-
+void ended(Warp &w);                       // lanes have ended: barriers may be complete without them
+bool waited_for_copies(const Mbarrier &b); // else a fault, at the block's end
 
 struct Op {
   Fn plain, masked;

@@ -129,7 +129,8 @@ template <int N, bool Turned> struct StoreMatrix {
     }
     if (w.grid->races && !w.grid->races->store(w, in, uint32_t((1ull << 8 * N) - 1), rows, 2, 8, &halves[0][0])) return;
     for (int i = 0; i < 8 * N; ++i) {
-      for (int column = 0; column < 8; ++column) reinterpret_cast<uint16_t *>(rows[i])[column] = uint16_t(halves[i][column]);
+      for (int column = 0; column < 8; ++column)
+        reinterpret_cast<uint16_t *>(rows[i])[column] = uint16_t(halves[i][column]);
       w.grid->touch(rows[i], 16);
     }
     GO_ON;

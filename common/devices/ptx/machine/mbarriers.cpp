@@ -133,7 +133,8 @@ template <bool Parity> struct Test {
 
 bool waited_for_copies(const Mbarrier &b) {
   if (b.carried <= b.seen_over) return true;
-  return fault(*b.copier, b.copy, "the block ends, or its mbarrier, and no thread has waited for this copy", b.lane), false;
+  return fault(*b.copier, b.copy, "the block ends, or its mbarrier, and no thread has waited for this copy", b.lane),
+         false;
 }
 
 bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {

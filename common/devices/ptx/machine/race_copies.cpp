@@ -62,33 +62,28 @@ bool Races::bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint
   const auto *async = by_[a.one].seen.async.get();
   if (!knows(a.one, phase.initializer, phase.initialized))
     return fault(w, in, "nothing orders this bulk copy after the mbarrier.init", 1u << lane), false;
-  if (!phase.fenced && !holds(async, phase.initializer, phase.initialized)) by_letter(a, 
-      "no fence has handed the mbarrier.init to the async proxy before this bulk copy");
+  if (!phase.fenced && !holds(async, phase.initializer, phase.initialized))
+    by_letter(a, "no fence has handed the mbarrier.init to the async proxy before this bulk copy");
   const auto written = [&](Cell &c, uintptr_t at) { // as the async proxy sees it, on behalf of this thread
     const Epoch &e = c.write;
     if (!e.any() || (e.who >= count_ ? knows(a, e) : holds(async, e.thread(), e.time))) return true;
-    return report(a, e,
-                  knows(a, e) ? "no fence.proxy.async comes before this bulk copy of"
-                              : "nothing orders this bulk copy of",
-                  "has written", at);
+    return report(
+        a, e, knows(a, e) ? "no fence.proxy.async comes before this bulk copy of" : "nothing orders this bulk copy of",
+        "has written", at);
   };
   Shadow *source = shadow(w, from);
-  return shadow(w, to)->each(reinterpret_cast<uintptr_t>(to), bytes,
-                             [&](Cell &c, uintptr_t at) {
-                               if (!written(c, at)) return false;
-                               for (const Epoch &r : c.reads())
-                                 if (r.any() && !knows(a, r) &&
-                                     !report(a, r, "nothing orders this bulk copy over", "has read", at))
-                                   return false;
-                               c.forget_reads();
-                               c.write = a.me;
-                               return true;
-                             }) &&
-         (!source || source->each(reinterpret_cast<uintptr_t>(from), bytes, [&](Cell &c, uintptr_t at) {
-            if (!written(c, at)) return false;
-            add_reader(a, c);
-            return true;
-          }));
+  return shadow(w, to)->each(reinterpret_cast<uintptr_t>(to), bytes, [&](Cell &c, uintptr_t at) {
+    if (!written(c, at)) return false;
+    for (const Epoch &r : c.reads())
+      if (r.any() && !knows(a, r) && !report(a, r, "nothing orders this bulk copy over", "has read", at)) return false;
+    c.forget_reads();
+    c.write = a.me;
+    return true;
+  }) && (!source || source->each(reinterpret_cast<uintptr_t>(from), bytes, [&](Cell &c, uintptr_t at) {
+           if (!written(c, at)) return false;
+           add_reader(a, c);
+           return true;
+         }));
 }
 
 } // namespace ptx

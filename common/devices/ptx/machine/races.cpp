@@ -133,8 +133,7 @@ bool Races::check_earlier(const Access &a, const Cell &c, uintptr_t at, const ch
   if (c.rare && c.rare->emptied.any() && !knows(a, c.rare->emptied))
     return report(a, c.rare->emptied, what, "has made empty", at);
   for (size_t i = 0; c.rare && i < c.rare->earlier.size(); ++i)
-    if (const Epoch &e = c.rare->earlier[i]; !knows(a, e) && !harmless(e))
-      return report(a, e, what, "has written", at);
+    if (const Epoch &e = c.rare->earlier[i]; !knows(a, e) && !harmless(e)) return report(a, e, what, "has written", at);
   return true;
 }
 
@@ -278,9 +277,8 @@ bool Races::atomic(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes)
   if (!s) return true;
   const Access a = access(w, in, 1u << lane, bytes, true);
   const auto start = reinterpret_cast<uintptr_t>(to);
-  if (!s->each(start, bytes, [&](Cell &c, uintptr_t at) {
-        return check_read(a, c, at, false) && check_write(a, c, at, nullptr);
-      }))
+  if (!s->each(start, bytes,
+               [&](Cell &c, uintptr_t at) { return check_read(a, c, at, false) && check_write(a, c, at, nullptr); }))
     return false;
   acquire(w, lane, start, f);
   release(w, lane, start, f, true);
