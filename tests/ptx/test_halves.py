@@ -22,6 +22,8 @@ ROWS = (
     ("ex2.approx.f16 %rs6, %rs3", (0x4200,), 0x4800),  # 2^3
     ("setp.lt.f16 %p6, %rs3, %rs4", (0xBC00, 0x0001), 1),
     ("setp.geu.bf16 %p6, %rs3, %rs4", (0x7FC0, 0), 1),
+    ("set.gt.f16x2.f16x2 d, a, b", (0x3C00BC00, 0), 0x3C000000),
+    ("set.ltu.u32.bf16x2 d, a, b", (0x7FC03F80, 0x3F803F80), 0xFFFF0000),
 )  # fmt: skip
 
 

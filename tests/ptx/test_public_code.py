@@ -15,7 +15,7 @@ pytestmark = pytest.mark.host
 FIRST_LANE = "setp.ne.u32 %p1, %r1, 0; @%p1 bra over; {} over:"
 OWN_BYTE = "mov.u32 %r2, tile; add.s32 %r2, %r2, %r1; st.shared.u8 [%r2], %r1; "
 NEIGHBOR = "mov.u32 %r2, tile; xor.b32 %r3, %r1, 1; mad.lo.u32 %r4, %r1, 4, %r2; mad.lo.u32 %r5, %r3, 4, %r2; "
-GRID_SYNC = """mov.u32 %r2, %envreg1; mov.u32 %r3, %envreg2; mov.b64 %rd2, {%r2, %r3}; mov.u32 %r4, %ctaid.x;
+GRID_SYNC = """mov.u32 %r2, %envreg1; mov.u32 %r3, %envreg2; mov.b64 %rd2, {%r3, %r2}; mov.u32 %r4, %ctaid.x;
 mul.wide.u32 %rd3, %r4, 4; add.s64 %rd3, %rd1, %rd3; barrier.sync 0; setp.ne.u32 %p1, %r1, 0; @%p1 bra met;
 add.u32 %r5, %r4, 5; st.global.u32 [%rd3], %r5; atom.add.acq_rel.gpu.u32 %r6, [%rd2+4], 1;
 again: ld.acquire.gpu.u32 %r6, [%rd2+4]; setp.lt.u32 %p2, %r6, 2; @%p2 bra again; met: barrier.sync 0;

@@ -109,6 +109,7 @@ RULES: dict[str, Rule] = {
     "bfi": plain("", "", "", "u32", "u32"),
     "lop3": lop3,
     "mov": mov,
+    "set": _binary,  # of 16-bit floats
     "setp": setp,
     "selp": selp,
     "cvt": cvt,

@@ -22,7 +22,7 @@ SPECIAL = {name: 2 + at for at, name in enumerate((
 CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4}
 _PASSED = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)(?:\[\d+\])?$")  # of a call
 OF_CLUSTERS = ("%cluster", "%nclusterid", "%is_explicit_cluster")
-_DECLARED = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$")
+_DECLARED = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$")
 ADDRESS = re.compile(r"\[\s*([\w%$.]+)\s*(?:\+\s*(-?\w+))?\s*\]$")
 INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 

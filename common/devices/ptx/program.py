@@ -11,6 +11,7 @@ import numpy as np
 from common.compile.target import shared_bytes
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.opcodes import decode_instruction
+from common.devices.ptx.places import SPECIAL
 from common.devices.ptx.rows import Decoded
 from common.devices.ptx.text import Line, parse
 from common.devices.ptx.variables import memory_of, reached
@@ -138,6 +139,8 @@ class PtxKernel:
     ) -> None:
         self._machine, self.decoded, self._target, self._own = machine, decoded, target, own
         self._most_threads = most_threads or 1024
+        named = SPECIAL["%envreg1"], SPECIAL["%envreg2"]
+        self._has_workspace = any(kind in named for _, kind, *_ in decoded.filled)
         if decoded.local_bytes > MOST_LOCAL << 10:
             raise LabError(
                 f"the kernel has {decoded.local_bytes} B of local memory", f"a thread may have {MOST_LOCAL} KB"
@@ -168,8 +171,9 @@ class PtxKernel:
                 f"{shared} B of shared memory a block, and {self._target} allows {most_shared(self._target)} B",
                 "lower the shared memory, or compile for a target that has more",
             )
-        workspace = np.zeros(WORKSPACE_WORDS, np.uint64)
-        known = [*buffers, *self._own, Buffer("workspace of the grid", workspace.ctypes.data, workspace.nbytes)]
+        known, workspace = [*buffers, *self._own], np.zeros(WORKSPACE_WORDS, np.uint64)
+        if self._has_workspace:
+            known.append(Buffer("workspace of the grid", workspace.ctypes.data, workspace.nbytes))
         rows = (BufferRow * len(known))(
             *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable) for each in known)
         )

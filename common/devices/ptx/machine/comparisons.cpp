@@ -22,17 +22,33 @@ template <class T, bool Flush> struct Compare { // in floating point subnormal n
   }
 };
 
+template <class H> bool related(uint16_t a, uint16_t b, uint32_t relations) {
+  const double x = H::number(a), y = H::number(b);
+  return relations & (x < y ? less : x == y ? equal : x > y ? greater : unordered);
+}
 template <class H> struct CompareHalves {
   template <bool M> static void lanes(Warp &w, const In *in) {
     const Mode<false> mode;
     const uint16_t *a = w.reg<uint16_t>(in->a), *b = w.reg<uint16_t>(in->b);
     uint32_t found = 0;
-    for (int i = 0; i < warp_size; ++i) {
-      const double x = H::number(a[i]), y = H::number(b[i]);
-      const uint32_t is = x < y ? less : x == y ? equal : x > y ? greater : unordered;
-      found |= uint32_t((in->flags & is) != 0) << i;
-    }
+    for (int i = 0; i < warp_size; ++i) found |= uint32_t(related<H>(a[i], b[i], in->flags)) << i;
     set_combined<M>(w, in, found);
+  }
+};
+
+// set: a half is 1 or, with `ones`, all bits where the relation is true, else 0.
+constexpr uint32_t ones = 16;
+template <class H, class U> struct SetHalves {
+  template <bool M> static void lanes(Warp &w, const In *in) {
+    const Mode<false> mode;
+    const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b), yes = in->flags & ones ? 0xffff : H::word(1);
+    const uint32_t relations = in->flags;
+    each<M, U>(w, in->d, [=](int i) {
+      U found = 0;
+      for (unsigned at = 0; at < 8 * sizeof(U); at += 16)
+        found |= related<H>(uint16_t(a[i] >> at), uint16_t(b[i] >> at), relations) ? U(yes << at) : U(0);
+      return found;
+    });
   }
 };
 
@@ -51,7 +67,13 @@ template <class T, bool Flush = true> void comparisons(auto &&into, const std::s
               [&](const char *name, uint32_t is) { put<Compare<T, Flush>>(into, name + t, is); });
 }
 template <class H> void half_comparisons(Rare rare, const std::string &t) {
-  comparisons(true, [&](const char *name, uint32_t is) { put<CompareHalves<H>>(rare, name + t, is); });
+  comparisons(true, [&](const std::string &name, uint32_t is) {
+    const std::string set = "set" + name.substr(name.find('.')), pair = t + "x2";
+    put<CompareHalves<H>>(rare, name + t, is);
+    put<SetHalves<H, uint16_t>>(rare, set + t + "." + t, is);
+    put<SetHalves<H, uint32_t>>(rare, set + pair + "." + pair, is);
+    put<SetHalves<H, uint32_t>>(rare, set + "u32." + pair, is | ones);
+  });
 }
 
 template <class U> struct Select { // c: a predicate

@@ -87,8 +87,8 @@ enum Fill : uint32_t {
   lanemask_gt,
   lanemask_ge,
   dynamic_shared,
-  envreg1, // halves of the workspace's address
-  envreg2
+  envreg1, // high half of the workspace's address
+  envreg2  // low half
 };
 
 enum class Moves { nothing, word, copy, bulk };

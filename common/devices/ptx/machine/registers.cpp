@@ -67,9 +67,9 @@ void fill(Warp &w, const Filled &one, const Launch &l) {
   case dynamic_shared:
     return set(w, one, [&](int) { return l.dynamic_shared; });
   case envreg1:
-    return set(w, one, [&](int) { return uint32_t(l.workspace); });
-  case envreg2:
     return set(w, one, [&](int) { return uint32_t(l.workspace >> 32); });
+  case envreg2:
+    return set(w, one, [&](int) { return uint32_t(l.workspace); });
   }
 }
 
