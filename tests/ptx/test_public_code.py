@@ -1,4 +1,4 @@
-"""What kernels of others need, on the PTX device: values worked out by hand or by NumPy, and faults by their words."""
+"""Needs of public kernels, on the PTX device: values worked out by hand or by NumPy, and faults by their words."""
 
 import ctypes
 import struct
@@ -103,7 +103,7 @@ def test_each_race_of_a_run_is_told_once(machine, seed):  # noqa: F811
 
 
 def launched(machine, head, body, words, threads=32, blocks=1, **options):  # noqa: F811
-    """How a module of one kernel `k` with the address of `words` in %rd1 ends. head: before and behind its name."""
+    """End of a module of one kernel `k` with the address of `words` in %rd1. head: before and behind its name."""
     before, behind = head
     text = f""".version 8.0\n.target sm_90\n.address_size 64\n{before}
     .visible .entry k(.param .u64 words) {behind} {{ .reg .pred %p<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>;
