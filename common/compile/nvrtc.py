@@ -60,11 +60,7 @@ def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path
 
 def compile_ptx(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> str:
     """As compile_cubin, but PTX, as a driver would get it; NVRTC puts its working folder before relative names."""
-
-    def ptx(nvrtc: Any, program: Any) -> bytes:
-        return nvrtc.getPTX(program).rstrip(b"\0").replace(f'"{Path.cwd()}/'.encode(), b'"')
-
-    return _cached(text, arch, name, cache_dir, "ptx", ptx).decode()
+    return _cached(text, arch, name, cache_dir, "ptx", _ptx).decode()
 
 
 def compile_all(
@@ -88,6 +84,10 @@ def _nvrtc() -> Any:
             "install the extra cuda13 (or cuda12 for an older driver) into this environment",
         ) from error
     return nvrtc
+
+
+def _ptx(nvrtc: Any, program: Any) -> bytes:
+    return nvrtc.getPTX(program).rstrip(b"\0").replace(f'"{Path.cwd()}/'.encode(), b'"')
 
 
 def _build(text: str, name: str, chosen: tuple[str, ...], result: Any) -> bytes:

@@ -45,6 +45,7 @@ class LaunchRow(ctypes.Structure):
         ("dynamic_shared", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("timeout", ctypes.c_double),
+        ("patience", ctypes.c_uint32),
         ("strict", ctypes.c_uint32),
         ("races", ctypes.c_uint32),
         ("executed", ctypes.c_void_p),
@@ -67,13 +68,15 @@ class Buffer:
 @dataclass(frozen=True)
 class Options:
     """Options of a launch. seed: of every order; strict: random preemption and poisoned registers; races: the
-    detector; timeout: in seconds; counts: executed threads and bytes, which is slower."""
+    detector; timeout: in seconds; counts: executed threads and bytes, which is slower; patience: polls of all that
+    wait, without a write in between, after which they are deadlocked."""
 
     seed: int = 0
     strict: bool = True
     races: bool = False
     timeout: float = 120.0
     counts: bool = False
+    patience: int = 64
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,7 @@ class PtxKernel:
             dynamic_shared,
             options.seed,
             options.timeout,
+            options.patience,
             options.strict,
             options.races,
             None if executed is None else executed.ctypes.data,

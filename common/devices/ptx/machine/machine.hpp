@@ -111,6 +111,7 @@ struct Launch {
   uint32_t buffer_count, dynamic_shared;
   uint64_t seed;
   double timeout;
+  uint32_t patience;      // polls of all that sleep, without a write in between, after which they are deadlocked
   uint32_t strict, races; // strict: by-seed preemption, poisoned registers
   uint64_t *executed;     // lanes, or bytes of copies, by instruction and buffer, see counted.cpp; null: not counted
   char *report;
