@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from standin_gpu.device import ARCH
 
@@ -82,11 +83,14 @@ def compile_text(text: str, options: Sequence[str]) -> Compiled:
 def _usage(text: str, options: tuple[str, ...]) -> bytes:
     """JSON: name, registers, shared and local bytes, and bytes of constants of each kernel; the variables; the PTX."""
     binding = nvrtc._nvrtc()
+
+    def both(program: Any) -> Any:
+        return nvrtc._ptx(binding, program), binding.getCUBIN(program) + b"\0"
+
     try:
-        ptx, cubin = nvrtc._build(text, "decode.cu", options, lambda one: (nvrtc._ptx(binding, one), binding.getCUBIN(one)))
+        ptx, cubin = nvrtc._build(text, "decode.cu", options, both)
     except binding.NVRTCError as error:
         raise CompilationFailed(error.log) from None
-    cubin += b"\0"
     reserved = sass.RESERVED_SHARED if sass.RESERVED_SECTION in cubin else 0
     rows = []
     for name, registers, stack, shared, local, constants in USAGE.findall(sass._tool("cuobjdump", cubin, "-res-usage")):

@@ -27,16 +27,23 @@ class Program:
         self._ptx.kernel(kernel)
 
     def launch(
-        self, name: str, grid: Size, block: Size, shared: int, parameters: bytes, buffers: Sequence[Buffer], meeting: int
+        self,
+        name: str,
+        grid: Size,
+        block: Size,
+        shared: int,
+        parameters: bytes,
+        buffers: Sequence[Buffer],
+        computing: int,
     ) -> tuple[int, float]:
-        """Execute one launch: its `Status`, and its seconds. meeting: threads of a barrier of the block."""
+        """Execute one launch: its `Status`, and its seconds. computing: threads of a block that meet at its barrier."""
         self._seed += 1
         kernel, blocks = self._ptx.kernel(name), int(np.prod(grid))
         options = Options(self._seed, timeout=ENDLESS_S, counts=True, patience=PATIENCE)
         ended = kernel.launch(grid, block, parameters, buffers, shared, options)
         if (name, blocks) not in self._prices:
             names = [buffer.name for buffer in buffers]
-            self._prices[name, blocks] = cost.prices(kernel.rows(), ended.executed.shape[1], names, blocks, meeting)
+            self._prices[name, blocks] = cost.prices(kernel.rows(), ended.executed.shape[1], names, blocks, computing)
         return ended.status, cost.LAUNCH + float((self._prices[name, blocks] * ended.executed).sum())
 
 

@@ -194,9 +194,9 @@ def _act(kernel: Kernel, found: Sequence[Argument], grid: Size, block: Size, sha
         for parameter, argument in zip(kernel.needs.parameters, found, strict=True)
         if argument.buffer
     ]
-    meeting = kernel.lab[0] if kernel.lab else threads
+    computing = kernel.lab[0] if kernel.lab else threads
     status, seconds = program(kernel.ptx).launch(
-        kernel.name, grid, block, shared, _packed(kernel, found), buffers, meeting
+        kernel.name, grid, block, shared, _packed(kernel, found), buffers, computing
     )
     if status in FAILURES:
         MACHINE.pending = FAILURES[status]
