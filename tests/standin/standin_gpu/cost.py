@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from common.devices.ptx.counted import COPY, class_of, counted
-from common.devices.ptx.program import Told
+from common.devices.ptx.program import PtxKernel
 
 CALL, LAUNCH_CALL = 1e-6, 7e-6  # of the host, for any call and for a launch from Python
 LAUNCH, NODE = 2e-6, 1e-6  # of the device, for a launch and for the node of a graph
@@ -34,14 +34,19 @@ def decoded(total: Callable[[str], int], blocks: int) -> float:
     return seconds
 
 
-def prices(rows: Sequence[Told], columns: int, buffers: Sequence[str], blocks: int, threads: int) -> np.ndarray:
-    """Seconds for one of `Ended.executed`: [rows, columns]; `decoded` is linear in it. The rest: as of `counted`."""
-    unit = 32 * blocks * threads  # threads that are whole warps, blocks and grids
-    found, one = np.zeros((len(rows), columns)), np.zeros((1, columns), np.uint64)
-    for at, row in enumerate(rows):
-        for column in range(columns) if class_of(row.opcode) in PAID else ():
-            one[:] = 0
+def find_prices(
+    prices: np.ndarray, executed: np.ndarray, kernel: PtxKernel, buffers: Sequence[str], blocks: int, threads: int
+) -> None:
+    """Fill in the prices that this launch is the first to pay: seconds for one of `executed`, NaN before.
+
+    prices, executed: [rows, columns] as in Ended, of which `decoded` is a linear function. The rest: as of `counted`.
+    """
+    new = np.argwhere((executed > 0) & np.isnan(prices)).tolist()
+    rows, unit = kernel.rows() if new else [], 32 * blocks * threads  # whole warps, blocks and grids
+    for at, column in new:
+        prices[at, column] = 0
+        if class_of(rows[at].opcode) in PAID:
+            one = np.zeros((1, executed.shape[1]), np.uint64)
             one[0, column] = unit
-            counts = sum(counted([row], one, buffers, blocks, threads).values(), Counter())
-            found[at, column] = (decoded(counts.__getitem__, blocks) - LAUNCH) / unit
-    return found
+            counts = sum(counted([rows[at]], one, buffers, blocks, threads).values(), Counter())
+            prices[at, column] = (decoded(counts.__getitem__, blocks) - LAUNCH) / unit

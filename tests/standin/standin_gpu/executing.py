@@ -41,10 +41,10 @@ class Program:
         kernel, blocks = self._ptx.kernel(name), int(np.prod(grid))
         options = Options(self._seed, timeout=ENDLESS_S, counts=True, patience=PATIENCE)
         ended = kernel.launch(grid, block, parameters, buffers, shared, options)
-        if (name, blocks) not in self._prices:
-            names = [buffer.name for buffer in buffers]
-            self._prices[name, blocks] = cost.prices(kernel.rows(), ended.executed.shape[1], names, blocks, computing)
-        return ended.status, cost.LAUNCH + float((self._prices[name, blocks] * ended.executed).sum())
+        names, executed = [buffer.name for buffer in buffers], ended.executed
+        prices = self._prices.setdefault((name, blocks), np.full(executed.shape, np.nan))
+        cost.find_prices(prices, executed, kernel, names, blocks, computing)
+        return ended.status, cost.LAUNCH + float(np.nansum(prices * executed))
 
 
 @cache
