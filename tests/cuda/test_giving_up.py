@@ -15,7 +15,7 @@ LIMIT = "constexpr unsigned spin_limit = 1u << 25;"
 
 
 def spoiled(model, old: str, new: str):
-    """The baseline with a fault, which gives up waiting soon: the stand-in takes 20 us for a poll."""
+    """The baseline with a fault, which gives up waiting soon."""
     source = build([], model)
     text = source.text.replace(LIMIT, "constexpr unsigned spin_limit = 1u << 17;").replace(old, new)
     assert text.count(new) == 1
