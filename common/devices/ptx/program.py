@@ -47,6 +47,7 @@ class LaunchRow(ctypes.Structure):
         ("dynamic_shared", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("timeout", ctypes.c_double),
+        ("patience", ctypes.c_uint32),
         ("strict", ctypes.c_uint32),
         ("races", ctypes.c_uint32),
         ("empty", ctypes.c_uint64),
@@ -71,7 +72,8 @@ class Buffer:
 class Options:
     """Options of a launch. seed: of every order; strict: random preemption and poisoned registers; races: the
     detector; timeout: in seconds; counts: executed threads and bytes, which is slower; empty: a word of 32 bits that a
-    thread stores to make a place empty before others store and poll there, which the detector wants ordered."""
+    thread stores to make a place empty before others store and poll there, which the detector wants ordered; patience:
+    polls of all that wait, without a write in between, after which they are deadlocked."""
 
     seed: int = 0
     strict: bool = True
@@ -79,6 +81,7 @@ class Options:
     timeout: float = 120.0
     counts: bool = False
     empty: int = NO_WORD
+    patience: int = 64
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,7 @@ class PtxKernel:
             dynamic_shared,
             options.seed,
             options.timeout,
+            options.patience,
             options.strict,
             options.races,
             options.empty,

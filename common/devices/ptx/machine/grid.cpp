@@ -2,7 +2,7 @@
 //
 // The next warp is drawn by seed among all that can run. A warp runs until all its groups wait. A group that polls an
 // unchanged word a second time sleeps until something is written to a line that it has polled. When no warp can run and
-// no copy is in flight, all sleepers poll once more; after `rounds` of that without a write the launch is deadlocked.
+// no copy is in flight, all sleepers poll once more; after `patience` of that without a write the launch is deadlocked.
 #include "lanes.hpp"
 #include "races.hpp"
 
@@ -11,7 +11,7 @@
 
 namespace ptx {
 
-constexpr int rounds = 64, quantum = 4096;
+constexpr int quantum = 4096;
 constexpr uint32_t never_written = 0xffa5ffa5; // NaN in fp32, and twice in bf16
 
 namespace {
@@ -197,7 +197,7 @@ Status Grid::all_turns() {
       }
       idle = progress == seen ? idle + 1 : 0;
       seen = progress;
-      if (!sleepers || idle > rounds) return nobody_runs();
+      if (!sleepers || idle > int(launch.patience)) return nobody_runs();
       for (auto &block : blocks)
         for (Warp &w : block->warps) wake(w);
       continue;

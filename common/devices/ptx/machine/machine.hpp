@@ -119,6 +119,7 @@ struct Launch {
   uint32_t buffer_count, dynamic_shared;
   uint64_t seed;
   double timeout;
+  uint32_t patience;      // polls of all that sleep, without a write in between, after which they are deadlocked
   uint32_t strict, races; // strict: by-seed preemption, poisoned registers
   uint64_t empty;         // a store of this word makes it empty: no access may be unordered with it; 2^32 for none
   uint64_t workspace;     // address of the grid's, see program.py
