@@ -1,4 +1,4 @@
-"""Baseline megakernel on the host device: equal to the float64 reference for any grid, block and position."""
+"""Baseline megakernel: equal to the float64 reference for any grid, block and position."""
 
 import dataclasses
 import re
