@@ -77,7 +77,7 @@ def test_sums_are_not_more_exact_than_fp32(launch):
 
 def test_all_lanes_of_a_warp_multiply_together(launch):
     multiply = "out[port::block()] = port::multiply_add<1, 1>(a, b).sums[0][0];"
-    with pytest.raises(Crashed, match="a product of matrices without all lanes of the warp: .*test:1"):
+    with pytest.raises(Crashed, match=r"a product of matrices without all lanes of the warp: .*test:1"):
         launch(f"{ONES} if (port::thread() != 40) {multiply}")
     with pytest.raises(Crashed, match="lanes of a warp wait for each other at two places"):
         launch(f"{ONES} if (lane() != 7) {multiply} else out[9] = port::shuffle_xor(1.0f, 1);")
