@@ -47,9 +47,10 @@ coverage: $(STAMP) ## lines of the CUDA path that no test executes (ARGS="-k nam
 		-m pytest -n auto --dist loadfile --no-loadscope-reorder $(COVERING) $(ARGS)
 	@$(PY) -m coverage combine -q && $(PY) -m coverage report
 
-soak: $(STAMP) ## all mutants by hand, 600 by operator, coverage of all variants, device=ptx, then kills, validations, bad inputs (ARGS="kills=20")
+soak: $(STAMP) ## all mutants by hand, 600 by operator, 300 of the validator, coverage of all variants, device=ptx, then kills, validations, bad inputs (ARGS="kills=20")
 	@$(PY) -m tests.strength.mutants
 	@$(PY) -m tests.strength.mutants operators=true sample=600
+	@$(PY) -m tests.strength.python sample=300
 	@$(PY) -m tests.strength.coverage
 	@$(PY) -m tests.strength.ptx
 	@$(PY) -m tests.strength.mutants planted=true

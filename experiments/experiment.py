@@ -64,7 +64,7 @@ class Experiment(PredictingSetup):
 
     @property
     def position(self) -> int:
-        return self.options.whole("position", low=0)
+        return self.options.whole("position", low=0, high=self.model.positions - 1)
 
     @property
     def gpu(self) -> GpuModel:

@@ -26,15 +26,18 @@ def dot(matrix: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 class FakeSession:
-    """A Session of common.devices.protocol. `fault` names one fault of `_step`, in layer `at` if it has a layer."""
+    """A Session of common.devices.protocol, with steps of `tokens` tokens.
+
+    fault: name of one fault of a step, in layer `at` if it has a layer.
+    """
 
     blocks = 1
 
-    def __init__(self, model: Model, weights: torch.Tensor, fault: str = "", at: int = 0) -> None:
-        self.model, self.layout, self.fault, self.at = model, Layout(model, REGIONS), fault, at
+    def __init__(self, model: Model, weights: torch.Tensor, fault: str = "", at: int = 0, tokens: int = 1) -> None:
+        self.model, self.layout, self.fault, self.at = model, Layout(model, REGIONS, tokens=tokens), fault, at
         self._weights = weights.float().numpy()
         self._launches = 0
-        self._cache = torch.zeros(self.layout.cache.shape, dtype=torch.bfloat16)
+        self._cache = torch.zeros(self.layout.cache.stored, dtype=torch.bfloat16)
         self.cache = KvCache(self._cache.view(torch.int16).numpy())
 
     def reset(self, ids, position, history=None, forced=0, barriers=0, unwritten=NOT_WRITTEN) -> None:
@@ -42,6 +45,7 @@ class FakeSession:
         self._scratch = torch.empty(layout.scratch_size)
         fill_scratch(self._scratch, layout, unwritten)
         self.cache.reset(history, position, unwritten)
+        self._again = unwritten == NUMBER  # in a run that is compared with an earlier one only
         self._state = torch.zeros(layout.state_size, dtype=torch.int32)
         self._words("ids").fill_(-1)[: len(ids)] = torch.tensor(ids)
         self._words("position").fill_(position)
@@ -50,13 +54,24 @@ class FakeSession:
             self._scratch[5] = 0
         if self.fault == "cache kept":
             self._cache[1, 0, 1, -1, 2] = 0
-        if self.fault == "history lost" and position and unwritten != NUMBER:  # later runs show it first elsewhere
+        if self.fault == "history lost" and position and not self._again:  # later runs show it first elsewhere
             self._cache[1, 0, 1, position - 1, 2] = -0.0
 
     def run(self, steps=1) -> None:
         self._launches += 1
         for step in range(steps):
+            self._behind = 0 < step == steps - 1  # the last of queued ones
             self._step(queued=step > 0)
+
+    def _step(self, queued: bool) -> None:
+        position = int(self._words("position"))
+        self._choose([self._decode(position, number, queued) for number in range(self.layout.tokens)], position)
+        if self._meddles("older id overwritten"):
+            self._words("ids")[0] += 1
+        if self._wrong("prompt length changed"):
+            self._words("prompt_length").add_(1)
+        if self._wrong("token word wrong"):
+            self._words("token").add_(1)
 
     def scratch(self) -> torch.Tensor:
         return self._scratch.clone()
@@ -80,7 +95,8 @@ class FakeSession:
     def _leave(self, stage: str, layer: int | None, value: np.ndarray) -> np.ndarray:
         slot = self.layout.tap(stage, layer)
         if self.fault != f"no {stage} tap" or layer != self.at:
-            self._scratch[slot.offset : slot.offset + slot.size] = torch.from_numpy(value.ravel())
+            shown = value + 1 if self._wrong(f"another {stage} tap", layer) else value
+            self._own[slot.offset : slot.offset + slot.size] = torch.from_numpy(shown.ravel())
         return value
 
     def _wrong(self, fault: str, layer: int | None = None) -> bool:
@@ -95,7 +111,7 @@ class FakeSession:
         m = self.model
         heads = np.arange(m.heads)
         kv = heads % m.kv_heads if self._wrong("gqa map", layer) else heads // (m.heads // m.kv_heads)
-        known = self._cache[layer, :, kv, : position + 1].float().numpy()
+        known = self.layout.cache.format.decode(self._cache[layer, :, kv, : position + 1], m.head_dim).float().numpy()
         if self._wrong("unrounded entry", layer):
             known[:, :, position] = own[:, kv]
         if self._wrong("stale row", layer) and position:
@@ -115,11 +131,39 @@ class FakeSession:
             top = peak
         return (out / total[:, None]).ravel()
 
+    def _rounded(self, own: torch.Tensor, layer: int) -> torch.Tensor:
+        """Entries as the cache has them."""
+        form, bits = self.layout.cache.format, own.view(torch.int32)
+        if self._wrong("truncated entry", layer):
+            return (bits >> 16).to(torch.int16).view(torch.bfloat16)
+        if self._wrong("half way rounds up", layer):
+            return (bits + 0x8000 >> 16).to(torch.int16).view(torch.bfloat16)
+        if not self.fault.endswith(" of a row") or layer != self.at:
+            return form.encode(own)
+        rows = own.view(-1, own.shape[-1])
+        scale, zero = form.scales(rows)
+        if self._wrong("twice the scale of a row", layer):
+            scale *= 2
+        numbers = form.nearest(rows, scale, zero)
+        if self._wrong("half way rounds up of a row", layer):
+            numbers = form.nearest(rows * (1 + 2.0**-20), scale, zero)
+        if self._wrong("next number of a row", layer):
+            numbers[0, 3] += 1
+        return form.joined(numbers, scale, zero).view(*own.shape[:-1], -1)
+
+    def _meddles(self, fault: str, layer: int | None = None) -> bool:
+        """True for `fault`, and for the same in a later run only."""
+        later = self._again if self.fault.endswith(" in a second run") else self._behind
+        return self._wrong(fault, layer) or (later and layer in (None, self.at) and self.fault.startswith(f"{fault} "))
+
     @np.errstate(all="ignore")
-    def _step(self, queued: bool) -> None:
-        m = self.model
-        position = int(self._words("position"))
-        token = int(self._words("ids")[position - (self.fault == "queued token stale" and queued)])
+    def _decode(self, first: int, number: int, queued: bool) -> np.ndarray:
+        """The logits of token `number` of a step that begins at position `first`; any token where no draft is."""
+        m, position = self.model, first + number
+        self._own = self._scratch[number * self.layout.step_size :][: self.layout.step_size]
+        token = max(int(self._words("ids")[position - (self.fault == "queued token stale" and queued)]), 0)
+        if number and self.fault == "drafts decoded as the first token":
+            token = int(self._words("ids")[first])
         x = self._leave("embed", None, self._weight("embed")[token])
         theta = 1e4 if self._wrong("theta") else m.rope_theta
         rotation = position + (self.fault == "rope position")
@@ -146,16 +190,14 @@ class FakeSession:
             self._leave("qk_norm_rope", i, query.ravel())
 
             own = np.stack((key, value))
-            entry = torch.from_numpy(own).bfloat16()
-            if self._wrong("truncated entry", i):
-                entry = (torch.from_numpy(own).view(torch.int32) >> 16).to(torch.int16).view(torch.bfloat16)
+            entry = self._rounded(torch.from_numpy(own), i)
             row = min(position + self._wrong("entry a row later", i), m.positions - 1)
             if not self._wrong("no value stored", i):
                 self._cache[i, 1, :, row] = entry[1]
             self._cache[i, 0, :, row] = entry[0]
 
             attention = self._leave("attention", i, self._attend(query, i, position, own))
-            if self._wrong("history touched", i) and position:
+            if self._meddles("history touched", i) and position:
                 self._cache[i, 0, 0, 0, 3] = 7
             if self._wrong("later position touched", i) and position + 1 < m.positions:
                 self._cache[i, 1, 0, position + 1, 0] = 7
@@ -173,7 +215,7 @@ class FakeSession:
 
         if self.fault == "nondeterministic" and self._launches % 2:
             x[0] = np.nextafter(x[0], np.float32(np.inf))
-        own = self._scratch[self.layout.global_scratch["workspace"].offset :]
+        own = self._own[self.layout.global_scratch["workspace"].offset :]
         if self.fault == "unwritten memory read":  # by a maximum that skips NaN
             x[0] = own[0] if own[0] > x[0] else x[0]
         if self.fault == "result of an earlier launch used":  # below every tolerance
@@ -184,25 +226,57 @@ class FakeSession:
         )
         if self.fault == "NaN between two taps":
             end = self.layout.tap("final_norm").offset + m.hidden
-            self._scratch[end : end + 1] = torch.nan
+            self._own[end : end + 1] = torch.nan
         if self.fault.endswith("sent a turn too early"):
             slot = self.layout.global_scratch[self.fault.split()[0]]
-            self._scratch[slot.offset + 3] = 0.5
+            self._own[slot.offset + 3] = 0.5
         if self.fault == "state between two words":
             self._state[self.layout.state["token"].offset + 1] = 0x7FC00000
         if self._wrong("logit NaN"):
             logits[-1] = np.nan
-        self._leave("lm_head", None, logits)
-        self._choose(logits, position)
+        return self._leave("lm_head", None, logits)
 
-    def _choose(self, logits: np.ndarray, position: int) -> None:
+    def _best(self, logits: np.ndarray) -> int:
         known = np.where(np.isnan(logits), np.float32(-np.inf), logits)
         ties = np.flatnonzero(known == known.max())
         token = int(ties[-1] if self._wrong("tie to the higher id") else ties[0])
-        token = (token + self._wrong("token off by one")) % self.model.vocab
+        return (token + self._wrong("token off by one")) % self.model.vocab
+
+    def _choose(self, logits: list[np.ndarray], position: int) -> None:
+        """Accept the drafts that are choices, or of the prompt, choose behind them, and look up new drafts."""
+        tokens, given = len(logits), int(self._words("prompt_length"))
+        ids, choices = self._words("ids"), [self._best(each) for each in logits]
+        accepted, at = 0, position + 1
+        while accepted < tokens - 1 and (
+            (at < given and not self._wrong("a prompt is not accepted"))
+            or (int(ids[at]) == choices[accepted] and not self._wrong("a chosen draft is never accepted"))
+            or self._wrong("the last draft accepted anyhow") * (accepted == tokens - 2)
+        ):
+            accepted, at = accepted + 1, at + 1
+        if self._wrong("a draft is never accepted"):
+            accepted, at = 0, position + 1
+        token = choices[0 if self._wrong("the choice of the first token") else accepted]
         self._words("token").fill_(token)
-        self._words("position").add_(not self._wrong("position stands still"))
-        if position + 1 >= int(self._words("prompt_length")) or self._wrong("prompt overwritten"):
-            self._words("ids")[position + 1] = token
-        if self._wrong("older id overwritten"):
-            self._words("ids")[0] = token + 1
+        self._words("accepted").fill_(0 if self._wrong("accepted drafts not told") else accepted)
+        self._words("position").add_((1 + accepted) * (not self._wrong("position stands still")))
+        if at >= given or self._wrong("prompt overwritten"):
+            ids[at] = token
+        known = max(at + 1, given)
+        room = ids[known : at + tokens - self._wrong("a draft too few")]
+        room.copy_(torch.tensor(self._drafts(ids[:known].tolist(), len(room)), dtype=torch.int32))
+
+    def _drafts(self, ids: list[int], count: int) -> list[int]:
+        """Ids behind the longest earlier match of the last three ids, the latest of equal ones; else -1."""
+        best, found = 0, None
+        for end in range(1, len(ids)):
+            length, most = 0, 2 if self._wrong("two ids looked for") else 3
+            while length < min(end, most) and ids[end - 1 - length] == ids[-1 - length]:
+                length += 1
+            longer = length > best if self._wrong("the earliest match") else length >= best
+            if length and longer:
+                best, found = length, end
+        if found is None:
+            return [0 if self._wrong("a draft where nothing was found") else -1] * count
+        for at in range(found, found + count):
+            ids.append(ids[at])
+        return ids[len(ids) - count :]

@@ -9,6 +9,8 @@ HEADER = """// Idea        {idea}
 // Hypothesis  it is free
 // Overrides   attention
 // Run         python -m experiments variant={name}
+
+template <class Base> struct {mixin} : Base {{}};
 """
 WARP_SPLIT = """\
 knobs:
@@ -38,7 +40,9 @@ def add(root: Path, name: str, text: str, header: str = HEADER) -> None:
     """Add one variant: `text` is its yaml, `header` all of its source; without a header it has no source."""
     (root / "conf" / "variant" / f"{name}.yaml").write_text(text)
     if header:
-        (root / "variants" / f"{name}.cu").write_text(header.format(name=name, idea=f"the idea of {name}"))
+        mixin = "".join(part.capitalize() for part in name.split("_"))
+        text = header.format(name=name, idea=f"the idea of {name}", mixin=mixin)
+        (root / "variants" / f"{name}.cu").write_text(text)
 
 
 def make_root(path: Path) -> Path:

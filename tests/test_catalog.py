@@ -119,6 +119,7 @@ def test_a_wrong_yaml_is_reported_with_its_name(root, old, new, message):
         ("// Run", "// run", "lazy.cu:4 is neither a field"),
         ("// Idea", "//             and more\n// Idea", "lazy.cu:1 is neither a field"),
         ("// Idea", "\n// Idea", "no `// Idea`"),
+        ("struct {mixin}", "struct Lazier", "variants/lazy.cu has no struct Lazy; name its struct so"),
     ],
 )
 def test_a_wrong_header_is_reported_and_costs_only_its_variant(root, old, new, message):

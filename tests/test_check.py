@@ -1,6 +1,7 @@
 """Validator against a correct session, and against the same session with one fault at a time."""
 
 import dataclasses
+from itertools import pairwise
 
 import pytest
 import torch
@@ -96,6 +97,8 @@ FAULTS = [
     ("position stands still", 0, "state", None),
     ("prompt overwritten", 0, "state", None),
     ("older id overwritten", 0, "state", None),
+    ("prompt length changed", 0, "state", None),
+    ("token word wrong", 0, "argmax", None),
     *((fault, 0, "reset", None) for fault in ("scratch kept", "cache kept", "history lost")),
     *((f"no {stage} tap", layer, stage, layer) for stage, layer in Layout(MODEL).taps()),
 ]
@@ -240,6 +243,7 @@ def test_scenarios_cover_the_listed_positions_and_inputs(seed):
         if each.history is not None:
             assert each.history.shape[3] == each.position
             assert each.history.isfinite().all()
+        assert all(one != other for one, other in pairwise(each.ids)), "one place off is another id"
     again = list(scenarios(MODEL, seed, weights))
     assert [(a.name, a.ids) for a in again] == [(b.name, b.ids) for b in made]
     assert [a.name for a in scenarios(MODEL, seed, weights, quick=True)] == [b.name for b in made[:3]]

@@ -210,6 +210,14 @@ def test_a_host_table_states_that_it_has_no_gpu_time(width):
     assert "us a token" not in shown(width, False)
 
 
+def test_counts_name_the_model_that_they_are_of():
+    stream = io.StringIO()
+    one = rows(False)[0]
+    both = [replace(one, model="tiny"), replace(one, model="odd"), replace(one, model="tiny")]
+    show_tables(both, "here", "host", Console(file=stream, width=200))
+    assert "Counts of one token of tiny, odd, not GPU time" in stream.getvalue()
+
+
 WHERE = ("rtx3090", "qwen3_0_6b", 1)  # GPU, model and position of a forecast
 
 

@@ -226,6 +226,11 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["hydra=x"], "unknown key 'hydra'"),
         (["+timing.foo=1"], "unknown key 'timing.foo'"),
         (["timing.stpes=1"], "did you mean 'timing.steps'?"),
+        (
+            ["experiment=energy", "timing=none"],
+            "timing.positions= has no effect with timing=none; leave timing=none out",
+        ),
+        (["experiment=ratios", "model=tiny"], "give a lower one, or model.positions=201"),  # for all of its positions
         (["threads=100"], "not a multiple of 32"),
         (["threads=0"], "32..1024"),
         (["threads=2048"], "32..1024"),

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from common.model.recoded import plain
 from common.model.shapes import Model
 from common.model.weights import load
 from common.validate.reference import Reference
+from common.validate.trials import TRIALS
 from experiments.engines.transformers_model import causal_lm
 
 MODEL = Model("groups of 32", 64, 96, 2, 4, 2, 32, 97, 48, 1e6, 1e-6, True)
@@ -219,4 +221,25 @@ def test_a_group_must_divide_every_row():
     with pytest.raises(LabError, match="a group of 64 does not divide rows of 96 weights"):
         MODEL.in_formats("int4:64", "bf16")
     assert MODEL.in_formats("bf16", "int4:64").formats[1].group == 64  # the head's rows have 64
-    assert MODEL.like(QWEN.in_formats("int4:128", "int8:64")).formats == (Format("int4"), Format("int8", 64))
+
+
+@pytest.mark.parametrize("form", ["int4:24", "int4:32:gptq", "int8:64:zeros", "fp8:32", "int4:64:fp16"])
+def test_trials_have_the_groups_of_a_format(form):
+    """A trial with one scale a row would prove another kernel than the user's."""
+    columns = read_format(form).group
+    rows = replace(QWEN, hidden=8 * columns, head_dim=columns, intermediate=16 * columns)  # as a user's are
+    shown = [trial.like(rows.in_formats(form, f"int8:{columns}")) for trial in TRIALS]
+    for trial in shown:
+        assert [str(each) for each in trial.model.formats] == [form.removesuffix(":gptq"), f"int8:{columns}"]
+    groups = {trial.name: [width // columns for _, width in trial.model.layer_matrices.values()] for trial in shown}
+    assert all(min(groups[trial.name]) >= 2 for trial in TRIALS if trial.plain), "the second scale of a row is read"
+    assert any(count % 2 for count in groups["wide"]), "a word of two scales is half full"
+    assert max(map(max, groups.values())) > 32, "more groups than lanes"
+
+
+@pytest.mark.parametrize("group", [128, 1024])
+def test_a_large_group_is_tried_as_one_of_64(group):
+    """It has several packets, too; wider rows would take minutes, and more shared memory than a GPU has."""
+    user = replace(QWEN, hidden=1024, intermediate=2048).in_formats(f"int4:{group}:zeros", f"fp8:{group}")
+    assert MODEL.like(user).formats == (Format("int4", 64, zeros=True), Format("fp8", 64))
+    assert MODEL.like(user).hidden == MODEL.hidden == 64

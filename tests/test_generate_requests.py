@@ -19,7 +19,8 @@ from experiments.generation.tokenizer import chat_text, encode, load_tokenizer, 
         ({"config.json": {"eos_token_id": None}}, set()),
         ({"config.json": {"eos_token_id": 5}, "generation_config.json": {"eos_token_id": [6, 7]}}, {6, 7}),
         ({"config.json": {"eos_token_id": 5}, "generation_config.json": {}}, {5}),
-        ({"config.json": {"eos_token_id": 5}, "generation_config.json": {"eos_token_id": []}}, {5}),
+        ({"config.json": {"eos_token_id": 0}, "generation_config.json": {"eos_token_id": []}}, {0}),
+        ({"config.json": {"eos_token_id": []}}, set()),
     ],
 )
 def test_stop_ids_of_a_checkpoint(tmp_path, files, stops):

@@ -205,7 +205,7 @@ def test_a_cubin_is_compiled_once(tmp_path, monkeypatch):
     first = nvrtc.compile_cubin(text, "sm_80", cache_dir=tmp_path)
     listing = sass.sass(first, cache_dir=tmp_path)
     assert len(list(tmp_path.iterdir())) == 2  # no temporary files remain
-    monkeypatch.setattr(nvrtc, "_compile", None)
+    monkeypatch.setattr(nvrtc, "built", None)
     monkeypatch.setattr(sass, "_tool", None)
     assert nvrtc.compile_cubin(text, "sm_80", cache_dir=tmp_path) == first
     assert sass.sass(first, cache_dir=tmp_path) == listing

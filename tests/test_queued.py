@@ -73,6 +73,40 @@ def test_a_fault_of_queued_steps_is_found(seed):
     assert found_in_three(FakeSession(MODEL, weights, "queued token stale"), weights, seed, set(range(STEPS)))
 
 
+@pytest.mark.parametrize("fault", ["accepted drafts not told", "the choice of the first token"])
+def test_steps_of_several_tokens(fault, seed):
+    """A step that accepts a prompt of three ids, and chooses the token behind it."""
+    weights, random = random_weights(MODEL, seed), torch.Generator().manual_seed(seed)
+    starts = list(drawn([Start(5, given=3)] * 4, Layout(MODEL), weights, random))  # of one, two choices may be equal
+    for name in ("", fault):
+        session = FakeSession(MODEL, weights, name, tokens=3)
+        reference = ReferenceSteps(MODEL, session.layout, weights)
+        found = [validate_queued(session, start, {0, 1}, reference)[1] for start in starts]
+        assert any(found) == bool(name), found
+
+
+def test_drafts_behind_queued_steps_are_those_of_all_ids(seed):
+    weights, layout = random_weights(MODEL, seed), Layout(MODEL, tokens=3)
+    reference = ReferenceSteps(MODEL, layout, weights)
+    for at in range(200):  # until the last choice has occurred before, so that there are drafts
+        start = next(drawn([Start(9, 2)], layout, weights, torch.Generator().manual_seed(seed + at)))
+        seen, found = validate_queued(FakeSession(MODEL, weights, tokens=3), start, {0}, reference)
+        assert found is None, found
+        if int(seen.words("ids")[int(seen.words("position")) + 2]) >= 0:
+            break
+    found = validate_queued(FakeSession(MODEL, weights, "a draft too few", tokens=3), start, {0}, reference)[1]
+    assert (found.stage, found.note) == ("state", "ids")
+
+
+@pytest.mark.parametrize("step", range(STEPS - 1))
+def test_a_wrong_choice_of_one_step_is_found_by_its_logits(step, seed):
+    """Later steps go on with it, rightly."""
+    weights = random_weights(MODEL, seed)
+    session = Late(MODEL, weights, "token off by one", position=5 + step)
+    found = check(session, weights, seed, {step})[1]
+    assert (found.stage, found.tolerance) == ("argmax", 0)
+
+
 @pytest.mark.parametrize("step", range(STEPS))
 def test_a_fault_of_one_step_is_found_where_that_step_is_compared(step, seed):
     weights = random_weights(MODEL, seed)

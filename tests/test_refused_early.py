@@ -20,6 +20,9 @@ from common.model.shapes import LARGEST
 from common.model.weights import load
 from common.record.store import Store
 from experiments import generate
+from experiments.experiment import Experiment
+from experiments.suite import chain
+from experiments.tables.progress import Quiet
 from profiles import target
 
 
@@ -134,3 +137,9 @@ def test_a_multirun_in_a_checkout_that_cannot_be_written(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith(f"error: {root}/experiments cannot be written: Permission denied; ")
     assert "hydra.sweep.dir=" in error
+
+
+def test_a_position_outside_the_cache_is_refused_before_the_rows(configured):
+    experiment = Experiment(configured("experiment=chain", "model=tiny", "options.position=64"), Quiet())
+    with pytest.raises(LabError, match=r"options.position=64 is not a whole number in 0\.\.63"):
+        chain.ask(experiment)

@@ -7,7 +7,7 @@ from composed import Composed
 from cubins import QWEN
 from sampled import sampled
 
-from common.compile.nvrtc import _build, _nvrtc, options
+from common.compile.nvrtc import compile_ptx
 
 RINGS = ("bulk_ring", "vec128 bulk_ring", "joint_heads folded_norm by_value bulk_ring")
 MARKED = (("bulk_ring",), ("joint_heads", "by_value", "bulk_ring", "stream_kv"))  # stacks with copies that hot_l2 marks
@@ -81,7 +81,7 @@ def test_two_policies_for_as_many_copies_as_before(names):
     found = {}
     for variants in (names, (*names, "hot_l2")):
         source = Composed(variants).source(QWEN)
-        ptx = _build(source.text, source.name, options("compute_90"), _nvrtc().getPTX).decode()
+        ptx = compile_ptx(source.text, "compute_90", source.name)
         policies = set(re.findall(r"createpolicy\.fractional\.L2::(\w+)\.b64 %\w+, 1\.0;", ptx))
         found[variants] = policies, ptx.count("cp.async.bulk.")
     (once, copies), (both, same) = found.values()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from common.model.format import read_kv_format
-from common.validate.rounding import rounding_error, row_error
+from common.validate.rounding import rounding_error, row_error, wrong_ties
 
 
 def test_rounding_error_by_hand():
@@ -49,6 +49,34 @@ def test_a_scale_must_be_the_smallest():
     for scale, first, legal in ((1, 255, True), (2, 128 + 64, False), (1 + 2**-6, 128 + 125, False), (0.5, 255, False)):
         assert (row_error(form, row("int8", [first, *[128] * 7], scale), want).max() == 0) == legal, scale
     assert row_error(form, row("int8", [128] * 8, 1), 0 * want).max() == 0  # of nothing
+
+
+def test_a_number_half_way_is_even_by_hand():
+    """Scale 2: 3 and 5 are half way between numbers of int8, as 2.125 and 2.375 are of fp8."""
+    want = torch.tensor([3, 3, 5, 5, -3, -3, 4, 5 + 2**-40], dtype=torch.float64)
+    rows = row("int8", [129, 130, 130, 131, 126, 127, 130, 130], 2)
+    assert wrong_ties(read_kv_format("int8"), rows, want).tolist() == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+    want = torch.tensor([2.125, 2.125, 2.375, 2.375, -2.375, 2**-9, 2**-9, 2.0], dtype=torch.float64)
+    rows = row("fp8", [0x38, 0x39, 0x39, 0x3A, 0xB9, 0, 1, 0x38], 2)
+    assert wrong_ties(read_kv_format("fp8"), rows, want).tolist() == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("bad", [row("int8", [0, *[128] * 7], 1), row("int8", [128] * 8, 0)], ids=["number", "scale"])

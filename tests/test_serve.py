@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 import pytest
 
@@ -64,7 +65,9 @@ def test_without_a_limit_a_chat_ends_where_the_cache_is_full(server):
 def test_a_model_id_chooses_the_variant_and_knobs_go_with_it(server):
     names = [model.id for model in server.openai.models.list()]
     assert names[:2] == ["fake", "fake:baseline"]
-    assert server.openai.models.retrieve("fake:vec128").id == "fake:vec128"
+    one = server.openai.models.retrieve("fake:vec128")
+    assert one.id == "fake:vec128"
+    assert 0 <= time.time() - one.created < 86_400, "the start of the server"
     assert server.ids(PROMPT, 5, model="fake:vec128") == following(PROMPT, 5, shift=1)
     assert server.ids(PROMPT, 5) == following(PROMPT, 5)
     knobs = {"return_token_ids": True, "knobs": {"l1": "no_allocate"}}

@@ -17,6 +17,10 @@ from serving import serving
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 HELLO = {"role": "user", "content": "hi"}
 GOOD = {TEXT: {"model": "fake", "prompt": [1, 2]}, CHAT: {"model": "fake", "messages": [HELLO], "max_tokens": 2}}
+CALL, TOOLS = (
+    {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+    "this server has no tools; ",
+)
 PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
@@ -46,10 +50,18 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
         "messages[3].content",
         "valid string, or should be a valid list",
     ),
-    "another role": (CHAT, third(role="tool"), "messages[3].role", "'developer'"),
+    "another role": (CHAT, third(role="critic"), "messages[3].role", "'developer'"),
     "an unknown field of a message": (CHAT, third(images=["x"]), "messages[3].images", "not known"),
     "a name": (CHAT, third(name="me"), "messages[3].name", "leave it out"),
-    "calls of tools": (CHAT, third(role="assistant", tool_calls=[{"id": "1"}]), "messages[3].tool_calls", "only []"),
+    "calls of tools": (CHAT, third(role="assistant", content=None, tool_calls=[CALL]), "messages[3].tool_calls", TOOLS),
+    "a call": (
+        CHAT,
+        third(role="assistant", content=None, function_call={"name": "f"}),
+        "messages[3].function_call",
+        TOOLS,
+    ),
+    "what a tool found": (CHAT, third(role="tool", tool_call_id="1"), "messages[3].role", TOOLS),
+    "what a function found": (CHAT, third(role="function", name="f"), "messages[3].role", TOOLS),
     "an unknown field of a part": (
         CHAT,
         third(content=[{"type": "text", "text": "x", "cache_control": {}}]),
@@ -81,7 +93,12 @@ WRONG = {  # the path, what is wrong in the body, `param`, and a part of the mes
     "a knob of another type": (TEXT, {"knobs": {"l1": 1.5}}, "knobs.l1", "valid integer, or should be a valid string"),
     "half a character": (CHAT, third(content="\ud800"), "messages[3].content", "has half of a surrogate pair"),
     "JSON": (CHAT, {"response_format": {"type": "json_object"}}, "response_format", 'only {"type": "text"}'),
-    "tools": (CHAT, {"tools": [{"type": "function"}]}, "tools", "only []"),
+    "tools": (CHAT, {"tools": [{"type": "function"}]}, "tools", TOOLS),
+    "a tool that must be called": (CHAT, {"tool_choice": "required"}, "tool_choice", TOOLS),
+    "fewer tokens than none": (TEXT, {"max_tokens": -2}, "max_tokens", "greater than or equal to 1"),
+    "no token": (CHAT, {"max_completion_tokens": 0}, "max_completion_tokens", "greater than or equal to 1"),
+    "-1.0 for none": (TEXT, {"seed": -1.0}, "seed", "integer"),
+    "-1 where 0 means none": (TEXT, {"temperature": -1}, "temperature", "greater than or equal to 0"),
     "a number with 400 digits": (TEXT, {"temperature": 10**400}, "temperature", "number"),
     "an id beyond the vocabulary": (TEXT, {"prompt": [1, VOCAB]}, "prompt[1]", f"0..{VOCAB - 1}"),
     "a knob that the variant has not": (TEXT, {"knobs": {"ratio": "2:6"}}, "knobs", "takes no knob ratio"),
@@ -196,12 +213,22 @@ def test_a_seed_is_fresh_unless_given_and_is_told(server):
     assert {chunk.seed for chunk in streamed} == {9}
 
 
-def test_the_engine_gets_the_seed_that_is_told():
+@pytest.mark.parametrize("given", [{}, {"seed": -1}])
+def test_the_engine_gets_the_seed_that_is_told(given):
     from experiments.serving.schema import CompletionBody, job_of
 
-    fresh = CompletionBody(model="fake", prompt=[1])
-    assert job_of(fresh, "baseline")["sampling"]["seed"] == fresh.seed
-    assert CompletionBody(model="fake", prompt=[1]).seed != fresh.seed
+    fresh = CompletionBody(model="fake", prompt=[1], **given)
+    assert job_of(fresh, "baseline")["sampling"]["seed"] == fresh.seed >= 0
+    assert CompletionBody(model="fake", prompt=[1], **given).seed != fresh.seed
+
+
+def test_minus_one_is_no_limit(server):
+    """As clients of llama.cpp and vLLM mean it: an answer until the KV cache is full, from all tokens."""
+    for path, field in ((TEXT, "max_tokens"), (CHAT, "max_tokens"), (CHAT, "max_completion_tokens")):
+        body = {name: value for name, value in GOOD[path].items() if name != "max_tokens"}
+        status, found = post(server, path, body | {field: -1, "top_k": -1})
+        assert (status, found["choices"][0]["finish_reason"]) == (200, "length")
+        assert found["usage"]["total_tokens"] == POSITIONS + 1, "the last token needs no place"
 
 
 def test_chunks_say_null_until_the_usage_is_known(server):

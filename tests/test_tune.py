@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from permissions import without_root_rights
 
 from common.errors import CompileError, LabError, Unfinished
 from experiments.experiment import Experiment
@@ -40,9 +41,11 @@ def test_what_a_record_says_of_a_candidate():
 
 
 def test_a_stack_without_knobs_leaves_nothing_to_search(experiment):
-    assert tune.space_of(experiment("options.stack=vec128")).parameters
+    assert tune.space_of(experiment("options.stack=vec128", "options.variants=[]")).parameters
+    with pytest.raises(LabError, match=r"both options.stack and options.variants are given"):
+        tune.space_of(experiment("options.stack=vec128"))
     with pytest.raises(LabError, match=r"has nothing to search; give options.variants"):
-        tune.space_of(experiment("options.stack=redundant_rmsnorm"))
+        tune.space_of(experiment("options.stack=redundant_rmsnorm", "options.variants=[]"))
 
 
 def test_a_search_that_may_not_measure_is_refused():
@@ -71,6 +74,21 @@ def test_a_candidate_that_cannot_be_composed_has_no_kernel(experiment):
     sound, excluding = Candidate(("redundant_rmsnorm",), ()), Candidate(("cp_async", "warp_split"), ())
     assert tune._source_sha(experiment(), sound) is not None
     assert tune._source_sha(experiment(), excluding) is None
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_search(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune, "Search", lambda *given: pytest.fail("the search has begun"))
+    (tmp_path / "file").touch()
+    (tmp_path / "shut").mkdir(mode=0o500)
+    for name in ("file", "file/in", "shut", "shut/in/it"):
+        with (
+            without_root_rights(),
+            pytest.raises(LabError, match=rf"options.folder=.*/{name} cannot be written: .*; give"),
+        ):
+            tune.ask(experiment(f"options.folder={tmp_path}/{name}"))
+    assert tune.folder_of(experiment(f"options.folder={tmp_path}/new/one")) == tmp_path / "new" / "one"
+    with pytest.raises(LabError, match="/proc/none cannot be written"):  # also by root
+        tune.ask(experiment("options.folder=/proc/none"))
 
 
 def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, monkeypatch):

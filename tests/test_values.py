@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from common.model.layout import Layout
+from common.model.recoded import plain, recoded
 from common.validate import reference as formulas
 from common.validate.prove import expected
 from common.validate.reference import Past, Reference, Taps
 from common.validate.rounding import half_way
 from common.validate.scenarios import drawn
 from common.validate.trials import TRIALS, Trial
-from common.validate.values import LATE, TWINS, tensor
+from common.validate.values import LATE, ORDINARY, TWINS, tensor, weights_of
 
 BY_NAME = {trial.name: trial for trial in TRIALS}
 
@@ -28,6 +29,20 @@ def steps(trial: Trial, cache, seed):
         if entries is None:
             entries = torch.full(layout.cache.shape, torch.nan, dtype=torch.bfloat16)
         yield reference.step(start.ids[start.position], start.position, entries), entries, start.position, weights
+
+
+@pytest.mark.parametrize("kind", ["ties", "negative logits"])
+def test_weights_below_bf16_are_changed_as_numbers_and_rounded_again(kind, seed):
+    model = replace(BY_NAME[kind].model, name="few bits").in_formats("int4", "int8")
+    exact, layout = Layout(plain(model)), Layout(model)
+    ordinary = torch.randn(exact.weights_size, generator=torch.Generator().manual_seed(seed)).bfloat16()
+    few = weights_of(kind, recoded(ordinary, exact, layout), layout, seed)
+    numbers = weights_of(kind, recoded(recoded(ordinary, exact, layout), layout, exact), exact, seed)
+    assert few.numel() == layout.weights_size
+    bits = [each.view(torch.int16) for each in (few, recoded(numbers, exact, layout), recoded(ordinary, exact, layout))]
+    assert torch.equal(bits[0], bits[1])
+    assert not torch.equal(bits[0], bits[2])
+    assert weights_of(ORDINARY, few, layout, seed) is few
 
 
 def test_all_logits_are_negative(host_cache, seed):
@@ -111,9 +126,9 @@ def test_ties_are_exact(host_cache, seed):
 
 def test_nine_logits_tie(host_cache, seed):
     for taps, *_ in steps(BY_NAME["equal rows"], host_cache, seed):
-        best = taps["lm_head", None].topk(TWINS + 1).values
-        assert best[:TWINS].tolist() == pytest.approx([float(best[0])] * TWINS, rel=1e-12)
-        assert best[TWINS] < best[0] * (1 - 1e-9)
+        best = taps["lm_head", None].topk(10).values
+        assert best[:9].tolist() == pytest.approx([float(best[0])] * 9, rel=1e-12)
+        assert best[9] < best[0] * (1 - 1e-9)
 
 
 def test_the_largest_score_of_every_head_is_in_the_third_chunk(host_cache, seed):
@@ -128,6 +143,16 @@ def test_the_largest_score_of_every_head_is_in_the_third_chunk(host_cache, seed)
 def test_the_token_is_beyond_two_to_the_seventeenth(host_cache, seed):
     for taps, *_ in steps(BY_NAME["many words"], host_cache, seed):
         assert taps.token >= 2**17
+
+
+def test_the_next_word_is_chosen_wherever_it_lies(host_cache, seed):
+    """As many steps as warps: each has the largest logit once."""
+    trial = BY_NAME["large heads"]
+    layout, weights, _ = expected(trial.model, trial.weights, host_cache, seed)
+    nothing = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
+    chosen = [Reference(trial.model, layout, weights).step(word, 0, nothing).token for word in range(trial.model.vocab)]
+    assert chosen == [*range(1, trial.model.vocab), 0]
+    assert trial.starts[0].steps == trial.blocks * trial.threads // 32
 
 
 def silu_by(exp):

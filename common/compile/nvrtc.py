@@ -3,25 +3,48 @@
 import functools
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.cache.files import cached
+from common.compile.headers import Headers, cuda_folders
+from common.compile.nvrtc_process import Ended, compiled, libraries
+from common.compile.nvrtc_worker import Request
 from common.errors import CompileError, LabError
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
-def options(arch: str | None = None) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class More:
+    """Options of a text that is not the lab's own. define: macros, None for one without a value; std: 17 for C++17."""
+
+    headers: Headers = field(default_factory=Headers)
+    define: Mapping[str, str | None] = field(default_factory=dict)
+    std: int = 17
+
+    @property
+    def defined(self) -> tuple[str, ...]:
+        return tuple(f"-D{name}" if value is None else f"-D{name}={value}" for name, value in self.define.items())
+
+
+def including(folders: Sequence[Path], define: Mapping[str, str | None], std: int) -> More:
+    """Options of a text that includes headers of these folders and CUDA's. Raises LabError without NVRTC."""
+    version()
+    return More(Headers(tuple(folders), cuda_folders(Path(libraries()[-1]))), define, std)
+
+
+def options(arch: str | None = None, std: int = 17) -> tuple[str, ...]:
     """NVRTC's options. None: for RawModule; `sm_90`: all, with the ones that RawModule adds by itself.
 
     RawModule appends -ftz=true, its device's -arch=sm_XX, --device-as-default-execution-space (it refuses a second one)
     and include folders, which a flattened text does not need. Both lists give the same code.
     Products and sums are fused only by an explicit fmaf, so that variants can be compared bit for bit.
     """
-    own = ("-std=c++17", "-lineinfo", "--fmad=false")
+    own = (f"-std=c++{std}", "-lineinfo", "--fmad=false")
     return own if arch is None else (*own, "-ftz=true", f"-arch={arch}", "--device-as-default-execution-space")
 
 
@@ -29,10 +52,13 @@ def options(arch: str | None = None) -> tuple[str, ...]:
 def version() -> str:
     """The compiler's full version, such as 13.5.37. Raises LabError where NVRTC cannot be loaded."""
     nvrtc = _nvrtc()
-    for line in _build("", "version.cu", (), nvrtc.getPTX).decode().splitlines():
-        if ", V" in line:  # "// Cuda compilation tools, release 13.5, V13.5.37"
-            return line.rpartition(", V")[2].strip()
-    return ".".join(map(str, nvrtc.getVersion()))
+    program = nvrtc.createProgram("", "version.cu", (), ())
+    nvrtc.compileProgram(program, ())
+    lines = nvrtc.getPTX(program).decode().splitlines()
+    nvrtc.destroyProgram(program)
+    # "// Cuda compilation tools, release 13.5, V13.5.37"
+    exact = next((line.rpartition(", V")[2].strip() for line in lines if ", V" in line), "")
+    return exact or ".".join(map(str, nvrtc.getVersion()))
 
 
 def check_driver(version: int) -> None:
@@ -47,30 +73,30 @@ def check_driver(version: int) -> None:
         )
 
 
-def compile_cubin(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> bytes:
+def compile_cubin(
+    text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None, more: More = More()
+) -> bytes:
     """Compile `text` for `arch` (sm_80, ...) without a driver.
 
     `name` is the file name of the lines before the first #line. `cache_dir` keeps cubins by the sha256 of the text, the
-    options and the compiler's version; None compiles anew.
+    headers, the options and the compiler's version; None compiles anew. NVRTC runs in a process of its own, which some
+    texts end by a segmentation fault.
     Raises CompileError with the log, and LabError where NVRTC cannot be loaded.
     """
-    # CuPy drops the last byte, but nvdisasm and cuobjdump need it.
-    return _cached(text, arch, name, cache_dir, "cubin", lambda nvrtc, program: nvrtc.getCUBIN(program) + b"\0")
+    return _cached(text, arch, name, cache_dir, "cubin", more)
 
 
-def compile_ptx(text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None) -> str:
+def compile_ptx(
+    text: str, arch: str, name: str = "decode.cu", cache_dir: Path | None = None, more: More = More()
+) -> str:
     """As compile_cubin, but PTX, as a driver would get it; NVRTC puts its working folder before relative names."""
-
-    def ptx(nvrtc: Any, program: Any) -> bytes:
-        return nvrtc.getPTX(program).rstrip(b"\0").replace(f'"{Path.cwd()}/'.encode(), b'"')
-
-    return _cached(text, arch, name, cache_dir, "ptx", ptx).decode()
+    return _cached(text, arch, name, cache_dir, "ptx", more).decode()
 
 
 def compile_all(
     text: str, archs: Sequence[str] = ARCHS, name: str = "decode.cu", cache_dir: Path | None = None
 ) -> dict[str, bytes]:
-    """One cubin per arch, on all cores. NVRTC releases Python's lock, so threads run in parallel."""
+    """One cubin per arch, on all cores: each thread has an NVRTC of its own."""
     version()  # load the library once, before the threads use it
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(archs, pool.map(lambda arch: compile_cubin(text, arch, name, cache_dir), archs), strict=True))
@@ -90,38 +116,42 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
-def _build(text: str, name: str, chosen: tuple[str, ...], result: Any) -> bytes:
-    """Run one NVRTC program and take its `result` (nvrtc.getPTX or nvrtc.getCUBIN). Raises NVRTCError with the log."""
-    nvrtc = _nvrtc()
-    program = nvrtc.createProgram(text, name, (), ())
+def built(request: Request) -> bytes:
+    """Output of NVRTC for a text, by another process. Raises CompileError with the log, `cause` its first error."""
+    _nvrtc()
+    version()  # compiles, which loads all libraries: that process needs their paths
     try:
-        nvrtc.compileProgram(program, chosen)
-        return result(program)
-    except nvrtc.NVRTCError as error:
-        error.log = nvrtc.getProgramLog(program).strip("\0\n ")
-        raise
-    finally:
-        nvrtc.destroyProgram(program)
-
-
-def _cached(text: str, arch: str, name: str, cache_dir: Path | None, suffix: str, result: Any) -> bytes:
-    """One result of NVRTC, from the cache folder if it is there."""
-    chosen = options(arch)
-    if cache_dir is None:
-        return _compile(text, arch, name, chosen, result)
-    sha = hashlib.sha256("\0".join((version(), *chosen, name, text)).encode()).hexdigest()
-    return cached(Path(cache_dir) / f"{sha}.{suffix}", lambda: _compile(text, arch, name, chosen, result))
-
-
-def _compile(text: str, arch: str, name: str, chosen: tuple[str, ...], result: Any) -> bytes:
-    nvrtc = _nvrtc()
-    try:
-        return _build(text, name, chosen, lambda program: result(nvrtc, program))
-    except nvrtc.NVRTCError as error:
-        lines = error.log.splitlines()
-        first = next((line for line in lines if "error" in line), lines[0] if lines else str(error))
+        output, log = compiled(request)
+    except Ended as error:
         raise CompileError(
-            f"{name} does not compile for {arch}: {first}",
-            "correct the source; debug=true shows the compiler's whole log",
-            error.log,
+            str(error), "correct the PTX in its asm statements: an mbarrier.init with 0 arrivals is known to do this"
         ) from None
+    if output is not None:
+        return output
+    lines = log.splitlines()
+    first = next((line for line in lines if "error" in line), lines[0] if lines else "NVRTC fails without a word")
+    raise CompileError(first, "correct the source; debug=true shows the compiler's whole log", log)
+
+
+def _cached(text: str, arch: str, name: str, cache_dir: Path | None, output: str, more: More) -> bytes:
+    """One output of NVRTC, from the cache folder if it is there."""
+    found = more.headers.found(text)
+    chosen = (*options(arch, more.std), *more.defined, *found.options)
+    try:
+        folder = str(Path.cwd())
+    except OSError:  # it has been removed
+        folder = "/"
+
+    def make() -> bytes:
+        try:
+            made = built(Request(text, name, chosen, output, found.own, folder))
+        except CompileError as error:
+            raise CompileError(
+                f"{name} does not compile for {arch}: {error.cause}", error.remedy, error.report
+            ) from None
+        return made if output == "cubin" else made.rstrip(b"\0").replace(f'"{folder}/'.encode(), b'"')
+
+    if cache_dir is None or found.sha is None:
+        return make()
+    sha = hashlib.sha256("\0".join((version(), *chosen, name, text, *found.sha)).encode()).hexdigest()
+    return cached(Path(cache_dir) / f"{sha}.{output}", make)

@@ -121,12 +121,13 @@ def refuse_runs_keys(cfg: DictConfig, what: str, *more: str) -> None:
 def check_positions(config: RunConfig, model: Model) -> None:
     """Raise LabError if a position to time is outside the KV cache of `model`, or none is left to time."""
     timing, key = config.timing, "timing.positions"
-    for position in (timing and timing.positions) or ():
+    positions = (timing and timing.positions) or ()
+    for position in positions:
         if position >= model.positions:
             raise LabError(
                 f"{config.options.origins.get(key, key)}: {position} is not in 0..{model.positions - 1}, the positions "
                 "of the KV cache",
-                f"give a lower one, or model.positions={position + 1}",
+                f"give a lower one, or model.positions={max(positions) + 1}",
             )
     if timing and config.device.name == "cuda" and not timing.at(model):
         raise LabError(
@@ -181,7 +182,8 @@ def _read_model(shape: Section) -> Model:
 
 def _timing(section: Section) -> Timing | None:
     if section.text("name") == "none":
-        section.only({"name"})
+        for key in sorted(section.values.keys() - {"name"}):
+            raise LabError(f"timing.{key}= has no effect with timing=none", "leave timing=none out")
         return None
     timing = section.read(Timing)
     if timing.max_rounds < timing.rounds:

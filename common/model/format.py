@@ -19,6 +19,7 @@ OF_CACHE = ("bf16", "fp8", "int8")  # formats of the KV cache, whose rows have o
 SPELLING = re.compile(r"(bf16|int8|fp8|int4)(?::([1-9][0-9]{0,5}))?(:zeros)?(:fp16)?(:gptq)?")
 PACKET = 16  # bytes of the widest load; rows and their scales begin at a multiple of it
 WORD = 8  # columns that every shape has a multiple of, and that a group must have
+TRIED = 64  # columns of a group in trials, at most: several packets of the widest load
 NIBBLES = (0, 2, 4, 6, 1, 3, 5, 7)  # column of each nibble of a word: those of a pair are 16 bits apart
 REAL_MOST = 448.0  # largest number of e4m3
 
@@ -60,12 +61,12 @@ class Format:
 
     def scales_at(self, columns: int) -> int:
         """Byte of a row from which its scales lie."""
-        return _whole(columns * self.bits // 8, PACKET) if self.scaled else 2 * columns
+        return whole(columns * self.bits // 8, PACKET) if self.scaled else 2 * columns
 
     def row_bytes(self, columns: int) -> int:
         """Bytes of a row of a matrix, with all that it holds beside its weights."""
         each = 4 if self.zeros else 2
-        return self.scales_at(columns) + _whole(self.groups(columns) * each, PACKET)
+        return self.scales_at(columns) + whole(self.groups(columns) * each, PACKET)
 
     def check(self, columns: Iterable[int], place: str) -> None:
         """Raise LabError unless groups divide rows of so many columns. place: what they are of, for the message."""
@@ -76,10 +77,10 @@ class Format:
                     f"give a group that does, or {self.kind}, one scale a row",
                 )
 
-    def fitted(self, columns: Iterable[int]) -> "Format":
-        """The same for trials with rows of so many columns: one scale a row if no group divides them; not `gptq`."""
-        fits = not self.group or not any(width % self.group for width in columns)
-        return replace(self, group=self.group if fits else 0, gptq=False)
+    @property
+    def tried(self) -> "Format":
+        """The same for the small models of trials: groups of TRIED columns at most, and not `gptq`."""
+        return replace(self, group=min(self.group, TRIED), gptq=False)
 
     @property
     def numbers(self) -> "torch.Tensor":
@@ -239,7 +240,8 @@ def read_formats(text: str) -> tuple[str, str, str]:
     return str(read_format(form)), str(read_format(head)), str(read_kv_format(kv))
 
 
-def _whole(size: int, unit: int) -> int:
+def whole(size: int, unit: int) -> int:
+    """`size` rounded up to a multiple of `unit`."""
     return -(-size // unit) * unit
 
 

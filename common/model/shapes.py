@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import gcd, lcm
 from typing import Any
 
 from common.errors import LabError
-from common.model.format import Format, read_format, read_kv_format
+from common.model.format import WORD, Format, read_format, read_kv_format, whole
 from common.model.rope import Scaling, read_rope
 
 LARGEST = 2**31 - 1  # shapes become C++ ints
@@ -139,16 +140,17 @@ class Model:
         return replace(self, name=self.shape + _suffix(form, head, kv), format=form, head_format=head, kv_format=kv)
 
     def like(self, other: "Model") -> "Model":
-        """These shapes with the traits and formats of `other`; one scale a row where groups do not divide its rows."""
-        form, head = other.formats
-        return replace(
-            self.in_formats(
-                str(form.fitted((self.hidden, self.query, self.intermediate))),
-                str(head.fitted((self.hidden,))),
-                other.kv_format,
-            ),
+        """These shapes with the traits and formats of `other`, and rows widened to whole groups of these formats."""
+        form, head = (each.tried for each in other.formats)
+        group = form.group or WORD
+        wider = replace(
+            self.in_formats(),
+            hidden=whole(self.hidden, lcm(group, head.group or WORD)),
+            intermediate=whole(self.intermediate, group),
+            head_dim=whole(self.head_dim, lcm(WORD, group // gcd(group, self.heads))),
             **other.traits,
         )
+        return wider.in_formats(str(form), str(head), other.kv_format)
 
     @property
     def traits(self) -> dict[str, Any]:

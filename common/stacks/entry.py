@@ -1,5 +1,6 @@
 """One yaml of conf/variant/, read as a variant, stack or selection; each error names the file."""
 
+import re
 from collections.abc import Collection
 from dataclasses import fields, replace
 from pathlib import Path
@@ -62,6 +63,9 @@ class Entry:
         variant = replace(self.read(Variant, known, **made), knobs=knobs)
         if variant.launch not in LAUNCHES:
             raise self.wrong(f"says launch: {variant.launch}", f"choose from {', '.join(LAUNCHES)}")
+        if not re.search(rf"\bstruct {variant.mixin}\b", self.source.read_text(encoding="utf-8")):
+            cause = f"variants/{variant.name}.cu has no struct {variant.mixin}"
+            raise LabError(cause, "name its struct so, or the two files as the struct")
         return variant
 
     def stack(self, known: Collection[str]) -> NamedStack:

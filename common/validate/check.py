@@ -13,7 +13,7 @@ from common.devices.unwritten import NUMBER
 from common.model.shapes import Model
 from common.validate.drafts import accepted, looked_up, lookup_difference
 from common.validate.reference import Past, Taps
-from common.validate.rounding import half_way, rounding_error, row_error
+from common.validate.rounding import half_way, rounding_error, row_error, wrong_ties
 from common.validate.scenarios import Scenario
 from common.validate.snapshot import (
     Snapshot,
@@ -247,8 +247,10 @@ class _KernelChecker:
                 got = form.decode(rows, want.shape[-1]).double()
                 error = row_error(form, rows, want) if form.scaled else rounding_error(got, want)
                 yield from self._check_tap(tap, got, want, error, allowed[tap])
-                if not form.scaled:
-                    yield from self._check_ties(tap, got, want)
+                wrong = (
+                    wrong_ties(form, rows, want) if form.scaled else half_way(want) & (got != want.bfloat16().double())
+                )
+                yield from self._check_ties(tap, got, want, wrong)
             elif seen and (self.shown is None or stage in self.shown):
                 got = seen.tap(*tap).double()
                 yield from self._check_tap(tap, got, want, (got - want).abs(), allowed[tap])
@@ -264,12 +266,11 @@ class _KernelChecker:
         if ratio > self.worst.ratio:
             self.worst = Worst(*tap, largest, ratio)
 
-    def _check_ties(self, tap: Tap, got: Tensor, want: Tensor) -> Iterator[Mismatch]:
-        """Yield the first entry that is half way between two bf16 numbers and was not rounded to the even one.
+    def _check_ties(self, tap: Tap, got: Tensor, want: Tensor, wrong: Tensor) -> Iterator[Mismatch]:
+        """Yield the first entry of `wrong`: half way between two numbers, and not rounded to the even one.
 
         Only constructed values are exactly half way in float64; then fp32 is exact, too.
         """
-        wrong = half_way(want) & (got != want.bfloat16().double())
         if wrong.any():
             index = tuple(wrong.nonzero()[0].tolist())
             yield Mismatch(*tap, index, float(got[index]), float(want[index]), 0.0, "half way, rounds to even")

@@ -27,6 +27,20 @@ def half_way(value: Tensor) -> Tensor:
     return (value != near.double()) & (value == (near.double() + torch.nextafter(near, beyond).double()) / 2)
 
 
+def wrong_ties(form: Format, rows: Tensor, want: Tensor) -> Tensor:
+    """Mask of numbers exactly half way between two of a format below bf16 that were not rounded to the even one.
+
+    rows, want: as for `row_error`. Of the numbers in their order every second one is even, among them 0.
+    """
+    columns, numbers = want.shape[-1], form.numbers
+    at = form.scales_at(columns) // 2
+    scale = rows[..., at : at + 1].double()
+    halves, zero = (numbers[1:] + numbers[:-1]) / 2, len(numbers) // 2
+    below = torch.searchsorted(halves, (want / scale).contiguous()).clamp(max=len(halves) - 1)
+    even = numbers[below + (below - zero) % 2]
+    return (halves[below] * scale == want) & (form.decode(rows, columns).double() != even * scale)
+
+
 def row_error(form: Format, rows: Tensor, want: Tensor) -> Tensor:
     """As `rounding_error`, of rows in a format below bf16 with one scale each: the scale's distance, if it is larger.
 

@@ -108,9 +108,7 @@ def drawn(
     weights: flat bf16, [layout.weights_size]; random keys are as large as the model's own, see `_keys`.
     """
     for start in starts:
-        few = [0, *torch.randint(layout.model.vocab, (2,), generator=random).tolist()]  # found again, for drafts
-        places = torch.randint(len(few), (start.position + start.given,), generator=random)
-        ids = [few[place] for place in places.tolist()]
+        ids = _ids(layout.model.vocab, start.position + start.given, random)
         history, digest = None, b""
         if start.position:
             history = _history(layout, start.position, weights, random)
@@ -120,7 +118,14 @@ def drawn(
             digest = digest_of(f"{start.position} {start.history}".encode(), *decided)
             history = torch.stack([layout.cache.format.encode(layer) for layer in history])
         near_ties = start.history in NEAR_TIES
-        yield Scenario(start.name, start.position, tuple(ids), history, start.steps, near_ties, start.barriers, digest)
+        yield Scenario(start.name, start.position, ids, history, start.steps, near_ties, start.barriers, digest)
+
+
+def _ids(vocab: int, count: int, random: torch.Generator) -> tuple[int, ...]:
+    """`count` ids of three, so that drafts are found again; none is the one before it, unless there is no other."""
+    few = [0, *(1 + torch.randperm(vocab - 1, generator=random)[:2]).tolist()]
+    steps = torch.randint(1, max(len(few), 2), (count,), generator=random)
+    return tuple(few[place] for place in (steps.cumsum(0) % len(few)).tolist())
 
 
 def planned(model: Model, random: torch.Generator, quick: bool, tokens: int = 1) -> list[Start]:

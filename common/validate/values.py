@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from common.model.layout import Layout
-from common.model.recoded import plain, recoded
+from common.model.recoded import recoded
 
 LARGE_VALUE = 1000.0  # factor: gives an output some hundred times larger than its neighbors
 LARGE_KEY = 256.0  # factor: gives scores of some hundreds; exp overflows fp32 unless the maximum is subtracted
@@ -15,6 +15,8 @@ SMALL_HEAD = 2.0**-6  # factor, exact in bf16: the mean square of a head falls f
 CHANNEL = 60.0  # value of a constant channel: a few times the size of all others together
 TWINS = 9  # equal rows: four on both sides of the largest; one of five blocks seldom has all of one side
 LATE = 128  # first position of the third chunk
+# Of a format of the cache: a number, half of its last place, and the number whose scale is a power of two.
+HALVES = {"bf16": (1.0, 2.0**-8, 0.0), "fp8": (1.0, 2.0**-4, 1.75), "int8": (0.5, 2.0**-8, 127 / 128)}
 KEY = 64.0  # element of an opposite key: its score is about -1000
 
 # Changes a random history in place: [layers, 2, kv_heads, entries, head_dim].
@@ -29,7 +31,7 @@ def weights_of(kind: str, weights: Tensor, layout: Layout, seed: int) -> Tensor:
     """
     if kind == ORDINARY:
         return weights
-    exact = Layout(plain(layout.model)) if layout.scaled else layout
+    exact = Layout(layout.model.in_formats(kv=layout.model.kv_format)) if layout.scaled else layout
     changed = recoded(weights, layout, exact) if layout.scaled else weights.clone()
     WEIGHTS[kind](changed, exact, torch.Generator().manual_seed(seed))
     return recoded(changed, exact, layout) if layout.scaled else changed
@@ -91,6 +93,17 @@ def _last_words(weights: Tensor, layout: Layout, random: torch.Generator) -> Non
     tensor(weights, layout, "lm_head")[-512:] *= 16
 
 
+def _next_word(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
+    """The token is the word behind the one before it: many steps choose it in each warp in turn, not by chance.
+
+    The residual stream is the embedding, nearly, and rows of the LM head are the embedding of the word before.
+    """
+    for layer in range(layout.model.layers):
+        for name in ("o", "down"):
+            tensor(weights, layout, name, layer).mul_(2.0**-6)
+    tensor(weights, layout, "lm_head").copy_(tensor(weights, layout, "embed").roll(1, 0))
+
+
 def _opposite(history: Tensor, random: torch.Generator) -> None:
     """Keys opposite to the queries of the weights "low scores", each by a little more or less."""
     keys, pair = history[:, 0], slowest(history.shape[-1])
@@ -146,13 +159,14 @@ def _small_inputs(weights: Tensor, layout: Layout, random: torch.Generator) -> N
 
 
 def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
-    """Values exactly half way between two bf16 numbers, in a model with eps = 2^-5.
+    """Values exactly half way between two numbers of the cache, in a model with eps = 2^-5.
 
     The residual stream is -1, 0 and 1 with a mean square of 1 - 2^-5, so that its norm is exact. A value is the sum of
-    two channels, one of them times 2^-8 or 3 * 2^-8: with equal signs it is half way, and the even neighbor is below it
-    for one factor and above it for the other.
+    two channels, one of them times a half of the last place, or thrice that: with equal signs it is half way, and the
+    even neighbor is below it for one factor and above it for the other. Below bf16 the first value of a head is the
+    largest, so that the scale is a power of two.
     """
-    model = layout.model
+    model, (large, half, largest) = layout.model, HALVES[layout.cache.format.kind]
     embed = tensor(weights, layout, "embed")
     signs = torch.randint(2, embed.shape, generator=random) * 2.0 - 1
     zeros = torch.rand(embed.shape, generator=random).argsort(1) < model.hidden // 32
@@ -166,7 +180,9 @@ def _half_way(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
         tensor(weights, layout, "qkv_bias", layer)[model.query + model.kv :] = 0
         for row, each in enumerate(rows):
             whole, part = torch.randperm(model.hidden, generator=random)[:2].tolist()
-            each[whole], each[part] = 1, (1 + 2 * (row % 2)) * 2.0**-8
+            each[whole], each[part] = large, (1 + 2 * (row % 2)) * half
+            if largest and row % model.head_dim == 0:
+                each[whole], each[part] = largest, 0
 
 
 def _twins(weights: Tensor, layout: Layout, random: torch.Generator) -> None:
@@ -198,6 +214,7 @@ WEIGHTS: Mapping[str, Weights] = {
     ORDINARY: lambda weights, layout, random: None,
     "ties": _ties,
     "last words": _last_words,
+    "next word": _next_word,
     "negative logits": _negative_logits,
     "low scores": _low_scores,
     "large gates": _large_gates,

@@ -17,19 +17,22 @@ from experiments.engines.torch_step import TorchStep
 from experiments.engines.transformers_model import rounding
 
 MORE = "batches, sampling, other architectures"
+GRAPH = "a CUDA graph needs a GPU"
 
 
 @dataclass(frozen=True)
 class Arm:
     """An engine. run: its race; package: whose version it has, None for one that says its own.
 
-    settings: the best that are known for one sequence; also: what it does that the others do not.
+    settings: the best that are known for one sequence; also: what it does that the others do not. why_gpu: why it does
+    not run on a CPU.
     """
 
     run: Callable[[Workload], Ran]
     package: str | None
     settings: str
     also: str
+    why_gpu: str = ""
 
 
 def torch_step(work: Workload, capture: bool = False, compiled: bool = False) -> Ran:
@@ -37,8 +40,6 @@ def torch_step(work: Workload, capture: bool = False, compiled: bool = False) ->
 
     Judged in float32, as the tolerances are; its race is in bf16 on a GPU. Raises Mismatched, see `judged`.
     """
-    if capture and work.device == "cpu":
-        raise LabError("a CUDA graph needs a GPU", "run with device=cuda")
     lab = work.lab
 
     def step(positions: int, dtype: torch.dtype) -> TorchStep:
@@ -111,12 +112,18 @@ def triton_kernels(work: Workload) -> Ran:
 
 ARMS: Mapping[str, Arm] = {
     "torch": Arm(torch_step, "torch", "sdpa over a cache of fixed size; a launch for each operation", "-"),
-    "torch in a CUDA graph": Arm(partial(torch_step, capture=True), "torch", "the same; a graph for each token", "-"),
+    "torch in a CUDA graph": Arm(
+        partial(torch_step, capture=True), "torch", "the same; a graph for each token", "-", GRAPH
+    ),
     "torch.compile": Arm(
-        partial(torch_step, compiled=True), "torch", "inductor, max-autotune, static shapes; a layer at a time", "-"
+        partial(torch_step, compiled=True),
+        "torch",
+        "inductor, max-autotune, static shapes; a layer at a time",
+        "-",
+        "torch.compile needs a GPU: for a CPU it compiles other code, and takes minutes",
     ),
     "torch.compile in a CUDA graph": Arm(
-        partial(torch_step, compiled=True, capture=True), "torch", "the same; a graph for each token", "-"
+        partial(torch_step, compiled=True, capture=True), "torch", "the same; a graph for each token", "-", GRAPH
     ),
     "Triton": Arm(
         triton_kernels,

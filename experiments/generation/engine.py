@@ -13,6 +13,7 @@ from common.errors import LabError
 from common.model.layout import Layout
 from common.stacks.stack import Stack
 from experiments.generation.drafts import verifying
+from experiments.generation.options import read_draft
 from experiments.generation.request import Piece, Request, Sampling, Stats
 from experiments.generation.sampling import needed, source, write_settings
 from experiments.generation.text import Answer
@@ -28,21 +29,22 @@ NO_LOGITS = -1  # the sampler's token where there are none
 class Engine:
     """Decodes requests one after another with one stack. The common prefix of a prompt and the KV cache is kept.
 
-    stop_ids: end-of-sequence ids of the checkpoint. draft: as from `read_draft`; every stack then verifies drafts.
+    stop_ids: end-of-sequence ids of the checkpoint. draft: as `read_draft` takes it; every stack then verifies drafts.
     Close it after use. Raises LabError for weights that do not load, and for a stack that does not compile or cannot
     take drafts; `stream` and `use`, after `close`.
     """
 
-    def __init__(self, setup: Setup, stack: Stack, draft: int | None = None) -> None:
+    def __init__(self, setup: Setup, stack: Stack, draft: int | str | None = None) -> None:
         if not (isinstance(setup, Setup) and isinstance(stack, Stack)):
             raise LabError("an engine is made of a lab and a stack", "Engine(lab, lab.stack(NAME).stack)")
-        self.setup, self.model, self.draft = setup, setup.model, draft
+        self.draft = read_draft(draft)
+        self.setup, self.model = setup, setup.model
         folder = setup.packed.folder
         self.tokenizer: Any | None = load_tokenizer(folder) if has_tokenizer(folder) else None
         self.stop_ids = stop_ids(folder)
         self._ids: list[int] = []  # ids by position; all but the last one have entries in the KV cache
         self._stats: Stats | None = None
-        self.stack, self._layout = LabStack(setup, verifying(setup, stack, draft)).compile(), Layout(self.model)
+        self.stack, self._layout = LabStack(setup, verifying(setup, stack, self.draft)).compile(), Layout(self.model)
         self.session = self._open(self.stack.program, setup.config.blocks)
         self.session.reset([0], 0)
         self._requests, self._closed = 0, False
@@ -83,6 +85,8 @@ class Engine:
         self._check_open()
         if not isinstance(request, Request):
             raise LabError(f"{short(request)} is not a Request", "give Request(ids=(1, 2, 3), max_tokens=8)")
+        if not callable(cancelled):
+            raise LabError(f"cancelled={short(cancelled)} is no function", "give cancelled=lambda: False")
         request.check(self.model, self.positions)
         if request.stop_strings and not self.tokenizer:
             raise LabError("stop strings need a tokenizer, and these weights have none", "leave stop_strings out")

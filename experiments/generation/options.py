@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Mapping
+from reprlib import repr as short
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -36,14 +38,17 @@ def request_of(own: Section, seed: int) -> Request:
     return Request((), own.whole("max_tokens", low=1), sampling, stop_strings=own.texts("stop_strings"))
 
 
-def read_draft(text: str) -> int | None:
+def read_draft(draft: Any) -> int | None:
     """Tokens of a step by `draft=none`, `draft=ngram` (0: as many as the variant's default) or `draft=ngram:K`.
 
-    None: without drafts. Raises LabError for another text.
+    None: without drafts. What this function returns, it takes as well. Raises LabError for anything else.
     """
-    found = re.fullmatch(rf"{NGRAM}(?::([1-9]\d*))?", text, re.ASCII)
-    if not found and text != NONE:
-        raise LabError(f"draft={text} is unknown", f"choose draft from {NONE}, {NGRAM} and {NGRAM}:K, K tokens a step")
+    if draft is None or (type(draft) is int and draft >= 0):  # True is an int, too
+        return draft
+    found = re.fullmatch(rf"{NGRAM}(?::([1-9]\d*))?", str(draft), re.ASCII)
+    if not found and draft != NONE:
+        given = draft if isinstance(draft, str) else short(draft)
+        raise LabError(f"draft={given} is unknown", f"choose from {NONE}, {NGRAM} and {NGRAM}:K, K tokens a step")
     return int(found[1] or 0) if found else None
 
 

@@ -14,17 +14,17 @@ FILES = ("tokenizer.json", "vocab.json")
 
 
 def stop_ids(folder: Path | None) -> frozenset[int]:
-    """End-of-sequence ids that generation_config.json names, or else config.json; empty if neither does.
+    """End-of-sequence ids that generation_config.json names, or else config.json; empty if neither names one.
 
     Raises LabError for a file that cannot be read, and for a value that is no id.
     """
     for file in (folder / "generation_config.json", folder / CONFIG) if folder else ():
         found = read_json(file).get("eos_token_id") if file.exists() else None
-        if found not in (None, []):  # an empty list names none
-            listed = found if isinstance(found, list) else [found]
-            for one in listed:
-                if type(one) is not int or one < 0:
-                    raise LabError(f"{file}: eos_token_id: {short(one)} is not an id", "give an id, or a list of ids")
+        listed = found if isinstance(found, list) else [] if found is None else [found]
+        for one in listed:
+            if type(one) is not int or one < 0:
+                raise LabError(f"{file}: eos_token_id: {short(one)} is not an id", "give an id, or a list of ids")
+        if listed:
             return frozenset(listed)
     return frozenset()
 

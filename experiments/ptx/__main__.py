@@ -1,33 +1,35 @@
 """Run a kernel of a CUDA or PTX file: `python -m experiments.ptx --help`."""
 
 import json
+import os
 import random
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
-import yaml
 from omegaconf import DictConfig
 
 from common.config.cli import run_task
 from common.config.run_config import SEEDS, Seed
-from common.config.section import Natural, Section
+from common.config.section import Natural, Range, Section
 from common.config.texts import quoted
 from common.display.table import Table, terminal
 from common.errors import LabError, known
-from experiments.ptx.arguments import Argument, arguments, packed, text_in
+from common.json_values import to_json
 
-SHOWN = 4  # values of an array
-ARCH = "sm_90"
+if TYPE_CHECKING:
+    from experiments.ptx.gpu import Gpu
+    from experiments.ptx.launch import Executor
+    from experiments.ptx.launch_file import Row
+    from experiments.ptx.shown import Result
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The keys of conf/ptx.yaml, which explains them, but `arguments`."""
+    """The keys of conf/ptx.yaml, which explains them, but those that describe data: they are read apart."""
 
     file: Path
     launch: Path | None
@@ -35,10 +37,13 @@ class Settings:
     grid: tuple[int, ...]
     block: tuple[int, ...]
     shared: Natural
+    include: tuple[str, ...]
+    std: Annotated[int, Range(1)] | None
     arch: str | None
     seed: Seed | None
     races: bool
     timeout_s: float
+    device: Literal["auto", "cuda", "ptx"]
     out: Path | None
     cache: Path
     cache_limit_gb: float
@@ -53,101 +58,142 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def words(argv: Sequence[str]) -> list[str]:
-    """The command line as Hydra reads it: of two words that stand alone the first is `file`, the second `launch`."""
-    keys, made = ["file", "launch"], list[str]()
+    """The command line as Hydra reads it.
+
+    Of two words that stand alone the first is `file`, the second `launch`; all -DNAME=VALUE are one mapping `define`;
+    and `device`, which Hydra would take for the group of conf/device, is a mapping.
+    """
+    keys, made, macros = ["file", "launch"], list[str](), list[str]()
     for before, word in zip(["", *argv], argv, strict=False):
-        alone = "=" not in word and not word.startswith("-") and not before.startswith("-")
-        made.append(f"{keys.pop(0)}={quoted(word)}" if alone and keys else word)
-    return made
+        key, equals, value = word.partition("=")
+        if key.startswith("-D") and key[2:].isidentifier():
+            macros.append(f"{key[2:]}:{quoted(value) if equals else 'null'}")
+        elif key == "device":
+            made.append(f"device={{name:{quoted(value)}}}")
+        else:
+            alone = not equals and not word.startswith("-") and not before.startswith("-")
+            made.append(f"{keys.pop(0)}={quoted(word)}" if alone and keys else word)
+    return [*made, *([f"define={{{','.join(macros)}}}"] if macros else [])]
 
 
 def run(given: Collection[str], cfg: DictConfig) -> int:
     """Launch the kernel of `cfg` and print how it ended. given: keys of the command line. Raises LabError."""
-    from common.devices.ptx.library import library  # these import torch
-    from common.devices.ptx.program import Machine, PtxProgram
-    from common.devices.ptx.text import parse
-    from experiments.ptx.launch import Launch, kernel_of, name_of, text_of
+    from experiments.ptx.launch_file import rows, with_yaml
 
-    section = _with_yaml(Section.from_config(cfg), given)
+    section = with_yaml(Section.from_config(cfg), given)
+    if isinstance(section.values["device"], dict):
+        section.values["device"] = section.values["device"].get("name")
+    if section.values["seed"] is None:
+        section.values["seed"] = random.randrange(SEEDS)
     settings = Settings(**section.fields(Settings))
-    seed = random.randrange(SEEDS) if settings.seed is None else settings.seed
-    passed = arguments(section.values["arguments"], seed, (settings.launch or settings.file).parent)
-    text, name = text_of(settings.file, settings.arch or ARCH, settings.cache), name_of(settings.file)
-    kernel = kernel_of(parse(text, name), settings.kernel, settings.file)
-    parameters = packed(passed, kernel)
-    sizes = _sizes("grid", settings.grid), _sizes("block", settings.block)
-    launch = Launch(*sizes, settings.shared, seed, settings.races, settings.timeout_s)
-    program = PtxProgram(Machine(library(settings.cache)), text, name)
-    ended = launch.run(program.kernel(kernel.name), parameters, passed)
-    written = {one.name: _summary(one) for one in ended.written}
-    if settings.out:
-        _save(ended.written, settings.out)
-    if settings.json:
-        print(
-            json.dumps(
-                {"kernel": kernel.name, "seed": seed, "end": ended.end, "report": ended.report, "arrays": written}
-            )
-        )
-        return int(not ended.finished)
-    print(f"{kernel.name}, {launch}, {program.module.target}, seed {seed}: {ended.end}")
-    print(ended.report, end="\n" if ended.report else "")
-    if written:
-        terminal(Table.of([{"array": array, **shown} for array, shown in written.items()], names=1))
-    return int(not ended.finished)
+    chosen = rows(section)
+    device = _device(settings)
+    if section.values["sweep"] is None:
+        result = _launched(device, chosen[0], settings.out, settings.out)
+        if settings.json:
+            print(json.dumps(to_json(result.json())))
+        else:
+            _print(result)
+        return int(not result.right)
+    return _swept(device, chosen, settings)
 
 
-def _with_yaml(section: Section, given: Collection[str]) -> Section:
-    """The section with the keys of the yaml `launch`; the command line goes first."""
-    keys = set(section.values) - {"launch", "file", "debug"}
-    if not section.given("file"):
-        raise LabError("no file is given", "python -m experiments.ptx FILE.cu LAUNCH.yaml; see --help")
-    if not section.given("launch"):
-        return section
-    path = section.location("launch")
-    try:
-        found = yaml.safe_load(text_in(path, "give a yaml with keys such as grid and arguments"))
-    except yaml.YAMLError as error:
-        raise LabError(f"{path.name} is no yaml: {error}", "write key: value, and a list as [1, 2]") from None
-    if not isinstance(found, dict):
-        raise LabError(f"{path.name} is no mapping", "write lines such as grid: 4")
-    for key in found:
-        known(f"key in {path.name}", key, keys)
-    return Section(
-        {**section.values, **{key: found[key] for key in found if key not in given}}, origins=section.origins
-    )
+def _device(settings: Settings) -> "Executor | Gpu":
+    """The device of the launch; `auto` is a GPU if there is one. Raises LabError for cuda without a GPU."""
+    from common.devices.ptx.library import library  # these import torch
+    from common.devices.ptx.program import Machine
+    from experiments.ptx.gpu import Gpu
+    from experiments.ptx.launch import Executor
+
+    if settings.device != "ptx":
+        try:
+            return Gpu()
+        except LabError:
+            if settings.device == "cuda":
+                raise
+    return Executor(Machine(library(settings.cache)))
 
 
-def _sizes(key: str, sizes: tuple[int, ...]) -> tuple[int, int, int]:
-    if len(sizes) > 3:
-        raise LabError(f"{key}={list(sizes)} has {len(sizes)} dimensions", "give at most three")
-    x, y, z = (*sizes, 1, 1)[:3]
-    return x, y, z
+def _launched(device: "Executor | Gpu", row: "Row", out: Path | None, fresh: Path | None) -> "Result":
+    """Launch one row. out: a folder for its arrays; fresh: the folder of `out=` before the first. Raises LabError."""
+    from common.compile.nvrtc import ARCHS
+    from common.devices.ptx.text import parse
+    from experiments.ptx.arguments import given
+    from experiments.ptx.kernels import kernel_of, text_of
+    from experiments.ptx.launch import Launch, sizes
+    from experiments.ptx.launch_file import macros
+    from experiments.ptx.shown import Result, prepare, save
+
+    one = Settings(**row.section.fields(Settings))
+    assert one.seed is not None
+    folder = (one.launch or one.file).parent
+    passed = given(row.section, one.seed, folder)
+    if fresh:
+        prepare(fresh, passed)
+    include = tuple(folder / each for each in one.include)
+    arch = device.arch if one.arch is None else known("arch", one.arch, ARCHS)
+    text = text_of(one.file, include, macros(row.section.values["define"]), one.std, arch, one.cache)
+    ptx = text.ptx()
+    module = parse(ptx, text.name)
+    kernel = kernel_of(module, one.kernel, one.file)
+    passed.check(kernel)
+    launch = Launch(sizes("grid", one.grid), sizes("block", one.block), one.shared, one.seed, one.races, one.timeout_s)
+    ended = device.run(text, ptx, kernel, passed, launch)
+    title = f"{kernel.name}, {launch}{device.title}, {module.target}, seed {one.seed}"
+    result = Result(title, {"kernel": kernel.name, "seed": one.seed}, row.label, passed, ended)
+    if out:
+        save(result.written, out)
+    return result
 
 
-def _summary(one: Argument) -> dict[str, Any]:
-    """Figures of an array: NaN is in none but its own count."""
-    values = one.numbers.ravel()
-    numbers = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    least, most = (numbers.min().item(), numbers.max().item()) if numbers.size else (None, None)
-    return {
-        "type": one.type,
-        "shape": " x ".join(map(str, one.bits.shape)),
-        "min": least,
-        "max": most,
-        "NaN": values.size - numbers.size,
-        "first values": ", ".join(f"{value:.6g}" for value in values[:SHOWN].tolist()),
-    }
+def _print(result: "Result") -> None:
+    seconds = result.outcome.seconds
+    print(f"{result.title}: {result.end}" + (f", {1e6 * seconds:.2f} us" if seconds is not None else ""))
+    for line in result.lines():
+        print(line)
+    if arrays := result.arrays():
+        terminal(Table.of([{"array": array, **shown} for array, shown in arrays.items()], names=1))
 
 
-def _save(written: Sequence[Argument], folder: Path) -> None:
-    """Each array as NAME.npy, in bf16 as fp32."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for one in written:
-            np.save(folder / f"{one.name}.npy", one.numbers)
-    except OSError as error:
-        raise LabError(f"out={folder} cannot be written: {error.strerror}", "give out=FOLDER") from error
+def _swept(device: "Executor | Gpu", rows: Sequence["Row"], settings: Settings) -> int:
+    """Launch each row and print one table; one that is refused is not right. Raises LabError if all are refused."""
+    table, lines, reports, refused, lost = list[dict[str, Any]](), list[Any](), list[str](), list[LabError](), False
+    right = True
+    for number, row in enumerate(rows, 1):
+        label = f"row {number}, {', '.join(f'{key} {value}' for key, value in row.label.items())}"
+        try:
+            if lost:
+                raise LabError("the row before has ended the GPU's context", "run this row alone")
+            out = settings.out / str(number) if settings.out else None
+            result = _launched(device, row, out, settings.out if len(refused) == number - 1 else None)
+        except LabError as error:
+            refused.append(error)
+            table.append({**row.label, "end": "refused"})
+            lines.append({"row": row.label, "end": "refused", "report": str(error)})
+            reports.append(f"{label}: {error}")
+        else:
+            right, lost = right and result.right, result.outcome.lost
+            table.append(result.row())
+            lines.append({"row": row.label, **result.json()})
+            reports += [f"{label}: {said}" for said in result.lines() if not result.right]
+    if len(refused) == len(rows):
+        raise refused[0]
+    for line in lines if settings.json else []:
+        print(json.dumps(to_json(line)))
+    if not settings.json:
+        print("".join(f"{report}\n" for report in reports), end="")
+        empty = {key for row in table for key in row} - {
+            key for row in table for key, value in row.items() if value != 0
+        }
+        terminal(Table.of([{key: row[key] for key in row if key not in empty} for row in table], names=1))
+    return int(bool(refused) or not right)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    code = main()
+    gpu = sys.modules.get("experiments.ptx.gpu")
+    if gpu and gpu.UNENDED:  # at its end Python would free it, and wait for that kernel
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    raise SystemExit(code)

@@ -1,162 +1,169 @@
 """Arguments of a kernel, as a yaml describes them: numbers, and arrays in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from common.config.section import Section
 from common.devices.ptx.text import Kernel
-from common.errors import LabError
+from common.errors import LabError, known
+from experiments.ptx.elements import FILLS, Type, aligned, check_shape, filled, loaded, numbers, numbers_of
+from experiments.ptx.expected import Expected, expected
 
-Type = Literal["s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"]
-KINDS = {"s": "int", "u": "uint", "f": "float"}
-FILLS = ("unwritten", "zeros", "arange", "random")
-UNWRITTEN = 0xFF  # of each byte: NaN in every type of floats
-ALIGN = 256  # bytes, as of memory that a driver gives
+KEYS = {"name", "type", "value", "shape", "fill", "address_of", "expect", "tolerance"}
+ADDRESS = "u64"  # type of addresses
+CONTENTS = ("value", "fill", "address_of")  # keys that exclude each other
 
 
 @dataclass(frozen=True)
 class Description:
-    """An argument as the yaml has it; `value` is read apart."""
+    """An argument as the yaml has it; `value`, `address_of` and `tolerance` are read apart."""
 
     name: str | None
     type: Type
     shape: tuple[int, ...] | None
     fill: str | None
+    expect: str | None
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument. bits: its elements, bf16 as 16-bit integers; an array is passed by its address."""
+    """One argument, or an array that others point to.
+
+    bits: its elements, bf16 as 16-bit integers; an array is passed by its address. points_to: names of the arrays whose
+    addresses are the elements, and numbers among them. read: the files that it was made of.
+    """
 
     name: str
     type: str
     bits: np.ndarray
     is_array: bool
-
-    @property
-    def passed(self) -> bytes:
-        return np.uint64(self.bits.ctypes.data).tobytes() if self.is_array else self.bits.tobytes()
+    points_to: tuple[str | int, ...] = ()
+    expected: Expected | None = None
+    read: tuple[Path, ...] = ()
 
     @property
     def numbers(self) -> np.ndarray:
         """The elements; bf16 as fp32."""
-        return (self.bits.astype(np.uint32) << 16).view(np.float32) if self.type == "bf16" else self.bits
+        return numbers_of(self.bits, self.type)
 
 
-def arguments(given: Any, seed: int, folder: Path) -> list[Argument]:
-    """The arguments of the key `arguments`; .npy files are below `folder`. Raises LabError."""
+@dataclass(frozen=True)
+class Given:
+    """The kernel's arguments in order, and all arrays: those among them, then those of the key `arrays`."""
+
+    arguments: Sequence[Argument]
+    arrays: Sequence[Argument]
+
+    def placed(self, addresses: Mapping[str, int], kernel: Kernel) -> bytes:
+        """The block of the kernel's parameters, with pointers set for arrays at these addresses, by name."""
+        for one in (*self.arguments, *self.arrays):
+            if one.points_to:
+                one.bits.reshape(-1)[:] = [addresses[each] if isinstance(each, str) else each for each in one.points_to]
+        block = bytearray(kernel.parameter_bytes)
+        for one, (offset, size) in zip(self.arguments, kernel.parameters.values(), strict=True):
+            value = np.uint64(addresses[one.name]) if one.is_array else one.bits
+            block[offset : offset + size] = value.tobytes()
+        return bytes(block)
+
+    def check(self, kernel: Kernel) -> None:
+        """Raise LabError for arguments that do not fit the kernel's parameters."""
+        if len(self.arguments) != len(kernel.parameters):
+            wanted = ", ".join(f"{name} ({size} B)" for name, (_, size) in kernel.parameters.items()) or "none"
+            cause = f"{kernel.name} has {len(kernel.parameters)} parameters, and arguments= has {len(self.arguments)}"
+            raise LabError(cause, f"give one for each: {wanted}")
+        for at, (one, (name, (_, size))) in enumerate(zip(self.arguments, kernel.parameters.items(), strict=True)):
+            has = 8 if one.is_array else one.bits.nbytes
+            if has != size:
+                kind = "a pointer" if one.is_array else one.type
+                raise LabError(
+                    f"arguments[{at}] is {kind} of {has} B, and {name} has {size} B",
+                    "give a number for a number, a shape for a pointer, and a type of that size",
+                )
+
+
+def given(section: Section, seed: int, folder: Path) -> Given:
+    """The arguments and arrays of the keys of these names; .npy files are below `folder`. Raises LabError."""
+    arguments = _listed(section.values["arguments"], "arguments", (seed,), folder)
+    pointed = _listed(section.values["arrays"], "arrays", (seed, 1), folder)
+    for at, one in enumerate(pointed):
+        if not one.is_array:
+            raise LabError(f"arrays[{at}] is no array", "give it a shape, and numbers for the kernel in arguments")
+    arrays = [one for one in (*arguments, *pointed) if one.is_array]
+    names = [one.name for one in arrays]
+    for name in names:
+        if names.count(name) > 1:
+            raise LabError(f"two arrays have the name {name}", "give each another name")
+    for one in (*arguments, *pointed):
+        for each in one.points_to:
+            if isinstance(each, str):
+                known(f"array in address_of of {one.name}", each, names)
+    return Given(arguments, arrays)
+
+
+def _listed(given: Any, key: str, seeds: tuple[int, ...], folder: Path) -> list[Argument]:
     if not isinstance(given, list):
-        raise LabError(f"arguments={given} is not a list", "give arguments=[{type:f32,value:1},...]")
-    return [_argument(one, at, np.random.default_rng([seed, at]), folder) for at, one in enumerate(given)]
+        raise LabError(f"{key}={given} is not a list", f"give {key}=[{{type:f32,value:1}},...]")
+    return [_argument(one, f"{key}[{at}]", np.random.default_rng([*seeds, at]), folder) for at, one in enumerate(given)]
 
 
-def dtype(name: str) -> np.dtype:
-    if name == "bf16":
-        return np.dtype(np.uint16)
-    return np.dtype(f"{KINDS[name[0]]}{name[1:]}")
-
-
-def _argument(given: Any, at: int, random: np.random.Generator, folder: Path) -> Argument:
-    path = f"arguments[{at}]"
+def _argument(given: Any, path: str, random: np.random.Generator, folder: Path) -> Argument:
     if not isinstance(given, dict):
         raise LabError(f"{path}={given} is not a mapping", "write {type: f32, value: 1}, or {type: f32, shape: 8}")
     section = Section({str(key): value for key, value in given.items()}, f"{path}.")
     if section.values.get("fill") is not None:
         section.values["fill"] = str(section.values["fill"])  # for a number the error names the known fills
-    section.only({"name", "type", "value", "shape", "fill"})
+    section.only(KEYS)
     one = Description(**section.fields(Description))
-    name = one.name or f"argument {at}"
-    if section.given("value"):
-        if one.shape or one.fill:
-            raise LabError(f"{path} has a value and a {'shape' if one.shape else 'fill'}", "leave one of them out")
-        return Argument(name, one.type, _numbers(section.values["value"], one.type, path), False)
-    if one.fill and one.fill.endswith(".npy"):
-        values = _loaded(folder / one.fill, one, path)
+    name = one.name or path.replace("s[", " ").removesuffix("]")
+    if "/" in name or name.startswith(".") or "\0" in name:
+        raise LabError(f"{path}.name={name} is no name of a file, which out= makes of it", "give letters and digits")
+    contents = [key for key in CONTENTS if section.given(key)]
+    if len(contents) > 1 or (contents == ["value"] and one.shape):
+        raise LabError(f"{path} has a {contents[0]} and a {[*contents, 'shape'][1]}", "leave one of them out")
+    if one.shape:
+        check_shape(one.shape, path)
+    points_to = _points_to(section.values["address_of"], one, path) if "address_of" in contents else ()
+    if points_to:
+        values = np.zeros(one.shape or len(points_to), np.uint64)
+    elif "value" in contents:
+        values = numbers(section.values["value"], one.type, path)
+    elif one.fill and one.fill.endswith(".npy"):
+        values = loaded(folder / one.fill, one.type, one.shape, f"{path}.fill")
     elif one.shape is None:
         raise LabError(f"{path} has neither a value nor a shape", "give value: 1 for a number, shape: 8 for an array")
     else:
-        values = _filled(one.fill or FILLS[0], one.shape, one.type, random, path)
-    return Argument(name, one.type, _aligned(values), True)
+        values = filled(one.fill or FILLS[0], one.shape, one.type, random, path)
+    is_array = bool(one.shape or one.fill or (points_to and path.startswith("arrays")))
+    if one.expect is None:
+        if section.given("tolerance"):
+            raise LabError(f"{path} has a tolerance and nothing to expect", "give expect: FILE.npy, too")
+        right = None
+    elif not is_array or points_to:
+        raise LabError(f"{path} has something to expect, and is no array of numbers", "leave expect out")
+    else:
+        right = expected(folder / one.expect, section.values.get("tolerance"), one.type, values.shape, path)
+    files = [folder / one.fill] if one.fill and one.fill.endswith(".npy") else []
+    return Argument(name, one.type, aligned(values), is_array, points_to, right, tuple(files))
 
 
-def _numbers(value: Any, kind: str, path: str) -> np.ndarray:
-    values = value if isinstance(value, list) else [value]
-    whole = kind[0] in "su"
-    for each in values:
-        if isinstance(each, bool) or not isinstance(each, int if whole else int | float):
-            raise LabError(f"{path}.value={each} is no {'whole ' * whole}number", "give value: 1, or a list of numbers")
-        if whole and not np.iinfo(dtype(kind)).min <= each <= np.iinfo(dtype(kind)).max:
-            raise LabError(f"{path}.value={each} does not fit in {kind}", "give a smaller one, or a wider type")
-    return _of(np.array(values, np.float64 if not whole else dtype(kind)), kind)
-
-
-def _filled(fill: str, shape: tuple[int, ...], kind: str, random: np.random.Generator, path: str) -> np.ndarray:
-    size = int(np.prod(shape))
-    if fill == "unwritten":
-        return np.full(size * dtype(kind).itemsize, UNWRITTEN, np.uint8).view(dtype(kind)).reshape(shape)
-    if fill == "zeros":
-        return np.zeros(shape, dtype(kind))
-    if fill == "arange":
-        return _of(np.arange(size).reshape(shape), kind)
-    if fill == "random":
-        return _of(random.standard_normal(shape) if "f" in kind else random.integers(0, 100, shape), kind)
-    raise LabError(f"{path}.fill={fill} is unknown", f"known: {', '.join(FILLS)}, or a .npy file")
-
-
-def _loaded(file: Path, one: Description, path: str) -> np.ndarray:
-    try:
-        values = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+def _points_to(given: Any, one: Description, path: str) -> tuple[str | int, ...]:
+    names = given if isinstance(given, list) else [given]
+    if one.type != ADDRESS:
+        raise LabError(f"{path} has addresses of type {one.type}", f"give type: {ADDRESS}")
+    if not names or not all(isinstance(each, str) or (type(each) is int and 0 <= each < 2**64) for each in names):
         raise LabError(
-            f"{path}.fill: {file} cannot be read: {error}", "give a file that numpy.save has written"
-        ) from None
-    wanted = np.dtype(np.float32) if one.type == "bf16" else dtype(one.type)
-    if getattr(values, "dtype", None) != wanted:
-        raise LabError(
-            f"{path}.fill: {file} holds {values.dtype}, and {one.type} needs {wanted}", "save it as that type"
+            f"{path}.address_of={given} is no name, and no list of names",
+            "give names of arrays, and whole numbers for what is no pointer: 0 is a null pointer",
         )
-    if one.shape and one.shape != values.shape:
-        raise LabError(f"{path}.fill: {file} has the shape {list(values.shape)}", "leave shape out, or give this one")
-    return _of(values, one.type)
-
-
-def _of(values: np.ndarray, kind: str) -> np.ndarray:
-    """Numbers as elements of a type; in bf16 rounded to the nearest, ties to even."""
-    if kind != "bf16":
-        return values.astype(dtype(kind))
-    bits = values.astype(np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
-
-
-def _aligned(values: np.ndarray) -> np.ndarray:
-    raw = np.empty(values.nbytes + ALIGN, np.uint8)
-    start = -raw.ctypes.data % ALIGN
-    found = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
-    found[...] = values
-    return found
-
-
-def packed(given: Sequence[Argument], kernel: Kernel) -> bytes:
-    """The block of a kernel's parameters. Raises LabError for arguments that do not fit them."""
-    if len(given) != len(kernel.parameters):
-        wanted = ", ".join(f"{name} ({size} B)" for name, (_, size) in kernel.parameters.items()) or "none"
-        cause = f"{kernel.name} has {len(kernel.parameters)} parameters, and arguments= has {len(given)}"
-        raise LabError(cause, f"give one for each: {wanted}")
-    block = bytearray(kernel.parameter_bytes)
-    for at, (one, (name, (offset, size))) in enumerate(zip(given, kernel.parameters.items(), strict=True)):
-        if len(one.passed) != size:
-            kind = "a pointer" if one.is_array else one.type
-            raise LabError(
-                f"arguments[{at}] is {kind} of {len(one.passed)} B, and {name} has {size} B",
-                "give a number for a number, a shape for a pointer, and a type of that size",
-            )
-        block[offset : offset + size] = one.passed
-    return bytes(block)
+    if one.shape and int(np.prod(one.shape)) != len(names):
+        raise LabError(
+            f"{path} has {len(names)} addresses, and the shape {list(one.shape)}", "give a name for each element"
+        )
+    return tuple(names)
 
 
 def text_in(file: Path, remedy: str) -> str:
@@ -164,6 +171,9 @@ def text_in(file: Path, remedy: str) -> str:
     try:
         if not file.is_file():
             raise LabError(f"{file} is no file", remedy)
-        return file.read_text()
+        text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}", remedy) from None
+    if "\0" in text:
+        raise LabError(f"{file} is no text: it holds a zero byte", remedy)
+    return text

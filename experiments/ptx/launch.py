@@ -1,22 +1,24 @@
-"""One launch of a kernel of a CUDA or PTX file on the executor of common/devices/ptx."""
+"""One launch of a kernel, and its end on the executor of common/devices/ptx."""
 
 import math
-import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import TypeVar
 
-from common.compile.nvrtc import ARCHS, compile_ptx
+import numpy as np
+
 from common.devices.cpu import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED
 from common.devices.ptx.device import with_lines
-from common.devices.ptx.program import Buffer, Options, PtxKernel
-from common.devices.ptx.text import Kernel, Module, demangled
-from common.errors import LabError, known
-from experiments.ptx.arguments import Argument, text_in
+from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram, Told
+from common.devices.ptx.text import WIDTHS, Kernel
+from common.errors import LabError
+from experiments.ptx.arguments import Given
+from experiments.ptx.elements import half_of_memory
+from experiments.ptx.kernels import Text, decoded
 
 T = TypeVar("T")
 ENDS = {
@@ -27,17 +29,25 @@ ENDS = {
     FAULTED: "fault",
     RACED: "race",
 }
-SMALLEST_CELL = 4  # bytes that the race detector tells apart; smaller elements each have a cell
+MOST = {"grid": (2**31 - 1, 65535, 65535), "block": (1024, 1024, 64)}  # CUDA's limits
+STORES = ("st", "atom", "red")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """End of a launch in words, its report with source lines, and the arrays that have changed."""
+    """End of a launch in words, its report with source lines, and what is known of the rest.
+
+    stored: names of arrays that a store has hit, before the end. counts: by name, {} where the device has none.
+    seconds: of one launch, None without a GPU. lost: no later launch of this process can succeed.
+    """
 
     finished: bool
     end: str
     report: str
-    written: tuple[Argument, ...]
+    stored: frozenset[str]
+    counts: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,39 +62,94 @@ class Launch:
     timeout: float
 
     def __str__(self) -> str:
-        return f"{self.blocks} block{'s'[: self.blocks != 1]} of {math.prod(self.block)} threads"
+        return f"{self.blocks} block{'s'[: self.blocks != 1]} of {self.threads} threads"
 
     @property
     def blocks(self) -> int:
         return math.prod(self.grid)
 
-    def run(self, kernel: PtxKernel, parameters: bytes, given: Sequence[Argument]) -> Outcome:
-        """Run a kernel to its end. Raises LabError for sizes that do not fit."""
-        arrays = [one for one in given if one.is_array]
-        buffers = [
-            Buffer(one.name, one.bits.ctypes.data, one.bits.nbytes, cell=min(one.bits.itemsize, SMALLEST_CELL))
-            for one in arrays
-        ]
-        before = [one.bits.tobytes() for one in arrays]
-        self._check_memory(kernel)
-        options = Options(self.seed, True, self.races, self.timeout)
-        ended = _aside(partial(kernel.launch, self.grid, self.block, parameters, buffers, self.shared, options))
-        written = tuple(one for one, old in zip(arrays, before, strict=True) if one.bits.tobytes() != old)
-        report = with_lines(ended.report, kernel).strip()
-        return Outcome(ended.status == FINISHED, ENDS[ended.status], report, written)
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block)
 
-    def _check_memory(self, kernel: PtxKernel) -> None:
-        """Raise LabError if registers of all blocks, resident at once, need more than half of the memory."""
-        warps = self.blocks * -(-math.prod(self.block) // 32)
-        own = kernel.decoded.file_bytes + 32 * kernel.decoded.local_bytes
-        needed = warps * own + self.blocks * (kernel.decoded.shared_bytes + self.shared)
-        half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-        if needed > half:
-            raise LabError(
-                f"{self.blocks} blocks need {needed / 1e9:.1f} GB for registers and shared memory, and half of this "
-                f"machine's memory is {half / 1e9:.1f} GB",
-                "launch fewer blocks: all of them are there at once",
-            )
+
+class Executor:
+    """The device ptx: this machine's CPU. arch: for which a .cu is compiled unless a launch says another."""
+
+    title, arch = "", "sm_90"
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def run(self, text: Text, ptx: str, parsed: Kernel, given: Given, launch: Launch) -> Outcome:
+        """Run a kernel to its end. Raises LabError for sizes that do not fit, and CompileError."""
+        kernel = decoded(PtxProgram(self._machine, ptx, text.name), parsed)
+        addresses = {one.name: one.bits.ctypes.data for one in given.arrays}
+        parameters = given.placed(addresses, parsed)
+        buffers = [Buffer(one.name, addresses[one.name], one.bits.nbytes) for one in given.arrays]
+        _check_memory(kernel, launch)
+        options = Options(launch.seed, True, launch.races, launch.timeout, counts=True)
+        ended = _aside(partial(kernel.launch, launch.grid, launch.block, parameters, buffers, launch.shared, options))
+        assert ended.executed is not None
+        rows = kernel.rows()
+        return Outcome(
+            ended.status == FINISHED,
+            ENDS[ended.status],
+            with_lines(ended.report, kernel).strip(),
+            stored(rows, ended.executed, [one.name for one in buffers]),
+            counted(rows, ended.executed, launch.blocks * launch.threads),
+        )
+
+
+def stored(rows: Sequence[Told], executed: np.ndarray, buffers: Sequence[str]) -> frozenset[str]:
+    """Names of the buffers that a store or an atomic has hit, whether it changed a byte or not."""
+    hit = executed[[row.opcode.partition(".")[0] in STORES for row in rows]].sum(axis=0)[1:]
+    return frozenset(name for name, count in zip(buffers, hit.tolist(), strict=False) if count)
+
+
+def counted(rows: Sequence[Told], executed: np.ndarray, threads: int) -> dict[str, float]:
+    """Counts of a launch: instructions of threads, bytes by memory, and barriers that a thread meets."""
+    found = Counter[str]()
+    for row, (bare, *by_buffer, _) in zip(rows, executed.tolist(), strict=True):
+        opcode, *words = row.opcode.split(".")
+        if opcode == "cp":
+            found["loaded B"] += sum(by_buffer)
+            continue
+        found["instructions"] += bare + sum(by_buffer)
+        if opcode in ("bar", "barrier"):
+            found["barriers"] += bare
+        elif opcode in ("ld", *STORES):
+            size = WIDTHS.get(words[-1], 0) * next((int(word[1:]) for word in words if word in ("v2", "v4")), 1)
+            found["loaded B" if opcode == "ld" else "stored B"] += size * sum(by_buffer)
+            if not {"local", "const"} & {*words}:
+                found["shared B"] += size * bare
+    names = ("instructions", "loaded B", "stored B", "shared B")
+    return {name: found[name] for name in names} | {"barriers": round(found["barriers"] / threads, 2)}
+
+
+def sizes(key: str, given: tuple[int, ...]) -> tuple[int, int, int]:
+    """`grid` or `block` with three dimensions. Raises LabError beyond CUDA's limits."""
+    if len(given) > 3:
+        raise LabError(f"{key}={list(given)} has {len(given)} dimensions", "give at most three")
+    for size, most in zip(given, MOST[key], strict=False):
+        if size > most:
+            raise LabError(f"{key}={list(given)} is beyond CUDA's limits", f"give at most {list(MOST[key])}")
+    x, y, z = (*given, 1, 1)[:3]
+    return x, y, z
+
+
+def _check_memory(kernel: PtxKernel, launch: Launch) -> None:
+    """Raise LabError if registers of all blocks, resident at once, need more than half of the memory."""
+    warps = launch.blocks * -(-launch.threads // 32)
+    own = kernel.decoded.file_bytes + 32 * kernel.decoded.local_bytes
+    needed = warps * own + launch.blocks * (kernel.decoded.shared_bytes + launch.shared)
+    if needed > half_of_memory():
+        raise LabError(
+            f"{launch.blocks} blocks need {needed / 1e9:.1f} GB for registers and shared memory, and half of this "
+            f"machine's memory is {half_of_memory() / 1e9:.1f} GB",
+            "launch fewer blocks: all of them are there at once",
+        )
 
 
 def _aside(work: Callable[[], T]) -> T:
@@ -99,28 +164,3 @@ def _aside(work: Callable[[], T]) -> T:
 
     Thread(target=run, daemon=True).start()
     return future.result()
-
-
-def text_of(file: Path, arch: str, cache: Path) -> str:
-    """The PTX of a file, compiled if it is a .cu. Raises LabError."""
-    if file.suffix not in (".cu", ".ptx"):
-        raise LabError(f"{file.name} is neither a .cu nor a .ptx file", "give CUDA text or PTX under such a name")
-    text = text_in(file, "give the path of a .cu or .ptx file")
-    return compile_ptx(text, known("arch", arch, ARCHS), name_of(file), cache) if file.suffix == ".cu" else text
-
-
-def name_of(file: Path) -> str:
-    """Name of the file in reports."""
-    return os.path.relpath(file)
-
-
-def kernel_of(module: Module, name: str | None, file: Path) -> Kernel:
-    """A kernel by its name, mangled or not; the only one without a name. Raises LabError."""
-    kernels = module.kernels
-    found = [each for each in kernels if name is None or name in (each, demangled(each))]
-    if len(found) == 1:
-        return kernels[found[0]]
-    cause = f"{file.name} has {len(found) or 'no'} kernels" + (f" named {name}" if name else "")
-    raise LabError(
-        cause, f"give kernel=NAME: {', '.join(found or kernels)}" if kernels else "give a file with a kernel"
-    )

@@ -11,6 +11,7 @@ from experiments.report.predicted import about_predictions, time_of
 from experiments.report.variants import ARCH, COUNTED, INSPECT, change
 
 PASSED = "PASSED"
+ALONE = "Each on its own parent: in another stack, as in README's, the same variant has other counts."
 
 
 def gallery(evidence: Evidence) -> Table:
@@ -32,7 +33,7 @@ def gallery(evidence: Evidence) -> Table:
                 "time against parent": time_of(name, evidence),
             }
         )
-    about = f"{COUNTED} In brackets the change against the parent."
+    about = f"{COUNTED} {ALONE} In brackets the change against the parent."
     return Table.of(lines, notes=[_validation(evidence), about, *about_predictions(evidence)])
 
 

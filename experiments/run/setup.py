@@ -144,6 +144,8 @@ class Setup:
         several stacks.
         """
         catalog, threads = self.catalog, self.config.threads
+        if not isinstance(knobs, Mapping):
+            raise LabError(f"{knobs!r} gives no knobs", 'give {"ratio": "2:6"}')
         for name in knobs:
             known("knob", name, catalog.knobs)
         if not isinstance(named, str | list | tuple) or not all(isinstance(name, str) for name in named):

@@ -250,7 +250,7 @@ class LabStack:
             except LabError as error:
                 if trial.races and type(error) is LabError:  # no verdict: the PTX device does not run here
                     setup.show.note(f"not looked for races: {error}")
-                elif not isinstance(error, Refused) or setup.config.device.name != "cuda":
+                elif not isinstance(error, Refused) or setup.device.name != "cuda":
                     raise
                 continue  # also for a grid that this GPU cannot hold
             done.append(trial)

@@ -60,7 +60,7 @@ def make_app(queue: Queue, served: ServedModels, settings: Settings, metrics: Me
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
         served.variant(name)
-        return {"id": name, "object": "model", "created": 0, "owned_by": "megakernel-lab"}
+        return {"id": name, "object": "model", "created": served.created, "owned_by": "megakernel-lab"}
 
     @app.post("/v1/completions")
     async def completions(request: HttpRequest, body: CompletionBody) -> Response:

@@ -1,5 +1,6 @@
 """Model ids of the server, one for each variant and named stack, and their knobs."""
 
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -12,12 +13,12 @@ from experiments.serving.errors import ApiError
 class ServedModels:
     """Model ids: `MODEL` is the stack that the server was started with, `MODEL:NAME` a variant or named stack.
 
-    variants: name, idea and knobs of each, for the page.
+    variants: name, idea and knobs of each, for the page. created: the start of the server, in seconds since 1970.
     """
 
     def __init__(self, model: str, started: Stack) -> None:
         catalog = read_catalog()
-        self.model, self.started = model, started.name
+        self.model, self.started, self.created = model, started.name, int(time.time())
         stacks = {started.name: ("", started.variants)}
         entries: dict[str, Variant | NamedStack] = {**catalog.variants, **catalog.stacks, **catalog.tuned}
         for name, entry in entries.items():

@@ -4,6 +4,7 @@ Types are strict: true is no 1, and neither 2.5 nor "2" is an integer.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
 from secrets import randbelow
 from typing import Annotated, Any, Literal
@@ -14,6 +15,8 @@ from pydantic_core import PydanticCustomError, core_schema
 from experiments.generation.request import COLDEST, LARGEST_PENALTY, SAMPLING_SEEDS, Sampling
 
 HOTTEST = 2  # of OpenAI's API; the lab itself goes further
+NONE = -1  # of llama.cpp's, vLLM's and Open WebUI's users: no limit, no seed
+NO_TOOLS = "this server has no tools"
 FRESH = 2**32  # fresh seeds are below it, so that JavaScript can hold them
 SAMPLING = {field.name for field in fields(Sampling)}
 
@@ -33,10 +36,13 @@ class Strict(BaseModel):
 
 
 class Only:
-    """Annotates a field that OpenAI has and the lab has not: it takes `values`, which ask for nothing."""
+    """Annotates a field that OpenAI has and the lab has not: it takes `values`, which ask for nothing.
 
-    def __init__(self, *values: Any) -> None:
-        self._values = values
+    why: the lab has not; else the values are named.
+    """
+
+    def __init__(self, *values: Any, why: str = "") -> None:
+        self._values, self._why = values, why
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -47,8 +53,8 @@ class Only:
     def _check(self, value: Any) -> Any:
         if any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in self._values):
             return value
-        shown = " or ".join(map(json.dumps, self._values)) or "null"
-        raise PydanticCustomError("only", "only {shown} is taken here; leave it out", {"shown": shown})
+        why = self._why or f"only {' or '.join(map(json.dumps, self._values)) or 'null'} is taken here"
+        raise PydanticCustomError("only", "{why}; leave it out", {"why": why})
 
 
 def _warm(temperature: float) -> float:
@@ -71,8 +77,23 @@ def _listed(stop: str | list[str]) -> list[str]:
     return [stop] if isinstance(stop, str) else stop
 
 
+def _toolless(role: Any) -> Any:
+    if role in ("tool", "function"):
+        raise PydanticCustomError("role", NO_TOOLS + "; leave its messages out")
+    return role
+
+
+def _none(meaning: Callable[[], int | None]) -> BeforeValidator:
+    """Take -1, which clients of other servers send for "none", for what `meaning` returns."""
+    return BeforeValidator(lambda value: meaning() if type(value) is int and value == NONE else value)
+
+
+def _fresh() -> int:
+    return randbelow(FRESH)
+
+
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Count = Annotated[int, Field(ge=1, lt=2**31)]
+Count = Annotated[Annotated[int, Field(ge=1, lt=2**31)] | None, _none(lambda: None)]
 Text = Annotated[str, Field(min_length=0)]  # with a limit, pydantic refuses half of a surrogate pair
 Word = Annotated[Text, Field(min_length=1)]
 Words = Annotated[list[Word], Field(max_length=4)]
@@ -80,6 +101,8 @@ Knobs = dict[Text, int | Text | list[int | Text]]
 Temperature = Annotated[float, Field(ge=0, le=HOTTEST), AfterValidator(_warm)]
 Prompt = Annotated[Text | Annotated[list[TokenId], Field(min_length=1)], BeforeValidator(_one)]
 Null = Annotated[Any, Only()]
+Calls = Annotated[Any, Only([], why=NO_TOOLS)]
+Choice = Annotated[Any, Only("none", "auto", why=NO_TOOLS)]
 
 
 class StreamOptions(Strict):
@@ -97,8 +120,8 @@ class Unserved(Strict):
     best_of: Annotated[Any, Only(1)] = None
     echo: Annotated[Any, Only(False)] = None
     frequency_penalty: Annotated[Any, Only(0)] = None
-    function_call: Annotated[Any, Only("none", "auto")] = None
-    functions: Annotated[Any, Only([])] = None
+    function_call: Choice = None
+    functions: Calls = None
     logit_bias: Annotated[Any, Only({})] = None
     logprobs: Annotated[Any, Only(False)] = None
     metadata: Annotated[Any, Only({})] = None
@@ -117,8 +140,8 @@ class Unserved(Strict):
     service_tier: Annotated[Any, Only("auto", "default")] = None
     store: Annotated[Any, Only(False)] = None
     suffix: Annotated[Any, Only("")] = None
-    tool_choice: Annotated[Any, Only("none", "auto")] = None
-    tools: Annotated[Any, Only([])] = None
+    tool_choice: Choice = None
+    tools: Calls = None
     top_logprobs: Annotated[Any, Only(0)] = None
     user: Text | None = None
     verbosity: Null = None
@@ -133,16 +156,16 @@ class Body(Unserved):
     stream_options: StreamOptions = StreamOptions()
     temperature: Temperature = 0.0  # as everywhere in the lab: greedy
     top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, lt=2**31)
+    top_k: Annotated[int, Field(ge=0, lt=2**31), _none(int)] = 0
     repetition_penalty: float = Field(1.0, ge=1 / LARGEST_PENALTY, le=LARGEST_PENALTY)
-    seed: int = Field(default_factory=lambda: randbelow(FRESH), ge=0, lt=SAMPLING_SEEDS)
+    seed: Annotated[int, Field(default_factory=_fresh, ge=0, lt=SAMPLING_SEEDS), _none(_fresh)]
     stop: Annotated[Word | Words, AfterValidator(_listed)] = Field([])
     knobs: Knobs = Field({})
     return_token_ids: bool = False
 
 
 class CompletionBody(Body):
-    """POST /v1/completions: the prompt as a text or as token ids."""
+    """POST /v1/completions: the prompt as a text or as token ids. max_tokens None: until the KV cache is full."""
 
     prompt: Prompt
     max_tokens: Count = 16
@@ -157,16 +180,19 @@ class Part(Strict):
 
 
 class Message(Strict):
-    """A message of a chat; an assistant's may repeat an answer, with OpenAI's fields that were null there."""
+    """A message of a chat; an assistant's may repeat an answer, with OpenAI's fields that were null there.
 
-    role: Literal["system", "developer", "user", "assistant"]
+    The first field that is wrong is named: before the content, which is null then, what calls a tool.
+    """
+
+    role: Annotated[Literal["system", "developer", "user", "assistant"], BeforeValidator(_toolless)]
+    function_call: Annotated[Any, Only(why=NO_TOOLS)] = None
+    tool_calls: Calls = None
     content: Text | Annotated[list[Part], Field(min_length=1)]
     annotations: Annotated[Any, Only([])] = None
     audio: Null = None
-    function_call: Null = None
     name: Null = None
     refusal: Null = None
-    tool_calls: Annotated[Any, Only([])] = None
 
     @property
     def plain(self) -> dict[str, str]:
@@ -185,8 +211,8 @@ class ChatBody(Body):
     """POST /v1/chat/completions. Without max_tokens an answer ends by itself or where the KV cache is full."""
 
     messages: list[Message] = Field(min_length=1)
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
+    max_tokens: Count = None
+    max_completion_tokens: Count = None
     chat_template_kwargs: TemplateOptions = TemplateOptions()
 
 

@@ -35,10 +35,10 @@ COLUMNS = {
 
 def ask(experiment: Experiment) -> ResultTable:
     """Rows for each stage of each stack, a layer, and a token. Needs NVRTC and nvdisasm, no GPU."""
+    gpu, position = experiment.gpu, experiment.position
     rows: list[dict[str, Any]] = []
     for stack in experiment.chosen:
         rows += experiment.attempt(label_of(stack), partial(_rows, experiment, stack)) or []
-    gpu, position = experiment.gpu, experiment.position
     question = f"{QUESTION}: {gpu.name}, position {position}"
     return ResultTable("chain", question, rows, COUNTED, NOTES, "a check: `profiles tool=timeline` measures stages", 2)
 

@@ -23,10 +23,16 @@ NOTES = (
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each GPU, stack of the run and format; the first format is the one that the others are against."""
-    texts = experiment.options.texts("formats")
-    models = {text: experiment.model.in_formats(*read_formats(text)) for text in texts}
+    """A row for each GPU, stack of the run and format; the first format is the one that the others are against.
+
+    A format whose groups do not divide the model's rows is left out.
+    """
+    formats = {text: read_formats(text) for text in experiment.options.texts("formats")}
     gpus = [experiment.predictor.gpu(key) for key in experiment.options.texts("gpus")]
+    fitted = {
+        text: experiment.attempt(text, partial(experiment.model.in_formats, *each)) for text, each in formats.items()
+    }
+    models = {text: model for text, model in fitted.items() if model}
     rows: list[dict[str, Any]] = []
     for gpu, stack in product(gpus, experiment.chosen):
         first = None
@@ -37,7 +43,7 @@ def ask(experiment: Experiment) -> ResultTable:
                 first = first or found["predicted us"]
                 against = 100 * (found["predicted us"] / first - 1)
                 about = {"gpu": gpu.key, "variant": label_of(stack, own=False), "format": text}
-                rows.append({**about, **found, f"against {texts[0]} %": against})
+                rows.append({**about, **found, f"against {next(iter(models))} %": against})
     position = f"Position {experiment.position}, {experiment.model.shape}."
     missing = "the times themselves: only a measurement says what a GPU makes of them"
     return ResultTable("formats", QUESTION, rows, PREDICTED, [*NOTES, position], missing)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from math import nan
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import yaml
@@ -43,7 +44,7 @@ NOTES = (
 
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of two kinds: the fastest candidates, and the importance of each choice."""
-    space = space_of(experiment)
+    space, _ = space_of(experiment), folder_of(experiment)  # a search of an hour would be in vain
     name, seed = experiment.options.text("strategy"), experiment.config.seed
     guided = name != PLAIN
     search = Search(space, strategy(name, space, seed), random.Random(seed), starts(space) if guided else [], guided)
@@ -66,6 +67,8 @@ def ask(experiment: Experiment) -> ResultTable:
 def space_of(experiment: Experiment) -> Space:
     """Search space that the options leave. Raises LabError where they leave nothing."""
     catalog, is_fixed = read_catalog(), experiment.options.given("stack")
+    if is_fixed and experiment.options.texts("variants"):
+        raise LabError("both options.stack and options.variants are given", "give only one of them")
     if is_fixed:
         stacks = [experiment.stack(experiment.options.text("stack"))]
         variants = stacks[0].variants
@@ -77,6 +80,18 @@ def space_of(experiment: Experiment) -> Space:
     if not space.parameters:
         raise LabError("experiment=tune has nothing to search", "give options.variants=[a,b], or a stack with knobs")
     return space
+
+
+def folder_of(experiment: Experiment) -> Path:
+    """The folder that gets the fastest stack, made and tried. Raises LabError if it cannot be written."""
+    folder = absolute(experiment.options.text("folder"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        cause = f"options.folder={folder} cannot be written: {error.strerror}"
+        raise LabError(cause, "give options.folder=DIR") from None
+    return folder
 
 
 def starts(space: Space) -> list[Point]:
@@ -135,7 +150,7 @@ def recorded(experiment: Experiment) -> dict[Candidate, Outcome]:
 @contextmanager
 def predicting(experiment: Experiment) -> Iterator[Callable[[Stack], Outcome]]:
     """Predictor of stacks for the GPU of the options."""
-    gpu, position = experiment.gpu, _position(experiment)
+    gpu, position = experiment.gpu, experiment.position
 
     yield lambda stack: Outcome(experiment.predictor.predict(stack.variants, stack.knobs, gpu, position).seconds)
 
@@ -147,7 +162,7 @@ def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stac
 
     if experiment.config.timing is None:
         raise LabError("experiment=tune measures, and timing=none forbids it", "leave timing=none out")
-    config = replace(experiment.config, timing=replace(experiment.config.timing, positions=(_position(experiment),)))
+    config = replace(experiment.config, timing=replace(experiment.config.timing, positions=(experiment.position,)))
     with open_sweep(config, experiment.show) as sweep, ThreadPoolExecutor(os.cpu_count()) as compilers:
 
         def measure(stack: Stack) -> Outcome:
@@ -190,11 +205,10 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
         "idea": f"the fastest that a search found for {model} on {gpu}",
         "stack": list(stack.variants),
         "knobs": _knobs(experiment, candidate),
-        "tuned": tuned_for(gpu, model, _position(experiment), threads),
+        "tuned": tuned_for(gpu, model, experiment.position, threads),
     }
     text = yaml.safe_dump(fields, sort_keys=False, width=120, default_flow_style=None)
-    path = absolute(experiment.options.text("folder")) / f"{name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = folder_of(experiment) / f"{name}.yaml"
     path.write_text(f"# Written by experiment=tune.\n# Run   python -m experiments variant={name}\n{text}")
     return path
 
@@ -211,7 +225,7 @@ def _conditions(experiment: Experiment) -> dict[str, Any]:
             "blocks": config.blocks,
             "threads": config.threads,
             "timing": config.timing if on_gpu else None,
-            "position": _position(experiment),
+            "position": experiment.position,
             "strategy": experiment.options.text("strategy"),
         }
     )
@@ -222,10 +236,6 @@ def _source_sha(experiment: Experiment, candidate: Candidate) -> str | None:
         return experiment.source(composed(experiment, candidate)).sha
     except LabError:  # a stack that cannot be composed is a failure of its own
         return None
-
-
-def _position(experiment: Experiment) -> int:
-    return experiment.options.whole("position", low=0, high=experiment.model.positions - 1)
 
 
 def _knobs(experiment: Experiment, candidate: Candidate) -> dict[str, Any]:

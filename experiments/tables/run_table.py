@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
-COUNTS_ONLY = "Counts and facts, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
+COUNTS_ONLY = "Counts of one token{}, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
 PREDICTED = (
     "Predicted: a token of {} at position {} on {}, from exact counts and SASS: neither a bound nor a measurement; "
     "in brackets, what the unknown constants of the GPU allow. experiment=predict prints its error. "
@@ -41,7 +41,9 @@ def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Consol
     if device != "cuda":
         forecasts = [row.forecast for row in rows if row.sound and row.forecast and row.forecast.microseconds]
         places = sorted({(forecast.model, forecast.position, forecast.gpu) for forecast in forecasts})
-        table = replace(table, notes=[*table.notes, COUNTS_ONLY, *(PREDICTED.format(*place) for place in places)])
+        models = ", ".join(dict.fromkeys(row.model for row in rows if row.model))
+        counted = COUNTS_ONLY.format(models and f" of {models}")
+        table = replace(table, notes=[*table.notes, counted, *(PREDICTED.format(*place) for place in places)])
     terminal(table, console, heading)
 
 

@@ -1,13 +1,12 @@
 """The engine of generation on the host device, against one session that decodes everything by itself."""
 
-import random
+from dataclasses import replace
 
 import pytest
-from legal_entries import check_entries
-from sampled import sampled
 
 from common.errors import LabError
 from experiments.generation import engine as module
+from experiments.generation.drafts import verifying
 from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
@@ -24,38 +23,10 @@ def engine(configured, host_cache, seed):
         yield opened
 
 
-def held(engine):
-    return engine.model, engine.setup.packed.flat, engine.session.cache.entries(0, engine.positions)
-
-
 def answer(engine, prompt, tokens, **more):
     pieces = list(engine.stream(Request(tuple(prompt), tokens, **more)))
     assert [piece.finish is None for piece in pieces] == [True] * (len(pieces) - 1) + [False]
     return [token for piece in pieces for token in piece.ids], pieces[-1].finish
-
-
-def test_turns_over_one_cache_are_as_if_everything_were_read_anew(engine, alone, seed):
-    first = random.Random(seed).choices(range(engine.model.vocab), k=7)
-    told, finish = answer(engine, first, 9)
-    assert (told, finish) == (alone(engine, first, 9), "length")
-    assert engine.stats().kept_tokens == 0
-    check_entries(*held(engine), [*first, *told[:-1]], sampled(range(15), 6))
-
-    second = [*first, *told, 5, 6]
-    assert answer(engine, second, 4)[0] == alone(engine, second, 4)
-    assert engine.stats().kept_tokens == len(first) + len(told) - 1
-    assert (engine.stats().prompt_tokens, engine.stats().tokens) == (len(second), 4)
-
-    engine.use("vec128")
-    assert engine.name == "vec128"
-    third = [*second[:9], (second[9] + 1) % engine.model.vocab, 2]  # another turn after an earlier part
-    told = answer(engine, third, 5)[0]
-    assert told == alone(engine, third, 5)
-    assert engine.stats().kept_tokens == 9
-    check_entries(*held(engine), [*third, *told[:-1]], sampled(range(15), 6))
-
-    assert answer(engine, third, 5)[0] == told
-    assert engine.stats().kept_tokens == len(third) - 1
 
 
 def test_an_answer_ends_where_another_one_or_the_engine_does(engine, alone):
@@ -124,6 +95,10 @@ def test_wrong_requests_are_refused_before_anything_is_decoded(engine, request_,
         engine.use("basline")
     with pytest.raises(LabError, match="name one of them"):
         engine.use("all")
+    with pytest.raises(LabError, match="'2:6' gives no knobs; "):
+        engine.use("warp_split", "2:6")
+    with pytest.raises(LabError, match="cancelled=True is no function; "):
+        engine.stream(Request((1,), 1), True)
     assert engine.name == "baseline"
 
 
@@ -154,32 +129,26 @@ def test_sampled_answers_repeat_with_their_seed_whatever_the_bursts(engine, monk
     assert ids(8) != want
 
 
-@pytest.mark.parametrize(
-    "sampling", sampled([Sampling(), Sampling(0.3, seed=5), Sampling(0.5, repetition_penalty=1.2)], 1)
-)
-def test_drafts_change_no_id(engine, seed, sampling):
-    """Each step keeps as many drafts as would have been chosen or drawn without them; a cut leaves room for another."""
-    prompt = (random.Random(seed).choices(range(engine.model.vocab), k=5) * 3)[:13]  # its ids have followed one another
-    plain = answer(engine, prompt, 24, sampling=sampling)
-    for tokens in sampled(range(2, 9), 1):
-        with Engine(engine.setup, engine.stack.stack, tokens) as drafting:
-            assert answer(drafting, prompt, 24, sampling=sampling) == plain, tokens
-            assert drafting.stats().steps <= 24
-            assert answer(drafting, [*prompt, *plain[0]], 4, sampling=sampling) == answer(
-                engine, [*prompt, *plain[0]], 4, sampling=sampling
-            )
-
-
 def test_drafts_need_room_behind_the_answer(engine):
-    with Engine(engine.setup, engine.stack.stack, 4) as drafting:
+    with Engine(engine.setup, engine.stack.stack, "ngram:4") as drafting:
         assert drafting.positions == engine.positions - 3
-        most = drafting.positions - 1
-        assert len(answer(drafting, [1, 2], most)[0]) == most
         with pytest.raises(
             LabError, match=r"besides 3 for drafts; lower max_tokens to at most 60, or give model.positions=65"
         ):
-            answer(drafting, [1, 2], most + 1)
+            answer(drafting, [1, 2], drafting.positions)
+    speculative = engine.setup.choose("speculative", {})
+    assert verifying(engine.setup, speculative, 3).knobs["verify"] == {"tokens": 3}
+    assert verifying(engine.setup, speculative, 0) == speculative
+    five = engine.setup.choose("speculative", {"tokens": 5})
+    assert verifying(engine.setup, five, 5) == five
+    asked = Setup(replace(engine.setup.config, knobs={"tokens": 4}), Quiet())  # the default, but given
+    for setup, stack, own in ((engine.setup, five, 5), (asked, speculative, 4)):
+        with pytest.raises(LabError, match=f"tokens={own} and draft=ngram:3 are two numbers of tokens a step"):
+            verifying(setup, stack, 3)
     with pytest.raises(LabError, match="cannot take drafts: verify and joint_heads exclude each other"):
         Engine(engine.setup, engine.setup.choose("streaming", {}), 4)
     with pytest.raises(LabError, match=r"draft=ngram:9 is not in 2\.\.8; give 2 to 8 tokens a step"):
         Engine(engine.setup, engine.stack.stack, 9)
+    for wrong in ("ngram:", True, -4, 4.0, ["ngram"]):
+        with pytest.raises(LabError, match=r"draft=.* is unknown; choose from none, ngram and ngram:K"):
+            Engine(engine.setup, engine.stack.stack, wrong)

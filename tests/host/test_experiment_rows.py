@@ -20,7 +20,7 @@ from experiments.prediction.gpus import GpuModel
 from experiments.prediction.predictor import Predictor
 from experiments.prediction.published import GAINS
 from experiments.run.steps import LabStack
-from experiments.suite import counts, predict, sass
+from experiments.suite import counts, formats, predict, sass
 from experiments.tables.progress import Quiet
 from experiments.tables.row import Forecast
 
@@ -98,6 +98,21 @@ def test_a_text_that_does_not_compile_costs_its_row(module, name, run, monkeypat
     assert code == 0
     assert [row["variant"] for row in record["table"]] == ["smem_cache"]
     assert "no such type" in record["notes"][-1]
+
+
+def test_a_format_that_does_not_fit_the_model_costs_its_rows(configured, tmp_path, monkeypatch):
+    """As the experiment's own formats, with groups of 128, and rows of 64 weights in model=tiny."""
+    monkeypatch.setattr(formats, "_times", lambda experiment, model, *given: {"predicted us": float(len(model.name))})
+    where = ("experiment=formats", "model=tiny", f"results={tmp_path}/r.jsonl", "options.gpus=[t4]")
+    experiment = Experiment(configured(*where), Quiet())
+    result = formats.ask(experiment)
+    assert [row["format"] for row in result.rows] == ["bf16"]
+    assert [text.partition(":128/")[0] for text in experiment.left_out] == ["Left out: int8", "Left out: int4"]
+    assert all("does not divide rows of 64 weights" in text for text in experiment.left_out)
+    experiment = Experiment(configured(*where, "options.formats=[int4:128,int8,bf16]"), Quiet())
+    assert {name for row in formats.ask(experiment).rows for name in row if "against" in name} == {"against int8 %"}
+    with pytest.raises(LabError, match="no format 'int9'"):
+        formats.ask(Experiment(configured(*where, "options.formats=[int9]"), Quiet()))
 
 
 def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monkeypatch):

@@ -11,19 +11,15 @@ import pytest
 from faulty_root import make_root, rows, start
 from processes import HANGS_S
 
-from common.errors import LabError
 from common.record.store import Store
 from common.validate.scenarios import scenarios, steps_in_all
-from common.validate.trials import TRIALS
-from common.validate.verdict import Verdict, Worst
 from experiments.__main__ import main
 from experiments.run.setup import Setup
 from experiments.run.steps import LabStack
 from experiments.show import __main__ as show
-from experiments.tables.progress import Progress, Quiet
+from experiments.tables.progress import Progress
 
 pytestmark = pytest.mark.host
-RIGHT = Verdict(None, Worst("embed", None, 0.0, 0.0), steps=1, seed=0)
 TINY = ["device=host", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
 
 
@@ -64,36 +60,6 @@ def test_validation_says_how_far_it_is(configured, host_cache, tmp_path, seed):
     show = Heard(io.StringIO())
     assert LabStack(Setup(config, show), config.stacks[0]).validate().passed
     assert [re.match(r"seed 1 of 1, token (\d) of 5: ", text)[1] for text in show.details] == list("12345")
-
-
-def test_a_full_validation_looks_for_races_on_the_ptx_device(configured, host_cache, tmp_path, monkeypatch):
-    tried: dict[bool, set[str]] = {False: set(), True: set()}
-
-    def prove(device, catalog, stack, trial, *_, **options):
-        tried[trial.races].add(device.name)
-        return RIGHT
-
-    monkeypatch.setattr("experiments.run.steps.prove", prove)
-    paths = [f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]
-    setup = Setup(configured("model=tiny", "validate=full", "variant=baseline", *paths), Quiet())
-    assert LabStack(setup, setup.config.stacks[0])._tried(RIGHT, "").not_exercised == ()
-    assert tried == {False: {"host"}, True: {"ptx"}}
-    assert setup.racing.races
-
-
-def test_where_the_ptx_device_does_not_run_a_full_validation_says_so(configured, host_cache, tmp_path, monkeypatch):
-    def prove(device, catalog, stack, trial, *_, **options):
-        if trial.races:
-            raise LabError("NVRTC is not installed", "install it")
-        return RIGHT
-
-    monkeypatch.setattr("experiments.run.steps.prove", prove)
-    stream, paths = io.StringIO(), [f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]
-    config = configured("model=tiny", "validate=full", "variant=baseline", *paths)
-    verdict = LabStack(Setup(config, Progress(stream)), config.stacks[0])._tried(RIGHT, "")
-    assert verdict.passed
-    assert verdict.not_exercised == (TRIALS[-1].covers,)
-    assert "not looked for races: NVRTC is not installed; install it" in stream.getvalue()
 
 
 def test_a_record_can_be_looked_at_and_its_command_makes_it_again(lab, tmp_path, capfd, seed):

@@ -1,6 +1,5 @@
 """Trials: correct stacks pass them, and each finds a fault that only its shape, values or age shows."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -12,9 +11,9 @@ from common.devices.ptx.device import PtxDevice
 from common.errors import CompileError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
-from common.validate.prove import OLD_RING, expected, prove, text_of
-from common.validate.scenarios import Start, drawn
-from common.validate.trials import GIVEN, HIGH, LOW, TRIALS, chosen, not_exercised
+from common.validate.prove import prove, text_of
+from common.validate.scenarios import Start
+from common.validate.trials import GIVEN, TRIALS
 from tests.strength.mutants import checks
 from tests.strength.mutants.checks import TRIAL_SEEDS, MutantResult, check_trial
 from tests.strength.mutants.mutation import read_mutants
@@ -77,19 +76,6 @@ def test_an_odd_ring_is_refused_where_two_teams_take_its_tiles(host_cache, seed)
         prove(HostDevice(host_cache, seed), CATALOG, stack, BY_NAME["132 blocks"], host_cache, seed)
 
 
-NAMES = (
-    "wide; several turns; many blocks; long prompt; negative logits; low scores; large gates; small inputs; half way; "
-    "twins; ties; equal rows; late maximum; wide, knobs low; wide, knobs high; large heads; long; many words; square; "
-    "least; many tokens; 65 blocks; 132 blocks; 264 blocks; 300 blocks; races"
-)
-
-
-def test_no_trial_is_missing_from_a_full_or_a_plain_validation():
-    names = NAMES.split("; ")
-    assert [trial.name for trial in chosen("all")] == names
-    assert [trial.name for trial in chosen("plain")] == names[1:13]
-
-
 FAULTS = [mutant for mutant in read_mutants() if mutant.trial]
 
 
@@ -112,41 +98,3 @@ def test_a_fault_that_is_found_with_some_seeds_only_is_not_killed():
     lucky = MutantResult(one, "wrong", 0, False, False, seeds=TRIAL_SEEDS - 1)
     assert not lucky.killed
     assert f"found with {TRIAL_SEEDS - 1} seeds of {TRIAL_SEEDS}" in summary([lucky]).notes[-1]
-
-
-@pytest.mark.parametrize("name", [name for name, v in CATALOG.variants.items() if v.loader_warps or v.requires])
-def test_every_counter_of_a_ring_is_old_where_a_trial_says_so(name):
-    text = text_of(CATALOG, stack_of(name), BY_NAME["square"]).text
-    loader = "loader_warps = 1;" in text
-    assert text.startswith(f"#define {OLD_RING} ") == loader
-    assert not re.search(r"\b(tile|jobs) = 0\b|\btile\[.*\] = 0\b", text)
-
-
-def test_the_knobs_of_a_trial_are_those_of_the_stack_or_the_ends_of_their_ranges():
-    stack, trial = stack_of("warp_split"), BY_NAME["wide"]  # 2:6 of 8 warps is about 1:2 of 3
-    ratios = {"knobs": (trial.knobs, "producers = 1; constexpr int consumers = 2")}
-    assert trial.knobs == GIVEN
-    assert ratios["knobs"][1] in text_of(CATALOG, stack, trial).text
-    ends = {LOW: "chunk = 16;", HIGH: "chunk = 16384;"}
-    for which, constant in ends.items():
-        some = next(each for each in TRIALS if each.knobs == which)
-        assert constant in text_of(CATALOG, stack_of("split_kv"), some).text
-
-
-def test_what_a_validation_leaves_out_is_what_no_trial_of_it_covers():
-    assert not_exercised(chosen("all")) == ()
-    plain = not_exercised(chosen("plain"))
-    assert BY_NAME["many words"].covers in plain
-    assert len(not_exercised(chosen("none"))) == len(TRIALS) > len(plain)
-
-
-def test_trials_fit_their_models_and_are_named_once(host_cache, seed):
-    assert len(BY_NAME) == len(TRIALS)
-    for trial in TRIALS:
-        layout, weights, _ = expected(trial.model, trial.weights, host_cache, seed)
-        for start, scenario in zip(
-            trial.starts, drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed)), strict=True
-        ):
-            layout.check_room(start.position, start.steps)
-            assert len(scenario.ids) == start.position + start.given
-            assert start.barriers % 2 == 0

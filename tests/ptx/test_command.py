@@ -6,8 +6,6 @@ import re
 import numpy as np
 import pytest
 
-from experiments.ptx.__main__ import main
-
 SAXPY = """__global__ void saxpy(int n, float a, const float *x, float *y) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = a * x[i] + y[i];
@@ -39,19 +37,11 @@ ret; }
 POINTER = "arguments=[{name:a,type:u32,shape:4,fill:zeros}]"
 
 
-@pytest.fixture
-def command(tmp_path, host_cache, capfd, monkeypatch):
-    """command(*words): exit code and both streams, in a folder with the files above."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def files(command, tmp_path):
     for name, text in (("saxpy.cu", SAXPY), ("launch.yaml", LAUNCH)):
         (tmp_path / name).write_text(text)
     np.save("y.npy", Y)
-
-    def command_(*words):
-        code = main([*words, f"cache={host_cache}"])
-        return code, *capfd.readouterr()
-
-    return command_
 
 
 @pytest.mark.host
@@ -130,7 +120,8 @@ def test_what_stops_a_kernel_is_said_with_its_line(command, tmp_path, instructio
         (["frob.ptx", "arguments=[{type:s8,fill:y.npy}]"], "arguments[0].fill: y.npy holds float32, and s8 needs int8"),
         (["frob.ptx", "arguments=[{type:f32,shape:4,fill:y.npy}]"], "arguments[0].fill: y.npy has the shape [10, 25]"),
         (["frob.ptx", POINTER, "grid=[1,1,1,1]"], "grid=[1, 1, 1, 1] has 4 dimensions"),
-        (["wide.ptx", POINTER, "block=2048"], "a block of 2048 threads, and the kernel allows 1024"),
+        (["wide.ptx", POINTER, "block=[32,64]"], "a block of 2048 threads, and the kernel allows 1024"),
+        (["wide.ptx", POINTER, "block=2048"], "block=[2048] is beyond CUDA's limits; give at most [1024, 1024, 64]"),
         (["wide.ptx", POINTER, "shared=300000"], "300000 B of shared memory a block, and sm_90 allows 232448 B"),
         (["wide.ptx", POINTER, "grid=[65535,65535]"], "4294836225 blocks need "),
         (["wide.ptx", POINTER, "out=saxpy.cu"], "out=saxpy.cu cannot be written"),

@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.config.section import Section
 from common.devices.ptx.library import library
-from common.devices.ptx.program import Machine, PtxProgram
-from experiments.ptx.arguments import arguments, packed
-from experiments.ptx.launch import Launch
+from common.devices.ptx.program import Machine
+from common.devices.ptx.text import parse
+from experiments.ptx.arguments import given as read
+from experiments.ptx.kernels import Text
+from experiments.ptx.launch import Executor, Launch
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 ULP = 2.0**-23
@@ -19,14 +22,15 @@ SCRATCH = [{"type": "u64", "value": 0}] * 2  # pointers that Triton adds, for me
 @pytest.fixture(scope="module")
 def launched(host_cache):
     """launched(kernel, grid, threads, shared, arguments, seed, change): the outcome, and each array in float64."""
-    machine = Machine(library(host_cache))
+    executor = Executor(Machine(library(host_cache)))
 
     def launched_(kernel, grid, threads, shared, given, seed, change=lambda text: text):
-        program = PtxProgram(machine, change((SAMPLES / f"{kernel}.ptx").read_text()))
-        passed = arguments([*given, *SCRATCH], seed, SAMPLES)
-        parameters = packed(passed, program.module.kernels[kernel])
-        ended = Launch(grid, (threads, 1, 1), shared, seed, True, 60.0).run(program.kernel(kernel), parameters, passed)
-        return ended, [one.numbers.astype(np.float64) for one in passed if one.is_array]
+        ptx = change((SAMPLES / f"{kernel}.ptx").read_text())
+        passed = read(Section({"arguments": [*given, *SCRATCH], "arrays": []}), seed, SAMPLES)
+        launch = Launch(grid, (threads, 1, 1), shared, seed, True, 60.0)
+        text = Text("PTX", ptx, executor.arch, host_cache, None)
+        ended = executor.run(text, ptx, parse(ptx).kernels[kernel], passed, launch)
+        return ended, [one.numbers.astype(np.float64) for one in passed.arrays]
 
     return launched_
 

@@ -10,7 +10,8 @@ writes beside a buffer are illegal accesses, and times may be read only after wa
 Like CuPy: a cooperative grid that is too large is made smaller with a warning, a strided view is copied twice on its
 way to the host, queries hide errors, freed memory stays with the pool, and what CUDA forbids in a capture breaks it.
 Real: NVRTC compiles every text for sm_90 as CuPy would have it; registers, shared and local memory are the cubin's;
-pynvml is the real one over a made-up NVML. The host device executes the lab's kernels, and numpy a few probes.
+pynvml is the real one over a made-up NVML. The host device executes the lab's kernels, the PTX device modules that are
+loaded as PTX, and numpy a few probes.
 
 What it cannot show:
 - times: seconds are made of counts (standin_gpu/cost.py) and say nothing about any GPU; Python's own time is real;

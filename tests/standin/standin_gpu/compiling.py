@@ -13,6 +13,8 @@ from standin_gpu.device import ARCH
 
 from common.cache.files import cached
 from common.compile import nvrtc, sass
+from common.compile.nvrtc_worker import Request
+from common.errors import CompileError
 
 ADDED = ("-ftz=true", f"-arch={ARCH}", "--device-as-default-execution-space")  # by CuPy, to any options
 FORMAT = "kernels and variables, any banks"  # of a cached compilation
@@ -80,11 +82,10 @@ def compile_text(text: str, options: Sequence[str]) -> Compiled:
 
 def _usage(text: str, options: tuple[str, ...]) -> bytes:
     """JSON: name, registers, shared and local bytes, and bytes of constants of each kernel; and the variables."""
-    binding = nvrtc._nvrtc()
     try:
-        cubin = nvrtc._build(text, "standin.cu", options, binding.getCUBIN) + b"\0"
-    except binding.NVRTCError as error:
-        raise CompilationFailed(error.log) from None
+        cubin = nvrtc.built(Request(text, "standin.cu", options, "cubin", {}, os.getcwd()))
+    except CompileError as error:
+        raise CompilationFailed(error.report) from None
     reserved = sass.RESERVED_SHARED if sass.RESERVED_SECTION in cubin else 0
     rows = []
     for name, registers, stack, shared, local, constants in USAGE.findall(sass._tool("cuobjdump", cubin, "-res-usage")):

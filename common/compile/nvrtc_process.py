@@ -1,0 +1,105 @@
+"""Processes that run NVRTC, started when they are needed and kept: one for each thread that compiles at a time."""
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+
+from common.compile import nvrtc_worker
+from common.compile.nvrtc_worker import Reply, Request
+from common.errors.machine import MEMORY, MachineError, of_system
+
+OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # by the text
+
+
+class Ended(Exception):
+    """NVRTC has ended its process; the message says how."""
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.connection, theirs = Pipe()
+        with theirs:
+            # A session of its own: an interrupt at the terminal is for the lab, which then ends the worker.
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", nvrtc_worker.__file__, str(theirs.fileno()), *libraries()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        _STARTED.add(self)
+
+    def ask(self, request: Request) -> Reply:
+        """Raises Ended if the process ends, MachineError if the machine has ended it."""
+        try:
+            self.connection.send(tuple(request))
+            while not self.connection.poll(1.0):  # its end may be open in a process that was forked meanwhile
+                if self.process.poll() is not None:
+                    raise EOFError
+            return Reply(*self.connection.recv())
+        except (EOFError, OSError):
+            code = self.process.wait()
+        if -code in OWN_FAULTS:
+            raise Ended(f"NVRTC ends by {signal.Signals(-code).name}")
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise MachineError(f"the process of NVRTC was ended by {how}", MEMORY)
+
+    def end(self) -> None:
+        _STARTED.discard(self)
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+
+
+_STARTED: set[_Worker] = set()
+_IDLE: list[_Worker] = []
+
+
+def compiled(request: Request) -> Reply:
+    """The reply of a worker; any number of threads may ask at once. Raises as _Worker.ask, or if none starts."""
+    try:
+        while (worker := _IDLE.pop()).process.poll() is not None:
+            worker.end()
+    except IndexError:
+        try:
+            worker = _Worker()
+        except OSError as error:
+            raise of_system(error, "the process of NVRTC does not start") from error
+    try:
+        reply = worker.ask(request)
+    except BaseException:  # an interrupt as well: its reply would be taken for the next one's
+        worker.end()
+        raise
+    _IDLE.append(worker)
+    return reply
+
+
+def libraries() -> list[str]:
+    """Paths of NVRTC's libraries as this process has loaded them, that of NVRTC last."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    found = {line.split(maxsplit=5)[5] for line in lines if "/libnvrtc" in line}
+    return sorted(found, key=lambda path: "builtins" not in path)
+
+
+def _end_all() -> None:
+    for worker in list(_STARTED):
+        with suppress(OSError):
+            worker.end()
+
+
+def _forget_all() -> None:
+    """In a forked process: the workers are its parent's."""
+    for worker in _STARTED:
+        worker.connection.close()
+    _STARTED.clear()
+    _IDLE.clear()
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_forget_all)
