@@ -45,6 +45,7 @@ OF_ONE_THREAD = {
     "port::copy_async<16>(s.a, c.weights); port::copy_async<8>(s.a + 2, c.weights); port::copy_wait<0>();": (
         "nothing orders this write of shared memory"
     ),
+    "out[0] = 7 / (port::blocks() - 3);": "an integer is divided by zero",
     "port::trap();": "the kernel trapped",
 }
 MEET = "lanes of a warp wait for each other at two places"
@@ -60,7 +61,7 @@ OF_A_BLOCK = {
 }
 OWN = "float *const own = out + 128 * port::block() + port::thread(); (void)own;"
 # Lines of a loader's first thread, after the initialization of the barriers in shared memory.
-SHARED = "alignas(16) unsigned short tile[2][64]; Mbarrier full[2], empty, never; float b[64];"
+SHARED = "alignas(16) unsigned short tile[3][64]; Mbarrier full[2], late[1], empty, never; alignas(16) float b[64];"
 START = """if (port::thread() == 64) {
     port::mbarrier_init(s.full, 1); port::mbarrier_init(s.full + 1, 1); port::mbarrier_init(&s.empty, 2);
     port::mbarrier_init_fence();
@@ -76,8 +77,8 @@ OF_A_LOADER = {
     "port::mbarrier_init(s.full, 1);": "a second mbarrier.init",
     "port::mbarrier_init(&s.never, port::blocks() - 1);": "an mbarrier for 0",  # NVRTC ends for a constant 0
     "port::mbarrier_init((Mbarrier *)out, 1);": "outside shared memory: 8 bytes",
-    "port::mbarrier_init(&s.never, 1); port::copy_bulk(s.tile, c.weights, 16, &s.never);": (
-        "a bulk copy for an mbarrier whose mbarrier.init no fence has handed to it"
+    "port::mbarrier_init(s.late, 1); expect(2, 16); ask(2, c.weights, 16); wait(2);": (
+        "no fence has handed the mbarrier.init to the async proxy"
     ),
     "expect(0, 16); port::mbarrier_arrive(s.full);": "more arrivals than the mbarrier's phase takes",
     "expect(0, 1 << 20);": "an mbarrier waits for 1048576 bytes",
@@ -87,7 +88,7 @@ OF_A_LOADER = {
     "port::store_kv(c.cache + 12, 1); expect(0, 64); ask(0, c.cache, 64); wait(0);": (
         "no fence.proxy.async comes before this bulk copy of cache byte 24"
     ),
-    "expect(0, 272); ask(0, c.weights, 272);": "a store over an mbarrier",
+    "expect(0, 400); ask(0, c.weights, 400);": "a store over an mbarrier",
     "expect(0, 1 << 17); port::copy_bulk(s.b, c.weights, 1 << 17, s.full);": "outside shared memory",
     "expect(0, 256); ask(0, c.weights, 128); ask(0, c.weights + 64, 128); wait(0);": (
         "nothing orders this bulk copy of shared memory byte 0"
@@ -100,6 +101,7 @@ OF_A_LOADER = {
         "nothing orders this write of cache byte 24"
     ),
     "s.full[0] = 0; port::mbarrier_arrive(s.full);": "a store over an mbarrier",
+    "expect(0, 128); ask(0, c.weights, 128);": "no thread has waited for this copy",
     "expect(0, 192); ask(0, c.weights, 128); wait(0);": "polls",  # bytes that never come
     "port::mbarrier_arrive(&s.empty); while (!port::mbarrier_try_wait(&s.empty, 0)) {}": "polls",
     "port::block_barrier();": "waits at a barrier of the block",
