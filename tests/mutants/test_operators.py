@@ -127,6 +127,7 @@ def test_the_validation_finds_them(mutants, host_cache):
 def test_a_mutant_with_the_code_of_the_original_is_no_fault(new, fate, host_cache, monkeypatch):
     """Packets of a norm, rounded up, with a 0 more; and rounded down, so that the last elements are left out."""
     monkeypatch.setattr("tests.strength.mutants.judge.chosen", lambda amount: chosen("plain")[:1])
+    monkeypatch.setattr("tests.strength.mutants.judge.stacks", lambda file: ((),))
     edit = Edit("common/kernel/norm.cuh", "model::hidden + stride - 1", f"model::hidden + {new}")
     assert judge(Mutant("packets", "by hand", "", ("baseline",), (edit,)), 1, host_cache).fate == fate
 
