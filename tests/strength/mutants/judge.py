@@ -5,7 +5,7 @@ equivalence", Papadakis et al. 2015).
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
