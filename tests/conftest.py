@@ -40,7 +40,6 @@ def seed(request: pytest.FixtureRequest) -> int:
 LONGEST = (
     "test_mutants.py",
     "test_pages.py",
-    "test_planted.py",
     "test_kernels.py",
     "test_experiments_on_gpu.py",
     "test_standin_faults.py",

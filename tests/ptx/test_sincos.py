@@ -12,13 +12,12 @@ from test_opcodes import machine  # noqa: F401
 from common.compile.nvrtc import compile_ptx
 from common.devices.cpu import FINISHED
 from common.devices.ptx.program import Buffer, PtxProgram
-from tests.strength.mutants.mutation import edited
-from tests.strength.mutants.planted import Planted, planted
+from tests.strength.mutants.mutation import edited, read_mutants
 
 pytestmark = pytest.mark.host
 BODY = """double *const two = reinterpret_cast<double *>(wide) + 2 * port::thread();
 port::sincos_turns(*two, two, two + 1);"""
-FAULTS = [mutant for mutant in planted() if "test_sincos" in Planted(mutant, "").equivalent]
+FAULTS = [mutant for mutant in read_mutants() if "test_sincos" in mutant.reason]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from experiments.tables.progress import progress
 from experiments.tables.result_table import COUNTED, ResultTable, record_result, show_result
 from tests.strength.soak.kills import Killed, kills
 
-QUESTION = "whether the lab keeps its guarantees under kills and bad input, on the host device"
+QUESTION = "whether the lab keeps its guarantees under kills and bad input, on the PTX device"
 
 
 @dataclass(frozen=True)
