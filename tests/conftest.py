@@ -40,7 +40,6 @@ def seed(request: pytest.FixtureRequest) -> int:
 LONGEST = (
     "test_mutants.py",
     "test_pages.py",
-    "test_planted.py",
     "test_kernels.py",
     "test_experiments_on_gpu.py",
     "test_standin_faults.py",
@@ -166,10 +165,10 @@ def misuse(cupy):
 
 @pytest.fixture
 def configured() -> Callable[..., RunConfig]:
-    """configured(*overrides): the configuration of the lab's own conf/ with overrides, on the host device."""
+    """configured(*overrides): the configuration of the lab's own conf/ with overrides, on the ptx device."""
 
     def compose_(*overrides: str) -> RunConfig:
-        return run_config(composed("config", ["device=host", *overrides]))
+        return run_config(composed("config", ["device=ptx", *overrides]))
 
     return compose_
 

@@ -266,7 +266,7 @@ class FakeSession:
         room.copy_(torch.tensor(self._drafts(ids[:known].tolist(), len(room)), dtype=torch.int32))
 
     def _drafts(self, ids: list[int], count: int) -> list[int]:
-        """What followed the longest earlier match of the last three ids, the latest of equal ones; else -1."""
+        """Ids behind the longest earlier match of the last three ids, the latest of equal ones; else -1."""
         best, found = 0, None
         for end in range(1, len(ids)):
             length, most = 0, 2 if self._wrong("two ids looked for") else 3

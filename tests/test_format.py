@@ -239,7 +239,7 @@ def test_trials_have_the_groups_of_a_format(form):
 
 @pytest.mark.parametrize("group", [128, 1024])
 def test_a_large_group_is_tried_as_one_of_64(group):
-    """Of several packets, too; trials with wider rows would take minutes, and more shared memory than a GPU has."""
+    """It has several packets, too; wider rows would take minutes, and more shared memory than a GPU has."""
     user = replace(QWEN, hidden=1024, intermediate=2048).in_formats(f"int4:{group}:zeros", f"fp8:{group}")
     assert MODEL.like(user).formats == (Format("int4", 64, zeros=True), Format("fp8", 64))
     assert MODEL.like(user).hidden == MODEL.hidden == 64

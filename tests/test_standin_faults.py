@@ -62,14 +62,13 @@ def compiled(host_cache, tiny, monkeypatch) -> Callable[..., None]:
         monkeypatch.setenv("LAB_CACHE", str(host_cache))
         with installed():
             from standin_gpu.compiling import compile_text
-            from standin_gpu.lab_kernels import lab_kernels
+            from standin_gpu.executing import program
 
             from common.compile.nvrtc import options
 
             for stack in stacks:
                 text = Composed(tuple(stack.split())).source(tiny).text
-                compile_text(text, options())
-                lab_kernels(text)
+                program(compile_text(text, options()).ptx).decode("decode")
 
     return compile_
 

@@ -84,6 +84,29 @@ def test_arguments_that_a_gpu_would_misread_are_refused(cupy, read, misuse, chan
         read(*arguments)
 
 
+def test_an_access_beside_a_buffer_is_found_by_the_next_wait(cupy):
+    put = cupy.RawKernel(
+        'extern "C" __global__ void put(int *words, double value, int at) { words[at] = value; }', "put"
+    )
+    words, other = cupy.zeros(4, cupy.int32), cupy.zeros(4, cupy.int32)
+    put((1,), (1,), (words, np.float64(7), np.int32(3)))
+    assert words.get().tolist() == [0, 0, 0, 7]
+    put((1,), (1,), (words, np.float64(7), np.int32((other._array.ctypes.data - words._array.ctypes.data) // 4)))
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cudaErrorIllegalAddress"):
+        cupy.cuda.Stream.null.synchronize()
+
+
+def test_blocks_run_in_another_order_at_each_launch(cupy):
+    code = 'extern "C" __global__ void order(int *first, int *at) { at[blockIdx.x] = atomicAdd(first, 1); }'
+    order, found = cupy.RawKernel(code, "order"), []
+    for _ in range(3):
+        first, at = cupy.zeros(1, cupy.int32), cupy.zeros(8, cupy.int32)
+        order((8,), (1,), (first, at))
+        found.append(tuple(at.get()))
+    assert {tuple(sorted(each)) for each in found} == {tuple(range(8))}
+    assert len(set(found)) > 1
+
+
 def test_memory_that_nobody_has_written_is_no_zero(cupy):
     for _ in range(2):
         array = cupy.empty(9, cupy.uint8)

@@ -44,7 +44,7 @@ def seconds():
             table[0, FIELDS.index("block_barriers")] = 100 * BLOCKS * (chunk + ("smem_cache" in has))
             table[0, FIELDS.index("weights_128bit" if wide else "weights_64bit")] = 100_000_000
             table[0, FIELDS.index("kv_32bit")] = 150_000_000 * ("split_kv" not in has)
-            return decoded(Counts(table), BLOCKS)
+            return decoded(Counts(table).total, BLOCKS)
 
         yield seconds_
 

@@ -4,6 +4,7 @@ The kernels are sound; what a launch leaves is made wrong from outside, where th
 """
 
 import ctypes
+import struct
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -51,10 +52,10 @@ class Launches:
         self.wrong: Callable[[Begun], bool] = lambda begun: False
 
     def around(self, launch: Callable) -> Callable:
-        def launch_(kernel, name, blocks, arguments):
+        def launch_(program, name, grid, block, shared, parameters, *more):
             layout = self.layout
             words, entries, results = layout.state_size, layout.cache.size, layout.scratch_size
-            _, cache, scratch, state, _, last = arguments
+            _, cache, scratch, state, _, last = struct.unpack("<5Qi", parameters)
             state_, cache_, scratch_ = (
                 (kind * size).from_address(address)
                 for kind, size, address in (
@@ -68,7 +69,7 @@ class Launches:
             key = torch.tensor(cache_[: layout.model.head_dim], dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
             begun = Begun(len(self.begun) + 1, last, position, prompt, key.double(), buffers)
             self.begun.append(begun)
-            ended = launch(kernel, name, blocks, arguments)
+            ended = launch(program, name, grid, block, shared, parameters, *more)
             if self.wrong(begun):
                 cache_[position * layout.model.head_dim] ^= SIGN
                 scratch_[0] ^= 1
@@ -83,11 +84,11 @@ def gpu(host_cache, monkeypatch, tiny):
     monkeypatch.setenv("LAB_CACHE", str(host_cache))
     launches = Launches(Layout(tiny))
     with installed():
-        from standin_gpu.lab_kernels import LabKernels
+        from standin_gpu.executing import Program
 
         from common.devices.cuda import CudaDevice
 
-        monkeypatch.setattr(LabKernels, "launch", launches.around(LabKernels.launch))
+        monkeypatch.setattr(Program, "launch", launches.around(Program.launch))
         yield CudaDevice(), launches
 
 

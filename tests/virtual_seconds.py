@@ -1,4 +1,4 @@
-"""Virtual seconds of a step on the stand-in, from the counts of the host device: known without the CUDA path."""
+"""Virtual seconds of a step on the stand-in, from counts of its launch: known without the CUDA path."""
 
 from collections.abc import Callable
 from functools import cache
@@ -28,6 +28,6 @@ def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
         names = list(candidate.variants) or ["baseline"]
         values = {knob: value for knob, value in candidate.values.items() if knob not in UNCOUNTED}
         (stack,) = choose_stacks(read_catalog(), "", names, values, THREADS, None)
-        return decoded(predictor.count(predictor.source(stack.variants, stack.knobs), BLOCKS), BLOCKS)
+        return decoded(predictor.count(predictor.source(stack.variants, stack.knobs), BLOCKS).total, BLOCKS)
 
     return seconds

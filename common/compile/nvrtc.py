@@ -116,18 +116,18 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
-def built(request: Request) -> bytes:
-    """Output of NVRTC for a text, by another process. Raises CompileError with the log, `cause` its first error."""
+def built(request: Request) -> tuple[bytes, ...]:
+    """Outputs of NVRTC for a text, by another process. Raises CompileError with the log, `cause` its first error."""
     _nvrtc()
     version()  # compiles, which loads all libraries: that process needs their paths
     try:
-        output, log = compiled(request)
+        outputs, log = compiled(request)
     except Ended as error:
         raise CompileError(
             str(error), "correct the PTX in its asm statements: an mbarrier.init with 0 arrivals is known to do this"
         ) from None
-    if output is not None:
-        return output
+    if outputs is not None:
+        return outputs
     lines = log.splitlines()
     first = next((line for line in lines if "error" in line), lines[0] if lines else "NVRTC fails without a word")
     raise CompileError(first, "correct the source; debug=true shows the compiler's whole log", log)
@@ -144,7 +144,7 @@ def _cached(text: str, arch: str, name: str, cache_dir: Path | None, output: str
 
     def make() -> bytes:
         try:
-            made = built(Request(text, name, chosen, output, found.own, folder))
+            (made,) = built(Request(text, name, chosen, (output,), found.own, folder))
         except CompileError as error:
             raise CompileError(
                 f"{name} does not compile for {arch}: {error.cause}", error.remedy, error.report

@@ -14,20 +14,20 @@ OUTPUTS = {"ptx": "PTX", "cubin": "CUBIN"}
 
 
 class Request(NamedTuple):
-    """A text to compile. output: of OUTPUTS; headers: texts by the names in #include; folder: the working folder."""
+    """A text to compile. outputs: of OUTPUTS; headers: texts by the names in #include; folder: the working folder."""
 
     text: str
     name: str
     options: tuple[str, ...]
-    output: str
+    outputs: tuple[str, ...]
     headers: dict[str, str]
     folder: str
 
 
 class Reply(NamedTuple):
-    """The output, None if the text does not compile, and NVRTC's log."""
+    """The outputs asked for, None if the text does not compile, and NVRTC's log."""
 
-    output: bytes | None
+    outputs: tuple[bytes, ...] | None
     log: str
 
 
@@ -53,7 +53,7 @@ def compiled(nvrtc: ctypes.CDLL, request: Request) -> Reply:
         if status:
             nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
             return Reply(None, log or nvrtc.nvrtcGetErrorString(status).decode())
-        return Reply(_read(nvrtc, program, OUTPUTS[request.output]), log)
+        return Reply(tuple(_read(nvrtc, program, OUTPUTS[each]) for each in request.outputs), log)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

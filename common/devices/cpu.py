@@ -144,7 +144,7 @@ class CpuSession(Session):
             raise Crashed(f"the kernel faulted: {report}", "correct that line")
         if status == RACED:
             raise Race(
-                f"data race: {report}", "order the two accesses, by a barrier or a release and an acquire", report
+                f"data race: {first}", "order the two accesses, by a barrier or a release and an acquire", report
             )
 
 

@@ -29,7 +29,6 @@ ENDS = {
     FAULTED: "fault",
     RACED: "race",
 }
-SMALLEST_CELL = 4  # bytes that the race detector tells apart; smaller elements each have a cell
 MOST = {"grid": (2**31 - 1, 65535, 65535), "block": (1024, 1024, 64)}  # CUDA's limits
 STORES = ("st", "atom", "red")
 
@@ -88,10 +87,7 @@ class Executor:
         kernel = decoded(PtxProgram(self._machine, ptx, text.name), parsed)
         addresses = {one.name: one.bits.ctypes.data for one in given.arrays}
         parameters = given.placed(addresses, parsed)
-        buffers = [
-            Buffer(one.name, addresses[one.name], one.bits.nbytes, cell=min(one.bits.itemsize, SMALLEST_CELL))
-            for one in given.arrays
-        ]
+        buffers = [Buffer(one.name, addresses[one.name], one.bits.nbytes) for one in given.arrays]
         _check_memory(kernel, launch)
         options = Options(launch.seed, True, launch.races, launch.timeout, counts=True)
         ended = _aside(partial(kernel.launch, launch.grid, launch.block, parameters, buffers, launch.shared, options))

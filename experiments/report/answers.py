@@ -12,7 +12,6 @@ COMMANDS = {  # of records that no experiment makes
     "coverage": "python -m tests.strength.coverage",
     "mutants": "python -m tests.strength.mutants",
     "operators": "python -m tests.strength.mutants operators=true",
-    "planted": "python -m tests.strength.mutants planted=true",
     "soak": "make soak",
 }
 BASIS = {"measured": "Measured on a GPU", "counted": "Counted, not timed", "predicted": "Predicted, not measured"}
@@ -121,17 +120,6 @@ def _operators(row: Record) -> str:
     )
 
 
-def _planted(row: Record) -> str:
-    total = next(line for line in row["table"] if line["class"] == "all")
-    lost = total["not as expected"]
-    return (
-        f"Of {total['planted']} faults in the CUDA half of the port and missing calls that order, `ptx` finds "
-        f"{total['rule']} by a rule that a launch broke, with the lines, and {total['value']} by a wrong value, on one "
-        f"grid with one schedule; {total['equivalent']} have a reason why no run can show them, and "
-        f"{f'**{lost} are missed**' if lost else 'none is missed'} (by class in the report)."
-    )
-
-
 def _soak(row: Record) -> str:
     tried = list(dict.fromkeys(line["tried"] for line in row["table"]))
     wrong = sum(line["went wrong"] for line in row["table"])
@@ -166,7 +154,6 @@ def _records(evidence: Evidence) -> str:
 SENTENCES: dict[str, Any] = {
     "mutants": _mutants,
     "operators": _operators,
-    "planted": _planted,
     "coverage": _coverage,
     "soak": _soak,
     "records": _records,

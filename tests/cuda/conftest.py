@@ -38,7 +38,7 @@ def full(gpu, tiny) -> Model:
 
 @pytest.fixture(scope="module")
 def quick(gpu) -> bool:
-    """True if three scenarios are enough, as all would take too long: the host device's own tests run all."""
+    """True if three scenarios are enough, as all would take too long: the PTX device's own tests run all."""
     return gpu != "real"
 
 

@@ -1,4 +1,4 @@
-"""The engine of generation on a GPU: the same ids as on the host device, also sampled and queued."""
+"""The engine of generation on a GPU: the same ids as on the PTX device, also sampled and queued."""
 
 import json
 import random
@@ -12,10 +12,10 @@ from experiments.generation.engine import Engine
 from experiments.generation.request import Request, Sampling
 
 TINY = model_named("tiny")
-pytestmark = [pytest.mark.cuda, pytest.mark.host]
+pytestmark = pytest.mark.cuda
 
 
-def test_ids_of_a_seed_are_those_of_the_host(grid, host_cache, tmp_path, monkeypatch, seed):
+def test_ids_of_a_seed_are_those_of_the_ptx_device(grid, host_cache, tmp_path, monkeypatch, seed):
     monkeypatch.setenv("LAB_CACHE", str(host_cache))
     keys = {"model": "tiny", "variant": "baseline", "seed": seed, "blocks": grid or 8, "cache": str(host_cache)}
     prompt = random.Random(seed).choices(range(503), k=6)
@@ -33,7 +33,7 @@ def test_ids_of_a_seed_are_those_of_the_host(grid, host_cache, tmp_path, monkeyp
             assert engine.stats().kept_tokens == len(prompt) + 7
             return found
 
-    assert answers("cuda") == answers("host")
+    assert answers("cuda") == answers("ptx")
 
 
 def test_generate_says_how_near_the_ceiling_it_is(grid, host_cache, tmp_path, monkeypatch, capsys):

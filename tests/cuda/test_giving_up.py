@@ -15,7 +15,7 @@ LIMIT = "constexpr unsigned spin_limit = 1u << 25;"
 
 
 def spoiled(model, old: str, new: str):
-    """The baseline with a fault, which gives up waiting soon: the stand-in takes 20 us for a poll."""
+    """The baseline with a fault, which gives up waiting soon."""
     source = build([], model)
     text = source.text.replace(LIMIT, "constexpr unsigned spin_limit = 1u << 17;").replace(old, new)
     assert text.count(new) == 1
@@ -40,7 +40,7 @@ def test_a_trap_is_a_crash(tiny, host_cache, seed):
     with opened(source, load("synthetic", tiny, None, host_cache, seed)[2].flat) as session:
         session.reset([1], 0)
         session.run()
-        with pytest.raises(Crashed, match=r"baseline failed on the GPU: .*; run it with device=host"):
+        with pytest.raises(Crashed, match=r"baseline failed on the GPU: .*; run it with device=ptx"):
             session.run()
 
 

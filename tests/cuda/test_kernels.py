@@ -1,4 +1,4 @@
-"""Kernels on a GPU: the same scenarios, reference and tolerances as on the host device."""
+"""Kernels on a GPU: the same scenarios, reference and tolerances as on the PTX device."""
 
 from functools import cache
 from itertools import product

@@ -6,6 +6,7 @@ The list is checked for completeness: each barrier, named barrier and wait of th
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,12 @@ def test_there_are_mutants_of_every_variant():
     edited = {Path(edit.file).stem for mutant in MUTANTS for edit in mutant.edits}
     assert set(variants()) - edited - WITHOUT_MUTANT - {"vec128", "multi_step"} == set()
     assert {name for mutant in MUTANTS for name in mutant.stack} >= set(variants()) - {"baseline"}
+
+
+def test_a_reason_names_tests_that_are_there():
+    named = {path for mutant in MUTANTS for path in re.findall(r"tests/\S+\.py", mutant.reason)}
+    assert named
+    assert all((ROOT / path).exists() for path in named)
 
 
 CALLS = (

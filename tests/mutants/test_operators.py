@@ -3,12 +3,14 @@
 import os
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from sampled import seed_for
 
 from common import ROOT
 from common.validate.trials import chosen
+from tests.strength.mutants.__main__ import _by_operator
 from tests.strength.mutants.generated import drawn, equivalent, generate, known, mutants_of
 from tests.strength.mutants.judge import PLAIN, SAME_CODE, Judged, judge
 from tests.strength.mutants.mutation import Edit, Mutant, source_of
@@ -127,8 +129,28 @@ def test_the_validation_finds_them(mutants, host_cache):
 def test_a_mutant_with_the_code_of_the_original_is_no_fault(new, fate, host_cache, monkeypatch):
     """Packets of a norm, rounded up, with a 0 more; and rounded down, so that the last elements are left out."""
     monkeypatch.setattr("tests.strength.mutants.judge.chosen", lambda amount: chosen("plain")[:1])
+    monkeypatch.setattr("tests.strength.mutants.judge.stacks", lambda file: ((),))
     edit = Edit("common/kernel/norm.cuh", "model::hidden + stride - 1", f"model::hidden + {new}")
     assert judge(Mutant("packets", "by hand", "", ("baseline",), (edit,)), 1, host_cache).fate == fate
+
+
+def test_a_mutant_that_was_judged_is_not_judged_again(mutants, tmp_path, monkeypatch):
+    """And of some that `only` chooses, every fault must be found."""
+    some, tried = [mutant for mutant in mutants if not equivalent(mutant)][:3], []
+
+    def check_each(check, lost, these, seed, cache, processes, done):
+        tried.append(len(these))
+        results = [Judged(one, PLAIN if one is not some[0] else "survived") for one in these]
+        for result in results:
+            done(result)
+        return results
+
+    monkeypatch.setattr("tests.strength.mutants.__main__.check_each", check_each)
+    wanted = SimpleNamespace(seed=1, cache=tmp_path, processes=1, only="dropped")
+    first, second, third = (_by_operator(these, 3, wanted, lambda title: None) for these in (some[:2], some, some[1:]))
+    assert tried == [2, 1, 0]
+    assert (first[2], second[2], third[2]) == (False, False, True)
+    assert first[1] == second[1][:2]
 
 
 FATES = {"not compiled": 1, "same code": 2, "plain": 5, "full": 3, "race": 1, "survived": 1}

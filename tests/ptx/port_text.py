@@ -1,4 +1,4 @@
-"""The text of the port: two halves, the functions that each declares, and PTX of small kernels that call them."""
+"""The text of the port, the functions that it declares, and PTX of small kernels that call them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from common.compile.nvrtc import compile_ptx
 from common.compile.source import KERNEL, flatten
-from common.devices.host.compiler import RUNTIME
 from common.devices.ptx.text import parse
 from common.model.stages import declare
 
@@ -16,16 +15,13 @@ PORT = "\n".join(
     for name in ("port", "fence", "tensor_port", "sums_port", "scaled_port")
     for line in flatten(KERNEL / f"{name}.cuh", SEEN)
 )
-HALVES = ("port_host.hpp", "tensor_host.hpp", "scaled_host.hpp")  # of the host device
 CUDA = re.sub(r'^#include "\w+_host.hpp"$', "", PORT, flags=re.MULTILINE)
-HOST = "\n".join((RUNTIME / name).read_text() for name in HALVES)
 FUNCTION = re.compile(
     r"^(?:template <(?P<template>[^>]*)> ?\n?)?"
     r"(?P<before>(?:\[\[noreturn\]\] )?(?:DEVICE|PLACED|inline)) (?P<returns>[\w <>]+?[ *])(?P<name>\w+)"
     r"\((?P<takes>[^)]*(?:\(\))?[^)]*)\) \{",
     re.MULTILINE,
 )
-MACRO = re.compile(r"^#define (\w+)(\([^)]*\))?", re.MULTILINE)
 TAKES = (
     "unsigned *data, unsigned *word, unsigned long long *wide, unsigned *first, unsigned *second, float *value, "
     "const bf16 *weights"
@@ -75,20 +71,19 @@ def _shown(instruction: str, numbers: Mapping[str, str]) -> str:
     return " ".join([name, *(each for each in given if NUMBER.fullmatch(each))])
 
 
-def _spaces(half: str) -> str:
+def _spaces(port: str) -> str:
     """The text in each namespace port."""
-    return "".join(re.findall(r"^namespace port \{$(.*?)^\} // namespace port$", half, re.MULTILINE | re.DOTALL))
+    return "".join(re.findall(r"^namespace port \{$(.*?)^\} // namespace port$", port, re.MULTILINE | re.DOTALL))
 
 
-def functions(half: str) -> dict[str, str]:
+def functions(port: str) -> dict[str, str]:
     """Signatures in namespace port, without names of parameters: "load(const void *)" and what stands before it.
 
-    Their defaults are left out, and so is the host's last parameter, the source line for reports, and what only
-    inlines.
+    Their defaults are left out, and so is what only inlines.
     """
     found: dict[str, str] = {}
-    for match in FUNCTION.finditer(_spaces(half)):
-        takes = [part.strip() for part in match["takes"].split(",") if part.strip() and "host::" not in part]
+    for match in FUNCTION.finditer(_spaces(port)):
+        takes = [part.strip() for part in match["takes"].split(",") if part.strip()]
         plain = [part.partition(" =")[0] for part in takes]
         types = [re.sub(r"(?<=[ *&])\w+$", "", part).strip() if len(part.split()) > 1 else part for part in plain]
         template = re.sub(r"(Data|L1) \w+", r"\1", match["template"] or "")
@@ -99,13 +94,8 @@ def functions(half: str) -> dict[str, str]:
     return found
 
 
-def bodies(half: str) -> dict[str, str]:
+def bodies(port: str) -> dict[str, str]:
     """The text of each function in namespace port, with what stands before the next one."""
-    text = _spaces(half)
+    text = _spaces(port)
     ends = [match.end() for match in FUNCTION.finditer(text)]
-    return {name: text[start:end] for name, start, end in zip(functions(half), ends, [*ends[1:], -1], strict=True)}
-
-
-def macros(half: str) -> dict[str, str]:
-    """Macros and their parameters."""
-    return dict(MACRO.findall(half))
+    return {name: text[start:end] for name, start, end in zip(functions(port), ends, [*ends[1:], -1], strict=True)}

@@ -9,12 +9,11 @@ from bare_kernel import bare_kernel
 from common.devices.ptx.device import STATIC_SHARED, PtxDevice
 from common.errors import Crashed
 from common.model.weights import load
-from tests.strength.mutants.mutation import edited
-from tests.strength.mutants.planted import Planted, planted
+from tests.strength.mutants.mutation import edited, read_mutants
 
 pytestmark = pytest.mark.host
 BODY = "s.a[port::thread()] = 1; out[64 * port::block() + port::thread()] = s.a[port::thread()];"
-FAULTS = [mutant for mutant in planted() if "test_block_memory" in Planted(mutant, "").equivalent]
+FAULTS = [mutant for mutant in read_mutants() if "test_block_memory" in mutant.reason]
 
 
 @pytest.fixture

@@ -1,59 +1,33 @@
-"""Bytes that the PTX of a stack moves, against what the host device counts for the same text."""
+"""Bytes that a token of a stack moves, stage by stage, and the classes of its instructions."""
 
 import json
-from contextlib import closing
+from pathlib import Path
 
 import pytest
 import torch
-from composed import NAMED, VARIANTS, Composed
-from sampled import sampled
+import yaml
+from composed import CATALOG, Composed
 
-from common.devices.counters import DATA, FIELDS, WIDTHS
-from common.devices.host.device import HostDevice
 from common.devices.ptx.counted import class_of
-from common.devices.ptx.device import PtxDevice
-from common.model.layout import Layout
-from common.model.weights import load
 from experiments.__main__ import main
 
 pytestmark = pytest.mark.host
-
-KEPT_BY_NVRTC = [f"activations_{8 * width}bit" for width in WIDTHS]  # it loads once what the text loads again
-# The host counts some loads of shared memory, warp barriers as shuffles, and named barriers as those of a block.
-UNSEEN = ("block_barriers", "shuffles", *(f"{DATA[-1]}_{8 * width}bit" for width in WIDTHS))
-
-
-def counts_of(one, model, cache, seed):
-    """Counts of a token, {stage: {field: count}}, on the host device and on the PTX device."""
-    source, weights = one.source(model), load("synthetic", model, None, cache, seed)[2].flat
-    history = torch.zeros(Layout(model).cache.shape, dtype=torch.bfloat16)
-    found = []
-    for device in (HostDevice(cache, seed), PtxDevice(cache, seed=seed)):
-        with closing(device.session(device.compile(source), weights)) as session:
-            session.reset([1] * 10, 9, history)
-            found.append(session.count().as_dict())
-    return found
+# What NVRTC decides: it may load an activation once that a text loads again, or repeat a shuffle.
+OPEN = ("activations", "shared", "block_barriers", "shuffles")
+FROZEN = yaml.safe_load(Path(__file__).with_name("counted.yaml").read_text())
 
 
-@pytest.mark.parametrize("one", sampled([*VARIANTS, *NAMED], 2), ids=str)
-def test_a_token_moves_the_bytes_that_the_host_device_counts(one, host_cache, tiny, seed):
-    host, ptx = (
-        {field: sum(counts.get(field, 0) for counts in each.values()) for field in FIELDS}
-        for each in counts_of(one, tiny, host_cache, seed)
-    )
-    seen = [field for field in FIELDS if field not in (*UNSEEN, *KEPT_BY_NVRTC)]
-    assert {field: ptx[field] for field in seen} == {field: host[field] for field in seen}
-    assert all(ptx[field] <= host[field] for field in KEPT_BY_NVRTC)
-
-
-def test_a_stage_has_its_own_bytes(host_cache, tiny, seed):
-    """Weights, stored results and the cache by stage, of the baseline: none of its stages begins another's work."""
-    host, ptx = counts_of(Composed(()), tiny, host_cache, seed)
-    assert ptx["down"]["weights_64bit"] == 2 * 2 * tiny.intermediate * tiny.hidden
-    for stage, counts in host.items():
-        for field, count in counts.items():
-            if field.startswith(("weights", "kv", "stored")):
-                assert ptx[stage][field] == count, (stage, field)
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_token_moves_the_frozen_bytes(name, open_session, synthetic, tiny, seed):
+    """Whatever the schedule and the weights."""
+    stack = CATALOG.stacks[name]
+    session = open_session(Composed(stack.variants, stack.knobs).source(tiny), synthetic(tiny, seed), schedule=seed)
+    session.reset([1] * 10, 9, torch.zeros(session.layout.cache.shape, dtype=torch.bfloat16))
+    found = {
+        stage: {field: count for field, count in counted.items() if count and not field.startswith(OPEN)}
+        for stage, counted in session.count().as_dict().items()
+    }
+    assert {stage: counted for stage, counted in found.items() if counted} == FROZEN[name]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from port_text import PORT, instructions
 from sampled import sampled
 
 from common.compile.nvrtc import compile_ptx
-from tests.strength.mutants.mutation import edited
-from tests.strength.mutants.planted import Planted, planted
+from tests.strength.mutants.mutation import edited, read_mutants
 
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint 16"
 TILE, GUARD = "__shared__ uint4 tile[4]; ", "__shared__ Mbarrier guard; "
@@ -60,7 +59,7 @@ HINTS = {  # what a thread does, and the instructions that are more than computi
     ),
 }
 BOUNDS = {"atomic_barrier": {".maxntid 256", ".minnctapersm 1"}, "graph": {".maxntid 256"}}
-FAULTS = [mutant for mutant in planted() if "test_hints" in Planted(mutant, "").equivalent]
+FAULTS = [mutant for mutant in read_mutants() if "test_hints" in mutant.reason]
 
 
 def hints(port: str = PORT) -> dict[str, str]:

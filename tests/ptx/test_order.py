@@ -5,8 +5,7 @@ import re
 import pytest
 from port_text import CUDA, PORT, bodies, instructions
 
-from tests.strength.mutants.mutation import edited
-from tests.strength.mutants.planted import planted
+from tests.strength.mutants.mutation import edited, read_mutants
 
 GUARD, TILE = "__shared__ Mbarrier guard; ", "__shared__ uint4 tile[1]; "
 CALLS = {
@@ -40,7 +39,7 @@ CALLS = {
 }
 AGAIN = {"thread_anew"}  # it orders nothing, and is only to be read again in each call
 LOAD, STORE = "ld.global.b32", "st.global.b32"
-FAULTS = [one for one in planted() if one.kind in CALLS and re.search(r"asm\(.*\)$", one.edits[0].new)]
+FAULTS = [one for one in read_mutants() if one.kind in CALLS and re.search(r"asm\(.*\)$", one.edits[0].new)]
 
 
 def passed(port: str = PORT) -> set[str]:

@@ -12,13 +12,12 @@ from test_opcodes import machine  # noqa: F401
 from common.compile.nvrtc import compile_ptx
 from common.devices.cpu import FINISHED
 from common.devices.ptx.program import Buffer, PtxProgram
-from tests.strength.mutants.mutation import edited
-from tests.strength.mutants.planted import Planted, planted
+from tests.strength.mutants.mutation import edited, read_mutants
 
 pytestmark = pytest.mark.host
 BODY = """double *const two = reinterpret_cast<double *>(wide) + 2 * port::thread();
 port::sincos_turns(*two, two, two + 1);"""
-FAULTS = [mutant for mutant in planted() if "test_sincos" in Planted(mutant, "").equivalent]
+FAULTS = [mutant for mutant in read_mutants() if "test_sincos" in mutant.reason]
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def error(machine, seed):  # noqa: F811
         choose = random.Random(seed)
         turns = [-0.5, -0.25, 0.0, 0.125, 0.5, *(choose.uniform(-0.5, 0.5) for _ in range(27))]
         words = (ctypes.c_double * 64)(*(each for turn in turns for each in (turn, 0.0)))
-        buffer = Buffer("wide", ctypes.addressof(words), 512, True, 8)
+        buffer = Buffer("wide", ctypes.addressof(words), 512)
         parameters = struct.pack("<7Q", 0, 0, buffer.start, 0, 0, 0, 0)
         kernel = PtxProgram(machine, compile_ptx(text([BODY], port), "sm_90")).kernel("kernel_0")
         assert kernel.launch((1, 1, 1), (32, 1, 1), parameters, [buffer]).status == FINISHED

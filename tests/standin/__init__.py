@@ -6,17 +6,18 @@ children. Nothing outside tests/ knows of it.
 Strict where CuPy or a GPU is silent: arguments of kernels must be of the C type (CuPy passes raw bits), a buffer that
 another stream may still use is refused with both lines, also when it has been freed and the pool gives its memory away,
 a graph of arrays that are gone is refused, memory is 0xff until it is written, addresses must be of living buffers,
-writes beside a buffer are illegal accesses, and times may be read only after waiting.
+accesses beside a buffer and writes of what the kernel declares const are illegal, and times may be read only after
+waiting.
 Like CuPy: a cooperative grid that is too large is made smaller with a warning, a strided view is copied twice on its
 way to the host, queries hide errors, freed memory stays with the pool, and what CUDA forbids in a capture breaks it.
 Real: NVRTC compiles every text for sm_90 as CuPy would have it; registers, shared and local memory are the cubin's;
-pynvml is the real one over a made-up NVML. The host device executes the lab's kernels, the PTX device modules that are
-loaded as PTX, and numpy a few probes.
+pynvml is the real one over a made-up NVML. The machine of the PTX device executes kernels, in another order at every
+launch, and numpy the probes, which take it too long.
 
 What it cannot show:
 - times: seconds are made of counts (standin_gpu/cost.py) and say nothing about any GPU; Python's own time is real;
-- the GPU's memory order and caches, warps that really run at once, real residency, and what only ptxas gets wrong:
-  the instructions are g++'s, the text's CUDA half (inline PTX) is compiled and never executed;
+- the GPU's memory order and caches, warps that really run at once, real residency, and what only ptxas gets wrong;
+- waits that give up after more than 2^18 polls: they never end;
 - reads of pinned memory by the host before a kernel is done; timing of errors: they are found by the next wait;
 - the sizes of a real model: its memory is 64 MiB; torch.cuda, nsys, ncu and CUDA libraries do not exist;
 - captures that fork to other streams, fragments of the pool, a full queue of launches, times in steps of half a us;

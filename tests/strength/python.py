@@ -83,7 +83,7 @@ class Operators:
                 yield Mutant(self._file, node.lineno, start, kind, self._text[start:end], new)
 
     def _executed(self, node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
-        """What has an effect: no annotation, no decorator, no text of a message or a docstring."""
+        """Nodes with an effect: no annotation, no decorator, no text of a message or a docstring."""
         skipped = (ast.JoinedStr, ast.arg, ast.Import, ast.ImportFrom, ast.Raise)
         for name, value in ast.iter_fields(node):
             for child in value if isinstance(value, list) else [value]:

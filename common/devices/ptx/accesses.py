@@ -1,5 +1,7 @@
 """Instructions that access memory, copy it, or order its accesses."""
 
+import re
+
 from common.devices.ptx.arithmetic import signless
 from common.devices.ptx.decode import Decoder
 from common.devices.ptx.places import LOCAL_WINDOW, SHARED_WINDOW
@@ -7,11 +9,14 @@ from common.devices.ptx.rows import ABSENT, Instruction, Place, listed, unknown
 from common.devices.ptx.text import WIDTHS, wrong
 
 SPACES = {"global": 1, "shared": 2, "shared::cta": 2, "shared::cluster": 2, "local": 3, "const": 1}
-ORDERS = {"weak": 0, "relaxed": 1, "volatile": 1, "acquire": 2, "release": 3, "acq_rel": 4, "nc": 5}
+ORDERS = {"weak": 0, "relaxed": 1, "volatile": 6, "acquire": 2, "release": 3, "acq_rel": 4, "nc": 5}
 SCOPES = {"cta": 0, "cluster": 0, "gpu": 1, "sys": 2}
 WIDE = 1 << 8
 HINTS = ("ca", "cg", "cs", "cv", "lu", "wb", "wt", "L1::no_allocate", "L1::evict_last", "L1::evict_first",
-         "L1::evict_normal", "L1::evict_unchanged", "L2::64B", "L2::128B", "L2::256B", "L2::cache_hint")  # fmt: skip
+         "L1::evict_normal", "L1::evict_unchanged", "L2::64B", "L2::128B", "L2::256B", "L2::cache_hint",
+         "L2::evict_last", "L2::evict_first", "L2::evict_normal")  # fmt: skip
+PASSED = re.compile(r"\[\s*([\w$%]+)\s*(?:\+\s*0)?\]$")  # place of an argument
+VECTORS = ("v2", "v4", "v8")
 ELEMENT = {"b": "u", "f": "u", "u": "u", "s": "s"}
 
 
@@ -43,8 +48,8 @@ def _only(one: Instruction, *allowed: str) -> None:
 
 
 def _check_count(one: Instruction, names: list[str]) -> None:
-    """Raise CompileError unless .v2 or .v4 is the number of registers; without either it is 1."""
-    if len(names) != next((int(word[1:]) for word in one.words if word in ("v2", "v4")), 1):
+    """Raise CompileError unless .v2, .v4 or .v8 is the number of registers; without one it is 1."""
+    if len(names) != next((int(word[1:]) for word in one.words if word in VECTORS), 1):
         raise unknown(one, f" with {len(names)} registers")
 
 
@@ -52,16 +57,8 @@ def ld(d: Decoder, one: Instruction) -> None:
     to, where, *_ = one.operands
     names, width = listed(to), WIDTHS[one.type]
     if "param" in one.words:
-        for at, name in enumerate(names):
-            place = d.parameter(where, width) if len(names) == 1 else d.parameter(f"{where[:-1]}+{at * width}]", width)
-            target = d.place(name)
-            if target.bytes == width and d.defined_once(name):
-                d.name(name, place)
-            else:
-                sign = one.type[0] if one.type[0] == "s" else "u"
-                d.emit(f"cvt.{sign}{8 * target.bytes}.{sign}{8 * width}", target.at, place.at, opcode=one.name)
-        return
-    _only(one, "weak", "relaxed", "volatile", "acquire", "nc", "v2", "v4")
+        return _ld_param(d, one, names, where)
+    _only(one, "weak", "relaxed", "volatile", "acquire", "nc", *VECTORS)
     _check_count(one, names)
     address, wide, offset = d.address(where)
     targets = [d.register(each, d.place(names[0]).bytes) for each in names]
@@ -69,23 +66,40 @@ def ld(d: Decoder, one: Instruction) -> None:
     element = f"{ELEMENT[one.type[0]]}{8 * width}" if 8 * width != bits else f"u{bits}"
     vector = f"v{len(names)}." if len(names) > 1 else ""
     flags = access(one, wide)
-    d.emit(
+    return d.emit(
         f"ld.{vector}{element}.b{bits}", targets[0], address, imm=offset, flags=flags, more=targets[1:], opcode=one.name
     )
 
 
+def _ld_param(d: Decoder, one: Instruction, names: list[str], where: str) -> None:
+    """A parameter of the kernel; 0 for the result of a call, as only those of printf are executed."""
+    width = WIDTHS[one.type]
+    if (found := PASSED.match(where)) and found[1] in d.passed:
+        return d.emit(f"mov.b{8 * width}", d.register(names[0], width), d.number(0, width), opcode=one.name)
+    for at, name in enumerate(names):
+        place = d.parameter(where, width) if len(names) == 1 else d.parameter(f"{where[:-1]}+{at * width}]", width)
+        target = d.place(name)
+        if target.bytes == width and d.defined_once(name):
+            d.name(name, place)
+        else:
+            sign = one.type[0] if one.type[0] == "s" else "u"
+            d.emit(f"cvt.{sign}{8 * target.bytes}.{sign}{8 * width}", target.at, place.at, opcode=one.name)
+    return None
+
+
 def st(d: Decoder, one: Instruction) -> None:
     where, source, *_ = one.operands
-    _only(one, "weak", "relaxed", "volatile", "release", "v2", "v4")
+    if "param" in one.words and (found := PASSED.match(where)) and found[1] in d.passed:
+        d.passed[found[1]] = d.value(source, one.type)
+        return
+    _only(one, "weak", "relaxed", "volatile", "release", *VECTORS)
     names, width = listed(source), WIDTHS[one.type]
     _check_count(one, names)
-    registers = [d.place(name) for name in names if d.constant(name, one.type) is None]
-    bits = 8 * (registers[0].bytes if registers else width)
-    if any(8 * each.bytes != bits for each in registers) or (bits != 8 * width and len(registers) < len(names)):
+    registers = [d.place(name) for name in names if d.constant(name, one.type) is None and d.variable(name) is None]
+    bits = 8 * (registers[0].bytes if registers else max(width, 2))
+    if any(8 * each.bytes != bits for each in registers):
         raise unknown(one, f" with the operands {source}")
-    places = [d.place(name).at if d.constant(name, one.type) is None else d.value(name, one.type) for name in names]
-    if width == 1 and bits == 8:
-        bits, places = 32, [d.value(names[0], "u32")]
+    places = [d.value(name, f"b{bits}") for name in names]
     address, wide, offset = d.address(where)
     vector = f"v{len(names)}." if len(names) > 1 else ""
     flags = access(one, wide)
@@ -109,7 +123,7 @@ def atom(d: Decoder, one: Instruction) -> None:
     places = [d.value(each, one.type) for each in rest]
     flags = access(one, wide, "relaxed")
     name = f"{one.opcode}.{how}.{one.type}"
-    if not d.known(name):
+    if not d.known(name) and one.type[0] in "us":
         name = f"{one.opcode}.{how}.{signless(one.type)}"
     target = ABSENT if to == "_" else d.register(to, WIDTHS[one.type])
     b, c = [*places, ABSENT][:2]
@@ -119,18 +133,6 @@ def atom(d: Decoder, one: Instruction) -> None:
 def prefetch(d: Decoder, one: Instruction) -> None:
     address, wide, offset = d.address(one.operands[0])
     d.emit("prefetch", a=address, imm=offset, flags=access(one, wide), opcode=one.name)
-
-
-def ldmatrix(d: Decoder, one: Instruction) -> None:
-    if one.words[:3] != ("sync", "aligned", "m8n8") or one.type != "b16":
-        raise unknown(one)
-    names = listed(one.operands[0])
-    address, wide, offset = d.address(one.operands[1])
-    name = f"ldmatrix.x{len(names)}" + (".trans" if "trans" in one.words else "")
-    if f"x{len(names)}" not in one.words:
-        raise unknown(one, f" with {len(names)} registers")
-    places = [d.register(each, 4) for each in names]
-    d.emit(name, a=address, imm=offset, flags=access(one, wide), more=places, opcode=one.name)
 
 
 def mbarrier(d: Decoder, one: Instruction) -> None:

@@ -54,11 +54,12 @@ def plain(result: str = "", *sources: str) -> Rule:
 
 def approximate(d: Decoder, one: Instruction) -> None:
     flush = "ftz" in one.words
-    if one.type != "f32":
-        raise unknown(one)
     to, a = one.operands
+    if one.type != "f32":
+        source = d.value(a, one.type)
+        return d.emit(one.name, d.register(to, WIDTHS[one.type]), source, opcode=one.name)
     source = d.value(a, "f32")
-    d.emit(f"{one.opcode}.approx", d.register(to, 4), source, imm=flush, opcode=one.name)
+    return d.emit(f"{one.opcode}.approx", d.register(to, 4), source, imm=flush, opcode=one.name)
 
 
 def mov(d: Decoder, one: Instruction) -> None:
@@ -89,7 +90,9 @@ def mov(d: Decoder, one: Instruction) -> None:
 def setp(d: Decoder, one: Instruction) -> None:
     how, *words = one.words[:-1]
     combined = next((each for each in words if each in ("and", "or", "xor")), None)
-    kind = one.type.replace("b", "u") if one.type[0] == "b" else one.type
+    kind = one.type.replace("b", "u") if one.type in ("b16", "b32", "b64") else one.type
+    if "ftz" in words and kind in ("f16", "bf16"):
+        raise unknown(one)
     names = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
     flush = "ftz." if "ftz" in words and kind == "f32" else ""
     to, a, b, *rest = one.operands

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 from common.devices.ptx.lines import Where
 from common.devices.ptx.places import INTEGER, NUMBER, SPECIAL, Places
-from common.devices.ptx.rows import ABSENT, Decoded, Instruction, Row, unknown
+from common.devices.ptx.rows import ABSENT, CLUSTERS, REMEDY, Decoded, Instruction, Row, unknown
 from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, operands, wrong
 
 _GUARD = re.compile(r"@(!?)([\w%$]+)\s+(.*)$")
-STORES = ("st", "bra", "bar", "barrier", "red", "membar", "fence", "cp", "prefetch", "ret", "exit", "trap", "nanosleep")
-NO_RESULT = {("mbarrier", "init"), ("mbarrier", "inval"), ("mbarrier", "expect_tx")}
+STORES = ("st", "bra", "bar", "barrier", "red", "membar", "fence", "cp", "prefetch", "ret", "exit", "trap", "nanosleep",
+          "stmatrix")  # fmt: skip
+NO_RESULT = {("mbarrier", "init"), ("mbarrier", "inval"), ("mbarrier", "expect_tx"), ("wmma", "store")}
 
 
 class Decoder(Places):
@@ -38,6 +39,8 @@ class Decoder(Places):
         self._fixed: dict[int, int] = {}  # {place of a register with one definition: block of that definition}
 
     def decode(self) -> Decoded:
+        if self.kernel.cluster > 1:
+            raise wrong(self.kernel.name, f".reqnctapercluster of {self.kernel.cluster} blocks: {CLUSTERS}", REMEDY)
         self.lay_shared()
         for statement in self.kernel.body:
             self.line = statement.line
@@ -155,7 +158,7 @@ def _results(statement: Statement) -> list[str]:
     found = _GUARD.match(statement.text)
     name, _, rest = (found[3] if found else statement.text).partition(" ")
     words = tuple(name.split("."))
-    if words[0] in STORES or words[:2] in NO_RESULT:
+    if (words[0] in STORES and "red" not in words[1:]) or words[:2] in NO_RESULT:
         return []
     first = next(iter(operands(rest)), "")
     names = re.findall(r"[\w%$]+", first)

@@ -19,14 +19,16 @@ from common.compile.nvrtc import compile_ptx, version
 from common.compile.source import Source
 from common.compile.target import shared_bytes
 from common.devices.counters import FIELDS, Counts
-from common.devices.cpu import CpuDevice, CpuSession
+from common.devices.cpu import FINISHED, RACED, CpuDevice, CpuSession
 from common.devices.guarded import GuardedBuffer
 from common.devices.ptx.counted import counted
 from common.devices.ptx.dependent import check_waits
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
+from common.model.layout import NOT_SENT
 from common.model.stages import STAGES
 
+MOST_RACES = 8  # pairs of lines in a report
 STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 
 
@@ -100,8 +102,7 @@ class PtxSession(CpuSession):
         self._program, self._races, self._counting = program.program, device.races, False
         self.executed: dict[str, Counter[str]] = {}  # what `count` counted last, by `counted`
         self._rows = [
-            Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights", one.tensor.dtype.itemsize)
-            for name, one in self._buffers.items()
+            Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights") for name, one in self._buffers.items()
         ]
         shared = self._program.constant("shared_bytes")
         self._source.refuse_shared(shared, shared_bytes(device.arch), f"sm_{device.arch}")
@@ -128,10 +129,12 @@ class PtxSession(CpuSession):
         for number, last in these:
             kernel = self._program.kernel(f"stage_{STAGES[number]}" if self._source.by_stage else "decode")
             parameters = struct.pack("<5Qi", *pointers, last)
-            options = Options(self._seed, not self._source.model.large, self._races, self._timeout, self._counting)
+            strict = not self._source.model.large
+            options = Options(self._seed, strict, self._races, self._timeout, self._counting, NOT_SENT & 0xFFFFFFFF)
             self._seed += 1
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
-            self._raise_for_status(ended.status, with_lines(ended.report, kernel))
+            status = ended.status or (RACED if ended.report else FINISHED)  # a kernel here keeps to the letter, too
+            self._raise_for_status(status, with_lines(ended.report, kernel))
             if ended.executed is not None:
                 sizes = self.blocks, self._source.threads
                 for stage, counts in counted(kernel.rows(), ended.executed, list(self._buffers), *sizes).items():
@@ -139,12 +142,26 @@ class PtxSession(CpuSession):
 
 
 def with_lines(report: str, kernel: PtxKernel) -> str:
-    """The report with a source line for each `{pc 12}`, and the line of the stage's code it was inlined into."""
+    """The report with a source line for each `{pc 12}`, and the line of the stage's code it was inlined into.
+
+    Of races between the same lines the first is kept, and of others the first MOST_RACES.
+    """
+    places: list[str] = []
 
     def place(found: re.Match[str]) -> str:
         here = kernel.line(int(found[1]))
         names = [str(one) for one in here.chain()]
         callers = [name for name in dict.fromkeys(names[1:]) if name.partition(":")[0] != names[0].partition(":")[0]]
-        return names[0] + (f" (from {callers[0]})" if callers else "")
+        places.append(names[0] + (f" (from {callers[0]})" if callers else ""))
+        return places[-1]
 
-    return re.sub(r"\{pc (\d+)\}", place, report)
+    lines: dict[object, str] = {}
+    for number, text in enumerate(report.splitlines()):
+        places.clear()
+        line = re.sub(r"\{pc (\d+)\}", place, text)
+        lines.setdefault(frozenset(places) if len(places) > 1 else number, line)
+    for one in [key for key in lines if isinstance(key, frozenset)][MOST_RACES:]:
+        lines[one] = "more"
+    shown = [line for line in lines.values() if line != "more"]
+    more = len(lines) - len(shown)
+    return "\n".join([*shown, *([f"and races between {more} more pairs of lines"] if more else [])])

@@ -1,9 +1,11 @@
 """Instructions of PTX as operations of the machine: the rule of each opcode, and instructions of a whole warp."""
 
-from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, ldmatrix, mbarrier, prefetch, st
+from common.devices.ptx.accesses import atom, cp, cvta, fence, ld, mbarrier, prefetch, st
 from common.devices.ptx.arithmetic import Rule, approximate, cvt, lop3, mov, plain, selp, setp
 from common.devices.ptx.decode import Decoder
-from common.devices.ptx.rows import ABSENT, Instruction, listed, unknown
+from common.devices.ptx.matrices import ldmatrix, mma, stmatrix, wmma
+from common.devices.ptx.rows import ABSENT, REMEDY, Instruction, listed, unknown
+from common.devices.ptx.text import wrong
 
 
 def decode_instruction(d: Decoder, one: Instruction) -> None:
@@ -35,15 +37,25 @@ def _together(d: Decoder, one: Instruction) -> None:
     return d.emit(name, target, source, mask, more=more, opcode=one.name)
 
 
+REDUCTIONS = {"popc": 1, "and": 2, "or": 3}  # of barriers.cpp
+
+
 def _bar(d: Decoder, one: Instruction) -> None:
+    """bar and barrier.aligned are for all lanes of a warp together; barrier without it is for each."""
     words = [each for each in one.words if each not in ("cta", "aligned")]
     if words == ["warp", "sync"]:
         return d.emit("bar.warp", a=d.value(one.operands[0], "b32"), opcode=one.name)
-    if words not in (["sync"], ["arrive"]):
+    aligned = one.opcode == "bar" or "aligned" in one.words
+    rest, target, voted, how = [*one.operands], ABSENT, ABSENT, 0
+    if words[0] == "red" and words[1:] in (["popc", "u32"], ["and", "pred"], ["or", "pred"]):
+        how, to, voted = REDUCTIONS[words[1]], rest.pop(0), d.predicate(rest.pop())
+        target = d.register(to, 4) if words[1] == "popc" else d.predicate(to)
+    elif words not in (["sync"], ["arrive"]):
         raise unknown(one)
-    places = [d.value(each, "b32") for each in one.operands]
-    opcode = f"{one.name} {one.operands[0]}"  # with its number, by which counts know the barrier of all threads
-    return d.emit(f"bar.{words[0]}", a=places[0], b=[*places, ABSENT][1], opcode=opcode)
+    places = [d.value(each, "b32") for each in rest]
+    name = "bar.arrive" if words[0] == "arrive" else "bar.sync" if aligned else "barrier.sync"
+    opcode = f"{one.name} {rest[0]}"  # with its number, by which counts know the barrier of all threads
+    return d.emit(name, target, places[0], [*places, ABSENT][1], voted, imm=how, opcode=opcode)
 
 
 def _elect(d: Decoder, one: Instruction) -> None:
@@ -56,22 +68,19 @@ def _activemask(d: Decoder, one: Instruction) -> None:
     d.emit("activemask.b32", d.register(one.operands[0], 4), opcode=one.name)
 
 
-def _mma(d: Decoder, one: Instruction) -> None:
-    sync, aligned, shape, row, col, to, a, b, c = one.words
-    if (sync, aligned, row, col, to, c) != ("sync", "aligned", "row", "col", "f32", "f32") or a != b:
-        raise unknown(one)
-    names = [listed(each) for each in one.operands]
-    places = [d.register(each, 4) for each in names[0]]
-    places += [d.value(each, "b32") for each in names[1] + names[2]] + [d.value(each, "f32") for each in names[3]]
-    full = shape == ("m16n8k8" if a == "tf32" else "m16n8k16")
-    if tuple(map(len, names)) != ((4, 4, 2, 4) if full else (4, 2, 1, 4)):
-        raise unknown(one, f" with {', '.join(map(str, map(len, names)))} registers")
-    d.emit(f"mma.{shape}.{a}", more=places, opcode=one.name)
-
-
 def _bra(d: Decoder, one: Instruction) -> None:
     (label,) = one.operands
     d.jump("bra", label)
+
+
+def _call(d: Decoder, one: Instruction) -> None:
+    """printf is left out; a failed assertion is a trap with its text."""
+    named = [each for each in one.operands if not each.startswith("(")]
+    if named == ["vprintf"]:
+        return d.emit("nop", opcode=one.name)
+    if named == ["__assertfail"]:
+        return d.emit("trap.assert", a=d.passed[listed(one.operands[-1].strip("()"))[0]], opcode=one.name)
+    raise wrong(one.line, f"{one.name} {named[0]}: calls of functions are not executed", REMEDY)
 
 
 def _createpolicy(d: Decoder, one: Instruction) -> None:
@@ -106,6 +115,7 @@ RULES: dict[str, Rule] = {
     "bfi": plain("", "", "", "u32", "u32"),
     "lop3": lop3,
     "mov": mov,
+    "set": _binary,  # of 16-bit floats
     "setp": setp,
     "selp": selp,
     "cvt": cvt,
@@ -115,11 +125,14 @@ RULES: dict[str, Rule] = {
     "prefetch": prefetch,
     "elect": _elect,
     "activemask": _activemask,
-    "mma": _mma,
+    "mma": mma,
+    "wmma": wmma,
     "ldmatrix": ldmatrix,
+    "stmatrix": stmatrix,
     "mbarrier": mbarrier,
     "cp": cp,
     "bra": _bra,
+    "call": _call,
     "trap": _bare("trap"),
     "nanosleep": _bare("nanosleep"),
     "createpolicy": _createpolicy,

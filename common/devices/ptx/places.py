@@ -7,7 +7,7 @@ filled before a warp begins.
 import re
 import struct
 
-from common.devices.ptx.rows import Decoded, Place
+from common.devices.ptx.rows import ABSENT, CLUSTERS, REMEDY, Decoded, Place
 from common.devices.ptx.text import WIDTHS, Kernel, Module, Statement, Variable, variable_of, wrong
 
 FIRST_PLACE = 512
@@ -18,9 +18,11 @@ NUMBER, PARAMETER = 0, 1  # kinds of filled places, in the order of Fill
 SPECIAL = {name: 2 + at for at, name in enumerate((
     "%tid.x", "%tid.y", "%tid.z", "%ctaid.x", "%ctaid.y", "%ctaid.z", "%ntid.x", "%ntid.y", "%ntid.z", "%nctaid.x",
     "%nctaid.y", "%nctaid.z", "%laneid", "%warpid", "%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt",
-    "%lanemask_ge", "%dynamic_smem_size"))}  # fmt: skip
+    "%lanemask_ge", "%dynamic_smem_size", "%envreg1", "%envreg2"))}  # fmt: skip
 CLOCKS = {"%clock": 4, "%clock_hi": 4, "%clock64": 8, "%globaltimer": 8, "%globaltimer_lo": 4}
-_DECLARED = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$")
+_PASSED = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.\w+\s+([\w$%]+)(?:\[\d+\])?$")  # of a call
+OF_CLUSTERS = ("%cluster", "%nclusterid", "%is_explicit_cluster")
+_DECLARED = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$")
 ADDRESS = re.compile(r"\[\s*([\w%$.]+)\s*(?:\+\s*(-?\w+))?\s*\]$")
 INTEGER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 
@@ -37,6 +39,7 @@ class Places:
         self._constants: dict[tuple[int, int, int, str], Place] = {}
         self._file, self._predicates = FIRST_PLACE, 0
         self._variables: dict[str, int] = {}
+        self.passed: dict[str, int] = {}  # places of the arguments of a call, ABSENT for its result
 
     def declare(self, statement: Statement) -> None:
         found = _DECLARED.match(statement.text)
@@ -47,6 +50,8 @@ class Places:
                     self._ranges.append((counted[1], int(counted[2]), found[1]))
                 else:
                     self._scopes[-1][name.strip()] = found[1]
+        elif passed := _PASSED.match(statement.text):
+            self.passed[passed[1]] = ABSENT
         elif statement.text.startswith(".local"):
             self._lay(variable_of(statement.text, statement.line))
         elif not statement.text.startswith((".pragma", ".shared", ".extern .shared")):
@@ -95,6 +100,8 @@ class Places:
                 return found
         if name in SPECIAL:
             return self.filled(SPECIAL[name], 4, 0)
+        if name.startswith(OF_CLUSTERS):
+            raise wrong(self.line, f"{name}: {CLUSTERS}", REMEDY)
         raise wrong(self.line, f"{name} is no register")
 
     def _width(self, kind: str) -> int:

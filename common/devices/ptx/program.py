@@ -15,11 +15,14 @@ from common.devices.ptx.decode import Decoder
 from common.devices.ptx.executable import Executable, file_of
 from common.devices.ptx.lines import Line, Lines
 from common.devices.ptx.opcodes import decode_instruction
-from common.devices.ptx.places import MODULE_SPACES
-from common.devices.ptx.text import Kernel, Variable, parse, wrong
+from common.devices.ptx.places import SPECIAL
+from common.devices.ptx.text import Kernel, parse
+from common.devices.ptx.variables import memory_of, reached
 from common.errors import LabError, Refused
 
 REPORT_BYTES = 1 << 16
+WORKSPACE_WORDS = 8  # zeros, of the driver for each cooperative launch: size and barrier of the grid
+NO_WORD = 1 << 32
 MOST_LOCAL = 512  # KB of a thread
 
 
@@ -29,7 +32,6 @@ class BufferRow(ctypes.Structure):
         ("start", ctypes.c_uint64),
         ("bytes", ctypes.c_uint64),
         ("writable", ctypes.c_uint32),
-        ("cell", ctypes.c_uint32),
     ]
 
 
@@ -45,8 +47,11 @@ class LaunchRow(ctypes.Structure):
         ("dynamic_shared", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("timeout", ctypes.c_double),
+        ("patience", ctypes.c_uint32),
         ("strict", ctypes.c_uint32),
         ("races", ctypes.c_uint32),
+        ("empty", ctypes.c_uint64),
+        ("workspace", ctypes.c_uint64),
         ("executed", ctypes.c_void_p),
         ("report", ctypes.c_char_p),
         ("report_size", ctypes.c_uint64),
@@ -55,25 +60,28 @@ class LaunchRow(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that a kernel may use. cell: bytes of the smallest element, the race detector's granularity."""
+    """Memory that a kernel may use."""
 
     name: str
     start: int
     bytes: int
     writable: bool = True
-    cell: int = 4
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of a launch. seed: of every order; strict: random preemption and poisoned registers; races: the
-    detector; timeout: in seconds; counts: executed threads and bytes, which is slower."""
+    detector; timeout: in seconds; counts: executed threads and bytes, which is slower; empty: a word of 32 bits that a
+    thread stores to make a place empty before others store and poll there, which the detector wants ordered; patience:
+    polls of all that wait, without a write in between, after which they are deadlocked."""
 
     seed: int = 0
     strict: bool = True
     races: bool = False
     timeout: float = 120.0
     counts: bool = False
+    empty: int = NO_WORD
+    patience: int = 64
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,8 @@ class PtxKernel:
     ) -> None:
         self._machine, self.decoded, self._lines, self._target, self._own = machine, decoded, lines, target, own
         self._most_threads = most_threads or 1024
+        named = SPECIAL["%envreg1"], SPECIAL["%envreg2"]
+        self._has_workspace = bool(np.isin(decoded.filled["kind"], named).any())
         if decoded.local_bytes > MOST_LOCAL << 10:
             raise LabError(
                 f"the kernel has {decoded.local_bytes} B of local memory", f"a thread may have {MOST_LOCAL} KB"
@@ -171,9 +181,11 @@ class PtxKernel:
                 f"{shared} B of shared memory a block, and {self._target} allows {most_shared(self._target)} B",
                 "lower the shared memory, or compile for a target that has more",
             )
-        known = [*buffers, *self._own]
+        known, workspace = [*buffers, *self._own], np.zeros(WORKSPACE_WORDS, np.uint64)
+        if self._has_workspace:
+            known.append(Buffer("workspace of the grid", workspace.ctypes.data, workspace.nbytes))
         rows = (BufferRow * len(known))(
-            *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable, each.cell) for each in known)
+            *(BufferRow(each.name.encode(), each.start, each.bytes, each.writable) for each in known)
         )
         report = ctypes.create_string_buffer(REPORT_BYTES)
         executed = np.zeros((len(self.decoded.rows), 2 + len(known)), np.uint64) if options.counts else None
@@ -186,8 +198,11 @@ class PtxKernel:
             dynamic_shared,
             options.seed,
             options.timeout,
+            options.patience,
             options.strict,
             options.races,
+            options.empty,
+            workspace.ctypes.data,
             None if executed is None else executed.ctypes.data,
             ctypes.cast(report, ctypes.c_char_p),
             REPORT_BYTES,
@@ -218,7 +233,7 @@ class PtxProgram:
     @cached_property
     def _memory(self) -> dict[str, np.ndarray]:
         """Variables in global and constant memory, by name."""
-        return {name: _initialized(one) for name, one in self.module.variables.items() if one.space in MODULE_SPACES}
+        return memory_of(self.module.variables)
 
     def constant(self, name: str) -> int:
         """The value of a 32-bit variable in constant memory. Raises LabError without it."""
@@ -241,7 +256,7 @@ class PtxProgram:
             return Executable.of(decoder.decode()).stored()
 
         found = Executable.loaded(cached(file_of(self._machine.path, self._text, kernel.name), decoded))
-        used = {name: self._memory[name] for name in sorted({*found.symbols.values()})}
+        used = {name: self._memory[name] for name in sorted(reached(found.symbols.values(), self.module.variables))}
         own = [
             Buffer(name, words.ctypes.data, words.nbytes, self.module.variables[name].space == "global")
             for name, words in used.items()
@@ -253,18 +268,3 @@ class PtxProgram:
 def most_shared(target: str) -> int:
     """Largest shared memory of a block, in bytes. target: such as `sm_90a`."""
     return shared_bytes(int("".join(filter(str.isdigit, target)) or 90))
-
-
-def _initialized(variable: Variable) -> np.ndarray:
-    """The bytes of a variable, aligned to 64. Raises CompileError unless the values are numbers."""
-    raw = np.zeros(variable.bytes + 128, np.uint8)
-    start = -raw.ctypes.data % 64
-    words = raw[start : start + max(variable.bytes, 4)]
-    for at, text in enumerate(variable.value):
-        size = variable.width
-        try:
-            number = int(text[2:], 16) if text[:2] in ("0f", "0d", "0F", "0D") else int(text.rstrip("U"), 0)
-        except ValueError:
-            raise wrong(variable.name, f"the initial value {text} is no number") from None
-        words[at * size : (at + 1) * size] = list((number & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
-    return words

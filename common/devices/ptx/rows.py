@@ -6,6 +6,8 @@ from common.devices.ptx.lines import Where
 from common.devices.ptx.text import wrong
 
 ABSENT = 0  # place of an absent operand
+CLUSTERS = "clusters of several blocks are not executed"
+REMEDY = "compile for a target or with options that do without"
 BEYOND = {  # beginnings of instructions that are not executed, and the reason
     "wgmma": "matrices of a group of warps are not executed",
     "tcgen05": "tensor memory is not executed",
@@ -14,9 +16,9 @@ BEYOND = {  # beginnings of instructions that are not executed, and the reason
     "cp.async.bulk.prefetch.tensor": "tensor maps are not executed",
     "cp.reduce.async.bulk": "asynchronous reductions are not executed",
     "fence.proxy.tensormap": "tensor maps are not executed",
-    "mapa": "clusters of several blocks are not executed",
-    "barrier.cluster": "clusters of several blocks are not executed",
-    "call": "calls of functions are not executed",
+    "mapa": CLUSTERS,
+    "getctarank": CLUSTERS,
+    "barrier.cluster": CLUSTERS,
     "tex": "textures are not executed",
     "suld": "surfaces are not executed",
     "sust": "surfaces are not executed",
@@ -80,7 +82,7 @@ def unknown(one: Instruction, of: str = "") -> Exception:
     """The error for an unknown instruction, or for its part `of`."""
     for begin, reason in BEYOND.items():
         if one.name.startswith(begin):
-            return wrong(one.line, f"{one.name}: {reason}", "compile for a target or with options that do without")
+            return wrong(one.line, f"{one.name}: {reason}", REMEDY)
     remedy = "write it with instructions that it knows, or add it to common/devices/ptx"
     return wrong(one.line, f"the executor does not know {one.name}{of}", remedy)
 

@@ -53,13 +53,14 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; statements: gives
-    those of its body, which takes a while."""
+    """parameters: {name: (offset, bytes)} in the block of parameters; threads: limit of a block; cluster: its number
+    of blocks; statements: gives those of its body, which takes a while."""
 
     name: str
     parameters: dict[str, tuple[int, int]]
     parameter_bytes: int
     threads: int | None
+    cluster: int
     statements: Callable[[], Iterator[Statement]]
 
     @cached_property
@@ -159,11 +160,15 @@ def _kernel(head: str, body: str, lines: Lines, at: int) -> Kernel:
         offset = -(-offset // align) * align
         parameters[one[3]] = (offset, width)
         offset += width
-    threads = re.search(r"\.(?:maxntid|reqntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", found[3])
-    most = None
-    if threads:
-        most = int(threads[1]) * int(threads[2] or 1) * int(threads[3] or 1)
-    return Kernel(found[1], parameters, offset, most, partial(_statements, body, lines, at))
+    most = _product("maxntid|reqntid", found[3])
+    cluster = _product("reqnctapercluster", found[3]) or 1
+    return Kernel(found[1], parameters, offset, most, cluster, partial(_statements, body, lines, at))
+
+
+def _product(directive: str, head: str) -> int | None:
+    """The product of up to three sizes of a directive such as `.maxntid 32, 4`; None without it."""
+    sizes = re.search(rf"\.(?:{directive})\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", head)
+    return int(sizes[1]) * int(sizes[2] or 1) * int(sizes[3] or 1) if sizes else None
 
 
 def _statements(body: str, lines: Lines, start: int) -> Iterator[Statement]:

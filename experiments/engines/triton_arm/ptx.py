@@ -62,7 +62,7 @@ class PtxStep:
         written = {"cache": of.cache, "scratch": of.scratch, "state": of.state}
         read = {" of layer ".join(map(str, filter(_known, tensor))): part for tensor, part in of.weights.items()}
         self._memory = {
-            _address(part): Buffer(name, part.data_ptr(), part.nbytes, name in written, part.itemsize)
+            _address(part): Buffer(name, part.data_ptr(), part.nbytes, name in written)
             for name, part in (written | read | {"angles": step.angles}).items()
         }
 

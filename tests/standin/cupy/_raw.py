@@ -65,12 +65,11 @@ class RawModule:
             try:
                 found = compile_text(self.code, self.options)
             except CompilationFailed as error:
-                raise CompileException(str(error), self.code, "standin.cu", self.options) from None
+                raise CompileException(str(error), self.code, "decode.cu", self.options) from None
             self._variables = {name: MACHINE.load(len(value)) for name, value in found.variables.items()}
             for name, value in found.variables.items():
                 self._variables[name].buffer.bytes[:] = list(value)
-            shared = int.from_bytes(found.variables.get("shared_bytes", b""), "little")
-            self._kernels = {name: Kernel(name, self.code, needs, shared) for name, needs in found.kernels.items()}
+            self._kernels = {name: Kernel(name, self.code, found.ptx, needs) for name, needs in found.kernels.items()}
         return self._kernels
 
 

@@ -17,7 +17,7 @@ from common.compile.nvrtc_worker import Request
 from common.errors import CompileError
 
 ADDED = ("-ftz=true", f"-arch={ARCH}", "--device-as-default-execution-space")  # by CuPy, to any options
-FORMAT = "kernels and variables, any banks"  # of a cached compilation
+FORMAT = "kernels, variables and PTX"  # of a cached compilation
 PARAMETERS = "CONSTANT[0]", 0x210  # bytes of the first constant bank of sm_90 before the arguments of a kernel
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+).* CONSTANT\[0\]:(\d+)")
 SIGNATURE = r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?\\?\s*{name}\s*\(([^)]*)\)"
@@ -58,10 +58,11 @@ class CompilationFailed(Exception):
 
 @dataclass(frozen=True)
 class Compiled:
-    """Module that the driver loads of a text: kernels, and initial values of variables, by name."""
+    """Module that the driver loads of a text: kernels, and initial values of variables, by name; and its PTX."""
 
     kernels: dict[str, Needs]
     variables: dict[str, bytes]
+    ptx: str
 
 
 def compile_text(text: str, options: Sequence[str]) -> Compiled:
@@ -77,13 +78,13 @@ def compile_text(text: str, options: Sequence[str]) -> Compiled:
         if (size := _size(parameters)) != constants - PARAMETERS[1]:
             raise AssertionError(f"{name} has {constants - PARAMETERS[1]} B of arguments; read from its text: {size} B")
         found[name] = Needs(registers, shared, local, parameters)
-    return Compiled(found, {name: bytes.fromhex(value) for name, value in usage["variables"].items()})
+    return Compiled(found, {name: bytes.fromhex(value) for name, value in usage["variables"].items()}, usage["ptx"])
 
 
 def _usage(text: str, options: tuple[str, ...]) -> bytes:
-    """JSON: name, registers, shared and local bytes, and bytes of constants of each kernel; and the variables."""
+    """JSON: name, registers, shared and local bytes, and bytes of constants of each kernel; the variables; the PTX."""
     try:
-        cubin = nvrtc.built(Request(text, "standin.cu", options, "cubin", {}, os.getcwd()))
+        ptx, cubin = nvrtc.built(Request(text, "decode.cu", options, ("ptx", "cubin"), {}, os.getcwd()))
     except CompileError as error:
         raise CompilationFailed(error.report) from None
     reserved = sass.RESERVED_SHARED if sass.RESERVED_SECTION in cubin else 0
@@ -92,7 +93,7 @@ def _usage(text: str, options: tuple[str, ...]) -> bytes:
         own = max(0, int(shared) - reserved)
         rows.append((name, int(registers), own, int(stack) + int(local), int(constants)))
     values = {name: value.hex() for name, value in sass.variables(cubin)}
-    return json.dumps({"kernels": rows, "variables": values}).encode()
+    return json.dumps({"kernels": rows, "variables": values, "ptx": ptx.rstrip(b"\0").decode()}).encode()
 
 
 def signature(text: str, name: str) -> tuple[Parameter, ...]:

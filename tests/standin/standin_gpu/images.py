@@ -7,15 +7,15 @@ import ctypes
 import math
 
 from standin_gpu import cost, errors
-from standin_gpu.compiling import Needs, cache_folder
+from standin_gpu.compiling import Needs
 from standin_gpu.device import BLOCK_THREADS, STATIC_SHARED
 from standin_gpu.errors import CUDADriverError
+from standin_gpu.executing import machine
 from standin_gpu.machine import MACHINE, misuse
 from standin_gpu.streams import Queue
 
 from common.devices.cpu import FINISHED, TIMED_OUT
-from common.devices.ptx.library import library
-from common.devices.ptx.program import Buffer, Machine, Options, PtxProgram
+from common.devices.ptx.program import Buffer, Options, PtxProgram
 from common.errors import LabError
 
 ENDLESS_S = 1.0  # a launch that still runs then never ends
@@ -29,7 +29,7 @@ class Image:
         if not image.lstrip().startswith((b"//", b".version")):
             raise misuse("the stand-in executes PTX, and no cubin: give it a .ptx")
         try:
-            self._program = PtxProgram(Machine(library(cache_folder())), image.decode())
+            self._program = PtxProgram(machine(), image.decode())
         except LabError:
             raise CUDADriverError(errors.INVALID_VALUE) from None
 

@@ -1,8 +1,10 @@
 """Launch of a kernel: its arguments against its C signature, its grid against the driver's limits, its execution."""
 
+import re
 from collections.abc import Sequence
 from ctypes import c_double, c_float, c_int32, c_int64, c_uint32, c_uint64
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,14 @@ from standin_gpu import clock, cost, errors, faults
 from standin_gpu.compiling import Needs, Parameter
 from standin_gpu.device import BLOCK_THREADS, MULTIPROCESSORS, OPTIN_SHARED, REGISTERS, STATIC_SHARED, resident_blocks
 from standin_gpu.errors import CUDADriverError
-from standin_gpu.lab_kernels import ENDLESS, FAILED, is_lab_kernel, lab_kernels, launched_threads
+from standin_gpu.executing import Size, program
 from standin_gpu.machine import MACHINE, misuse
 from standin_gpu.memory import Buffer
 from standin_gpu.probes import PROBES
 from standin_gpu.streams import Queue
+
+from common.devices.cpu import FAULTED, FINISHED, TRAPPED
+from common.devices.ptx.program import Buffer as PtxBuffer
 
 SCALARS = {"int": "int32", "unsigned": "uint32", "float": "float32", "double": "float64"}
 SCALARS |= {"size_t": "uint64", "unsigned long long": "uint64", "long long": "int64"}
@@ -29,27 +34,32 @@ CTYPES = {
 ELEMENTS = {"float": ("f", 4), "bf16": ("iu", 2), "int": ("iu", 4), "unsigned": ("iu", 4)}
 ELEMENTS |= {"unsigned long long": ("iu", 8), "uint4": ("iu", 4)}
 ALIGNMENT = {"uint4": 16}
+LAB = re.compile(r"^constexpr int block_threads = (\d+);\nconstexpr int loader_warps = (\d+);", re.MULTILINE)
+WHOLE = "decode"  # the kernel whose blocks wait for each other
+FAILURES = {TRAPPED: errors.LAUNCH_FAILED, FAULTED: errors.ILLEGAL_ADDRESS}
 RESULTS = ("scratch", "result", "mail", "counters")  # the parameters in which a wrong launch leaves a wrong bit
 
 
 @dataclass(eq=False)
 class Kernel:
-    """A loaded kernel. dynamic_shared: what its block may use, `allowed` by cuFuncSetAttribute."""
+    """A loaded kernel. dynamic_shared: what its block may use, `allowed` by cuFuncSetAttribute.
+
+    lab: threads of a block that compute and loader warps, for which a kernel of the lab is compiled.
+    """
 
     name: str
     text: str
+    ptx: str
     needs: Needs
-    block_shared: int = 0
     dynamic_shared: int = STATIC_SHARED
     allowed: bool = False
     launches: int = 0
     fault: faults.Fault | None = field(init=False)
-    lab: bool = field(init=False)
-    launched_threads: int | None = field(init=False)
+    lab: tuple[int, int] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.fault, self.lab = faults.fault_of(self.text), is_lab_kernel(self.text)
-        self.launched_threads = launched_threads(self.text) if self.lab else None
+        self.fault, lab = faults.fault_of(self.text), LAB.search(self.text)
+        self.lab = (int(lab[1]), int(lab[2])) if lab else None
         if self.fault and self.fault.kind == "oom":
             MACHINE.memory_gone = True
 
@@ -89,10 +99,10 @@ class Argument:
     array: np.ndarray | None = None
 
 
-def launch(kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Any, shared: int, on: Queue) -> None:
+def launch(kernel: Kernel, grid: Size, block: Size, args: Any, shared: int, on: Queue) -> None:
     """Queue one launch. Raises CUDADriverError as cuLaunchKernel does, Misuse for wrong arguments."""
     MACHINE.call(CUDADriverError, cost.LAUNCH_CALL)
-    blocks, threads = int(np.prod(grid)), int(np.prod(block))
+    blocks, threads = prod(grid), prod(block)
     kernel.launches += 1
     if kernel.broken("blocked"):
         faults.block_in_c()
@@ -101,16 +111,14 @@ def launch(kernel: Kernel, grid: Sequence[int], block: Sequence[int], args: Any,
     if threads > kernel.max_threads:
         raise CUDADriverError(errors.OUT_OF_RESOURCES)
     found = _arguments(kernel, args)
-    if kernel.lab and threads != kernel.launched_threads:
-        raise misuse(f"{kernel.name} is compiled for blocks of {kernel.launched_threads} threads, not {threads}")
-    if not kernel.lab and kernel.name not in PROBES:
-        raise misuse(f"the stand-in does not know what the kernel {kernel.name} does: add it to probes.py")
+    if kernel.lab and threads != (compiled := kernel.lab[0] + 32 * kernel.lab[1]):
+        raise misuse(f"{kernel.name} is compiled for blocks of {compiled} threads, not {threads}")
     uses = [(p, a.buffer) for p, a in zip(kernel.needs.parameters, found, strict=True) if a.buffer]
     reads = [buffer for parameter, buffer in uses if not parameter.written]
     writes = [buffer for parameter, buffer in uses if parameter.written]
 
     def act() -> float:
-        seconds = _act(kernel, found, blocks, threads, shared, on)
+        seconds = _act(kernel, found, grid, block, shared, on)
         if kernel.broken("wrong"):
             for parameter, buffer in uses:
                 buffer.bytes[0] ^= parameter.name in RESULTS
@@ -164,7 +172,7 @@ def _address(what: str, element: str, given: Any) -> Argument:
     return Argument(address, given._buffer, array)
 
 
-def _act(kernel: Kernel, found: Sequence[Argument], blocks: int, threads: int, shared: int, on: Queue) -> float:
+def _act(kernel: Kernel, found: Sequence[Argument], grid: Size, block: Size, shared: int, on: Queue) -> float:
     """Execute the launch now, and let its failure be found by the next wait. Returns its seconds."""
     if MACHINE.pending or kernel.broken("trap", "lost"):
         MACHINE.pending = MACHINE.pending or errors.LAUNCH_FAILED
@@ -175,18 +183,33 @@ def _act(kernel: Kernel, found: Sequence[Argument], blocks: int, threads: int, s
     if kernel.broken("hang"):
         on.endless = True
         return cost.LAUNCH
-    if not kernel.lab:
+    if kernel.name in PROBES:
         return PROBES[kernel.name](*(a.bits if a.array is None else a.array for a in found))
-    ended, counts = lab_kernels(kernel.text).launch(kernel.name, blocks, [a.bits for a in found])
-    resident = kernel.occupancy(threads, shared) * MULTIPROCESSORS
-    if ended == FAILED or (counts.total("grid_barriers") and blocks > resident):
-        MACHINE.pending = errors.LAUNCH_FAILED
-    elif ended == ENDLESS:
+    threads = prod(block)
+    if kernel.name == WHOLE and prod(grid) > kernel.occupancy(threads, shared) * MULTIPROCESSORS:
+        MACHINE.pending = errors.LAUNCH_FAILED  # blocks that run wait for others, and give up
+        return cost.LAUNCH
+    buffers = [
+        PtxBuffer(parameter.name, argument.bits, argument.buffer.end - argument.bits, parameter.written)
+        for parameter, argument in zip(kernel.needs.parameters, found, strict=True)
+        if argument.buffer
+    ]
+    computing = kernel.lab[0] if kernel.lab else threads
+    status, seconds = program(kernel.ptx).launch(
+        kernel.name, grid, block, shared, _packed(kernel, found), buffers, computing
+    )
+    if status in FAILURES:
+        MACHINE.pending = FAILURES[status]
+    elif status != FINISHED:
         on.endless = True
-    elif kernel.block_shared > max(shared, STATIC_SHARED) or not all(
-        argument.buffer.intact() for argument in found if argument.buffer
-    ):
-        MACHINE.pending = errors.ILLEGAL_ADDRESS
-    seconds = cost.decoded(counts, blocks)
     clock.passed((clock.LONGER - 1) * seconds)
     return seconds
+
+
+def _packed(kernel: Kernel, found: Sequence[Argument]) -> bytes:
+    """The block of parameters."""
+    block = b""
+    for parameter, argument in zip(kernel.needs.parameters, found, strict=True):
+        value = np.array(argument.bits, SCALARS.get(parameter.type, "uint64")).tobytes()
+        block += bytes(-len(block) % len(value)) + value
+    return block

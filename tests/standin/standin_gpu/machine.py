@@ -71,7 +71,7 @@ class Machine:
     def buffer_at(self, address: int) -> Buffer | None:
         """The living buffer, of any kind, that holds this address."""
         for buffer in self._buffers:
-            if not buffer.freed and buffer.bytes.ctypes.data <= address < buffer.bytes.ctypes.data + buffer.size:
+            if not buffer.freed and buffer.end - buffer.size <= address < buffer.end:
                 return buffer
         return None
 

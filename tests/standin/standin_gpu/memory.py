@@ -1,4 +1,4 @@
-"""Memory: buffers between guards, and CuPy's pool of them, which gives freed memory away at once."""
+"""Memory: buffers, and CuPy's pool of them, which gives freed memory away at once."""
 
 import sys
 from collections import Counter, defaultdict
@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 from standin_gpu.streams import Clock, Past, Uses, line
 
-GUARD = 4096  # bytes on each side of a buffer
-CANARY, FRESH = 0xA5, 0xFF  # of the guards; of memory that has not been written
+FRESH = 0xFF  # of memory that has not been written
+ALIGNED = 256  # addresses of buffers
 UNIT = 512  # bytes to which the pool rounds up
 
 
@@ -18,19 +18,15 @@ class OutOfMemory(MemoryError):
 
 
 class Buffer(Uses):
-    """Memory of the GPU, or pinned memory of the host, between two guards."""
+    """Memory of the GPU, or pinned memory of the host. end: the address behind it."""
 
     def __init__(self, size: int, past: tuple[Past, ...] = ()) -> None:
         super().__init__(past)
         self.size = size
-        self._raw = np.full(GUARD + size + 16 + GUARD, CANARY, np.uint8)
-        start = GUARD + -(self._raw.ctypes.data + GUARD) % 16
-        self.bytes = self._raw[start : start + size]
-        self.bytes[:] = FRESH
-        self._ends = self._raw[:start], self._raw[start + size :]
-
-    def intact(self) -> bool:
-        return all(bool((end == CANARY).all()) for end in self._ends)
+        whole = np.full(size + ALIGNED, FRESH, np.uint8)
+        start = -whole.ctypes.data % ALIGNED
+        self.bytes = whole[start : start + size]
+        self.end = self.bytes.ctypes.data + size
 
 
 class Owner:

@@ -1,4 +1,4 @@
-"""Kernels of the lab that are not made of stages: what they do to memory, by name, in numpy."""
+"""Kernels of the lab that the machine would execute for too long: what they do to memory, by name, in numpy."""
 
 from collections.abc import Callable
 
@@ -66,12 +66,7 @@ def hold(nanoseconds: int) -> float:
     return cost.LAUNCH + 1e-9 * nanoseconds
 
 
-def empty() -> float:
-    """Nothing."""
-    return cost.LAUNCH
-
-
-KERNELS = (read_all, read_bulk, copy_all, exchange_plain, exchange_bulk, counted_adds, hold, empty)
+KERNELS = (read_all, read_bulk, copy_all, exchange_plain, exchange_bulk, counted_adds, hold)
 PROBES: dict[str, Callable[..., float]] = {probe.__name__: probe for probe in KERNELS}
 
 

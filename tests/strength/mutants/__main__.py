@@ -23,8 +23,7 @@ from tests.strength.kept import Kept, digest, of_code
 from tests.strength.mutants import score
 from tests.strength.mutants.generated import AREA, drawn, generate
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
-from tests.strength.mutants.planted import Planted, check_planted, of_planted, planted
-from tests.strength.mutants.processes import Check, check_each
+from tests.strength.mutants.processes import check_each
 from tests.strength.mutants.table import summary
 
 
@@ -33,7 +32,6 @@ class MutantOptions:
     """The keys of conf/mutants.yaml, which explains them."""
 
     operators: bool
-    planted: bool
     only: str | None
     sample: int | None
     processes: int
@@ -49,9 +47,7 @@ def run(cfg: DictConfig) -> int:
     section.only({*get_type_hints(MutantOptions), "cache_limit_gb", "debug"})
     wanted = MutantOptions(**section.fields(MutantOptions, but=["seed"]), seed=seed_of(section))
     keep_below(wanted.cache, 1e9 * section.number("cache_limit_gb"))
-    if wanted.operators and wanted.planted:
-        raise LabError("operators=true and planted=true are two lists", "leave one of them out")
-    every = tuple(generate()) if wanted.operators else planted() if wanted.planted else read_mutants()
+    every = tuple(generate()) if wanted.operators else read_mutants()
     mutants = [m for m in every if (wanted.only or "") in f"{m.kind}: {m.name}"]
     if not mutants:
         remedy = "see tests/strength/mutants, or leave out only="
@@ -62,7 +58,7 @@ def run(cfg: DictConfig) -> int:
     store = Store(wanted.results)
     store.check()
     with progress(len(mutants)) as bar:
-        check = _by_operator if wanted.operators else _on_ptx if wanted.planted else _by_hand
+        check = _by_operator if wanted.operators else _by_hand
         result, details, well = check(mutants, of, wanted, lambda title: bar.begin(title))
     kept = record_result(result, store, {"seed": wanted.seed, "details": details})
     print_result(result, wanted.json)
@@ -83,44 +79,25 @@ def _by_hand(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: C
 
 
 def _by_operator(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
+    """Mutants that a run with this seed has judged before are not tried again. Of `only` some, all must be found."""
     from tests.strength.mutants.judge import Judged, judge
 
-    found = _kept_or_tried(judge, Judged, mutants, wanted, begin, lambda one: True, AREA, str(wanted.seed))
-    return score.summary(found, of), [one.as_record() for one in found], score.Score(found).reached
-
-
-def _on_ptx(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
-    found = _kept_or_tried(check_planted, Planted, mutants, wanted, begin, lambda one: one.as_expected, "planted")
-    return of_planted(found), [one.as_record() for one in found], all(one.as_expected for one in found)
-
-
-def _kept_or_tried(
-    check: Check[Any],
-    kind: Any,
-    mutants: Sequence[Mutant],
-    wanted: MutantOptions,
-    begin: Callable[[str], None],
-    keep: Callable[[Any], bool],
-    *causes: str,
-) -> list[Any]:
-    """Results of `check`, a `kind` each, in the order of `mutants`; those that a run before kept without another try.
-
-    keep: True for a result that a later run may take. causes: of a result, beside the code and the mutant.
-    """
-    kept, code = Kept(wanted.cache / "mutants.jsonl"), [code_sha(), of_code("tests/strength"), *causes]
+    kept, code = Kept(wanted.cache / "mutants.jsonl"), [code_sha(), of_code("tests/strength"), AREA, str(wanted.seed)]
 
     def key(mutant: Mutant) -> str:
         return digest([*code, repr(mutant)])
 
-    def done(one: Any) -> None:
+    def done(one: Judged) -> None:
         begin(one.title)
-        if keep(one):
-            kept.put(key(one.mutant), [one.fate, one.how])
+        kept.put(key(one.mutant), [one.fate, one.how])
 
     before = [kept.get(key(mutant)) for mutant in mutants]
-    left = [mutant for mutant, found in zip(mutants, before, strict=True) if not found]
-    tried = iter(check_each(check, kind.lost, left, wanted.seed, wanted.cache, wanted.processes, done))
-    return [kind(mutant, *found) if found else next(tried) for mutant, found in zip(mutants, before, strict=True)]
+    left = [mutant for mutant, known in zip(mutants, before, strict=True) if not known]
+    tried = iter(check_each(judge, Judged.lost, left, wanted.seed, wanted.cache, wanted.processes, done))
+    found = [Judged(mutant, *known) if known else next(tried) for mutant, known in zip(mutants, before, strict=True)]
+    total = score.Score(found)
+    well = total.reached if wanted.only is None else not total.survivors
+    return score.summary(found, of), [one.as_record() for one in found], well
 
 
 main = partial(run_task, run, "mutants")

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.devices.host.device import HostDevice, HostProgram
-from common.devices.ptx.device import PtxDevice
+from common.devices.ptx.device import CompiledPtx, PtxDevice
 from common.errors import Crashed, Hung, LabError
 from common.model.layout import Layout
 from common.model.weights import load
@@ -26,7 +25,7 @@ from common.validate.scenarios import Scenario, scenarios
 from common.validate.snapshot import Snapshot
 from common.validate.trials import TRIALS, Trial, chosen
 from common.validate.values import weights_of
-from tests.strength.mutants.mutation import ATOMICS, Mutant, edited, source_of, stack_of
+from tests.strength.mutants.mutation import Mutant, edited, source_of, stack_of
 
 # Grids to validate on: number of blocks, and whether with the short list of scenarios. A mutant survives when it passes
 # on all of them. With fewer blocks than heads, a block loops over heads. With many blocks, each has few rows, and the
@@ -37,7 +36,7 @@ GRIDS = (
 )
 EQUIVALENT_GRIDS = 5  # for equivalent mutants, which should pass these and the trials
 TRIAL_SEEDS = 20  # with which a trial must find a mutant that names it
-TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
+TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def check_mutant(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
     source, layout = source_of(mutant), Layout(model)
     plain = load("synthetic", model, None, cache / "weights", seed)[2].flat
     weights = (plain, weights_of("ties", plain, layout, seed))
-    device = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=ATOMICS)
+    device = PtxDevice(cache / "kernels", seed=seed, timeout=TIMEOUT)
     program = device.compile(source)
     token, logits = _weak(device, program, layout, plain, seed)
     if mutant.trial:
@@ -121,12 +120,12 @@ def check_trial(mutant: Mutant, seed: int, cache: Path) -> MutantResult:
         raise LabError(f"mutant {mutant.name} names a trial {mutant.trial!r}", "name one of common/validate/trials.py")
     found = []
     for each in range(seed, seed + TRIAL_SEEDS):
-        device = HostDevice(cache / "kernels", each, workers=1, timeout=TIMEOUT)
+        device = PtxDevice(cache / "kernels", seed=each, timeout=TIMEOUT)
         found.append(_on_trials(mutant, trials, device, cache, each))
     return MutantResult(mutant, next(filter(None, found), ""), 0, False, False, sum(map(bool, found)))
 
 
-def _on_trials(mutant: Mutant, trials: Iterable[Trial], device: HostDevice, cache: Path, seed: int) -> str:
+def _on_trials(mutant: Mutant, trials: Iterable[Trial], device: PtxDevice, cache: Path, seed: int) -> str:
     """The first failure on one of `trials`, or ''."""
     stack = stack_of(mutant)
     for trial in trials:
@@ -160,7 +159,7 @@ def data_race(mutant: Mutant, seed: int, cache: Path) -> str:
     return ""
 
 
-def _weak(device: HostDevice, program: HostProgram, layout: Layout, weights: Tensor, seed: int) -> tuple[bool, bool]:
+def _weak(device: PtxDevice, program: CompiledPtx, layout: Layout, weights: Tensor, seed: int) -> tuple[bool, bool]:
     """Two flags after three steps from a random history: the final token is wrong; the final logits are."""
     start, token, logits = _ordinary(layout, weights, seed, program.source.tokens_per_step)
     end = start.position + start.steps

@@ -1,19 +1,20 @@
 """Fate of a mutant that an operator made: no code of its own, found by a validation, or not found.
 
-A mutant that compiles to the original's code for a trial is not run there: it cannot differ ("trivial compiler
+A mutant that compiles to the original's PTX for a trial is not run there: it cannot differ ("trivial compiler
 equivalence", Papadakis et al. 2015).
 """
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 
 import torch
 
+from common.compile.nvrtc import compile_ptx
 from common.config.resolve import model_named
 from common.devices.cpu import BLOCKS
-from common.devices.host.device import HostDevice
 from common.devices.ptx.device import PtxDevice
 from common.errors import CompileError, Crashed, Hung
 from common.model.format import read_formats
@@ -23,10 +24,10 @@ from common.validate.prove import prove, text_of
 from common.validate.scenarios import planned
 from common.validate.trials import Trial, chosen
 from tests.strength.mutants.generated import format_of, stacks
-from tests.strength.mutants.mutation import ATOMICS, Mutant, apply
+from tests.strength.mutants.mutation import Mutant, apply
 
-FLAGS = ("-O1", "-g0", "-w", *ATOMICS)  # equal code is an equal file only without debug information
-TIMEOUT = 10.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
+ARCH = 90
+TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 NOT_COMPILED, SAME_CODE, SURVIVED = "not compiled", "same code", "survived"
 PLAIN, FULL, RACE = "plain", "full", "race"  # found by a plain validation, by a full one, by the race detector
 
@@ -83,20 +84,17 @@ class _Stack:
         self._edit = partial(apply, edit=mutant.edits[0], name=mutant.name)
         self._formats = model_named("tiny").in_formats(*read_formats(format_of(mutant.edits[0].file, names)))
         self._seed, self._cache = seed, cache
-        self._host = HostDevice(cache / "kernels", seed, workers=1, timeout=TIMEOUT, flags=FLAGS)
-        self._racing = PtxDevice(cache / "kernels", seed=seed, races=True, timeout=TIMEOUT)
         self.differs = False
 
     def changed(self, trial: Trial) -> bool:
         """True if the compiled code differs from the original's. Raises CompileError."""
         source = text_of(self._catalog, self._stack, trial.like(self._formats))
-        texts = (source, replace(source, text=self._edit(source.text)))
-        before, after = (self._host.kernel(text).read_bytes() for text in texts)
+        before, after = (_instructions(text, self._cache) for text in (source.text, self._edit(source.text)))
         return before != after
 
     def found(self, trial: Trial) -> str:
         """Evidence on `trial` that the kernel is wrong; '' without any."""
-        device = self._racing if trial.races else self._host
+        device = PtxDevice(self._cache / "kernels", ARCH, self._seed, trial.races, TIMEOUT)
         try:
             if not self.changed(trial):
                 return ""
@@ -106,6 +104,12 @@ class _Stack:
         except (CompileError, Hung, Crashed) as error:
             return error.cause
         return str(verdict.mismatch or "")
+
+
+def _instructions(text: str, cache: Path) -> str:
+    """The text's PTX without source lines: neither .loc nor .file, nor debug sections. Raises CompileError."""
+    ptx = compile_ptx(text, f"sm_{ARCH}", cache_dir=cache / "kernels").split("\t.section")[0]
+    return re.sub(r"^\s*\.(?:loc|file).*\n", "", ptx, flags=re.MULTILINE)
 
 
 def _of_a_run(seed: int) -> Trial:

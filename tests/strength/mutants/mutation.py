@@ -20,15 +20,6 @@ from common.stacks.stack import Stack, choose_stacks
 FOLDER = Path(__file__).resolve().parent / "faults"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of PyYAML with libyaml: in a tenth of the time
 EXPECTATIONS = ("killed", "equivalent", "survives", "race")
-# Options for g++: CUDA's atomics, by which mutants have weaker orders than port.cuh's functions.
-ATOMICS = (
-    "-D__nv_atomic_load_n(word,order,scope)=__atomic_load_n(word,order)",
-    "-D__nv_atomic_store_n(word,value,order,scope)=(__atomic_store_n(word,value,order),host::progressed())",
-    "-D__nv_atomic_fetch_add(word,value,order,scope)="
-    "[&]{const unsigned old=__atomic_fetch_add(word,value,order);host::progressed();return old;}()",
-    *(f"-D__NV_ATOMIC_{order}=__ATOMIC_{order}" for order in ("RELAXED", "ACQUIRE", "RELEASE")),
-)
-
 # Sizes that are no power of two, rows longer than one load of a warp, more query heads per KV head than KV heads,
 # another theta, and an untied LM head.
 MODEL = Model("mutants", 136, 200, 2, 6, 2, 24, 251, 48, 5e5, 1e-6, False)

@@ -62,7 +62,7 @@ class EmulatedMachine(Machine):
         descriptors = []
         for row in launch.buffers[: launch.buffer_count]:
             descriptor, offset = MappedBuffer.at(row.start)
-            numbers = struct.pack("<4QqQ", row.start, row.bytes, row.writable, row.cell, descriptor, offset)
+            numbers = struct.pack("<3QqQ", row.start, row.bytes, row.writable, descriptor, offset)
             parts += [row.name, numbers, b"" if descriptor >= 0 else ctypes.string_at(row.start, row.bytes)]
             descriptors += [descriptor] if descriptor >= 0 else []
         with temporary() as folder:

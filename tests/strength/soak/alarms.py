@@ -1,6 +1,6 @@
 """False alarms: random stacks of correct variants on random trials, each with fresh weights, inputs and schedules.
 
-Half of them run on the PTX device with its race detector.
+Half of them run with the race detector.
 """
 
 import random
@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from common.config.resolve import model_named
-from common.devices.host.device import HostDevice
-from common.devices.protocol import Device
 from common.devices.ptx.device import PtxDevice
 from common.errors import LabError, Refused
 from common.stacks.catalog import BASELINE, Catalog, read_catalog
@@ -26,7 +24,7 @@ WARPS = (1, 2, 3, 4, 8)  # of a block
 TRAITS = ("tiny", "llama_tiny", "qwen2_tiny")  # models that have those of every family
 # A variant's own condition, such as an even number of slots: these knobs do not belong together.
 REFUSED = re.compile(r"variants/\S+ error: static assertion failed")
-MOST = 4096  # threads of a grid: a step of a larger one takes seconds on the host device
+MOST = 4096  # threads of a grid: a step of a larger one takes seconds
 
 
 def false_alarms(count: int, folder: Path, seed: int) -> list[str]:
@@ -36,9 +34,7 @@ def false_alarms(count: int, folder: Path, seed: int) -> list[str]:
     while validated < count:
         fresh, trial = rng.randrange(2**31), _trial(rng)
         stack = random_stack(rng, catalog, trial.threads)
-        device: Device = HostDevice(folder / "kernels", fresh)
-        if rng.random() < 0.5:
-            device = PtxDevice(folder / "kernels", seed=fresh, races=True)
+        device = PtxDevice(folder / "kernels", seed=fresh, races=rng.random() < 0.5)
         try:
             verdict = prove(device, catalog, stack, trial, folder, fresh)
             found = "" if verdict.passed else str(verdict)
@@ -50,7 +46,7 @@ def false_alarms(count: int, folder: Path, seed: int) -> list[str]:
         if found:
             knobs = knob_values(catalog, stack.variants, stack.knobs)
             place = f"{trial.blocks} blocks of {trial.threads} threads"
-            alarms.append(f"{stack.name} {knobs} on {device.name}, {trial.name}, {place}: {found}")
+            alarms.append(f"{stack.name} {knobs} on {trial.name}, {place}, races={device.races}: {found}")
     return alarms
 
 

@@ -32,8 +32,8 @@ class Killed:
 
 
 def sweep(folder: Path, results: Path, *argv: str) -> list[str]:
-    """The command of a resumable sweep on the host device, with its cache in `folder`."""
-    fixed = ["device=host", "timing=none", "archs=[]", "validate=quick", "model=tiny", "resume=true"]
+    """The command of a resumable sweep on the PTX device, with its cache in `folder`."""
+    fixed = ["device=ptx", "timing=none", "archs=[]", "validate=quick", "model=tiny", "resume=true"]
     return [sys.executable, "-m", "experiments", *fixed, f"cache={folder / 'cache'}", f"results={results}", *argv]
 
 

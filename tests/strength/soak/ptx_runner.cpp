@@ -35,14 +35,14 @@ int main(int, char **argument) {
   while (buffers.size() < array<uint32_t>(sizes)[6]) {
     std::string &name = kept[buffers.size()] = read(file);
     const std::string numbers = read(file), bytes = read(file);
-    const uint64_t *n = array<uint64_t>(numbers); // start, bytes, writable, cell, descriptor or -1, offset in its file
+    const uint64_t *n = array<uint64_t>(numbers); // start, bytes, writable, descriptor or -1, offset in its file
     const uint64_t page = n[0] & ~uint64_t(4095), size = (n[0] + n[1] - page + 4095) & ~uint64_t(4095);
-    const int fd = int(n[4]), flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    const int fd = int(n[3]), flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     void *at = mmap(reinterpret_cast<void *>(page), size, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, fd,
-                    fd < 0 ? 0 : off_t(n[5] - (n[0] - page)));
+                    fd < 0 ? 0 : off_t(n[4] - (n[0] - page)));
     if (at != reinterpret_cast<void *>(page)) return perror("cannot map a buffer"), 127;
     memcpy(reinterpret_cast<void *>(n[0]), bytes.data(), bytes.size());
-    buffers.push_back({name.c_str(), n[0], n[1], uint32_t(n[2]), uint32_t(n[3])});
+    buffers.push_back({name.c_str(), n[0], n[1], uint32_t(n[2])});
   }
   static char report[1 << 16];
   ptx::Launch launch = *array<ptx::Launch>(launched);

@@ -1,4 +1,5 @@
 // atom and red: one lane after another, in an order by seed.
+#include "halves.hpp"
 #include "places.hpp"
 
 namespace ptx {
@@ -53,6 +54,14 @@ template <class T> void words(Ops &ops, const std::string &t) {
   both<T>(ops, "cas." + t, [](T x, T b, T c) { return x == b ? c : x; });
 }
 
+// Sums of 16-bit floats, alone or two in a word; subnormal numbers are kept (noftz).
+template <class H, class U> void half_sums(Ops &ops, const std::string &t) {
+  both<U>(ops, "add." + t, [](U x, U b, U) {
+    Mode<false> mode;
+    return by_halves<H>([](double p, double q, double) { return p + q; }, x, b, U(0));
+  });
+}
+
 } // namespace
 
 void add_atomics(Ops &ops) {
@@ -62,6 +71,9 @@ void add_atomics(Ops &ops) {
   both<uint32_t>(ops, "inc.u32", [](uint32_t x, uint32_t b, uint32_t) { return x >= b ? 0 : x + 1; });
   both<uint32_t>(ops, "dec.u32", [](uint32_t x, uint32_t b, uint32_t) { return x == 0 || x > b ? b : x - 1; });
   both<float>(ops, "add.f32", [](float x, float b, float) { return x + b; });
+  half_sums<Half, uint16_t>(ops, "f16"), half_sums<Half, uint32_t>(ops, "f16x2");
+  half_sums<Brain, uint16_t>(ops, "bf16"), half_sums<Brain, uint32_t>(ops, "bf16x2");
+  both<uint16_t>(ops, "cas.b16", [](uint16_t x, uint16_t b, uint16_t c) { return x == b ? c : x; });
   both<double>(ops, "add.f64", [](double x, double b, double) { return x + b; });
 }
 

@@ -1,4 +1,7 @@
-// Barriers of a block (bar.sync, bar.arrive) and barriers in shared memory (mbarrier).
+// Barriers of a block: barrier.sync, arrive and red, `aligned` (bar.sync and its like) or not.
+//
+// A warp arrives when all its lanes that have not ended are there. Aligned ones must execute one instruction together;
+// a lane that has ended is out of it, but one that went around the barrier and on with what comes after it is a fault.
 #include "places.hpp"
 
 #include <algorithm>
@@ -6,16 +9,27 @@
 namespace ptx {
 namespace {
 
+enum Reduction : int64_t { no_votes, how_many, all_yes, any_yes }; // In::imm; c: the predicate, d: the result
+
 // Completes the barrier if enough threads have arrived: the waiting ones go on.
 void complete(Block &block, Barrier &barrier) {
   if (block.grid->races) block.grid->races->barrier(barrier);
-  for (Warp *w : barrier.waiting) {
-    for (Group &g : w->groups)
-      if (g.wait == Wait::barrier) g.wait = Wait::ready;
-    block.grid->ready(*w);
-  }
+  const std::vector<Barrier::Waiting> waiting = std::move(barrier.waiting);
+  const uint32_t yes = barrier.yes, voters = barrier.voters;
   barrier = {};
   ++block.grid->progress;
+  for (const auto &[w, mask, in] : waiting) {
+    for (Group &g : w->groups)
+      if (g.wait == Wait::barrier && (g.mask & mask)) g.wait = Wait::ready;
+    block.grid->ready(*w);
+    if (in->imm == how_many) {
+      uint32_t *d = w->reg<uint32_t>(in->d);
+      LANES d[i] = on(mask, i) ? yes : d[i];
+    } else if (in->imm != no_votes) {
+      uint32_t &d = *w->reg<uint32_t>(in->d);
+      d = (in->imm == all_yes ? yes == voters : yes > 0) ? d | mask : d & ~mask;
+    }
+  }
 }
 
 uint32_t living(const Block &block) {
@@ -24,10 +38,25 @@ uint32_t living(const Block &block) {
   return count;
 }
 
-// bar a, b: b is the number of threads; 0 in the file means the whole block.
-template <bool Waits> struct Bar {
+// Lanes of a warp that are at the barrier.
+uint32_t here(const Barrier &barrier, const Warp &w) {
+  uint32_t lanes = 0;
+  for (const Barrier::Waiting &one : barrier.waiting)
+    if (one.warp == &w) lanes |= one.mask;
+  return lanes;
+}
+
+void complete_if_all(Block &block, Barrier &barrier) {
+  if (barrier.arrived && barrier.arrived == (barrier.expected ? barrier.expected : living(block)))
+    complete(block, barrier);
+}
+
+// a, b: b is the number of threads; 0 in the file means the whole block.
+template <bool Waits, bool Aligned> struct Bar {
   static void run(Warp &w, const In *in) {
-    if (!gathered(w, in, all_lanes)) return; // `aligned`: all lanes of a warp execute it together
+    if (Aligned && !gathered(w, in, all_lanes)) return;
+    if (Aligned && gone_around(w, in))
+      return fault(w, in, "only some lanes of the warp come to this barrier, which is for all of them");
     Block &block = *w.block;
     const uint32_t id = first<uint32_t>(w, in->a), threads = in->b ? first<uint32_t>(w, in->b) : living(block);
     for (uint32_t left = w.mask; left; left &= left - 1) {
@@ -39,21 +68,26 @@ template <bool Waits> struct Bar {
     if (threads % warp_size || threads == 0)
       return fault(w, in, "a barrier of " + std::to_string(threads) + " threads, which is no multiple of a warp");
     Barrier &barrier = block.barriers[id];
-    if (barrier.arrived && barrier.expected != (in->b ? threads : 0))
+    if (barrier.first && barrier.expected != (in->b ? threads : 0))
       return fault(w, in,
                    "barrier " + std::to_string(id) + " of " + std::to_string(threads) + " threads; " + "{pc " +
                        std::to_string(barrier.first - w.program->code.data()) + "} has another number");
-    if (!barrier.arrived) barrier.expected = in->b ? threads : 0, barrier.first = in;
-    barrier.arrived += warp_size;
+    if (!barrier.first) barrier.expected = in->b ? threads : 0, barrier.first = in;
+    if (in->imm != no_votes) {
+      barrier.yes += uint32_t(__builtin_popcount(*w.reg<uint32_t>(in->c) & w.mask));
+      barrier.voters += uint32_t(__builtin_popcount(w.mask));
+    }
+    const uint32_t came = w.mask;
     if (Waits) {
-      barrier.waiting.push_back(&w);
+      barrier.waiting.push_back({&w, came, in});
       park(w, in + 1, Wait::barrier);
     } else if (w.grid->races) {
       w.grid->races->arrive(w, barrier);
     }
+    if ((Waits ? here(barrier, w) : came) == w.live) barrier.arrived += warp_size;
     if (barrier.arrived > threads)
       return fault(w, in, "more warps come to barrier " + std::to_string(id) + " than it takes");
-    if (barrier.arrived == threads) complete(block, barrier);
+    complete_if_all(block, barrier);
     if (!Waits) GO_ON;
   }
 };
@@ -61,161 +95,19 @@ template <bool Waits> struct Bar {
 } // namespace
 
 void ended(Warp &w) {
-  if (w.live) return;
-  --w.grid->alive;
-  ++w.grid->progress;
-  for (Barrier &barrier : w.block->barriers)
-    if (barrier.arrived && barrier.expected == 0 && barrier.arrived == living(*w.block)) complete(*w.block, barrier);
-}
-
-void add_barriers(Ops &ops) { put<Bar<true>>(ops, "bar.sync"), put<Bar<false>>(ops, "bar.arrive"); }
-
-namespace {
-
-std::string at(uint64_t address) { return " at shared address " + std::to_string(address); }
-
-struct Found {
-  uint32_t address;
-  Mbarrier *barrier;
-};
-
-// The barrier at a lane's address, or null after a fault.
-Found barrier_of(Warp &w, const In *in, int lane) {
-  const Flags f{in->flags};
-  uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-  if (f.space() == generic) address -= shared_window;
-  Mbarrier *found = w.block->mbarrier(address);
-  if (!found) fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
-  return {uint32_t(address), found};
-}
-
-// Updates the phase's pending arrivals and bytes; the phase completes when none are left.
-bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_t bytes) {
-  Mbarrier &b = *f.barrier;
-  if (arrivals > b.pending) return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane), false;
-  b.pending -= arrivals;
-  b.bytes += bytes;
-  if (b.bytes > (1 << 20) - 1 || b.bytes < -(1 << 20) + 1)
-    return fault(w, in, "an mbarrier waits for " + std::to_string(b.bytes) + " bytes", 1u << lane), false;
-  if (b.pending || b.bytes) return true;
-  if (w.grid->races) w.grid->races->phase_over(*w.block, b);
-  ++b.phase, b.pending = b.expected;
-  w.grid->touch(w.block->memory.data() + (f.address - shared_start), 8);
-  return true;
-}
-
-struct Init { // [a], b
-  static void run(Warp &w, const In *in) {
-    const Flags f{in->flags};
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
-      const uint32_t count = w.reg<uint32_t>(in->b)[lane];
-      if (!place(w, in, f.space(), lane, address, 8, writes | by_copy)) return;
-      if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
-      const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
-      if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
-      const uint32_t number = w.block->initialized++;
-      w.block->guard_begin = std::min(w.block->guard_begin, key);
-      w.block->guard_end = std::max(w.block->guard_end, key + 8);
-      auto &all = w.block->mbarriers;
-      if (all.size() <= key / 8) all.resize(key / 8 + 1);
-      all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, number});
-      if (w.grid->races && !w.grid->races->init(w, in, lane, *all[key / 8])) return;
-    }
-    GO_ON;
+  if (!w.live) --w.grid->alive, ++w.grid->progress;
+  for (Barrier &barrier : w.block->barriers) {
+    if (w.live && here(barrier, w) == w.live) barrier.arrived += warp_size; // these lanes were all that was missing
+    complete_if_all(*w.block, barrier);
   }
-};
-
-struct Invalidate {
-  static void run(Warp &w, const In *in) {
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const Found found = barrier_of(w, in, __builtin_ctz(left));
-      if (!found.barrier) return;
-      w.block->mbarriers[found.address / 8].reset();
-    }
-    GO_ON;
-  }
-};
-
-// d, [a], b: b arrivals, or one with b expected bytes (expect_tx); d gets the phase.
-template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
-  static void run(Warp &w, const In *in) {
-    for (uint32_t left = w.mask; left; left &= left - 1) {
-      const int lane = __builtin_ctz(left);
-      const Found found = barrier_of(w, in, lane);
-      if (!found.barrier) return;
-      Mbarrier &b = *found.barrier;
-      const uint32_t number = in->b ? w.reg<uint32_t>(in->b)[lane] : 1;
-      if (in->d) w.reg<uint64_t>(in->d)[lane] = b.phase;
-      if (w.grid->races && !w.grid->races->arrive(w, in, lane, b)) return;
-      if (Drops) b.expected -= Bytes ? 1 : number;
-      if (!changed(w, in, lane, found, Arrives ? (Bytes ? 1 : number) : 0, Bytes ? number : 0)) return;
-    }
-    GO_ON;
-  }
-};
-
-// Lanes with the same registers a and b as this lane.
-template <class A, class B> uint32_t equal_to(const A *a, const B *b, int lane) {
-  alignas(64) int32_t equal[warp_size];
-  LANES equal[i] = a[i] == a[lane] && b[i] == b[lane];
-  return pack(equal);
+  if (living(*w.block)) return;
+  for (const auto &one : w.block->mbarriers)
+    if (one && !waited_for_copies(*one)) return;
 }
 
-// d, [a], b: b is the parity of a phase, or the phase returned by an arrival.
-template <bool Parity> struct Test {
-  static uint32_t equal_lanes(const Warp &w, const In *in, int lane) {
-    using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;
-    const Phase *b = w.reg<Phase>(in->b);
-    return Flags{in->flags}.wide() ? equal_to(w.reg<uint64_t>(in->a), b, lane)
-                                   : equal_to(w.reg<uint32_t>(in->a), b, lane);
-  }
-  template <bool M> static void run(Warp &w, const In *in) {
-    uint32_t over = 0;
-    for (uint32_t left = w.mask, same; left; left &= ~same) { // lanes mostly wait for one phase
-      const int lane = __builtin_ctz(left);
-      const Found found = barrier_of(w, in, lane);
-      if (!found.barrier) return;
-      same = equal_lanes(w, in, lane) & left;
-      const uint64_t phase = Parity ? w.reg<uint32_t>(in->b)[lane] : w.reg<uint64_t>(in->b)[lane];
-      if (Parity && phase > 1) return fault(w, in, "a parity of " + std::to_string(phase), 1u << lane);
-      const uint32_t now = found.barrier->phase;
-      const bool done = Parity ? (now & 1) != phase : now != phase;
-      const void *word = w.block->memory.data() + (found.address - shared_start);
-      if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
-      if (!done) w.grid->look(w, lane, word, 8);
-      if (done && w.grid->races)
-        for (uint32_t those = same; those; those &= those - 1)
-          if (!w.grid->races->waited(w, in, __builtin_ctz(those), *found.barrier)) return;
-      if (done) over |= same;
-    }
-    set_predicate<true>(w, in->d, over);
-    NEXT;
-  }
-};
-
-} // namespace
-
-bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {
-  Mbarrier *found = w.block->mbarrier(address);
-  if (!found) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
-  return changed(w, in, lane, {address, found}, 0, -int64_t(bytes));
-}
-
-bool complete_arrivals(Warp &w, const In *in, int lane, uint32_t address, uint32_t arrivals) {
-  Mbarrier *found = w.block->mbarrier(address);
-  if (!found) return fault(w, in, "the mbarrier of copies has gone", 1u << lane), false;
-  found->promised -= arrivals;
-  return changed(w, in, lane, {address, found}, arrivals, 0);
-}
-
-void add_mbarriers(Ops &ops) {
-  put<Init>(ops, "mbarrier.init"), put<Invalidate>(ops, "mbarrier.inval");
-  put<Arrive<true, false, false>>(ops, "mbarrier.arrive"), put<Arrive<true, false, true>>(ops, "mbarrier.arrive_drop");
-  put<Arrive<true, true, false>>(ops, "mbarrier.arrive.expect_tx");
-  put<Arrive<false, true, false>>(ops, "mbarrier.expect_tx");
-  put<Test<true>>(ops, "mbarrier.wait.parity"), put<Test<false>>(ops, "mbarrier.wait");
+void add_barriers(Ops &ops) {
+  put<Bar<true, true>>(ops, "bar.sync"), put<Bar<false, true>>(ops, "bar.arrive");
+  put<Bar<true, false>>(ops, "barrier.sync");
 }
 
 } // namespace ptx

@@ -1,6 +1,5 @@
 // Branches, ends, and reconvergence of diverged lanes.
-#include "lanes.hpp"
-#include "races.hpp"
+#include "places.hpp"
 
 namespace ptx {
 
@@ -55,6 +54,8 @@ template <bool Unless> struct Branch { // a: the predicate
     if (taken == 0) NEXT;
     const In *to = &w.program->code[size_t(in->imm)];
     if (taken != w.mask) {
+      if constexpr (!M)
+        for (uint32_t &lanes : w.beyond) lanes &= ~w.live; // until here they were together
       w.groups[size_t(w.current)].mask &= ~taken;
       park(w, in + 1, Wait::ready);
       w.groups.push_back({taken, to, Wait::ready});
@@ -80,6 +81,19 @@ struct End {
 
 struct Trap {
   static void run(Warp &w, const In *in) { w.grid->fail(trapped, w, in, "", w.mask); }
+};
+
+struct FailedAssertion { // a: generic address of its text
+  static void run(Warp &w, const In *in) {
+    const uint64_t address = first<uint64_t>(w, in->a);
+    std::string text;
+    for (uint64_t at = address; text.size() < 1000 && find(*w.grid, at, 1); ++at) {
+      const char letter = *reinterpret_cast<const char *>(at);
+      if (!letter) break;
+      text += letter;
+    }
+    w.grid->fail(trapped, w, in, "the assertion " + text + " failed", w.mask);
+  }
 };
 
 struct Sleep {
@@ -114,7 +128,8 @@ template <class T> struct Window {
 
 void add_control(Ops &ops) {
   put<Jump>(ops, "bra"), put<Branch<false>>(ops, "bra.if"), put<Branch<true>>(ops, "bra.unless");
-  put<End>(ops, "exit"), put<Trap>(ops, "trap"), put<Sleep>(ops, "nanosleep"), put<Nothing>(ops, "nop");
+  put<End>(ops, "exit"), put<Trap>(ops, "trap"), put<FailedAssertion>(ops, "trap.assert"), put<Sleep>(ops, "nanosleep"),
+      put<Nothing>(ops, "nop");
   put<Clock>(ops, "clock"), put<Window<uint64_t>>(ops, "window");
 }
 

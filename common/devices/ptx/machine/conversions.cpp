@@ -1,10 +1,7 @@
 // cvt between all register types.
-#include "lanes.hpp"
-
-#include <cmath>
+#include "halves.hpp"
 
 namespace ptx {
-namespace {
 
 double from_half(uint16_t word) {
   const int sign = word >> 15, exponent = word >> 10 & 31, fraction = word & 1023;
@@ -14,7 +11,6 @@ double from_half(uint16_t word) {
   return sign ? -x : x;
 }
 
-// To a 16-bit float with that many bits of fraction: nearest, ties to even, or towards zero.
 uint16_t to_half(double x, bool to_zero) {
   const auto sign = uint16_t(std::signbit(x) ? 0x8000 : 0);
   x = std::fabs(x);
@@ -30,6 +26,9 @@ uint16_t to_half(double x, bool to_zero) {
   if (exponent < -13) return uint16_t(sign | uint16_t(std::ldexp(rounded, 24)));
   return uint16_t(sign | (exponent + 14) << 10 | (uint16_t(std::ldexp(rounded, 11 - exponent)) & 1023));
 }
+
+namespace {
+
 uint16_t to_brain(float x, bool to_zero, bool relu) {
   const uint32_t u = bits<uint32_t>(x);
   if (x != x) return 0x7fff;

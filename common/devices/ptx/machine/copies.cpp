@@ -83,6 +83,7 @@ template <bool NoInc> struct ArriveCopied {
           return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane);
         if (w.grid->races && !w.grid->races->handed_over(w, in, lane, *found)) return;
       }
+      found->carries(w, in, first);
       for (Copy &copy : w.copies) copy.handed |= copy.mask & lanes;
       block.bulks.push_back(
           {nullptr, nullptr, 0, uint32_t(address), w.grid->turn + w.grid->below(24), in, &w, lanes, w.copied});
@@ -109,7 +110,7 @@ struct CopyBulk {
       if (bytes == 0 || bytes % 16 || to % 16 || from % 16)
         return fault(w, in, "a bulk copy of " + std::to_string(bytes) + " bytes that are not aligned to 16",
                      1u << lane);
-      const Mbarrier *found = block.mbarrier(barrier);
+      Mbarrier *found = block.mbarrier(barrier);
       if (!found) return fault(w, in, "a bulk copy for what is no mbarrier", 1u << lane);
       uint8_t *target = nullptr;
       const uint8_t *source = nullptr;
@@ -123,6 +124,7 @@ struct CopyBulk {
       if (const Buffer *b = find(grid, from, bytes); b) source = reinterpret_cast<const uint8_t *>(from);
       if (!source) return bad_address(w, in, lane, from, bytes, "a bulk copy from outside the buffers");
       if (grid.races && !grid.races->bulk_begins(w, in, lane, target, source, bytes, *found)) return;
+      found->carries(w, in, lane);
       if (grid.launch.strict) poison(target, bytes);
       block.bulks.push_back({target, source, bytes, uint32_t(barrier), grid.turn + grid.below(24), in, &w});
       ++grid.in_flight;

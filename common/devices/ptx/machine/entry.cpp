@@ -10,7 +10,7 @@ const Ops &ops() {
     Ops made;
     add_integers(made), add_floats(made), add_conversions(made), add_memory(made), add_atomics(made);
     add_warp_wide(made), add_matrices(made), add_barriers(made), add_mbarriers(made), add_copies(made);
-    add_control(made), add_products(made);
+    add_control(made), add_products(made), add_comparisons(made), add_fragments(made);
     return made;
   }();
   return all;
@@ -59,6 +59,7 @@ Program *ptx_program(const Coded *coded, uint32_t count, const uint32_t *more, u
   program->more.assign(more, more + more_count);
   program->filled.assign(filled, filled + filled_count);
   program->file_bytes = file_bytes, program->shared_bytes = shared_bytes, program->local_bytes = local_bytes;
+  find_beyond(*program, names);
   counts ? count_all(*program, names) : fuse(*program, ops());
   return program;
 }

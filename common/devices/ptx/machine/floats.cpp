@@ -1,7 +1,5 @@
 // Floating point: f32, f64, and pairs of bf16.
-#include "lanes.hpp"
-
-#include <cmath>
+#include "halves.hpp"
 
 namespace ptx {
 namespace {
@@ -94,19 +92,6 @@ template <class F> struct Approximated { // one by one: functions of the library
 };
 template <class F> void approximated(Ops &ops, const std::string &name, F) { put<Approximated<F>>(Rare{ops}, name); }
 
-// Two bf16 in a word, each computed in f32 and rounded once: sums and products of bf16 are exact enough for that.
-inline float low_bf16(uint32_t pair) { return bits<float>(pair << 16); }
-inline float high_bf16(uint32_t pair) { return bits<float>(pair & 0xffff0000u); }
-inline uint32_t to_bf16(double value) { // rounded from the exact value: to odd, then to the nearest
-  float x = float(value);
-  uint32_t u = bits<uint32_t>(x);
-  if (x != x) return 0x7fff;
-  if (double(x) != value && std::isfinite(x)) {
-    if (std::fabs(double(x)) > std::fabs(value)) --u;
-    u |= 1;
-  }
-  return (u + 0x7fffu + (u >> 16 & 1)) >> 16;
-}
 // The upper words of a reciprocal, of the upper words of `x`; the lower ones are 0. Subnormal numbers are zeros.
 inline double gross_reciprocal(double x) {
   const auto upper = [](double y) {
@@ -117,20 +102,51 @@ inline double gross_reciprocal(double x) {
   return upper(1 / upper(x));
 }
 
-template <int N, class F> struct Pairs {
+// Operation of 16-bit floats, one or two in a register. flags: of Arithmetic and Extreme, and `no_negatives`.
+constexpr uint32_t no_negatives = 16;
+template <class H, class U, int N, class F> struct Halves {
   template <bool M> static void lanes(Warp &w, const In *in) {
-    {
-      Mode<false> mode;
-      const uint32_t *a = w.reg<uint32_t>(in->a), *b = w.reg<uint32_t>(in->b), *c = w.reg<uint32_t>(in->c);
-      each<M, uint32_t>(w, in->d, [=](int i) {
-        const auto half = [&](float (*of)(uint32_t)) {
-          return to_bf16(F{}(double(of(a[i])), double(of(b[i])), N == 3 ? double(of(c[i])) : 0.));
-        };
-        return half(low_bf16) | half(high_bf16) << 16;
-      });
-    }
+    const Mode<false> mode;
+    const uint32_t flags = in->flags;
+    const U *a = w.reg<U>(in->a), *b = w.reg<U>(N > 1 ? in->b : in->a), *c = w.reg<U>(N > 2 ? in->c : in->a);
+    const auto normal = [=](double x) { return flags & flush && std::fabs(x) < 0x1p-14 ? std::copysign(0., x) : x; };
+    const auto f = [=](double x, double y, double z) {
+      const double d = normal(flags & keeps_nan && (x != x || y != y) ? x + y : F{}(normal(x), normal(y), normal(z)));
+      return flags & saturates ? saturated(d) : flags & no_negatives && d < 0 ? 0. : d;
+    };
+    each<M, U>(w, in->d, [=](int i) { return by_halves<H>(f, a[i], b[i], c[i]); });
   }
 };
+template <class U, bool Abs> struct Signs { // flags: bits of the signs
+  template <bool M> static void lanes(Warp &w, const In *in) {
+    const U *a = w.reg<U>(in->a);
+    const U signs = U(in->flags);
+    each<M, U>(w, in->d, [=](int i) { return U(Abs ? a[i] & ~signs : a[i] ^ signs); });
+  }
+};
+template <class H, class U> void halves(Ops &ops, const std::string &t, uint32_t signs) {
+  const Rare rare{ops};
+  using Words = std::initializer_list<std::pair<const char *, uint32_t>>;
+  const auto add = [&]<class N, class F>(N, const std::string &op, F, Words words) {
+    for (const auto &[word, flags] : words) {
+      put<Halves<H, U, N::value, F>>(rare, op + word + "." + t, flags);
+      if (t[0] == 'f') put<Halves<H, U, N::value, F>>(rare, op + ".ftz" + word + "." + t, flags | flush);
+    }
+  };
+  constexpr std::integral_constant<int, 1> one;
+  constexpr std::integral_constant<int, 2> two;
+  const Words sums = {{"", 0}, {".sat", saturates}}, extremes = {{"", 0}, {".NaN", keeps_nan}};
+  add(two, "add", [](double a, double b, double) { return a + b; }, sums);
+  add(two, "sub", [](double a, double b, double) { return a - b; }, sums);
+  add(two, "mul", [](double a, double b, double) { return a * b; }, sums);
+  add(std::integral_constant<int, 3>(), "fma", [](double a, double b, double c) { return fused_to_odd(a, b, c); },
+      {{"", 0}, {".sat", saturates}, {".relu", no_negatives}});
+  add(two, "max", [](double a, double b, double) { return extreme<double, true>(a, b); }, extremes);
+  add(two, "min", [](double a, double b, double) { return extreme<double, false>(a, b); }, extremes);
+  add(one, "tanh.approx", [](double a, double, double) { return std::tanh(a); }, {{"", 0}});
+  add(one, "ex2.approx", [](double a, double, double) { return std::exp2(a); }, {{"", 0}, {".ftz", 0}});
+  put<Signs<U, false>>(rare, "neg." + t, signs), put<Signs<U, true>>(rare, "abs." + t, signs);
+}
 
 template <class T, class U> void signs(auto &&into, const std::string &t) {
   constexpr U sign = U(1) << (8 * sizeof(U) - 1);
@@ -165,14 +181,8 @@ void add_floats(Ops &ops) {
   approximated(ops, "tanh.approx", [](float x) { return std::tanh(x); });
   unary<double, double>(Rare{ops}, "rcp.approx.ftz.f64", [](double x) { return made(gross_reciprocal(x)); });
   approximated(ops, "rsqrt.approx", [](float x) { return float(1 / std::sqrt(double(x))); });
-  const auto pairs = [&]<class F>(const char *name, F) { put<Pairs<3, F>>(Rare{ops}, name); };
-  pairs("fma.bf16x2", [](double a, double b, double c) { return std::fma(a, b, c); });
-  const auto both = [&]<class F>(const char *name, F) { put<Pairs<2, F>>(Rare{ops}, name); };
-  both("add.bf16x2", [](double a, double b, double) { return a + b; });
-  both("sub.bf16x2", [](double a, double b, double) { return a - b; });
-  both("mul.bf16x2", [](double a, double b, double) { return a * b; });
-  both("max.bf16x2", [](double a, double b, double) { return extreme<double, true>(a, b); });
-  both("min.bf16x2", [](double a, double b, double) { return extreme<double, false>(a, b); });
+  halves<Half, uint16_t>(ops, "f16", 0x8000), halves<Half, uint32_t>(ops, "f16x2", 0x80008000);
+  halves<Brain, uint16_t>(ops, "bf16", 0x8000), halves<Brain, uint32_t>(ops, "bf16x2", 0x80008000);
 }
 
 } // namespace ptx

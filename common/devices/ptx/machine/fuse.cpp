@@ -27,7 +27,7 @@ private:
     return &program_.code[i];
   }
   // Row i is no target of a jump.
-  bool inside(size_t i) const { return program_.code[i].run[1] != at_label; }
+  bool inside(size_t i) const { return program_.code[i].run[1] == program_.code[i].inside; }
   bool is(uint32_t at, uint64_t value) const {
     const auto found = numbers_.find(at);
     return found != numbers_.end() && found->second == value;

@@ -2,7 +2,7 @@
 //
 // The next warp is drawn by seed among all that can run. A warp runs until all its groups wait. A group that polls an
 // unchanged word a second time sleeps until something is written to a line that it has polled. When no warp can run and
-// no copy is in flight, all sleepers poll once more; after `rounds` of that without a write the launch is deadlocked.
+// no copy is in flight, all sleepers poll once more; after `patience` of that without a write the launch is deadlocked.
 #include "lanes.hpp"
 #include "races.hpp"
 
@@ -11,7 +11,7 @@
 
 namespace ptx {
 
-constexpr int rounds = 64, quantum = 4096;
+constexpr int quantum = 4096;
 constexpr uint32_t never_written = 0xffa5ffa5; // NaN in fp32, and twice in bf16
 
 namespace {
@@ -23,69 +23,6 @@ double seconds() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
-}
-
-template <class F> void set(Warp &w, const Filled &one, F value) {
-  for (int lane = 0; lane < warp_size; ++lane) {
-    const uint64_t v = value(lane);
-    if (one.bytes == 8)
-      w.reg<uint64_t>(one.at)[lane] = v;
-    else if (one.bytes == 4)
-      w.reg<uint32_t>(one.at)[lane] = uint32_t(v);
-    else if (one.bytes == 2)
-      w.reg<uint16_t>(one.at)[lane] = uint16_t(v);
-    else
-      w.reg<uint8_t>(one.at)[lane] = uint8_t(v);
-  }
-}
-
-void fill(Warp &w, const Filled &one, const Launch &l) {
-  const uint32_t *blocks = l.grid, *threads = l.block, block = w.block->index;
-  const uint32_t at[3] = {block % blocks[0], block / blocks[0] % blocks[1], block / blocks[0] / blocks[1]};
-  const auto thread = [&](int lane) { return w.thread(lane); };
-  switch (Fill(one.kind)) {
-  case number:
-    return set(w, one, [&](int) { return one.value; });
-  case parameter: {
-    uint64_t value = 0;
-    std::memcpy(&value, l.parameters + one.value, one.bytes);
-    return set(w, one, [&](int) { return value; });
-  }
-  case tid_x:
-    return set(w, one, [&](int i) { return thread(i) % threads[0]; });
-  case tid_y:
-    return set(w, one, [&](int i) { return thread(i) / threads[0] % threads[1]; });
-  case tid_z:
-    return set(w, one, [&](int i) { return thread(i) / threads[0] / threads[1]; });
-  case ctaid_x:
-  case ctaid_y:
-  case ctaid_z:
-    return set(w, one, [&](int) { return at[one.kind - ctaid_x]; });
-  case ntid_x:
-  case ntid_y:
-  case ntid_z:
-    return set(w, one, [&](int) { return threads[one.kind - ntid_x]; });
-  case nctaid_x:
-  case nctaid_y:
-  case nctaid_z:
-    return set(w, one, [&](int) { return blocks[one.kind - nctaid_x]; });
-  case laneid:
-    return set(w, one, [](int i) { return i; });
-  case warpid:
-    return set(w, one, [&](int) { return w.index; });
-  case lanemask_eq:
-    return set(w, one, [](int i) { return 1u << i; });
-  case lanemask_lt:
-    return set(w, one, [](int i) { return (1u << i) - 1; });
-  case lanemask_le:
-    return set(w, one, [](int i) { return (2u << i) - 1; });
-  case lanemask_gt:
-    return set(w, one, [](int i) { return ~((2u << i) - 1); });
-  case lanemask_ge:
-    return set(w, one, [](int i) { return ~((1u << i) - 1); });
-  case dynamic_shared:
-    return set(w, one, [&](int) { return l.dynamic_shared; });
-  }
 }
 
 } // namespace
@@ -191,10 +128,12 @@ void Grid::step(Warp &w) {
     w.current = chosen;
     const Group g = w.groups[size_t(chosen)];
     w.mask = g.mask;
-    if (w.mask == w.live)
+    if (w.mask == w.live) {
       g.ip->run[0](w, g.ip);
-    else
+    } else {
+      begin_apart(w, g.ip);
       g.ip->inside(w, g.ip);
+    }
   }
   bool can = false, stuck = !w.groups.empty();
   for (const Group &g : w.groups) can |= g.wait == Wait::ready, stuck &= g.wait == Wait::lanes;
@@ -238,8 +177,17 @@ std::string Grid::who_waits() const {
 }
 
 Status Grid::run() {
+  const Status ended = all_turns();
+  if (!races || (races->found().empty() && ended != finished)) return ended;
+  const std::string end = launch.report, report = races->found().empty() ? races->letters() : races->found();
+  std::snprintf(launch.report, launch.report_size, "%s%s", report.c_str(), ended == finished ? "" : end.c_str());
+  return races->found().empty() ? finished : raced;
+}
+
+Status Grid::all_turns() {
   const double end = seconds() + launch.timeout;
   uint64_t seen = 0, next_check = 0;
+  uint64_t last = UINT64_MAX; // turn, after a race: what it has spoiled may never end
   int idle = 0;
   while (alive && status == finished) {
     if (queue.empty()) {
@@ -249,7 +197,7 @@ Status Grid::run() {
       }
       idle = progress == seen ? idle + 1 : 0;
       seen = progress;
-      if (!sleepers || idle > rounds) return nobody_runs();
+      if (!sleepers || idle > int(launch.patience)) return nobody_runs();
       for (auto &block : blocks)
         for (Warp &w : block->warps) wake(w);
       continue;
@@ -264,6 +212,8 @@ Status Grid::run() {
     if (in_flight) land_due(false);
     if (turn > next_check) {
       next_check = turn + 256;
+      if (races && last == UINT64_MAX && !races->found().empty()) last = 4 * turn + 4096;
+      if (turn > last) return finished;
       if (seconds() > end) {
         std::snprintf(launch.report, launch.report_size, "%s", who_waits().c_str());
         return timed_out;

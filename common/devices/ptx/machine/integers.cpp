@@ -1,4 +1,4 @@
-// Integers, bits, comparisons and choices.
+// Integers and bits.
 #include "lanes.hpp"
 
 namespace ptx {
@@ -11,17 +11,29 @@ template <class T> using Wide =
                        std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
                                           std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>>;
 
-template <class T> T quotient(T a, T b) {
-  if (b == 0) return T(-1); // undefined in PTX; as GPUs do
-  if constexpr (std::is_signed_v<T>)
-    if (b == -1) return T(0 - std::make_unsigned_t<T>(a));
-  return T(a / b);
-}
-template <class T> T remainder(T a, T b) {
-  if (b == 0) return a;
-  if constexpr (std::is_signed_v<T>)
-    if (b == -1) return 0;
-  return T(a % b);
+// a / b or a % b. By zero PTX leaves the result open: a fault.
+template <class T, bool Rest> struct Divide {
+  static T result(T a, T b) {
+    if constexpr (std::is_signed_v<T>)
+      if (b == -1) return Rest ? T(0) : T(0 - std::make_unsigned_t<T>(a));
+    return T(Rest ? a % b : a / b);
+  }
+  static void run(Warp &w, const In *in) {
+    const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b);
+    T *d = w.reg<T>(in->d);
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      if (b[lane] == 0) return fault(w, in, "an integer is divided by zero", 1u << lane);
+      d[lane] = result(a[lane], b[lane]);
+    }
+    GO_ON;
+  }
+};
+
+template <class T> uint32_t like_sign(T a) { // leading bits that only repeat the sign, or zeros of an unsigned number
+  using U = std::make_unsigned_t<T>;
+  const U value = std::is_signed_v<T> && a < 0 ? U(~U(a)) : U(a);
+  return uint32_t(value ? __builtin_clzll(value) - (64 - width<T>) : width<T>);
 }
 
 // Operations that ignore the sign; U is unsigned.
@@ -44,8 +56,7 @@ template <class T> void signed_or_not(Rare rare, auto &&into, const std::string 
   using U = std::make_unsigned_t<T>;
   binary<T, T, T>(into, "min." + t, [](T a, T b) { return a < b ? a : b; });
   binary<T, T, T>(into, "max." + t, [](T a, T b) { return a > b ? a : b; });
-  binary<T, T, T>(rare, "div." + t, [](T a, T b) { return quotient(a, b); });
-  binary<T, T, T>(rare, "rem." + t, [](T a, T b) { return remainder(a, b); });
+  put<Divide<T, false>>(rare.ops, "div." + t), put<Divide<T, true>>(rare.ops, "rem." + t);
   binary<T, T, T>(rare, "mul.hi." + t, [](T a, T b) { return T(Wide<T>(a) * b >> width<T>); });
   ternary<T, T, T, T>(rare, "mad.hi." + t, [](T a, T b, T c) { return T(U(Wide<T>(a) * b >> width<T>) + U(c)); });
   binary<T, T, uint32_t>(into, "shr." + t, [](T a, uint32_t n) {
@@ -68,11 +79,10 @@ template <class T> void signed_or_not(Rare rare, auto &&into, const std::string 
       for (uint32_t i = 0; i <= msb; ++i) found |= U(i < n && at + i <= msb ? U(a) >> (at + i) & 1 : U(sign)) << i;
       return T(found);
     });
-    unary<uint32_t, T>(rare, "bfind." + t, [](T a) {
-      U value = std::is_signed_v<T> && a < 0 ? U(~U(a)) : U(a);
-      uint32_t found = ~0u;
-      for (; value; value >>= 1) ++found;
-      return found;
+    unary<uint32_t, T>(rare, "bfind." + t, [](T a) { return uint32_t(width<T> - 1) - like_sign(a); });
+    unary<uint32_t, T>(rare, "bfind.shiftamt." + t, [](T a) {
+      const uint32_t amount = like_sign(a);
+      return amount == uint32_t(width<T>) ? ~0u : amount;
     });
   }
 }
@@ -137,51 +147,6 @@ void funnels(Rare rare) {
     return found;
   });
 }
-
-// setp: the flags are the relations that make it true.
-enum Relation : uint32_t { less = 1, equal = 2, greater = 4, unordered = 8 };
-
-template <class T, bool Flush> struct Compare { // in floating point subnormal numbers may be zeros
-  template <bool M> static void lanes(Warp &w, const In *in) {
-    const T *a = w.reg<T>(in->a), *b = w.reg<T>(in->b);
-    alignas(64) int32_t below[warp_size], same[warp_size], above[warp_size];
-    {
-      Mode<Flush> mode;
-      LANES below[i] = a[i] < b[i] ? -1 : 0, same[i] = a[i] == b[i] ? -1 : 0, above[i] = a[i] > b[i] ? -1 : 0;
-    }
-    const uint32_t lt = pack(below), eq = pack(same), gt = pack(above), is = in->flags;
-    set_combined<M>(w, in,
-                    (is & less ? lt : 0) | (is & equal ? eq : 0) | (is & greater ? gt : 0) |
-                        (is & unordered ? ~(lt | eq | gt) : 0));
-  }
-};
-
-template <class T, bool Flush = true> void comparisons(auto &&into, const std::string &t) {
-  const auto add = [&](const char *name, uint32_t is) { put<Compare<T, Flush>>(into, name + t, is); };
-  add("setp.eq.", equal), add("setp.ne.", less | greater);
-  add("setp.lt.", less), add("setp.le.", less | equal);
-  add("setp.gt.", greater), add("setp.ge.", greater | equal);
-  if constexpr (std::is_floating_point_v<T>) { // the `u` relations are true for a NaN
-    add("setp.equ.", equal | unordered), add("setp.neu.", less | greater | unordered);
-    add("setp.ltu.", less | unordered), add("setp.leu.", less | equal | unordered);
-    add("setp.gtu.", greater | unordered), add("setp.geu.", greater | equal | unordered);
-    add("setp.num.", less | equal | greater), add("setp.nan.", unordered);
-  }
-}
-
-template <class U> struct Select { // c: a predicate
-  template <bool M> static void lanes(Warp &w, const In *in) {
-    const U *a = w.reg<U>(in->a), *b = w.reg<U>(in->b);
-    const uint32_t chosen = *w.reg<uint32_t>(in->c);
-    each<M, U>(w, in->d, [=](int i) { return (chosen >> i & 1) ? a[i] : b[i]; });
-  }
-};
-
-template <class F> struct Logic { // of predicates
-  template <bool M> static void lanes(Warp &w, const In *in) {
-    set_predicate<M>(w, in->d, F{}(*w.reg<uint32_t>(in->a), *w.reg<uint32_t>(in->b)));
-  }
-};
 
 template <class U> struct Split { // mov of a register to its parts in `more`, low first; imm: their number
   template <class Part> static void part(Warp &w, const In *in, uint32_t mask) {
@@ -250,18 +215,6 @@ void add_integers(Ops &ops) {
   put<Insert<uint32_t>>(rare, "bfi.b32"), put<Insert<uint64_t>>(rare, "bfi.b64");
   put<Lop3>(ops, "lop3.b32");
   funnels(rare);
-  comparisons<int16_t>(rare, "s16"), comparisons<int32_t>(ops, "s32"), comparisons<int64_t>(ops, "s64");
-  comparisons<uint16_t>(rare, "u16"), comparisons<uint32_t>(ops, "u32"), comparisons<uint64_t>(ops, "u64");
-  comparisons<float, true>(ops, "ftz.f32"), comparisons<float, false>(rare, "f32");
-  comparisons<double, false>(rare, "f64");
-  put<Select<uint16_t>>(rare, "selp.b16"), put<Select<uint32_t>>(ops, "selp.b32"),
-      put<Select<uint64_t>>(ops, "selp.b64");
-  const auto logic = [&]<class F>(const char *name, F) { put<Logic<F>>(ops, name); };
-  logic("and.pred", [](uint32_t a, uint32_t b) { return a & b; });
-  logic("or.pred", [](uint32_t a, uint32_t b) { return a | b; });
-  logic("xor.pred", [](uint32_t a, uint32_t b) { return a ^ b; });
-  logic("not.pred", [](uint32_t a, uint32_t) { return ~a; });
-  logic("mov.pred", [](uint32_t a, uint32_t) { return a; });
   put<Split<uint16_t>>(rare, "split.b16"), put<Split<uint32_t>>(rare, "split.b32"),
       put<Split<uint64_t>>(ops, "split.b64");
   put<Join<uint16_t>>(rare, "join.b16"), put<Join<uint32_t>>(rare, "join.b32"), put<Join<uint64_t>>(ops, "join.b64");

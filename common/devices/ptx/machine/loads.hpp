@@ -69,8 +69,11 @@ template <class E, class R, int V> struct Load {
         LANES x[i] = p[i];
       } else if constexpr (V == 2) {
         LANES x[i] = p[2 * i], y[i] = p[2 * i + 1];
-      } else {
+      } else if constexpr (V == 4) {
         LANES x[i] = p[4 * i], y[i] = p[4 * i + 1], z[i] = p[4 * i + 2], u[i] = p[4 * i + 3];
+      } else {
+        for (int k = 0; k < V; ++k)
+          for (int i = 0; i < warp_size; ++i) to.d[k][i] = p[V * i + k];
       }
     }
     NEXT;

@@ -4,7 +4,8 @@
 // offsets of its registers and two functions: one for a warp with all live lanes active, one for a mask of them.
 // Each function ends with a jump to the next instruction's (threaded code).
 #pragma once
-#include <cstdint>
+#include "meetings.hpp"
+
 #include <cstring>
 #include <deque>
 #include <map>
@@ -23,15 +24,13 @@ constexpr uint32_t shared_start = 1024, local_start = 4096; // addresses within 
 constexpr uint64_t shared_window = 0x00a10000d5030000, local_window = 0x00a20000e1050000, window_bytes = 1 << 24;
 constexpr int named_barriers = 16, looked_lines = 4096;
 
-struct Warp;
 struct Block;
 struct Grid;
-struct In;
 class Races;
 using Fn = void (*)(Warp &, const In *);
 
 enum Space : uint32_t { generic, global, shared, local, constant };
-enum Order : uint32_t { weak, relaxed, acquire, release, acq_rel, no_coherence };
+enum Order : uint32_t { weak, relaxed, acquire, release, acq_rel, no_coherence, in_step };
 enum Scope : uint32_t { cta, gpu, sys }; // a cluster is one block
 enum Status { finished, deadlocked, timed_out, trapped, corrupted, faulted, raced };
 
@@ -58,7 +57,7 @@ struct Flags {
 struct Buffer {
   const char *name;
   uint64_t start, bytes;
-  uint32_t writable, cell; // cell: granularity of the race detector, in bytes
+  uint32_t writable;
 };
 
 struct Filled { // a register with an initial value
@@ -87,7 +86,9 @@ enum Fill : uint32_t {
   lanemask_le,
   lanemask_gt,
   lanemask_ge,
-  dynamic_shared
+  dynamic_shared,
+  envreg1, // high half of the workspace's address
+  envreg2  // low half
 };
 
 enum class Moves { nothing, word, copy, bulk };
@@ -96,8 +97,15 @@ struct Counted { // an instruction's own functions, called after counting
   Moves moves;
 };
 
+// Places that come after a barrier of whole warps on every path: the last one of each barrier, and all in order.
+struct Beyond {
+  std::unordered_map<const In *, const In *> of;
+  std::vector<const In *> places;
+};
+
 struct Program {
   std::vector<In> code;
+  Beyond beyond;
   std::vector<Counted> counted; // or none
   std::vector<uint32_t> more;
   std::vector<Filled> filled;
@@ -111,7 +119,10 @@ struct Launch {
   uint32_t buffer_count, dynamic_shared;
   uint64_t seed;
   double timeout;
+  uint32_t patience;      // polls of all that sleep, without a write in between, after which they are deadlocked
   uint32_t strict, races; // strict: by-seed preemption, poisoned registers
+  uint64_t empty;         // a store of this word makes it empty: no access may be unordered with it; 2^32 for none
+  uint64_t workspace;     // address of the grid's, see program.py
   uint64_t *executed;     // lanes, or bytes of copies, by instruction and buffer, see counted.cpp; null: not counted
   char *report;
   uint64_t report_size;
@@ -152,33 +163,10 @@ struct Warp {
   uint8_t *local;
   uint32_t committed[warp_size];
   std::deque<Copy> copies;
-  uint64_t copied; // copies so far
+  uint64_t copied;              // copies so far
+  std::vector<uint32_t> beyond; // lanes apart from others that have been at Beyond::places, or none
   template <class T> T *reg(uint32_t at) const { return reinterpret_cast<T *>(file + at); }
   uint32_t thread(int lane) const { return index * warp_size + uint32_t(lane); } // in the block
-};
-
-struct Barrier {
-  uint32_t arrived = 0, expected = 0;
-  const In *first = nullptr;
-  std::vector<Warp *> waiting;
-};
-
-struct Mbarrier {
-  uint32_t expected, pending, phase;
-  int64_t bytes;         // still to come
-  uint32_t index;        // in the block
-  uint32_t promised = 0; // arrivals pending on copies in flight
-};
-
-struct Bulk { // a bulk copy, or the arrival of lanes when the copies before number `before` of their warp have landed
-  uint8_t *to;
-  const uint8_t *from;
-  uint32_t bytes, barrier;
-  uint64_t due; // turn of the scheduler
-  const In *in;
-  Warp *warp;
-  uint32_t lanes = 0;
-  uint64_t before = 0;
 };
 
 struct Block {
@@ -242,6 +230,7 @@ private:
   void wake(Warp &w);
   void step(Warp &w);
   bool land_due(bool any);
+  Status all_turns();
   Status nobody_runs();
   std::string who_waits() const;
 };
@@ -253,11 +242,13 @@ inline void park(Warp &w, const In *in, Wait wait) {
   w.current = -1;
 }
 
+void fill(Warp &w, const Filled &one, const Launch &l);
 void fault(Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
 bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes are here; else the group waits
 void land(Warp &w, uint32_t mask, uint32_t newest);     // all but the newest cp.async groups
 void land(Block &block, size_t bulk);
-void ended(Warp &w); // lanes have ended: barriers may be complete without them
+void ended(Warp &w);                       // lanes have ended: barriers may be complete without them
+bool waited_for_copies(const Mbarrier &b); // else a fault, at the block's end
 
 struct Op {
   Fn plain, masked;
@@ -265,6 +256,8 @@ struct Op {
 };
 using Ops = std::map<std::string, Op>;
 void add_integers(Ops &ops);
+void add_comparisons(Ops &ops);
+void add_fragments(Ops &ops);
 void add_floats(Ops &ops);
 void add_conversions(Ops &ops);
 void add_memory(Ops &ops);
@@ -280,6 +273,9 @@ void fuse(Program &program, const Ops &ops);                             // fuse
 void count_all(Program &program, const std::vector<std::string> &names); // names: of the operations of its rows
 void uncount(const Warp &w, const In *in); // takes back the count of a row that will run again
 void at_label(Warp &w, const In *in);
+void find_beyond(Program &program, const std::vector<std::string> &names); // before rows are fused
+void begin_apart(Warp &w, const In *in);                                   // a part of the warp begins at this row
+bool gone_around(const Warp &w, const In *in); // ended lanes have been beyond this barrier without it
 bool meets_anywhere(const In *in);
 
 } // namespace ptx

@@ -110,15 +110,44 @@ template <int N, bool Turned> struct LoadMatrix {
   }
 };
 
+// stmatrix, the same the other way.
+template <int N, bool Turned> struct StoreMatrix {
+  static void run(Warp &w, const In *in) {
+    if (!gathered(w, in, all_lanes)) return;
+    const Flags f{in->flags};
+    const uint32_t *more = &w.program->more[in->more];
+    uint8_t *rows[warp_size];
+    uint64_t halves[warp_size][8];
+    for (int i = 0; i < 8 * N; ++i) {
+      const uint64_t address = address_of(w, in->a, f.wide(), i) + uint64_t(in->imm);
+      rows[i] = place(w, in, f.space(), i, address, 16, writes);
+      if (!rows[i]) return;
+      for (int column = 0; column < 8; ++column) {
+        const int row = i % 8, lane = Turned ? 4 * column + row / 2 : 4 * row + column / 2;
+        halves[i][column] = w.reg<uint32_t>(more[i / 8])[lane] >> 16 * ((Turned ? row : column) % 2) & 0xffff;
+      }
+    }
+    if (w.grid->races && !w.grid->races->store(w, in, uint32_t((1ull << 8 * N) - 1), rows, 2, 8, &halves[0][0])) return;
+    for (int i = 0; i < 8 * N; ++i) {
+      for (int column = 0; column < 8; ++column)
+        reinterpret_cast<uint16_t *>(rows[i])[column] = uint16_t(halves[i][column]);
+      w.grid->touch(rows[i], 16);
+    }
+    GO_ON;
+  }
+};
+template <int N> void matrices(Ops &ops, const std::string &number) {
+  put<LoadMatrix<N, false>>(ops, "ldmatrix" + number), put<LoadMatrix<N, true>>(ops, "ldmatrix" + number + ".trans");
+  put<StoreMatrix<N, false>>(ops, "stmatrix" + number), put<StoreMatrix<N, true>>(ops, "stmatrix" + number + ".trans");
+}
+
 } // namespace
 
 void add_matrices(Ops &ops) {
   put<Multiply<Bf16, 16>>(ops, "mma.m16n8k16.bf16"), put<Multiply<Bf16, 8>>(ops, "mma.m16n8k8.bf16");
   put<Multiply<F16, 16>>(ops, "mma.m16n8k16.f16"), put<Multiply<F16, 8>>(ops, "mma.m16n8k8.f16");
   put<Multiply<Tf32, 8>>(ops, "mma.m16n8k8.tf32"), put<Multiply<Tf32, 4>>(ops, "mma.m16n8k4.tf32");
-  put<LoadMatrix<1, false>>(ops, "ldmatrix.x1"), put<LoadMatrix<1, true>>(ops, "ldmatrix.x1.trans");
-  put<LoadMatrix<2, false>>(ops, "ldmatrix.x2"), put<LoadMatrix<2, true>>(ops, "ldmatrix.x2.trans");
-  put<LoadMatrix<4, false>>(ops, "ldmatrix.x4"), put<LoadMatrix<4, true>>(ops, "ldmatrix.x4.trans");
+  matrices<1>(ops, ".x1"), matrices<2>(ops, ".x2"), matrices<4>(ops, ".x4");
 }
 
 } // namespace ptx

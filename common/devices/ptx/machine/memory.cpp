@@ -21,8 +21,11 @@ template <class E, class R, int V> struct Store {
         LANES p[i] = E(x[i]);
       } else if constexpr (V == 2) {
         LANES p[2 * i] = E(x[i]), p[2 * i + 1] = E(y[i]);
-      } else {
+      } else if constexpr (V == 4) {
         LANES p[4 * i] = E(x[i]), p[4 * i + 1] = E(y[i]), p[4 * i + 2] = E(z[i]), p[4 * i + 3] = E(u[i]);
+      } else {
+        for (int k = 0; k < V; ++k)
+          for (int i = 0; i < warp_size; ++i) p[V * i + k] = E(from.d[k][i]);
       }
       w.grid->touch(start, warp_size * sizeof(E) * V);
     } else {
@@ -54,12 +57,14 @@ template <class E, class R, int V> struct Store {
 };
 
 template <class E, class R> void vectors(Ops &ops, const std::string &name) {
-  put<Load<E, R, 1>>(ops, "ld." + name);
-  if constexpr (sizeof(E) <= 8 && sizeof(E) == sizeof(R)) {
-    put<Load<E, R, 2>>(ops, "ld.v2." + name), put<Store<E, R, 2>>(ops, "st.v2." + name);
-    put<Load<E, R, 4>>(ops, "ld.v4." + name), put<Store<E, R, 4>>(ops, "st.v4." + name);
+  put<Load<E, R, 1>>(ops, "ld." + name), put<Load<E, R, 2>>(ops, "ld.v2." + name);
+  put<Load<E, R, 4>>(ops, "ld.v4." + name);
+  if constexpr (sizeof(E) == 4 && sizeof(R) == 4) put<Load<E, R, 8>>(ops, "ld.v8." + name);
+  if constexpr (std::is_unsigned_v<E>) {
+    put<Store<E, R, 1>>(ops, "st." + name), put<Store<E, R, 2>>(ops, "st.v2." + name);
+    put<Store<E, R, 4>>(ops, "st.v4." + name);
+    if constexpr (sizeof(E) == 4 && sizeof(R) == 4) put<Store<E, R, 8>>(ops, "st.v8." + name);
   }
-  if constexpr (std::is_unsigned_v<E>) put<Store<E, R, 1>>(ops, "st." + name);
 }
 
 struct Prefetch {

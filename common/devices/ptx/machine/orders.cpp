@@ -63,8 +63,8 @@ void Races::barrier(const Barrier &barrier) {
   std::vector<uint32_t> all(before.generic ? *before.generic : std::vector<uint32_t>(count_));
   Seen async = before.async;
   std::vector<const void *> taken;
-  for (const Warp *w : barrier.waiting)
-    for (uint32_t left = w->live; left; left &= left - 1) {
+  for (const auto &[w, mask, in] : barrier.waiting)
+    for (uint32_t left = mask; left; left &= left - 1) {
       const uint32_t t = id(*w, __builtin_ctz(left));
       Thread &one = by_[t];
       async = joined(async, one.seen.async);
@@ -74,14 +74,14 @@ void Races::barrier(const Barrier &barrier) {
       if (all.size() < seen->size()) all.resize(seen->size());
       for (size_t i = 0; i < seen->size(); ++i) all[i] = std::max(all[i], (*seen)[i]);
     }
-  for (const Warp *w : barrier.waiting)
-    for (uint32_t left = w->live; left; left &= left - 1) {
+  for (const auto &[w, mask, in] : barrier.waiting)
+    for (uint32_t left = mask; left; left &= left - 1) {
       const uint32_t t = id(*w, __builtin_ctz(left));
       all[t] = by_[t].time++;
     }
   const Seen generic = std::make_shared<std::vector<uint32_t>>(std::move(all));
-  for (const Warp *w : barrier.waiting)
-    for (uint32_t left = w->live; left; left &= left - 1) by_[id(*w, __builtin_ctz(left))].seen = {generic, async};
+  for (const auto &[w, mask, in] : barrier.waiting)
+    for (uint32_t left = mask; left; left &= left - 1) by_[id(*w, __builtin_ctz(left))].seen = {generic, async};
 }
 
 void Races::warp_barrier(Warp &w, uint32_t mask) {
@@ -156,7 +156,7 @@ void Races::init_fence(Warp &w) {
 bool Races::arrive(Warp &w, const In *in, int lane, const Mbarrier &b) {
   const uint32_t t = id(w, lane);
   Phase &phase = phases_[w.block->index][b.index];
-  if (!knows(t, {phase.initializer, phase.initialized}))
+  if (!knows(t, phase.initializer, phase.initialized))
     return fault(w, in, "nothing orders this arrival after the mbarrier.init", 1u << lane), false;
   const Order order = Flags{in->flags}.order();
   if (order == relaxed)
@@ -169,7 +169,7 @@ bool Races::arrive(Warp &w, const In *in, int lane, const Mbarrier &b) {
 bool Races::waited(Warp &w, const In *in, int lane, const Mbarrier &b) {
   const uint32_t t = id(w, lane);
   const Phase &phase = phases_[w.block->index][b.index];
-  if (!knows(t, {phase.initializer, phase.initialized}))
+  if (!knows(t, phase.initializer, phase.initialized))
     return fault(w, in, "nothing orders this wait after the mbarrier.init", 1u << lane), false;
   join(Flags{in->flags}.order() == relaxed ? by_[t].pending[cta] : by_[t].seen, phase.over);
   return true;

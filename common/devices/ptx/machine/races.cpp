@@ -1,12 +1,9 @@
-// The race detector's shadow words: last writer, readers since, and the check of their order.
+// The race detector's checks: an access against the last write of its words, and the reads since.
 #include "races.hpp"
 
 #include "places.hpp"
 
 namespace ptx {
-
-constexpr size_t page_cells = 512;
-constexpr uint32_t in_flight = UINT32_MAX; // time of a write by cp.async before any wait for it
 
 Races::Races(Grid &grid) : grid_(grid) {
   const Launch &l = grid.launch;
@@ -17,17 +14,17 @@ Races::Races(Grid &grid) : grid_(grid) {
   phases_.resize(blocks), shared_.resize(blocks);
   for (uint32_t i = 0; i < l.buffer_count; ++i) {
     const Buffer &b = l.buffers[i];
-    if (b.writable) buffers_.push_back({b.start, b.start + b.bytes, b.cell, 0, 0, {}});
+    if (b.writable) buffers_.push_back({b.start / Shadow::word * Shadow::word, b.start + b.bytes, {}});
   }
 }
 
-Races::Shadow *Races::shadow(const Warp &w, const void *at) {
+Shadow *Races::shadow(const Warp &w, const void *at) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   const auto &memory = w.block->memory;
   const auto start = reinterpret_cast<uintptr_t>(memory.data());
   if (address - start < memory.size()) {
     Shadow &s = shared_[w.block->index];
-    if (!s.cell) s = {start, start + memory.size(), 2, w.block->index * threads_, threads_, {}};
+    if (!s.end) s = {start, start + memory.size(), {}};
     return &s;
   }
   for (Shadow &s : buffers_)
@@ -35,16 +32,37 @@ Races::Shadow *Races::shadow(const Warp &w, const void *at) {
   return nullptr; // never written, or local
 }
 
-Cell &Races::cell(Shadow &s, uintptr_t at) {
-  const size_t number = (at - s.start) / s.cell, page = number / page_cells;
-  if (s.pages.size() <= page) s.pages.resize(page + 1);
-  if (!s.pages[page]) s.pages[page] = std::make_unique<Cell[]>(page_cells);
-  return s.pages[page][number % page_cells];
+Races::Access Races::access(Warp &w, const In *in, uint32_t lanes, uint32_t bytes, bool strong) const {
+  const Flags f{in->flags};
+  const int lane = __builtin_ctz(lanes);
+  const uint32_t t = id(w, lane);
+  Access made{w, in, lane, by_[t].seen.generic.get(), {}, lanes & (lanes - 1) ? UINT32_MAX : t};
+  made.me.who = t - uint32_t(lane), made.me.lanes = lanes, made.me.time = by_[t].time;
+  made.me.pc = uint32_t(in - grid_.program.code.data());
+  made.me.strong = strong, made.me.scope = f.scope(), made.me.bytes = uint8_t(bytes);
+  return made;
 }
 
-// Strong for each other: of one size, and each within the other's scope.
+// True if a thread that has seen this, or `own`, is ordered after all of an access.
+bool Races::covers(const std::vector<uint32_t> *seen, uint32_t own, const Epoch &e) {
+  uint32_t unseen = e.lanes;
+  if (e.lanes & (e.lanes - 1) && seen && e.who + warp_size <= seen->size()) {
+    const uint32_t *times = seen->data() + e.who, time = e.time;
+    alignas(64) int32_t before[warp_size];
+    LANES before[i] = times[i] < time;
+    unseen &= pack(before);
+  } else {
+    for (uint32_t left = e.lanes; left; left &= left - 1)
+      if (holds(seen, e.who + uint32_t(__builtin_ctz(left)), e.time)) unseen &= ~(left & -left);
+  }
+  if (own - e.who < warp_size && e.time != in_flight) unseen &= ~(1u << (own - e.who));
+  return unseen == 0;
+}
+
+// Strong for each other: of one size, each within the other's scope, and not of a warp's lanes that count on running in
+// step.
 bool Races::strong_pair(const Epoch &a, const Epoch &b) const {
-  return a.strong && b.strong && a.bytes == b.bytes &&
+  return a.strong && b.strong && a.bytes == b.bytes && !(a.in_step && b.in_step && a.who == b.who) &&
          ((a.scope != cta && b.scope != cta) || block_of(a.who) == block_of(b.who));
 }
 
@@ -59,94 +77,168 @@ std::string Races::name(uintptr_t at) const {
   return "memory";
 }
 
-bool Races::report(Warp &w, const In *in, int lane, const Epoch &other, const char *what, const char *did,
-                   uintptr_t at) {
-  const std::string who = other.who < count_ ? " of block " + std::to_string(other.who / threads_) + ", thread " +
-                                                   std::to_string(other.who % threads_)
-                                             : " of a bulk copy";
-  grid_.fail(raced, w, in,
-             std::string(what) + " " + name(at) + ", which {pc " + std::to_string(other.pc) + "}" + who + " " + did,
-             1u << lane);
+bool Races::report(const Access &a, const Epoch &other, const char *what, const char *did, uintptr_t at) {
+  const uint32_t pc = other.pc, mine = a.me.pc;
+  if (!pairs_.insert(std::minmax(pc, mine)).second) return true;
+  uint32_t thread = other.thread();
+  for (uint32_t left = other.lanes; left; left &= left - 1) // one that this access is not ordered after
+    if (const Epoch one = other.only(left & -left); !knows(a, one)) thread = one.who + uint32_t(__builtin_ctz(left));
+  const std::string who = thread < count_ ? " of block " + std::to_string(thread / threads_) + ", thread " +
+                                                std::to_string(thread % threads_)
+                                          : " of a bulk copy";
+  found_ += std::string(what) + " " + name(at) + ", which {pc " + std::to_string(pc) + "}" + who + " " + did + ": " +
+            grid_.place(a.w, a.in, 1u << a.lane) + "\n";
+  if (pairs_.size() < most_pairs) return true;
+  grid_.fail(raced, a.w, a.in, "");
   return false;
 }
 
-void Races::add_reader(Shadow &s, Cell &c, const Epoch &me) {
-  Epoch &one = c.read[me.strong];
-  auto &many = c.many[me.strong];
-  if (!many) {
-    if (!one.any() || one.who == me.who || (me.who < count_ && knows(me.who, one))) {
-      one = me;
-      return;
-    }
-    many = std::make_unique<Readers>(s.first, s.readers ? s.readers : count_);
-    many->add(one);
-  }
-  many->add(me);
+void Races::by_letter(const Access &a, const char *what) {
+  if (pairs_.insert({a.me.pc, UINT32_MAX}).second)
+    letters_ += std::string("by the guide's letter, ") + what + ": " + grid_.place(a.w, a.in, 1u << a.lane) + "\n";
 }
 
-bool Races::check_earlier(Warp &w, const In *in, int lane, const Cell &c, const Epoch &me, uintptr_t at,
-                          const char *what, bool same) {
-  for (const Epoch &e : c.earlier)
-    if (e.who != me.who && !knows(me.who, e) && !harmless(me, e, same))
-      return report(w, in, lane, e, what, "has written", at);
+void Races::add_reader(const Access &a, Cell &c) const {
+  const Epoch &me = a.me;
+  const auto merged = [&](Epoch &r) { // a later read by the same lanes is in place of an earlier one
+    if (r.who != me.who || r.strong != me.strong) return false;
+    if (r.time == me.time && r.pc == me.pc && r.scope == me.scope && r.bytes == me.bytes)
+      return r.lanes |= me.lanes, true;
+    r.lanes &= ~me.lanes;
+    return r.lanes == 0 && (r = me, true);
+  };
+  const auto over = [&](const Epoch &r) { // who is ordered after this read is after that one
+    return !r.any() || (r.strong == me.strong && me.who < count_ && knows(a, r));
+  };
+  if (!c.many) {
+    if (over(c.read)) return void(c.read = me);
+    if (merged(c.read)) return;
+    c.many = std::make_unique<std::vector<Epoch>>(1, c.read);
+    c.read = {};
+  }
+  auto &all = *c.many;
+  auto slot = std::ranges::lower_bound(all, me.who, {}, &Epoch::who);
+  for (; slot != all.end() && slot->who == me.who; ++slot)
+    if (merged(*slot)) return;
+  if (all.size() == all.capacity()) {
+    std::erase_if(all, over);
+    slot = std::ranges::upper_bound(all, me.who, {}, &Epoch::who);
+  }
+  all.insert(slot, me);
+}
+
+// The earlier strong writes, and the write that made the word empty: whoever stores or looks there must be after that.
+template <class Harmless>
+bool Races::check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, Harmless harmless) {
+  if (c.rare && c.rare->emptied.any() && !knows(a, c.rare->emptied))
+    return report(a, c.rare->emptied, what, "has made empty", at);
+  for (size_t i = 0; c.rare && i < c.rare->earlier.size(); ++i)
+    if (const Epoch &e = c.rare->earlier[i]; !knows(a, e) && !harmless(e)) return report(a, e, what, "has written", at);
   return true;
 }
 
-bool Races::check_read(Warp &w, const In *in, int lane, Cell &c, Epoch me, uintptr_t at, bool no_coherence) {
+bool Races::check_read(const Access &a, Cell &c, uintptr_t at, bool no_coherence) {
   if (no_coherence) {
-    if (c.write.any()) return report(w, in, lane, c.write, "ld.global.nc of", "writes in this launch", at);
-    c.no_coherence = 1 + me.pc;
+    if (c.write.any()) return report(a, c.write, "ld.global.nc of", "writes in this launch", at);
+    c.no_coherence = 1 + a.me.pc;
   }
-  if (!check_earlier(w, in, lane, c, me, at, "nothing orders this read of", false)) return false;
-  if (!c.write.any() || knows(me.who, c.write) || strong_pair(me, c.write)) return true;
-  if (c.write.who == me.who) return report(w, in, lane, c.write, "a read of", "is still copying", at);
-  return report(w, in, lane, c.write, "nothing orders this read of", "has written", at);
+  const bool known = !c.write.any() || knows(a, c.write);
+  if (known && !c.rare) return true;
+  for (uint32_t left = a.one == UINT32_MAX ? a.me.lanes : 0; left; left &= left - 1)
+    if (!check_read(access(a.w, a.in, left & -left, a.me.bytes, a.me.strong), c, at, false)) return false;
+  if (a.one == UINT32_MAX) return true;
+  const auto harmless = [&](const Epoch &e) { return strong_pair(a.me, e); };
+  if (!check_earlier(a, c, at, "nothing orders this read of", harmless)) return false;
+  if (known || harmless(c.write)) return true;
+  if (c.write.thread() == a.one) return report(a, c.write, "a read of", "is still copying", at);
+  return report(a, c.write, "nothing orders this read of", "has written", at);
 }
 
-// same: equal to the stored value, or to another lane's at once. Within a block that is no race: compilers let several
-// threads store one result.
-bool Races::check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &me, uintptr_t at, bool same) {
-  if (c.no_coherence)
-    return report(w, in, lane, {me.who, 0, c.no_coherence - 1}, "a write of", "loads by ld.global.nc", at);
-  if (c.write.any() && !knows(me.who, c.write) && !harmless(me, c.write, same))
-    return report(w, in, lane, c.write, "nothing orders this write of", "has written", at);
-  if (!check_earlier(w, in, lane, c, me, at, "nothing orders this write of", same)) return false;
-  const bool unseen = c.write.strong && c.write.who != me.who && !knows(me.who, c.write);
-  std::erase_if(c.earlier, [&](const Epoch &e) { return knows(me.who, e) || (unseen && e.who == c.write.who); });
-  if (unseen) c.earlier.push_back(c.write);
-  for (int strong = 0; strong < 2; ++strong) {
-    const auto seen = [&](const Epoch &r) { return !r.any() || r.who == me.who || knows(me.who, r); };
-    const auto wrong = [&](const Epoch &r) { return !seen(r) && !harmless(me, r, same); };
-    auto &many = c.many[strong];
-    bool left = false; // readers remain for the next writer's check
-    for (Epoch &r : many ? many->all() : std::span(&c.read[strong], 1)) {
-      if (wrong(r)) return report(w, in, lane, r, "nothing orders this write of", "has read", at);
-      if (seen(r)) r = {};
-      left |= r.any();
-    }
-    if (!left) many.reset(), c.read[strong] = {};
-  }
+// True if the value is in memory already, or another lane stores it there at once. Within a block that is no race:
+// compilers let several threads store one result.
+bool Races::Stored::same() const {
+  const uint64_t value = values[lane * count + k];
+  if (std::memcmp(to[lane] + uint32_t(k) * bytes, &value, bytes) == 0) return true;
+  for (uint32_t others = mask & ((1u << lane) - 1); others; others &= others - 1)
+    if (const int other = __builtin_ctz(others); to[other] == to[lane] && values[other * count + k] == value)
+      return true;
+  return false;
+}
+
+bool Races::check_write(const Access &a, Cell &c, uintptr_t at, const Stored *stored) {
+  const Epoch &me = a.me, before = c.write;
+  const auto harmless = [&](const Epoch &e) {
+    return strong_pair(me, e) || (stored && block_of(me.who) == block_of(e.who) && stored->same());
+  };
   c.write = me;
+  if (c.no_coherence) {
+    Epoch loaded = me;
+    loaded.pc = c.no_coherence - 1;
+    return report(a, loaded, "a write of", "loads by ld.global.nc", at);
+  }
+  const bool known = !before.any() || knows(a, before);
+  if (!known && !harmless(before) && !report(a, before, "nothing orders this write of", "has written", at))
+    return false;
+  if (!known || c.rare) {
+    if (!check_earlier(a, c, at, "nothing orders this write of", harmless)) return false;
+    std::vector<Epoch> &earlier = c.more().earlier;
+    std::erase_if(earlier, [&](const Epoch &e) { return knows(a, e) || (!known && e.thread() == before.thread()); });
+    if (!known && before.strong) earlier.push_back(before);
+    if (!me.strong) c.rare->emptied = {};
+  }
+  if (me.empties) c.more().emptied = me;
+  bool left = false; // readers remain for the next writer's check
+  for (Epoch &r : c.reads()) {
+    if (!r.any() || knows(a, r)) {
+      r = {};
+      continue;
+    }
+    for (uint32_t lanes = r.lanes; lanes; lanes &= lanes - 1) { // all but its own
+      const Epoch one = r.only(lanes & -lanes);
+      if (knows(a, one))
+        r.lanes &= ~one.lanes;
+      else if (!harmless(one) && !report(a, one, "nothing orders this write of", "has read", at))
+        return false;
+    }
+    left = true;
+  }
+  if (!left) c.forget_reads();
   return true;
+}
+
+// Of these lanes the ones at this lane's time that have seen what it has.
+uint32_t Races::lanes_like(const Warp &w, int lane, uint32_t among) const {
+  const Thread &me = by_[id(w, lane)];
+  uint32_t found = 0;
+  for (uint32_t left = among; left; left &= left - 1) {
+    const Thread &other = by_[id(w, __builtin_ctz(left))];
+    if (other.time == me.time && other.seen.generic == me.seen.generic) found |= left & -left;
+  }
+  return found;
 }
 
 bool Races::load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uint32_t bytes, int count) {
   const Flags f{in->flags};
-  const auto pc = uint32_t(in - grid_.program.code.data());
-  for (uint32_t left = mask; left; left &= left - 1) {
+  for (uint32_t left = mask, alike = 0; left;) {
     const int lane = __builtin_ctz(left);
-    const uint32_t t = id(w, lane);
-    const Epoch me{t, by_[t].time, pc, f.strong(), uint8_t(f.scope()), uint8_t(bytes)};
+    if (!on(alike, lane)) alike = lanes_like(w, lane, left);
+    alignas(64) int32_t equal[warp_size];
+    LANES equal[i] = from[i] == from[lane];
+    const uint32_t lanes = pack(equal) & alike & left;
+    left &= ~lanes;
     Shadow *s = shadow(w, from[lane]);
     if (!s) continue;
+    Access a = access(w, in, lanes, bytes, f.strong());
+    a.me.in_step = f.order() == in_step && s == &shared_[w.block->index];
     const auto start = reinterpret_cast<uintptr_t>(from[lane]);
-    for (uintptr_t at = start; at < start + bytes * uint32_t(count); at += s->cell) {
-      Cell &c = cell(*s, at);
-      if (!check_read(w, in, lane, c, me, at, f.order() == no_coherence)) return false;
-      add_reader(*s, c, me);
-    }
-    if (f.strong())
-      for (int k = 0; k < count; ++k) acquire(w, lane, start + uintptr_t(k) * bytes, f);
+    if (!s->each(start, bytes * uint32_t(count), [&](Cell &c, uintptr_t at) {
+          if (!check_read(a, c, at, f.order() == no_coherence)) return false;
+          add_reader(a, c);
+          return true;
+        }))
+      return false;
+    for (uint32_t those = f.strong() ? lanes : 0; those; those &= those - 1)
+      for (int k = 0; k < count; ++k) acquire(w, __builtin_ctz(those), start + uintptr_t(k) * bytes, f);
   }
   return true;
 }
@@ -154,25 +246,25 @@ bool Races::load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uin
 bool Races::store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint32_t bytes, int count,
                   const uint64_t *values) {
   const Flags f{in->flags};
-  const auto pc = uint32_t(in - grid_.program.code.data());
   for (uint32_t left = mask; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
-    const uint32_t t = id(w, lane);
     Shadow *s = shadow(w, to[lane]);
     if (!s) continue;
     for (int k = 0; k < count; ++k) {
       const auto start = reinterpret_cast<uintptr_t>(to[lane]) + uintptr_t(k) * bytes;
-      bool same = std::memcmp(to[lane] + uint32_t(k) * bytes, &values[lane * count + k], bytes) == 0;
-      for (uint32_t others = mask & ((1u << lane) - 1); others && !same; others &= others - 1) {
-        const int other = __builtin_ctz(others); // lanes may store one value at one place
-        same = to[other] == to[lane] && values[other * count + k] == values[lane * count + k];
-      }
-      const Epoch me{t, by_[t].time, pc, f.strong(), uint8_t(f.scope()), uint8_t(bytes)};
-      for (uintptr_t at = start; at < start + bytes; at += s->cell)
-        if (!check_write(w, in, lane, cell(*s, at), me, at, same)) return false;
+      const Stored stored{mask, lane, k, count, bytes, to, values};
+      const bool empties = bytes == 4 && values[lane * count + k] == grid_.launch.empty;
+      Access a = access(w, in, 1u << lane, bytes, f.strong() && !empties);
+      a.me.in_step = f.order() == in_step && s == &shared_[w.block->index], a.me.empties = f.strong() && empties;
+      bool strong = false;
+      if (!s->each(start, bytes, [&](Cell &c, uintptr_t at) {
+            strong |= c.write.strong;
+            return check_write(a, c, at, &stored);
+          }))
+        return false;
       if (f.strong())
         release(w, lane, start, f, false);
-      else if (!places_.empty())
+      else if (strong)
         places_.erase(start);
     }
   }
@@ -181,101 +273,15 @@ bool Races::store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint
 
 bool Races::atomic(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes) {
   const Flags f{in->flags};
-  const uint32_t t = id(w, lane);
   Shadow *s = shadow(w, to);
   if (!s) return true;
+  const Access a = access(w, in, 1u << lane, bytes, true);
   const auto start = reinterpret_cast<uintptr_t>(to);
-  const Epoch me{t, by_[t].time, uint32_t(in - grid_.program.code.data()), true, uint8_t(f.scope()), uint8_t(bytes)};
-  for (uintptr_t at = start; at < start + bytes; at += s->cell)
-    if (!check_read(w, in, lane, cell(*s, at), me, at, false) || !check_write(w, in, lane, cell(*s, at), me, at, false))
-      return false;
+  if (!s->each(start, bytes,
+               [&](Cell &c, uintptr_t at) { return check_read(a, c, at, false) && check_write(a, c, at, nullptr); }))
+    return false;
   acquire(w, lane, start, f);
   release(w, lane, start, f, true);
-  return true;
-}
-
-bool Races::copy_begins(Warp &w, const In *in, int lane, uint8_t *to, uint32_t bytes) {
-  const uint32_t t = id(w, lane);
-  Shadow *s = shadow(w, to);
-  const auto start = reinterpret_cast<uintptr_t>(to);
-  const Epoch me{t, in_flight, uint32_t(in - grid_.program.code.data()), false, 0, 0};
-  for (uintptr_t at = start; s && at < start + bytes; at += s->cell)
-    if (!check_write(w, in, lane, cell(*s, at), me, at, false)) return false;
-  return true;
-}
-
-void Races::copy_lands(Warp &w, const Copy &copy, int lane) {
-  const uint32_t t = id(w, lane);
-  const auto start = reinterpret_cast<uintptr_t>(copy.to[lane]), from = reinterpret_cast<uintptr_t>(copy.from[lane]);
-  if (Shadow *s = shadow(w, copy.to[lane]))
-    for (uintptr_t at = start; at < start + copy.bytes; at += s->cell) cell(*s, at).write.time = by_[t].time;
-  const Epoch me{t, by_[t].time, uint32_t(copy.in - grid_.program.code.data()), false, 0, 0};
-  if (Shadow *s = copy.read[lane] ? shadow(w, copy.from[lane]) : nullptr)
-    for (uintptr_t at = from; at < from + copy.read[lane]; at += s->cell) {
-      if (!check_read(w, copy.in, lane, cell(*s, at), me, at, false)) return;
-      add_reader(*s, cell(*s, at), me);
-    }
-}
-
-// From here on the copies belong to the phase, like a bulk copy. The arrival orders nothing else of the lane.
-bool Races::handed_over(Warp &w, const In *in, int lane, const Mbarrier &b) {
-  const uint32_t t = id(w, lane);
-  const Phase &phase = phases_[w.block->index][b.index];
-  if (!knows(t, {phase.initializer, phase.initialized}))
-    return fault(w, in, "nothing orders this arrival after the mbarrier.init", 1u << lane), false;
-  for (const Copy &copy : w.copies) {
-    if (!on(copy.mask & ~copy.handed, lane)) continue;
-    const Epoch me{phase.component, b.phase + 1, uint32_t(copy.in - grid_.program.code.data()), false, 0, 0};
-    const auto to = reinterpret_cast<uintptr_t>(copy.to[lane]), from = reinterpret_cast<uintptr_t>(copy.from[lane]);
-    if (Shadow *s = shadow(w, copy.to[lane]))
-      for (uintptr_t at = to; at < to + copy.bytes; at += s->cell) cell(*s, at).write = me;
-    Shadow *s = copy.read[lane] ? shadow(w, copy.from[lane]) : nullptr;
-    for (uintptr_t at = from; s && at < from + copy.read[lane]; at += s->cell) {
-      Cell &c = cell(*s, at);
-      if (c.write.any() && !knows(t, c.write))
-        return report(w, copy.in, lane, c.write, "nothing orders this read of", "has written", at);
-      add_reader(*s, c, me);
-    }
-  }
-  return true;
-}
-
-bool Races::bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
-                        const Mbarrier &b) {
-  const uint32_t t = id(w, lane);
-  const Phase &phase = phases_[w.block->index][b.index];
-  const Epoch begun{phase.initializer, phase.initialized};
-  if (!knows(t, begun) || !(phase.fenced || holds(by_[t].seen.async, begun)))
-    return fault(w, in, "a bulk copy for an mbarrier whose mbarrier.init no fence has handed to it", 1u << lane), false;
-  const Epoch me{phase.component, b.phase + 1, uint32_t(in - grid_.program.code.data()), false, 0, 0};
-  const auto unseen = [&](const Epoch &e) { // by the async proxy, on behalf of this thread
-    return e.any() && !(e.who >= count_ ? knows(t, e) : holds(by_[t].seen.async, e));
-  };
-  const auto why = [&](const Epoch &e) {
-    return knows(t, e) ? "no fence.proxy.async comes before this bulk copy of" : "nothing orders this bulk copy of";
-  };
-  Shadow *target = shadow(w, to), *source = shadow(w, from);
-  const auto start = reinterpret_cast<uintptr_t>(to), begin = reinterpret_cast<uintptr_t>(from);
-  for (uintptr_t at = start; at < start + bytes; at += target->cell) {
-    Cell &c = cell(*target, at);
-    if (unseen(c.write)) return report(w, in, lane, c.write, why(c.write), "has written", at);
-    for (int strong = 0; strong < 2; ++strong) {
-      if (c.read[strong].any() && !c.many[strong] && !knows(t, c.read[strong]))
-        return report(w, in, lane, c.read[strong], "nothing orders this bulk copy over", "has read", at);
-      if (c.many[strong])
-        for (const Epoch &r : c.many[strong]->all())
-          if (r.any() && !knows(t, r))
-            return report(w, in, lane, r, "nothing orders this bulk copy over", "has read", at);
-      c.many[strong].reset();
-      c.read[strong] = {};
-    }
-    c.write = me;
-  }
-  for (uintptr_t at = begin; source && at < begin + bytes; at += source->cell) {
-    Cell &c = cell(*source, at);
-    if (unseen(c.write)) return report(w, in, lane, c.write, why(c.write), "has written", at);
-    add_reader(*source, c, me);
-  }
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The race detector: two accesses of one word, at least one a write, must be ordered by PTX's memory model, or both be
+// The race detector: two accesses of one byte, at least one a write, must be ordered by PTX's memory model, or both be
 // strong for each other's scope.
 //
 // Each thread has a vector clock: its own time, and for each other thread the time up to which it has seen everything.
@@ -6,11 +6,9 @@
 // second vector, filled by proxy fences only. The accesses of a bulk copy belong to the phase of the mbarrier that it
 // completes, which has a time, too. The result does not depend on the order of execution.
 #pragma once
-#include "machine.hpp"
+#include "cells.hpp"
 
-#include <algorithm>
-#include <span>
-#include <utility>
+#include <set>
 
 namespace ptx {
 
@@ -20,51 +18,12 @@ struct Known { // by the generic proxy; by the async proxy, a part of it
   Seen generic, async;
 };
 
-struct Epoch { // one access
-  uint32_t who = UINT32_MAX, time = 0, pc = 0;
-  uint8_t strong = 0, scope = 0, bytes = 0;
-  bool any() const { return who != UINT32_MAX; }
-};
-
-class Readers { // of one word, when several have read it: a list of a few, else a place for each thread less `first`
-public:
-  Readers(uint32_t first, uint32_t threads) : first_(first), threads_(threads) {}
-  std::span<Epoch> all() { return by_; } // some may be empty
-  void add(const Epoch &e) {
-    if (!dense_) {
-      auto slot = std::ranges::find(by_, e.who, &Epoch::who);
-      if (slot == by_.end()) slot = std::ranges::find_if(by_, [](const Epoch &one) { return !one.any(); });
-      if (slot != by_.end()) return void(*slot = e);
-      if (by_.size() < few) return by_.push_back(e);
-      const auto some = std::exchange(by_, std::vector<Epoch>(threads_));
-      dense_ = true;
-      for (const Epoch &one : some) place(one.who) = one;
-    }
-    place(e.who) = e;
-  }
-
-private:
-  static constexpr size_t few = 16; // a place for each thread is kilobytes, for each word of a long cache
-  Epoch &place(uint32_t who) {
-    if (who - first_ >= by_.size()) by_.resize(who - first_ + 1);
-    return by_[who - first_];
-  }
-  uint32_t first_, threads_;
-  bool dense_ = false;
-  std::vector<Epoch> by_;
-};
-
-struct Cell {
-  Epoch write, read[2]; // read: weak, strong
-  std::unique_ptr<Readers> many[2];
-  std::vector<Epoch> earlier; // strong writes, one per thread, not seen by the later strong writes
-  uint32_t no_coherence = 0;  // 1 + pc of a load through the read-only path
-};
+constexpr uint32_t in_flight = UINT32_MAX; // time of a write by cp.async before any wait for it
 
 class Races {
 public:
   explicit Races(Grid &grid);
-  // Checks before an access. False after a report.
+  // Checks before an access. False if the launch is over.
   bool load(Warp &w, const In *in, uint32_t mask, uint8_t *const *from, uint32_t bytes, int count);
   bool store(Warp &w, const In *in, uint32_t mask, uint8_t *const *to, uint32_t bytes, int count,
              const uint64_t *values);
@@ -87,6 +46,9 @@ public:
   bool handed_over(Warp &w, const In *in, int lane, const Mbarrier &b); // the lane's copies in flight
   bool bulk_begins(Warp &w, const In *in, int lane, uint8_t *to, const uint8_t *from, uint32_t bytes,
                    const Mbarrier &b);
+  // Lines of the races found, and then of what is only against the letter of PTX's guide.
+  const std::string &found() const { return found_; }
+  const std::string &letters() const { return letters_; }
 
 private:
   struct Thread {
@@ -102,40 +64,56 @@ private:
     bool fenced = false;
     Known pending, over;
   };
-  struct Shadow {
-    uintptr_t start, end;
-    uint32_t cell, first, readers;
-    std::vector<std::unique_ptr<Cell[]>> pages;
+  struct Access { // by lanes that have seen the same; lane: the first; one: the thread, if it is only one
+    Warp &w;
+    const In *in;
+    int lane;
+    const std::vector<uint32_t> *seen;
+    Epoch me;
+    uint32_t one;
+  };
+
+  struct Stored { // element k of a lane's vector
+    uint32_t mask;
+    int lane, k, count;
+    uint32_t bytes;
+    uint8_t *const *to;
+    const uint64_t *values;
+    bool same() const;
   };
 
   uint32_t id(const Warp &w, int lane) const { return w.block->index * threads_ + w.thread(lane); }
   uint32_t block_of(uint32_t who) const { return who < count_ ? who / threads_ : UINT32_MAX; }
+  Access access(Warp &w, const In *in, uint32_t lanes, uint32_t bytes, bool strong) const;
   Shadow *shadow(const Warp &w, const void *at);
-  Cell &cell(Shadow &s, uintptr_t at);
-  static bool holds(const Seen &seen, const Epoch &e) {
-    return seen && e.who < seen->size() && (*seen)[e.who] >= e.time;
+  static bool holds(const std::vector<uint32_t> *seen, uint32_t thread, uint32_t time) {
+    return seen && thread < seen->size() && (*seen)[thread] >= time;
   }
-  bool knows(uint32_t t, const Epoch &e) const {
-    return e.who == t ? e.time != UINT32_MAX : holds(by_[t].seen.generic, e);
+  static bool covers(const std::vector<uint32_t> *seen, uint32_t own, const Epoch &e);
+  static bool knows(const Access &a, const Epoch &e) { return covers(a.seen, a.one, e); }
+  bool knows(uint32_t t, const Epoch &e) const { return covers(by_[t].seen.generic.get(), t, e); }
+  uint32_t lanes_like(const Warp &w, int lane, uint32_t among) const;
+  bool knows(uint32_t t, uint32_t other, uint32_t time) const {
+    return other == t || holds(by_[t].seen.generic.get(), other, time);
   }
   bool strong_pair(const Epoch &a, const Epoch &b) const;
-  bool harmless(const Epoch &a, const Epoch &b, bool same) const { // without an order
-    return strong_pair(a, b) || (same && block_of(a.who) == block_of(b.who));
-  }
   Known handed_on(uint32_t t); // the thread's vector with its own time, which advances
   Known together(Warp &w, uint32_t mask, Known before);
   Seen joined(const Seen &a, const Seen &b);
   void join(Known &to, const Known &from);
   void acquire(Warp &w, int lane, uintptr_t at, Flags f);
   void release(Warp &w, int lane, uintptr_t at, Flags f, bool joins);
-  bool check_read(Warp &w, const In *in, int lane, Cell &c, Epoch me, uintptr_t at, bool no_coherence);
-  bool check_write(Warp &w, const In *in, int lane, Cell &c, const Epoch &me, uintptr_t at, bool same);
-  bool check_earlier(Warp &w, const In *in, int lane, const Cell &c, const Epoch &me, uintptr_t at, const char *what,
-                     bool same);
-  void add_reader(Shadow &s, Cell &c, const Epoch &me);
-  bool report(Warp &w, const In *in, int lane, const Epoch &other, const char *what, const char *did, uintptr_t at);
+  bool check_read(const Access &a, Cell &c, uintptr_t at, bool no_coherence);
+  bool check_write(const Access &a, Cell &c, uintptr_t at, const Stored *stored); // stored: null if by a copy
+  template <class Harmless>
+  bool check_earlier(const Access &a, const Cell &c, uintptr_t at, const char *what, Harmless harmless);
+  Access of_phase(Warp &w, const In *in, int lane, const Mbarrier &b) const;
+  void add_reader(const Access &a, Cell &c) const;
+  bool report(const Access &a, const Epoch &other, const char *what, const char *did, uintptr_t at);
+  void by_letter(const Access &a, const char *what);
   std::string name(uintptr_t at) const;
 
+  static constexpr size_t most_pairs = 64; // of instructions; the launch stops there
   Grid &grid_;
   uint32_t threads_, count_, components_;
   std::vector<Thread> by_;
@@ -144,6 +122,8 @@ private:
   std::unordered_map<const Barrier *, Known> arrived_; // of warps that do not wait
   std::vector<Shadow> buffers_, shared_;
   Seen last_a_, last_b_, last_join_;
+  std::set<std::pair<uint32_t, uint32_t>> pairs_; // of instructions, reported
+  std::string found_, letters_;
 };
 
 } // namespace ptx

@@ -88,7 +88,6 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
         ("only=epoch", "processes=1"),
         {
             "operators": ("2", "x"),
-            "planted": ("2", "x"),
             "only": ("no such mutant anywhere", "[]"),
             "processes": ("0", "-1", "x", "null"),
             "results": NO_STORE,

@@ -15,7 +15,7 @@ from experiments.serving.app import make_app
 from experiments.serving.metrics import Metrics
 from experiments.serving.models import ServedModels
 from experiments.serving.queue import Job
-from experiments.serving.schema import ChatBody, CompletionBody, Strict, TraceBody
+from experiments.serving.schema import NONE, ChatBody, CompletionBody, Strict, TraceBody
 from experiments.serving.settings import Settings
 
 MODEL, UNKNOWN, GONE = "small", "magic", object()
@@ -131,7 +131,8 @@ class _Schemas:
             if kind != "null" and kind not in kinds and json.dumps(value) not in taken:
                 yield value
         for branch in branches:
-            yield from [branch["minimum"] - 1] if "minimum" in branch else []
+            below = branch.get("minimum", 0) - 1
+            yield from [below if below != NONE else below - 1] if "minimum" in branch else []
             yield from [branch["maximum"] + 1, math.nan, math.inf] if "maximum" in branch else []
             yield from [branch["exclusiveMaximum"], 10**400] if "exclusiveMaximum" in branch else []
             yield from [branch["exclusiveMinimum"]] if "exclusiveMinimum" in branch else []

@@ -35,7 +35,7 @@ def store_lines(rng: random.Random, folder: Path) -> Iterator[tuple[Case, bool]]
                 ("experiments.show", ()),
                 ("experiments.show", ("id=last",)),
                 ("experiments.show", (f"id={id_}",)),
-                ("experiments", ("device=host", f"reproduce={id_}")),
+                ("experiments", ("device=ptx", f"reproduce={id_}")),
             ]
         )
         yield Case(f"store line: {name}", (*argv, f"results={file}"), module), _is_record(content)

@@ -33,7 +33,7 @@ def hostile(count: int, folder: Path, seed: int, environments_too: bool = True) 
     watched = folder / "store"
     store = Store(watched / "records.jsonl")
     store.append({"kind": "kept"})
-    fixed = ("device=host", "timing=none", "archs=[]", f"cache={folder / 'cache'}", f"results={store.path}")
+    fixed = ("device=ptx", "timing=none", "archs=[]", f"cache={folder / 'cache'}", f"results={store.path}")
     generators = {
         "runs": runs(rng, fixed),
         "commands": commands(rng, fixed),

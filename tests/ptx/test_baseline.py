@@ -1,4 +1,4 @@
-"""Baseline megakernel on the host device: equal to the float64 reference for any grid, block and position."""
+"""Baseline megakernel: equal to the float64 reference for any grid, block and position."""
 
 import dataclasses
 import re
@@ -51,8 +51,7 @@ def test_counts_follow_from_the_shapes(open_session, synthetic, baseline, seed):
     model, position = baseline.model, 9
     session = open_session(baseline, synthetic(model, seed), blocks=8)
     session.reset([1] * (position + 1), position, torch.zeros(Layout(model).cache.shape, dtype=torch.bfloat16))
-    session.run()
-    counts = session.counts()
+    counts = session.count()
     assert counts.total("grid_barriers") == 1 + 8 * model.layers + 2
     assert all(counts.of(stage, "grid_barriers") == model.layers for stage in LAYER_STAGES)
     matrices = 2 * model.matrix_weights
@@ -90,7 +89,7 @@ def replace_nth(text: str, old: str, new: str, n: int) -> str:
 def fails(open_session, source: Source, weights: torch.Tensor, seed: int) -> bool:
     """True if validation finds a mismatch or deadlock on some grid and schedule; blocks < heads: attention loops."""
     for attempt in range(12):
-        session = open_session(source, weights, blocks=(8, 3, 1)[attempt % 3], schedule=seed + attempt, workers=1)
+        session = open_session(source, weights, blocks=(8, 3, 1)[attempt % 3], schedule=seed + attempt)
         try:
             if not validate(
                 session, weights, source.model, scenarios(source.model, seed, weights, quick=True), seed

@@ -1,4 +1,4 @@
-"""One step of Qwen3-0.6B at full size, every stage of it, on the host device.
+"""One step of Qwen3-0.6B at full size, every stage of it, on the PTX device.
 
 A run of the tests takes a few of the variants and named stacks; `make evidence` has a record of each.
 """
@@ -12,7 +12,8 @@ from composed import CATALOG, NAMED, VARIANTS, Composed
 from sampled import sampled, seed_for
 
 from common.config.resolve import model_named
-from common.devices.host.device import HostDevice, HostSession
+from common.devices.protocol import Session
+from common.devices.ptx.device import PtxDevice
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
@@ -33,11 +34,11 @@ class Full:
     def __init__(self, model: Model, cache: Path, seed: int) -> None:
         self.model, self.seed = model, seed
         self.weights = load("synthetic", model, None, cache, seed=0)[2].flat
-        self.device = HostDevice(cache, seed)
+        self.device = PtxDevice(cache, seed=seed)
         self.start = start(model, seed)
         self.roots: dict[str, Snapshot] = {}
 
-    def session(self, composed: Composed) -> HostSession:
+    def session(self, composed: Composed) -> Session:
         program = self.device.compile(composed.source(self.model))
         self.device.seed += 10  # another schedule for each
         return self.device.session(program, self.weights)
@@ -52,7 +53,7 @@ class Full:
             self.roots[known] = self.step(session)
         return self.roots[known]
 
-    def step(self, session: HostSession) -> Snapshot:
+    def step(self, session: Session) -> Snapshot:
         """The outputs of one step from the start; closes the session."""
         session.reset(self.start.ids, self.start.position, self.start.history, forced=len(self.start.ids))
         session.run(1)

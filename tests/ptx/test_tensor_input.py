@@ -1,4 +1,4 @@
-"""A warp's share of the columns by tensor cores on the host device, against exact integers, however it is divided."""
+"""A warp's share of the columns by tensor cores, against exact integers, however it is divided."""
 
 import random
 from itertools import product

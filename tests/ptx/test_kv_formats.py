@@ -1,6 +1,5 @@
 """Entries of the KV cache in fp8 and int8: how a warp rounds a row, the stacks that read one, and the bytes of both."""
 
-from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from math import inf, nan
@@ -12,8 +11,6 @@ from composed import CATALOG, NAMED, STACKS, VARIANTS, Composed
 from sampled import sampled
 
 from common.config.resolve import model_named
-from common.devices.host.device import HostDevice
-from common.devices.ptx.device import PtxDevice
 from common.model.format import read_kv_format
 from common.model.layout import Layout
 from common.validate.check import validate
@@ -53,7 +50,7 @@ STORE = """if (port::block() != 0 || warp() != 0) return;
 
 
 @pytest.mark.parametrize("text", FORMATS)
-def test_a_row_is_rounded_as_by_hand_and_alike_on_both_devices(text, host_cache, seed):
+def test_a_row_is_rounded_as_by_hand(text, open_session, seed):
     """Ties, the largest number, nothing, and numbers of any size; the rule of `Format.encode`, bit for bit."""
     model, form = TINY.in_formats(kv=text), read_kv_format(text)
     random, layout = torch.Generator().manual_seed(seed), Layout(model)
@@ -69,17 +66,16 @@ def test_a_row_is_rounded_as_by_hand_and_alike_on_both_devices(text, host_cache,
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
     weights[: 2 * x.numel()] = x.view(-1).view(torch.bfloat16)
     source = bare_kernel(model, STORE.format(rows=len(x)), "float room[model::head_dim];")
-    for device in (HostDevice(host_cache, seed=seed), PtxDevice(host_cache, seed=seed)):
-        with closing(device.session(device.compile(source), weights, 1)) as session:
-            session.reset([1], 0)
-            session.run()
-            rows = session.cache.entries(0, len(x))[0, 0, 0]
-        got = form.decode(rows, model.head_dim)
-        assert torch.equal(got[:3, : len(given)].double(), wanted * powers)
-        assert not got[3].any()
-        assert torch.equal(rows[:24].view(torch.int16), form.encode(x[:24]).view(torch.int16)), device.name
-        assert not got[24].any()  # below the smallest number that a scale is made of
-        assert got[25:].isnan().any(1).all(), "a number that is lost must not look like one"
+    session = open_session(source, weights, 1, schedule=seed)
+    session.reset([1], 0)
+    session.run()
+    rows = session.cache.entries(0, len(x))[0, 0, 0]
+    got = form.decode(rows, model.head_dim)
+    assert torch.equal(got[:3, : len(given)].double(), wanted * powers)
+    assert not got[3].any()
+    assert torch.equal(rows[:24].view(torch.int16), form.encode(x[:24]).view(torch.int16))
+    assert not got[24].any()  # below the smallest number that a scale is made of
+    assert got[25:].isnan().any(1).all(), "a number that is lost must not look like one"
 
 
 @pytest.mark.parametrize(
@@ -107,8 +103,7 @@ def test_the_bytes_of_an_entry_are_moved_once(text, synthetic, open_session, see
     for source, blocks in ((ring, 1), (plain, 8)):
         session = open_session(source, weights, blocks)
         session.reset(start.ids, position, start.history)
-        session.run()
-        counts = session.counts()
+        counts = session.count()
         assert counts.total("stored_kv") == model.kv_bytes_per_position
         if source is ring:
             assert counts.total("copied_bulk") == copied

@@ -2,8 +2,6 @@
 of lanes, warps and blocks.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 
@@ -12,7 +10,6 @@ import torch
 from composed import STACKS, VARIANTS, Composed, compare_bits
 from sampled import sampled
 
-from common.devices.host.device import HostDevice
 from common.errors import CompileError
 from common.validate.check import validate
 from common.validate.scenarios import Scenario, scenarios
@@ -46,23 +43,8 @@ CORNERS = [
 CASES = [*product([*VARIANTS, *STACKS], ("tiny", "odd"))]
 
 
-@pytest.fixture(scope="module")
-def compiled(request, host_cache):
-    """Compile the kernels of the selected tests of this file in parallel, before the first test."""
-    wanted = []
-    for item in request.session.items:
-        chosen = item.callspec.params if item.module is request.module and hasattr(item, "callspec") else {}
-        if composed := chosen.get("composed"):
-            model = request.getfixturevalue(chosen.get("shape", "tiny"))
-            wanted += [composed.source(model), composed.root.source(model)]
-    device = HostDevice(host_cache)
-    device.compile(Composed(()).source(request.getfixturevalue("tiny")))  # the runtime, once
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(device.compile, {source.sha: source for source in wanted}.values()))
-
-
 @pytest.fixture
-def model(request, shape, compiled):  # shape: of the case
+def model(request, shape):  # shape: of the case
     return request.getfixturevalue(shape)
 
 
@@ -89,7 +71,7 @@ def test_reference_and_parent(open_session, synthetic, model, composed, seed):
 
 
 @pytest.mark.parametrize("composed", sampled(CORNERS, 3), ids=str)
-def test_knobs(open_session, synthetic, tiny, compiled, composed, seed):
+def test_knobs(open_session, synthetic, tiny, composed, seed):
     proved(open_session, composed, tiny, synthetic(tiny, seed), seed, quick=True)
 
 

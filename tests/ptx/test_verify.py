@@ -10,7 +10,7 @@ import torch
 from composed import Composed
 from sampled import sampled
 
-from common.devices.host.device import HostSession
+from common.devices.protocol import Session
 from common.model.format import OF_CACHE
 from common.validate.drafts import NO_DRAFT, accepted, looked_up
 
@@ -23,7 +23,7 @@ PROMPT, TOKENS, THREADS = 7, 200, 64
 class Decoding:
     """A session, and the ids of plain decoding by its parent, from position 0 on."""
 
-    session: HostSession
+    session: Session
     ids: list[int]
 
     def word(self, name: str) -> int:
@@ -42,7 +42,7 @@ def decoding(request, tiny, open_session, synthetic, seed):
     model = model.in_formats(kv=request.param)
     weights, prompt = synthetic(model, seed), [random.randrange(model.vocab) for _ in range(PROMPT)]
 
-    def start(source) -> HostSession:
+    def start(source) -> Session:
         session = open_session(source, weights, blocks=3, schedule=random.randrange(100))
         session.reset(prompt, 0, forced=PROMPT)
         return session

@@ -1,0 +1,107 @@
+// Lanes that have gone around a barrier of the whole warp: they have been at a place that comes after the barrier on
+// every path to the end, and ended without the barrier. A lane that has returned early has not been there.
+#include "lanes.hpp"
+
+#include <algorithm>
+
+namespace ptx {
+namespace {
+
+struct Part { // a run of rows without branches into or out of its middle
+  size_t begin, end;
+  std::vector<size_t> next;         // parts
+  std::vector<uint64_t> after = {}; // bits of the parts that are on every path from here to the end, itself with them
+  bool comes_after(size_t other) const { return after[other / 64] >> other % 64 & 1; }
+  size_t count_after() const {
+    size_t count = 0;
+    for (const uint64_t word : after) count += size_t(__builtin_popcountll(word));
+    return count;
+  }
+};
+
+std::vector<Part> parts_of(const Program &program, const std::vector<std::string> &names) {
+  const auto &code = program.code;
+  std::vector<bool> heads(code.size() + 1);
+  for (size_t i = 0; i < code.size(); ++i) {
+    const bool jumps = names[i].starts_with("bra");
+    if (jumps) heads[size_t(code[i].imm)] = true;
+    if (jumps || names[i] == "exit") heads[i + 1] = true;
+  }
+  std::vector<Part> parts;
+  std::vector<size_t> part_at(code.size() + 1);
+  for (size_t i = 0, begin = 0; i < code.size(); ++i) {
+    part_at[i] = parts.size();
+    if (i + 1 == code.size() || heads[i + 1]) parts.push_back({begin, i + 1, {}}), begin = i + 1;
+  }
+  for (Part &part : parts) {
+    const size_t last = part.end - 1;
+    if (names[last] != "exit" && names[last] != "bra" && !names[last].starts_with("trap"))
+      part.next.push_back(part_at[last + 1]);
+    if (names[last].starts_with("bra")) part.next.push_back(part_at[size_t(code[last].imm)]);
+  }
+  return parts;
+}
+
+// Fills in `after` of each part; a part that no path leaves has all.
+void find_after(std::vector<Part> &parts, const std::vector<std::string> &names) {
+  const size_t words = (parts.size() + 63) / 64;
+  for (Part &part : parts) part.after.assign(words, ~uint64_t(0));
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = parts.size(); i-- > 0;) {
+      Part &part = parts[i];
+      std::vector<uint64_t> common(words, names[part.end - 1] == "exit" ? 0 : ~uint64_t(0));
+      for (const size_t next : part.next)
+        for (size_t k = 0; k < words; ++k) common[k] &= parts[next].after[k];
+      common[i / 64] |= uint64_t(1) << i % 64;
+      if (common != part.after) part.after = std::move(common), changed = true;
+    }
+  }
+}
+
+void note(Warp &w, const In *in) {
+  const auto &places = w.program->beyond.places;
+  if (w.beyond.empty()) w.beyond.resize(places.size());
+  w.beyond[size_t(std::ranges::lower_bound(places, in) - places.begin())] |= w.mask;
+}
+
+void at_beyond(Warp &w, const In *in) {
+  note(w, in);
+  return at_label(w, in);
+}
+
+} // namespace
+
+void find_beyond(Program &program, const std::vector<std::string> &names) {
+  const auto aligned = [](const std::string &name) { return name.starts_with("bar.sync") || name == "bar.arrive"; };
+  if (std::ranges::none_of(names, aligned)) return;
+  std::vector<Part> parts = parts_of(program, names);
+  find_after(parts, names);
+  auto &[of, places] = program.beyond;
+  for (const Part &part : parts)
+    for (size_t i = part.begin; i < part.end; ++i) {
+      if (!aligned(names[i])) continue;
+      const Part *last = nullptr; // it has the fewest parts after it
+      for (const Part &other : parts)
+        if (&other != &part && part.comes_after(size_t(&other - parts.data())) && names[other.begin] != "exit" &&
+            (!last || other.count_after() < last->count_after()))
+          last = &other;
+      if (last) of[&program.code[i]] = &program.code[last->begin], places.push_back(&program.code[last->begin]);
+    }
+  std::ranges::sort(places);
+  places.erase(std::ranges::unique(places).begin(), places.end());
+  for (const In *in : places) program.code[size_t(in - program.code.data())].run[1] = at_beyond;
+}
+
+void begin_apart(Warp &w, const In *in) {
+  if (in->run[1] == at_beyond) note(w, in);
+}
+
+bool gone_around(const Warp &w, const In *in) {
+  const auto &[of, places] = w.program->beyond;
+  const auto found = of.find(in);
+  if (w.beyond.empty() || found == of.end()) return false;
+  return w.beyond[size_t(std::ranges::lower_bound(places, found->second) - places.begin())] & ~w.live;
+}
+
+} // namespace ptx

@@ -1,0 +1,49 @@
+// 16-bit floats: f16 and bf16, with exact values as double.
+#pragma once
+#include "lanes.hpp"
+
+#include <cmath>
+
+namespace ptx {
+
+double from_half(uint16_t word);
+uint16_t to_half(double x, bool to_zero); // nearest, ties to even, or towards zero
+
+struct Half {
+  static double number(uint16_t word) { return from_half(word); }
+  static uint16_t word(double x) { return to_half(x, false); }
+};
+struct Brain {
+  static double number(uint16_t word) { return bits<float>(uint32_t(word) << 16); }
+  static uint16_t word(double value) { // rounded from the exact value: to odd, then to the nearest
+    float x = float(value);
+    uint32_t u = bits<uint32_t>(x);
+    if (x != x) return 0x7fff;
+    if (double(x) != value && std::isfinite(x)) {
+      if (std::fabs(double(x)) > std::fabs(value)) --u;
+      u |= 1;
+    }
+    return uint16_t((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+  }
+};
+
+// Result of an operation on each of the N halves of a word, computed from exact values and rounded once. In a mode that
+// keeps subnormal numbers.
+template <class H, class U, class F> U by_halves(F does, U a, U b, U c) {
+  const auto half = [](U word, unsigned at) { return H::number(uint16_t(word >> at)); };
+  U d = 0;
+  for (unsigned at = 0; at < 8 * sizeof(U); at += 16)
+    d |= U(U(H::word(does(half(a, at), half(b, at), half(c, at)))) << at);
+  return d;
+}
+
+// a b + c, rounded to odd, so that a later rounding to fewer bits is that of the exact value.
+inline double fused_to_odd(double a, double b, double c) {
+  const double x = std::fma(a, b, c), product = a * b; // a product of halves is exact
+  const double rest = std::fabs(product) >= std::fabs(c) ? product - x + c : c - x + product;
+  if (rest == 0 || !std::isfinite(x)) return x;
+  const auto u = bits<uint64_t>(x);
+  return u & 1 ? x : std::nextafter(x, rest > 0 ? INFINITY : -INFINITY);
+}
+
+} // namespace ptx

@@ -1,0 +1,161 @@
+// Barriers in shared memory: mbarrier.
+#include "places.hpp"
+
+#include <algorithm>
+
+namespace ptx {
+namespace {
+
+std::string at(uint64_t address) { return " at shared address " + std::to_string(address); }
+
+struct Found {
+  uint32_t address;
+  Mbarrier *barrier;
+};
+
+// The barrier at a lane's address, or null after a fault.
+Found barrier_of(Warp &w, const In *in, int lane) {
+  const Flags f{in->flags};
+  uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+  if (f.space() == generic) address -= shared_window;
+  Mbarrier *found = w.block->mbarrier(address);
+  if (!found) fault(w, in, "there is no initialized mbarrier" + at(address), 1u << lane);
+  return {uint32_t(address), found};
+}
+
+// Updates the phase's pending arrivals and bytes; the phase completes when none are left.
+bool changed(Warp &w, const In *in, int lane, Found f, uint32_t arrivals, int64_t bytes) {
+  Mbarrier &b = *f.barrier;
+  if (arrivals > b.pending) return fault(w, in, "more arrivals than the mbarrier's phase takes", 1u << lane), false;
+  b.pending -= arrivals;
+  b.bytes += bytes;
+  if (b.bytes > (1 << 20) - 1 || b.bytes < -(1 << 20) + 1)
+    return fault(w, in, "an mbarrier waits for " + std::to_string(b.bytes) + " bytes", 1u << lane), false;
+  if (b.pending || b.bytes) return true;
+  if (w.grid->races) w.grid->races->phase_over(*w.block, b);
+  ++b.phase, b.pending = b.expected;
+  w.grid->touch(w.block->memory.data() + (f.address - shared_start), 8);
+  return true;
+}
+
+struct Init { // [a], b
+  static void run(Warp &w, const In *in) {
+    const Flags f{in->flags};
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      const uint64_t address = address_of(w, in->a, f.wide(), lane) + uint64_t(in->imm);
+      const uint32_t count = w.reg<uint32_t>(in->b)[lane];
+      if (!place(w, in, f.space(), lane, address, 8, writes | by_copy)) return;
+      if (count == 0 || count >= 1 << 20) return fault(w, in, "an mbarrier for " + std::to_string(count), 1u << lane);
+      const auto key = uint32_t(f.space() == generic ? address - shared_window : address);
+      if (w.block->mbarrier(key)) return fault(w, in, "a second mbarrier.init" + at(key), 1u << lane);
+      const uint32_t number = w.block->initialized++;
+      w.block->guard_begin = std::min(w.block->guard_begin, key);
+      w.block->guard_end = std::max(w.block->guard_end, key + 8);
+      auto &all = w.block->mbarriers;
+      if (all.size() <= key / 8) all.resize(key / 8 + 1);
+      all[key / 8] = std::make_unique<Mbarrier>(Mbarrier{count, count, 0, 0, number});
+      if (w.grid->races && !w.grid->races->init(w, in, lane, *all[key / 8])) return;
+    }
+    GO_ON;
+  }
+};
+
+struct Invalidate {
+  static void run(Warp &w, const In *in) {
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const Found found = barrier_of(w, in, __builtin_ctz(left));
+      if (!found.barrier || !waited_for_copies(*found.barrier)) return;
+      w.block->mbarriers[found.address / 8].reset();
+    }
+    GO_ON;
+  }
+};
+
+// d, [a], b: b arrivals, or one with b expected bytes (expect_tx); d gets the phase.
+template <bool Arrives, bool Bytes, bool Drops> struct Arrive {
+  static void run(Warp &w, const In *in) {
+    for (uint32_t left = w.mask; left; left &= left - 1) {
+      const int lane = __builtin_ctz(left);
+      const Found found = barrier_of(w, in, lane);
+      if (!found.barrier) return;
+      Mbarrier &b = *found.barrier;
+      const uint32_t number = in->b ? w.reg<uint32_t>(in->b)[lane] : 1;
+      if (in->d) w.reg<uint64_t>(in->d)[lane] = b.phase;
+      if (w.grid->races && !w.grid->races->arrive(w, in, lane, b)) return;
+      if (Drops) b.expected -= Bytes ? 1 : number;
+      if (!changed(w, in, lane, found, Arrives ? (Bytes ? 1 : number) : 0, Bytes ? number : 0)) return;
+    }
+    GO_ON;
+  }
+};
+
+// Lanes with the same registers a and b as this lane.
+template <class A, class B> uint32_t equal_to(const A *a, const B *b, int lane) {
+  alignas(64) int32_t equal[warp_size];
+  LANES equal[i] = a[i] == a[lane] && b[i] == b[lane];
+  return pack(equal);
+}
+
+// d, [a], b: b is the parity of a phase, or the phase returned by an arrival.
+template <bool Parity> struct Test {
+  static uint32_t equal_lanes(const Warp &w, const In *in, int lane) {
+    using Phase = std::conditional_t<Parity, uint32_t, uint64_t>;
+    const Phase *b = w.reg<Phase>(in->b);
+    return Flags{in->flags}.wide() ? equal_to(w.reg<uint64_t>(in->a), b, lane)
+                                   : equal_to(w.reg<uint32_t>(in->a), b, lane);
+  }
+  template <bool M> static void run(Warp &w, const In *in) {
+    uint32_t over = 0;
+    for (uint32_t left = w.mask, same; left; left &= ~same) { // lanes mostly wait for one phase
+      const int lane = __builtin_ctz(left);
+      const Found found = barrier_of(w, in, lane);
+      if (!found.barrier) return;
+      same = equal_lanes(w, in, lane) & left;
+      const uint64_t phase = Parity ? w.reg<uint32_t>(in->b)[lane] : w.reg<uint64_t>(in->b)[lane];
+      if (Parity && phase > 1) return fault(w, in, "a parity of " + std::to_string(phase), 1u << lane);
+      const uint32_t now = found.barrier->phase;
+      const bool done = Parity ? (now & 1) != phase : now != phase;
+      const void *word = w.block->memory.data() + (found.address - shared_start);
+      if (!done && w.grid->would_sleep(w, lane, word)) return w.grid->sleep(w, in);
+      if (!done) w.grid->look(w, lane, word, 8);
+      if (done && w.grid->races)
+        for (uint32_t those = same; those; those &= those - 1)
+          if (!w.grid->races->waited(w, in, __builtin_ctz(those), *found.barrier)) return;
+      if (done) over |= same, found.barrier->seen_over = now;
+    }
+    set_predicate<true>(w, in->d, over);
+    NEXT;
+  }
+};
+
+} // namespace
+
+bool waited_for_copies(const Mbarrier &b) {
+  if (b.carried <= b.seen_over) return true;
+  return fault(*b.copier, b.copy, "the block ends, or its mbarrier, and no thread has waited for this copy", b.lane),
+         false;
+}
+
+bool complete_bytes(Warp &w, const In *in, int lane, uint32_t address, uint32_t bytes) {
+  Mbarrier *found = w.block->mbarrier(address);
+  if (!found) return fault(w, in, "the mbarrier of a copy has gone", 1u << lane), false;
+  return changed(w, in, lane, {address, found}, 0, -int64_t(bytes));
+}
+
+bool complete_arrivals(Warp &w, const In *in, int lane, uint32_t address, uint32_t arrivals) {
+  Mbarrier *found = w.block->mbarrier(address);
+  if (!found) return fault(w, in, "the mbarrier of copies has gone", 1u << lane), false;
+  found->promised -= arrivals;
+  return changed(w, in, lane, {address, found}, arrivals, 0);
+}
+
+void add_mbarriers(Ops &ops) {
+  put<Init>(ops, "mbarrier.init"), put<Invalidate>(ops, "mbarrier.inval");
+  put<Arrive<true, false, false>>(ops, "mbarrier.arrive"), put<Arrive<true, false, true>>(ops, "mbarrier.arrive_drop");
+  put<Arrive<true, true, false>>(ops, "mbarrier.arrive.expect_tx");
+  put<Arrive<false, true, false>>(ops, "mbarrier.expect_tx");
+  put<Test<true>>(ops, "mbarrier.wait.parity"), put<Test<false>>(ops, "mbarrier.wait");
+}
+
+} // namespace ptx

@@ -1,0 +1,61 @@
+"""Memory of a module's variables in global and constant memory, which may hold each other's addresses."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from common.devices.ptx.places import MODULE_SPACES
+from common.devices.ptx.text import Variable, wrong
+
+_ADDRESS = re.compile(r"(?:generic\(\s*([\w$]+)\s*\)|([A-Za-z_$][\w$]*))(?:\s*\+\s*(\d+))?$")
+
+
+def memory_of(variables: Mapping[str, Variable]) -> dict[str, np.ndarray]:
+    """The initial bytes of each, by name, aligned to 64. Raises CompileError for a value that is neither a number nor
+    an address."""
+    memory = {name: _initialized(one) for name, one in variables.items() if one.space in MODULE_SPACES}
+    for name, words in memory.items():
+        for at, other, offset in _pointers(variables[name]):
+            if other not in memory:
+                raise wrong(name, f"the initial value {other} is no number and no variable")
+            words.view(np.uint64)[at] = memory[other].ctypes.data + offset
+    return memory
+
+
+def reached(names: Iterable[str], variables: Mapping[str, Variable]) -> set[str]:
+    """These variables and all that they point to."""
+    found: set[str] = set()
+    left = [*names]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += [other for _, other, _ in _pointers(variables[name])]
+    return found
+
+
+def _pointers(variable: Variable) -> Iterator[tuple[int, str, int]]:
+    """(number of the word, name, offset) of each address in the initializer."""
+    for at, text in enumerate(variable.value):
+        address = _ADDRESS.match(text)
+        if address and variable.width == 8:
+            yield at, address[1] or address[2], int(address[3] or 0)
+
+
+def _initialized(variable: Variable) -> np.ndarray:
+    """The bytes of a variable, with zeros for addresses."""
+    raw = np.zeros(variable.bytes + 128, np.uint8)
+    start = -raw.ctypes.data % 64
+    words = raw[start : start + max(variable.bytes, 4)]
+    pointers = {at for at, _, _ in _pointers(variable)}
+    for at, text in enumerate(variable.value):
+        if at in pointers:
+            continue
+        size = variable.width
+        try:
+            number = int(text[2:], 16) if text[:2] in ("0f", "0d", "0F", "0D") else int(text.rstrip("U"), 0)
+        except ValueError:
+            raise wrong(variable.name, f"the initial value {text} is no number and no variable") from None
+        words[at * size : (at + 1) * size] = list((number & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
+    return words

@@ -1,0 +1,193 @@
+"""Needs of public kernels, on the PTX device: values worked out by hand or by NumPy, and faults by their words."""
+
+import ctypes
+import struct
+
+import numpy as np
+import pytest
+from test_opcodes import machine, run  # noqa: F401
+
+from common.devices.cpu import FAULTED, FINISHED, RACED, TRAPPED
+from common.devices.ptx.program import Buffer, Options, PtxProgram
+from common.errors import CompileError
+
+pytestmark = pytest.mark.host
+FIRST_LANE = "setp.ne.u32 %p1, %r1, 0; @%p1 bra over; {} over:"
+OWN_BYTE = "mov.u32 %r2, tile; add.s32 %r2, %r2, %r1; st.shared.u8 [%r2], %r1; "
+NEIGHBOR = "mov.u32 %r2, tile; xor.b32 %r3, %r1, 1; mad.lo.u32 %r4, %r1, 4, %r2; mad.lo.u32 %r5, %r3, 4, %r2; "
+GRID_SYNC = """mov.u32 %r2, %envreg1; mov.u32 %r3, %envreg2; mov.b64 %rd2, {%r3, %r2}; mov.u32 %r4, %ctaid.x;
+mul.wide.u32 %rd3, %r4, 4; add.s64 %rd3, %rd1, %rd3; barrier.sync 0; setp.ne.u32 %p1, %r1, 0; @%p1 bra met;
+add.u32 %r5, %r4, 5; st.global.u32 [%rd3], %r5; atom.add.acq_rel.gpu.u32 %r6, [%rd2+4], 1;
+again: ld.acquire.gpu.u32 %r6, [%rd2+4]; setp.lt.u32 %p2, %r6, 2; @%p2 bra again; met: barrier.sync 0;
+xor.b32 %r4, %r4, 1; mul.wide.u32 %rd4, %r4, 4; add.s64 %rd4, %rd1, %rd4; ld.global.u32 %r7, [%rd4];
+@!%p1 st.global.u32 [%rd3+8], %r7;"""
+PRINTED = """{ .param .b64 param0; st.param.b64 [param0], %rd1; .param .b64 param1; st.param.b64 [param1+0], %rd1;
+.param .b32 retval0; call.uni (retval0), vprintf, (param0, param1); ld.param.b32 %r2, [retval0+0]; }
+st.global.u32 [%rd1], 5;"""
+VOTED = """rem.u32 %r2, %r1, 3; setp.eq.u32 %p1, %r2, 0; bar.red.popc.u32 %r3, 0, %p1; bar.red.and.pred %p2, 0, !%p1;
+bar.red.or.pred %p3, 0, %p1; selp.u32 %r4, 100, 0, %p2; selp.u32 %r5, 1000, 0, %p3; add.u32 %r3, %r3, %r4;
+add.u32 %r3, %r3, %r5; st.global.u32 [%rd1], %r3;"""
+# name: (instructions, threads, blocks, words before, {number of a word: its value afterwards})
+VALUES = {
+    "sums of bf16x2": ("red.global.add.noftz.bf16x2 [%rd1], 0x3f803f80;", 128, 1, (), {0: 0x43004300}),
+    "sums of f16x2": ("red.global.add.noftz.f16x2 [%rd1], 0x3c003800;", 32, 1, (), {0: 0x50004C00}),
+    "sums of f16": ("mov.b16 %rs1, 0x3c00; atom.global.gpu.acq_rel.add.noftz.f16 %rs2, [%rd1+2], %rs1;", 32, 1,
+                    (7,), {0: 0x50000007}),
+    "a subnormal sum": (FIRST_LANE.format("red.global.add.noftz.bf16 [%rd1], 0x0001;"), 32, 1, (3,), {0: 4}),
+    "bytes of a vector": ("ld.global.v4.u8 {%rs1, %rs2, %rs3, %rs4}, [%rd1]; "
+                          "st.global.v4.u8 [%rd1+4], {%rs4, %rs3, %rs2, 9};", 32, 1, (0x04030201,), {1: 0x09020304}),
+    "a barrier of the grid": (GRID_SYNC, 64, 2, (), {0: 5, 1: 6, 2: 6, 3: 5}),
+    "printf": (PRINTED, 32, 1, (), {0: 5}),
+    "votes of a block": (VOTED, 64, 1, (), {0: 1022}),
+    "bytes apart": (OWN_BYTE + "ld.shared.u8 %r3, [%r2]; add.u32 %r3, %r3, 0; st.global.u32 [%rd1], 1;", 64, 1, (), {}),
+    "a warp in step, met": (NEIGHBOR + "st.volatile.shared.u32 [%r4], %r1; bar.warp.sync -1; "
+                            "ld.volatile.shared.u32 %r6, [%r5];", 32, 1, (), {}),
+}  # fmt: skip
+HALVES = "setp.lt.u32 %p1, %r1, 16; mov.u32 %r2, tile; mad.lo.u32 %r2, %r1, 4, %r2; st.shared.u32 [%r2], %r1; "
+BULK = """mov.u32 %r2, tile; setp.ne.u32 %p1, %r1, 0; @%p1 bra met; mbarrier.init.shared::cta.b64 [%r2], 1; {fence}
+met: bar.sync 0; @%p1 bra come; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 16;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2+16], [%rd1], 16, [%r2];
+come: {wait}"""
+WAIT = "again: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra again;"
+FENCE = "fence.proxy.async;"
+# name: (instructions, threads, how it ends, a part of the report)
+ENDS = {
+    "half of a warp at a barrier": (HALVES + "@%p1 bar.sync 0; ld.shared.u32 %r3, [%r2]; add.u32 %r3, %r3, 1;"
+                                    "st.shared.u32 [%r2], %r3;", 64, FAULTED, "only some lanes of the warp"),
+    "half of a warp, in a loop": ("and.b32 %r3, %r1, 3; mov.u32 %r4, 0; more: setp.ge.u32 %p1, %r4, %r3; @%p1 bra out; "
+                                  "bar.sync 0; add.u32 %r4, %r4, 1; bra more; out: mad.lo.u32 %r5, %r4, 3, %r3;", 64,
+                                  FAULTED, "only some lanes of the warp"),
+    "half of a warp has returned": ("setp.lt.u32 %p1, %r1, 16; @%p1 ret;" + HALVES + "bar.sync 0; "
+                                    "ld.shared.u32 %r3, [%r2];", 64, FINISHED, ""),
+    "a warp has returned": ("setp.lt.u32 %p1, %r1, 32; @%p1 ret; bar.sync 0; mov.u32 %r3, %r1;", 64, FINISHED, ""),
+    "a barrier of single threads": (HALVES + "@%p1 bra low; barrier.sync 1; bra met; low: barrier.sync 1; met: "
+                                    "xor.b32 %r3, %r2, 252; @!%p1 ld.shared.u32 %r4, [%r3];", 64, FINISHED, ""),
+    "a byte and its word": (OWN_BYTE + "mov.u32 %r3, tile; ld.shared.u32 %r4, [%r3];", 32, RACED, "byte 0"),
+    "a warp in step": (NEIGHBOR + "st.volatile.shared.u32 [%r4], %r1; ld.volatile.shared.u32 %r6, [%r5];", 32, RACED,
+                       "nothing orders this"),
+    "no fence after mbarrier.init": (BULK.format(fence="", wait=WAIT), 32, FINISHED, "by the guide's letter"),
+    "a fence after mbarrier.init": (BULK.format(fence=FENCE, wait=WAIT), 32, FINISHED, ""),
+    "nobody waits for a copy": (BULK.format(fence=FENCE, wait=""), 32, FAULTED, "no thread has waited for this copy"),
+    "division by zero": ("sub.u32 %r2, %r1, 5; div.u32 %r3, 7, %r2;", 32, FAULTED, "divided by zero"),
+    "rest of a division by zero": ("mov.u64 %rd2, 0; rem.s64 %rd3, %rd1, %rd2;", 32, FAULTED, "divided by zero"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_words_are_what_the_isa_says(machine, name, seed):  # noqa: F811
+    body, threads, blocks, given, wanted = VALUES[name]
+    words = (ctypes.c_uint32 * 64)(*given)
+    before = list(words)
+    ended = run(machine, body, words, seed=seed, threads=threads, blocks=blocks, races=True)
+    assert (ended.status, ended.report) == (FINISHED, "")
+    if wanted:
+        assert list(words) == [wanted.get(at, word) for at, word in enumerate(before)]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_an_end_is_told(machine, name, seed):  # noqa: F811
+    body, threads, status, said = ENDS[name]
+    ended = run(machine, body, (ctypes.c_uint32 * 64)(), seed=seed, threads=threads, races=True)
+    assert ended.status == status
+    assert said in ended.report if said else ended.report == ""
+
+
+def test_each_race_of_a_run_is_told_once(machine, seed):  # noqa: F811
+    first, second = "st.global.u32 [%rd1], %r1;", "st.global.u32 [%rd1+4], %r1;"
+    body = f"mov.u32 %r2, 0; more: {first} {second} add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 9; @%p1 bra more;"
+    ended = run(machine, body, (ctypes.c_uint32 * 4)(), seed=seed, threads=64, races=True)
+    assert ended.status == RACED
+    assert [line.split("which")[0] for line in ended.report.splitlines()] == [
+        f"nothing orders this write of words byte {byte}, " for byte in (0, 4)
+    ]
+
+
+def launched(machine, head, body, words, threads=32, blocks=1, **options):  # noqa: F811
+    """End of a module of one kernel `k` with the address of `words` in %rd1. head: before and behind its name."""
+    before, behind = head
+    text = f""".version 8.0\n.target sm_90\n.address_size 64\n{before}
+    .visible .entry k(.param .u64 words) {behind} {{ .reg .pred %p<9>; .reg .b32 %r<99>; .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [words]; {body} ret; }}"""
+    buffer = Buffer("words", words.ctypes.data, words.nbytes)
+    passed = struct.pack("<Q", words.ctypes.data)
+    kernel = PtxProgram(machine, text).kernel("k")
+    return kernel.launch((blocks, 1, 1), (threads, 1, 1), passed, [buffer], 0, Options(**options))
+
+
+def test_an_assertion_that_fails_is_a_trap_with_its_text(machine):  # noqa: F811
+    text = ", ".join(map(str, b"n > 0\0"))
+    body = """mov.u64 %rd2, said; cvta.global.u64 %rd3, %rd2; { .param .b64 param0; st.param.b64 [param0], %rd3;
+    call.uni __assertfail, (param0); }"""
+    ended = launched(machine, (f".global .align 1 .b8 said[6] = {{{text}}};", ""), body, np.zeros(4, np.uint32))
+    assert (ended.status, ended.report.partition(":")[0]) == (TRAPPED, "the assertion n > 0 failed")
+
+
+def test_variables_hold_addresses_of_others(machine):  # noqa: F811
+    variables = """.global .align 4 .u32 table[3] = {7, 8, 9}; .global .align 8 .u64 inner[2] = {0, generic(table)+8};
+    .global .align 8 .u64 outer = inner;"""
+    body = """ld.global.u64 %rd2, [outer]; ld.global.u64 %rd3, [%rd2+8]; ld.global.u32 %r2, [%rd3];
+    st.global.u32 [%rd1], %r2;"""
+    words = np.zeros(4, np.uint32)
+    assert launched(machine, (variables, ""), body, words).status == FINISHED
+    assert words[0] == 9
+
+
+@pytest.mark.parametrize("fence", ["", "fence.acq_rel.gpu;"])
+@pytest.mark.parametrize("later", ["", "st.relaxed.gpu.global.u32 [%rd1], 9;"])
+def test_a_word_is_made_empty_before_another_block_looks(machine, fence, later, seed):  # noqa: F811
+    """Block 0 makes word 0 empty, says so by word 1, and may fill word 0; all stores are relaxed."""
+    body = f"""mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r1, 0; @%p1 bra polls;
+    st.relaxed.gpu.global.u32 [%rd1], 0xffffffff; {fence} st.relaxed.gpu.global.u32 [%rd1+4], 1; {later} ret;
+    polls: ld.relaxed.gpu.global.u32 %r2, [%rd1+4]; setp.ne.u32 %p2, %r2, 1; @%p2 bra polls; {fence}
+    ld.relaxed.gpu.global.u32 %r3, [%rd1];"""
+    words, options = np.zeros(4, np.uint32), {"seed": seed, "races": True, "empty": 0xFFFFFFFF}
+    ended = launched(machine, ("", ""), body, words, threads=1, blocks=2, **options)
+    assert (ended.status, "has made empty" in ended.report) == ((FINISHED, False) if fence else (RACED, True))
+
+
+def test_eight_words_are_loaded_and_stored(machine):  # noqa: F811
+    body = """ld.global.v8.f32 {%r2, %r3, %r4, %r5, %r6, %r7, %r8, %r9}, [%rd1];
+    st.global.v8.b32 [%rd1+32], {%r9, %r8, %r7, %r6, %r5, %r4, %r3, %r2};"""
+    memory = np.arange(24, dtype=np.uint32)
+    words = memory[-memory.ctypes.data % 32 // 4 :][:16]  # aligned to 32 bytes
+    before = words[:8].tolist()
+    assert launched(machine, ("", ""), body, words, threads=1).status == FINISHED
+    assert words.tolist() == before + before[::-1]
+
+
+@pytest.mark.parametrize(
+    ("behind", "body", "said"),
+    [
+        (".reqnctapercluster 2, 1, 1", "", "clusters of several blocks"),
+        ("", "mov.u32 %r2, %cluster_ctarank;", "%cluster_ctarank: clusters of several blocks"),
+        ("", "mapa.shared::cluster.u32 %r2, %r3, 0;", "clusters of several blocks"),
+        ("", "barrier.cluster.arrive.aligned;", "clusters of several blocks"),
+        ("", "call.uni twice, (param0);", "twice: calls of functions are not executed"),
+        ("", "red.global.add.noftz.v2.f16 [%rd1], {%r1, %r2};", "does not know red.global.add.noftz.v2.f16"),
+        ("", "atom.global.max.f32 %r1, [%rd1], %r2;", "does not know atom.global.max.f32"),
+    ],
+)
+def test_what_is_not_executed_is_refused_by_name(machine, behind, body, said):  # noqa: F811
+    with pytest.raises(CompileError) as error:
+        launched(machine, ("", behind), body, np.zeros(4, np.uint32))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_cluster_of_one_block_is_a_block(machine):  # noqa: F811
+    words = np.zeros(4, np.uint32)
+    assert launched(machine, ("", ".reqnctapercluster 1, 1, 1"), "st.global.u32 [%rd1], 3;", words).status == FINISHED
+    assert words[0] == 3
+
+
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_stmatrix_writes_what_ldmatrix_reads(machine, trans):  # noqa: F811
+    """ldmatrix has a test of its own."""
+    body = f"""mov.u32 %r2, tile; shl.b32 %r3, %r1, 4; add.s32 %r3, %r3, %r2; mul.wide.u32 %rd2, %r1, 16;
+    add.s64 %rd3, %rd1, %rd2; ld.global.v4.u32 {{%r4, %r5, %r6, %r7}}, [%rd3];
+    stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 [%r3], {{%r4, %r5, %r6, %r7}}; bar.sync 0;
+    ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{%r8, %r9, %r10, %r11}}, [%r3];
+    st.global.v4.u32 [%rd3], {{%r11, %r10, %r9, %r8}};"""
+    words = (ctypes.c_uint32 * 128)(*range(128))
+    assert run(machine, body, words, races=True).status == FINISHED
+    assert list(words) == np.arange(128).reshape(32, 4)[:, ::-1].ravel().tolist()

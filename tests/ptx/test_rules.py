@@ -1,0 +1,141 @@
+"""Rules of CUDA that a kernel breaks in one line: the machine stops there, and the report names the rule and the line.
+
+docs/limits.md lists what a GPU allows, though no kernel of the lab should do it.
+"""
+
+import re
+from itertools import count
+
+import pytest
+
+from common.errors import Crashed, Hung
+
+pytestmark = pytest.mark.host
+
+# Lines that one thread executes, or a whole block, and the report. The token is the number of a line.
+ONE = "if (port::block() == 1 && port::thread() == 40) {{ {} }}"
+END = "const int end = {}; (void)end;"
+OUTSIDE = "outside the buffers: {} bytes at 0x[0-9a-f]+, {}"
+ENDS = "a thread ends while its cp.async is in flight"  # known at the end of its kernel only
+OF_ONE_THREAD = {
+    "c.scratch[end] = 1;": OUTSIDE.format(4, "0 bytes after the end of the scratch buffer"),
+    "*out = c.scratch[end + 4];": OUTSIDE.format(4, "16 bytes after the end of the scratch buffer"),
+    "c.scratch[-2000] = 1;": OUTSIDE.format(4, "8000 bytes before the scratch buffer"),
+    "*out = c.cache[-5000];": OUTSIDE.format(2, "10000 bytes before the cache buffer"),
+    "c.state[-1] = 1;": OUTSIDE.format(4, "4 bytes before the state buffer"),
+    "*out = port::load_weight(c.weights - 1);": OUTSIDE.format(2, "2 bytes before the weights buffer"),
+    "port::store_kv(c.cache - 1, 0);": OUTSIDE.format(2, "2 bytes before the cache buffer"),
+    "*out = *(volatile float *)(size_t(c.token) << 40);": "outside the buffers: 4 bytes at 0x[0-9a-f]+:",
+    "port::prefetch_l2(out + end);": OUTSIDE.format(1, "0 bytes after the end of the scratch buffer"),
+    "port::prefetch_bulk(c.weights - 8, 32);": "a bulk prefetch from outside the buffers: 32 bytes",
+    "const_cast<bf16 *>(c.weights)[7] = 1;": "a write to read-only memory: 2 bytes at .*, 14 bytes into the weights",
+    "atomicAdd((unsigned *)c.weights + 4, 0);": "a write to read-only memory: 4 bytes at .*, 16 bytes into the weights",
+    "port::store_packet<4>((float *)c.weights, {});": "a write to read-only memory: 4 bytes",
+    "(&s.unused)[-end] = 7;": "outside shared memory: 4 bytes",
+    "*out = (&s.unused)[1];": "outside shared memory: 4 bytes",
+    "(&s.unused)[2] = c.token;": "outside shared memory: 4 bytes",
+    "port::copy_async<4>(out, c.weights);": "outside shared memory: 4 bytes",
+    "out[0] = port::load_weights<16>(c.weights + 4).word[0];": "misaligned",
+    "*(Packet<16> *)out = port::load<Data::activations, 16>(s.a + 3);": "misaligned",
+    "port::store_packet<8>(s.a + 1, {});": "misaligned",
+    "port::copy_async<16>(s.a + 3, c.weights);": "misaligned",
+    "port::mbarrier_init((Mbarrier *)(s.a + 1), 1);": "misaligned",
+    "port::copy_async<16>(s.a, c.weights);": ENDS,
+    "port::copy_async<16>(s.a, c.weights); port::copy_commit();": ENDS,
+    "port::copy_async<16>(s.a, c.weights); port::copy_async<8>(s.a + 2, c.weights); port::copy_wait<0>();": (
+        "nothing orders this write of shared memory"
+    ),
+    "out[0] = 7 / (port::blocks() - 3);": "an integer is divided by zero",
+    "port::trap();": "the kernel trapped",
+}
+MEET = "lanes of a warp wait for each other at two places"
+OF_A_BLOCK = {
+    "if (lane() < 7) port::shuffle_xor(1.0f, 1); else *own = port::shuffle_xor(2.0f, 1);": MEET,
+    "if (lane() == 31) *own = port::shuffle_xor(1.0f, 2); else port::warp_barrier();": MEET,
+    "if (lane() < 16) port::named_sync(3, 64); else { own[64] = 1; port::named_sync(3, 64); }": MEET,
+    "if (lane() < 16) port::named_arrive(3, 64); else port::named_sync(3, 64);": MEET,
+    "if (port::thread() != 40) *own = port::shuffle_xor(1.0f, 1);": "a shuffle from a lane that takes no part",
+    "if (port::thread() < 32) port::named_sync(1, 64); else port::named_arrive(1, 96);": "has another number",
+    "if (port::thread() < 32) port::named_sync(1, 96); else port::named_arrive(1, 96);": "waits at a barrier",
+    "if (port::block() != 1) grid_barrier(c, Stage::o_proj, 1);": r"polls \S+ \(from common/kernel/barrier.cuh:\d+\)",
+}
+OWN = "float *const own = out + 128 * port::block() + port::thread(); (void)own;"
+# Lines of a loader's first thread, after the initialization of the barriers in shared memory.
+SHARED = "alignas(16) unsigned short tile[3][64]; Mbarrier full[2], late[1], empty, never; alignas(16) float b[64];"
+START = """if (port::thread() == 64) {
+    port::mbarrier_init(s.full, 1); port::mbarrier_init(s.full + 1, 1); port::mbarrier_init(&s.empty, 2);
+    port::mbarrier_init_fence();
+  }
+  port::named_sync(1, 96); if (lane() != 0) return;"""
+CALLS = """#define expect(at, bytes) port::mbarrier_arrive_expect(s.full + at, bytes)
+#define ask(at, from, bytes) port::copy_bulk(s.tile[at], from, bytes, s.full + at)
+#define wait(at) while (!port::mbarrier_try_wait(s.full + at, 0)) {}
+#line 1 "loader"
+"""
+OF_A_LOADER = {
+    "port::mbarrier_arrive(&s.never);": "there is no initialized mbarrier",
+    "port::mbarrier_init(s.full, 1);": "a second mbarrier.init",
+    "port::mbarrier_init(&s.never, port::blocks() - 1);": "an mbarrier for 0",  # NVRTC ends for a constant 0
+    "port::mbarrier_init((Mbarrier *)out, 1);": "outside shared memory: 8 bytes",
+    "port::mbarrier_init(s.late, 1); expect(2, 16); ask(2, c.weights, 16); wait(2);": (
+        "no fence has handed the mbarrier.init to the async proxy"
+    ),
+    "expect(0, 16); port::mbarrier_arrive(s.full);": "more arrivals than the mbarrier's phase takes",
+    "expect(0, 1 << 20);": "an mbarrier waits for 1048576 bytes",
+    "expect(0, 64); ask(0, c.weights, 24);": "a bulk copy of 24 bytes that are not aligned to 16",
+    "expect(0, 64); ask(0, c.weights + 4, 16);": "a bulk copy of 16 bytes that are not aligned to 16",
+    "expect(0, 16); port::copy_bulk(s.tile[0] + 4, c.weights, 16, s.full);": "that are not aligned to 16",
+    "port::store_kv(c.cache + 12, 1); expect(0, 64); ask(0, c.cache, 64); wait(0);": (
+        "no fence.proxy.async comes before this bulk copy of cache byte 24"
+    ),
+    "expect(0, 400); ask(0, c.weights, 400);": "a store over an mbarrier",
+    "expect(0, 1 << 17); port::copy_bulk(s.b, c.weights, 1 << 17, s.full);": "outside shared memory",
+    "expect(0, 256); ask(0, c.weights, 128); ask(0, c.weights + 64, 128); wait(0);": (
+        "nothing orders this bulk copy of shared memory byte 0"
+    ),
+    "s.tile[0][9] = 3; expect(0, 128); ask(0, c.weights, 128); wait(0);": (
+        "no fence.proxy.async comes before this bulk copy of shared memory byte 18"
+    ),
+    "expect(1, 128); ask(1, c.weights, 128); s.tile[1][9] = 3; wait(1);": "nothing orders this write of shared memory",
+    "expect(0, 64); ask(0, c.cache, 64); port::store_kv(c.cache + 12, 1); wait(0);": (
+        "nothing orders this write of cache byte 24"
+    ),
+    "s.full[0] = 0; port::mbarrier_arrive(s.full);": "a store over an mbarrier",
+    "expect(0, 128); ask(0, c.weights, 128);": "no thread has waited for this copy",
+    "expect(0, 192); ask(0, c.weights, 128); wait(0);": "polls",  # bytes that never come
+    "port::mbarrier_arrive(&s.empty); while (!port::mbarrier_try_wait(&s.empty, 0)) {}": "polls",
+    "port::block_barrier();": "waits at a barrier of the block",
+}
+
+
+def chosen(start: str, lines: list[str]) -> str:
+    """A kernel that executes the line that its token names, the first is 2: after `start`, which is one line of it."""
+    cases = (f"case {number}: {{ {line} break; }}" for number, line in zip(count(2), lines, strict=False))
+    return "\n".join([" ".join(start.split()) + " switch (c.token) {", *cases, "}"])
+
+
+def breaks(run, number: int, rule: str, file: str, *arguments, **settings) -> None:
+    """Assert that the line of this number ends the launch, with the rule and the line in the report."""
+    with pytest.raises((Crashed, Hung)) as found:
+        run(*arguments, token=2 + number, races=True, **settings)
+    told = f"{found.value} {getattr(found.value, 'report', '')}"
+    assert re.search(rule, told), told
+    assert rule == ENDS or f"{file}:{2 + number}" in told, told
+
+
+@pytest.mark.parametrize(("number", "line"), [*enumerate(OF_ONE_THREAD)], ids=OF_ONE_THREAD)
+def test_of_an_access(launch, baseline, number, line, seed):
+    start = END.format(baseline.layout.scratch_size)
+    body = chosen(start, [ONE.format(each) for each in OF_ONE_THREAD])
+    breaks(launch, number, OF_ONE_THREAD[line], "test", body, "alignas(16) float a[15];", seed=seed)
+
+
+@pytest.mark.parametrize(("number", "line"), [*enumerate(OF_A_BLOCK)], ids=OF_A_BLOCK)
+def test_of_threads_that_meet(launch, number, line, seed):
+    breaks(launch, number, OF_A_BLOCK[line], "test", chosen(OWN, [*OF_A_BLOCK]), seed=seed)
+
+
+@pytest.mark.parametrize(("number", "line"), [*enumerate(OF_A_LOADER)], ids=OF_A_LOADER)
+def test_of_copies_and_their_barriers(launch, number, line, seed):
+    load = CALLS + chosen(START, [*OF_A_LOADER])
+    breaks(launch, number, OF_A_LOADER[line], "loader", "port::named_sync(1, 96);", SHARED, 1, seed=seed, load=load)
