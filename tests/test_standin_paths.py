@@ -114,7 +114,7 @@ def test_a_trap_is_a_crash_that_names_the_kernel_and_is_final(fault, session, ti
     trapped.run()
     # A CUDA error is sticky: found by a wait of the runtime first, and then by the driver at every launch.
     for error in ("cudaErrorLaunchFailure", "CUDA_ERROR_LAUNCH_FAILED"):
-        with pytest.raises(Crashed, match=rf"vec128 failed on the GPU: {error}: .*; run it with device=host"):
+        with pytest.raises(Crashed, match=rf"vec128 failed on the GPU: {error}: .*; run it with device=ptx"):
             trapped.run()
     with pytest.raises(LabError, match=r"the GPU cannot be used: cudaErrorLaunchFailure.*; run it again in a new proc"):
         find_gpu()

@@ -65,7 +65,7 @@ class CudaDevice:
         try:
             self._device.use()
         except cupy.cuda.runtime.CUDARuntimeError as error:  # it has failed since the choice
-            raise LabError(f"the GPU cannot be used: {error}", "check nvidia-smi, or use device=host") from error
+            raise LabError(f"the GPU cannot be used: {error}", "check nvidia-smi, or use device=ptx") from error
         check_driver(cupy.cuda.runtime.driverGetVersion())
         self._weights: tuple[torch.Tensor, Any] | None = None
 
@@ -268,7 +268,7 @@ class CudaSession(Session):
             raise_if_barrier_timed_out(self._waits, self.blocks)
             raise Crashed(
                 f"{self._program.source.name} failed on the GPU: {error}",
-                "run it with device=host, which reports the source line",
+                "run it with device=ptx, which reports the source line",
             ) from error
 
 

@@ -40,7 +40,7 @@ def test_a_trap_is_a_crash(tiny, host_cache, seed):
     with opened(source, load("synthetic", tiny, None, host_cache, seed)[2].flat) as session:
         session.reset([1], 0)
         session.run()
-        with pytest.raises(Crashed, match=r"baseline failed on the GPU: .*; run it with device=host"):
+        with pytest.raises(Crashed, match=r"baseline failed on the GPU: .*; run it with device=ptx"):
             session.run()
 
 

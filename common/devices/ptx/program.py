@@ -18,6 +18,7 @@ from common.devices.ptx.opcodes import decode_instruction
 from common.devices.ptx.places import MODULE_SPACES
 from common.devices.ptx.text import Kernel, Variable, parse, wrong
 from common.errors import LabError, Refused
+from common.errors.machine import Vanished
 
 REPORT_BYTES = 1 << 16
 MOST_LOCAL = 512  # KB of a thread
@@ -94,7 +95,12 @@ class Machine:
 
     def __init__(self, library: Path) -> None:
         self.path = library
-        self._library = ctypes.CDLL(str(library))
+        try:
+            self._library = ctypes.CDLL(str(library))
+        except OSError as error:
+            if not library.exists():
+                raise Vanished(f"the executor {library} is gone: {error}", "give the command again") from error
+            raise
         self._library.ptx_program.restype = ctypes.c_void_p
         self._numbers: dict[str, int] = {}
 
