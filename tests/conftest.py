@@ -166,10 +166,10 @@ def misuse(cupy):
 
 @pytest.fixture
 def configured() -> Callable[..., RunConfig]:
-    """configured(*overrides): the configuration of the lab's own conf/ with overrides, on the host device."""
+    """configured(*overrides): the configuration of the lab's own conf/ with overrides, on the ptx device."""
 
     def compose_(*overrides: str) -> RunConfig:
-        return run_config(composed("config", ["device=host", *overrides]))
+        return run_config(composed("config", ["device=ptx", *overrides]))
 
     return compose_
 

@@ -42,9 +42,9 @@ class Scratch:
         }
 
     def run(self, cache: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-        """`python -m experiments` on the host device, with a new file of results that is not among the touched ones."""
+        """`python -m experiments` on the ptx device, with a new file of results that is not among the touched ones."""
         fixed = [
-            "device=host",
+            "device=ptx",
             "timing=none",
             "archs=[]",
             "validate=quick",

@@ -28,7 +28,7 @@ def watched(tmp_path):
 @pytest.fixture
 def fixed(tmp_path, watched):
     results = watched / "records.jsonl"
-    return ("device=host", "timing=none", "archs=[]", f"cache={tmp_path / 'cache'}", f"results={results}")
+    return ("device=ptx", "timing=none", "archs=[]", f"cache={tmp_path / 'cache'}", f"results={results}")
 
 
 @pytest.mark.parametrize(("kind", "number"), [(runs, 15), (commands, 15), (options, 9), (flags, 4)])
