@@ -25,7 +25,7 @@ def configure(root, capsys):
             found.append(resolve(cfg, root))
             return 0
 
-        default = [] if any(argument.startswith("device=") for argument in argv) else ["device=host"]
+        default = [] if any(argument.startswith("device=") for argument in argv) else ["device=ptx"]
         code = run_task(task, "config", [*argv, *default], root)
         return code, found, capsys.readouterr().err.splitlines()
 

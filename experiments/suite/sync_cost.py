@@ -89,7 +89,7 @@ def _orders(experiment: Experiment) -> Iterator[Measurement]:
         except Refused as error:
             return {"us": None, "why not": error.cause}
 
-    most = device.multiprocessors if experiment.on_gpu else experiment.options.whole("host_blocks", 1, MAX_BLOCKS)
+    most = device.multiprocessors if experiment.on_gpu else experiment.options.whole("cpu_blocks", 1, MAX_BLOCKS)
     for blocks in grids(most):
         for operation in OPERATION:
             source = kernel(operation, threads)

@@ -25,7 +25,6 @@ from common.devices.ptx.counted import counted
 from common.devices.ptx.dependent import check_waits
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
-from common.errors import LabError
 from common.model.layout import NOT_SENT
 from common.model.stages import STAGES
 
@@ -61,10 +60,7 @@ class PtxDevice(CpuDevice):
     ) -> None:
         super().__init__(cache, seed, timeout)
         self.arch, self.races, self._note = arch, races, note
-        try:
-            version()
-        except LabError as error:
-            raise LabError(error.cause, f"{error.remedy}, or use device=host") from None
+        version()
         self._machine: Machine | None = None
 
     def describe(self) -> dict[str, Any]:
