@@ -27,7 +27,7 @@ class Lab(PredictingSetup):
     context takes the notebook's with it. Raises LabError for a mistake, as all of its methods do.
 
     >>> from experiments import Lab
-    >>> with Lab(model="tiny", device="host", seed=7) as lab:
+    >>> with Lab(model="tiny", device="ptx", seed=7) as lab:
     ...     stack = lab.stack("warp_split", ratio="2:6")
     ...     verdict = stack.validate()
     >>> verdict.passed

@@ -59,7 +59,7 @@ def require_passed(setup: Setup, stack: Stack) -> "LabStack":
     if not passed.validate().passed:
         raise LabError(
             f"{passed.name} is {passed.found.status}: {passed.found.reason}",
-            "profile a kernel that passes; see device=host",
+            "profile a kernel that passes; see device=ptx",
         )
     return passed
 
@@ -91,7 +91,7 @@ def decode(passed: "LabStack", position: int, tokens: int) -> None:
 
 @contextmanager
 def _capture(device: str) -> Iterator[None]:
-    """cudaProfilerStart and Stop around the block; nothing on the host device."""
+    """cudaProfilerStart and Stop around the block; nothing on a CPU."""
     if device != "cuda":
         yield
         return

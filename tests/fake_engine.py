@@ -70,7 +70,7 @@ class FakeWorker:
     def __init__(self, first):
         if "refuse" in first:
             raise LabError("no such weights", "give others")
-        self.about = {"model": "fake", "device": "host", "positions": POSITIONS, "tokenizer": True, "chat": True}
+        self.about = {"model": "fake", "device": "ptx", "positions": POSITIONS, "tokenizer": True, "chat": True}
         self.about |= {
             "vocab": VOCAB,
             "step_bytes": 1000,

@@ -1,6 +1,6 @@
 """A copy of the lab with a few variants, some of them harmful, run like a user does: `python -m experiments` inside it.
 
-The harm happens on the host device only, so the sources still compile for a GPU.
+No kernel can end the process that executes its PTX, or take its memory: there the executor of the copy does the harm.
 """
 
 import json
@@ -15,12 +15,24 @@ from typing import Any
 from common import ROOT
 from common.record.store import Store
 
-HARM = {
-    "aborts": 'extern "C" void abort();\nstatic void harm(const Context &) { abort(); }',
-    "segfaults": "static void harm(const Context &) { volatile int *volatile nowhere = nullptr; *nowhere = 1; }",
-    "never_ends": "static void harm(const Context &) { for (volatile int on = 1; on;) {} }",
-    "eats_memory": "static void harm(const Context &) { for (;;) *(new volatile char[1 << 26]) = 1; }",
+BY_KERNEL = {
+    "segfaults": "volatile int *volatile nowhere = nullptr; *nowhere = 1;",
+    "never_ends": "for (volatile int on = 1; on;) {}",
 }
+BY_EXECUTOR = {
+    "aborts": "os.abort()",
+    "eats_memory": "[bytearray(1 << 26) for _ in iter(int, 1)]",
+}
+EXECUTOR = """
+
+class {name}(PtxSession):
+    def _launch_all(self, these):
+        if self._source.name == "{name}":
+            {harm}
+        super()._launch_all(these)
+
+PtxSession = {name}
+"""
 DEADLOCK = """
 template <class Base> struct Deadlocks : Base {
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) {
@@ -36,7 +48,7 @@ HEADER = """// Idea        do harm
 
 
 def make_root(path: Path, *faults: str) -> Path:
-    """The lab at `path` with the variants baseline, atomic_barrier and `faults`: keys of HARM, or "deadlocks"."""
+    """The lab at `path` with the variants baseline, atomic_barrier and `faults`: keys of BY_..., or "deadlocks"."""
     for name in ("common", "conf", "experiments"):
         skipped = shutil.ignore_patterns("runs", "results", "variant", "suite", "report")
         shutil.copytree(ROOT / name, path / name, ignore=skipped)
@@ -50,19 +62,17 @@ def make_root(path: Path, *faults: str) -> Path:
     for name in faults:
         (path / "variants" / f"{name}.cu").write_text(_text(name))
         (path / "conf" / "variant" / f"{name}.yaml").write_text("")
+        if name in BY_EXECUTOR:
+            with (path / "common" / "devices" / "ptx" / "device.py").open("a") as device:
+                device.write(EXECUTOR.format(name=name, harm=BY_EXECUTOR[name]))
     return path
 
 
 def _text(name: str) -> str:
     mixin = "".join(word.capitalize() for word in name.split("_"))
     harmful = f"""
-#ifdef __CUDACC__
-static DEVICE void harm(const Context &) {{}}
-#else
-{HARM.get(name)}
-#endif
 template <class Base> struct {mixin} : Base {{
-  static DEVICE void embed(const Context &c) {{ harm(c); Base::embed(c); }}
+  static DEVICE void embed(const Context &c) {{ {BY_KERNEL.get(name, "")} Base::embed(c); }}
 }};
 """
     header = HEADER.format(name=name)
@@ -70,8 +80,8 @@ template <class Base> struct {mixin} : Base {{
 
 
 def command(root: Path, cache: Path, *argv: str) -> list[str]:
-    """The host device, no inspection, results below `root`."""
-    fixed = ["device=host", "timing=none", "archs=[]", "validate=quick", f"cache={cache}", f"results={results(root)}"]
+    """The PTX device, no inspection, results below `root`."""
+    fixed = ["device=ptx", "timing=none", "archs=[]", "validate=quick", f"cache={cache}", f"results={results(root)}"]
     return [sys.executable, "-m", "experiments", *fixed, *argv]
 
 

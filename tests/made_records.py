@@ -29,7 +29,8 @@ def run(variant: str, stack: list[str], barriers: int, when: int = 0, **more) ->
         "variant": variant, "stack": stack, "parent": [], "knobs": {name: {} for name in stack},
         "model": MODEL, "threads": 256, "blocks": 8,
         "status": "PASSED", "counts": counts, "resources": {"sm_90": sm_90}, "latencies": [], "source_sha": "0" * 64,
-        "device": {"device": "host", "compiler": "g++ 12"}, "provenance": ORIGIN, **more,
+        "device": {"device": "ptx", "target": "sm_90", "races": False, "compiler": "NVRTC 13.0 sm_90"},
+        "provenance": ORIGIN, **more,
     }  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def evidence(*records: dict) -> Evidence:
     return Evidence(read_catalog(), records)
 
 
-HOST = (
+UNTIMED = (
     run("baseline", [], 10),
     run("redundant_rmsnorm", ["redundant_rmsnorm"], 99),
     run("redundant_rmsnorm", ["redundant_rmsnorm"], 6, when=1),
@@ -66,7 +67,7 @@ WORST = {"stage": "attention", "layer": 0, "error": 2e-7, "ratio": 0.125}
 
 
 def shown_run(variant="warp_split", producers=2, **more) -> dict:
-    """A whole record of warp_split, validated on the host device: all that the store keeps of a run."""
+    """A whole record of warp_split, validated on the ptx device: all that the store keeps of a run."""
     knobs = {"warp_split": {"producers": producers, "consumers": 8 - producers}}
     fields = {
         "knobs": knobs,

@@ -1,7 +1,7 @@
 """Fenced blocks of a page, executed as they stand: `python tests/pages.py docs/PAGE.md`, in a copy of the lab.
 
 A path in backquotes alone above a block: the block is that file, or is added to its end. Other Python is executed. Each
-command of a shell block runs in this process, on the host device with the tiny model. Two tables list exceptions,
+command of a shell block runs in this process, on the PTX device with the tiny model. Two tables list exceptions,
 each with its reason: the configurations of COMPOSED are made and checked only, LEFT is not started. Lines of `make`
 are what `make -n` prints. A text that begins with `$ COMMAND` has lines that the command prints, but for numbers and
 names of stages; another text is a picture.

@@ -65,7 +65,7 @@ from tests.strength.soak.alarms import random_stack
 )
 def test_refused_in_one_line(argv, message, capsys, tmp_path):
     results = tmp_path / "records.jsonl"
-    assert main([*argv, "device=host", "model=tiny", f"results={results}", f"cache={tmp_path / 'cache'}"]) == 2
+    assert main([*argv, "device=ptx", "model=tiny", f"results={results}", f"cache={tmp_path / 'cache'}"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("error: ")

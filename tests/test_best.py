@@ -45,7 +45,7 @@ def best(tmp_path, monkeypatch):
     def choose(rows, gpu=GPU, threads=256, **given):
         def find():
             if gpu is None:
-                raise LabError("no GPU", "use device=host")
+                raise LabError("no GPU", "use device=ptx")
             return gpu
 
         monkeypatch.setattr(experiments.run.choice, "find_gpu", find)
@@ -84,7 +84,7 @@ def test_a_knob_of_this_run_overrides_that_of_the_record(best):
         {"kind": "bandwidth"},
         {"status": "MISMATCH"},
         {"device": {"device": "cuda", "gpu": "another"}},
-        {"device": {"device": "host"}},
+        {"device": {"device": "ptx"}},
         {"model": {"name": "tiny"}},
         {"threads": 512},
         {"stack": ["gone"], "variant": "gone", "knobs": {"gone": {}}},

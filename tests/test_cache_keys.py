@@ -12,7 +12,8 @@ from changed import changed
 from common import ROOT
 from common.cache import folder
 from common.compile import nvrtc, sass
-from common.devices.host import compiler as host
+from common.devices import gxx as compiler
+from common.devices.gxx import Compiler
 from common.devices.ptx import library
 from common.model import weights
 from common.model.shapes import Model
@@ -87,7 +88,7 @@ def test_each_part_of_a_record_and_each_field_of_its_model() -> None:
 
 
 def test_each_input_of_compiled_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "_compile", lambda *given: b"content")
+    monkeypatch.setattr(nvrtc, "built", lambda request: b"content")
     monkeypatch.setattr(nvrtc, "version", lambda: "1")
     for make in (nvrtc.compile_cubin, nvrtc.compile_ptx):
         place = tmp_path / make.__name__
@@ -99,7 +100,7 @@ def test_each_input_of_compiled_text(tmp_path: Path, monkeypatch: pytest.MonkeyP
             other.setattr(nvrtc, "version", lambda: "2")
             make(**given, cache_dir=place)
         with monkeypatch.context() as other:
-            other.setattr(nvrtc, "options", lambda arch: ("-other",))
+            other.setattr(nvrtc, "options", lambda *given: ("-other",))
             make(**given, cache_dir=place)
         assert len(files(place)) == 6
 
@@ -121,28 +122,14 @@ def test_each_input_of_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def gxx(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A compiler that makes a file of any text; its version is that in the result."""
     version = {"now": "g++ 1"}
-    monkeypatch.setattr(host.Compiler, "version", lambda self: version["now"])
-    monkeypatch.setattr(
-        host.Compiler, "run", lambda self, arguments, folder=".": Path(arguments[-1]).write_text("made")
-    )
-    monkeypatch.setattr(host, "_linker", lambda: ())
+    monkeypatch.setattr(Compiler, "version", lambda self: version["now"])
+    monkeypatch.setattr(Compiler, "run", lambda self, arguments, folder=".": Path(arguments[-1]).write_text("made"))
+    monkeypatch.setattr(compiler, "_linker", lambda: ())
     return version
 
 
-def test_each_input_of_an_object_of_the_host(gxx: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, made = host.Compiler(tmp_path / "cache"), set()
-    made |= {one.kernel("text"), one.kernel("text"), one.kernel("other"), one.kernel("text", large=True)}
-    made |= {one.kernel("text", "-fsanitize=address"), one.runtime(["grid.cpp"]), one.runtime(["block.cpp"])}
-    gxx["now"] = "g++ 2"
-    made.add(one.kernel("text"))
-    monkeypatch.setattr(host, "cpu", lambda: "another")
-    made.add(one.kernel("text"))
-    runtime = shutil.copytree(host.RUNTIME, tmp_path / "runtime")
-    monkeypatch.setattr(host, "RUNTIME", runtime)
-    header = next(runtime.glob("*.hpp"))
-    header.write_text(header.read_text() + "// another\n")
-    made.add(one.kernel("text"))
-    assert len(made) == 9
+def test_each_input_of_a_library(gxx: Any, tmp_path: Path) -> None:
+    one = Compiler(tmp_path / "cache")
     linked = {one.link(objects, suffix, *flags) for objects, suffix, *flags in (
         ([tmp_path / "a.o"], ".so"), ([tmp_path / "b.o"], ".so"), ([tmp_path / "a.o"], ".exe"),
         ([tmp_path / "a.o"], ".so", "-flag"))}  # fmt: skip

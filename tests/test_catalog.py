@@ -51,7 +51,7 @@ def test_fields_of_a_variant_are_read(root):
     assert {knob.name: knob.kind for knob in prefetch.knobs} == {"how": "choice", "matrices": "list", "bytes": "int"}
 
 
-COPIES = {"variant": "lazy", "model": "tiny", "timing": "none", "validate": "plain", "device": "host"}
+COPIES = {"variant": "lazy", "model": "tiny", "timing": "none", "validate": "plain", "device": "ptx"}
 
 
 @pytest.mark.parametrize("group", COPIES)

@@ -55,7 +55,7 @@ def test_start_up_imports_nothing_heavy():
 @pytest.mark.host
 def test_a_run_leaves_torch_to_its_workers(host_cache, tmp_path):
     """Importing it takes longer than everything else that the command does itself."""
-    given = ["variant=baseline", "model=tiny", "device=host", "validate=quick", "archs=[]", f"cache={host_cache}"]
+    given = ["variant=baseline", "model=tiny", "device=ptx", "validate=quick", "archs=[]", f"cache={host_cache}"]
     code = (
         "import sys; from experiments.__main__ import main; code = main(sys.argv[1:]);"
         "print(code, 'torch' in sys.modules)"
@@ -73,10 +73,10 @@ def test_a_run_leaves_torch_to_its_workers(host_cache, tmp_path):
         ("experiments", ["threads=100"], "not a multiple of 32"),
         (
             "experiments",
-            ["variant=baseline", "device=host", "results=/dev/null/records.jsonl"],
+            ["variant=baseline", "device=ptx", "results=/dev/null/records.jsonl"],
             "/dev/null/records.jsonl",
         ),
-        ("experiments.generate", ["device=host"], "prompt_ids=[1,2,3]"),
+        ("experiments.generate", ["device=ptx"], "prompt_ids=[1,2,3]"),
     ],
 )
 def test_a_wrong_argument_ends_the_process_with_code_2(module, argv, message, tmp_path):
@@ -146,7 +146,7 @@ def rows(cuda: bool) -> list[Row]:
 
 def shown(width: int, cuda: bool) -> str:
     stream = io.StringIO()
-    show_tables(rows(cuda), "tiny on a machine", "cuda" if cuda else "host", Console(file=stream, width=width))
+    show_tables(rows(cuda), "tiny on a machine", "cuda" if cuda else "ptx", Console(file=stream, width=width))
     return stream.getvalue()
 
 
@@ -172,7 +172,7 @@ def test_a_long_name_is_wrapped_and_no_figure_is_cut(width):
     long = replace(rows(False)[0], variant="+".join(names), stack=names, forecast=forecast)
     stream, joined = io.StringIO(), "+".join(names)
     console = Console(file=stream, width=width)
-    show_tables([long], "here", "host", console)
+    show_tables([long], "here", "ptx", console)
     found = [{"variant": joined, "parent": joined, "us a token": 1234567.0, "change %": -12.25}]
     show_result(ResultTable("ablation", "?", found, COUNTED, keys=2), console)
     text = stream.getvalue()
@@ -189,7 +189,7 @@ def test_jobs_that_are_predicted_for_several_gpus_say_each_its_own():
     old = Forecast((), 1700.0, (1600.0, 1800.0), -0.1, (-0.2, -0.1), "", *WHERE)
     both = [Row(name, (name,), "PASSED", forecast=replace(old, gpu=gpu)) for name, gpu in (("a", "t4"), ("b", "h200"))]
     stream = io.StringIO()
-    show_tables(both, "here", "host", Console(file=stream, width=200))
+    show_tables(both, "here", "ptx", Console(file=stream, width=200))
     cells = [line.split("│")[-2].split()[-1] for line in stream.getvalue().splitlines() if "PASSED" in line]
     assert cells == ["t4", "h200"]
 
@@ -197,13 +197,13 @@ def test_jobs_that_are_predicted_for_several_gpus_say_each_its_own():
 def test_a_list_in_brackets_is_shown_in_every_table():
     name, stream = "l2_prefetch matrices=[o,gate]", io.StringIO()
     console = Console(file=stream, width=100)
-    show_tables([replace(rows(False)[0], variant=name)], "tiny", "host", console)
+    show_tables([replace(rows(False)[0], variant=name)], "tiny", "ptx", console)
     show_result(ResultTable("counts", "?", [{"variant": name, "loads": 1}], COUNTED), console)
     assert stream.getvalue().count("matrices=[o,gate]") >= 3  # two tables of the run, and the experiment's
 
 
 @pytest.mark.parametrize("width", [100, 160])
-def test_a_host_table_states_that_it_has_no_gpu_time(width):
+def test_a_table_of_a_cpu_states_that_it_has_no_gpu_time(width):
     assert COUNTS_ONLY.split()[0] in shown(width, False)
     assert "not GPU time" in shown(width, False)
     assert "GPU time" not in shown(width, True)
@@ -214,7 +214,7 @@ def test_counts_name_the_model_that_they_are_of():
     stream = io.StringIO()
     one = rows(False)[0]
     both = [replace(one, model="tiny"), replace(one, model="odd"), replace(one, model="tiny")]
-    show_tables(both, "here", "host", Console(file=stream, width=200))
+    show_tables(both, "here", "ptx", Console(file=stream, width=200))
     assert "Counts of one token of tiny, odd, not GPU time" in stream.getvalue()
 
 
@@ -225,7 +225,7 @@ def test_a_prediction_is_labelled_as_such():
     stream = io.StringIO()
     forecast = Forecast(("head_split",), 1890.4, (1700.2, 2100.7), -0.125, (-0.2, -0.1), "", *WHERE)
     row = Row("vec128", ("vec128",), "PASSED", forecast=forecast)
-    show_tables([row], "here", "host", Console(file=stream, width=200))
+    show_tables([row], "here", "ptx", Console(file=stream, width=200))
     head, cells = (stream.getvalue().splitlines()[at] for at in (1, 4))
     assert head.split("┃")[-2].split() == ["predicted", "us"]
     assert [cell.strip() for cell in cells.split("│")[-3:]] == [
@@ -252,7 +252,7 @@ def test_a_missing_prediction_has_a_reason():
         "PASSED",
         forecast=Forecast((), None, None, None, None, "no counts yet: python -m this", *WHERE),
     )
-    show_tables([blind, fresh], "here", "host", Console(file=stream, width=200))
+    show_tables([blind, fresh], "here", "ptx", Console(file=stream, width=200))
     text = stream.getvalue()
     assert "0.0 %" not in text
     assert "not modelled" in next(line for line in text.splitlines() if line.startswith("cp_async"))

@@ -25,7 +25,7 @@ def configure(root, capsys):
             found.append(resolve(cfg, root))
             return 0
 
-        default = [] if any(argument.startswith("device=") for argument in argv) else ["device=host"]
+        default = [] if any(argument.startswith("device=") for argument in argv) else ["device=ptx"]
         code = run_task(task, "config", [*argv, *default], root)
         return code, found, capsys.readouterr().err.splitlines()
 
@@ -254,7 +254,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["weights="], "weights="),
         (["results="], "results="),
         (["results=${nothing}"], "nothing"),
-        (["device=gpu"], "known: auto, cuda, host"),
+        (["device=gpu"], "known: auto, cuda, ptx"),
         (["threads=[1"], "cannot read 'threads=[1'"),
         (["baseline"], "cannot read 'baseline'"),
         (["variant=lazy,baseline"], "one by one: -m variant=lazy,baseline"),

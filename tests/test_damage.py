@@ -1,9 +1,8 @@
 """Damaged files of the cache: found by their checksum, made again, and reported."""
 
+import ctypes
 import random
 import shutil
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,9 @@ from processes import HANGS_S
 
 from common.cache.files import cached
 from common.compile.source import build
-from common.devices.host import compiler
-from common.devices.host.compiler import Compiler
-from common.devices.host.device import UNITS, HostDevice
+from common.devices.gxx import Compiler
+from common.devices.ptx import library as executor
+from common.devices.ptx.device import PtxDevice
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
@@ -72,60 +71,41 @@ def test_a_damaged_file_of_any_kind_is_made_again(tmp_path, seed, caplog, damage
     assert cached(tmp_path / "empty", bytes) == b"" == cached(tmp_path / "empty", lambda: b"other")
 
 
-@pytest.fixture
-def filled(host_cache, tiny) -> Callable[[Path], Path]:
-    """filled(folder): it has all that the baseline is compiled into, out of the tests' own cache."""
-    device, source = HostDevice(host_cache), build([], tiny)
-    objects = device.kernel(source), Compiler(host_cache).runtime(UNITS), device.compile(source).binary
-
-    def fill(folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in objects:
-            shutil.copy2(file, folder)
-        return folder
-
-    return fill
-
-
 @pytest.mark.host
-def test_a_damaged_object_or_library_is_made_again(tmp_path, filled, tiny, seed):
-    device, source = HostDevice(filled(tmp_path)), build([], tiny)
-    program = device.compile(source)
-    files = sorted(tmp_path.iterdir())
-    assert [file.suffix for file in files].count(".so") == 1
-    for number, file in enumerate(files):
-        (flip, truncate)[(number + seed) % 2](file, seed)
-    damaged = [file.read_bytes() for file in files]
-    assert device.compile(source) == program
+def test_a_damaged_object_or_library_is_made_again(tmp_path, monkeypatch, seed):
+    sources, cache = tmp_path / "machine", tmp_path / "cache"
+    sources.mkdir()
+    (sources / "one.cpp").write_text('extern "C" __attribute__((visibility("default"))) int one() { return 1; }')
+    monkeypatch.setattr(executor, "SOURCES", sources)
+    monkeypatch.setattr(executor, "GROUPS", 1)
+    files = linked(cache)
+    assert [file.suffix for file in files] == [".o", ".so"]
+    damaged = damage_each(files, seed)
+    assert linked(cache) == files
     assert not [file for file, content in zip(files, damaged, strict=True) if file.read_bytes() == content], seed
-    weights = load("synthetic", tiny, None, tmp_path / "weights", seed)[2].flat
-    with closing(device.session(program, weights)) as session:
-        verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed)
-    assert verdict.passed, verdict
+    assert ctypes.CDLL(str(files[-1])).one() == 1
 
 
 @pytest.mark.host
-def test_a_cached_object_is_used_only_with_the_same_stages_and_headers(tmp_path, monkeypatch):
-    """Stage names are compiled into the runtime; an object with others counted beyond the end of its table."""
-    build = Compiler(tmp_path / "cache")
-    units = ["calls.cpp"]
-    first = build.runtime(units)
-    assert build.runtime(units) == first
-    monkeypatch.setattr(compiler, "STAGES", (*compiler.STAGES, "one_more"))
-    assert build.runtime(units) != first
-    monkeypatch.undo()
-    copy = tmp_path / "host"
-    shutil.copytree(compiler.RUNTIME, copy)
-    monkeypatch.setattr(compiler, "RUNTIME", copy)
-    assert build.runtime(units) == first
-    (copy / "runtime.hpp").rename(copy / "renamed.hpp")
-    (copy / "runtime.hpp").write_text('#include "renamed.hpp"\n')
-    assert build.runtime(units) != first
+def test_a_damaged_text_or_decoded_kernel_is_made_again(tmp_path, host_cache, tiny, seed):
+    device, source = PtxDevice(with_executor(tmp_path, host_cache), seed=seed), build([], tiny)
+    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+
+    def passes() -> bool:
+        session = device.session(device.compile(source), weights)
+        return validate(session, weights, tiny, scenarios(tiny, seed, weights, quick=True), seed).passed
+
+    assert passes()
+    files = [path for kind in ("ptx", "rows") for path in tmp_path.glob(f"*.{kind}")]
+    assert len(files) >= 2
+    damaged = damage_each(files, seed)
+    assert passes()
+    assert not [file for file, content in zip(files, damaged, strict=True) if file.read_bytes() == content], seed
 
 
 @pytest.mark.host
-def test_a_run_reports_what_its_worker_made_again(tmp_path, filled, host_cache, seed):
-    root, kernels = make_root(tmp_path / "lab"), filled(tmp_path / "cache" / "kernels")
+def test_a_run_reports_what_its_worker_made_again(tmp_path, host_cache, seed):
+    root, kernels = make_root(tmp_path / "lab"), with_executor(tmp_path / "cache" / "kernels", host_cache)
     for damaged in (False, True):
         process = start(root, host_cache, "variant=baseline", f"cache={kernels.parent}", "model=tiny")
         _, err = process.communicate(timeout=HANGS_S)
@@ -133,3 +113,32 @@ def test_a_run_reports_what_its_worker_made_again(tmp_path, filled, host_cache, 
         (library,) = kernels.glob("*.so")
         assert err.count(f"note: {library} is damaged") == err.count("note: ") == damaged, err
         truncate(library, seed)
+
+
+def linked(cache: Path) -> list[Path]:
+    """The objects of the executor in `cache`, and the library that they are linked to."""
+    objects, link = [], Compiler.link
+
+    def noted(self: Compiler, given: list[Path], suffix: str) -> Path:
+        objects.extend(given)
+        return link(self, given, suffix)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compiler, "link", noted)
+        library = executor.library(cache)
+    return [*objects, library]
+
+
+def with_executor(folder: Path, cache: Path) -> Path:
+    """The folder, with a copy of the executor in `cache`: compiling it takes long."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in linked(cache):
+        shutil.copy2(file, folder)
+    return folder
+
+
+def damage_each(files: list[Path], seed: int) -> list[bytes]:
+    """Damage files in two ways in turn; returns what they are then."""
+    for number, file in enumerate(files):
+        (flip, truncate)[(number + seed) % 2](file, seed)
+    return [file.read_bytes() for file in files]

@@ -237,16 +237,16 @@ def test_other_code_other_seed_or_another_gpu_is_asked_anew(call, monkeypatch):
     assert len(machine.begun) == 4
 
 
-@pytest.mark.parametrize("device", ["cuda", "host"])
+@pytest.mark.parametrize("device", ["cuda", "ptx"])
 def test_every_step_is_a_command_that_is_accepted(device, call, tmp_path, monkeypatch):
     """Composed and checked as the step's process does it, but for the GPU that is not here."""
-    monkeypatch.setattr(command, "choose_device", lambda name: GPU if device == "cuda" else DeviceChoice("host", ""))
+    monkeypatch.setattr(command, "choose_device", lambda name: GPU if device == "cuda" else DeviceChoice("ptx", ""))
     composed_ = []
 
     class Recorded(Machine):
         def execute(self, argv: Sequence[str], seconds: float) -> Ended:
             if argv[0] != "pytest":
-                here = [word.replace("device=cuda", "device=host") for word in argv[1:]]
+                here = [word.replace("device=cuda", "device=ptx") for word in argv[1:]]
                 config = composed({"experiments": "config"}.get(argv[0], argv[0]), here)
                 (resolve if argv[0] == "experiments" else target.read)(config)
                 composed_.append(argv[0])
@@ -263,7 +263,7 @@ def test_steps_that_time_all_stacks_ask_the_same(call, tmp_path):
     class Recorded(Machine):
         def execute(self, argv: Sequence[str], seconds: float) -> Ended:
             if self.name(argv) in SAME:
-                here = resolve(composed("config", [word.replace("device=cuda", "device=host") for word in argv[1:]]))
+                here = resolve(composed("config", [word.replace("device=cuda", "device=ptx") for word in argv[1:]]))
                 asked_[self.name(argv)] = (to_json(request_of(here)), here.model)
             return Ended(0, "")
 

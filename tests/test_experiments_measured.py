@@ -209,7 +209,7 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
         on_gpu=False,
         check_given=lambda stacks: None,
         device=SimpleNamespace(compile=lambda source: source, session=session),
-        options=Section({"host_blocks": 2}),
+        options=Section({"cpu_blocks": 2}),
         config=SimpleNamespace(threads=256, task="sync_cost"),
         row=lambda name, work, source: work(),
         answer=lambda question, rows, *given, **more: SimpleNamespace(rows=rows),

@@ -118,7 +118,7 @@ def test_a_tokenizer_is_loaded_or_reported_missing(tmp_path):
         (["prompt_ids=[1]", "stop=maybe"], "stop=maybe"),
         (["prompt_ids=[1]", "draft=ngram:0"], "draft=ngram:0 is unknown; "),
         (["prompt_ids=[1]", "max_token=3"], "did you mean 'max_tokens'?"),
-        (["prompt_ids=[1]", "device=host", "threads=100"], "not a multiple of 32"),
+        (["prompt_ids=[1]", "device=ptx", "threads=100"], "not a multiple of 32"),
     ],
 )
 def test_wrong_requests_are_refused(argv, message, capsys):

@@ -156,7 +156,7 @@ def test_a_mistake_is_one_line(given, said, checkpoint, tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     Path("short").write_text("w1 w2 w3")
     Path("bytes").write_bytes(b"\xff\xfe")
-    assert main(["variant=baseline", "weights=model", "cache=c", "results=r", "device=host", *given]) == 2
+    assert main(["variant=baseline", "weights=model", "cache=c", "results=r", "device=ptx", *given]) == 2
     captured = capsys.readouterr().err.splitlines()
     assert said in captured[-1]
     assert captured[-1].startswith("error: ")

@@ -48,5 +48,5 @@ def test_the_command_runs_the_variant(name):
         found.append(resolve(cfg))
         return 0
 
-    assert run_task(task, "config", ["device=host", *shlex.split(VARIANTS[name].run.removeprefix(COMMAND))]) == 0
+    assert run_task(task, "config", ["device=ptx", *shlex.split(VARIANTS[name].run.removeprefix(COMMAND))]) == 0
     assert [stack.variants[-1:] for stack in found[0].stacks] == [(name,) if name != BASELINE else ()]

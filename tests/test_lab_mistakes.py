@@ -14,7 +14,7 @@ COUNTED = Counts(np.zeros((len(STAGES), len(FIELDS)), np.uint64))
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda lab: lab.stack("vec128").measure(), "device=host has no GPU time to measure; "),
+        (lambda lab: lab.stack("vec128").measure(), "device=ptx has no GPU time to measure; "),
         (lambda lab: lab.stack("vec128").record(), "vec128 has not been validated; "),
         (lambda lab: lab.stack("vec127"), "unknown variant 'vec127'; did you mean 'vec128'"),
         (lambda lab: lab.stack("all"), f"all stands for {len(variants())} stacks; "),
@@ -37,7 +37,7 @@ COUNTED = Counts(np.zeros((len(STAGES), len(FIELDS)), np.uint64))
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, ask, said):
-    keys = {"model": "tiny", "device": "host", "results": tmp_path / "records.jsonl", "cache": tmp_path}
+    keys = {"model": "tiny", "device": "ptx", "results": tmp_path / "records.jsonl", "cache": tmp_path}
     with pytest.raises(LabError) as found:
         ask(Lab(**keys))
     assert said in str(found.value)
@@ -62,6 +62,6 @@ def test_a_mistake_is_one_line(tmp_path, ask, said):
 )
 def test_a_mistake_in_the_configuration_is_the_line_of_the_command_line(overrides, keys, said):
     with pytest.raises(LabError) as found:
-        Lab("device=host", *overrides, **keys)
+        Lab("device=ptx", *overrides, **keys)
     assert said in str(found.value)
     assert "\n" not in str(found.value)

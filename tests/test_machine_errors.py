@@ -3,17 +3,16 @@
 import errno
 import os
 import signal
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.cache.files import again, cached
-from common.compile.source import Source
 from common.config.cli import run_task
-from common.devices.host.compiler import Compiler
-from common.devices.host.device import HostDevice, HostProgram
+from common.devices.gxx import Compiler
+from common.devices.ptx import device as ptx
 from common.errors import CompileError, LabError, OutOfMemory
 from common.errors.machine import MachineError, Vanished, system_errors
 from common.json_values import to_json
@@ -67,7 +66,7 @@ def compiler(tmp_path, monkeypatch):
 )
 def test_the_compiler_fails_for_a_text_or_for_the_machine(compiler, said, kind, cause):
     with pytest.raises(LabError) as found:
-        compiler(f"cat >&2 <<'END'\n{said}\nEND\nexit 1").kernel("int x;")
+        compiler(f"cat >&2 <<'END'\n{said}\nEND\nexit 1").run(["kernel.cpp"])
     assert type(found.value) is kind
     assert cause in found.value.cause
     assert "collect2: error" not in str(found.value)
@@ -75,7 +74,7 @@ def test_the_compiler_fails_for_a_text_or_for_the_machine(compiler, said, kind, 
 
 def test_a_compiler_that_a_signal_ends_says_nothing_of_the_text(compiler):
     with pytest.raises(MachineError, match=f"g\\+\\+ was ended by signal {signal.SIGKILL:d}; "):
-        compiler("kill -KILL $$").kernel("int x;")
+        compiler("kill -KILL $$").run(["kernel.cpp"])
 
 
 @pytest.mark.host
@@ -136,7 +135,7 @@ def test_a_full_disk_anywhere_in_a_command_is_one_line(capsys):
 def test_a_full_disk_ends_a_run_without_a_verdict_and_resume_runs_the_stack(
     compiler, tmp_path, host_cache, monkeypatch, capfd, seed
 ):
-    argv = ["variant=baseline", "model=tiny", "device=host", "timing=none", "archs=[]", "validate=quick"]
+    argv = ["variant=baseline", "model=tiny", "device=ptx", "timing=none", "archs=[]", "validate=quick"]
     argv += [f"seed={seed}", f"results={tmp_path}/r.jsonl"]
     path = os.environ["PATH"]
     compiler(f"cat >&2 <<'END'\n{FULL}\nEND\nexit 1")
@@ -152,19 +151,19 @@ def test_a_full_disk_ends_a_run_without_a_verdict_and_resume_runs_the_stack(
 
 @pytest.mark.host
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_kernel_that_vanishes_before_it_is_loaded_is_made_once_more(
+def test_an_executor_that_vanishes_before_it_is_loaded_is_made_once_more(
     configured, host_cache, tmp_path, monkeypatch, times
 ):
-    compile_, vanished = HostDevice.compile, []
+    library, vanished = ptx.library, []
 
-    def vanishes(device: HostDevice, source: Source) -> HostProgram:
-        program = compile_(device, source)
+    def vanishes(*given: Any) -> Path:
+        made = library(*given)
         if len(vanished) < times:
-            vanished.append(program.binary)
-            return replace(program, binary=tmp_path / "gone.so")
-        return program
+            vanished.append(made)
+            return tmp_path / "gone.so"
+        return made
 
-    monkeypatch.setattr(HostDevice, "compile", vanishes)
+    monkeypatch.setattr(ptx, "library", vanishes)
     given = ["variant=baseline", "model=tiny", "archs=[]", "validate=quick", f"cache={host_cache}", "seed=1"]
     config = configured(*given)
     request = {"stack": to_json(config.stacks[0]), "seconds": 1000.0}
@@ -172,7 +171,7 @@ def test_a_kernel_that_vanishes_before_it_is_loaded_is_made_once_more(
     if times == 1:
         assert again(work)["status"] == "PASSED"
     else:
-        with pytest.raises(Vanished, match=f"the kernel {tmp_path}/gone.so is gone: "):
+        with pytest.raises(Vanished, match=f"the executor {tmp_path}/gone.so is gone: "):
             again(work)
 
 

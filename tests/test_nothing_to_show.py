@@ -23,7 +23,7 @@ from experiments.__main__ import main
     ],
 )
 def test_experiments_without_a_row(argv, said, tmp_path, capsys):
-    assert main([*argv, "device=host", f"results={tmp_path / 'r.jsonl'}", f"cache={tmp_path}"]) == 2
+    assert main([*argv, "device=ptx", f"results={tmp_path / 'r.jsonl'}", f"cache={tmp_path}"]) == 2
     captured = capsys.readouterr()
     errors = [line for line in captured.err.splitlines() if not line.startswith("experiment ")]
     assert len(errors) == 1
@@ -38,7 +38,7 @@ def test_experiments_without_a_row(argv, said, tmp_path, capsys):
 )
 @pytest.mark.parametrize("flag", ["-m", "--multirun"])
 def test_a_sweep_over_nothing(flag, sweep, capsys):
-    assert run_task(lambda cfg: pytest.fail("ran"), "config", [sweep, flag, "device=host"]) == 2
+    assert run_task(lambda cfg: pytest.fail("ran"), "config", [sweep, flag, "device=ptx"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {sweep} is an empty sweep")
     assert error.count("\n") == 1

@@ -15,7 +15,7 @@ from profiles.__main__ import main
 
 FAKE = Path(__file__).with_name("fake_nsight.py")
 REAL = {name: path for name in ("nsys", "ncu") if (path := shutil.which(name))}
-HOST = ("device=host", "model=tiny", "variant=baseline", "seed=7")
+ON_PTX = ("device=ptx", "model=tiny", "variant=baseline", "seed=7")
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def nsight(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_NSIGHT", str(samples))
 
     def run(*argv: str) -> tuple[int, list[dict]]:
-        code = main([*HOST, f"results={tmp_path}/out/records.jsonl", *argv])
+        code = main([*ON_PTX, f"results={tmp_path}/out/records.jsonl", *argv])
         calls = samples / "calls.jsonl"
         return code, [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
 
@@ -50,7 +50,7 @@ def test_the_default_options_are_documented_ones(nsight, tool, commands, capfd):
     cfg = composed("profiles", [override for override in program[3:] if not override.startswith("results=")])
     assert (cfg.tool, cfg.device.name, cfg.model.name, cfg.variant.name, cfg.seed) == (
         tool,
-        "host",
+        "ptx",
         "tiny",
         "baseline",
         7,
@@ -68,7 +68,7 @@ def test_the_default_options_are_documented_ones(nsight, tool, commands, capfd):
 @pytest.mark.parametrize(("tool", "shown"), [("nsys", "stage_qkv"), ("ncu", "DRAM Throughput")])
 def test_the_table_has_the_findings_of_the_tool(nsight, tmp_path, tool, shown, capfd):
     assert nsight(f"tool={tool}")[0] == 0
-    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-host"
+    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-ptx"
     assert shown in (folder / "README.md").read_text()
     assert shown in capfd.readouterr().out
 
@@ -76,7 +76,7 @@ def test_the_table_has_the_findings_of_the_tool(nsight, tmp_path, tool, shown, c
 def test_the_program_is_started_by_the_tool_and_decodes(nsight, tmp_path, host_cache):
     (tmp_path / "nsight" / "start").touch()
     assert nsight("tool=nsys", "tokens=2", "validate=quick", f"cache={host_cache}")[0] == 0
-    log = (tmp_path / "out" / "profiles" / "nsys-baseline-tiny-host" / "nsys.log").read_text()
+    log = (tmp_path / "out" / "profiles" / "nsys-baseline-tiny-ptx" / "nsys.log").read_text()
     assert "baseline: PASSED, 2 tokens decoded from position 1 on" in log
 
 
@@ -168,12 +168,12 @@ def test_a_job_of_a_multirun_profiles_its_own_stack(nsight, tool):
 @pytest.mark.parametrize("tool", ["nsys", "ncu"])
 def test_a_percent_sign_in_the_folder_is_kept(nsight, tmp_path, tool):
     assert nsight(f"tool={tool}", f"results={tmp_path}/50%h/records.jsonl")[0] == 0
-    assert (tmp_path / "50%h" / "profiles" / f"{tool}-baseline-tiny-host" / f"report.{tool}-rep").exists()
+    assert (tmp_path / "50%h" / "profiles" / f"{tool}-baseline-tiny-ptx" / f"report.{tool}-rep").exists()
 
 
 @pytest.mark.parametrize("tool", ["nsys", "ncu"])
 def test_a_report_of_an_earlier_run_is_not_used(nsight, tmp_path, tool, capfd):
-    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-host"
+    folder = tmp_path / "out" / "profiles" / f"{tool}-baseline-tiny-ptx"
     assert nsight(f"tool={tool}")[0] == 0
     (tmp_path / "nsight" / "captures nothing").touch()
     capfd.readouterr()

@@ -10,7 +10,7 @@ from common.errors import LabError
 from profiles import __main__ as profiles
 from profiles.target import Profile
 
-HOST = ("device=host", "model=tiny", "variant=baseline", "seed=7")
+ON_PTX = ("device=ptx", "model=tiny", "variant=baseline", "seed=7")
 REMEDY = "; choose a writable folder: results=FOLDER/records.jsonl, without keep=true\n"
 
 
@@ -27,26 +27,26 @@ def test_a_folder_that_may_not_be_written_is_refused_before_any_work(tmp_path, m
     """A read-only checkout, with and without the folder of a kept profile."""
     kept = tmp_path / "profiles"
     if exists:
-        (kept / "timeline-baseline-tiny-host").mkdir(parents=True)
+        (kept / "timeline-baseline-tiny-ptx").mkdir(parents=True)
     monkeypatch.setattr(profiles, "ROOT", tmp_path)
     for path in (*kept.rglob("*"), kept, tmp_path):
         if path.exists():
             path.chmod(0o555)
     try:
         with without_root_rights():
-            code = profiles.main([*HOST, "tool=timeline", "keep=true"])
+            code = profiles.main([*ON_PTX, "tool=timeline", "keep=true"])
     finally:
         for path in (tmp_path, kept, *kept.rglob("*")):
             if path.exists():
                 path.chmod(0o755)
     err = capfd.readouterr().err
     assert (code, started) == (2, [])
-    assert err == f"error: {kept}/timeline-baseline-tiny-host cannot be written: Permission denied{REMEDY}"
+    assert err == f"error: {kept}/timeline-baseline-tiny-ptx cannot be written: Permission denied{REMEDY}"
 
 
 def test_a_file_at_the_path_of_the_folder_is_reported_in_one_line(tmp_path, started, capfd):
     (tmp_path / "profiles").write_text("a file")
-    assert profiles.main([*HOST, "tool=timeline", f"results={tmp_path}/records.jsonl"]) == 2
+    assert profiles.main([*ON_PTX, "tool=timeline", f"results={tmp_path}/records.jsonl"]) == 2
     err = capfd.readouterr().err
     assert started == []
     assert err.startswith(f"error: {tmp_path}/profiles"), err
@@ -63,8 +63,8 @@ def test_a_disk_that_fills_up_later_is_reported_in_one_line(tmp_path):
 def test_a_profile_is_written_next_to_the_records(configured, tmp_path):
     config: RunConfig = configured("variant=baseline", "model=tiny", f"results={tmp_path}/mine/records.jsonl")
     wanted = Profile(config, "timeline", 1, 1, False, None, None)
-    assert profiles.make_folder(wanted) == tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-host"
+    assert profiles.make_folder(wanted) == tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-ptx"
     assert list((tmp_path / "mine").rglob("*")) == [
         tmp_path / "mine" / "profiles",
-        tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-host",
+        tmp_path / "mine" / "profiles" / "timeline-baseline-tiny-ptx",
     ]

@@ -158,7 +158,7 @@ def test_an_error_of_a_tool_is_reported_in_one_line(tmp_path, message, remedy):
 def test_without_the_tool_nothing_is_run(monkeypatch, capfd, name):
     monkeypatch.setattr("profiles.tool.shutil.which", lambda *_, **__: None)
     monkeypatch.setattr(subprocess, "run", lambda *command, **_: pytest.fail(f"{command}"))
-    assert main([f"tool={name}", "variant=baseline", "device=host", "model=tiny"]) == 2
+    assert main([f"tool={name}", "variant=baseline", "device=ptx", "model=tiny"]) == 2
     err = capfd.readouterr().err
     assert err.startswith(f"error: {name} is not installed; ")
     assert err.count("\n") == 1
@@ -175,7 +175,7 @@ def test_without_the_tool_nothing_is_run(monkeypatch, capfd, name):
     ],
 )
 def test_wrong_values_are_refused_in_one_line(argv, message, capfd):
-    assert main(["device=host", *argv]) == 2
+    assert main(["device=ptx", *argv]) == 2
     err = capfd.readouterr().err
     assert err.startswith("error: ")
     assert message in err
@@ -185,7 +185,7 @@ def test_wrong_values_are_refused_in_one_line(argv, message, capfd):
 @pytest.mark.host
 def test_a_timeline_refuses_more_tokens_than_the_cache_holds(host_cache, tmp_path, capfd):
     fixed = [
-        "device=host",
+        "device=ptx",
         "model=tiny",
         "variant=baseline",
         "validate=quick",

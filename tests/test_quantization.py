@@ -35,7 +35,7 @@ def test_its_weights_are_read_as_they_are(layout, family, tmp_path: Path, seed):
     [("fp8", "qwen3"), ("gptq", "qwen2"), ("awq", "qwen3"), ("awq", "llama"), ("int4 with zero points", "qwen2")],
 )
 def test_its_ids_are_those_of_transformers(layout, family, tmp_path: Path, host_cache, seed):
-    from common.devices.host.device import HostDevice
+    from common.devices.ptx.device import PtxDevice
 
     meant = checkpoint(tmp_path / "model", layout, seed, family)
     model, places, weights = load(str(tmp_path / "model"), None, None, tmp_path)
@@ -45,15 +45,12 @@ def test_its_ids_are_those_of_transformers(layout, family, tmp_path: Path, host_
     for position in range(26):
         logits = theirs(torch.tensor([[ids[position]]]), past_key_values=cache).logits
         ids += [int(logits[0, -1].argmax())] if position + 1 == len(ids) else []
-    device = HostDevice(host_cache, seed=seed)
+    device = PtxDevice(host_cache, seed=seed)
     session = device.session(device.compile(build([], model)), weights.flat, 8)
-    try:
-        session.reset(ids[:3], position=0, forced=3)
-        session.run(26)
-        at = places.state["ids"].offset
-        assert session.state()[at : at + 27].tolist() == ids
-    finally:
-        session.close()
+    session.reset(ids[:3], position=0, forced=3)
+    session.run(26)
+    at = places.state["ids"].offset
+    assert session.state()[at : at + 27].tolist() == ids
 
 
 def test_a_bias_that_the_model_lacks_must_be_zero(tmp_path: Path, seed):

@@ -259,8 +259,8 @@ def test_keys_are_equal_exactly_when_all_parts_are():
         "knobs": {"prefetch": {"ahead": 2, "ratio": "2:6"}},
         "model": "tiny",
         "weights_sha": "w",
-        "device": "host",
-        "compiler": "g++ 12",
+        "device": "ptx",
+        "compiler": "NVRTC 13.0 sm_90",
     }
     assert key(**parts) == key(**parts | {"knobs": {"prefetch": {"ratio": "2:6", "ahead": 2}}})
     changed = [key(**parts | {name: "other"}) for name in parts]

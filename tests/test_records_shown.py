@@ -69,13 +69,13 @@ def test_a_record_is_shown_with_all_that_it_says(store, shows):
     code, out, _ = shows("last")
     assert code == 0
     for text in (
-        name, "warp_split ratio=2:6", "parent", "baseline", "hidden 64", "g++ 12", "HUNG", "no block went on",
+        name, "warp_split ratio=2:6", "parent", "baseline", "hidden 64", "NVRTC 13.0", "HUNG", "no block went on",
         "2.0e-07 / 1.6e-06 allowed, at attention layer 0", "  block 3 waits at a.cuh:7\n  block 4 ended", "1,235",
         "registers 59", "instructions 28", "a" * 40, "today's source is another: ", "synthetic version 1 seed 5",
     ):  # fmt: skip
         assert text in out, text
     command = out.splitlines()[-1].removeprefix("Reproduce: python -m experiments ").split()
-    assert {"variant=warp_split", "ratio=2:6", "model=tiny", "seed=5", "threads=256", "device=host"} <= set(command)
+    assert {"variant=warp_split", "ratio=2:6", "model=tiny", "seed=5", "threads=256", "device=ptx"} <= set(command)
     whole = json.loads(shows(name, "json=true")[1])
     assert (whole["counts"], whole["report"]) == (counts, hung["report"])
 

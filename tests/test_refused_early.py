@@ -108,7 +108,7 @@ RUNS = ("timing=full", "archs=[sm_80]", "budget_s=5", "row_s=5", "timeout_s=9")
 @pytest.mark.parametrize("key", ["experiment=predict", "reproduce=zzz", "resume=true", *RUNS])
 def test_keys_of_runs_are_refused_where_they_have_no_effect(main, key, tmp_path, capsys):
     more = [] if "experiment" in key else ["variant=baseline"]
-    assert main([key, "device=host", f"results={tmp_path / 'r.jsonl'}", *more]) == 2
+    assert main([key, "device=ptx", f"results={tmp_path / 'r.jsonl'}", *more]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {re.split('[.=]', key)[0]}= has no effect on a ")
     assert error.count("\n") == 1
@@ -116,7 +116,7 @@ def test_keys_of_runs_are_refused_where_they_have_no_effect(main, key, tmp_path,
 
 @pytest.mark.parametrize("key", ["validate=full", "validate.seeds=2"])
 def test_what_only_decodes_does_not_validate(key, capsys):
-    assert generate.main(["prompt_ids=[1]", "device=host", key]) == 2
+    assert generate.main(["prompt_ids=[1]", "device=ptx", key]) == 2
     assert capsys.readouterr().err.startswith("error: validate= has no effect on a generation; ")
 
 

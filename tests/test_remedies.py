@@ -37,7 +37,7 @@ SERVER = {"bind": "127.0.0.1", "port": 0, "queue": 1, "deadline_s": 1, "cancel_s
     ],
 )
 def test_an_error_names_what_was_given(argv, said, capsys):
-    assert main([*argv, "device=host"]) == 2
+    assert main([*argv, "device=ptx"]) == 2
     assert said in capsys.readouterr().err
 
 

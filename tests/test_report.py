@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from made_records import HOST, MODEL, evidence, line, lines, result, run, timed
+from made_records import MODEL, UNTIMED, evidence, line, lines, result, run, timed
 from omegaconf import DictConfig
 
 from common import ROOT
@@ -39,47 +39,47 @@ def test_without_records_tables_have_a_note_and_no_numbers():
     ):
         assert not [value for row in table.rows for value in row if isinstance(value, int | float)], table
     assert not overview.gallery(none).rows
-    assert OPEN in blocks.make("variants", evidence(*HOST))
+    assert OPEN in blocks.make("variants", evidence(*UNTIMED))
     assert "no record" in blocks.make("sentence:mutants", none)
 
 
 def test_the_newest_record_is_used_and_compared_with_its_parent():
-    row = line(overview.everything(evidence(*HOST)), "redundant_rmsnorm")
+    row = line(overview.everything(evidence(*UNTIMED)), "redundant_rmsnorm")
     assert row["grid barriers"] == "6 (-4)"
     assert row["registers, spills (sm_90)"] == "46, 0"
     assert row["time against parent"] == OPEN
-    assert line(variants.against_parent("redundant_rmsnorm", evidence(*HOST)), "grid barriers") == {
+    assert line(variants.against_parent("redundant_rmsnorm", evidence(*UNTIMED)), "grid barriers") == {
         "per token": "grid barriers", "parent": 10, "redundant_rmsnorm": 6, "change": "-40.0 %",
     }  # fmt: skip
 
 
 def test_counts_of_other_knobs_or_another_grid_are_not_compared():
     other = run("redundant_rmsnorm", ["redundant_rmsnorm"], 6, when=2, blocks=82)
-    assert line(overview.everything(evidence(HOST[0], other)), "redundant_rmsnorm")["grid barriers"] == "6"
+    assert line(overview.everything(evidence(UNTIMED[0], other)), "redundant_rmsnorm")["grid barriers"] == "6"
     knobbed = run("vec128", ["vec128"], 6, knobs={"vec128": {"l1": "no_allocate"}})
-    assert line(overview.everything(evidence(HOST[0], knobbed)), "vec128")["validation"] == NOTHING
+    assert line(overview.everything(evidence(UNTIMED[0], knobbed)), "vec128")["validation"] == NOTHING
 
 
 def test_registers_and_counts_of_different_shapes_are_never_in_one_row():
     """Counts of a large model, runs of a small one: its registers are not shown until the large one was compiled."""
     large = MODEL | {"name": "large", "layers": 28}
-    counts = tuple(row | {"kind": "count", "model": large | {"positions": 8}, "resources": {}} for row in HOST)
+    counts = tuple(row | {"kind": "count", "model": large | {"positions": 8}, "resources": {}} for row in UNTIMED)
     for shown in (overview.everything, lambda rows: variants.against_parent("redundant_rmsnorm", rows)):
-        text = markdown(shown(evidence(*HOST, *counts)))
+        text = markdown(shown(evidence(*UNTIMED, *counts)))
         assert "46" not in text
         assert "No registers of this model yet" in text
     build = {"kind": "build", "model": large, "counts": None}
-    resources = {"sm_90": HOST[0]["resources"]["sm_90"] | {"registers": 171}}
-    made = tuple(row | build | {"id": f"b{at}", "resources": resources} for at, row in enumerate(HOST[:2]))
-    row = line(overview.everything(evidence(*HOST, *counts, *made)), "redundant_rmsnorm")
+    resources = {"sm_90": UNTIMED[0]["resources"]["sm_90"] | {"registers": 171}}
+    made = tuple(row | build | {"id": f"b{at}", "resources": resources} for at, row in enumerate(UNTIMED[:2]))
+    row = line(overview.everything(evidence(*UNTIMED, *counts, *made)), "redundant_rmsnorm")
     assert row["registers, spills (sm_90)"] == "171, 0"
-    table = variants.against_parent("redundant_rmsnorm", evidence(*HOST, *counts, *made))
+    table = variants.against_parent("redundant_rmsnorm", evidence(*UNTIMED, *counts, *made))
     assert line(table, "registers, sm_90")["parent"] == 171
     assert "the same model" in table.notes[0]
 
 
 def test_the_gallery_is_narrow_and_links_to_each_source():
-    table = overview.gallery(evidence(*HOST))
+    table = overview.gallery(evidence(*UNTIMED))
     assert len(table.columns) <= 5
     for row in lines(table):
         assert (ROOT / "docs" / row["variant"].link).is_file()
@@ -88,7 +88,7 @@ def test_the_gallery_is_narrow_and_links_to_each_source():
     assert len(table.rows) == 2, "a variant without records is left out: two new files change no committed page"
     assert table.notes[0] == "All 2 PASSED validation."
     failed = run("smem_cache", ["smem_cache"], 6, status="NUMERIC_MISMATCH")
-    assert "smem_cache NUMERIC_MISMATCH" in overview.gallery(evidence(*HOST, failed)).notes[0]
+    assert "smem_cache NUMERIC_MISMATCH" in overview.gallery(evidence(*UNTIMED, failed)).notes[0]
 
 
 def test_links_of_pages_lead_to_files():
@@ -101,12 +101,14 @@ def test_changes_have_a_column_for_each_variant_and_no_row_of_zeros():
     """10 grid barriers against 6 and 10; the bytes of weights are the same in all."""
     third = run("smem_cache", ["smem_cache"], 10)
     third["counts"] = {"qkv": {"grid_barriers": 10, "weights_128bit": 1000, "activations_32bit": 40}}
-    table = variants.changes("redundant_rmsnorm,smem_cache", evidence(*HOST, third))
+    table = variants.changes("redundant_rmsnorm,smem_cache", evidence(*UNTIMED, third))
     assert [column.head for column in table.columns] == ["per token", "baseline", "redundant_rmsnorm", "smem_cache"]
     assert list(line(table, "grid barriers").values())[1:] == ["10", "6 (-4)", "10"]
     assert list(line(table, "load instructions").values())[1:] == ["135", "135", "72 (-63)"]
     assert all(row["per token"] != "weight bytes" for row in lines(table))
-    timed_ = variants.changes("redundant_rmsnorm", evidence(*HOST, timed("redundant_rmsnorm", ["redundant_rmsnorm"])))
+    timed_ = variants.changes(
+        "redundant_rmsnorm", evidence(*UNTIMED, timed("redundant_rmsnorm", ["redundant_rmsnorm"]))
+    )
     measured = line(timed_, "time, A GPU, tiny")["redundant_rmsnorm"]
     assert measured == "500.0 us at 1: FASTER -10.0 % [-12.0, -9.0]"
 

@@ -1,6 +1,6 @@
 """Report: times, measured where a record has them, else predicted and called so."""
 
-from made_records import HOST, MODEL, evidence, line, result, timed
+from made_records import MODEL, UNTIMED, evidence, line, result, timed
 
 from common.display.table import markdown
 from experiments.report import blocks, overview, variants
@@ -10,7 +10,7 @@ from experiments.report.predicted import OPEN
 
 
 def test_measured_gpu_time_is_shown_with_its_interval():
-    both = evidence(*HOST, timed("redundant_rmsnorm", ["redundant_rmsnorm"]))
+    both = evidence(*UNTIMED, timed("redundant_rmsnorm", ["redundant_rmsnorm"]))
     shown = line(overview.everything(both), "redundant_rmsnorm")["time against parent"]
     assert shown == "A GPU, tiny: 500.0 us at 1: FASTER -10.0 % [-12.0, -9.0]"
     (figure,) = (each for each in all_figures(both) if each.name == "ablation")
@@ -75,7 +75,7 @@ def test_an_effect_that_is_not_modelled_is_never_a_number():
     ]
     rates = [{"gpu": "rtx3090", "stack": "baseline", "position": 1, "system": "another", "error %": -51.0}]
     rates[0] |= {"predicted tok/s": 49.0, "published tok/s": 100.0}
-    some = evidence(*HOST, result("ablation", "predicted", lines), result("predict", "predicted", rates))
+    some = evidence(*UNTIMED, result("ablation", "predicted", lines), result("predict", "predicted", rates))
     table = overview.everything(some)
     assert line(table, "baseline")["time against parent"] == "predicted 1,700 us"
     assert line(table, "redundant_rmsnorm")["time against parent"] == "not modelled; published -29.6 %"
@@ -103,7 +103,7 @@ def test_a_published_effect_stands_beside_the_prediction_that_does_not_meet_it()
         }
         for name in ("l2_prefetch", "cp_async")
     ]
-    table = overview.everything(evidence(*HOST, result("ablation", "predicted", lines)))
+    table = overview.everything(evidence(*UNTIMED, result("ablation", "predicted", lines)))
     times = [line(table, name)["time against parent"] for name in ("cp_async", "l2_prefetch")]
     assert times == ["predicted -50.0 % [-50.1, -49.9]; published -1.0 %", "predicted -50.0 % [-50.1, -49.9]"]
     assert "beside each prediction that does not meet it" in table.notes[-1]
@@ -116,7 +116,7 @@ def test_a_prediction_on_another_gpu_names_it_and_stands_in_a_row_of_its_own():
         {"variant": "vec128", old: 1600.0, new: None, "predicted effect %": -5.9, "model": ""},
         {"variant": "bulk_ring", old: None, new: 700.0, "predicted effect %": -30.0, "model": ""},
     ]
-    some = evidence(*HOST, result("ablation", "predicted", lines))
+    some = evidence(*UNTIMED, result("ablation", "predicted", lines))
     table = overview.everything(some)
     assert line(table, "vec128")["time against parent"] == "predicted -5.9 %"
     assert line(table, "bulk_ring")["time against parent"] == "predicted -30.0 % on H200"

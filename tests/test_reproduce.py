@@ -21,7 +21,7 @@ from experiments.__main__ import main
 )
 def test_a_record_that_cannot_be_built_again(tmp_path, capsys, more, said):
     name = Store(tmp_path / "r.jsonl").append(RUN | more)
-    assert main(["device=host", f"reproduce={name}", f"results={tmp_path / 'r.jsonl'}"]) == 2
+    assert main(["device=ptx", f"reproduce={name}", f"results={tmp_path / 'r.jsonl'}"]) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert said in captured.err

@@ -20,7 +20,7 @@ PROMPTS, TOKENS = ((5,), (5, 6, 7)), 4
 
 
 def work() -> Workload:
-    lab = SimpleNamespace(config=SimpleNamespace(device=SimpleNamespace(name="host")))
+    lab = SimpleNamespace(config=SimpleNamespace(device=SimpleNamespace(name="ptx")))
     return Workload(lab, PROMPTS, TOKENS)
 
 

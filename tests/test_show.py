@@ -70,7 +70,7 @@ def test_json_rows_are_complete(capsys):
     wanted = {
         "variant": "warp_split", "label": "warp_split ratio=2:6", "stack": ["warp_split"], "parent": [],
         "knobs": {"warp_split": {"ratio": "2:6"}}, "model": "tiny", "weights": "synthetic version 1 seed 5",
-        "device": "host", "gpu": None, "compiler": "g++ 12", "seed": 5, "threads": 256, "blocks": 8,
+        "device": "ptx", "gpu": None, "compiler": "NVRTC 13.0 sm_90", "seed": 5, "threads": 256, "blocks": 8,
         "source_sha": "0" * 64, "record": "run-warp_split-0000", "results": "there.jsonl", "max_error": 2e-7,
         "tolerance": 1.6e-6, "worst_stage": "attention", "grid_barriers": 19, "load_bytes": {"64": 1000},
     }  # fmt: skip
@@ -80,7 +80,7 @@ def test_json_rows_are_complete(capsys):
 
 def test_the_error_stands_beside_what_is_allowed():
     stream = io.StringIO()
-    show_tables([row()], "here", "host", Console(file=stream, width=200))
+    show_tables([row()], "here", "ptx", Console(file=stream, width=200))
     assert "2.0e-07 / 1.6e-06" in stream.getvalue()
 
 
@@ -140,7 +140,7 @@ def test_the_jobs_of_a_multirun_end_in_one_table(job, capsys):
     assert capsys.readouterr().out == ""
     output.close()
     out = capsys.readouterr().out
-    assert out.splitlines()[0] == "tiny on host (requested), weights synthetic, seed 5"
+    assert out.splitlines()[0] == "tiny on ptx (requested), weights synthetic, seed 5"
     first = out.split("\n\n")[0]
     assert "warp_split ratio=0:8" in first
     assert "warp_split ratio=2:6" in first
@@ -154,7 +154,7 @@ def test_the_heading_says_only_what_all_jobs_share(job, capsys):
     for seed in (1, 2):
         output.add(job(f"seed={seed}", seed=seed), at_once=False)
     output.close()
-    assert capsys.readouterr().out.splitlines()[0] == "tiny on host (requested), weights synthetic"
+    assert capsys.readouterr().out.splitlines()[0] == "tiny on ptx (requested), weights synthetic"
 
 
 @pytest.mark.parametrize("why", ["a single run", "another process"])

@@ -13,7 +13,7 @@ from common.config.cli import guarded, run_task
 from common.record.store import Store
 
 WRONG = "experiments variant=no_such_variant"
-COMMANDS = {"experiments.show": 0, "experiments.evidence plan=true device=host": 0, WRONG: 2}
+COMMANDS = {"experiments.show": 0, "experiments.evidence plan=true device=ptx": 0, WRONG: 2}
 SILENT = """
 import os, signal
 os.kill(os.getpid(), signal.SIGINT)

@@ -58,7 +58,7 @@ def sweep(configured, host_cache: Path, tmp_path: Path, seed, monkeypatch):
     def run(workers: Workers, *overrides: str, **changes: Any) -> Sweep:
         config = configured("variant=all", *common, *overrides)
         wanted = [stack for stack in config.stacks if stack.name in ("baseline", "vec128", "smem_cache")]
-        cuda = {"device": DeviceChoice("cuda", "A GPU"), "host": None, "stacks": tuple(wanted)}
+        cuda = {"device": DeviceChoice("cuda", "A GPU"), "ptx": None, "stacks": tuple(wanted)}
         monkeypatch.setattr(budget, "clock", lambda: workers.now)
         workers.setup = Setup(replace(config, **(cuda | changes)), Quiet())
         made = Sweep(workers.setup, workers, {})  # type: ignore[arg-type]

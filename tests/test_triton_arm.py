@@ -190,7 +190,7 @@ def test_one_process_has_one_kind_of_kernels():
 
 @pytest.fixture
 def work(tiny, expected) -> Workload:
-    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="host"), ptx=None)
+    config = SimpleNamespace(seed=SEED, device=SimpleNamespace(name="ptx"), ptx=None)
     weights = SimpleNamespace(flat=expected.weights)
     lab = SimpleNamespace(model=tiny, layout=Layout(tiny), packed=weights, config=config, expected=expected)
     lab.reference_device = "cpu"

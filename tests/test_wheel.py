@@ -67,6 +67,6 @@ def test_an_editable_installation_runs_from_any_folder(checkout, venv, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    code = "from experiments import Lab; print(Lab(model='tiny', device='host', seed=7).config.results)"
+    code = "from experiments import Lab; print(Lab(model='tiny', device='ptx', seed=7).config.results)"
     done = subprocess.run([venv, "-c", code], cwd=elsewhere, env={}, capture_output=True, text=True)
     assert done.stdout.strip() == str(checkout / "experiments" / "runs" / "records.jsonl"), done.stderr

@@ -43,7 +43,7 @@ def prove(
 ) -> Verdict:
     """Validate `stack` on `trial`, and compare it with its parent if they must be equal bit for bit.
 
-    cache: folder of packed weights and of the reference's steps. seed: of weights, inputs and, on the host device, the
+    cache: folder of packed weights and of the reference's steps. seed: of weights, inputs and, on the PTX device, the
     order of threads. edit: changes the kernel's flattened text, but not its parent's. on_step: as of `validate`.
     Raises CompileError, Hung, Crashed and Refused, each with the trial's name.
     """

@@ -41,7 +41,7 @@ class Settings:
     report: bool
     debug: bool
     cuda: Section
-    host: Section
+    cpu: Section
 
 
 class Evidence:
@@ -54,13 +54,13 @@ class Evidence:
         self.settings, self.execute, self.store = settings, execute, Store(settings.results)
         self.deadline = inf if settings.budget_s is None else budget.clock() + settings.budget_s
         choice = choose_device(settings.device.text("name"))
-        self.device, self.gpu = choice.name, choice.why if choice.name == "cuda" else "host"
+        self.device, self.gpu = choice.name, choice.why if choice.name == "cuda" else "cpu"
         self.store.check()
         self.plan()
 
     def plan(self) -> Plan:
         """The plan, by the records so far."""
-        here = self.settings.cuda if self.device == "cuda" else self.settings.host
+        here = self.settings.cuda if self.device == "cuda" else self.settings.cpu
         after = (f"device={self.device}", f"seed={self.settings.seed}", *self.settings.args)
 
         def args(step: Step) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Model of a decode step: from counts, SASS, a variant's yaml and a GPU's constants to the stages of a simulation.
 
 A stage of the kernel is a task of the busiest SM (experiments/prediction/simulation.py). Bytes, barriers and prefetches
-are counted on the host device; dependent chains inside a block, their clocks, and the loads in flight together are
+are counted on the PTX device; dependent chains inside a block, their clocks, and the loads in flight together are
 walked in SASS (experiments/prediction/sass/); the ring, and exchanges between blocks, are declared in the yaml of each
 variant (`work`); latencies and rates come from conf/gpu/, with their ranges.
 """

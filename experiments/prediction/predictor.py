@@ -1,6 +1,6 @@
 """Predictor for one model: exact counts and chains of SASS, from records or made, and the times that follow from them.
 
-Counts are of one decode step on the host device, the same on every machine. They depend on the code, the model, the
+Counts are of one decode step on the PTX device, the same on every machine. They depend on the code, the model, the
 knobs, the block size and the grid, and on nothing else, so a record of the same code replaces a run. Chains are walked
 in the cubin of an arch, at a position. Records of Qwen3-0.6B are committed; to make them again:
 python -m experiments experiment=counts results=experiments/results/counts.jsonl
@@ -131,7 +131,7 @@ class Predictor:
     def count(self, source: Source, multiprocessors: int = GRID) -> Counts:
         """Counts of one step of `source` at position 1, with as many blocks on each SM as it asks for.
 
-        Raises Uncounted, and LabError where there is no g++.
+        Raises Uncounted, and LabError without NVRTC or g++.
         """
         blocks = multiprocessors * source.blocks_per_sm
         name = key(source, blocks)
@@ -188,9 +188,9 @@ class Predictor:
         (self._kept or self._store).append(row)
 
     def _run(self, source: Source, blocks: int) -> Counts:
-        from common.devices.host.device import HostDevice
+        from common.devices.ptx.device import PtxDevice
 
-        self._device = self._device or HostDevice(self._cache / "kernels")
+        self._device = self._device or PtxDevice(self._cache / "kernels")
         with self.step(self._device, source, blocks) as session:
             return session.count()
 

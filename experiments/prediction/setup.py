@@ -13,7 +13,7 @@ class PredictingSetup(Setup):
 
     @cached_property
     def predictor(self) -> Predictor:
-        """Counts and predictions for the model; it may run kernels on the host device to count."""
+        """Counts and predictions for the model; it may run kernels on the PTX device to count."""
         return self.predictor_of(self.model)
 
     def predictor_of(self, model: Model) -> Predictor:

@@ -13,7 +13,7 @@ class PredictedStack(LabStack):
     def predict(self, gpu: str, position: int = 1) -> Prediction:
         """Time of one step at `position` on the GPU of conf/gpu/<gpu>.yaml, from exact counts: not a measurement.
 
-        Counts that no record has are made on the host device first: about a minute for Qwen3-0.6B.
+        Counts that no record has are made on the PTX device first: about a minute for Qwen3-0.6B.
         Raises LabError for an unknown GPU, and for a position that the KV cache does not hold.
         """
         self.check_position(position)

@@ -10,7 +10,7 @@ from typing import Any
 from common.config.device_choice import find_gpu
 from common.devices.hold import Hold
 from common.devices.ptx.text import Kernel
-from common.errors import LabError, Refused
+from common.errors import Refused
 from experiments.ptx.arguments import Given
 from experiments.ptx.kernels import Text
 from experiments.ptx.launch import Launch, Outcome
@@ -27,10 +27,7 @@ class Gpu:
     """The device cuda: the first GPU. arch: its own; title: its name, for the line of a result."""
 
     def __init__(self) -> None:
-        try:
-            self.title = f", {find_gpu()}"
-        except LabError as error:
-            raise LabError(error.cause, error.remedy.replace("device=host", "device=ptx")) from None
+        self.title = f", {find_gpu()}"
         import cupy
 
         self._cupy, self._hold = cupy, Hold(cupy)

@@ -93,7 +93,7 @@ def table(evidence: Evidence) -> Table:
         rows.append(line | {f"memory busy, {times[0].gpu}": f"{busy['memory busy %']:.0f} %" if busy else "-"})
         before = after
     note = (
-        f"Counted on the host device; times predicted, not measured, at position {POSITION}, in brackets as far as the "
+        f"Counted on a CPU; times predicted, not measured, at position {POSITION}, in brackets as far as the "
         "ranges of the constants in conf/gpu/ allow. The first row is another stack; from the baseline on, each step "
         "stands on those above it."
     )

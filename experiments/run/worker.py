@@ -83,7 +83,7 @@ def open_setup(config: RunConfig, sha: str, events: Events) -> Setup:
 def answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
     """Compile, inspect, validate and measure one stack; every exception becomes its status, but MachineError.
 
-    request: `stack`; `seconds` until the parent kills this process, before which a launch on the host device times out
+    request: `stack`; `seconds` until the parent kills this process, before which a launch on a CPU times out
     with a report; `proof` of a stack that is known to pass, from the record of its validation; `beat` of `measure`.
     """
     deadline, job = time.monotonic() + request["seconds"], LabStack(setup, from_json(Stack, request["stack"]))

@@ -1,7 +1,7 @@
 """Exact counts of one decode step: barriers, bytes by the width of the load, prefetches; the same on every machine.
 
-Predictions are made from its records; Qwen3-0.6B's are committed. With device=ptx: the instructions that NVRTC
-made of the step, and the bytes that they move.
+Predictions are made from its records; Qwen3-0.6B's are committed. With options.instructions=true: the instructions
+that NVRTC made of the step, by class, and the bytes that they move.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ from common.compile.target import number
 from common.devices.counters import Counts
 from common.devices.ptx.counted import ALL_CLASSES
 from common.devices.ptx.device import PtxDevice
+from common.errors import LabError
 from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
@@ -25,8 +26,8 @@ from experiments.tables.result_table import COUNTED, ResultTable
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each stack; prefetching ones are counted on the grid of every GPU, parents on one."""
-    if experiment.config.ptx:
-        return _of_ptx(experiment, experiment.config.ptx.arch)
+    if experiment.options.flag("instructions"):
+        return _instructions(experiment)
     rows = experiment.rows(_chosen(experiment), lambda stack: _count(experiment, stack).columns())
     question = f"what one step of {experiment.model.name} does at position 1 on a grid of {GRID} blocks"
     note = "Every row of a matrix loads the activations again, from L1 or L2; weights and KV cache come from memory."
@@ -55,8 +56,11 @@ def _chosen(experiment: Experiment) -> list[Stack]:
     return [*stacks, *map(experiment.stack, catalog.stacks if whole else ())]
 
 
-def _of_ptx(experiment: Experiment, arch: str) -> ResultTable:
-    """A row for each stack; of a single one also a row for each stage."""
+def _instructions(experiment: Experiment) -> ResultTable:
+    """A row for each stack; if there is only one, also a row for each of its stages."""
+    if not experiment.config.ptx:
+        raise LabError("options.instructions counts what a CPU executes of the PTX", "give device=ptx")
+    arch = experiment.config.ptx.arch
     device = PtxDevice(experiment.config.cache / "kernels", number(arch))
     stacks, by_stage = _chosen(experiment), dict[str, Counter[str]]()
 

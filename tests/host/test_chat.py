@@ -1,4 +1,4 @@
-"""Chat with a random checkpoint on the host device, by lines from a pipe."""
+"""Chat with a random checkpoint on a CPU, by lines from a pipe."""
 
 import io
 import json
@@ -20,7 +20,7 @@ def talk(tmp_path, host_cache, seed, monkeypatch, capsys):
     """talk(lines, *overrides): the exit code, what was printed, and the notes."""
 
     def talk_(lines, *overrides):
-        where = [f"weights={tmp_path}/model", f"cache={host_cache}", f"results={tmp_path}/r.jsonl", "device=host"]
+        where = [f"weights={tmp_path}/model", f"cache={host_cache}", f"results={tmp_path}/r.jsonl", "device=ptx"]
         typed = b"".join(line if isinstance(line, bytes) else f"{line}\n".encode() for line in lines)
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), "utf-8"))
         code = chat.main([*where, "max_tokens=8", f"seed={seed}", *overrides])

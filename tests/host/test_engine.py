@@ -1,4 +1,4 @@
-"""The engine of generation on the host device, against one session that decodes everything by itself."""
+"""The engine of generation on a CPU, against one session that decodes everything by itself."""
 
 from dataclasses import replace
 
@@ -107,7 +107,7 @@ def test_a_stack_that_keeps_no_logits_is_refused_for_sampling_by_name(engine, mo
 
     def without_logits(self, steps=1, then=None):
         run(self, steps)
-        self.write_scratch(self.scratch().fill_(float("nan")))
+        self._buffers["scratch"].tensor.fill_(float("nan"))
         if then:
             then._run_launches([(0, 1)])
 

@@ -1,4 +1,4 @@
-"""A dry run of the evidence on the host device by a virtual clock: cut twice and resumed, the tables are the same."""
+"""A dry run of the evidence on a CPU by a virtual clock: cut twice and resumed, the tables are the same."""
 
 import random
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.host
 TICK = 12.0  # virtual seconds from one reading of the clock to the next: a row takes three or more
 STEPS = {  # small forms of steps of each kind: a sweep, rows made in the experiment's process, predictions
     "validation": ["stack=[fused_head]", "resume=true"],
-    "barriers": ["experiment=sync_cost", "options.host_blocks=2"],
+    "barriers": ["experiment=sync_cost", "options.cpu_blocks=2"],
     "quality": ["experiment=quality", "options.variants=[baseline,fused_head]", "options.tokens=3"],
     "factorial": ["experiment=factorial", "options.variants=[vec128,fused_head]", "options.position=1"],
     "sass": ["experiment=sass", "options.variants=[fused_head]", "archs=[sm_90]"],
@@ -55,7 +55,7 @@ def call(host_cache: Path, monkeypatch, seed):
         if name in NAMES
     )
     common = ["model=tiny", "blocks=2", "archs=[sm_90]", f"cache={host_cache}"]
-    fixed = ["device=host", "report=false", f"seed={seed}", f"host.steps=[{steps}]", f"args={common}"]
+    fixed = ["device=ptx", "report=false", f"seed={seed}", f"cpu.steps=[{steps}]", f"args={common}"]
 
     def execute(argv: Sequence[str], seconds: float) -> Ended:
         assert argv[0] == "experiments"

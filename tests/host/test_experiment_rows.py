@@ -35,7 +35,7 @@ def run(host_cache: Path, tmp_path: Path, seed) -> Callable[..., tuple[int, list
 
     def run(*overrides: str) -> tuple[int, list[dict[str, Any]]]:
         results = tmp_path / "records.jsonl"
-        common = ["device=host", "model=tiny", "blocks=2", f"cache={host_cache}", f"results={results}", f"seed={seed}"]
+        common = ["device=ptx", "model=tiny", "blocks=2", f"cache={host_cache}", f"results={results}", f"seed={seed}"]
         return main([*common, *overrides]), Store(results).records()
 
     return run

@@ -1,4 +1,4 @@
-"""Experiments in a quick form on the host device, and derived counts against the device's.
+"""Experiments in a quick form on a CPU, and derived counts against the device's.
 
 A run of the tests takes a part of the experiments; `make evidence` all.
 """
@@ -15,7 +15,7 @@ from sampled import sampled
 
 from common.compile.source import build
 from common.config.resolve import model_named
-from common.devices.host.device import HostDevice
+from common.devices.ptx.device import PtxDevice
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
@@ -42,7 +42,7 @@ QUICK = {
     "roofline": [],
     "scaling": ["options.models=[tiny]", "options.gpus=[t4]", "options.variants=[vec128,graph]"],
     "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
-    "sync_cost": ["options.host_blocks=3"],
+    "sync_cost": ["options.cpu_blocks=3"],
     "tune": ["options.variants=[vec128]", "options.trials=4"],
 }
 
@@ -53,7 +53,7 @@ def run(host_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[st
 
     def run(experiment: str, *overrides: str) -> dict[str, Any]:
         results = tmp_path / "records.jsonl"
-        common = ["device=host", f"cache={host_cache}", f"results={results}", f"seed={seed}"]
+        common = ["device=ptx", f"cache={host_cache}", f"results={results}", f"seed={seed}"]
         common.append("model.positions=64" if experiment == "scaling" else "model=tiny")
         if experiment in ("ratios", "factorial"):
             common.append("model.positions=256")
@@ -181,7 +181,7 @@ UNFIT = {
 
 @pytest.mark.parametrize("given", UNFIT)
 def test_rivals_refuse_what_no_arm_can_do_before_anything_runs(given, host_cache: Path, tmp_path: Path, capsys):
-    argv = ["experiment=rivals", "device=host", "model=tiny", "variant=vec128", *QUICK["rivals"][1:], given]
+    argv = ["experiment=rivals", "device=ptx", "model=tiny", "variant=vec128", *QUICK["rivals"][1:], given]
     assert main([*argv, f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]) == 2
     assert UNFIT[given] in capsys.readouterr().err
     assert not Store(tmp_path / "r.jsonl").records()
@@ -207,7 +207,7 @@ def test_a_stack_of_several_tokens_a_step_is_timed_by_those_it_made(host_cache: 
 
     monkeypatch.setattr(race, "timed", counted)
     options = [*QUICK["rivals"][1:], "variant=speculative", "options.rivals=[torch]", "seed=8"]
-    argv = ["experiment=rivals", "device=host", "model=tiny", *options]
+    argv = ["experiment=rivals", "device=ptx", "model=tiny", *options]
     assert main([*argv, f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]) == 0
     row, _ = Store(tmp_path / "r.jsonl").records()[-1]["table"]
     assert row["same ids"] == "8 of 8"
@@ -223,12 +223,11 @@ def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, 
     layout = Layout(tiny)
     predictor = Predictor(tiny, 256, Store(tmp_path / "r.jsonl"), host_cache, lambda *_: None)
     first = predictor.count(source, 6)
-    device = HostDevice(host_cache / "kernels")
+    device = PtxDevice(host_cache / "kernels")
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
     with closing(device.session(device.compile(source), weights, 6)) as session:
         session.reset([0] * (position + 1), position, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
-        session.run()
-        later = session.counts()
+        later = session.count()
     assert later.loaded("kv") == first.loaded("kv") * (position + 1) // (POSITION + 1)
     assert later.total("grid_barriers") == grid_barriers(source, first, position)
     assert later.loaded("weights") == first.loaded("weights")
@@ -251,11 +250,11 @@ def test_counts_are_stored_and_used_again(tiny: Model, host_cache: Path, tmp_pat
         ("sass", "archs=[]", "archs=[] leaves nothing to read; name one"),
         ("energy", "options.seconds=-1", "options.seconds=-1 is not a positive number"),
         ("energy", "options.seconds=1.5", "is too short: a GPU's power is an average over 1 s; give options.seconds=2"),
-        ("sync_cost", "options.host_blocks=0", "is not a whole number in 1..1024"),
+        ("sync_cost", "options.cpu_blocks=0", "is not a whole number in 1..1024"),
     ],
 )
 def test_a_wrong_option_is_refused_and_nothing_recorded(experiment, override, message, tmp_path, capsys):
     results = tmp_path / "records.jsonl"
-    assert main([f"experiment={experiment}", "device=host", "model=tiny", f"results={results}", override]) == 2
+    assert main([f"experiment={experiment}", "device=ptx", "model=tiny", f"results={results}", override]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert Store(results).records() == []

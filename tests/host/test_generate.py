@@ -113,13 +113,13 @@ def test_ids_and_text_are_those_of_transformers(checkpoint, host_cache: Path, co
     where = [f"weights={folder}", f"cache={host_cache}", f"results={tmp_path}/records.jsonl", "model.positions=128"]
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     what = [f'prompt="{quoted}"', f"max_tokens={TOKENS}", "stop=false"]
-    assert main([*where, *what, "variant=baseline", "device=host", "json=true"]) == 0
+    assert main([*where, *what, "variant=baseline", "device=ptx", "json=true"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["variant"], found["device"], found["prompt_ids"]) == ("baseline", "host", prompt)
+    assert (found["variant"], found["device"], found["prompt_ids"]) == ("baseline", "ptx", prompt)
     assert found["record"]
     assert found["seconds"] >= found["first_token_s"] > 0
     assert found["text"] == tokenizer.decode(found["ids"], skip_special_tokens=True)
-    assert main([*where, *what, "variant=baseline", "device=host"]) == 0
+    assert main([*where, *what, "variant=baseline", "device=ptx"]) == 0
     printed = capsys.readouterr()
     plain = tokenizer.decode(found["ids"], skip_special_tokens=True, clean_up_tokenization_spaces=False)
     assert printed.out == f"{plain}\n"

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import resource
 import signal
 import time
@@ -30,13 +31,9 @@ def test_abort_segfault_and_deadlock_do_not_affect_other_stacks(tmp_path, host_c
     assert {name: row["status"] for name, row in found.items()} == wanted, err
     assert {row["variant"]: row["verdict"] for row in json_lines(out)} == wanted
     assert "SIGABRT, at: validate aborts" in found["aborts"]["reason"]
-    assert (
-        "a write of the null address, or of one that cannot exist at variants/segfaults.cu:"
-        in found["segfaults"]["reason"]
-    )
+    assert "outside the buffers: 4 bytes at 0x0: variants/segfaults.cu:" in found["segfaults"]["reason"]
     # A block that skips one barrier arrives one too few times, so the others wait at the last barrier.
-    assert "spinning at common/kernel/barrier.cuh" in found["deadlocks"]["report"]
-    assert "stage final_norm" in found["deadlocks"]["report"]
+    assert re.search(r"polls .*common/kernel/barrier\.cuh:", found["deadlocks"]["report"])
     assert "Traceback" not in err
     assert len({row["key"] for row in rows(root)}) == 5
     assert all(row["source_sha"] for row in rows(root))
@@ -52,7 +49,7 @@ def test_an_endless_kernel_is_hung_and_its_place_is_reported(tmp_path, host_cach
     out, err = process.communicate(timeout=HANGS_S)
     (row,) = rows(root)
     assert (row["status"], process.returncode) == ("HUNG", 1), err
-    assert "embed" in row["report"]
+    assert "variants/never_ends.cu:" in row["report"]
     assert any(line.startswith("never_ends: HUNG ") for line in out.splitlines()), out
 
 

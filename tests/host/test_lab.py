@@ -40,7 +40,7 @@ def open_lab(tmp_path, host_cache, seed):
     def open_(*overrides: str, **keys: object) -> Lab:
         default = {
             "model": "tiny",
-            "device": "host",
+            "device": "ptx",
             "seed": seed,
             "cache": host_cache,
             "archs": [],
@@ -73,7 +73,7 @@ def test_the_examples_of_the_manual(tmp_path, host_cache, monkeypatch, capsys):
 
 
 def test_its_record_is_the_one_of_the_command_line(open_lab, tmp_path, host_cache, seed, capsys):
-    keys = ("model=tiny", "device=host", f"seed={seed}", f"cache={host_cache}", "archs=[sm_90]", "validate=quick")
+    keys = ("model=tiny", "device=ptx", f"seed={seed}", f"cache={host_cache}", "archs=[sm_90]", "validate=quick")
     assert command.main([*keys, "variant=warp_split", "ratio=3:5", f"results={tmp_path}/cli.jsonl"]) == 0
     lab = open_lab(archs=["sm_90"])
     stack = lab.stack("warp_split", ratio="3:5")
@@ -177,12 +177,12 @@ def test_a_text_means_itself_whatever_is_in_it(seed):
 
 
 def test_values_of_python_are_those_of_the_command_line():
-    lab = Lab("timing.positions=[1,9]", device="host", model="tiny", seed=3, threads=128, stack=["graph", "vec128"])
+    lab = Lab("timing.positions=[1,9]", device="ptx", model="tiny", seed=3, threads=128, stack=["graph", "vec128"])
     config = lab.config
     assert (config.threads, config.seed, config.timing.positions) == (128, 3, (1, 9))
     assert [stack.stack.variants for stack in lab.stacks] == [("graph", "vec128")]
-    assert Lab(device="host", blocks=None, debug=True).config.debug
-    assert [stack.name for stack in Lab(device="host", variant="persistent").stacks] == ["persistent"]
+    assert Lab(device="ptx", blocks=None, debug=True).config.debug
+    assert [stack.name for stack in Lab(device="ptx", variant="persistent").stacks] == ["persistent"]
 
 
 def test_hydra_is_left_as_it_was(tmp_path):
@@ -192,7 +192,7 @@ def test_hydra_is_left_as_it_was(tmp_path):
         for keys in ({"model": "tiny"}, {"model": "tinny"}):
             before = GlobalHydra.instance().hydra
             try:
-                Lab(device="host", **keys)
+                Lab(device="ptx", **keys)
             except LabError:
                 assert keys == {"model": "tinny"}
             assert GlobalHydra.instance().hydra is before
@@ -204,7 +204,7 @@ def test_labs_in_threads_do_not_mix_their_configurations():
     found: dict[int, int] = {}
 
     def open_(threads: int) -> None:
-        found[threads] = Lab(device="host", model="tiny", threads=threads).config.threads
+        found[threads] = Lab(device="ptx", model="tiny", threads=threads).config.threads
 
     workers = [threading.Thread(target=open_, args=(32 * (1 + number),)) for number in range(12)]
     for worker in workers:
@@ -216,7 +216,7 @@ def test_labs_in_threads_do_not_mix_their_configurations():
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
     code = (
-        "import sys; from experiments import Lab; lab = Lab(device='host', model='tiny'); repr(lab);"
+        "import sys; from experiments import Lab; lab = Lab(device='ptx', model='tiny'); repr(lab);"
         "print([name for name in ('torch', 'cupy', 'pandas', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -226,7 +226,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed():
 def test_results_show_themselves(open_lab, seed):
     lab = open_lab(archs=["sm_90"])
     stack = lab.stack("warp_split")
-    assert repr(lab) == f"Lab(tiny on host: requested; seed {seed})"
+    assert repr(lab) == f"Lab(tiny on ptx: requested; seed {seed})"
     assert repr(stack) == "LabStack(warp_split ratio=2:6: not validated)"
     assert "not validated" in stack._repr_html_()
     verdict, counts, resources = stack.validate(), stack.counts(), stack.resources()["sm_90"]

@@ -10,7 +10,7 @@ from processes import HANGS_S
 from common import ROOT
 from common.record.store import Store
 
-SWEEP = ["device=host", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
+SWEEP = ["device=ptx", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
 
 
 @pytest.fixture

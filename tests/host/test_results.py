@@ -20,7 +20,7 @@ from experiments.show import __main__ as show
 from experiments.tables.progress import Progress
 
 pytestmark = pytest.mark.host
-TINY = ["device=host", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
+TINY = ["device=ptx", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_multirun_ends_in_one_table_and_says_each_row_when_it_has_it(lab, tmp_
     assert all(name in out.partition("Kept in ")[2] for name in ids)
     said = err.splitlines()
     done = next(at for at, line in enumerate(said) if line.startswith("warp_split ratio=0:8: PASSED, max error"))
-    assert any(line.startswith("device host") for line in said[done:])  # before the next job began
+    assert any(line.startswith("device ptx") for line in said[done:])  # before the next job began
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -1,4 +1,4 @@
-"""The sampling kernel on the host device, against torch and the logits processors of transformers."""
+"""The sampling kernel on a CPU, against torch and the logits processors of transformers."""
 
 import random
 from dataclasses import replace
@@ -8,7 +8,7 @@ import torch
 from sampled import sampled
 
 from common.compile.source import build
-from common.devices.host.device import HostDevice
+from common.devices.ptx.device import PtxDevice
 from common.errors import LabError
 from common.model.layout import Layout
 from experiments.generation.request import Sampling
@@ -49,7 +49,7 @@ def sampler(tiny, host_cache, seed):
         if many:
             text = found.text.replace('#line 1 "entry"', MANY).replace("KERNEL_ENTRY(Sample", "KERNEL_ENTRY(Many")
             found = replace(found, text=text)
-        device = HostDevice(host_cache, seed=seed)
+        device = PtxDevice(host_cache, seed=seed)
         weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
         return device.session(device.compile(found), weights, 1)
 
@@ -68,7 +68,7 @@ def sampler(tiny, host_cache, seed):
         if many:
             slot = layout.tap("seen")
             scratch[slot.offset : slot.offset + slot.size] = 0
-        session.write_scratch(scratch)
+        session._buffers["scratch"].tensor.copy_(scratch)
         session.run()
         return session
 

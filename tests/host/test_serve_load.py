@@ -33,7 +33,7 @@ def overrides(tmp_path, host_cache, seed):
     """A model so small that a token takes milliseconds, on two blocks of one warp."""
     save(tmp_path / "model")
     where = [f"weights={tmp_path}/model", f"cache={host_cache}", f"results={tmp_path}/records.jsonl"]
-    return [*where, "device=host", "variant=baseline", "threads=32", "blocks=2", f"seed={seed}"]
+    return [*where, "device=ptx", "variant=baseline", "threads=32", "blocks=2", f"seed={seed}"]
 
 
 def generated(overrides: list[str], prompt: list[int], capsys: pytest.CaptureFixture[str]) -> list[int]:

@@ -37,7 +37,7 @@ def test_the_documented_line_stops_at_its_stop_string(tmp_path, host_cache, caps
     lines = (ROOT / "docs" / "use.md").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("python -m experiments.generate") and "stop_strings=" in line)
     given = [word.replace("=DIR", f"={tmp_path / 'model'}") for word in shlex.split(line)[3:]]
-    where = ["device=host", f"cache={host_cache}", f"results={tmp_path / 'r.jsonl'}"]
+    where = ["device=ptx", f"cache={host_cache}", f"results={tmp_path / 'r.jsonl'}"]
 
     assert generate.main([*given, *where]) == 0
     found = json.loads(capsys.readouterr().out)

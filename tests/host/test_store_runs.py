@@ -46,7 +46,7 @@ def test_a_read_only_folder_is_reported_before_any_work(tmp_path, capsys):
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
     with without_root_rights():
-        code = main(["device=host", f"results={locked}/records.jsonl"])
+        code = main(["device=ptx", f"results={locked}/records.jsonl"])
     (line,) = capsys.readouterr().err.splitlines()
     assert code == 2
     assert line.startswith(f"error: {locked}/records.jsonl cannot be written: Permission denied; ")

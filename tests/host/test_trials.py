@@ -6,7 +6,6 @@ import pytest
 import torch
 from sampled import sampled
 
-from common.devices.host.device import HostDevice
 from common.devices.ptx.device import PtxDevice
 from common.errors import CompileError
 from common.stacks.catalog import read_catalog
@@ -35,7 +34,7 @@ def stack_of(name: str):
     ids=lambda each: each.name,
 )
 def test_a_correct_stack_passes(stack, trial, host_cache, seed):
-    device = PtxDevice(host_cache, seed=seed, races=True) if trial.races else HostDevice(host_cache, seed)
+    device = PtxDevice(host_cache, seed=seed, races=trial.races)
     with torch.inference_mode():
         verdict = prove(device, CATALOG, stack, trial, host_cache, seed)
     assert verdict.passed, verdict
@@ -46,7 +45,7 @@ def test_a_correct_stack_passes(stack, trial, host_cache, seed):
 def test_a_score_of_one_product_may_be_rounded_either_way(host_cache):
     """With this seed plain scores of fp32 are all rounded to nearly the right ones, by luck; the kernel's are not."""
     with torch.inference_mode():
-        verdict = prove(HostDevice(host_cache), CATALOG, stack_of("vec128"), BY_NAME["low scores"], host_cache, 101)
+        verdict = prove(PtxDevice(host_cache), CATALOG, stack_of("vec128"), BY_NAME["low scores"], host_cache, 101)
     assert verdict.passed, verdict
 
 
@@ -54,7 +53,7 @@ def test_columns_that_ask_for_several_packets_of_an_embedding_at_once(host_cache
     """A lane of one warp has three neighbouring packets of 288 columns."""
     (stack,) = choose_stacks(CATALOG, "", ["joint_heads", "by_value", "bulk_ring", "columns", "value_token"], {}, 256)
     with torch.inference_mode():
-        verdict = prove(HostDevice(host_cache, seed), CATALOG, stack, BY_NAME["half way"], host_cache, seed)
+        verdict = prove(PtxDevice(host_cache, seed=seed), CATALOG, stack, BY_NAME["half way"], host_cache, seed)
     assert verdict.passed, verdict
 
 
@@ -65,7 +64,7 @@ def test_teams_of_warps_take_the_tiles_of_a_small_ring(slots, threads, host_cach
     (stack,) = choose_stacks(CATALOG, "", ["joint_heads", "by_value", "bulk_ring", "stream_kv"], given, threads)
     trial = replace(BY_NAME["long"], knobs=GIVEN, threads=threads, blocks=7, starts=(Start(1024),))
     with torch.inference_mode():
-        verdict = prove(HostDevice(host_cache, seed), CATALOG, stack, trial, host_cache, seed)
+        verdict = prove(PtxDevice(host_cache, seed=seed), CATALOG, stack, trial, host_cache, seed)
     assert verdict.passed, verdict
 
 
@@ -73,7 +72,7 @@ def test_an_odd_ring_is_refused_where_two_teams_take_its_tiles(host_cache, seed)
     """A team that had not waited for the last tile of a slot would take its phase for the next tile's."""
     (stack,) = choose_stacks(CATALOG, "", ["joint_heads", "by_value", "bulk_ring", "stream_kv"], {"slots": 5}, 128)
     with pytest.raises(CompileError, match="make slots even"):
-        prove(HostDevice(host_cache, seed), CATALOG, stack, BY_NAME["132 blocks"], host_cache, seed)
+        prove(PtxDevice(host_cache, seed=seed), CATALOG, stack, BY_NAME["132 blocks"], host_cache, seed)
 
 
 FAULTS = [mutant for mutant in read_mutants() if mutant.trial]

@@ -48,8 +48,8 @@ def test_an_opcode_has_a_class(opcode, kind):
 
 def test_the_experiment_counts_instructions_of_a_stage(host_cache, tiny, tmp_path, capsys):
     """By hand: a product a weight; five sums in each lane of a row's warp; and in down the residual of each row."""
-    argv = ["experiment=counts", "device=ptx", "variant=baseline", "model=tiny", "json=true", f"cache={host_cache}"]
-    assert main([*argv, f"results={tmp_path / 'r.jsonl'}"]) == 0
+    argv = ["experiment=counts", "options.instructions=true", "device=ptx", "variant=baseline", "model=tiny"]
+    assert main([*argv, "json=true", f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]) == 0
     rows = {row["stage"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
     down, head = tiny.hidden * tiny.layers, tiny.vocab
     assert 1e6 * rows["down"]["M float"] == pytest.approx(down * (tiny.intermediate + 5 * 32 + 1))

@@ -120,13 +120,11 @@ int thread() { return 0; }
 int block() { return 0; }
 int blocks() { return 2; }
 void block_barrier() {}
-void count_grid_barrier() {}
 unsigned add_acq_rel(unsigned *word, unsigned value) { unsigned before = *word; *word += value; return before; }
 void store_release(unsigned *word, unsigned value) { *word = value; }
 void tick(int cost) { now += cost; if (!reported && waits[0]) reported = now; }
 unsigned load_acquire(const unsigned *word) { tick(20); return *word; }
 void spin_pause() { tick(1); }
-void spin_again() {}
 bool mbarrier_try_wait(Mbarrier *, unsigned) { return false; }
 [[noreturn]] void trap() { printf("%llu %llu\n", reported, now); exit(0); }
 }

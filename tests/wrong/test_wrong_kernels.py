@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.compile.source import Source, build
-from common.devices.host.device import HostDevice
+from common.devices.ptx.device import PtxDevice
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
@@ -37,7 +37,7 @@ def refused(host_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
 
     def look(body: str) -> Mismatch:
         weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-        device = HostDevice(host_cache, seed)
+        device = PtxDevice(host_cache, seed=seed)
         with closing(device.session(device.compile(kernel(tiny, body)), weights, blocks=1)) as session:
             verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights), seed)
         assert verdict.status == "MISMATCH", verdict
@@ -48,7 +48,7 @@ def refused(host_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
 
 def test_the_correct_step_passes(host_cache, tiny, seed):
     weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-    device = HostDevice(host_cache, seed)
+    device = PtxDevice(host_cache, seed=seed)
     program = device.compile(kernel(tiny, "Baseline<Kernel>::step(c);"))
     with closing(device.session(program, weights, blocks=1)) as session:
         assert validate(session, weights, tiny, scenarios(tiny, seed, weights), seed).passed, seed

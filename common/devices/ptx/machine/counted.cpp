@@ -27,7 +27,8 @@ void count(const Warp &w, const In *in, uint64_t sign) {
     }
     const Buffer *buffer = find(*w.grid, address, 1);
     row[buffer ? 1 + (buffer - launch.buffers) : 0] += sign * amount;
-    if (moves != Moves::word && more[3] && w.reg<uint64_t>(more[3])[lane]) row[launch.buffer_count + 1] += sign * amount;
+    if (moves != Moves::word && more[3] && w.reg<uint64_t>(more[3])[lane])
+      row[launch.buffer_count + 1] += sign * amount;
   }
 }
 

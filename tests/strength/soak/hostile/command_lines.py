@@ -169,7 +169,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "scaling": {"models": ("[nope]", "[]"), "variants": ("[nope]", "[graph]"), "gpus": ("[nope]",), "position": ("x",)},
     "quality": {"ids": ("[1]", "[-1]", "[99999999]"), "tokens": ("1", "x"), "variants": ("[nope]",)},
-    "sync_cost": {"host_blocks": ("0", "x", "100000")},
+    "sync_cost": {"cpu_blocks": ("0", "x", "100000")},
     "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "strategy": ("nope",), "trials": ("0", "x")},
     "nope": {"position": ("1",)},
 }
