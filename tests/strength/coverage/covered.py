@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.compile.source import Source
 from common.devices.host.compiler import RUNTIME, WARNINGS
 from common.devices.host.device import UNITS, HostDevice, HostProgram, HostSession
+
+from common.compile.source import Source
 from tests.strength.coverage.gcov import Executed, executed
 from tests.strength.coverage.turns import Loop, count_turns
 
