@@ -41,7 +41,7 @@ def code(text: str) -> str:
     """`text` with a control character in place of everything that is not mutated; its length and lines stay.
 
     Not mutated: comments, strings, the preprocessor's lines, static assertions, template headers (they only fail to
-    compile) and the CUDA half of the port, which the host device does not have.
+    compile) and the CUDA half of the port, whose faults are written by hand.
     """
     return _HIDDEN.sub(lambda found: re.sub(r"[^\n]", "\0", found[0]), text)
 
