@@ -29,7 +29,7 @@ WITHOUT_MUTANT = {"graph", "tensor_scores"}  # one line each, which has nothing 
 
 
 def test_text_to_edit_is_in_the_source():
-    """Where it is not, the error names the mutant."""
+    """An error names the mutant whose text is gone."""
     assert all(source_of(mutant).text for mutant in MUTANTS)
 
 
