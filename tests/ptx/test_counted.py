@@ -30,6 +30,26 @@ def test_a_token_moves_the_frozen_bytes(name, open_session, synthetic, tiny, see
     assert {stage: counted for stage, counted in found.items() if counted} == FROZEN[name]
 
 
+EACH = """const auto a = port::load_weights<8>(c.weights); const auto b = port::load_weights<16>(c.weights);
+    const unsigned sum = a.word[0] + a.word[1] + b.word[0] + b.word[1] + b.word[2] + b.word[3];
+    const float more = port::load_weight(c.weights + 20) + port::as_float(port::load<Data::kv, 4>(c.cache).word[0]);
+    port::store_activation(out + 64 * port::block() + port::thread(), port::as_float(sum) + more);
+    port::store_kv(c.cache + 8 + 64 * port::block() + port::thread(), 1);
+    port::block_barrier(); grid_barrier(c, Stage::down, 1);"""
+
+
+def test_counts_are_exact(launch):
+    """By hand: 3 blocks of 64 threads, and each thread executes all of it."""
+    session, threads = launch(EACH), 3 * 64
+    session.reset([1], 0)
+    counts = session.count()
+    assert counts.bytes_by_width("weights") == {16: 2 * threads, 64: 8 * threads, 128: 16 * threads}
+    assert counts.bytes_by_width("kv") == {32: 4 * threads}
+    assert (counts.total("stored_activations"), counts.total("stored_kv")) == (4 * threads, 2 * threads)
+    # A grid barrier has one of a block before its arrival, and one after the last block's.
+    assert [counts.total(each) for each in ("grid_barriers", "block_barriers", "atomics")] == [1, 3 * (1 + 2), 3]
+
+
 @pytest.mark.parametrize(
     ("opcode", "kind"),
     [
