@@ -36,7 +36,7 @@ COMPOSED = {
     r"^experiments$": "all variants: minutes",
     r"^experiments -m ": "several runs",
     r"^experiments .*\b(variant=ladder|validate=full|model=qwen3_0_6b)\b": "minutes",
-    r"^tests\.strength\.coverage\b": "an instrumented build: tests/host/test_covered.py",
+    r"^tests\.strength\.coverage\b": "an instrumented build: tests/cpu/test_covered.py",
     r"^experiments .*\bexperiment=": "full size: minutes",
     r"^experiments\.evidence\b": "a GPU, or hours: tests/test_evidence_plan.py",
     r"^experiments\.report\b": "it writes the committed pages: tests/test_report.py",
@@ -47,7 +47,7 @@ LEFT = {
     r"^\. ": "a shell's own",
     r"^pip ": "a network",
     r"^curl ": "a running server: tests/test_serve.py",
-    r"^python -m experiments -m hydra/launcher=": "a cluster: tests/host/test_launchers.py",
+    r"^python -m experiments -m hydra/launcher=": "a cluster: tests/cpu/test_launchers.py",
     r"^python -m experiments\.ptx FILE": "a file of the reader's: docs/ptx.md has one",
     r"^\S+ -m pytest\b": "the tests themselves",
 }

@@ -20,7 +20,7 @@ from tests.strength.mutants.mutation import Edit, apply, read_mutants, sample, s
 from tests.strength.mutants.processes import check_each
 from tests.strength.mutants.table import summary
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 MUTANTS = read_mutants()
 SAMPLE = 4  # mutants checked in a test run, each of another class
 ALWAYS = {"barriers", "cp.async", "indexing", "mathematics"}  # areas where every fault must be found
@@ -102,11 +102,11 @@ def test_a_sample_has_every_class_and_no_mutant_twice(seed):
 
 
 @pytest.fixture(scope="module")
-def found(host_cache) -> tuple[list[MutantResult], int]:
+def found(kernel_cache) -> tuple[list[MutantResult], int]:
     """A fresh sample, each mutant checked once."""
     seed = seed_for("mutants")
     tried = sample(MUTANTS, SAMPLE, seed)
-    return check_each(check_mutant, MutantResult.lost, tried, seed, host_cache, os.cpu_count() or 1), seed
+    return check_each(check_mutant, MutantResult.lost, tried, seed, kernel_cache, os.cpu_count() or 1), seed
 
 
 @pytest.mark.timeout(1800)  # with `found`; on an idle machine it takes a tenth of that

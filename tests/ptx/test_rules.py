@@ -12,7 +12,7 @@ from common.config.resolve import model_named
 from common.errors import Crashed, Hung
 from common.model.layout import Layout
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 
 # Lines that one thread executes, or a whole block, and the report. The token is the number of a line.
 ONE = "if (port::block() == 1 && port::thread() == 40) {{ {} }}"

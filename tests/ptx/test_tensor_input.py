@@ -9,7 +9,7 @@ from sampled import sampled
 
 from common.errors import Crashed
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 
 # Few weights of a row are not 0, so that sums of elements with 20 bits, which need three terms, are exact in fp32.
 BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_threads / 32;

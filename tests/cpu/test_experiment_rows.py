@@ -24,18 +24,18 @@ from experiments.suite import counts, formats, predict, sass
 from experiments.tables.progress import Quiet
 from experiments.tables.row import Forecast
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 QUALITY = ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"]
 NAMES = ["transformers, bf16", "baseline", "vec128 l1=default", "fused_head rows_per_warp=4"]
 
 
 @pytest.fixture
-def run(host_cache: Path, tmp_path: Path, seed) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
+def run(kernel_cache: Path, tmp_path: Path, seed) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
     """run(*overrides): exit code, and all records of the store."""
 
     def run(*overrides: str) -> tuple[int, list[dict[str, Any]]]:
         results = tmp_path / "records.jsonl"
-        common = ["device=ptx", "model=tiny", "blocks=2", f"cache={host_cache}", f"results={results}", f"seed={seed}"]
+        common = ["device=ptx", "model=tiny", "blocks=2", f"cache={kernel_cache}", f"results={results}", f"seed={seed}"]
         return main([*common, *overrides]), Store(results).records()
 
     return run

@@ -13,14 +13,14 @@ from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 PARTS = (*TEXT.split(), "  ", "\n", "\n\n", "3.", "\u00e9", "\U0001f9ea", SPECIAL[1], "<think>", "'s")
 
 
 @pytest.fixture
-def engine(tmp_path, host_cache, configured, seed):
+def engine(tmp_path, kernel_cache, configured, seed):
     save_checkpoint(tmp_path / "model", seed, positions=300)
-    config = configured("variant=baseline", f"weights={tmp_path}/model", f"cache={host_cache}")
+    config = configured("variant=baseline", f"weights={tmp_path}/model", f"cache={kernel_cache}")
     with Engine(Setup(config, Quiet()), config.stacks[0]) as opened:
         yield opened
 

@@ -14,16 +14,16 @@ SWEEP = ["device=ptx", "model=tiny", "timing=none", "archs=[]", "validate=quick"
 
 
 @pytest.fixture
-def sweep(host_cache, tmp_path):
+def sweep(kernel_cache, tmp_path):
     def run(flag: str, *argv: str) -> subprocess.CompletedProcess[str]:
-        folders = [f"results={tmp_path}/records.jsonl", f"cache={host_cache}", f"hydra.sweep.dir={tmp_path}/jobs"]
+        folders = [f"results={tmp_path}/records.jsonl", f"cache={kernel_cache}", f"hydra.sweep.dir={tmp_path}/jobs"]
         command = [sys.executable, "-m", "experiments", flag, *SWEEP, *folders, *argv]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S)
 
     return run
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_all_jobs_append_to_one_store(sweep, tmp_path, seed):
     """Each job is its own process; afterwards resume=true shows their records and runs nothing."""
     argv = ["variant=baseline,atomic_barrier", f"seed={seed}"]

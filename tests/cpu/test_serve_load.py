@@ -23,16 +23,16 @@ from common.json_values import to_json
 from experiments.generate import main
 from experiments.serving.queue import WORKER
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 TOKENS, PROMPTS, REQUESTS = 12, 2, 200
 MALFORMED = ({"prompt": []}, {"prompt": [64]}, {"max_tokens": 0}, {"prompt": [1] * 200}, {"prompt": "text"}, {"n": 2})
 
 
 @pytest.fixture
-def overrides(tmp_path, host_cache, seed):
+def overrides(tmp_path, kernel_cache, seed):
     """A model so small that a token takes milliseconds, on two blocks of one warp."""
     save(tmp_path / "model")
-    where = [f"weights={tmp_path}/model", f"cache={host_cache}", f"results={tmp_path}/records.jsonl"]
+    where = [f"weights={tmp_path}/model", f"cache={kernel_cache}", f"results={tmp_path}/records.jsonl"]
     return [*where, "device=ptx", "variant=baseline", "threads=32", "blocks=2", f"seed={seed}"]
 
 

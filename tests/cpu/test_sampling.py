@@ -14,7 +14,7 @@ from common.model.layout import Layout
 from experiments.generation.request import Sampling
 from experiments.generation.sampling import source, write_settings
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 DRAWS = 10_000
 FALSE_ALARM = 1e-7  # probability of a case to fail by chance
 LEAST = 50  # expected draws of a cell, from which the distribution of chi-square holds in its tail
@@ -40,7 +40,7 @@ def tiny(tiny):
 
 
 @pytest.fixture
-def sampler(tiny, host_cache, seed):
+def sampler(tiny, kernel_cache, seed):
     """sampler(logits, sampling, ids): a session of the kernel; many=True: of the one that draws often."""
     layout, opened = Layout(tiny), {}
 
@@ -49,7 +49,7 @@ def sampler(tiny, host_cache, seed):
         if many:
             text = found.text.replace('#line 1 "entry"', MANY).replace("KERNEL_ENTRY(Sample", "KERNEL_ENTRY(Many")
             found = replace(found, text=text)
-        device = PtxDevice(host_cache, seed=seed)
+        device = PtxDevice(kernel_cache, seed=seed)
         weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
         return device.session(device.compile(found), weights, 1)
 

@@ -9,7 +9,7 @@ from trained import save_checkpoint
 from common import ROOT
 from experiments import generate
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 SAYS = " ab\n3."  # each token is followed by the next one, and the last by the first
 
 
@@ -32,12 +32,12 @@ def save_parrot(folder):
     return tokenizer
 
 
-def test_the_documented_line_stops_at_its_stop_string(tmp_path, host_cache, capsys):
+def test_the_documented_line_stops_at_its_stop_string(tmp_path, kernel_cache, capsys):
     tokenizer = save_parrot(tmp_path / "model")
     lines = (ROOT / "docs" / "use.md").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("python -m experiments.generate") and "stop_strings=" in line)
     given = [word.replace("=DIR", f"={tmp_path / 'model'}") for word in shlex.split(line)[3:]]
-    where = ["device=ptx", f"cache={host_cache}", f"results={tmp_path / 'r.jsonl'}"]
+    where = ["device=ptx", f"cache={kernel_cache}", f"results={tmp_path / 'r.jsonl'}"]
 
     assert generate.main([*given, *where]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -12,12 +12,12 @@ from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 
 
 @pytest.fixture
-def engine(configured, host_cache, seed):
-    config = configured("variant=baseline", "model=tiny", f"seed={seed}", f"cache={host_cache}")
+def engine(configured, kernel_cache, seed):
+    config = configured("variant=baseline", "model=tiny", f"seed={seed}", f"cache={kernel_cache}")
     setup = Setup(config, Quiet())
     with Engine(setup, config.stacks[0]) as opened:
         yield opened

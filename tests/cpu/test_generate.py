@@ -14,7 +14,7 @@ from experiments.generation.request import Request
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 TOKENS = 40
 TIE = 1e-5  # margin, in standard deviations of the logits, below which fp32 may choose either token
 
@@ -107,10 +107,10 @@ def greedy(model: torch.nn.Module, prompt: list[int], stored: torch.Tensor) -> t
     return ids[len(prompt) :], margins
 
 
-def test_ids_and_text_are_those_of_transformers(checkpoint, host_cache: Path, configured, tmp_path, seed, capsys):
+def test_ids_and_text_are_those_of_transformers(checkpoint, kernel_cache: Path, configured, tmp_path, seed, capsys):
     folder, model, text, tokenizer = checkpoint
     prompt = tokenizer.encode(text)
-    where = [f"weights={folder}", f"cache={host_cache}", f"results={tmp_path}/records.jsonl", "model.positions=128"]
+    where = [f"weights={folder}", f"cache={kernel_cache}", f"results={tmp_path}/records.jsonl", "model.positions=128"]
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     what = [f'prompt="{quoted}"', f"max_tokens={TOKENS}", "stop=false"]
     assert main([*where, *what, "variant=baseline", "device=ptx", "json=true"]) == 0

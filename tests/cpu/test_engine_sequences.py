@@ -15,7 +15,7 @@ from experiments.generation.request import Request, Sampling
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 VOCAB = 8  # so few ids follow one another so often that drafts are right
 LEAST, MOST = 8, 100  # requests of a sequence: until all has happened that may
 OTHER = {False: "by_value", True: "multi_step"}  # by drafts, beside the baseline: more scratch, more steps a launch
@@ -23,9 +23,9 @@ FEW = ("variant=baseline", "model=tiny", f"model.vocab={VOCAB}", "model.position
 
 
 @pytest.fixture
-def setup(configured, host_cache, seed):
+def setup(configured, kernel_cache, seed):
     """setup(*overrides): of a lab with few ids and positions."""
-    return lambda *more: Setup(configured(*FEW, f"seed={seed}", f"cache={host_cache}", *more), Quiet())
+    return lambda *more: Setup(configured(*FEW, f"seed={seed}", f"cache={kernel_cache}", *more), Quiet())
 
 
 def opened(setup, name, draft=None):

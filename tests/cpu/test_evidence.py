@@ -16,7 +16,7 @@ from experiments.__main__ import main as experiments
 from experiments.evidence import __main__ as command
 from experiments.evidence.execute import Ended
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 TICK = 12.0  # virtual seconds from one reading of the clock to the next: a row takes three or more
 STEPS = {  # small forms of steps of each kind: a sweep, rows made in the experiment's process, predictions
     "validation": ["stack=[fused_head]", "resume=true"],
@@ -47,14 +47,14 @@ class Clock:
 
 
 @pytest.fixture
-def call(host_cache: Path, monkeypatch, seed):
+def call(kernel_cache: Path, monkeypatch, seed):
     """call(results, *overrides): one call of the command; each step runs in this process, by the virtual clock."""
     steps = ",".join(
         f"{{name: {name}, run: experiments, args: [{','.join(map(repr, args))}], seconds: 90, row_s: 35}}"
         for name, args in STEPS.items()
         if name in NAMES
     )
-    common = ["model=tiny", "blocks=2", "archs=[sm_90]", f"cache={host_cache}"]
+    common = ["model=tiny", "blocks=2", "archs=[sm_90]", f"cache={kernel_cache}"]
     fixed = ["device=ptx", "report=false", f"seed={seed}", f"cpu.steps=[{steps}]", f"args={common}"]
 
     def execute(argv: Sequence[str], seconds: float) -> Ended:

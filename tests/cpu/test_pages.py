@@ -12,16 +12,16 @@ import pytest
 
 from common import ROOT
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 COPIED = ("common", "conf", "docs", "experiments", "profiles", "variants", "README.md", "DEVLOG.md", "pyproject.toml")
 LINKED = ("Makefile", "tests")
-PYTHON = "docs/python.md"  # tests/host/test_lab.py runs it, and reads what it prints
+PYTHON = "docs/python.md"  # tests/cpu/test_lab.py runs it, and reads what it prints
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 WITH_BLOCKS = [page for page in PAGES if page != PYTHON and pages.executed((ROOT / page).read_text())]
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS)
-def test_the_blocks_of_a_page_run_as_they_stand(page, tmp_path, host_cache):
+def test_the_blocks_of_a_page_run_as_they_stand(page, tmp_path, kernel_cache):
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("runs"))
@@ -30,10 +30,10 @@ def test_the_blocks_of_a_page_run_as_they_stand(page, tmp_path, host_cache):
     for name in LINKED:
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "megakernel-lab").symlink_to(host_cache)
+    (tmp_path / "cache" / "megakernel-lab").symlink_to(kernel_cache)
     paths = [str(tmp_path), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     settings = {"PYTHONPATH": os.pathsep.join(paths), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    settings |= {"MPLCONFIGDIR": str(host_cache / "matplotlib")}  # its list of fonts takes half a second
+    settings |= {"MPLCONFIGDIR": str(kernel_cache / "matplotlib")}  # its list of fonts takes half a second
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "pages.py", page],
         cwd=tmp_path,
