@@ -105,15 +105,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def nvrtc(kernel_cache: Path) -> "Nvrtc":
+def nvrtc(cpu_cache: Path) -> "Nvrtc":
     """Cubins of this run."""
     from cubins import Nvrtc  # here, as it imports torch, which the process that starts the workers does without
 
-    return Nvrtc(kernel_cache / "cubins")
+    return Nvrtc(cpu_cache / "cubins")
 
 
 @pytest.fixture(scope="session")
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cpu_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compiled kernels: kept between runs when LAB_CACHE names a folder, as `make test` does."""
     folder = Path(os.environ.get("LAB_CACHE") or tmp_path_factory.mktemp("kernels"))
     folder.mkdir(exist_ok=True)

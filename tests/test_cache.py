@@ -176,7 +176,7 @@ def test_a_run_keeps_the_limit_of_its_configuration(tmp_path, configured, tiny):
 
 
 @pytest.mark.cpu
-def test_worker_processes_keep_the_limit(tmp_path, configured, kernel_cache):
+def test_worker_processes_keep_the_limit(tmp_path, configured, cpu_cache):
     from experiments.run.pool import Pool, first_request
 
     keep(tmp_path, 1, age=HOUR)

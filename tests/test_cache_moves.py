@@ -23,9 +23,9 @@ AT, STEPS = 2500, 2
 
 
 @pytest.fixture
-def moved(kernel_cache, monkeypatch):
+def moved(cpu_cache, monkeypatch):
     """Bytes by direction, on a fresh stand-in."""
-    monkeypatch.setenv("LAB_CACHE", str(kernel_cache))
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     counted = Counter()
     with installed():
         import cupy
@@ -46,12 +46,12 @@ def moved(kernel_cache, monkeypatch):
 
 
 @pytest.fixture
-def opened(moved, tiny, kernel_cache, seed):
+def opened(moved, tiny, cpu_cache, seed):
     """(session, another, reference, layout) of a model with a cache far larger than all its other buffers."""
     from common.devices.cuda import CudaDevice
 
     model = replace(tiny, positions=AT + 100)
-    layout, weights = Layout(model), load("synthetic", model, None, kernel_cache, seed)[2].flat
+    layout, weights = Layout(model), load("synthetic", model, None, cpu_cache, seed)[2].flat
     device = CudaDevice()
     program = device.compile(build([], model))
     sessions = [device.session(program, weights, 3) for _ in range(2)]

@@ -87,9 +87,9 @@ def test_a_damaged_object_or_library_is_made_again(tmp_path, monkeypatch, seed):
 
 
 @pytest.mark.cpu
-def test_a_damaged_text_or_decoded_kernel_is_made_again(tmp_path, kernel_cache, tiny, seed):
-    device, source = PtxDevice(with_executor(tmp_path, kernel_cache), seed=seed), build([], tiny)
-    weights = load("synthetic", tiny, None, kernel_cache, seed)[2].flat
+def test_a_damaged_text_or_decoded_kernel_is_made_again(tmp_path, cpu_cache, tiny, seed):
+    device, source = PtxDevice(with_executor(tmp_path, cpu_cache), seed=seed), build([], tiny)
+    weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
 
     def passes() -> bool:
         session = device.session(device.compile(source), weights)
@@ -104,10 +104,10 @@ def test_a_damaged_text_or_decoded_kernel_is_made_again(tmp_path, kernel_cache, 
 
 
 @pytest.mark.cpu
-def test_a_run_reports_what_its_worker_made_again(tmp_path, kernel_cache, seed):
-    root, kernels = make_root(tmp_path / "lab"), with_executor(tmp_path / "cache" / "kernels", kernel_cache)
+def test_a_run_reports_what_its_worker_made_again(tmp_path, cpu_cache, seed):
+    root, kernels = make_root(tmp_path / "lab"), with_executor(tmp_path / "cache" / "kernels", cpu_cache)
     for damaged in (False, True):
-        process = start(root, kernel_cache, "variant=baseline", f"cache={kernels.parent}", "model=tiny")
+        process = start(root, cpu_cache, "variant=baseline", f"cache={kernels.parent}", "model=tiny")
         _, err = process.communicate(timeout=HANGS_S)
         assert process.returncode == 0, err
         (library,) = kernels.glob("*.so")

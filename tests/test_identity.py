@@ -22,9 +22,9 @@ STACK = ("redundant_rmsnorm", "fused_head")
 
 
 @pytest.fixture
-def sweep(configured, kernel_cache: Path, tmp_path: Path, seed):
+def sweep(configured, cpu_cache: Path, tmp_path: Path, seed):
     """sweep(stack, ...): the record of each, resumed from one file of records."""
-    overrides = ["model=tiny", "archs=[]", f"cache={kernel_cache}", f"results={tmp_path}/r.jsonl", f"seed={seed}"]
+    overrides = ["model=tiny", "archs=[]", f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl", f"seed={seed}"]
     config = replace(configured("experiment=ablation", *overrides), blocks=2)
 
     def run(*stacks) -> list[dict[str, Any]]:

@@ -133,7 +133,7 @@ def test_a_full_disk_anywhere_in_a_command_is_one_line(capsys):
 
 @pytest.mark.cpu
 def test_a_full_disk_ends_a_run_without_a_verdict_and_resume_runs_the_stack(
-    compiler, tmp_path, kernel_cache, monkeypatch, capfd, seed
+    compiler, tmp_path, cpu_cache, monkeypatch, capfd, seed
 ):
     argv = ["variant=baseline", "model=tiny", "device=ptx", "timing=none", "archs=[]", "validate=quick"]
     argv += [f"seed={seed}", f"results={tmp_path}/r.jsonl"]
@@ -145,14 +145,14 @@ def test_a_full_disk_ends_a_run_without_a_verdict_and_resume_runs_the_stack(
     assert "final link failed: No space left on device; free some space" in err.splitlines()[-1]
     assert Store(tmp_path / "r.jsonl").records() == []
     monkeypatch.setenv("PATH", path)
-    assert main([*argv, f"cache={kernel_cache}", "resume=true"]) == 0
+    assert main([*argv, f"cache={cpu_cache}", "resume=true"]) == 0
     assert [row["status"] for row in Store(tmp_path / "r.jsonl").records()] == ["PASSED"]
 
 
 @pytest.mark.cpu
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_executor_that_vanishes_before_it_is_loaded_is_made_once_more(
-    configured, kernel_cache, tmp_path, monkeypatch, times
+    configured, cpu_cache, tmp_path, monkeypatch, times
 ):
     library, vanished = ptx.library, []
 
@@ -164,7 +164,7 @@ def test_an_executor_that_vanishes_before_it_is_loaded_is_made_once_more(
         return made
 
     monkeypatch.setattr(ptx, "library", vanishes)
-    given = ["variant=baseline", "model=tiny", "archs=[]", "validate=quick", f"cache={kernel_cache}", "seed=1"]
+    given = ["variant=baseline", "model=tiny", "archs=[]", "validate=quick", f"cache={cpu_cache}", "seed=1"]
     config = configured(*given)
     request = {"stack": to_json(config.stacks[0]), "seconds": 1000.0}
     work = partial(answer, Setup(config, Quiet()), request)

@@ -183,13 +183,13 @@ def test_wrong_values_are_refused_in_one_line(argv, message, capfd):
 
 
 @pytest.mark.cpu
-def test_a_timeline_refuses_more_tokens_than_the_cache_holds(kernel_cache, tmp_path, capfd):
+def test_a_timeline_refuses_more_tokens_than_the_cache_holds(cpu_cache, tmp_path, capfd):
     fixed = [
         "device=ptx",
         "model=tiny",
         "variant=baseline",
         "validate=quick",
-        f"cache={kernel_cache}",
+        f"cache={cpu_cache}",
         f"results={tmp_path}/r.jsonl",
     ]
     assert main([*fixed, "tool=timeline", "tokens=65"]) == 2

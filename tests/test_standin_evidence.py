@@ -47,7 +47,7 @@ NAMES = [step["name"] for step in STEPS] if SAMPLE == ALL else sampled(SMALL, 1)
 
 
 @pytest.fixture
-def settings(kernel_cache: Path, seed) -> list[str]:
+def settings(cpu_cache: Path, seed) -> list[str]:
     """Keys of the evidence command: its steps, with the tiny model and few rounds."""
     steps = []
     for step in STEPS:
@@ -55,7 +55,7 @@ def settings(kernel_cache: Path, seed) -> list[str]:
         args += [] if SAMPLE == ALL else SMALL.get(step["name"], [])
         fields = {**step, "args": f"[{','.join(map(repr, TESTS if step['name'] == 'tests' else args))}]"}
         steps.append(f"{{{','.join(f'{name}: {value}' for name, value in fields.items())}}}")
-    args = ["model=tiny", "validate=quick", "blocks=3", f"cache={kernel_cache}"]
+    args = ["model=tiny", "validate=quick", "blocks=3", f"cache={cpu_cache}"]
     where = [f"cuda.steps=[{','.join(steps)}]", f"args={args}", f"only=[{','.join(NAMES)}]"]
     return ["device=cuda", "report=false", f"seed={seed}", *where]
 

@@ -26,8 +26,8 @@ EQUAL = 1.005  # factor of times that a measurement tells apart no more: `interv
 SEARCHES, REACH = (30, 16) if SAMPLE == ALL else (8, 2)  # so many of them must reach the optimum
 
 
-def test_the_optimum_of_real_stacks_and_knobs_is_found_in_a_tenth_of_the_space(kernel_cache: Path, tiny: Model, seed):
-    catalog, seconds = read_catalog(), virtual_seconds(kernel_cache, tiny)
+def test_the_optimum_of_real_stacks_and_knobs_is_found_in_a_tenth_of_the_space(cpu_cache: Path, tiny: Model, seed):
+    catalog, seconds = read_catalog(), virtual_seconds(cpu_cache, tiny)
     space = Space(catalog, order(catalog, VARIANTS), THREADS, fixed=False, given={})
     assert space.size == 120
     best, found = min(map(seconds, sampled(space, 4))), []

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.cpu
 
 
 @pytest.fixture
-def talk(tmp_path, kernel_cache, seed, monkeypatch, capsys):
+def talk(tmp_path, cpu_cache, seed, monkeypatch, capsys):
     """talk(lines, *overrides): the exit code, what was printed, and the notes."""
 
     def talk_(lines, *overrides):
-        where = [f"weights={tmp_path}/model", f"cache={kernel_cache}", f"results={tmp_path}/r.jsonl", "device=ptx"]
+        where = [f"weights={tmp_path}/model", f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl", "device=ptx"]
         typed = b"".join(line if isinstance(line, bytes) else f"{line}\n".encode() for line in lines)
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), "utf-8"))
         code = chat.main([*where, "max_tokens=8", f"seed={seed}", *overrides])

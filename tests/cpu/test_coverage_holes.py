@@ -38,7 +38,7 @@ BEYOND = CASES[len(CATALOG.variants) + len(CATALOG.stacks) :]
 
 
 @pytest.fixture(scope="module")
-def programs(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory):
+def programs(cpu_cache: Path, tmp_path_factory: pytest.TempPathFactory):
     """programs(case, seed): its programs, after all starts of its trials. Kept, for the test of all of them."""
     seen: dict[int, list[Covered]] = {}
 
@@ -46,11 +46,11 @@ def programs(kernel_cache: Path, tmp_path_factory: pytest.TempPathFactory):
         number = CASES.index(case)
         if number not in seen:
             folder = tmp_path_factory.mktemp(f"case{number}")
-            device, (model, stack) = CoveredDevice(kernel_cache, folder, seed), case
+            device, (model, stack) = CoveredDevice(cpu_cache, folder, seed), case
             for trial in (each.like(model) for each in TRIALS if each.plain or case not in BEYOND):
                 trial = trial.with_room(text_of(CATALOG, stack, trial).tokens_per_step)
                 layout = Layout(trial.model)
-                packed = load("synthetic", trial.model, None, kernel_cache / "weights", seed)[2].flat
+                packed = load("synthetic", trial.model, None, cpu_cache / "weights", seed)[2].flat
                 weights = weights_of(trial.weights, packed, layout, seed)
                 starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
                 program = device.compile(text_of(CATALOG, stack, trial))

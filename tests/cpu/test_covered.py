@@ -52,14 +52,14 @@ LOOPS = {
 
 
 @pytest.fixture
-def run(kernel_cache: Path, tmp_path: Path, tiny: Model):
+def run(cpu_cache: Path, tmp_path: Path, tiny: Model):
     """run(body, times): the only program there is, after a block of 64 threads has run it that often."""
 
     def run_(body: str, times: int = 1) -> Covered:
         source, layout = bare_kernel(tiny, body, threads=THREADS), Layout(tiny)
         weights = torch.ones(layout.weights_size).bfloat16()
         for _ in range(times):  # a new device each time, as in a new process
-            device = CoveredDevice(kernel_cache, tmp_path)
+            device = CoveredDevice(cpu_cache, tmp_path)
             with closing(device.session(device.compile(source), weights, 1)) as session:
                 session.reset([1], 0)
                 session.run()
@@ -138,8 +138,8 @@ def test_a_machine_without_gcov_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
         gcov.tool()
 
 
-def test_a_command_leaves_a_table_a_record_and_a_file_for_a_browser(kernel_cache, tmp_path, capsys):
-    given = ["variant=redundant_rmsnorm", "model=tiny", "validate=quick", f"cache={kernel_cache}"]
+def test_a_command_leaves_a_table_a_record_and_a_file_for_a_browser(cpu_cache, tmp_path, capsys):
+    given = ["variant=redundant_rmsnorm", "model=tiny", "validate=quick", f"cache={cpu_cache}"]
     results = tmp_path / "records.jsonl"
     assert main([*given, f"results={results}"]) == 0
     (record,) = Store(results).records()  # of the table only: the kernel is not the one that a run validates

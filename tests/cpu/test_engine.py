@@ -16,8 +16,8 @@ pytestmark = pytest.mark.cpu
 
 
 @pytest.fixture
-def engine(configured, kernel_cache, seed):
-    config = configured("variant=baseline", "model=tiny", f"seed={seed}", f"cache={kernel_cache}")
+def engine(configured, cpu_cache, seed):
+    config = configured("variant=baseline", "model=tiny", f"seed={seed}", f"cache={cpu_cache}")
     setup = Setup(config, Quiet())
     with Engine(setup, config.stacks[0]) as opened:
         yield opened

@@ -23,9 +23,9 @@ FEW = ("variant=baseline", "model=tiny", f"model.vocab={VOCAB}", "model.position
 
 
 @pytest.fixture
-def setup(configured, kernel_cache, seed):
+def setup(configured, cpu_cache, seed):
     """setup(*overrides): of a lab with few ids and positions."""
-    return lambda *more: Setup(configured(*FEW, f"seed={seed}", f"cache={kernel_cache}", *more), Quiet())
+    return lambda *more: Setup(configured(*FEW, f"seed={seed}", f"cache={cpu_cache}", *more), Quiet())
 
 
 def opened(setup, name, draft=None):

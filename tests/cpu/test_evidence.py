@@ -47,14 +47,14 @@ class Clock:
 
 
 @pytest.fixture
-def call(kernel_cache: Path, monkeypatch, seed):
+def call(cpu_cache: Path, monkeypatch, seed):
     """call(results, *overrides): one call of the command; each step runs in this process, by the virtual clock."""
     steps = ",".join(
         f"{{name: {name}, run: experiments, args: [{','.join(map(repr, args))}], seconds: 90, row_s: 35}}"
         for name, args in STEPS.items()
         if name in NAMES
     )
-    common = ["model=tiny", "blocks=2", "archs=[sm_90]", f"cache={kernel_cache}"]
+    common = ["model=tiny", "blocks=2", "archs=[sm_90]", f"cache={cpu_cache}"]
     fixed = ["device=ptx", "report=false", f"seed={seed}", f"cpu.steps=[{steps}]", f"args={common}"]
 
     def execute(argv: Sequence[str], seconds: float) -> Ended:

@@ -30,12 +30,12 @@ NAMES = ["transformers, bf16", "baseline", "vec128 l1=default", "fused_head rows
 
 
 @pytest.fixture
-def run(kernel_cache: Path, tmp_path: Path, seed) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
+def run(cpu_cache: Path, tmp_path: Path, seed) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
     """run(*overrides): exit code, and all records of the store."""
 
     def run(*overrides: str) -> tuple[int, list[dict[str, Any]]]:
         results = tmp_path / "records.jsonl"
-        common = ["device=ptx", "model=tiny", "blocks=2", f"cache={kernel_cache}", f"results={results}", f"seed={seed}"]
+        common = ["device=ptx", "model=tiny", "blocks=2", f"cache={cpu_cache}", f"results={results}", f"seed={seed}"]
         return main([*common, *overrides]), Store(results).records()
 
     return run

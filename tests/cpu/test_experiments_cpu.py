@@ -48,12 +48,12 @@ QUICK = {
 
 
 @pytest.fixture
-def run(kernel_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str, Any]]:
+def run(cpu_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str, Any]]:
     """run(experiment, *overrides): run it on `tiny`, check that it prints its result, and return its record."""
 
     def run(experiment: str, *overrides: str) -> dict[str, Any]:
         results = tmp_path / "records.jsonl"
-        common = ["device=ptx", f"cache={kernel_cache}", f"results={results}", f"seed={seed}"]
+        common = ["device=ptx", f"cache={cpu_cache}", f"results={results}", f"seed={seed}"]
         common.append("model.positions=64" if experiment == "scaling" else "model=tiny")
         if experiment in ("ratios", "factorial"):
             common.append("model.positions=256")
@@ -140,7 +140,7 @@ def test_quality_of_formats_has_the_order_of_their_bits(run):
     assert table["transformers, int4:32:gptq"] != table["transformers, int4:32"]
 
 
-def test_engines_decode_the_same_ids(run, kernel_cache: Path, tiny: Model, seed, monkeypatch):
+def test_engines_decode_the_same_ids(run, cpu_cache: Path, tiny: Model, seed, monkeypatch):
     """All store bf16, as the reference does; engines in float32 may differ from it where two logits nearly tie.
 
     The server is there at the beginning, and then ends.
@@ -159,11 +159,11 @@ def test_engines_decode_the_same_ids(run, kernel_cache: Path, tiny: Model, seed,
 
 
 @pytest.mark.parametrize("name", ["tiny", "llama_tiny", "qwen2_tiny"])
-def test_torch_step_equals_transformers(kernel_cache: Path, name: str, seed):
+def test_torch_step_equals_transformers(cpu_cache: Path, name: str, seed):
     from experiments.engines.torch_step import TorchStep
     from experiments.engines.transformers_model import causal_lm
 
-    model, layout, packed = load("synthetic", model_named(name), None, kernel_cache, seed)
+    model, layout, packed = load("synthetic", model_named(name), None, cpu_cache, seed)
     step = TorchStep(model, layout, packed.flat.float(), 16, torch.float32)
     theirs = causal_lm(model, layout, packed.flat, torch.float32)
     prompt = torch.randint(model.vocab, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
@@ -183,14 +183,14 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("given", UNFIT)
-def test_rivals_refuse_what_no_arm_can_do_before_anything_runs(given, kernel_cache: Path, tmp_path: Path, capsys):
+def test_rivals_refuse_what_no_arm_can_do_before_anything_runs(given, cpu_cache: Path, tmp_path: Path, capsys):
     argv = ["experiment=rivals", "device=ptx", "model=tiny", "variant=vec128", *QUICK["rivals"][1:], given]
-    assert main([*argv, f"cache={kernel_cache}", f"results={tmp_path}/r.jsonl"]) == 2
+    assert main([*argv, f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]) == 2
     assert UNFIT[given] in capsys.readouterr().err
     assert not Store(tmp_path / "r.jsonl").records()
 
 
-def test_a_stack_of_several_tokens_a_step_is_timed_by_those_it_made(kernel_cache: Path, tmp_path: Path, monkeypatch):
+def test_a_stack_of_several_tokens_a_step_is_timed_by_those_it_made(cpu_cache: Path, tmp_path: Path, monkeypatch):
     from experiments.engines import race
 
     came, timed = [], race.timed
@@ -211,7 +211,7 @@ def test_a_stack_of_several_tokens_a_step_is_timed_by_those_it_made(kernel_cache
     monkeypatch.setattr(race, "timed", counted)
     options = [*QUICK["rivals"][1:], "variant=speculative", "options.rivals=[torch]", "seed=8"]
     argv = ["experiment=rivals", "device=ptx", "model=tiny", *options]
-    assert main([*argv, f"cache={kernel_cache}", f"results={tmp_path}/r.jsonl"]) == 0
+    assert main([*argv, f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]) == 0
     row, _ = Store(tmp_path / "r.jsonl").records()[-1]["table"]
     assert row["same ids"] == "8 of 8"
     assert max(made for _, made in came) > 4, "no draft was accepted; take another seed"
@@ -219,14 +219,14 @@ def test_a_stack_of_several_tokens_a_step_is_timed_by_those_it_made(kernel_cache
 
 
 @pytest.mark.parametrize("name", ["baseline", "vec128", "split_kv"])
-def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, kernel_cache: Path, tmp_path: Path):
+def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, cpu_cache: Path, tmp_path: Path):
     """Exact counts at 40 against ones derived from 1: bytes of the cache, and grid barriers."""
     knobs = {"vec128": {"l1": "default"}, "split_kv": {"chunk": 16}, "baseline": {}}[name]
     source, position = build([variants()[name]], tiny, knobs={name: knobs}), 40
     layout = Layout(tiny)
-    predictor = Predictor(tiny, 256, Store(tmp_path / "r.jsonl"), kernel_cache, lambda *_: None)
+    predictor = Predictor(tiny, 256, Store(tmp_path / "r.jsonl"), cpu_cache, lambda *_: None)
     first = predictor.count(source, 6)
-    device = PtxDevice(kernel_cache / "kernels")
+    device = PtxDevice(cpu_cache / "kernels")
     weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
     with closing(device.session(device.compile(source), weights, 6)) as session:
         session.reset([0] * (position + 1), position, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
@@ -236,12 +236,12 @@ def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, 
     assert later.loaded("weights") == first.loaded("weights")
 
 
-def test_counts_are_stored_and_used_again(tiny: Model, kernel_cache: Path, tmp_path: Path):
+def test_counts_are_stored_and_used_again(tiny: Model, cpu_cache: Path, tmp_path: Path):
     counted: list[tuple[str, int]] = []
     store = Store(tmp_path / "r.jsonl")
     source = build([], tiny)
     for _ in range(2):
-        predictor = Predictor(tiny, 256, store, kernel_cache, lambda *what: counted.append(what))
+        predictor = Predictor(tiny, 256, store, cpu_cache, lambda *what: counted.append(what))
         assert predictor.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
     assert counted == [("baseline", 5)]
     assert len(store.records()) == 1

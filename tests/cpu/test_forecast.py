@@ -16,8 +16,8 @@ SMALL = Model("small", 64, 160, 2, 4, 2, 32, 503, 64, 1e6, 1e-6, True)
 
 
 @pytest.fixture
-def config(configured, tmp_path, kernel_cache):
-    return configured("model=tiny", "variant=redundant_rmsnorm", f"results={tmp_path}/r.jsonl", f"cache={kernel_cache}")
+def config(configured, tmp_path, cpu_cache):
+    return configured("model=tiny", "variant=redundant_rmsnorm", f"results={tmp_path}/r.jsonl", f"cache={cpu_cache}")
 
 
 @pytest.mark.cpu
@@ -61,10 +61,10 @@ def test_the_printed_count_command_selects_the_same_stack(overrides, words, conf
 
 
 @pytest.mark.cpu
-def test_an_effect_that_is_not_modelled_is_missing_and_not_zero(configured, monkeypatch, tmp_path, kernel_cache):
+def test_an_effect_that_is_not_modelled_is_missing_and_not_zero(configured, monkeypatch, tmp_path, cpu_cache):
     """atomic_barrier has as many barriers as its parent, and all cost the same in the model: 0 would be a claim."""
     monkeypatch.setattr(forecast, "model_named", lambda name: SMALL)
-    config = configured("variant=atomic_barrier", f"results={tmp_path}/r.jsonl", f"cache={kernel_cache}")
+    config = configured("variant=atomic_barrier", f"results={tmp_path}/r.jsonl", f"cache={cpu_cache}")
     predictor = Experiment(replace(config, model=SMALL), Progress(io.StringIO())).predictor
     for variants in (("atomic_barrier",), ()):
         predictor.predict(variants, config.stacks[0].knobs, predictor.gpu("rtx3090"), 1)

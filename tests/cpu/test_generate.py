@@ -107,10 +107,10 @@ def greedy(model: torch.nn.Module, prompt: list[int], stored: torch.Tensor) -> t
     return ids[len(prompt) :], margins
 
 
-def test_ids_and_text_are_those_of_transformers(checkpoint, kernel_cache: Path, configured, tmp_path, seed, capsys):
+def test_ids_and_text_are_those_of_transformers(checkpoint, cpu_cache: Path, configured, tmp_path, seed, capsys):
     folder, model, text, tokenizer = checkpoint
     prompt = tokenizer.encode(text)
-    where = [f"weights={folder}", f"cache={kernel_cache}", f"results={tmp_path}/records.jsonl", "model.positions=128"]
+    where = [f"weights={folder}", f"cache={cpu_cache}", f"results={tmp_path}/records.jsonl", "model.positions=128"]
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     what = [f'prompt="{quoted}"', f"max_tokens={TOKENS}", "stop=false"]
     assert main([*where, *what, "variant=baseline", "device=ptx", "json=true"]) == 0

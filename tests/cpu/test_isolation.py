@@ -21,9 +21,9 @@ pytestmark = pytest.mark.cpu
 SOUND = {"baseline": "PASSED", "atomic_barrier": "PASSED"}
 
 
-def test_abort_segfault_and_deadlock_do_not_affect_other_stacks(tmp_path, kernel_cache):
+def test_abort_segfault_and_deadlock_do_not_affect_other_stacks(tmp_path, cpu_cache):
     root = make_root(tmp_path / "lab", "aborts", "segfaults", "deadlocks")
-    process = start(root, kernel_cache, "json=true")
+    process = start(root, cpu_cache, "json=true")
     out, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 1, err
     wanted = SOUND | {"aborts": "CRASHED", "segfaults": "CRASHED", "deadlocks": "HUNG"}
@@ -39,13 +39,13 @@ def test_abort_segfault_and_deadlock_do_not_affect_other_stacks(tmp_path, kernel
     assert all(row["source_sha"] for row in rows(root))
 
 
-def test_an_endless_kernel_is_hung_and_its_place_is_reported(tmp_path, kernel_cache):
+def test_an_endless_kernel_is_hung_and_its_place_is_reported(tmp_path, cpu_cache):
     root = make_root(tmp_path / "lab", "never_ends")
     began = time.monotonic()
-    start(root, kernel_cache, "variant=never_ends", "device.timeout_s=1").communicate(timeout=HANGS_S)  # compiles it
+    start(root, cpu_cache, "variant=never_ends", "device.timeout_s=1").communicate(timeout=HANGS_S)  # compiles it
     results(root).unlink()
     enough = ceil(time.monotonic() - began)  # for this machine to come as far as the kernel
-    process = start(root, kernel_cache, "variant=never_ends", f"timeout_s={enough}")
+    process = start(root, cpu_cache, "variant=never_ends", f"timeout_s={enough}")
     out, err = process.communicate(timeout=HANGS_S)
     (row,) = rows(root)
     assert (row["status"], process.returncode) == ("HUNG", 1), err
@@ -53,19 +53,19 @@ def test_an_endless_kernel_is_hung_and_its_place_is_reported(tmp_path, kernel_ca
     assert any(line.startswith("never_ends: HUNG ") for line in out.splitlines()), out
 
 
-def test_a_kernel_that_exhausts_memory_is_oom(tmp_path, kernel_cache, one_core):
+def test_a_kernel_that_exhausts_memory_is_oom(tmp_path, cpu_cache, one_core):
     root = make_root(tmp_path / "lab", "eats_memory")
     limit = (8 << 30,) * 2
-    process = start(root, kernel_cache, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+    process = start(root, cpu_cache, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
     _, err = process.communicate(timeout=HANGS_S)
     found = by_variant(root)
     assert {name: row["status"] for name, row in found.items()} == SOUND | {"eats_memory": "OOM"}, err
 
 
 @pytest.mark.parametrize("ends", sampled([signal.SIGINT, signal.SIGTERM], 1))
-def test_an_interrupted_run_keeps_finished_records(tmp_path, kernel_cache, one_core, ends):
+def test_an_interrupted_run_keeps_finished_records(tmp_path, cpu_cache, one_core, ends):
     root = make_root(tmp_path / "lab", "never_ends")
-    process = start(root, kernel_cache)
+    process = start(root, cpu_cache)
     while not {row["variant"] for row in rows(root)} >= set(SOUND):
         assert process.poll() is None
         time.sleep(0.05)
@@ -79,9 +79,9 @@ def test_an_interrupted_run_keeps_finished_records(tmp_path, kernel_cache, one_c
     assert err.splitlines()[-1] == "error: interrupted; records already written are kept"
 
 
-def test_workers_die_with_their_parent(tmp_path, kernel_cache):
+def test_workers_die_with_their_parent(tmp_path, cpu_cache):
     root = make_root(tmp_path / "lab", "never_ends")
-    process = start(root, kernel_cache, "variant=never_ends")
+    process = start(root, cpu_cache, "variant=never_ends")
     workers = []
     while not workers:
         workers = children(process.pid)

@@ -34,7 +34,7 @@ BARRIERS = 1 + 8 * LAYERS + 2  # after the embedding, eight stages of each layer
 
 
 @pytest.fixture
-def open_lab(tmp_path, kernel_cache, seed):
+def open_lab(tmp_path, cpu_cache, seed):
     """open_lab(*overrides, **keys): the tiny model on the host device, with a store of its own."""
 
     def open_(*overrides: str, **keys: object) -> Lab:
@@ -42,7 +42,7 @@ def open_lab(tmp_path, kernel_cache, seed):
             "model": "tiny",
             "device": "ptx",
             "seed": seed,
-            "cache": kernel_cache,
+            "cache": cpu_cache,
             "archs": [],
             "validate": "quick",
         }
@@ -51,14 +51,14 @@ def open_lab(tmp_path, kernel_cache, seed):
     return open_
 
 
-def test_the_example_of_the_docstring(tmp_path, kernel_cache, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(kernel_cache))
+def test_the_example_of_the_docstring(tmp_path, cpu_cache, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cpu_cache))
     found = doctest.testmod(experiments.lab)
     assert (found.failed, found.attempted > 3) == (0, True)
 
 
-def test_the_examples_of_the_manual(tmp_path, kernel_cache, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(kernel_cache))
+def test_the_examples_of_the_manual(tmp_path, cpu_cache, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cpu_cache))
     monkeypatch.chdir(tmp_path)
     example = "".join(re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL))
     exec(example, {})
@@ -72,8 +72,8 @@ def test_the_examples_of_the_manual(tmp_path, kernel_cache, monkeypatch, capsys)
     assert "length\nStats(prompt_tokens=3, kept_tokens=0, tokens=8, " in said
 
 
-def test_its_record_is_the_one_of_the_command_line(open_lab, tmp_path, kernel_cache, seed, capsys):
-    keys = ("model=tiny", "device=ptx", f"seed={seed}", f"cache={kernel_cache}", "archs=[sm_90]", "validate=quick")
+def test_its_record_is_the_one_of_the_command_line(open_lab, tmp_path, cpu_cache, seed, capsys):
+    keys = ("model=tiny", "device=ptx", f"seed={seed}", f"cache={cpu_cache}", "archs=[sm_90]", "validate=quick")
     assert command.main([*keys, "variant=warp_split", "ratio=3:5", f"results={tmp_path}/cli.jsonl"]) == 0
     lab = open_lab(archs=["sm_90"])
     stack = lab.stack("warp_split", ratio="3:5")

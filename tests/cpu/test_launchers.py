@@ -14,9 +14,9 @@ SWEEP = ["device=ptx", "model=tiny", "timing=none", "archs=[]", "validate=quick"
 
 
 @pytest.fixture
-def sweep(kernel_cache, tmp_path):
+def sweep(cpu_cache, tmp_path):
     def run(flag: str, *argv: str) -> subprocess.CompletedProcess[str]:
-        folders = [f"results={tmp_path}/records.jsonl", f"cache={kernel_cache}", f"hydra.sweep.dir={tmp_path}/jobs"]
+        folders = [f"results={tmp_path}/records.jsonl", f"cache={cpu_cache}", f"hydra.sweep.dir={tmp_path}/jobs"]
         command = [sys.executable, "-m", "experiments", flag, *SWEEP, *folders, *argv]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS_S)
 

@@ -21,7 +21,7 @@ WITH_BLOCKS = [page for page in PAGES if page != PYTHON and pages.executed((ROOT
 
 
 @pytest.mark.parametrize("page", WITH_BLOCKS)
-def test_the_blocks_of_a_page_run_as_they_stand(page, tmp_path, kernel_cache):
+def test_the_blocks_of_a_page_run_as_they_stand(page, tmp_path, cpu_cache):
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("runs"))
@@ -30,10 +30,10 @@ def test_the_blocks_of_a_page_run_as_they_stand(page, tmp_path, kernel_cache):
     for name in LINKED:
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "megakernel-lab").symlink_to(kernel_cache)
+    (tmp_path / "cache" / "megakernel-lab").symlink_to(cpu_cache)
     paths = [str(tmp_path), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     settings = {"PYTHONPATH": os.pathsep.join(paths), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    settings |= {"MPLCONFIGDIR": str(kernel_cache / "matplotlib")}  # its list of fonts takes half a second
+    settings |= {"MPLCONFIGDIR": str(cpu_cache / "matplotlib")}  # its list of fonts takes half a second
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "pages.py", page],
         cwd=tmp_path,

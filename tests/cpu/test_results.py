@@ -24,8 +24,8 @@ TINY = ["device=ptx", "model=tiny", "timing=none", "archs=[]", "validate=quick"]
 
 
 @pytest.fixture
-def lab(kernel_cache, tmp_path):
-    return [*TINY, f"cache={kernel_cache}", f"results={tmp_path}/r.jsonl"]
+def lab(cpu_cache, tmp_path):
+    return [*TINY, f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]
 
 
 def test_a_multirun_ends_in_one_table_and_says_each_row_when_it_has_it(lab, tmp_path, capfd, seed):
@@ -49,16 +49,14 @@ def test_the_steps_of_a_validation_are_known_beforehand(tiny, synthetic, seed, q
     assert steps_in_all(tiny, quick) == sum(start.steps for start in scenarios(tiny, seed, weights, quick))
 
 
-def test_validation_says_how_far_it_is(configured, kernel_cache, tmp_path, seed):
+def test_validation_says_how_far_it_is(configured, cpu_cache, tmp_path, seed):
     class Heard(Progress):
         details: tuple[str, ...] = ()
 
         def detail(self, text, of=""):
             self.details += (text,)
 
-    config = configured(
-        *TINY, "variant=baseline", f"seed={seed}", f"cache={kernel_cache}", f"results={tmp_path}/r.jsonl"
-    )
+    config = configured(*TINY, "variant=baseline", f"seed={seed}", f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl")
     show = Heard(io.StringIO())
     assert LabStack(Setup(config, show), config.stacks[0]).validate().passed
     assert [re.match(r"seed 1 of 1, token (\d) of 5: ", text)[1] for text in show.details] == list("12345")
@@ -98,9 +96,9 @@ def test_an_experiment_says_where_its_table_is_kept(lab, tmp_path, capfd, seed):
         json.loads(line)
 
 
-def test_a_kernel_that_hangs_is_told_with_the_command_that_shows_its_report(tmp_path, kernel_cache):
+def test_a_kernel_that_hangs_is_told_with_the_command_that_shows_its_report(tmp_path, cpu_cache):
     root = make_root(tmp_path / "lab", "deadlocks")
-    out, _ = start(root, kernel_cache, "variant=deadlocks").communicate(timeout=HANGS_S)
+    out, _ = start(root, cpu_cache, "variant=deadlocks").communicate(timeout=HANGS_S)
     (row,) = rows(root)
     line = next(line for line in out.splitlines() if line.startswith("deadlocks: HUNG "))
     words = shlex.split(line.partition("; python -m ")[2])

@@ -40,7 +40,7 @@ def tiny(tiny):
 
 
 @pytest.fixture
-def sampler(tiny, kernel_cache, seed):
+def sampler(tiny, cpu_cache, seed):
     """sampler(logits, sampling, ids): a session of the kernel; many=True: of the one that draws often."""
     layout, opened = Layout(tiny), {}
 
@@ -49,7 +49,7 @@ def sampler(tiny, kernel_cache, seed):
         if many:
             text = found.text.replace('#line 1 "entry"', MANY).replace("KERNEL_ENTRY(Sample", "KERNEL_ENTRY(Many")
             found = replace(found, text=text)
-        device = PtxDevice(kernel_cache, seed=seed)
+        device = PtxDevice(cpu_cache, seed=seed)
         weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
         return device.session(device.compile(found), weights, 1)
 

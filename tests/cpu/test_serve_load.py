@@ -29,10 +29,10 @@ MALFORMED = ({"prompt": []}, {"prompt": [64]}, {"max_tokens": 0}, {"prompt": [1]
 
 
 @pytest.fixture
-def overrides(tmp_path, kernel_cache, seed):
+def overrides(tmp_path, cpu_cache, seed):
     """A model so small that a token takes milliseconds, on two blocks of one warp."""
     save(tmp_path / "model")
-    where = [f"weights={tmp_path}/model", f"cache={kernel_cache}", f"results={tmp_path}/records.jsonl"]
+    where = [f"weights={tmp_path}/model", f"cache={cpu_cache}", f"results={tmp_path}/records.jsonl"]
     return [*where, "device=ptx", "variant=baseline", "threads=32", "blocks=2", f"seed={seed}"]
 
 

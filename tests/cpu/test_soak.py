@@ -15,14 +15,14 @@ from tests.strength.soak.kills import Killed
 
 
 @pytest.mark.cpu
-def test_correct_variants_always_pass(tmp_path, kernel_cache, seed):
-    (tmp_path / "kernels").symlink_to(kernel_cache)
+def test_correct_variants_always_pass(tmp_path, cpu_cache, seed):
+    (tmp_path / "kernels").symlink_to(cpu_cache)
     assert false_alarms(1, tmp_path, seed) == []
 
 
 @pytest.mark.cpu
-def test_knobs_that_a_variant_refuses_are_drawn_again(tmp_path, kernel_cache, seed, monkeypatch):
-    (tmp_path / "kernels").symlink_to(kernel_cache)
+def test_knobs_that_a_variant_refuses_are_drawn_again(tmp_path, cpu_cache, seed, monkeypatch):
+    (tmp_path / "kernels").symlink_to(cpu_cache)
     slots, trial = iter([3, 4]), alarms._trial  # two teams of warps take them in turn
     monkeypatch.setattr(alarms, "_trial", lambda rng: replace(trial(rng), threads=64))
     monkeypatch.setattr(alarms, "random_stack", lambda *_: ring(next(slots)))

@@ -32,12 +32,12 @@ def save_parrot(folder):
     return tokenizer
 
 
-def test_the_documented_line_stops_at_its_stop_string(tmp_path, kernel_cache, capsys):
+def test_the_documented_line_stops_at_its_stop_string(tmp_path, cpu_cache, capsys):
     tokenizer = save_parrot(tmp_path / "model")
     lines = (ROOT / "docs" / "use.md").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith("python -m experiments.generate") and "stop_strings=" in line)
     given = [word.replace("=DIR", f"={tmp_path / 'model'}") for word in shlex.split(line)[3:]]
-    where = ["device=ptx", f"cache={kernel_cache}", f"results={tmp_path / 'r.jsonl'}"]
+    where = ["device=ptx", f"cache={cpu_cache}", f"results={tmp_path / 'r.jsonl'}"]
 
     assert generate.main([*given, *where]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -14,9 +14,9 @@ host = pytest.mark.cpu
 
 
 @host
-def test_two_sweeps_at_once_share_one_store(tmp_path, kernel_cache, one_core):
+def test_two_sweeps_at_once_share_one_store(tmp_path, cpu_cache, one_core):
     root = make_root(tmp_path / "lab")
-    both = [start(root, kernel_cache, f"seed={seed}") for seed in (1, 2)]
+    both = [start(root, cpu_cache, f"seed={seed}") for seed in (1, 2)]
     for process in both:
         _, err = process.communicate(timeout=HANGS_S)
         assert process.returncode == 0, err
@@ -28,12 +28,12 @@ def test_two_sweeps_at_once_share_one_store(tmp_path, kernel_cache, one_core):
 
 
 @host
-def test_a_disk_that_fills_up_ends_the_run_with_one_line_and_whole_rows(tmp_path, kernel_cache):
+def test_a_disk_that_fills_up_ends_the_run_with_one_line_and_whole_rows(tmp_path, cpu_cache):
     root, one = make_root(tmp_path / "lab"), ("variant=baseline", "seed=1")
-    start(root, kernel_cache, *one).communicate(timeout=HANGS_S)
+    start(root, cpu_cache, *one).communicate(timeout=HANGS_S)
     before = results(root).read_bytes()
     limit = (len(before) + 100,) * 2  # limit of the file size: the present rows fit, and another one does not
-    process = start(root, kernel_cache, *one, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    process = start(root, cpu_cache, *one, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
     _, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 2, err
     assert "Traceback" not in err

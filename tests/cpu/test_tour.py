@@ -25,19 +25,19 @@ def test_it_is_committed_without_outputs():
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory, kernel_cache: Path) -> dict[str, list[Any]]:
+def executed(tmp_path_factory: pytest.TempPathFactory, cpu_cache: Path) -> dict[str, list[Any]]:
     """The outputs of each code cell by its id, in a kernel that finds no GPU and shares the tests' compiled kernels."""
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed; it comes with the dev extra")
     import nbformat
 
     folder = tmp_path_factory.mktemp("tour")
-    kernel_cache.mkdir(exist_ok=True)
-    (folder / "megakernel-lab").symlink_to(kernel_cache)
+    cpu_cache.mkdir(exist_ok=True)
+    (folder / "megakernel-lab").symlink_to(cpu_cache)
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "TMPDIR", "XDG_CACHE_HOME"):
             patch.setenv(name, str(folder))
-        patch.setenv("MPLCONFIGDIR", str(kernel_cache / "matplotlib"))  # its list of fonts takes half a second
+        patch.setenv("MPLCONFIGDIR", str(cpu_cache / "matplotlib"))  # its list of fonts takes half a second
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         tour = nbformat.read(TOUR, as_version=nbformat.NO_CONVERT)

@@ -18,9 +18,9 @@ PARTS = (*TEXT.split(), "  ", "\n", "\n\n", "3.", "\u00e9", "\U0001f9ea", SPECIA
 
 
 @pytest.fixture
-def engine(tmp_path, kernel_cache, configured, seed):
+def engine(tmp_path, cpu_cache, configured, seed):
     save_checkpoint(tmp_path / "model", seed, positions=300)
-    config = configured("variant=baseline", f"weights={tmp_path}/model", f"cache={kernel_cache}")
+    config = configured("variant=baseline", f"weights={tmp_path}/model", f"cache={cpu_cache}")
     with Engine(Setup(config, Quiet()), config.stacks[0]) as opened:
         yield opened
 

@@ -102,11 +102,11 @@ def test_a_sample_has_every_class_and_no_mutant_twice(seed):
 
 
 @pytest.fixture(scope="module")
-def found(kernel_cache) -> tuple[list[MutantResult], int]:
+def found(cpu_cache) -> tuple[list[MutantResult], int]:
     """A fresh sample, each mutant checked once."""
     seed = seed_for("mutants")
     tried = sample(MUTANTS, SAMPLE, seed)
-    return check_each(check_mutant, MutantResult.lost, tried, seed, kernel_cache, os.cpu_count() or 1), seed
+    return check_each(check_mutant, MutantResult.lost, tried, seed, cpu_cache, os.cpu_count() or 1), seed
 
 
 @pytest.mark.timeout(1800)  # with `found`; on an idle machine it takes a tenth of that

@@ -110,13 +110,13 @@ def test_every_entry_of_the_list_of_equivalents_is_of_some_mutant():
 
 @pytest.mark.cpu
 @pytest.mark.timeout(1800)  # an idle machine needs two minutes
-def test_the_validation_finds_them(mutants, kernel_cache):
+def test_the_validation_finds_them(mutants, cpu_cache):
     seed = seed_for("operators")
     order = drawn([mutant for mutant in mutants if not equivalent(mutant)], len(mutants), seed)
     found: list[Judged] = []
     while (score := Score(found)).faults < SAMPLE:
         some = order[len(found) : len(found) + SAMPLE - score.faults]
-        found += check_each(judge, Judged.lost, some, seed, kernel_cache, os.cpu_count() or 1)
+        found += check_each(judge, Judged.lost, some, seed, cpu_cache, os.cpu_count() or 1)
     assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
     *rows, total = summary(found, len(mutants)).rows
     assert total["drawn"] == len(found)
@@ -126,12 +126,12 @@ def test_the_validation_finds_them(mutants, kernel_cache):
 
 @pytest.mark.cpu
 @pytest.mark.parametrize(("new", "fate"), [("stride + 0 - 1", SAME_CODE), ("0", PLAIN)])
-def test_a_mutant_with_the_code_of_the_original_is_no_fault(new, fate, kernel_cache, monkeypatch):
+def test_a_mutant_with_the_code_of_the_original_is_no_fault(new, fate, cpu_cache, monkeypatch):
     """Packets of a norm, rounded up, with a 0 more; and rounded down, so that the last elements are left out."""
     monkeypatch.setattr("tests.strength.mutants.judge.chosen", lambda amount: chosen("plain")[:1])
     monkeypatch.setattr("tests.strength.mutants.judge.stacks", lambda file: ((),))
     edit = Edit("common/kernel/norm.cuh", "model::hidden + stride - 1", f"model::hidden + {new}")
-    assert judge(Mutant("packets", "by hand", "", ("baseline",), (edit,)), 1, kernel_cache).fate == fate
+    assert judge(Mutant("packets", "by hand", "", ("baseline",), (edit,)), 1, cpu_cache).fate == fate
 
 
 def test_a_mutant_that_was_judged_is_not_judged_again(mutants, tmp_path, monkeypatch):

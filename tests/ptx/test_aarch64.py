@@ -19,14 +19,14 @@ BARRIER = "Self::template after<S>(c, layer);"
 
 
 @pytest.mark.parametrize("name", ["cp_async", "streaming"])  # asynchronous copies; tensor cores and mbarriers
-def test_a_stack_leaves_the_bits_of_this_machine(name, kernel_cache, seed):
+def test_a_stack_leaves_the_bits_of_this_machine(name, cpu_cache, seed):
     catalog = read_catalog()
     (stack,) = choose_stacks(catalog, name, None, {}, 256)
-    assert compare(catalog, stack, kernel_cache, seed, EmulatedPtxDevice) == ""
+    assert compare(catalog, stack, cpu_cache, seed, EmulatedPtxDevice) == ""
 
 
-def test_a_report_of_the_machine_comes_back(kernel_cache, tiny):
-    device = EmulatedPtxDevice(kernel_cache)
+def test_a_report_of_the_machine_comes_back(cpu_cache, tiny):
+    device = EmulatedPtxDevice(cpu_cache)
     source = build([], tiny)
     text = source.text.replace(BARRIER, f"if (port::block() != 1) {BARRIER}")
     assert text != source.text

@@ -17,12 +17,12 @@ FAULTS = [mutant for mutant in read_mutants() if "test_block_memory" in mutant.r
 
 
 @pytest.fixture
-def run(kernel_cache, tiny, seed):
+def run(cpu_cache, tiny, seed):
     """run(source): one step of `tiny` on two blocks."""
 
     def run_(source):
-        weights = load("synthetic", tiny, None, kernel_cache, seed)[2].flat
-        device = PtxDevice(kernel_cache, seed=seed)
+        weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
+        device = PtxDevice(cpu_cache, seed=seed)
         with closing(device.session(device.compile(source), weights, 2)) as session:
             session.reset([1], 0)
             session.run()

@@ -66,10 +66,10 @@ def test_an_opcode_has_a_class(opcode, kind):
     assert class_of(opcode) == kind
 
 
-def test_the_experiment_counts_instructions_of_a_stage(kernel_cache, tiny, tmp_path, capsys):
+def test_the_experiment_counts_instructions_of_a_stage(cpu_cache, tiny, tmp_path, capsys):
     """By hand: a product a weight; five sums in each lane of a row's warp; and in down the residual of each row."""
     argv = ["experiment=counts", "options.instructions=true", "device=ptx", "variant=baseline", "model=tiny"]
-    assert main([*argv, "json=true", f"cache={kernel_cache}", f"results={tmp_path}/r.jsonl"]) == 0
+    assert main([*argv, "json=true", f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]) == 0
     rows = {row["stage"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
     down, head = tiny.hidden * tiny.layers, tiny.vocab
     assert 1e6 * rows["down"]["M float"] == pytest.approx(down * (tiny.intermediate + 5 * 32 + 1))

@@ -73,9 +73,9 @@ def start(model: Model, seed: int) -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def full(kernel_cache):
+def full(cpu_cache):
     model = replace(model_named("qwen3_0_6b"), positions=64)
-    return Full(model, kernel_cache, seed_for("full size"))
+    return Full(model, cpu_cache, seed_for("full size"))
 
 
 @pytest.mark.parametrize("composed", sampled(COMPOSED, DRAWN), ids=str)

@@ -34,11 +34,11 @@ def test_rings_have_two_slots():
 
 @pytest.mark.cpu
 @pytest.mark.parametrize("case", sampled(QUICK, 1), ids=str)
-def test_a_case_passes_and_is_not_tried_again(case, kernel_cache, seed, tmp_path, monkeypatch):
+def test_a_case_passes_and_is_not_tried_again(case, cpu_cache, seed, tmp_path, monkeypatch):
     file = tmp_path / "passed.jsonl"
-    assert list(failures([case], seed, kernel_cache, Kept(file))) == []
+    assert list(failures([case], seed, cpu_cache, Kept(file))) == []
     monkeypatch.setattr("tests.strength.ptx.apart", None)
-    assert list(failures([case], seed, kernel_cache, Kept(file))) == []
+    assert list(failures([case], seed, cpu_cache, Kept(file))) == []
 
 
 def test_what_fails_is_reported_and_tried_again(tmp_path, monkeypatch):

@@ -73,13 +73,13 @@ BODIES = {  # its body, and the two lines of its race in "test", if it has one
 
 
 @pytest.fixture
-def run(kernel_cache, tiny, seed):
+def run(cpu_cache, tiny, seed):
     """run(source, blocks): one step of `tiny` from position 0 with the race detector."""
 
     def run_(source, blocks=3):
         device, weights = (
-            PtxDevice(kernel_cache, seed=seed, races=True),
-            load("synthetic", tiny, None, kernel_cache, seed),
+            PtxDevice(cpu_cache, seed=seed, races=True),
+            load("synthetic", tiny, None, cpu_cache, seed),
         )
         with closing(device.session(device.compile(source), weights[2].flat, blocks)) as session:
             session.reset([1], 0)
@@ -112,9 +112,9 @@ def test_a_dropped_grid_barrier_is_found(run, tiny, stage):
 @pytest.mark.parametrize(
     "mutant", sampled([each for each in read_mutants() if each.expect == "race"], 4), ids=lambda mutant: mutant.name
 )
-def test_a_fault_that_only_the_detector_finds(mutant, kernel_cache, seed):
+def test_a_fault_that_only_the_detector_finds(mutant, cpu_cache, seed):
     """`make soak` tries all of them."""
-    assert data_race(mutant, seed, kernel_cache)
+    assert data_race(mutant, seed, cpu_cache)
 
 
 def test_an_index_outside_a_local_variable_is_found(run, tiny):

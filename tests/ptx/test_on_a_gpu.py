@@ -27,8 +27,8 @@ arguments:
 
 
 @pytest.fixture
-def kernel(command, kernel_cache, monkeypatch):
-    monkeypatch.setenv("LAB_CACHE", str(kernel_cache))
+def kernel(command, cpu_cache, monkeypatch):
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     Path("k.cu").write_text(ADDING)
     Path("k.yaml").write_text(YAML)
     np.save("to.npy", 2.0 * np.arange(32))

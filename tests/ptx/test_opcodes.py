@@ -168,8 +168,8 @@ BITS = {"%rd": 64, "%rs": 16, "%r": 32}
 
 
 @pytest.fixture(scope="session")
-def machine(kernel_cache):
-    return Machine(library(kernel_cache))
+def machine(cpu_cache):
+    return Machine(library(cpu_cache))
 
 
 def run(machine, body, words, seed=0, threads=32, blocks=1, races=False, strict=True):

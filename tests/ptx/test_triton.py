@@ -20,15 +20,15 @@ SCRATCH = [{"type": "u64", "value": 0}] * 2  # pointers that Triton adds, for me
 
 
 @pytest.fixture(scope="module")
-def launched(kernel_cache):
+def launched(cpu_cache):
     """launched(kernel, grid, threads, shared, arguments, seed, change): the outcome, and each array in float64."""
-    executor = Executor(Machine(library(kernel_cache)))
+    executor = Executor(Machine(library(cpu_cache)))
 
     def launched_(kernel, grid, threads, shared, given, seed, change=lambda text: text):
         ptx = change((SAMPLES / f"{kernel}.ptx").read_text())
         passed = read(Section({"arguments": [*given, *SCRATCH], "arrays": []}), seed, SAMPLES)
         launch = Launch(grid, (threads, 1, 1), shared, seed, True, 60.0)
-        text = Text("PTX", ptx, executor.arch, kernel_cache, None)
+        text = Text("PTX", ptx, executor.arch, cpu_cache, None)
         ended = executor.run(text, ptx, parse(ptx).kernels[kernel], passed, launch)
         return ended, [one.numbers.astype(np.float64) for one in passed.arrays]
 
