@@ -137,9 +137,13 @@ class PtxSession(CpuSession):
             ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
             self._raise_for_status(ended.status, with_lines(ended.report, kernel))
             if ended.executed is not None:
-                sizes = self.blocks, self._source.threads
-                for stage, counts in counted(kernel.rows(), ended.executed, list(self._buffers), *sizes).items():
-                    self.executed.setdefault(stage, Counter()).update(counts)
+                self._add(kernel, ended.executed)
+
+    def _add(self, kernel: PtxKernel, executed: np.ndarray) -> None:
+        """Add a launch's counts. executed: as in Ended."""
+        sizes = self.blocks, self._source.threads
+        for stage, counts in counted(kernel.rows(), executed, list(self._buffers), *sizes).items():
+            self.executed.setdefault(stage, Counter()).update(counts)
 
 
 def with_lines(report: str, kernel: PtxKernel) -> str:
