@@ -36,7 +36,7 @@ COMPOSED = {
     r"^experiments$": "all variants: minutes",
     r"^experiments -m ": "several runs",
     r"^experiments .*\b(variant=ladder|validate=full|model=qwen3_0_6b)\b": "minutes",
-    r"^tests\.strength\.coverage\b": "an instrumented build: tests/cpu/test_covered.py",
+    r"^tests\.strength\.coverage\b": "every trial: tests/ptx/test_covered.py",
     r"^experiments .*\bexperiment=": "full size: minutes",
     r"^experiments\.evidence\b": "a GPU, or hours: tests/test_evidence_plan.py",
     r"^experiments\.report\b": "it writes the committed pages: tests/test_report.py",
