@@ -35,7 +35,7 @@ BARRIERS = 1 + 8 * LAYERS + 2  # after the embedding, eight stages of each layer
 
 @pytest.fixture
 def open_lab(tmp_path, cpu_cache, seed):
-    """open_lab(*overrides, **keys): the tiny model on the host device, with a store of its own."""
+    """open_lab(*overrides, **keys): the tiny model on a CPU, with a store of its own."""
 
     def open_(*overrides: str, **keys: object) -> Lab:
         default = {
@@ -140,7 +140,7 @@ def test_what_the_compiler_refuses_raises_and_can_be_recorded(open_lab, monkeypa
 
 
 def test_only_what_passed_is_timed_and_beside_its_parent(open_lab, monkeypatch):
-    """A GPU's choice, with the host device in its place and a race that only says who runs in it."""
+    """A GPU's choice, with a CPU in its place and a race that only says who runs in it."""
     raced = []
 
     def time_pair(child, parent, expected, timing, seed, on_detail, beat):
