@@ -37,7 +37,7 @@ test: $(STAMP) ## all tests that this machine can run (ARGS="-k name")
 
 # What is counted: pyproject.toml. What is left without a GPU, and why: docs/why-trust-it.md. These tests are enough for it.
 COVERING = $(addprefix tests/cuda/test_,bandwidth.py experiments_on_gpu.py generation.py giving_up.py tune_on_gpu.py) \
-	$(addprefix tests/host/test_,experiment_rows.py experiments_host.py results.py) tests/ptx/test_waiting.py \
+	$(addprefix tests/cpu/test_,experiment_rows.py experiments_cpu.py results.py) tests/ptx/test_waiting.py \
 	$(addprefix tests/test_,cuda_device.py engines.py energy.py experiments.py experiments_measured.py hold.py measure.py \
 		nothing_to_show.py provenance.py quality_ids.py ranges.py rival_engines.py standin_paths.py statistics.py tune.py tuning.py)
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage

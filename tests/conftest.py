@@ -45,7 +45,7 @@ LONGEST = (
     "test_standin_faults.py",
     "test_lab.py",
     "test_variant_facts.py",
-    "test_experiments_host.py",
+    "test_experiments_cpu.py",
     "test_counts.py",
     "test_operators.py",
     "test_isolation.py",
@@ -105,17 +105,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def nvrtc(host_cache: Path) -> "Nvrtc":
+def nvrtc(cpu_cache: Path) -> "Nvrtc":
     """Cubins of this run."""
     from cubins import Nvrtc  # here, as it imports torch, which the process that starts the workers does without
 
-    return Nvrtc(host_cache / "cubins")
+    return Nvrtc(cpu_cache / "cubins")
 
 
 @pytest.fixture(scope="session")
-def host_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cpu_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compiled kernels: kept between runs when LAB_CACHE names a folder, as `make test` does."""
-    folder = Path(os.environ.get("LAB_CACHE") or tmp_path_factory.mktemp("host"))
+    folder = Path(os.environ.get("LAB_CACHE") or tmp_path_factory.mktemp("kernels"))
     folder.mkdir(exist_ok=True)
     # A run has its kernels in a folder below cache=, which may be below XDG_CACHE_HOME. Here they are all one place.
     for name in ("kernels", NAME):

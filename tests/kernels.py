@@ -54,19 +54,19 @@ Open = Callable[..., OpenSession]
 
 
 @pytest.fixture
-def synthetic(host_cache: Path) -> Callable[[Model, int], torch.Tensor]:
+def synthetic(cpu_cache: Path) -> Callable[[Model, int], torch.Tensor]:
     """Seeded synthetic weights of a model: flat bf16, in the layout of the kernels."""
-    return lambda model, seed: load("synthetic", model, None, host_cache, seed)[2].flat
+    return lambda model, seed: load("synthetic", model, None, cpu_cache, seed)[2].flat
 
 
 @pytest.fixture
-def open_session(host_cache: Path) -> Open:
+def open_session(cpu_cache: Path) -> Open:
     """open_session(source, weights, blocks=, schedule=, races=): a session; schedule is the seed of every order."""
 
     def open_(
         source: Source, weights: torch.Tensor, blocks: int = 8, schedule: int = 0, races: bool = False
     ) -> OpenSession:
-        device = OpenDevice(host_cache, seed=schedule, races=races)
+        device = OpenDevice(cpu_cache, seed=schedule, races=races)
         return device.session(device.compile(source), weights, blocks)
 
     return open_
@@ -115,7 +115,7 @@ def baseline(tiny: Model) -> Source:
 
 
 @pytest.fixture
-def launch(host_cache: Path, tiny: Model) -> Callable[..., OpenSession]:
+def launch(cpu_cache: Path, tiny: Model) -> Callable[..., OpenSession]:
     """launch(body, ...): runs the body once as a kernel, with `token` as its token; returns the session."""
 
     def run(
@@ -129,7 +129,7 @@ def launch(host_cache: Path, tiny: Model) -> Callable[..., OpenSession]:
         load: str | None = None,
         races: bool = False,
     ) -> OpenSession:
-        device = OpenDevice(host_cache, seed=seed, timeout=timeout, races=races)
+        device = OpenDevice(cpu_cache, seed=seed, timeout=timeout, races=races)
         layout = Layout(tiny)
         weights = torch.arange(layout.weights_size, dtype=torch.float32).remainder(97).bfloat16()
         session = device.session(device.compile(bare_kernel(tiny, body, shared, threads, load)), weights, blocks)

@@ -1,7 +1,7 @@
 """Fenced blocks of a page, executed as they stand: `python tests/pages.py docs/PAGE.md`, in a copy of the lab.
 
 A path in backquotes alone above a block: the block is that file, or is added to its end. Other Python is executed. Each
-command of a shell block runs in this process, on the host device with the tiny model. Two tables list exceptions,
+command of a shell block runs in this process, on the PTX device with the tiny model. Two tables list exceptions,
 each with its reason: the configurations of COMPOSED are made and checked only, LEFT is not started. Lines of `make`
 are what `make -n` prints. A text that begins with `$ COMMAND` has lines that the command prints, but for numbers and
 names of stages; another text is a picture.
@@ -36,7 +36,7 @@ COMPOSED = {
     r"^experiments$": "all variants: minutes",
     r"^experiments -m ": "several runs",
     r"^experiments .*\b(variant=ladder|validate=full|model=qwen3_0_6b)\b": "minutes",
-    r"^tests\.strength\.coverage\b": "an instrumented build: tests/host/test_covered.py",
+    r"^tests\.strength\.coverage\b": "every trial: tests/ptx/test_covered.py",
     r"^experiments .*\bexperiment=": "full size: minutes",
     r"^experiments\.evidence\b": "a GPU, or hours: tests/test_evidence_plan.py",
     r"^experiments\.report\b": "it writes the committed pages: tests/test_report.py",
@@ -47,7 +47,7 @@ LEFT = {
     r"^\. ": "a shell's own",
     r"^pip ": "a network",
     r"^curl ": "a running server: tests/test_serve.py",
-    r"^python -m experiments -m hydra/launcher=": "a cluster: tests/host/test_launchers.py",
+    r"^python -m experiments -m hydra/launcher=": "a cluster: tests/cpu/test_launchers.py",
     r"^python -m experiments\.ptx FILE": "a file of the reader's: docs/ptx.md has one",
     r"^\S+ -m pytest\b": "the tests themselves",
 }

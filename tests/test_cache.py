@@ -175,8 +175,8 @@ def test_a_run_keeps_the_limit_of_its_configuration(tmp_path, configured, tiny):
         configured("cache_limit_gb=-1")
 
 
-@pytest.mark.host
-def test_worker_processes_keep_the_limit(tmp_path, configured, host_cache):
+@pytest.mark.cpu
+def test_worker_processes_keep_the_limit(tmp_path, configured, cpu_cache):
     from experiments.run.pool import Pool, first_request
 
     keep(tmp_path, 1, age=HOUR)

@@ -12,8 +12,8 @@ from changed import changed
 from common import ROOT
 from common.cache import folder
 from common.compile import nvrtc, sass
-from common.devices.host import compiler
-from common.devices.host.compiler import Compiler
+from common.devices import gxx as compiler
+from common.devices.gxx import Compiler
 from common.devices.ptx import library
 from common.model import weights
 from common.model.shapes import Model

@@ -18,14 +18,14 @@ from common.validate.check import validate
 from common.validate.scenarios import Start, drawn
 from common.validate.tolerances import ReferenceSteps
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 AT, STEPS = 2500, 2
 
 
 @pytest.fixture
-def moved(host_cache, monkeypatch):
+def moved(cpu_cache, monkeypatch):
     """Bytes by direction, on a fresh stand-in."""
-    monkeypatch.setenv("LAB_CACHE", str(host_cache))
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     counted = Counter()
     with installed():
         import cupy
@@ -46,12 +46,12 @@ def moved(host_cache, monkeypatch):
 
 
 @pytest.fixture
-def opened(moved, tiny, host_cache, seed):
+def opened(moved, tiny, cpu_cache, seed):
     """(session, another, reference, layout) of a model with a cache far larger than all its other buffers."""
     from common.devices.cuda import CudaDevice
 
     model = replace(tiny, positions=AT + 100)
-    layout, weights = Layout(model), load("synthetic", model, None, host_cache, seed)[2].flat
+    layout, weights = Layout(model), load("synthetic", model, None, cpu_cache, seed)[2].flat
     device = CudaDevice()
     program = device.compile(build([], model))
     sessions = [device.session(program, weights, 3) for _ in range(2)]

@@ -201,10 +201,10 @@ def test_trip_counts_of_a_compiled_kernel(arch, tiny, seed):
     ("names", "width", "arch"),
     [("vec128 redundant_rmsnorm", 16, "sm_80"), ("vec128", 16, "sm_75"), ("graph", 8, "sm_80")],
 )
-def test_turns_of_a_compiled_kernel_are_its_rows(names, width, arch, tiny, host_cache):
+def test_turns_of_a_compiled_kernel_are_its_rows(names, width, arch, tiny, cpu_cache):
     """One kernel with stages by its callers, and a kernel for each stage. One row of 64 columns is one load."""
     blocks = 4
-    found = chains(Composed(tuple(names.split())).source(tiny), arch, blocks, 1, LATENCY, host_cache / "cubins").stages
+    found = chains(Composed(tuple(names.split())).source(tiny), arch, blocks, 1, LATENCY, cpu_cache / "cubins").stages
     assert set(LAYER) <= set(found)
     rows = {"qkv": tiny.query + 2 * tiny.kv, "o_proj": tiny.hidden, "down": tiny.hidden, "lm_head": tiny.vocab}
     for stage, count in rows.items():
@@ -228,10 +228,10 @@ AUDIT_LATENCY = LATENCY | {
 
 
 @pytest.mark.parametrize(("tiles", "clocks"), sampled(AUDIT.items(), 1))
-def test_clocks_of_a_tile_within_15_percent_of_an_audit(tiles, clocks, host_cache):
+def test_clocks_of_a_tile_within_15_percent_of_an_audit(tiles, clocks, cpu_cache):
     model = replace(model_named("qwen3_0_6b"), positions=64)
     source = Composed(CATALOG.stacks["streaming"].variants, {"tiles": tiles}).source(model)
-    found = chains(source, "sm_90", 132, 0, AUDIT_LATENCY, host_cache / "cubins").stages
+    found = chains(source, "sm_90", 132, 0, AUDIT_LATENCY, cpu_cache / "cubins").stages
     assert sum(found["gate_up"].turn.values()) == pytest.approx(clocks, rel=0.15)
     # A slot holds 4 of the 23 rows of gate and up, and 8 of the 1,151 of the head.
     assert {stage: found[stage].turns for stage in ("gate_up", "lm_head")} == {"gate_up": 6, "lm_head": 144}

@@ -52,10 +52,10 @@ def test_start_up_imports_nothing_heavy():
     assert done.stderr.strip() == "[]"
 
 
-@pytest.mark.host
-def test_a_run_leaves_torch_to_its_workers(host_cache, tmp_path):
+@pytest.mark.cpu
+def test_a_run_leaves_torch_to_its_workers(cpu_cache, tmp_path):
     """Importing it takes longer than everything else that the command does itself."""
-    given = ["variant=baseline", "model=tiny", "device=ptx", "validate=quick", "archs=[]", f"cache={host_cache}"]
+    given = ["variant=baseline", "model=tiny", "device=ptx", "validate=quick", "archs=[]", f"cache={cpu_cache}"]
     code = (
         "import sys; from experiments.__main__ import main; code = main(sys.argv[1:]);"
         "print(code, 'torch' in sys.modules)"

@@ -254,7 +254,7 @@ def test_every_path_is_absolute_from_the_callers_folder(one, tmp_path, monkeypat
         (["weights="], "weights="),
         (["results="], "results="),
         (["results=${nothing}"], "nothing"),
-        (["device=gpu"], "known: auto, cuda, host"),
+        (["device=gpu"], "known: auto, cuda, ptx"),
         (["threads=[1"], "cannot read 'threads=[1'"),
         (["baseline"], "cannot read 'baseline'"),
         (["variant=lazy,baseline"], "one by one: -m variant=lazy,baseline"),

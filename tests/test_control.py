@@ -42,13 +42,13 @@ def test_instructions_by_hand(word, bits, found):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
-def test_control_bits_of_a_compiled_kernel(arch, host_cache):
+def test_control_bits_of_a_compiled_kernel(arch, cpu_cache):
     """nvdisasm prints reuse; loads and square roots have a scoreboard, for which the first product waits."""
-    cubin = compile_cubin(TEXT, arch, cache_dir=host_cache / "cubins")
+    cubin = compile_cubin(TEXT, arch, cache_dir=cpu_cache / "cubins")
     code = section(cubin, ".text.decode")
     found = [
         (name, operands, control(code[int(at, 16) :][:SIZE]))
-        for at, name, operands in INSTRUCTION.findall(sass(cubin, "decode", host_cache / "cubins"))
+        for at, name, operands in INSTRUCTION.findall(sass(cubin, "decode", cpu_cache / "cubins"))
     ]
     for name, operands, bits in found:
         assert bool(bits.reuse) == (".reuse" in operands), f"{name} {operands}"

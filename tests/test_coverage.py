@@ -1,7 +1,6 @@
-"""The table of coverage, its reasons and its tracefile, from data made by hand; what a coverage build refuses."""
+"""Holes of coverage, their reasons and the table, from counts made by hand; what a coverage run refuses."""
 
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,171 +10,121 @@ from common import ROOT
 from common.errors import LabError
 from experiments.report import blocks
 from tests.strength.coverage.__main__ import main
-from tests.strength.coverage.covered import Covered
-from tests.strength.coverage.gcov import Executed
-from tests.strength.coverage.items import ABSENT, FOLDERS, LINE, Item, holes, items
-from tests.strength.coverage.reasons import FILE, Reason, read_reasons, unexplained
-from tests.strength.coverage.statements import statements
-from tests.strength.coverage.table import table, tracefile
-from tests.strength.coverage.turns import Loop
+from tests.strength.coverage.covered import Executed
+from tests.strength.coverage.holes import (
+    BRANCHES,
+    FOLDERS,
+    LINES,
+    Item,
+    Reason,
+    items,
+    listed,
+    read_reasons,
+    reason_for,
+    unexplained,
+)
+from tests.strength.coverage.table import table
 
-WARP_SPLIT, CP_ASYNC = "variants/warp_split.cu", "variants/cp_async.cu"
-
-
-def made(file: str, load_bytes: str = "", knobs=None, lines=(), branches=(), loops=(), turns=()) -> Covered:
-    executed = Executed(*(defaultdict(int, pairs) for pairs in (lines, branches, turns)))
-    return Covered((Path(file).stem,), knobs or {}, load_bytes, tuple(loops), executed)
-
-
-def number(file: str, text: str) -> int:
-    """Number of the only line of `file` that has `text`."""
-    (found,) = (at for at, line in enumerate((ROOT / file).read_text().splitlines(), 1) if text in line)
-    return found
+WARP_SPLIT, BARRIER, ENTRY = "variants/warp_split.cu", "common/kernel/barrier.cuh", ("entry", 2)
 
 
-def test_statements_are_what_leaves_code():
-    text = """// for (;;) { never; }
-struct A {
-  static constexpr int n = 3;
-  const float *x;
-  static constexpr bool g(int a) { return a > 2; }
-  static int f(int a) {
-    constexpr int two = 2; using B = int;
-    static_assert(two == 2, "a; b { c");
-    float sums[3];
-    if constexpr (two == 2)
-      return a +
-             two;
-    else
-      g(a);
-    UNROLL
-    for (int i = 0; i < a; ++i) sums[i] = 0;
-    const auto h = [&](int i) {
-      return A{{i}, 0};
-    };
-    ++a;
-  }
-};
-#define DO(x) \\
-  g(x);
-#ifdef __CUDACC__
-int cuda() { return 1; }
-#else
-int host() { return 2; }
-#endif
-"""
-    want = [(25, 25), (11, 12), (14, 14), (16, 16), (17, 17), (18, 18), (20, 20), (28, 28)]
-    assert [(lines.start, lines.stop - 1) for lines in statements(text)] == want
+def at(file: str, text: str) -> tuple[str, int]:
+    """The only line of `file` that has `text`."""
+    (found,) = (number for number, line in enumerate((ROOT / file).read_text().splitlines(), 1) if text in line)
+    return file, found
 
 
-def test_every_statement_of_a_function_without_instance_is_a_hole():
-    found = items([made(WARP_SPLIT, lines={(WARP_SPLIT, 31): 5})])
-    absent = {item.line for item in holes(found) if (item.file, item.what) == (WARP_SPLIT, ABSENT)}
-    assert number(WARP_SPLIT, "Base::matvec(c, job, emit);") in absent
-    assert number(WARP_SPLIT, "const int consumer = warp() - producers;") in absent
-    assert number(WARP_SPLIT, "static constexpr int slots = 2") not in absent
-    assert all(item.what == ABSENT for item in holes(found))  # line 31 itself was executed
+FIRST_OF_ROW = at(WARP_SPLIT, "if (lane() == 0) emit")
+REPORT, STAGE = at(BARRIER, "if (polls == spin_limit) report();"), at(BARRIER, "mine[0] = stage;")
 
 
-def test_instances_are_told_apart_by_width_and_by_knobs_that_are_no_sizes():
-    few = made(CP_ASYNC, "16", {"cp_async": {"stages": 4, "tile": 1}}, lines={(CP_ASYNC, 21): 0})
-    more = made(CP_ASYNC, "8", {"cp_async": {"stages": 2, "tile": 1}}, lines={(CP_ASYNC, 21): 7})
-    size = made("variants/split_kv.cu", "8", {"split_kv": {"chunk": 64}}, lines={("variants/split_kv.cu", 20): 1})
-    found = {item: count for item, count in items([few, more, more, size]).items() if item.what == LINE}
-    assert found == {
-        Item(CP_ASYNC, 21, LINE, "16-byte loads"): 0,
-        Item(CP_ASYNC, 21, LINE, "8-byte loads"): 14,
-        Item(CP_ASYNC, 21, LINE, "stages=4"): 0,
-        Item(CP_ASYNC, 21, LINE, "stages=2"): 14,
-        Item(CP_ASYNC, 21, LINE, "tile=1"): 14,
-        Item("variants/split_kv.cu", 20, LINE, "8-byte loads"): 1,
-    }
+def holes(found) -> set[tuple[str, tuple]]:
+    return {(item.kind, item.places[0]) for item, reached in items(found).items() if not reached}
 
 
-def test_the_table_counts_lines_branches_and_classes_and_lists_what_is_missing():
-    at = number(WARP_SPLIT, "if (walk.row(item, consumer) >= job.rows) continue;")
-    loop = Loop("loop_x", WARP_SPLIT, at - 1, strided=True)
-    other = Loop("loop_of_no_instance", WARP_SPLIT, at, strided=True)
-    program = made(
-        WARP_SPLIT,
-        "8",
-        lines={(WARP_SPLIT, at): 9, (WARP_SPLIT, at - 1): 9, ("constants", 1): 1},
-        branches={(WARP_SPLIT, at, 2, 0): 0, (WARP_SPLIT, at, 2, 1): 9},
-        loops=[loop, other],
-        turns={("loop_x", "one"): 2, ("loop_x", "partial"): 0},
-    )
-    found = items([program])
-    missing = [item for item in holes(found) if item.what != ABSENT]
-    assert {item.what for item in missing} == {
-        "0 turns",
-        "2 turns",
-        "more turns",
-        "partial last turn",
-        "branch 1 of 2",
-    }
-    why = Reason(WARP_SPLIT, missing[-1].text, ("branch 1 of 2",), "because")
-    (row,) = (row for row in table(found, [why]).rows if row["file"] == WARP_SPLIT)
-    assert (row["branches"], row["branches %"], row["loop classes"], row["loop classes %"]) == (2, 50, 5, 20)
-    assert row["never"] - row["no reason"] == 1
-    notes = table(found, [why]).notes
-    assert f"never: {WARP_SPLIT}:{at}: {missing[-1].text}: branch 1 of 2 [8-byte loads]: because" in notes
-    assert any("no reason given" in note and "0 turns" in note for note in notes)
+def one_at(line: tuple[str, int], found) -> Item:
+    (item,) = (item for item in items(found) if (item.file, item.line) == line)
+    return item
 
 
-def test_a_reason_explains_its_own_line_and_nothing_else():
-    hole = Item(WARP_SPLIT, number(WARP_SPLIT, "if (lane() == 0) emit"), "branch 1 of 2", "")
-    text = "if (lane() == 0) emit(walk.row(item, consumer), sums);"
-    assert unexplained([hole], [Reason(WARP_SPLIT, text, ("branch 1 of 2",), "x")]) == []
-    assert unexplained([hole], [Reason(WARP_SPLIT, text, (), "x")]) == []
-    assert unexplained([hole], [Reason(WARP_SPLIT, text, ("branch 2 of 2",), "x")]) == [hole]
-    assert unexplained([hole], [Reason(CP_ASYNC, text, (), "x")]) == [hole]
-    assert unexplained([hole], [Reason(WARP_SPLIT, text[:-1], (), "x")]) == [hole]
+def test_a_line_is_executed_if_a_thread_executed_it_anywhere():
+    one, other = (FIRST_OF_ROW, ("x", 1), ENTRY), (FIRST_OF_ROW, ("x", 2), ENTRY)
+    assert holes({one: Executed(0), other: Executed(0)}) == {(LINES, one)}
+    assert holes({one: Executed(0), other: Executed(3)}) == set()
 
 
-def test_every_reason_is_of_a_line_that_exists():
-    for reason in read_reasons(FILE):
-        assert reason.file.startswith(FOLDERS)
-        lines = [line.strip() for line in (ROOT / reason.file).read_text().splitlines()]
-        assert reason.line in lines, f"{reason.file} has no line {reason.line!r}"
+def test_branches_go_both_ways_at_each_place_that_is_reached():
+    one, other = (FIRST_OF_ROW, ("x", 1), ENTRY), (FIRST_OF_ROW, ("x", 2), ENTRY)
+    both = Executed(9, 4, 5)
+    assert holes({one: both, other: both}) == set()
+    assert holes({one: both, other: Executed(9, 9, 0)}) == {(BRANCHES, other)}
+    assert holes({one: both, other: Executed(9, 0, 9)}) == {(BRANCHES, other)}
+    assert holes({one: both, other: Executed(0, 0, 0)}) == set()
 
 
-@pytest.mark.parametrize("entry", ["reason: x", "lines: [x]", "lines: [x], reason: y, never: [line], when: z"])
-def test_a_reason_that_is_not_complete_is_refused(tmp_path: Path, entry: str):
+def test_branches_of_the_compiler_are_left_out():
+    alone, without_condition = (FIRST_OF_ROW,), (STAGE, ENTRY)
+    assert holes({alone: Executed(9, 9, 0), without_condition: Executed(9, 9, 0)}) == set()
+
+
+def test_other_files_and_rows_without_a_line_are_left_out():
+    assert items({(("entry", 2),): Executed(0), ((BARRIER, 0), ENTRY): Executed(0)}) == {}
+
+
+def test_a_reason_is_about_its_line_and_what_only_this_line_calls():
+    why = Reason(BARRIER, "if (polls == spin_limit)", "because")
+    called, elsewhere = (STAGE, REPORT, ENTRY), (STAGE, ("x", 1), ENTRY)
+    item = one_at(STAGE, {called: Executed(0)})
+    assert reason_for(item, [why]) is why
+    assert unexplained([item], [why]) == []
+    assert unexplained([item], [Reason(WARP_SPLIT, why.text, "")]) == [item]
+    assert unexplained([item], [Reason(BARRIER, "if (polls == 2", "")]) == [item]
+    item = one_at(STAGE, {called: Executed(0), elsewhere: Executed(0)})
+    assert unexplained([item], [why]) == [item]
+
+
+def test_the_table_counts_each_stack_and_lists_what_is_missing():
+    done, missing = (FIRST_OF_ROW, ENTRY), (STAGE, REPORT, ENTRY)
+    found = {done: Executed(9, 9, 0), missing: Executed(0)}
+    why = Reason(BARRIER, "if (polls == spin_limit)", "because")
+    made = table([("one", found), ("two", found)], [why])
+    rows = {row["file"]: row for row in made.rows}
+    assert rows[WARP_SPLIT] == {
+        "file": WARP_SPLIT, "lines": 2, "lines %": 100, "branches": 2, "branches %": 0, "never": 2, "no reason": 2
+    }  # fmt: skip
+    assert (rows[BARRIER]["never"], rows[BARRIER]["no reason"]) == (2 * 2, 0)  # also the line of the call
+    assert (rows["all"]["lines"], rows["all"]["lines %"]) == (2 * 3, 33.3)
+    (line,) = listed([one_at(STAGE, {missing: Executed(0)})])
+    assert line == f"{BARRIER}:{STAGE[1]}: mine[0] = stage;: never executed"
+    assert f"{line}: because [one, two]" in made.notes
+    assert any(": a branch always goes one way" in note and "no reason given [one, two]" in note for note in made.notes)
+
+
+def test_every_reason_is_about_a_line_that_exists():
+    assert all(reason.file.startswith(FOLDERS) for reason in read_reasons())
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"), [("int no_such_line: x", "has no line 'int no_such_line'"), ("mine[0]:", "has no reason")]
+)
+def test_a_reason_about_nothing_and_one_without_words_are_refused(tmp_path: Path, entry: str, told: str):
     file = tmp_path / "reasons.yaml"
-    file.write_text(f"variants/x.cu:\n  - {{{entry}}}\n")
-    with pytest.raises(LabError, match="give lines, reason, and never"):
+    file.write_text(f"{BARRIER}:\n  {entry}\n")
+    with pytest.raises(LabError, match=re.escape(told)):
         read_reasons(file)
-
-
-def test_the_tracefile_is_what_lcov_reads():
-    found = {
-        Item(CP_ASYNC, 21, LINE, "tile=1"): 3,
-        Item(CP_ASYNC, 21, LINE, "tile=2"): 4,
-        Item(CP_ASYNC, 21, "branch 1 of 2", ""): 0,
-        Item(CP_ASYNC, 21, "2 turns", ""): 5,
-        Item(CP_ASYNC, 24, ABSENT, ""): 0,
-    }
-    assert list(tracefile(found)) == [
-        f"SF:{CP_ASYNC}",
-        "DA:21,7",
-        "BRDA:21,0,0,5",
-        "BRDA:21,0,1,0",
-        "DA:24,0",
-        "end_of_record",
-    ]
 
 
 @pytest.mark.parametrize(("left", "told"), [(0, "everything else has its reason"), (3, "**3 others have no reason**")])
 def test_the_sentence_says_what_has_no_reason(left: int, told: str):
-    shares = {"lines": 1200, "lines %": 100.0, "branches": 300, "branches %": 98.6, "loop classes": 9}
-    row = {"file": "all", **shares, "loop classes %": 50.0, "never": 8, "no reason": left}
+    shares = {"lines": 1200, "lines %": 100.0, "branches": 300, "branches %": 98.6}
+    row = {"file": "all", **shares, "never": 8, "no reason": left}
     known = evidence(result("coverage", "counted", [row]) | {"stacks": ["a", "b"]})
     text = blocks.make("sentence:coverage", known)
-    assert "2 stacks executes 100 % of 1,200 lines, 98.6 % of 300 branches, 50 % of 9 loop classes" in text
+    assert "2 stacks executes 100 % of 1,200 lines, 98.6 % of 300 branches" in text
     assert told in text
 
 
-@pytest.mark.parametrize("given", ["experiment=counts", "reproduce=x", "resume=true"])
-def test_what_a_coverage_build_cannot_do_is_refused(given: str, capsys):
+@pytest.mark.parametrize("given", ["experiment=counts", "reproduce=x", "resume=true", "device=host"])
+def test_what_a_coverage_run_cannot_do_is_refused(given: str, capsys):
     assert main([given]) == 2
     assert re.fullmatch(r"error: .*; leave .*\n", capsys.readouterr().err)

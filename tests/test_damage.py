@@ -12,7 +12,7 @@ from processes import HANGS_S
 
 from common.cache.files import cached
 from common.compile.source import build
-from common.devices.host.compiler import Compiler
+from common.devices.gxx import Compiler
 from common.devices.ptx import library as executor
 from common.devices.ptx.device import PtxDevice
 from common.model.weights import load
@@ -71,7 +71,7 @@ def test_a_damaged_file_of_any_kind_is_made_again(tmp_path, seed, caplog, damage
     assert cached(tmp_path / "empty", bytes) == b"" == cached(tmp_path / "empty", lambda: b"other")
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_a_damaged_object_or_library_is_made_again(tmp_path, monkeypatch, seed):
     sources, cache = tmp_path / "machine", tmp_path / "cache"
     sources.mkdir()
@@ -86,10 +86,10 @@ def test_a_damaged_object_or_library_is_made_again(tmp_path, monkeypatch, seed):
     assert ctypes.CDLL(str(files[-1])).one() == 1
 
 
-@pytest.mark.host
-def test_a_damaged_text_or_decoded_kernel_is_made_again(tmp_path, host_cache, tiny, seed):
-    device, source = PtxDevice(with_executor(tmp_path, host_cache), seed=seed), build([], tiny)
-    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+@pytest.mark.cpu
+def test_a_damaged_text_or_decoded_kernel_is_made_again(tmp_path, cpu_cache, tiny, seed):
+    device, source = PtxDevice(with_executor(tmp_path, cpu_cache), seed=seed), build([], tiny)
+    weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
 
     def passes() -> bool:
         session = device.session(device.compile(source), weights)
@@ -103,11 +103,11 @@ def test_a_damaged_text_or_decoded_kernel_is_made_again(tmp_path, host_cache, ti
     assert not [file for file, content in zip(files, damaged, strict=True) if file.read_bytes() == content], seed
 
 
-@pytest.mark.host
-def test_a_run_reports_what_its_worker_made_again(tmp_path, host_cache, seed):
-    root, kernels = make_root(tmp_path / "lab"), with_executor(tmp_path / "cache" / "kernels", host_cache)
+@pytest.mark.cpu
+def test_a_run_reports_what_its_worker_made_again(tmp_path, cpu_cache, seed):
+    root, kernels = make_root(tmp_path / "lab"), with_executor(tmp_path / "cache" / "kernels", cpu_cache)
     for damaged in (False, True):
-        process = start(root, host_cache, "variant=baseline", f"cache={kernels.parent}", "model=tiny")
+        process = start(root, cpu_cache, "variant=baseline", f"cache={kernels.parent}", "model=tiny")
         _, err = process.communicate(timeout=HANGS_S)
         assert process.returncode == 0, err
         (library,) = kernels.glob("*.so")

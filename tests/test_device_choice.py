@@ -59,7 +59,7 @@ def test_auto_takes_a_working_gpu(machine, tmp_path):
         return 0
 
     assert run_task(task, "config", ["device=auto"], root) == 0
-    assert (found[0].device.name, found[0].model.name, found[0].host) == ("cuda", "qwen3_0_6b", None)
+    assert (found[0].device.name, found[0].model.name, found[0].ptx) == ("cuda", "qwen3_0_6b", None)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_without_a_gpu_auto_takes_ptx_and_cuda_gives_the_reason(machine, count, 
 def test_without_a_gpu_generation_decodes_on_the_ptx_device(machine):
     machine(0)
     config = resolve_one(composed("lab", ["timing=none", "device.timeout_s=7"]), "a generation")
-    assert (config.device.name, config.host, config.ptx) == ("ptx", None, PtxOptions("sm_90", False, 7.0))
+    assert (config.device.name, config.ptx) == ("ptx", PtxOptions("sm_90", False, 7.0))
     assert "the driver reports no GPU" in str(config.device)
     assert run_config(composed("lab", [])).device.name == "ptx"
 

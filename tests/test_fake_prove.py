@@ -43,8 +43,8 @@ def trial_of(name: str) -> Trial:
 
 
 @pytest.mark.parametrize("trial", PLAIN, ids=lambda trial: trial.name)
-def test_a_correct_session_passes_plain_trials(trial, host_cache, seed):
-    verdict = prove(FakeDevice(), CATALOG, stack_of("baseline"), trial, host_cache, seed)
+def test_a_correct_session_passes_plain_trials(trial, cpu_cache, seed):
+    verdict = prove(FakeDevice(), CATALOG, stack_of("baseline"), trial, cpu_cache, seed)
     assert verdict.passed, verdict
     assert verdict.steps == sum(start.steps for start in trial.starts)
     assert verdict.seed == seed
@@ -62,17 +62,17 @@ def test_a_correct_session_passes_plain_trials(trial, host_cache, seed):
         ("long prompt", "prompt overwritten", "state"),
     ],
 )
-def test_a_trial_finds_what_it_is_for(name, fault, stage, host_cache, seed):
-    found = prove(FakeDevice(fault), CATALOG, stack_of("baseline"), trial_of(name), host_cache, seed).mismatch
+def test_a_trial_finds_what_it_is_for(name, fault, stage, cpu_cache, seed):
+    found = prove(FakeDevice(fault), CATALOG, stack_of("baseline"), trial_of(name), cpu_cache, seed).mismatch
     assert found, f"{fault} passed, seed {seed}"
     assert found.stage == stage, found
     assert found.note.endswith(f", trial: {name}")
 
 
 @pytest.mark.parametrize("name", ["l2_prefetch", "vec128"])
-def test_the_parent_is_compared_where_bits_must_be_equal_and_is_not_edited(name, host_cache, seed):
+def test_the_parent_is_compared_where_bits_must_be_equal_and_is_not_edited(name, cpu_cache, seed):
     stack, trial, device = stack_of(name), trial_of("equal rows"), FakeDevice("", "nondeterministic")
-    verdict = prove(device, CATALOG, stack, trial, host_cache, seed, lambda text: f"// edited\n{text}")
+    verdict = prove(device, CATALOG, stack, trial, cpu_cache, seed, lambda text: f"// edited\n{text}")
     assert [blocks for _, blocks in device.opened] == [trial.blocks] * len(device.opened)
     own, *parents = [program.text for program, _ in device.opened]
     assert own == f"// edited\n{text_of(CATALOG, stack, trial).text}"
@@ -83,10 +83,10 @@ def test_the_parent_is_compared_where_bits_must_be_equal_and_is_not_edited(name,
     assert not equal or "differs from its parent" in verdict.mismatch.note
 
 
-def test_an_error_has_the_name_of_its_trial(host_cache, seed):
+def test_an_error_has_the_name_of_its_trial(cpu_cache, seed):
     class Broken(FakeDevice):
         def compile(self, source):
             raise LabError("no compiler", "install one")
 
     with pytest.raises(LabError, match=r"^no compiler \(trial: square\)"):
-        prove(Broken(), CATALOG, stack_of("baseline"), trial_of("square"), host_cache, seed)
+        prove(Broken(), CATALOG, stack_of("baseline"), trial_of("square"), cpu_cache, seed)

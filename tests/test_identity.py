@@ -16,15 +16,15 @@ from experiments.run.describe import identity, key_of, proof_of, request_of
 from experiments.run.sweep import open_sweep
 from experiments.tables.progress import Quiet
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 REQUESTED = ("validation", "timing", "blocks", "archs")
 STACK = ("redundant_rmsnorm", "fused_head")
 
 
 @pytest.fixture
-def sweep(configured, host_cache: Path, tmp_path: Path, seed):
+def sweep(configured, cpu_cache: Path, tmp_path: Path, seed):
     """sweep(stack, ...): the record of each, resumed from one file of records."""
-    overrides = ["model=tiny", "archs=[]", f"cache={host_cache}", f"results={tmp_path}/r.jsonl", f"seed={seed}"]
+    overrides = ["model=tiny", "archs=[]", f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl", f"seed={seed}"]
     config = replace(configured("experiment=ablation", *overrides), blocks=2)
 
     def run(*stacks) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Mistakes in Python: a LabError of one line, as on the command line; tests/hostile has generated ones."""
+"""Mistakes in Python: a LabError of one line, as on the command line; tests/cpuile has generated ones."""
 
 import numpy as np
 import pytest

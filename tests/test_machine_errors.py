@@ -11,7 +11,7 @@ import pytest
 
 from common.cache.files import again, cached
 from common.config.cli import run_task
-from common.devices.host.compiler import Compiler
+from common.devices.gxx import Compiler
 from common.devices.ptx import device as ptx
 from common.errors import CompileError, LabError, OutOfMemory
 from common.errors.machine import MachineError, Vanished, system_errors
@@ -77,7 +77,7 @@ def test_a_compiler_that_a_signal_ends_says_nothing_of_the_text(compiler):
         compiler("kill -KILL $$").run(["kernel.cpp"])
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_messages_of_the_compiler_are_read_in_any_language(tmp_path, monkeypatch):
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     missing = tmp_path / "gone.o"
@@ -131,9 +131,9 @@ def test_a_full_disk_anywhere_in_a_command_is_one_line(capsys):
     assert line.startswith("error: the command cannot go on: No space left on device, /full/file; free some space")
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_a_full_disk_ends_a_run_without_a_verdict_and_resume_runs_the_stack(
-    compiler, tmp_path, host_cache, monkeypatch, capfd, seed
+    compiler, tmp_path, cpu_cache, monkeypatch, capfd, seed
 ):
     argv = ["variant=baseline", "model=tiny", "device=ptx", "timing=none", "archs=[]", "validate=quick"]
     argv += [f"seed={seed}", f"results={tmp_path}/r.jsonl"]
@@ -145,14 +145,14 @@ def test_a_full_disk_ends_a_run_without_a_verdict_and_resume_runs_the_stack(
     assert "final link failed: No space left on device; free some space" in err.splitlines()[-1]
     assert Store(tmp_path / "r.jsonl").records() == []
     monkeypatch.setenv("PATH", path)
-    assert main([*argv, f"cache={host_cache}", "resume=true"]) == 0
+    assert main([*argv, f"cache={cpu_cache}", "resume=true"]) == 0
     assert [row["status"] for row in Store(tmp_path / "r.jsonl").records()] == ["PASSED"]
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_executor_that_vanishes_before_it_is_loaded_is_made_once_more(
-    configured, host_cache, tmp_path, monkeypatch, times
+    configured, cpu_cache, tmp_path, monkeypatch, times
 ):
     library, vanished = ptx.library, []
 
@@ -164,7 +164,7 @@ def test_an_executor_that_vanishes_before_it_is_loaded_is_made_once_more(
         return made
 
     monkeypatch.setattr(ptx, "library", vanishes)
-    given = ["variant=baseline", "model=tiny", "archs=[]", "validate=quick", f"cache={host_cache}", "seed=1"]
+    given = ["variant=baseline", "model=tiny", "archs=[]", "validate=quick", f"cache={cpu_cache}", "seed=1"]
     config = configured(*given)
     request = {"stack": to_json(config.stacks[0]), "seconds": 1000.0}
     work = partial(answer, Setup(config, Quiet()), request)

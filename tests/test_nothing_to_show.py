@@ -62,7 +62,7 @@ def test_a_sweep_over_something(sweep, jobs, tmp_path):
 
 
 def test_a_ladder_beyond_the_cache_times_nothing(configured):
-    config = configured("model=tiny", "timing.ladder=[64,100]")  # the host device times nothing anyway
+    config = configured("model=tiny", "timing.ladder=[64,100]")  # a CPU times nothing anyway
     on_gpu = replace(config, device=DeviceChoice("cuda", "a GPU"))
     with pytest.raises(LabError, match=r"timing\.ladder: none of \[64, 100\] is in 0\.\.63"):
         check_positions(on_gpu, config.model)

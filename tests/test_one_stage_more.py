@@ -11,7 +11,7 @@ from scratch import Scratch
 from common import ROOT
 from common.record.store import Store
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 DEFINITION, REFERENCE = "common/model/stages.py", "common/validate/reference.py"
 STEP, INPUTS = "common/kernel/decode.cuh", "common/kernel/matvec.cuh"
 TRITON = "experiments/engines/triton_arm/steps.py"
@@ -23,14 +23,14 @@ def scratch(tmp_path):
     return Scratch(tmp_path)
 
 
-def validated(scratch, host_cache, *argv):
+def validated(scratch, cpu_cache, *argv):
     """The records of a run of the scratch lab."""
-    done = scratch.run(host_cache, *TINY, *argv)
+    done = scratch.run(cpu_cache, *TINY, *argv)
     assert done.returncode in (0, 1), done.stderr
     return [row for row in Store(scratch.path / "records.jsonl").records() if row["kind"] == "run"]
 
 
-def test_a_renamed_stage(scratch, host_cache, seed):
+def test_a_renamed_stage(scratch, cpu_cache, seed):
     """A file that names the stage is part of its definition, computation or reference, or describes kernels."""
     old = re.compile(r"\bgate_up\b")
     # Faults of the validator's own test quote lines of the kernel, as tests do.
@@ -42,7 +42,7 @@ def test_a_renamed_stage(scratch, host_cache, seed):
     computation = {STEP, INPUTS, *(f"variants/{name}.cu" for name in names)}
     described = {name for name in scratch.touched() if name.startswith(("conf/variant/", "conf/design/"))}
     assert scratch.touched() - described == {DEFINITION, REFERENCE, TRITON, *computation}
-    rows = validated(scratch, host_cache, "stack=[smem_cache,atomic_barrier,productive_spin]", f"seed={seed}")
+    rows = validated(scratch, cpu_cache, "stack=[smem_cache,atomic_barrier,productive_spin]", f"seed={seed}")
     assert [row["status"] for row in rows] == ["PASSED"]
     assert "mlp_gate" in rows[0]["counts"]
     assert "gate_up" not in rows[0]["counts"]
@@ -69,12 +69,12 @@ def add_stage(scratch, factor: str) -> None:
 
 
 @pytest.mark.parametrize(("factor", "status"), [("1.0f", "PASSED"), ("1.001f", "MISMATCH")])
-def test_an_added_stage(scratch, host_cache, seed, factor, status):
+def test_an_added_stage(scratch, cpu_cache, seed, factor, status):
     add_stage(scratch, factor)
     reference = '            x = tap["down", layer]'
     scratch.edit(REFERENCE, reference, f'            gate_up = tap["mlp_scale", layer] = gate_up\n{reference}')
     assert scratch.touched() == {DEFINITION, STEP, INPUTS, REFERENCE}
-    (row,) = validated(scratch, host_cache, "variant=baseline", f"seed={seed}")
+    (row,) = validated(scratch, cpu_cache, "variant=baseline", f"seed={seed}")
     assert row["status"] == status, row
     if status == "PASSED":
         assert row["counts"]["mlp_scale"]["grid_barriers"] == 2  # one in each layer of `tiny`
@@ -82,15 +82,15 @@ def test_an_added_stage(scratch, host_cache, seed, factor, status):
         assert row["verdict"]["mismatch"]["stage"] == "mlp_scale"
 
 
-def test_an_added_stage_without_a_reference_is_refused(scratch, host_cache):
+def test_an_added_stage_without_a_reference_is_refused(scratch, cpu_cache):
     add_stage(scratch, "1.0f")
-    done = scratch.run(host_cache, *TINY, "variant=baseline")
+    done = scratch.run(cpu_cache, *TINY, "variant=baseline")
     assert "stage mlp_scale leaves a tap and has no reference" in done.stdout + done.stderr
 
 
-def test_a_stage_without_a_tap_cannot_be_read(scratch, host_cache):
+def test_a_stage_without_a_tap_cannot_be_read(scratch, cpu_cache):
     scratch.edit(STEP, "residual(c, layer) : tap<Stage::o_proj>", "residual(c, layer) : tap<Stage::argmax>")
-    (row,) = validated(scratch, host_cache, "variant=baseline")
+    (row,) = validated(scratch, cpu_cache, "variant=baseline")
     assert row["status"] == "COMPILE_ERROR"
     assert "Tap<" in str(row), row
 

@@ -172,7 +172,7 @@ BARRIERS = {"embed": 1} | dict.fromkeys(LAYER, 28) | dict.fromkeys(("final_norm"
 
 
 @pytest.fixture(scope="module")
-def megaqwen(host_cache) -> Callable[[int], Kernel]:
+def megaqwen(cpu_cache) -> Callable[[int], Kernel]:
     """A barrier after every stage; the baseline's instructions, at a position."""
     source = Composed(()).source(replace(model_named("qwen3_0_6b"), positions=64))
     rows = {"qkv": 4096 * 1024, "o_proj": 1024 * 2048, "gate_up": 6144 * 1024, "down": 1024 * 3072}
@@ -184,7 +184,7 @@ def megaqwen(host_cache) -> Callable[[int], Kernel]:
 
     @cache
     def at(position: int) -> Kernel:
-        return Kernel(source, counts, chains(source, "sm_86", 82, position, latency, host_cache / "cubins"))
+        return Kernel(source, counts, chains(source, "sm_86", 82, position, latency, cpu_cache / "cubins"))
 
     return at
 

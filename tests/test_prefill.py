@@ -15,11 +15,11 @@ from experiments.run import torch_decoder
 
 
 @pytest.fixture
-def entries(host_cache, seed):
+def entries(cpu_cache, seed):
     """entries(model, ids, history): entries of `ids`, after a history of some positions or none; and the weights."""
 
     def entries_(model, ids, history=None):
-        weights, layout = load("synthetic", model, None, host_cache, seed)[2].flat, Layout(model)
+        weights, layout = load("synthetic", model, None, cpu_cache, seed)[2].flat, Layout(model)
         *heads, _, row = layout.cache.stored
         none = torch.empty(*heads, 0, row, dtype=torch.bfloat16)
         return weights, torch_decoder.prefill(model, layout, weights, ids, none if history is None else history)

@@ -182,14 +182,14 @@ def test_wrong_values_are_refused_in_one_line(argv, message, capfd):
     assert err.count("\n") == 1, err
 
 
-@pytest.mark.host
-def test_a_timeline_refuses_more_tokens_than_the_cache_holds(host_cache, tmp_path, capfd):
+@pytest.mark.cpu
+def test_a_timeline_refuses_more_tokens_than_the_cache_holds(cpu_cache, tmp_path, capfd):
     fixed = [
         "device=ptx",
         "model=tiny",
         "variant=baseline",
         "validate=quick",
-        f"cache={host_cache}",
+        f"cache={cpu_cache}",
         f"results={tmp_path}/r.jsonl",
     ]
     assert main([*fixed, "tool=timeline", "tokens=65"]) == 2

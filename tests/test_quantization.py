@@ -29,12 +29,12 @@ def test_its_weights_are_read_as_they_are(layout, family, tmp_path: Path, seed):
         assert torch.equal(slot.of(weights.flat).double(), meant[name]), name
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("layout", "family"),
     [("fp8", "qwen3"), ("gptq", "qwen2"), ("awq", "qwen3"), ("awq", "llama"), ("int4 with zero points", "qwen2")],
 )
-def test_its_ids_are_those_of_transformers(layout, family, tmp_path: Path, host_cache, seed):
+def test_its_ids_are_those_of_transformers(layout, family, tmp_path: Path, cpu_cache, seed):
     from common.devices.ptx.device import PtxDevice
 
     meant = checkpoint(tmp_path / "model", layout, seed, family)
@@ -45,7 +45,7 @@ def test_its_ids_are_those_of_transformers(layout, family, tmp_path: Path, host_
     for position in range(26):
         logits = theirs(torch.tensor([[ids[position]]]), past_key_values=cache).logits
         ids += [int(logits[0, -1].argmax())] if position + 1 == len(ids) else []
-    device = PtxDevice(host_cache, seed=seed)
+    device = PtxDevice(cpu_cache, seed=seed)
     session = device.session(device.compile(build([], model)), weights.flat, 8)
     session.reset(ids[:3], position=0, forced=3)
     session.run(26)

@@ -17,10 +17,10 @@ ARCH = "sm_90"
 
 
 @pytest.mark.parametrize("composed", sampled([*VARIANTS, *NAMED], 3), ids=str)
-def test_a_record_holds_what_the_compiler_makes(composed, host_cache):
+def test_a_record_holds_what_the_compiler_makes(composed, cpu_cache):
     """If this fails, the records are older than what reads the cubins: remake experiments/results/host.jsonl."""
     source = composed.source(model_named("tiny"))
-    assert recorded.resources(source, [ARCH], host_cache / "cubins") == inspect(source, [ARCH], host_cache / "cubins")
+    assert recorded.resources(source, [ARCH], cpu_cache / "cubins") == inspect(source, [ARCH], cpu_cache / "cubins")
 
 
 @contextmanager

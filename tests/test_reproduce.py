@@ -1,4 +1,4 @@
-"""reproduce=ID of a record with sources that are gone; tests/host/test_resume.py builds one again."""
+"""reproduce=ID of a record with sources that are gone; tests/cpu/test_resume.py builds one again."""
 
 import pytest
 from whole_rows import RUN

@@ -47,8 +47,8 @@ def workload(model: Model, cache) -> Workload:
 
 
 @pytest.fixture
-def work(tiny, host_cache) -> Workload:
-    return workload(tiny, host_cache)
+def work(tiny, cpu_cache) -> Workload:
+    return workload(tiny, cpu_cache)
 
 
 def of_transformers(work: Workload) -> list[list[int]]:
@@ -66,9 +66,9 @@ def of_transformers(work: Workload) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
-def test_every_arm_chooses_the_ids_of_transformers(model, host_cache):
+def test_every_arm_chooses_the_ids_of_transformers(model, cpu_cache):
     pytest.importorskip("triton", reason="Triton has wheels for Linux only")
-    work = workload(model, host_cache)
+    work = workload(model, cpu_cache)
     want = of_transformers(work)
     assert rivals.reference(work) == want
     for name in ON_CPU:
@@ -77,9 +77,9 @@ def test_every_arm_chooses_the_ids_of_transformers(model, host_cache):
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama", "qwen2"])
-def test_no_id_ends_the_answer_of_transformers(name, host_cache):
+def test_no_id_ends_the_answer_of_transformers(name, cpu_cache):
     """The configuration of a Llama has an end of text, 2, of its own."""
-    work = workload(HOSTILE[name], host_cache)
+    work = workload(HOSTILE[name], cpu_cache)
     flat, layout = torch.zeros_like(work.lab.packed.flat), work.lab.layout
     for ones in (layout.weight("final_norm").of(flat), layout.weight("embed").of(flat)):
         ones.fill_(1)
@@ -90,12 +90,12 @@ def test_no_id_ends_the_answer_of_transformers(name, host_cache):
 
 
 @pytest.mark.parametrize("model", sampled(MODELS, 1), ids=lambda model: model.name)
-def test_a_compiled_layer_is_the_same_function_in_all_layers(model, host_cache, monkeypatch):
+def test_a_compiled_layer_is_the_same_function_in_all_layers(model, cpu_cache, monkeypatch):
     """By torch's own tracer, without a compiler behind it. Another graph for each layer would be too many."""
     made, compile_ = [], torch.compile
     backend = lambda graph, inputs: made.append(graph) or graph.forward  # noqa: E731
     monkeypatch.setattr(torch, "compile", lambda layer, **options: compile_(layer, backend=backend, **options))
-    work = replace(workload(replace(model, layers=3), host_cache), prompts=PROMPTS[1:])
+    work = replace(workload(replace(model, layers=3), cpu_cache), prompts=PROMPTS[1:])
     ran = ARMS["torch.compile"].run(work)
     assert ran.validated == "logits, cache, ids"
     assert [list(run.answer.ids) for run in ran.runs] == of_transformers(work)

@@ -1,6 +1,6 @@
 """A dry run of the evidence on the stand-in, by its virtual clock: killed and resumed, the tables are the same.
 
-`make test` takes one of the steps, in a small form, and kills once; tests/host/test_evidence.py cuts twice.
+`make test` takes one of the steps, in a small form, and kills once; tests/cpu/test_evidence.py cuts twice.
 LAB_SAMPLE=all takes all of conf/evidence.yaml, in minutes, and kills twice.
 """
 
@@ -23,7 +23,7 @@ from standin.standin_gpu import clock
 from common import ROOT
 from common.record.store import Store
 
-pytestmark = [pytest.mark.host, pytest.mark.timeout(7200 if SAMPLE == ALL else 900)]
+pytestmark = [pytest.mark.cpu, pytest.mark.timeout(7200 if SAMPLE == ALL else 900)]
 BUDGET = 540
 LAST = BUDGET + 6.0  # virtual second at which the clock stops: a call's budget begins when its Python has started
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
@@ -47,7 +47,7 @@ NAMES = [step["name"] for step in STEPS] if SAMPLE == ALL else sampled(SMALL, 1)
 
 
 @pytest.fixture
-def settings(host_cache: Path, seed) -> list[str]:
+def settings(cpu_cache: Path, seed) -> list[str]:
     """Keys of the evidence command: its steps, with the tiny model and few rounds."""
     steps = []
     for step in STEPS:
@@ -55,7 +55,7 @@ def settings(host_cache: Path, seed) -> list[str]:
         args += [] if SAMPLE == ALL else SMALL.get(step["name"], [])
         fields = {**step, "args": f"[{','.join(map(repr, TESTS if step['name'] == 'tests' else args))}]"}
         steps.append(f"{{{','.join(f'{name}: {value}' for name, value in fields.items())}}}")
-    args = ["model=tiny", "validate=quick", "blocks=3", f"cache={host_cache}"]
+    args = ["model=tiny", "validate=quick", "blocks=3", f"cache={cpu_cache}"]
     where = [f"cuda.steps=[{','.join(steps)}]", f"args={args}", f"only=[{','.join(NAMES)}]"]
     return ["device=cuda", "report=false", f"seed={seed}", *where]
 

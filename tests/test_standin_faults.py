@@ -17,7 +17,7 @@ from standin import environment, installed
 from common import ROOT
 from common.record.store import Store
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1", "timing.tokens=1"]
 PARENTS = ["", "redundant_rmsnorm"]
 LIMIT_S = 30  # of one stack, for machines that do much else; its kernels are compiled before
@@ -33,14 +33,14 @@ NEVER = {
 
 
 @pytest.fixture
-def run(tmp_path, host_cache) -> Callable[..., tuple[subprocess.CompletedProcess, dict[str, Mapping[str, Any]]]]:
+def run(tmp_path, cpu_cache) -> Callable[..., tuple[subprocess.CompletedProcess, dict[str, Mapping[str, Any]]]]:
     """run(faults, *arguments): `python -m experiments` with them; the finished process, and the newest run by stack."""
 
     def run_(faults: str, *arguments: str) -> tuple[subprocess.CompletedProcess, dict[str, Mapping[str, Any]]]:
         store = tmp_path / "records.jsonl"
         fixed = ["device=cuda", "model=tiny", "archs=[]", "validate=quick", "blocks=3", "seed=1", *SHORT]
-        where = [f"cache={host_cache}", f"results={store}", f"timeout_s={LIMIT_S}"]
-        variables = {"STANDIN_FAULT": faults, "STANDIN_LOST": str(tmp_path / "lost"), "LAB_CACHE": str(host_cache)}
+        where = [f"cache={cpu_cache}", f"results={store}", f"timeout_s={LIMIT_S}"]
+        variables = {"STANDIN_FAULT": faults, "STANDIN_LOST": str(tmp_path / "lost"), "LAB_CACHE": str(cpu_cache)}
         done = subprocess.run(
             [sys.executable, "-m", "experiments", *fixed, *where, *arguments],
             cwd=ROOT,
@@ -55,11 +55,11 @@ def run(tmp_path, host_cache) -> Callable[..., tuple[subprocess.CompletedProcess
 
 
 @pytest.fixture
-def compiled(host_cache, tiny, monkeypatch) -> Callable[..., None]:
+def compiled(cpu_cache, tiny, monkeypatch) -> Callable[..., None]:
     """compiled(*stacks): their kernels are in the cache, so that LIMIT_S is not spent on compiling."""
 
     def compile_(*stacks: str) -> None:
-        monkeypatch.setenv("LAB_CACHE", str(host_cache))
+        monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
         with installed():
             from standin_gpu.compiling import compile_text
             from standin_gpu.executing import program

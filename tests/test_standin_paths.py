@@ -18,7 +18,7 @@ from common.validate.snapshot import Snapshot, bit_differences
 from experiments.timing.bandwidth import Memory
 from experiments.timing.exchange import NOTHING, Exchange
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 SHORT = {"timing.rounds": 8, "timing.max_rounds": 8, "timing.steps": 1, "timing.warmup": 1, "timing.tokens": 1}
 
 
@@ -28,9 +28,9 @@ def fault(monkeypatch):
 
 
 @pytest.fixture
-def gpu(host_cache, monkeypatch):
+def gpu(cpu_cache, monkeypatch):
     """A CudaDevice on a fresh stand-in."""
-    monkeypatch.setenv("LAB_CACHE", str(host_cache))
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     with installed():
         from common.devices.cuda import CudaDevice
 
@@ -38,17 +38,17 @@ def gpu(host_cache, monkeypatch):
 
 
 @pytest.fixture
-def session(gpu, tiny, host_cache, seed):
+def session(gpu, tiny, cpu_cache, seed):
     """session(source, blocks=3): its session; all have the same weights."""
-    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+    weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
     return lambda source, blocks=3: gpu.session(gpu.compile(source), weights, blocks)
 
 
 @pytest.fixture
-def lab(gpu, tmp_path, host_cache):
+def lab(gpu, tmp_path, cpu_cache):
     from experiments import Lab
 
-    keys = {"model": "tiny", "device": "cuda", "seed": 1, "blocks": 3, "archs": [], "cache": str(host_cache)}
+    keys = {"model": "tiny", "device": "cuda", "seed": 1, "blocks": 3, "archs": [], "cache": str(cpu_cache)}
     return Lab(
         *(f"{key}={value}" for key, value in SHORT.items()),
         "timing.positions=[1]",
@@ -214,7 +214,7 @@ def test_an_exchange_that_leaves_something_else_is_a_crash(of, message, fault, g
         of(Exchange(1 << 20))
 
 
-def test_energy_without_power_is_one_line(gpu, configured, monkeypatch, tmp_path, host_cache):
+def test_energy_without_power_is_one_line(gpu, configured, monkeypatch, tmp_path, cpu_cache):
     from standin_gpu.libraries import FUNCTIONS
 
     from experiments.experiment import Experiment
@@ -222,7 +222,7 @@ def test_energy_without_power_is_one_line(gpu, configured, monkeypatch, tmp_path
     from experiments.tables.progress import Quiet
 
     monkeypatch.delitem(FUNCTIONS, "nvmlDeviceGetPowerUsage")
-    where = [f"results={tmp_path}/records.jsonl", f"cache={host_cache}"]
+    where = [f"results={tmp_path}/records.jsonl", f"cache={cpu_cache}"]
     config = configured("device=cuda", "experiment=energy", "model=tiny", "seed=1", *where)
     with pytest.raises(LabError, match="NVML reports no power of this GPU"):
         ask(Experiment(config, Quiet()))
@@ -240,7 +240,7 @@ def test_a_gpu_that_nvml_does_not_have_is_none(gpu, monkeypatch, code):
     assert Gpu.find().reading()["power_w"] is None
 
 
-def test_the_stand_in_is_gone_afterwards(host_cache):
+def test_the_stand_in_is_gone_afterwards(cpu_cache):
     before = dict(os.environ)
     with installed():
         import cupy

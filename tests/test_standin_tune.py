@@ -20,14 +20,14 @@ from experiments.tuning.search import Outcome, Search
 from experiments.tuning.space import Space, order
 from experiments.tuning.strategies import strategy
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 VARIANTS = ("fused_head", "head_split", "redundant_rmsnorm", "smem_cache", "vec128")
 EQUAL = 1.005  # factor of times that a measurement tells apart no more: `interval` of conf/timing/evidence.yaml
 SEARCHES, REACH = (30, 16) if SAMPLE == ALL else (8, 2)  # so many of them must reach the optimum
 
 
-def test_the_optimum_of_real_stacks_and_knobs_is_found_in_a_tenth_of_the_space(host_cache: Path, tiny: Model, seed):
-    catalog, seconds = read_catalog(), virtual_seconds(host_cache, tiny)
+def test_the_optimum_of_real_stacks_and_knobs_is_found_in_a_tenth_of_the_space(cpu_cache: Path, tiny: Model, seed):
+    catalog, seconds = read_catalog(), virtual_seconds(cpu_cache, tiny)
     space = Space(catalog, order(catalog, VARIANTS), THREADS, fixed=False, given={})
     assert space.size == 120
     best, found = min(map(seconds, sampled(space, 4))), []

@@ -50,9 +50,9 @@ class Workers:
 
 
 @pytest.fixture
-def sweep(configured, host_cache: Path, tmp_path: Path, seed, monkeypatch):
+def sweep(configured, cpu_cache: Path, tmp_path: Path, seed, monkeypatch):
     """sweep(workers, *overrides, **changes of the configuration): the sweep, when it has run, of three stacks."""
-    common = ["model=tiny", f"seed={seed}", "resume=true", f"results={tmp_path}/r.jsonl", f"cache={host_cache}"]
+    common = ["model=tiny", f"seed={seed}", "resume=true", f"results={tmp_path}/r.jsonl", f"cache={cpu_cache}"]
     monkeypatch.setattr("experiments.run.describe.provenance", lambda gpu: {})
 
     def run(workers: Workers, *overrides: str, **changes: Any) -> Sweep:

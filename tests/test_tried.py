@@ -176,10 +176,10 @@ def test_what_a_validation_leaves_out_is_what_no_trial_of_it_covers():
     assert len(not_exercised(chosen("none"))) == len(TRIALS) > len(plain)
 
 
-def test_trials_fit_their_models_and_are_named_once(host_cache, seed):
+def test_trials_fit_their_models_and_are_named_once(cpu_cache, seed):
     assert len(BY_NAME) == len(TRIALS)
     for trial in TRIALS:
-        layout, weights, _ = expected(trial.model, trial.weights, host_cache, seed)
+        layout, weights, _ = expected(trial.model, trial.weights, cpu_cache, seed)
         for start, scenario in zip(
             trial.starts, drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed)), strict=True
         ):

@@ -39,18 +39,18 @@ SMALL = Tiles(
 )  # several turns, the last one partial
 
 
-def packed(model: Model, host_cache) -> torch.Tensor:
-    return load("synthetic", model, None, host_cache, SEED)[2].flat
+def packed(model: Model, cpu_cache) -> torch.Tensor:
+    return load("synthetic", model, None, cpu_cache, SEED)[2].flat
 
 
 @pytest.fixture(scope="module")
-def expected(tiny, host_cache) -> ReferenceSteps:
-    return ReferenceSteps(tiny, Layout(tiny), packed(tiny, host_cache))
+def expected(tiny, cpu_cache) -> ReferenceSteps:
+    return ReferenceSteps(tiny, Layout(tiny), packed(tiny, cpu_cache))
 
 
 @pytest.fixture
-def session(tiny, host_cache) -> TritonSession:
-    return TritonSession(Layout(tiny), packed(tiny, host_cache))
+def session(tiny, cpu_cache) -> TritonSession:
+    return TritonSession(Layout(tiny), packed(tiny, cpu_cache))
 
 
 def test_every_stage_passes_on_tiny(tiny, session, expected):
@@ -61,9 +61,9 @@ def test_every_stage_passes_on_tiny(tiny, session, expected):
     assert verdict.steps == 5
 
 
-def test_every_stage_passes_with_groups_of_3_and_tiles_that_do_not_fit(host_cache):
+def test_every_stage_passes_with_groups_of_3_and_tiles_that_do_not_fit(cpu_cache):
     model = GROUPS_OF_3
-    weights = packed(model, host_cache)
+    weights = packed(model, cpu_cache)
     with_tiles = TritonSession(Layout(model), weights, tiles=SMALL)
     some = drawn(STARTS, Layout(model), weights, torch.Generator().manual_seed(SEED))
     verdict = validate(with_tiles, weights, model, some, SEED)
@@ -122,9 +122,9 @@ TRAITS = Model(
         ("qk_norm_rope", {"NORM": True}, "qk_norm_rope layer 0"),
     ],
 )
-def test_a_bias_and_no_norm_are_judged_too(kernel, change, place, host_cache):
+def test_a_bias_and_no_norm_are_judged_too(kernel, change, place, cpu_cache):
     """The first change is none: all stages pass."""
-    weights = packed(TRAITS, host_cache)
+    weights = packed(TRAITS, cpu_cache)
     changed = TritonSession(Layout(TRAITS), weights, tiles=SMALL)
     of(kernel, 0, constant(**change))(changed.kernels.launches)
     some = drawn([Start(TRAITS.positions - 1)], Layout(TRAITS), weights, torch.Generator().manual_seed(SEED))
@@ -248,11 +248,11 @@ except Exception as error:
 """
 
 
-@pytest.mark.host
-def test_their_ptx_passes_too_and_has_no_race(host_cache, tmp_path, seed):
+@pytest.mark.cpu
+def test_their_ptx_passes_too_and_has_no_race(cpu_cache, tmp_path, seed):
     """Compiled by Triton for sm_89 with the grid of a GPU; a row beyond the matrix is a fault at its line."""
     environment = os.environ | {"PYTHONPATH": ":".join(sys.path), "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", COMPILED, str(host_cache), str(seed)]
+    command = [sys.executable, "-c", COMPILED, str(cpu_cache), str(seed)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     passed, fault = done.stdout.splitlines()

@@ -15,11 +15,11 @@ from experiments.tuning.space import Candidate
 
 
 @pytest.fixture
-def experiment(configured, tmp_path: Path, host_cache):
+def experiment(configured, tmp_path: Path, cpu_cache):
     """experiment(*overrides): of a small space, with predicted figures."""
 
     def experiment_(*overrides: str) -> Experiment:
-        where = [f"results={tmp_path}/r.jsonl", f"cache={host_cache}", "model=tiny"]
+        where = [f"results={tmp_path}/r.jsonl", f"cache={cpu_cache}", "model=tiny"]
         config = configured("experiment=tune", "options.variants=[redundant_rmsnorm]", *where, *overrides)
         return Experiment(config, Progress((tmp_path / "progress").open("w")))
 

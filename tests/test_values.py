@@ -45,38 +45,38 @@ def test_weights_below_bf16_are_changed_as_numbers_and_rounded_again(kind, seed)
     assert weights_of(ORDINARY, few, layout, seed) is few
 
 
-def test_all_logits_are_negative(host_cache, seed):
-    for taps, *_ in steps(BY_NAME["negative logits"], host_cache, seed):
+def test_all_logits_are_negative(cpu_cache, seed):
+    for taps, *_ in steps(BY_NAME["negative logits"], cpu_cache, seed):
         assert taps["lm_head", None].max() < -1
 
 
-def test_all_scores_are_far_below_zero(host_cache, seed):
+def test_all_scores_are_far_below_zero(cpu_cache, seed):
     trial = BY_NAME["low scores"]
     m = trial.model
-    for taps, history, position, _ in steps(trial, host_cache, seed):
+    for taps, history, position, _ in steps(trial, cpu_cache, seed):
         keys = torch.cat((history[0, 0, :, :position], taps.stored[0, 0].unsqueeze(1)), dim=1).double()
         query = taps["qk_norm_rope", 0].view(m.kv_heads, -1, m.head_dim)
         assert (query @ keys.transpose(1, 2) / m.head_dim**0.5).max() < -104, "exp is 0 in fp32 below"
 
 
-def test_gates_are_beyond_88_on_both_sides(host_cache, seed):
+def test_gates_are_beyond_88_on_both_sides(cpu_cache, seed):
     trial = BY_NAME["large gates"]
     layout = Layout(trial.model)
-    for taps, _, _, weights in steps(trial, host_cache, seed):
+    for taps, _, _, weights in steps(trial, cpu_cache, seed):
         gate = tensor(weights, layout, "gate", 0).double() @ taps["post_norm", 0]
         assert (gate > 88.8).sum() >= 3
         assert (gate < -88.8).sum() >= 3
 
 
-def test_eps_is_larger_than_what_is_normalized(host_cache, seed):
+def test_eps_is_larger_than_what_is_normalized(cpu_cache, seed):
     trial = BY_NAME["small inputs"]
-    for taps, *_ in steps(trial, host_cache, seed):
+    for taps, *_ in steps(trial, cpu_cache, seed):
         for stage, layer in (("embed", None), ("o_proj", 0), ("down", 0)):
             assert taps[stage, layer].square().mean() < trial.model.rms_eps
 
 
-def test_values_are_half_way_and_both_neighbors_are_even_somewhere(host_cache, seed):
-    for taps, *_ in steps(BY_NAME["half way"], host_cache, seed):
+def test_values_are_half_way_and_both_neighbors_are_even_somewhere(cpu_cache, seed):
+    for taps, *_ in steps(BY_NAME["half way"], cpu_cache, seed):
         value = taps["value", 0]
         ties = value[half_way(value)]
         down = (ties.bfloat16().double().abs() < ties.abs()).sum()
@@ -92,8 +92,8 @@ def test_half_way_by_hand():
     assert half_way(value).tolist() == [False, True, True, True, True, False, False, False]
 
 
-def test_the_best_logits_of_twins_differ_in_their_last_bits(host_cache, seed):
-    for taps, *_ in steps(BY_NAME["twins"], host_cache, seed):
+def test_the_best_logits_of_twins_differ_in_their_last_bits(cpu_cache, seed):
+    for taps, *_ in steps(BY_NAME["twins"], cpu_cache, seed):
         logits = taps["lm_head", None]
         (best, *rest), (largest, *others) = (each.tolist() for each in logits.topk(TWINS))
         assert 0 < best - rest[0] < 16 * 2.0**-24 * 4 * best
@@ -118,37 +118,37 @@ def test_steps_of_other_values_are_never_taken_from_the_cache(tmp_path, monkeypa
     assert torch.equal(second, 2 * first)
 
 
-def test_ties_are_exact(host_cache, seed):
-    for taps, *_ in steps(BY_NAME["ties"], host_cache, seed):
+def test_ties_are_exact(cpu_cache, seed):
+    for taps, *_ in steps(BY_NAME["ties"], cpu_cache, seed):
         best, second = taps["lm_head", None].topk(2).values
         assert float(best) == pytest.approx(float(second), rel=1e-12)  # equal rows, summed in any order
 
 
-def test_nine_logits_tie(host_cache, seed):
-    for taps, *_ in steps(BY_NAME["equal rows"], host_cache, seed):
+def test_nine_logits_tie(cpu_cache, seed):
+    for taps, *_ in steps(BY_NAME["equal rows"], cpu_cache, seed):
         best = taps["lm_head", None].topk(10).values
         assert best[:9].tolist() == pytest.approx([float(best[0])] * 9, rel=1e-12)
         assert best[9] < best[0] * (1 - 1e-9)
 
 
-def test_the_largest_score_of_every_head_is_in_the_third_chunk(host_cache, seed):
+def test_the_largest_score_of_every_head_is_in_the_third_chunk(cpu_cache, seed):
     trial = BY_NAME["late maximum"]
     m = trial.model
-    for taps, history, position, _ in steps(trial, host_cache, seed):
+    for taps, history, position, _ in steps(trial, cpu_cache, seed):
         query = taps["qk_norm_rope", 0].view(m.kv_heads, -1, m.head_dim)
         scores = query @ history[0, 0, :, :position].double().transpose(1, 2) / m.head_dim**0.5
         assert (scores.argmax(-1) >= LATE).all()
 
 
-def test_the_token_is_beyond_two_to_the_seventeenth(host_cache, seed):
-    for taps, *_ in steps(BY_NAME["many words"], host_cache, seed):
+def test_the_token_is_beyond_two_to_the_seventeenth(cpu_cache, seed):
+    for taps, *_ in steps(BY_NAME["many words"], cpu_cache, seed):
         assert taps.token >= 2**17
 
 
-def test_the_next_word_is_chosen_wherever_it_lies(host_cache, seed):
+def test_the_next_word_is_chosen_wherever_it_lies(cpu_cache, seed):
     """As many steps as warps: each has the largest logit once."""
     trial = BY_NAME["large heads"]
-    layout, weights, _ = expected(trial.model, trial.weights, host_cache, seed)
+    layout, weights, _ = expected(trial.model, trial.weights, cpu_cache, seed)
     nothing = torch.zeros(layout.cache.shape, dtype=torch.bfloat16)
     chosen = [Reference(trial.model, layout, weights).step(word, 0, nothing).token for word in range(trial.model.vocab)]
     assert chosen == [*range(1, trial.model.vocab), 0]
@@ -196,10 +196,10 @@ WRONG = [
 
 @pytest.mark.parametrize(("what", "name", "changes"), WRONG, ids=[what for what, *_ in WRONG])
 def test_every_tolerance_is_smaller_than_the_effect_of_a_wrong_formula(
-    what, name, changes, host_cache, seed, monkeypatch
+    what, name, changes, cpu_cache, seed, monkeypatch
 ):
     trial = BY_NAME[name]
-    layout, weights, reference = expected(trial.model, trial.weights, host_cache, seed)
+    layout, weights, reference = expected(trial.model, trial.weights, cpu_cache, seed)
     start = next(iter(drawn(trial.starts[:1], layout, weights, torch.Generator().manual_seed(seed))))
     at = (start.ids[start.position], start.position, start.history)
     stored = Reference(trial.model, layout, weights).step(*at).stored

@@ -47,7 +47,7 @@ def test_the_tiny_model_does_not_spill(nvrtc, tiny, composed, seed):
 
 
 @pytest.mark.parametrize("composed", sampled(STACKS[-2:], 1), ids=str)
-def test_shared_memory_is_what_the_struct_takes(nvrtc, composed, host_cache):
+def test_shared_memory_is_what_the_struct_takes(nvrtc, composed, cpu_cache):
     """Static, or beyond 48 KB dynamic."""
     source = composed.source(QWEN)
     (found,) = nvrtc.resources(source, "decode", ("sm_90",))
@@ -55,7 +55,7 @@ def test_shared_memory_is_what_the_struct_takes(nvrtc, composed, host_cache):
     (static,) = nvrtc.resources(BASELINE.source(QWEN), "decode", ("sm_90",))
     assert 0 < static.shared <= SHARED
     checked = f"{source.text}static_assert(sizeof(Kernel::Shared) == {found.shared});\n"
-    assert compile_ptx(checked, "sm_90", cache_dir=host_cache)
+    assert compile_ptx(checked, "sm_90", cache_dir=cpu_cache)
 
 
 @pytest.mark.parametrize("name", sampled(CATALOG.variants, 4))

@@ -12,16 +12,16 @@ from common.record.store import Store
 from experiments.run.pool import Pool, first_request
 
 
-@pytest.mark.host
-def test_a_run_from_another_folder_uses_the_callers_files(tmp_path, host_cache, seed):
+@pytest.mark.cpu
+def test_a_run_from_another_folder_uses_the_callers_files(tmp_path, cpu_cache, seed):
     """The repository has a broken checkpoint with the same name as a valid one in the caller's folder."""
     root, here = make_root(tmp_path / "lab"), tmp_path / "here"
     (here / "c").mkdir(parents=True)
-    (here / "c" / "kernels").symlink_to(host_cache)
+    (here / "c" / "kernels").symlink_to(cpu_cache)
     save(here / "ckpt", tensors(seed), max_position_embeddings=64)
     save(root / "ckpt").write_bytes(b"broken")
     options = ["weights=ckpt", "variant=baseline", "results=r.jsonl", "cache=c"]
-    process = start(root, host_cache, *options, cwd=here)
+    process = start(root, cpu_cache, *options, cwd=here)
     _, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 0, err
     (row,) = Store(here / "r.jsonl").records()
@@ -30,20 +30,20 @@ def test_a_run_from_another_folder_uses_the_callers_files(tmp_path, host_cache, 
     assert not (root / "c").exists()
 
 
-@pytest.mark.host
-def test_a_worker_refuses_other_weights_than_the_record_names(configured, host_cache):
-    config = configured("variant=baseline", "model=tiny", f"cache={host_cache}", "seed=1")
+@pytest.mark.cpu
+def test_a_worker_refuses_other_weights_than_the_record_names(configured, cpu_cache):
+    config = configured("variant=baseline", "model=tiny", f"cache={cpu_cache}", "seed=1")
     request = first_request(config, "0" * 64)
     with Pool(request, [os.environ], 60.0) as pool, pytest.raises(LabError, match="has changed since"):
         pool.describe()
 
 
-@pytest.mark.host
-def test_a_run_refuses_weights_that_cannot_be_validated(tmp_path, host_cache, seed):
+@pytest.mark.cpu
+def test_a_run_refuses_weights_that_cannot_be_validated(tmp_path, cpu_cache, seed):
     root = make_root(tmp_path / "lab")
     huge = {name: tensor * 1e30 for name, tensor in tensors(seed).items()}
     save(tmp_path / "huge", huge, max_position_embeddings=64)
-    process = start(root, host_cache, "variant=baseline", "json=true", f"weights={tmp_path / 'huge'}")
+    process = start(root, cpu_cache, "variant=baseline", "json=true", f"weights={tmp_path / 'huge'}")
     out, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 1, err
     (row,) = rows(root)

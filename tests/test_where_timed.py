@@ -23,7 +23,7 @@ from common.validate.scenarios import scenarios
 from common.validate.tolerances import ReferenceSteps
 from experiments.timing.measure import REPEATS, Kernel
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 STEPS, ROUNDS = 2, 2
 WARMUP = 1  # runs of STEPS steps before the first round
 SIGN = 0x8000  # of a bf16
@@ -79,9 +79,9 @@ class Launches:
 
 
 @pytest.fixture
-def gpu(host_cache, monkeypatch, tiny):
+def gpu(cpu_cache, monkeypatch, tiny):
     """A CudaDevice on a fresh stand-in, and its launches."""
-    monkeypatch.setenv("LAB_CACHE", str(host_cache))
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     launches = Launches(Layout(tiny))
     with installed():
         from standin_gpu.executing import Program
@@ -93,20 +93,20 @@ def gpu(host_cache, monkeypatch, tiny):
 
 
 @pytest.fixture
-def synthetic_norm(tiny, host_cache, seed) -> torch.Tensor:
+def synthetic_norm(tiny, cpu_cache, seed) -> torch.Tensor:
     """The scale of keys in the first layer."""
-    slot, weights = Layout(tiny).weight("k_norm", 0), load("synthetic", tiny, None, host_cache, seed)[2].flat
+    slot, weights = Layout(tiny).weight("k_norm", 0), load("synthetic", tiny, None, cpu_cache, seed)[2].flat
     return weights[slot.offset : slot.offset + slot.size].double()
 
 
 @pytest.fixture
-def timed(gpu, tiny, host_cache, seed):
+def timed(gpu, tiny, cpu_cache, seed):
     """timed(wrong, names=): validate a kernel, which passes, then time it at a position that no validation has had.
 
     wrong(position, number of launches before, begun): of the launches from then on.
     """
     device, launches = gpu
-    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
+    weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
     expected = ReferenceSteps(tiny, Layout(tiny), weights)
 
     def timed_(wrong: Callable[[int, int, Begun], bool], names: str = "") -> None:

@@ -76,7 +76,6 @@ template <class Base> struct BulkRing : Base {
   template <Stage S, class Mine> static DEVICE L2 in_l2(int, int) { return L2::pass; }
 
   template <Stage S> static DEVICE void feed(const Context &c, int layer, unsigned &tile, unsigned &jobs) {
-    port::mark(S, layer);
     auto &s = shared<Self>(c);
     auto job = Self::template job<S>(c, layer);
     using Mine = Rows<decltype(job)>;

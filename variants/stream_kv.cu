@@ -59,7 +59,6 @@ template <class Base> struct StreamKv : Base {
 
   static DEVICE void feed_cache(const Context &c, int layer, const Share &share, unsigned &tile, unsigned &jobs) {
     constexpr int slots = Base::slots, window = Base::window;
-    port::mark(Stage::attention, layer);
     auto &s = shared<Self>(c);
     const EntryUnit *key = keys(c, layer, share.head / head_group), *value = values(c, layer, share.head / head_group);
     if constexpr (!Base::ahead)

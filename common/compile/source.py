@@ -1,4 +1,4 @@
-"""Source text of a kernel, composed of a stack of variants: the same for CuPy, the host compiler and the record."""
+"""Source text of a kernel, composed of a stack of variants: the same for CuPy, the PTX device and the record."""
 
 import hashlib
 import re
@@ -162,7 +162,7 @@ def build(
     if settings["launch"] in BY_STAGE:
         name = "DEPENDENT_ENTRY" if settings["launch"] == "pdl" else "STAGE_ENTRY"
         entry = [f"{name}(Kernel, {threads}, {stage})" for stage in STAGES]
-        entry += [f"STAGE_TABLE(Kernel, {threads}, {', '.join(f'stage_{stage}' for stage in STAGES)})"]
+        entry += ["SHARED_BYTES(Kernel)"]
     else:
         entry = [f"KERNEL_ENTRY(Kernel, {threads + WARP * loader_warps}, {blocks_per_sm})"]
     files = [ROOT / "variants" / "baseline.cu", *(v.file for v in mixins), *([KERNEL / "trace.cuh"] if trace else [])]
@@ -247,8 +247,7 @@ def kernel_text(
 def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
     """The lines of `file` with each quoted include replaced by the file, once. `seen` grows.
 
-    An include is searched beside the file, then from the repository's root. One found in neither place belongs to the
-    host runtime and is kept: the host compiler finds it.
+    An include is searched beside the file, then from the repository's root; one found in neither place stays.
     """
     file = file.resolve()
     if file in seen:
@@ -268,8 +267,6 @@ def flatten(file: Path, seen: set[Path]) -> Iterable[str]:
         found = match and next((p for p in (file.parent / match[1], ROOT / match[1]) if p.exists()), None)
         if not found:
             yield line
-            if line == "#else":  # a #line in a half that is left out does not count
-                yield f'#line {number + 1} "{name}"'
             continue
         yield from flatten(found, seen)
         yield f'#line {number + 1} "{name}"'

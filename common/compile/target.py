@@ -16,7 +16,6 @@ from common.stacks.variant import Variant
 # KB of shared memory that a block may have, from a compute capability (ten times) on: CUDA programming guide.
 SHARED_KB = {75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 BULK_COPIES = 90  # the first target with bulk copies
-HOST = 90  # the host device's target
 NEWS = {  # features new with a compute capability (ten times)
     80: "asynchronous copies, barriers in shared memory that count them, or bf16 in tensor cores",
     90: "bulk copies",

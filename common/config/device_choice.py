@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from common.errors import LabError
 
-DEVICES = ("auto", "cuda", "host", "ptx")
+DEVICES = ("auto", "cuda", "ptx")
 USE_PTX = "or use device=ptx"
 TOO_OLD, ABSENT = 35, 100  # cudaError_t: the driver is older than the runtime; no usable GPU
 
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The chosen device. name: "cuda", "host" or "ptx"; why: the reason in a few words, such as the name of the GPU."""
+    """The chosen device. name: "cuda" or "ptx"; why: the reason in a few words, such as the name of the GPU."""
 
     name: str
     why: str
@@ -23,7 +23,7 @@ class DeviceChoice:
 
 def choose_device(name: str) -> DeviceChoice:
     """The device for `name` (one of DEVICES) on this machine. Raises LabError for cuda without a usable GPU."""
-    if name in ("host", "ptx"):
+    if name == "ptx":
         return DeviceChoice(name, "requested")
     try:
         return DeviceChoice("cuda", find_gpu())

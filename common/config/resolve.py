@@ -18,7 +18,7 @@ from common.compile.nvrtc import ARCHS
 from common.config import budget
 from common.config.budget import Budget
 from common.config.device_choice import DEVICES, DeviceChoice, choose_device
-from common.config.run_config import SEEDS, HostOptions, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
+from common.config.run_config import SEEDS, PtxOptions, RunConfig, Seed, Threads, Timing, Validation
 from common.config.section import Section, absolute
 from common.errors import LabError, known, unknown
 from common.model.format import read_format, read_kv_format
@@ -29,7 +29,7 @@ from common.stacks.stack import Stack, choose_stacks
 from common.stacks.variant import NamedStack
 
 SYNTHETIC = "synthetic"
-AUTO_MODEL = {"cuda": "qwen3_0_6b", "host": "tiny", "ptx": "tiny"}
+AUTO_MODEL = {"cuda": "qwen3_0_6b", "ptx": "tiny"}
 RUNS_KEYS = ("task", "reproduce", "resume", "timing", "archs", "budget_s", "row_s")  # a yaml in experiment/ sets task
 FORMATS = ("format", "head_format", "kv_format")  # keys at the top: of weights and cache, whatever the model
 USUAL = {"timing": "none", "validate": "plain"}  # choice of commands that take no other from the group
@@ -75,7 +75,6 @@ def resolve(
         "stacks": _stacks(top, catalog, knobs, threads, fastest),
         "knobs": knobs,
         "device": device,
-        "host": top.section("device").read(HostOptions) if device.name == "host" else None,
         "ptx": top.section("device").read(PtxOptions) if device.name == "ptx" else None,
         # A checkpoint's own format is known when it is read.
         "model": model.in_formats(formats[0] or "bf16", *formats[1:]) if model and weights == SYNTHETIC else model,

@@ -47,14 +47,6 @@ class Validation:
 
 
 @dataclass(frozen=True)
-class HostOptions:
-    """Settings of the host device: conf/device/host.yaml."""
-
-    workers: int | None
-    timeout_s: float
-
-
-@dataclass(frozen=True)
 class PtxOptions:
     """Settings of the PTX device: conf/device/ptx.yaml."""
 
@@ -69,7 +61,7 @@ class RunConfig:
 
     stacks     the stacks to run, in this order
     knobs      knob values from the command line: `stacks` have them, and an experiment gives them to its own stacks
-    host       None on cuda
+    ptx        None on cuda
     model      None: the shape is read from the checkpoint that `weights` names
     positions  size of the KV cache; None: the model's own
     formats    of the layers' matrices, None as they are stored, of LM head and KV cache (`common.model.format`)
@@ -82,7 +74,6 @@ class RunConfig:
     stacks: tuple[Stack, ...]
     knobs: Mapping[str, Any]
     device: DeviceChoice
-    host: HostOptions | None
     ptx: PtxOptions | None
     model: Model | None
     positions: int | None

@@ -1,1 +1,1 @@
-"""Devices that run kernels: CUDA through CuPy, and the host device on a CPU; with counters, NVML and NVTX."""
+"""Devices that run kernels: CUDA through CuPy, and the PTX device on a CPU; with counters, NVML and NVTX."""

@@ -22,7 +22,7 @@ FIELDS = (
     "copied_bulk",
     "kept",  # part of copied_bulk: with an L2 policy to keep them
     *(f"{data}_{8 * width}bit" for data in DATA for width in WIDTHS),
-)  # in the order of `Counts` in common/devices/host/runtime/machine.hpp
+)
 
 
 @dataclass(frozen=True, repr=False)

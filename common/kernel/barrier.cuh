@@ -25,10 +25,7 @@ template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(D
     if (done() && polls <= spin_limit) return;
     if (polls == spin_limit) report();
     if (polls == 2 * spin_limit) port::trap();
-    if (polls < Eager)
-      port::spin_again();
-    else
-      port::spin_pause();
+    if (polls >= Eager) port::spin_pause();
   }
 }
 
@@ -73,7 +70,6 @@ DEVICE void wait_for_phase(const Context &c, Mbarrier *barrier, unsigned phase) 
 // One word counts: block 0 adds 2^31 - (blocks - 1) and every other block adds 1. The top bit flips exactly when the
 // last block arrives, and the low bits are 0 again. Nothing is reset and nothing can overflow.
 DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
-  port::count_grid_barrier();
   port::block_barrier(); // orders the writes of all threads before thread 0's release
   if (port::thread() == 0) {
     unsigned *arrived = c.state + state_at::arrived;
@@ -89,7 +85,6 @@ DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
 // arrivals. The last block to arrive clears the count and then stores the next epoch with release order.
 // Threads other than 0 call `meanwhile()` before they wait at the block barrier.
 template <class Meanwhile> DEVICE void epoch_barrier(const Context &c, Stage stage, int layer, Meanwhile meanwhile) {
-  port::count_grid_barrier();
   port::block_barrier(); // orders the writes of all threads before thread 0's release
   if (port::thread() == 0) {
     unsigned *arrived = c.state + state_at::arrived, *epoch = c.state + state_at::epoch;

@@ -47,7 +47,6 @@ DEVICE Best arrive_candidates(const Context &c) {
     };
     spin_until<knob::by_value::eager>(arrived, [&] { report_wait(c, waited_for<Stage::lm_head>, 0, b, 0); });
     port::fence();
-    port::count_looked(from);
     best = better(best, {port::as_float(two.word[0]), int(two.word[1])});
     if (words == 4) best = better(best, {port::as_float(two.word[2]), int(two.word[3])});
   }

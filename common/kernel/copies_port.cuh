@@ -1,8 +1,5 @@
-// The CUDA half of asynchronous copies and of the barriers that they arrive at, included by port.cuh. The host device's
-// half is in common/devices/host/runtime/port_host.hpp.
+// Asynchronous copies, and the barriers that they arrive at; included by port.cuh.
 #pragma once
-
-#ifdef __CUDACC__
 
 namespace port {
 
@@ -78,5 +75,3 @@ DEVICE void copy_bulk(void *shared, const void *global, unsigned bytes, Mbarrier
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 } // namespace port
-
-#endif

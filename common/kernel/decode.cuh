@@ -60,7 +60,6 @@ template <class Derived> struct Decode {
 #define PER_LAYER(name)                                                                                                \
   if constexpr (S == Stage::name) Self::name(c, layer);
   template <Stage S> static DEVICE void perform(const Context &c, int layer) {
-    port::mark(S, layer);
     FIRST_STAGES(ONCE);
     LAYER_STAGES(PER_LAYER);
     LAST_STAGES(ONCE);

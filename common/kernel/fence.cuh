@@ -2,7 +2,6 @@
 #pragma once
 #include "port.cuh"
 
-#ifdef __CUDACC__
 namespace port {
 
 // Orders what this thread did or saw before it, at GPU scope, before what follows. What it publishes afterwards carries
@@ -10,6 +9,3 @@ namespace port {
 DEVICE void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 } // namespace port
-#else
-#include "port_host.hpp"
-#endif

@@ -51,7 +51,4 @@ DEVICE void arrive_by_value(const Context &c, int layer, int i, int stride, int 
     report_wait(c, waited_for<S>, layer, i + missing / 4 * stride + missing % 4, 0);
   };
   spin_until<knob::by_value::eager>(arrived, report);
-  UNROLL
-  for (int p = 0; p < Packets; ++p)
-    if (i + p * stride < end) port::count_looked(from + i + p * stride);
 }

@@ -266,8 +266,6 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
       };
       spin_until<knob::by_value::eager>(arrived,
                                         [&] { report_wait(c, waited_for<Stage::attention>, layer, packet * 4, p); });
-      port::count_looked(from + packet % packets * 4);
-      port::count_looked(from + model::head_dim);
       max = port::as_float(scale.word[0]);
     }
     float all = max;

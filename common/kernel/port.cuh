@@ -1,11 +1,9 @@
-// The operations that differ between CUDA and the host device, and all inline PTX. Every operation that a stage needs
-// has one name here and the same meaning on both. The host device's half also counts loads, copies and barriers; it is
-// common/devices/host/runtime/port_host.hpp.
+// Operations of CUDA under one name each, and all inline PTX: what the language has no word for.
 #pragma once
 
 using bf16 = unsigned short;
 
-// The kind of data that a load reads. The host device counts each kind separately.
+// The kind of data that a load reads.
 enum class Data { weights, kv, activations };
 
 // L1 policy of a load: data that is read once need not allocate a line.
@@ -22,8 +20,6 @@ template <int Bytes> struct Packet {
 // A barrier in shared memory that counts arrivals and bytes. Its phases follow one another; a phase is complete when so
 // many have arrived as the barrier was initialized for, and all bytes that were expected have come.
 using Mbarrier = unsigned long long;
-
-#ifdef __CUDACC__
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
@@ -46,12 +42,7 @@ DEVICE int thread() { return threadIdx.x; }
 DEVICE int block() { return blockIdx.x; }
 DEVICE int blocks() { return gridDim.x; }
 
-// Tells the host device the stage, for its counters and reports; no instruction on CUDA.
-DEVICE void mark(Stage, int) {}
-DEVICE void count_grid_barrier() {}
-
-// Stores the GPU's global timer in nanoseconds, which is the same for all SMs; the host device stores a sequence
-// number.
+// Stores the GPU's global timer in nanoseconds, which is the same for all SMs.
 DEVICE void stamp(unsigned long long *to) {
   unsigned long long now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
@@ -190,11 +181,7 @@ DEVICE Packet<16> look(const float *from) {
                : "memory");
   return p;
 }
-// Called after a look that found its words, and no other: the host device counts are the same under any schedule.
-DEVICE void count_looked(const float *) {}
 DEVICE void spin_pause() { __nanosleep(32); }
-// Between two polls without a pause; other threads of the host device go on here, too.
-DEVICE void spin_again() {}
 [[noreturn]] DEVICE void trap() {
   __threadfence_system(); // the host reads `waits` after the kernel has stopped
   asm volatile("trap;");
@@ -236,12 +223,6 @@ template <class Shared> struct BlockMemory<Shared, false> {
     run_stage<Kernel, Stage::S>({weights, cache, scratch, state, waits}, BlockMemory<typename Kernel::Shared>::get(),  \
                                 layer);                                                                                \
   }
-
-#define STAGE_TABLE(Kernel, Threads, ...) SHARED_BYTES(Kernel)
-
-#else
-#include "port_host.hpp"
-#endif
 
 DEVICE float bf16_low(unsigned pair) { return port::as_float(pair << 16); }
 DEVICE float bf16_high(unsigned pair) { return port::as_float(pair & 0xffff0000u); }

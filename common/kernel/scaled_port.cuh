@@ -1,9 +1,6 @@
-// Operations on the halves and bytes of a word, as in port.cuh: one name and one meaning on CUDA and on the host
-// device, whose half is common/devices/host/runtime/scaled_host.hpp.
+// Operations on the halves and bytes of a word, as in port.cuh.
 #pragma once
 #include "port.cuh"
-
-#ifdef __CUDACC__
 
 namespace port {
 
@@ -18,7 +15,3 @@ DEVICE unsigned multiply_add_pair(unsigned a, unsigned b, unsigned c) {
 DEVICE unsigned permute(unsigned a, unsigned b, unsigned bytes) { return __byte_perm(a, b, bytes); }
 
 } // namespace port
-
-#else
-#include "scaled_host.hpp"
-#endif

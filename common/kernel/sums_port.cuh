@@ -3,7 +3,6 @@
 #pragma once
 #include "port.cuh"
 
-#ifdef __CUDACC__
 namespace port {
 
 DEVICE void add_relaxed(unsigned long long *word, unsigned long long value) {
@@ -15,6 +14,3 @@ DEVICE void look_pair(const unsigned long long *from, unsigned long long *to) {
 }
 
 } // namespace port
-#else
-#include "port_host.hpp"
-#endif

@@ -1,5 +1,4 @@
-// The operations of tensor cores, as in port.cuh: one name and one meaning on CUDA and on the host device, whose half
-// is common/devices/host/runtime/tensor_host.hpp.
+// The operations of tensor cores, as in port.cuh.
 #pragma once
 #include "port.cuh"
 
@@ -7,8 +6,6 @@
 template <int M> struct Products {
   float sums[M][4];
 };
-
-#ifdef __CUDACC__
 
 namespace port {
 
@@ -24,8 +21,7 @@ DEVICE int thread_anew() {
 // q = lane % 4, a lane gives of every 32 columns of a, which are as many rows of the others, the eight from 8 q on, two
 // to a word: for a in two packets, in which words of row g and of row g + 8 take turns; for `b` in one packet, of
 // column g. It gets columns 2 q and 2 q + 1 of row g, then of row g + 8.
-// Products are exact. In which order they are added, and how sums are rounded, is a GPU's own: the host device adds up
-// those of every eighth column in order, then these sums, each rounded to the nearest. sm_80.
+// Products are exact. In which order they are added, and how sums are rounded, is a GPU's own. sm_80.
 template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> *a, const Packet<16> *b) {
   Products<M> all;
   UNROLL
@@ -48,7 +44,3 @@ template <int N, int M> DEVICE Products<M> multiply_add(const Packet<16> *a, con
 }
 
 } // namespace port
-
-#else
-#include "tensor_host.hpp"
-#endif

@@ -103,7 +103,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Place:
-    """Device of a run: `host`, `ptx` or `cuda`, its compiler, and the GPU's name."""
+    """Device of a run: `ptx` or `cuda`, its compiler, and the GPU's name."""
 
     device: str
     compiler: str

@@ -134,8 +134,8 @@ def _coverage(row: Record) -> str:
     left = total["no reason"]
     rest = f"**{left} others have no reason**" if left else "everything else has its reason"
     return (
-        f"Of the CUDA text, the validation of {len(row['stacks'])} stacks executes {shares}, each template instance "
-        f"counted apart; {rest} (by file in the report)."
+        f"Of the CUDA text, the validation of {len(row['stacks'])} stacks executes {shares}; {rest} "
+        f"(by file in the report)."
     )
 
 

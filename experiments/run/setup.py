@@ -100,10 +100,6 @@ class Setup:
         config = self.config
         if config.ptx:
             return self._ptx(config.ptx.races)
-        if config.host:
-            from common.devices.host.device import HostDevice
-
-            return HostDevice(config.cache / "kernels", config.seed, config.host.workers, config.host.timeout_s)
         from common.devices.cuda import CudaDevice
 
         return CudaDevice()

@@ -107,7 +107,7 @@ def answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         with setup.exclusive_gpu():
             for step in (job.compile, inspect, job.validate, measure):
-                if own := config.host or config.ptx:
+                if own := config.ptx:
                     left = deadline - time.monotonic()
                     setup.device.timeout = max(0.1, min(own.timeout_s, left))  # type: ignore[attr-defined]
                 step()

@@ -27,7 +27,6 @@ struct Counter {
 // A flag for each block: block 0 polls all of them, a thread each, then opens the epoch. No atomic addition.
 struct Flags {
   static DEVICE void meet(const Context &c) {
-    port::count_grid_barrier();
     port::block_barrier();
     unsigned *mine = word(c, 1 + port::block()), *epoch = word(c, 0);
     const unsigned next = port::load_acquire(epoch) + 1; // cannot change before this block has arrived
@@ -48,7 +47,6 @@ struct Flags {
 struct TwoLevel {
   static constexpr int group = 16;
   static DEVICE void meet(const Context &c) {
-    port::count_grid_barrier();
     port::block_barrier();
     if (port::thread() == 0) {
       unsigned *epoch = word(c, 0), *top = word(c, 1), *own = word(c, 2 + port::block() / group);
@@ -75,7 +73,6 @@ template <class Barrier> struct Meetings {
   struct Shared {};
   static DEVICE void enter(const Context &) {}
   static DEVICE void decode(const Context &c, int steps) {
-    port::mark(Stage::embed, 0);
     for (int step = 0; step < steps; ++step) Barrier::meet(c);
   }
 };

@@ -96,7 +96,7 @@ class Row:
     tolerance: float | None = None  # of the tap of `max_error`
     model: str | None = None  # name of the shape
     weights: str | None = None  # file, or recipe of synthetic ones
-    device: str | None = None  # `host`, `ptx` or `cuda`
+    device: str | None = None  # `ptx` or `cuda`
     gpu: str | None = None
     compiler: str | None = None
     seed: int | None = None  # of weights and inputs

@@ -41,10 +41,10 @@ def store(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def common(gpu, host_cache, store) -> list[str]:
+def common(gpu, cpu_cache, store) -> list[str]:
     seed = seed_for("experiments on a GPU")
     blocks = ["blocks=3"] if gpu == "standin" else []  # its time grows with them
-    where = [f"cache={host_cache}", f"results={store}", f"seed={seed}", "archs=[]"]
+    where = [f"cache={cpu_cache}", f"results={store}", f"seed={seed}", "archs=[]"]
     return ["device=cuda", "validate=quick", "timeout_s=120", *SHORT, *where, *blocks]
 
 

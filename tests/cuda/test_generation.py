@@ -15,9 +15,9 @@ TINY = model_named("tiny")
 pytestmark = pytest.mark.cuda
 
 
-def test_ids_of_a_seed_are_those_of_the_ptx_device(grid, host_cache, tmp_path, monkeypatch, seed):
-    monkeypatch.setenv("LAB_CACHE", str(host_cache))
-    keys = {"model": "tiny", "variant": "baseline", "seed": seed, "blocks": grid or 8, "cache": str(host_cache)}
+def test_ids_of_a_seed_are_those_of_the_ptx_device(grid, cpu_cache, tmp_path, monkeypatch, seed):
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
+    keys = {"model": "tiny", "variant": "baseline", "seed": seed, "blocks": grid or 8, "cache": str(cpu_cache)}
     prompt = random.Random(seed).choices(range(503), k=6)
 
     def answers(device):
@@ -36,9 +36,9 @@ def test_ids_of_a_seed_are_those_of_the_ptx_device(grid, host_cache, tmp_path, m
     assert answers("cuda") == answers("ptx")
 
 
-def test_generate_says_how_near_the_ceiling_it_is(grid, host_cache, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("LAB_CACHE", str(host_cache))
-    argv = ["model=tiny", "variant=baseline", "device=cuda", f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]
+def test_generate_says_how_near_the_ceiling_it_is(grid, cpu_cache, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
+    argv = ["model=tiny", "variant=baseline", "device=cuda", f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]
     assert main([*argv, f"blocks={grid or 8}", "prompt_ids=[1,2,3]", "max_tokens=4", "json=true"]) == 0
     found = json.loads(capsys.readouterr().out)
     seen = sum(TINY.bytes_per_token(position) for position in (3, 4, 5)) / 3  # the steps after the first token

@@ -23,10 +23,10 @@ def spoiled(model, old: str, new: str):
 
 
 @in_child(spends=True)
-def test_missing_block_is_named(tiny, host_cache, seed):
+def test_missing_block_is_named(tiny, cpu_cache, seed):
     """Block 1 skips two barriers, one per layer, so the others wait for it at the last barrier but one."""
     source = spoiled(tiny, BARRIER, f"if (S != Stage::o_proj || port::block() != 1) {BARRIER}")
-    with opened(source, load("synthetic", tiny, None, host_cache, seed)[2].flat, blocks=4) as session:
+    with opened(source, load("synthetic", tiny, None, cpu_cache, seed)[2].flat, blocks=4) as session:
         session.reset([1], 0)
         with pytest.raises(Hung) as hung:
             session.run()
@@ -35,9 +35,9 @@ def test_missing_block_is_named(tiny, host_cache, seed):
 
 
 @in_child(spends=True)
-def test_a_trap_is_a_crash(tiny, host_cache, seed):
+def test_a_trap_is_a_crash(tiny, cpu_cache, seed):
     source = spoiled(tiny, BARRIER, f"if (S == Stage::o_proj && c.position == 1) port::trap(); {BARRIER}")
-    with opened(source, load("synthetic", tiny, None, host_cache, seed)[2].flat) as session:
+    with opened(source, load("synthetic", tiny, None, cpu_cache, seed)[2].flat) as session:
         session.reset([1], 0)
         session.run()
         with pytest.raises(Crashed, match=r"baseline failed on the GPU: .*; run it with device=ptx"):
@@ -45,8 +45,8 @@ def test_a_trap_is_a_crash(tiny, host_cache, seed):
 
 
 @in_child()
-def test_other_processes_can_run_afterwards(tiny, host_cache, seed):
-    with opened(build([], tiny), load("synthetic", tiny, None, host_cache, seed)[2].flat) as session:
+def test_other_processes_can_run_afterwards(tiny, cpu_cache, seed):
+    with opened(build([], tiny), load("synthetic", tiny, None, cpu_cache, seed)[2].flat) as session:
         session.reset([1], 0)
         session.run()
         assert session.state()[session.layout.state["position"].offset] == 1

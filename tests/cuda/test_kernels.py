@@ -59,9 +59,9 @@ def prove(
 
 @pytest.mark.parametrize(("composed", "shape"), SMALL, ids=str)
 @in_child()
-def test_small_models(tiny, odd, host_cache, composed, shape, quick, grid, seed):
+def test_small_models(tiny, odd, cpu_cache, composed, shape, quick, grid, seed):
     model = {"tiny": tiny, "odd": odd}[shape]
-    prove(composed, model, weights_of(model, seed, host_cache), seed, quick, grid)
+    prove(composed, model, weights_of(model, seed, cpu_cache), seed, quick, grid)
 
 
 @pytest.fixture(scope="module")
@@ -77,22 +77,22 @@ def steps(model: Model, folder: Path) -> ReferenceSteps:
 
 @pytest.mark.parametrize("composed", sampled(EVERY, 1), ids=str)
 @in_child()
-def test_full_size(full, host_cache, one_seed, composed, grid):
-    reference = steps(full, host_cache)
+def test_full_size(full, cpu_cache, one_seed, composed, grid):
+    reference = steps(full, cpu_cache)
     prove(composed, full, reference.weights, one_seed, True, grid, reference)
 
 
 @in_child()
-def test_shared_memory_above_48_kb(tiny, host_cache, grid, seed):
+def test_shared_memory_above_48_kb(tiny, cpu_cache, grid, seed):
     greedy = Composed(("cp_async",), {"stages": 4, "tile": 2})
     assert device().compile(greedy.source(tiny, threads=512)).dynamic_shared > STATIC_SHARED
-    prove(greedy, tiny, weights_of(tiny, seed, host_cache), seed, True, grid, threads=512)
+    prove(greedy, tiny, weights_of(tiny, seed, cpu_cache), seed, True, grid, threads=512)
 
 
 @pytest.mark.parametrize(("blocks", "threads"), sampled(product((1, 3, 8), (32, 96, 256, 1024)), 2))
 @in_child()
-def test_any_grid_and_block(tiny, host_cache, blocks, threads, seed):
-    weights = weights_of(tiny, seed, host_cache)
+def test_any_grid_and_block(tiny, cpu_cache, blocks, threads, seed):
+    weights = weights_of(tiny, seed, cpu_cache)
     with opened(build([], tiny, threads), weights, blocks) as session:
         verdict = validate(
             session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
@@ -101,19 +101,19 @@ def test_any_grid_and_block(tiny, host_cache, blocks, threads, seed):
 
 
 @in_child()
-def test_grid_that_cannot_be_resident_is_refused(tiny, host_cache):
+def test_grid_that_cannot_be_resident_is_refused(tiny, cpu_cache):
     with (
         pytest.raises(Refused, match=r"registers a thread .* blocks on each of .* SMs; use blocks="),
-        opened(build([], tiny), weights_of(tiny, 0, host_cache), 40 * device().multiprocessors),
+        opened(build([], tiny), weights_of(tiny, 0, cpu_cache), 40 * device().multiprocessors),
     ):
         pass
 
 
 @pytest.mark.parametrize("composed", sampled(VARIANTS, 1), ids=str)
 @in_child()
-def test_timed_launches_leave_the_same_outputs_as_untimed_ones(tiny, host_cache, composed, grid, seed):
+def test_timed_launches_leave_the_same_outputs_as_untimed_ones(tiny, cpu_cache, composed, grid, seed):
     """Words of barriers count launches, so they are not compared."""
-    with opened(composed.source(tiny), weights_of(tiny, seed, host_cache), grid) as session:
+    with opened(composed.source(tiny), weights_of(tiny, seed, cpu_cache), grid) as session:
         session.reset([seed % tiny.vocab], 0)
         session.run(6)
         want = Snapshot.of(session)

@@ -10,8 +10,8 @@ from common.validate.reference import Reference
 pytestmark = pytest.mark.cuda
 
 
-def test_another_order_of_sums_on_the_gpu_changes_the_last_bits_only(tiny, host_cache, seed):
-    layout, weights = Layout(tiny), load("synthetic", tiny, None, host_cache, seed)[2].flat
+def test_another_order_of_sums_on_the_gpu_changes_the_last_bits_only(tiny, cpu_cache, seed):
+    layout, weights = Layout(tiny), load("synthetic", tiny, None, cpu_cache, seed)[2].flat
     cache = torch.randn(layout.cache.shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
     want = Reference(tiny, layout, weights).step(7, 40, cache)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -10,10 +10,10 @@ from experiments.serving.worker import EngineWorker
 pytestmark = pytest.mark.cuda
 
 
-def test_a_worker_knows_the_ceiling_and_times_the_stages_of_a_step(grid, host_cache, tmp_path, monkeypatch):
-    monkeypatch.setenv("LAB_CACHE", str(host_cache))
+def test_a_worker_knows_the_ceiling_and_times_the_stages_of_a_step(grid, cpu_cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     keys = ["model=tiny", "variant=baseline", "device=cuda", f"blocks={grid or 8}", "seed=1"]
-    config = resolve(composed("config", [*keys, f"cache={host_cache}", f"results={tmp_path}/r.jsonl"]))
+    config = resolve(composed("config", [*keys, f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]))
     worker, tiny = EngineWorker({"config": to_json(config)}), model_named("tiny")
     with worker.engine:
         about = worker.about

@@ -16,10 +16,10 @@ SEARCHED = ["options.variants=[fused_head,redundant_rmsnorm,vec128]", "rows_per_
 
 
 @pytest.fixture
-def tune(gpu, host_cache, tmp_path, seed, capsys):
+def tune(gpu, cpu_cache, tmp_path, seed, capsys):
     """tune(*overrides): the newest table, and all records."""
     store = tmp_path / "records.jsonl"
-    where = [f"cache={host_cache}", f"results={store}", f"seed={seed}", f"options.folder={tmp_path}", "archs=[]"]
+    where = [f"cache={cpu_cache}", f"results={store}", f"seed={seed}", f"options.folder={tmp_path}", "archs=[]"]
     where += ["blocks=3"] if gpu == "standin" else []
 
     def tune_(*overrides: str):
@@ -31,7 +31,7 @@ def tune(gpu, host_cache, tmp_path, seed, capsys):
     return tune_
 
 
-def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path, host_cache, tiny, monkeypatch):
+def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path, cpu_cache, tiny, monkeypatch):
     """By the stand-in's costs each barrier less is a gain, so the optimum has both variants that save some.
 
     vec128 is wrong there, and would be among the fastest.
@@ -68,7 +68,7 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
         assert (len(wrong), stack["stack"]) == (4, ["fused_head", "redundant_rmsnorm"])
         first = found["table"][0]
         assert (first["kind"], first["what"]) == ("stack", "fused_head + redundant_rmsnorm")
-        by_counts = virtual_seconds(host_cache, tiny)(Candidate(tuple(stack["stack"]), (("rows_per_warp", 4),)))
+        by_counts = virtual_seconds(cpu_cache, tiny)(Candidate(tuple(stack["stack"]), (("rows_per_warp", 4),)))
         assert first["us a token"] == pytest.approx(1e6 * by_counts, abs=1e-3)  # events tell 1 ns apart
         at = [row["stack"] for row in trials].index(stack["stack"])
         later = [row["found"] for row in trials[at + 1 :] if row["found"]["seconds"]]

@@ -11,7 +11,7 @@ from common.errors import Hung
 from common.model.weights import load
 from tests.strength.mutants.mutation import read_mutants, source_of
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 HANGING = [mutant for mutant in read_mutants() if mutant.hangs]
 TIMEOUT_S = 30.0  # limit of a launch
 WAITS = "polls|waits at a barrier of the block|waits for lanes"
@@ -23,9 +23,9 @@ def test_there_are_at_least_20_deadlocks():
 
 
 @pytest.mark.parametrize("mutant", sampled(HANGING, 3), ids=lambda mutant: mutant.name)
-def test_deadlock_ends_as_hung_and_the_barrier_is_reported(mutant, host_cache, seed):
-    weights = load("synthetic", mutant.model, None, host_cache / "weights", seed)[2].flat
-    device = PtxDevice(host_cache / "kernels", seed=seed, timeout=TIMEOUT_S)
+def test_deadlock_ends_as_hung_and_the_barrier_is_reported(mutant, cpu_cache, seed):
+    weights = load("synthetic", mutant.model, None, cpu_cache / "weights", seed)[2].flat
+    device = PtxDevice(cpu_cache / "kernels", seed=seed, timeout=TIMEOUT_S)
     with closing(device.session(device.compile(source_of(mutant)), weights, blocks=8)) as session:
         session.reset([seed % mutant.model.vocab], 0)
         with pytest.raises(Hung) as hung:

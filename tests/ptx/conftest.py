@@ -7,12 +7,12 @@ from experiments.ptx.__main__ import main
 
 
 @pytest.fixture
-def command(tmp_path, host_cache, capfd, monkeypatch):
+def command(tmp_path, cpu_cache, capfd, monkeypatch):
     """command(*words): exit code and both streams, in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
     def command_(*words):
-        code = main([*words, f"cache={host_cache}"])
+        code = main([*words, f"cache={cpu_cache}"])
         return code, *capfd.readouterr()
 
     return command_

@@ -15,7 +15,6 @@ PORT = "\n".join(
     for name in ("port", "fence", "tensor_port", "sums_port", "scaled_port")
     for line in flatten(KERNEL / f"{name}.cuh", SEEN)
 )
-CUDA = re.sub(r'^#include "\w+_host.hpp"$', "", PORT, flags=re.MULTILINE)
 FUNCTION = re.compile(
     r"^(?:template <(?P<template>[^>]*)> ?\n?)?"
     r"(?P<before>(?:\[\[noreturn\]\] )?(?:DEVICE|PLACED|inline)) (?P<returns>[\w <>]+?[ *])(?P<name>\w+)"

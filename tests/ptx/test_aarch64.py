@@ -13,20 +13,20 @@ from common.stacks.stack import choose_stacks
 from tests.strength.soak.aarch64 import compare, missing
 from tests.strength.soak.aarch64_ptx import EmulatedPtxDevice
 
-pytestmark = [pytest.mark.host, pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [pytest.mark.cpu, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 BARRIER = "Self::template after<S>(c, layer);"
 
 
 @pytest.mark.parametrize("name", ["cp_async", "streaming"])  # asynchronous copies; tensor cores and mbarriers
-def test_a_stack_leaves_the_bits_of_this_machine(name, host_cache, seed):
+def test_a_stack_leaves_the_bits_of_this_machine(name, cpu_cache, seed):
     catalog = read_catalog()
     (stack,) = choose_stacks(catalog, name, None, {}, 256)
-    assert compare(catalog, stack, host_cache, seed, EmulatedPtxDevice) == ""
+    assert compare(catalog, stack, cpu_cache, seed, EmulatedPtxDevice) == ""
 
 
-def test_a_report_of_the_machine_comes_back(host_cache, tiny):
-    device = EmulatedPtxDevice(host_cache)
+def test_a_report_of_the_machine_comes_back(cpu_cache, tiny):
+    device = EmulatedPtxDevice(cpu_cache)
     source = build([], tiny)
     text = source.text.replace(BARRIER, f"if (port::block() != 1) {BARRIER}")
     assert text != source.text

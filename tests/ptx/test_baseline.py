@@ -13,7 +13,7 @@ from common.model.stages import LAYER_STAGES
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 BLOCK_BARRIER = "  port::block_barrier();"
 
 

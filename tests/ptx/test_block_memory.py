@@ -11,18 +11,18 @@ from common.errors import Crashed
 from common.model.weights import load
 from tests.strength.mutants.mutation import edited, read_mutants
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 BODY = "s.a[port::thread()] = 1; out[64 * port::block() + port::thread()] = s.a[port::thread()];"
 FAULTS = [mutant for mutant in read_mutants() if "test_block_memory" in mutant.reason]
 
 
 @pytest.fixture
-def run(host_cache, tiny, seed):
+def run(cpu_cache, tiny, seed):
     """run(source): one step of `tiny` on two blocks."""
 
     def run_(source):
-        weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-        device = PtxDevice(host_cache, seed=seed)
+        weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
+        device = PtxDevice(cpu_cache, seed=seed)
         with closing(device.session(device.compile(source), weights, 2)) as session:
             session.reset([1], 0)
             session.run()

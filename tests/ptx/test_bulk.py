@@ -7,7 +7,7 @@ import torch
 
 from common.errors import Crashed, Hung
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 
 SHARED = "alignas(16) unsigned short tile[2][64]; Mbarrier full[2], empty[2];"
 # One thread of the loader copies weights into a ring of two places; both warps read them.

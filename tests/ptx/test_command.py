@@ -44,7 +44,7 @@ def files(command, tmp_path):
     np.save("y.npy", Y)
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_a_kernel_writes_arrays(command):
     code, out, err = command("saxpy.cu", "launch.yaml", "out=made")
     assert (code, err) == (0, "")
@@ -57,7 +57,7 @@ def test_a_kernel_writes_arrays(command):
     assert shown["arrays"]["y"]["max"] == pytest.approx(2 * 63 + Y.flat[63])
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_a_struct_and_an_array_that_nothing_has_written(command):
     code, out, _ = command("saxpy.cu", "kernel=pair", "json=true", PAIR)
     assert code == 0
@@ -65,7 +65,7 @@ def test_a_struct_and_an_array_that_nothing_has_written(command):
     assert json.loads(out)["arrays"]["out"]["first values"] == "2, 2, 2, 2"
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("instruction", "said"),
     [
@@ -83,7 +83,7 @@ def test_what_stops_a_kernel_is_said_with_its_line(command, tmp_path, instructio
     assert re.search(said, out)
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("words", "said"),
     [

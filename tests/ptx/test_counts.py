@@ -21,14 +21,14 @@ OUT, MLP = 64 * 128 * 2, 160 * 64 * 2  # bytes of o, and of gate, up or down, of
 
 
 @pytest.fixture
-def count(host_cache, tiny, seed):
+def count(cpu_cache, tiny, seed):
     """count(names, blocks=, position=, tokens=, **knobs): the counts of one run on the tiny model."""
 
-    device = PtxDevice(host_cache, seed=seed)
+    device = PtxDevice(cpu_cache, seed=seed)
 
     def run(names: str, blocks: int = BLOCKS, position: int = 0, tokens: int = 1, model=tiny, **given) -> Counts:
         program = device.compile(Composed(tuple(names.split()), given).source(model))
-        weights = load("synthetic", model, None, host_cache, seed)[2].flat
+        weights = load("synthetic", model, None, cpu_cache, seed)[2].flat
         history = torch.zeros(Layout(model).cache.shape, dtype=torch.bfloat16)
         with closing(device.session(program, weights, blocks)) as session:
             session.reset([1] * (position + 1), position, history)

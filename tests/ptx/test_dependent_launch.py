@@ -25,15 +25,15 @@ COPY = 'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(0), "l"(b.
 LDU = 'asm volatile("{ .reg .u32 x; ldu.global.u32 x, [%0]; }" ::"l"(b.state));'
 
 
-def test_they_pass_and_an_older_gpu_is_refused(tiny, host_cache, seed):
-    source, weights = SOURCE(tiny), load("synthetic", tiny, None, host_cache, seed)[2].flat
-    device = PtxDevice(host_cache / "kernels", seed=seed)
+def test_they_pass_and_an_older_gpu_is_refused(tiny, cpu_cache, seed):
+    source, weights = SOURCE(tiny), load("synthetic", tiny, None, cpu_cache, seed)[2].flat
+    device = PtxDevice(cpu_cache / "kernels", seed=seed)
     some = drawn([Start(5, 2)], source.layout, weights, torch.Generator().manual_seed(seed))
     with closing(device.session(device.compile(source), weights, 3)) as session:
         verdict = validate(session, weights, tiny, some, seed)
     assert verdict.passed, f"{verdict}, seed {seed}"
     with pytest.raises(Refused, match=r"graph needs sm_90 and the target is sm_80.*; leave out how=pdl, or"):
-        PtxDevice(host_cache / "kernels", arch=80).compile(source)
+        PtxDevice(cpu_cache / "kernels", arch=80).compile(source)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_they_pass_and_an_older_gpu_is_refused(tiny, host_cache, seed):
         (f"{LDU} port::await_previous();", r"the executor does not know ldu\.global\.u32"),
     ],
 )
-def test_a_kernel_that_does_not_wait_first_is_no_kernel(wrong, found, tiny, host_cache):
+def test_a_kernel_that_does_not_wait_first_is_no_kernel(wrong, found, tiny, cpu_cache):
     source = SOURCE(tiny)
     assert source.text.count(WAIT) == 1
     changed = replace(source, text=source.text.replace(WAIT, wrong))
     with pytest.raises(CompileError, match=found):
-        PtxDevice(host_cache / "kernels").compile(changed)
+        PtxDevice(cpu_cache / "kernels").compile(changed)
 
 
 def test_the_structs_are_those_of_cudas_header(tmp_path):

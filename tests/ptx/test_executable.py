@@ -42,9 +42,9 @@ TEXT = """
 
 
 @pytest.fixture
-def machine(tmp_path, host_cache):
+def machine(tmp_path, cpu_cache):
     """The machine in a folder of this test's own, where no kernel is kept yet."""
-    return Machine(Path(shutil.copy(library(host_cache), tmp_path)))
+    return Machine(Path(shutil.copy(library(cpu_cache), tmp_path)))
 
 
 def run(made: PtxProgram, words: int = 1) -> tuple[int, int, str]:

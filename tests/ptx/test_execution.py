@@ -7,7 +7,7 @@ import torch
 from common.devices.guarded import GuardedBuffer
 from common.errors import Hung
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 
 
 def test_endless_loop_times_out(launch):

@@ -18,7 +18,7 @@ from common.validate.scenarios import scenarios
 from common.validate.tolerances import ReferenceSteps
 from common.validate.trials import TRIALS
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 TINY = {name: model_named(f"{name}_tiny") for name in ("llama", "qwen2")}
 # Heads of another size than hidden / heads, a head that is not tied, a bias beside a norm of heads, scaling alone.
 OTHERS = {

@@ -16,7 +16,7 @@ from common.validate.scenarios import scenarios
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 TINY = model_named("tiny")
 MODELS = (TINY, model_named("odd"), replace(TINY, name="a head of 128", head_dim=128))
 FORMATS = (("int8", "bf16"), ("fp8:32", "fp8:32"), ("int4:32", "int8:64"), ("int4:32:zeros", "bf16"))

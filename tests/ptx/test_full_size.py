@@ -21,7 +21,7 @@ from common.validate.check import validate
 from common.validate.scenarios import Scenario
 from common.validate.snapshot import Snapshot, bit_differences
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 POSITION = 20
 DRAWN = 1  # stacks of a run, with the stacks that they must equal
 CHUNK = 16  # so that split_kv has two chunks to merge
@@ -73,9 +73,9 @@ def start(model: Model, seed: int) -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def full(host_cache):
+def full(cpu_cache):
     model = replace(model_named("qwen3_0_6b"), positions=64)
-    return Full(model, host_cache, seed_for("full size"))
+    return Full(model, cpu_cache, seed_for("full size"))
 
 
 @pytest.mark.parametrize("composed", sampled(COMPOSED, DRAWN), ids=str)

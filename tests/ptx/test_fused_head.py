@@ -13,7 +13,7 @@ from common.model.layout import Layout
 from common.model.shapes import Model
 from common.stacks.catalog import variants
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 FULL = 151_936  # Qwen3's vocabulary
 SMALL = 211
 COLUMNS = 24

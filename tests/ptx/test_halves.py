@@ -24,7 +24,7 @@ ROWS = (
 )  # fmt: skip
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(("instruction", "given", "result"), ROWS, ids=[row[0] for row in ROWS])
 def test_an_opcode_is_what_the_isa_says(machine, instruction, given, result):  # noqa: F811
     check(machine, instruction, given, result)

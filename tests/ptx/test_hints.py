@@ -15,7 +15,6 @@ TILE, GUARD = "__shared__ uint4 tile[4]; ", "__shared__ Mbarrier guard; "
 WORDS = " *first = p.word[0]; *second = p.word[1];"
 STORES = ", st.global.b32, st.global.b32"
 HINTS = {  # what a thread does, and the instructions that are more than computing
-    "port::mark(Stage::embed, 1); port::count_grid_barrier(); port::count_looked(value);": "",
     "port::stamp(wide); port::stamp(wide);": ", ".join(["mov.u64 %globaltimer, st.global.b64"] * 2),
     "*first = port::load_weights<4>(weights).word[0];": "ld.global.nc.b32, st.global.b32",
     "*first = port::load<Data::kv, 4>(wide).word[0];": "ld.global.b32, st.global.b32",
@@ -32,7 +31,6 @@ HINTS = {  # what a thread does, and the instructions that are more than computi
     "port::prefetch_bulk(word, 16);": "cp.async.bulk.prefetch.L2.global 16",
     "port::touch_weights(word);": "ld.volatile.global.b32",
     "port::spin_pause();": "nanosleep.u32 32",
-    "port::spin_again();": "",
     "port::publish(value, 1);": "st.relaxed.gpu.global.b32",
     "port::add_relaxed(wide, 1);": "red.relaxed.gpu.global.add.u64 1",
     "*data = 1; port::trap();": "st.global.b32, membar.sys, trap",

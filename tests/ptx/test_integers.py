@@ -17,7 +17,7 @@ from common.model.layout import Layout
 from common.model.shapes import Model
 from common.stacks.stack import choose_stacks
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 LAYER = 1
 
 

@@ -16,7 +16,7 @@ from common.model.layout import Layout
 from common.validate.check import validate
 from common.validate.scenarios import Start, drawn, scenarios
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 TINY = model_named("tiny")
 PERSISTENT, STREAMING = (CATALOG.stacks[name] for name in ("persistent", "streaming"))
 FORMATS = ("int8", "fp8")

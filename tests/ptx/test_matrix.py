@@ -32,13 +32,13 @@ def test_rings_have_two_slots():
         assert re.search(r"\bslots = 2;", text_of(read_catalog(), case.stack, case.trial).text)
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize("case", sampled(QUICK, 1), ids=str)
-def test_a_case_passes_and_is_not_tried_again(case, host_cache, seed, tmp_path, monkeypatch):
+def test_a_case_passes_and_is_not_tried_again(case, cpu_cache, seed, tmp_path, monkeypatch):
     file = tmp_path / "passed.jsonl"
-    assert list(failures([case], seed, host_cache, Kept(file))) == []
+    assert list(failures([case], seed, cpu_cache, Kept(file))) == []
     monkeypatch.setattr("tests.strength.ptx.apart", None)
-    assert list(failures([case], seed, host_cache, Kept(file))) == []
+    assert list(failures([case], seed, cpu_cache, Kept(file))) == []
 
 
 def test_what_fails_is_reported_and_tried_again(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from test_opcodes import machine, run  # noqa: F401
 
 from common.devices.cpu import FINISHED, TRAPPED
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 GIVEN = (0x80FF7F01, 2, 3, 4)  # words before; %rd1 is their address, %r1 the thread
 LOW = 0xFFFFFFFF
 POLL = "again: mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra.uni again;"

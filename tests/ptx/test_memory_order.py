@@ -19,7 +19,7 @@ from common.model.weights import load
 from tests.strength.mutants.checks import data_race
 from tests.strength.mutants.mutation import read_mutants
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 BARRIER, NOTHING = "port::block_barrier();", ";"
 COPY = """const bool first = port::thread() == 0;
 if (first) {{ port::copy_async<16>(s.a, c.weights); port::copy_commit(); }}
@@ -73,11 +73,14 @@ BODIES = {  # its body, and the two lines of its race in "test", if it has one
 
 
 @pytest.fixture
-def run(host_cache, tiny, seed):
+def run(cpu_cache, tiny, seed):
     """run(source, blocks): one step of `tiny` from position 0 with the race detector."""
 
     def run_(source, blocks=3):
-        device, weights = PtxDevice(host_cache, seed=seed, races=True), load("synthetic", tiny, None, host_cache, seed)
+        device, weights = (
+            PtxDevice(cpu_cache, seed=seed, races=True),
+            load("synthetic", tiny, None, cpu_cache, seed),
+        )
         with closing(device.session(device.compile(source), weights[2].flat, blocks)) as session:
             session.reset([1], 0)
             session.run()
@@ -109,9 +112,9 @@ def test_a_dropped_grid_barrier_is_found(run, tiny, stage):
 @pytest.mark.parametrize(
     "mutant", sampled([each for each in read_mutants() if each.expect == "race"], 4), ids=lambda mutant: mutant.name
 )
-def test_a_fault_that_only_the_detector_finds(mutant, host_cache, seed):
+def test_a_fault_that_only_the_detector_finds(mutant, cpu_cache, seed):
     """`make soak` tries all of them."""
-    assert data_race(mutant, seed, host_cache)
+    assert data_race(mutant, seed, cpu_cache)
 
 
 def test_an_index_outside_a_local_variable_is_found(run, tiny):

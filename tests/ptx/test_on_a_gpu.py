@@ -8,7 +8,7 @@ import pytest
 
 from common.compile.nvrtc import compile_ptx
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 ADDING = """extern "C" __global__ void k(const float *const *from, float *to) {
   extern __shared__ float s[];
   s[threadIdx.x] = from[0][threadIdx.x] + from[1][threadIdx.x];
@@ -27,8 +27,8 @@ arguments:
 
 
 @pytest.fixture
-def kernel(command, host_cache, monkeypatch):
-    monkeypatch.setenv("LAB_CACHE", str(host_cache))
+def kernel(command, cpu_cache, monkeypatch):
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
     Path("k.cu").write_text(ADDING)
     Path("k.yaml").write_text(YAML)
     np.save("to.npy", 2.0 * np.arange(32))

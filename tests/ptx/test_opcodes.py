@@ -168,8 +168,8 @@ BITS = {"%rd": 64, "%rs": 16, "%r": 32}
 
 
 @pytest.fixture(scope="session")
-def machine(host_cache):
-    return Machine(library(host_cache))
+def machine(cpu_cache):
+    return Machine(library(cpu_cache))
 
 
 def run(machine, body, words, seed=0, threads=32, blocks=1, races=False, strict=True):
@@ -188,7 +188,7 @@ def run(machine, body, words, seed=0, threads=32, blocks=1, races=False, strict=
     return PtxProgram(machine, text).kernel("k").launch(grid, block, struct.pack("<Q", start), buffers, 0, options)
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(("instruction", "given", "result"), ROWS, ids=[f"{row[0]} {row[2]:x}" for row in ROWS])
 def test_an_opcode_is_what_the_isa_says(machine, instruction, given, result):
     text, words = with_registers(instruction), (ctypes.c_uint64 * 4)(*given)
@@ -218,7 +218,7 @@ def with_registers(instruction):
                                   for one in rest.split(", "))  # fmt: skip
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -239,7 +239,7 @@ def test_a_fault_is_found(machine, body, said):
     assert said in ended.report
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("instruction", "said"),
     [

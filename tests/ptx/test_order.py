@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from port_text import CUDA, PORT, bodies, instructions
+from port_text import PORT, bodies, instructions
 
 from tests.strength.mutants.mutation import edited, read_mutants
 
@@ -70,7 +70,7 @@ def test_no_access_passes_a_call_and_none_is_merged():
 
 
 def test_every_function_that_orders_accesses_is_tried():
-    found = {name.partition("(")[0] for name, body in bodies(CUDA).items() if '"memory"' in body or "__sync" in body}
+    found = {name.partition("(")[0] for name, body in bodies(PORT).items() if '"memory"' in body or "__sync" in body}
     assert found == set(CALLS) - AGAIN
 
 

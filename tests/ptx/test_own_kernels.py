@@ -11,7 +11,7 @@ import yaml
 from common.compile.headers import cuda_folders
 from experiments.ptx.expected import Expected, expected
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 SCALED = """#include "factor.h"
 extern "C" __global__ void k(const float *x, float *y, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

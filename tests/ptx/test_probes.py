@@ -6,7 +6,7 @@ import pytest
 from experiments.ptx.__main__ import main
 from experiments.timing.exchange import BATCH, READERS, text
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 BLOCKS = 3
 
 
@@ -24,23 +24,23 @@ def loaded(kernel, tmp_path, cache, block, shared, unit, units, most, *shape):
     return np.load(tmp_path / "loaded.npy").tolist()
 
 
-def test_loads_of_a_block_go_around_in_its_own_part(tmp_path, host_cache, seed):
+def test_loads_of_a_block_go_around_in_its_own_part(tmp_path, cpu_cache, seed):
     random = np.random.default_rng(seed)
     loaders, turns = 32 * int(random.integers(1, 4)), int(random.integers(1, 20))
     units = BLOCKS * int(random.integers(loaders, 500)) + int(random.integers(BLOCKS))
     part = units // BLOCKS
-    sums = loaded("exchange_plain", tmp_path, host_cache, READERS + loaders, 0, 16, units, turns, loaders)
+    sums = loaded("exchange_plain", tmp_path, cpu_cache, READERS + loaders, 0, 16, units, turns, loaders)
     for block, found in enumerate(sums):
         at = (np.arange(loaders)[:, None] + loaders * np.arange(BATCH * turns)) % part
         assert found == (4 * (4 * (block * part + at)) + 6).sum(), (block, loaders, turns, units)
 
 
-def test_bulk_copies_of_a_block_go_around_in_its_own_part(tmp_path, host_cache, seed):
+def test_bulk_copies_of_a_block_go_around_in_its_own_part(tmp_path, cpu_cache, seed):
     random = np.random.default_rng(seed)
     slots, tile, turns = int(random.integers(1, 5)), 16 * int(random.integers(1, 64)), int(random.integers(1, 20))
     units = int(random.integers(BLOCKS, 20))
     part, words = units // BLOCKS, tile // 4
-    sums = loaded("exchange_bulk", tmp_path, host_cache, READERS + 32, slots * tile, tile, units, turns, slots, tile)
+    sums = loaded("exchange_bulk", tmp_path, cpu_cache, READERS + 32, slots * tile, tile, units, turns, slots, tile)
     for block, found in enumerate(sums):
         first = words * (block * part + np.arange(turns) % part)
         assert found == words * first.sum(), (block, slots, tile, turns, units)

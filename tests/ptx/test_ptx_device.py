@@ -48,19 +48,19 @@ def verdict(source, cache, model, seed, arch=90, races=True):
         )
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize("name", sampled(STACKS, 4))
-def test_a_stack_passes_without_a_race(name, host_cache, tiny, seed):
-    assert verdict(smallest(STACKS[name]).source(tiny), host_cache, tiny, seed).mismatch is None
+def test_a_stack_passes_without_a_race(name, cpu_cache, tiny, seed):
+    assert verdict(smallest(STACKS[name]).source(tiny), cpu_cache, tiny, seed).mismatch is None
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(("stack", "text", "other", "report"), DRAWN, ids=[fault[1][:40] for fault in DRAWN])
-def test_a_fault_is_found(stack, text, other, report, host_cache, tiny, seed):
+def test_a_fault_is_found(stack, text, other, report, cpu_cache, tiny, seed):
     source = smallest(stack).source(tiny)
     assert text in source.text
     with pytest.raises(Crashed, match=report):
-        verdict(replace(source, text=source.text.replace(text, other)), host_cache, tiny, seed)
+        verdict(replace(source, text=source.text.replace(text, other)), cpu_cache, tiny, seed)
 
 
 def test_without_nvrtc_the_device_cannot_be_opened(monkeypatch, tmp_path):
@@ -72,8 +72,8 @@ def test_without_nvrtc_the_device_cannot_be_opened(monkeypatch, tmp_path):
         PtxDevice(tmp_path)
 
 
-@pytest.mark.host
-def test_a_stack_that_needs_a_newer_gpu_is_refused(host_cache, tiny):
+@pytest.mark.cpu
+def test_a_stack_that_needs_a_newer_gpu_is_refused(cpu_cache, tiny):
     bulk = Composed((*CATALOG.variants["bulk_ring"].parent, "bulk_ring"), {"copies": "bulk"})
     with pytest.raises(Refused, match="needs sm_90 and the target is sm_86"):
-        PtxDevice(host_cache, 86).compile(bulk.source(tiny))
+        PtxDevice(cpu_cache, 86).compile(bulk.source(tiny))

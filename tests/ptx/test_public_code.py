@@ -11,7 +11,7 @@ from common.devices.cpu import FAULTED, FINISHED, RACED, TRAPPED
 from common.devices.ptx.program import Buffer, Options, PtxProgram
 from common.errors import CompileError
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 FIRST_LANE = "setp.ne.u32 %p1, %r1, 0; @%p1 bra over; {} over:"
 OWN_BYTE = "mov.u32 %r2, tile; add.s32 %r2, %r2, %r1; st.shared.u8 [%r2], %r1; "
 NEIGHBOR = "mov.u32 %r2, tile; xor.b32 %r3, %r1, 1; mad.lo.u32 %r4, %r1, 4, %r2; mad.lo.u32 %r5, %r3, 4, %r2; "

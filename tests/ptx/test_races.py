@@ -20,7 +20,7 @@ xor.b32 %r2, %r1, 32; mul.wide.u32 %rd5, %r2, 4; add.s64 %rd6, %rd3, %rd5; ld.sh
 add.s64 %rd7, %rd1, %rd2; st.global.u32 [%rd7], %r4;"""
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("body", "ordered"),
     [

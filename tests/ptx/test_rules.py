@@ -8,13 +8,15 @@ from itertools import count
 
 import pytest
 
+from common.config.resolve import model_named
 from common.errors import Crashed, Hung
+from common.model.layout import Layout
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 
 # Lines that one thread executes, or a whole block, and the report. The token is the number of a line.
 ONE = "if (port::block() == 1 && port::thread() == 40) {{ {} }}"
-END = "const int end = {}; (void)end;"
+END = f"const int end = {Layout(model_named('tiny')).scratch_size}; (void)end;"
 OUTSIDE = "outside the buffers: {} bytes at 0x[0-9a-f]+, {}"
 ENDS = "a thread ends while its cp.async is in flight"  # known at the end of its kernel only
 OF_ONE_THREAD = {
@@ -114,28 +116,37 @@ def chosen(start: str, lines: list[str]) -> str:
     return "\n".join([" ".join(start.split()) + " switch (c.token) {", *cases, "}"])
 
 
-def breaks(run, number: int, rule: str, file: str, *arguments, **settings) -> None:
-    """Assert that the line of this number ends the launch, with the rule and the line in the report."""
+LINES = [ONE.format(each) for each in OF_ONE_THREAD]
+KERNELS = (  # lines with their rules, the file that a report names, and arguments of a launch
+    (OF_ONE_THREAD, "test", {"body": chosen(END, LINES), "shared": "alignas(16) float a[15];"}),
+    (OF_A_BLOCK, "test", {"body": chosen(OWN, [*OF_A_BLOCK])}),
+    (
+        OF_A_LOADER,
+        "loader",
+        {
+            "body": "port::named_sync(1, 96);",
+            "shared": SHARED,
+            "blocks": 1,
+            "load": CALLS + chosen(START, [*OF_A_LOADER]),
+        },
+    ),
+)
+CASES = [
+    pytest.param(rule, f"{file}:{token}", kernel | {"token": token}, id=line)
+    for rules, file, kernel in KERNELS
+    for token, (line, rule) in enumerate(rules.items(), 2)
+]
+
+
+@pytest.mark.parametrize(("rule", "place", "kernel"), CASES)
+def test_a_line_that_breaks_a_rule_is_reported(launch, rule, place, kernel, seed):
     with pytest.raises((Crashed, Hung)) as found:
-        run(*arguments, token=2 + number, races=True, **settings)
+        launch(**kernel, races=True, seed=seed)
     told = f"{found.value} {getattr(found.value, 'report', '')}"
     assert re.search(rule, told), told
-    assert rule == ENDS or f"{file}:{2 + number}" in told, told
+    assert rule == ENDS or re.search(rf"{place}\b", told), told
 
 
-@pytest.mark.parametrize(("number", "line"), [*enumerate(OF_ONE_THREAD)], ids=OF_ONE_THREAD)
-def test_of_an_access(launch, baseline, number, line, seed):
-    start = END.format(baseline.layout.scratch_size)
-    body = chosen(start, [ONE.format(each) for each in OF_ONE_THREAD])
-    breaks(launch, number, OF_ONE_THREAD[line], "test", body, "alignas(16) float a[15];", seed=seed)
-
-
-@pytest.mark.parametrize(("number", "line"), [*enumerate(OF_A_BLOCK)], ids=OF_A_BLOCK)
-def test_of_threads_that_meet(launch, number, line, seed):
-    breaks(launch, number, OF_A_BLOCK[line], "test", chosen(OWN, [*OF_A_BLOCK]), seed=seed)
-
-
-@pytest.mark.parametrize(("number", "line"), [*enumerate(OF_A_LOADER)], ids=OF_A_LOADER)
-def test_of_copies_and_their_barriers(launch, number, line, seed):
-    load = CALLS + chosen(START, [*OF_A_LOADER])
-    breaks(launch, number, OF_A_LOADER[line], "loader", "port::named_sync(1, 96);", SHARED, 1, seed=seed, load=load)
+@pytest.mark.parametrize("kernel", [kernel for *_, kernel in KERNELS])
+def test_without_such_a_line_a_kernel_ends(launch, kernel, seed):
+    launch(**kernel, token=1, races=True, seed=seed)

@@ -14,7 +14,7 @@ from common.devices.cpu import FINISHED
 from common.devices.ptx.program import Buffer, PtxProgram
 from tests.strength.mutants.mutation import edited, read_mutants
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 BODY = """double *const two = reinterpret_cast<double *>(wide) + 2 * port::thread();
 port::sincos_turns(*two, two, two + 1);"""
 FAULTS = [mutant for mutant in read_mutants() if "test_sincos" in mutant.reason]

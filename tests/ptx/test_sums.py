@@ -12,7 +12,7 @@ from common.compile.source import build
 from common.model.layout import NOT_SENT
 from common.stacks.variant import Variant
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 UNITS = 2**32
 STACK = ("joint_heads", "folded_norm", "by_value", "counted_sums")
 # Block b adds its numbers to all sums of layer 1 for the turn that is under way; the last one to have them stores them.

@@ -5,7 +5,7 @@ import torch
 
 from common.errors import Crashed
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 
 # A small whole number for each element of a, b and the next b, as bf16 the upper half of a float. No sum of multiples
 # of i, j and k: to swap rows, columns or matrices of such numbers can leave their products as they are.

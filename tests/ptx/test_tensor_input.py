@@ -7,7 +7,9 @@ import pytest
 import torch
 from sampled import sampled
 
-pytestmark = pytest.mark.host
+from common.errors import Crashed
+
+pytestmark = pytest.mark.cpu
 
 # Few weights of a row are not 0, so that sums of elements with 20 bits, which need three terms, are exact in fp32.
 BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_threads / 32;
@@ -55,9 +57,14 @@ ROWS = (
     (1, 2),
 )
 
+# NVRTC copies the shuffles of a sum, and mma, into both branches that lanes take: docs/limits.md. No stack has these.
+COPIED = {(20, 17), (8, 13), (6, 12)}
+
 
 @pytest.mark.parametrize(("columns", "rows"), sampled(list(product(COLUMNS, ROWS)), 8), ids=str)
-def test_products_and_columns(launch, seed, columns, rows):
+def test_products_and_columns(launch, seed, columns, rows, request):
+    if rows in COPIED:
+        request.applymarker(pytest.mark.xfail(raises=Crashed, strict=True))
     (width, threads), (most, count) = columns, rows
     of = {"K": width, "most": most, "count": count, "threads": threads, "seed": random.Random(seed).randrange(61)}
     of["tiles"] = 2 if count > most else 1

@@ -20,15 +20,15 @@ SCRATCH = [{"type": "u64", "value": 0}] * 2  # pointers that Triton adds, for me
 
 
 @pytest.fixture(scope="module")
-def launched(host_cache):
+def launched(cpu_cache):
     """launched(kernel, grid, threads, shared, arguments, seed, change): the outcome, and each array in float64."""
-    executor = Executor(Machine(library(host_cache)))
+    executor = Executor(Machine(library(cpu_cache)))
 
     def launched_(kernel, grid, threads, shared, given, seed, change=lambda text: text):
         ptx = change((SAMPLES / f"{kernel}.ptx").read_text())
         passed = read(Section({"arguments": [*given, *SCRATCH], "arrays": []}), seed, SAMPLES)
         launch = Launch(grid, (threads, 1, 1), shared, seed, True, 60.0)
-        text = Text("PTX", ptx, executor.arch, host_cache, None)
+        text = Text("PTX", ptx, executor.arch, cpu_cache, None)
         ended = executor.run(text, ptx, parse(ptx).kernels[kernel], passed, launch)
         return ended, [one.numbers.astype(np.float64) for one in passed.arrays]
 
@@ -43,7 +43,7 @@ def number(value):
     return {"type": "s32", "value": value}
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_a_matrix_times_a_vector(launched, seed):
     rows, columns = random.Random(seed).randrange(1, 9), 16 * random.Random(seed).randrange(1, 40)
     given = [array("bf16", rows, columns), array("f32", columns), array("f32", rows, fill="unwritten"), number(columns)]
@@ -52,7 +52,7 @@ def test_a_matrix_times_a_vector(launched, seed):
     assert (abs(y - w @ x) <= 12 * ULP * (abs(w) @ abs(x))).all()  # a lane adds up to 5, then 7 exchanges
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_softmax(launched, seed):
     rows, columns = 3, 16 * random.Random(seed).randrange(1, 17)
     given = [array("f32", rows, columns), array("f32", rows, columns, fill="unwritten"), number(columns)]
@@ -62,7 +62,7 @@ def test_softmax(launched, seed):
     assert np.allclose(y, weight / weight.sum(1, keepdims=True), rtol=32 * ULP, atol=0)
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_a_product_of_matrices_by_tensor_cores_below_sm_90(launched, seed):
     rows, columns, inner = (32 * random.Random(seed + at).randrange(1, 4) for at in range(3))
     given = [array("bf16", rows, inner), array("bf16", inner, columns), array("f32", rows, columns, fill="unwritten")]
@@ -72,7 +72,7 @@ def test_a_product_of_matrices_by_tensor_cores_below_sm_90(launched, seed):
     assert (abs(c - a @ b) <= inner * ULP * (abs(a) @ abs(b))).all()
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize("kernel", ["matvec", "softmax"])
 def test_a_barrier_left_out_is_a_race(launched, kernel, seed):
     given = [array("bf16", 2, 64), array("f32", 64), array("f32", 2), number(64)]

@@ -14,7 +14,7 @@ from common.errors import CompileError
 from common.validate.check import validate
 from common.validate.scenarios import Scenario, scenarios
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 SCHEDULES = {"tiny": 5, "odd": 2}
 RATIOS = ("0:8", "1:7", "2:6", "4:4", "7:1")
 MATRICES = (["o"], ["gate", "down"], ["up"], [])

@@ -14,7 +14,7 @@ from common.devices.protocol import Session
 from common.model.format import OF_CACHE
 from common.validate.drafts import NO_DRAFT, accepted, looked_up
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 BELOW = ("redundant_rmsnorm", "vec128")  # the parent
 PROMPT, TOKENS, THREADS = 7, 200, 64
 

@@ -16,7 +16,7 @@ from common.model.layout import WAIT_WORDS
 LIMIT = "constexpr unsigned spin_limit = 1u << 25;"
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 @pytest.mark.parametrize("stack", [(), ("atomic_barrier",)], ids=["baseline", "atomic_barrier"])
 def test_kernel_that_times_out_reports_where(open_session, synthetic, tiny, stack, seed):
     """With a limit of no polls, the first block that has to wait times out; the schedule decides at which barrier."""
@@ -39,7 +39,7 @@ AT_ONCE = """template <class Done, class Report> DEVICE void at_once(Done done, 
 """
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, seed):
     """The first block that has to wait gives up at once, so the missing value is a result of the first layer."""
     from composed import Composed
@@ -53,7 +53,7 @@ def test_values_that_do_not_arrive_are_reported(open_session, synthetic, tiny, s
         session.run()
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_sums_that_are_never_complete_are_reported(open_session, synthetic, tiny, seed):
     """The first block that polls gives up, whether they are complete or not."""
     from composed import Composed
@@ -70,7 +70,7 @@ def test_sums_that_are_never_complete_are_reported(open_session, synthetic, tiny
         session.run()
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_a_phase_that_is_never_complete_is_reported(open_session, synthetic, tiny, seed):
     """The first block that has to wait gives up at once."""
     from composed import Composed
@@ -86,7 +86,7 @@ def test_a_phase_that_is_never_complete_is_reported(open_session, synthetic, tin
         session.run()
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_a_value_that_is_never_published_is_a_deadlock(open_session, synthetic, tiny, seed):
     """Found exactly, without a limit of polls: every block waits, and no word was published since it polled."""
     from composed import Composed
@@ -120,20 +120,18 @@ int thread() { return 0; }
 int block() { return 0; }
 int blocks() { return 2; }
 void block_barrier() {}
-void count_grid_barrier() {}
 unsigned add_acq_rel(unsigned *word, unsigned value) { unsigned before = *word; *word += value; return before; }
 void store_release(unsigned *word, unsigned value) { *word = value; }
 void tick(int cost) { now += cost; if (!reported && waits[0]) reported = now; }
 unsigned load_acquire(const unsigned *word) { tick(20); return *word; }
 void spin_pause() { tick(1); }
-void spin_again() {}
 bool mbarrier_try_wait(Mbarrier *, unsigned) { return false; }
 [[noreturn]] void trap() { printf("%llu %llu\n", reported, now); exit(0); }
 }
 """
 
 
-@pytest.mark.host
+@pytest.mark.cpu
 def test_others_get_as_long_to_report_as_the_first_block_waited(tmp_path):
     """One block of two arrives. From its report to its trap passes as much time as it waited before."""
     include = {(KERNEL / name).resolve() for name in ("params.cuh", "port.cuh")}

@@ -39,7 +39,7 @@ JUDGES: Mapping[str, tuple[str, ...]] = {
     "common/model/gptq.py": ("test_gptq",),
     "common/model/quantization.py": ("test_quantization",),
     "common/model/shapes.py": ("test_bad_stacks", "test_format", "test_work"),
-    "experiments/run/steps.py": ("test_tried", "host/test_results"),
+    "experiments/run/steps.py": ("test_tried", "cpu/test_results"),
 }
 SHAPES = "common/validate/trials.py"  # other numbers there are other trials, and not wrong
 ALIKE = "==,!= <,<= >,>= is,is_not in,not_in +,- *,/ &,| <<,>> min,max minimum,maximum amin,amax any,all"

@@ -14,7 +14,7 @@ from common.validate.check import validate
 from common.validate.scenarios import scenarios
 from common.validate.verdict import Mismatch
 
-pytestmark = pytest.mark.host
+pytestmark = pytest.mark.cpu
 ENTRY = "struct Kernel : Baseline<Kernel> {};"
 ONE = "if (port::block() != 0 || port::thread() != 0) return;"
 
@@ -32,12 +32,12 @@ def kernel(model, body: str) -> Source:
 
 
 @pytest.fixture
-def refused(host_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
+def refused(cpu_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
     """refused(body): the mismatch that the validator finds in a kernel on one block."""
 
     def look(body: str) -> Mismatch:
-        weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-        device = PtxDevice(host_cache, seed=seed)
+        weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
+        device = PtxDevice(cpu_cache, seed=seed)
         with closing(device.session(device.compile(kernel(tiny, body)), weights, blocks=1)) as session:
             verdict = validate(session, weights, tiny, scenarios(tiny, seed, weights), seed)
         assert verdict.status == "MISMATCH", verdict
@@ -46,9 +46,9 @@ def refused(host_cache: Path, tiny, seed) -> Callable[[str], Mismatch]:
     return look
 
 
-def test_the_correct_step_passes(host_cache, tiny, seed):
-    weights = load("synthetic", tiny, None, host_cache, seed)[2].flat
-    device = PtxDevice(host_cache, seed=seed)
+def test_the_correct_step_passes(cpu_cache, tiny, seed):
+    weights = load("synthetic", tiny, None, cpu_cache, seed)[2].flat
+    device = PtxDevice(cpu_cache, seed=seed)
     program = device.compile(kernel(tiny, "Baseline<Kernel>::step(c);"))
     with closing(device.session(program, weights, blocks=1)) as session:
         assert validate(session, weights, tiny, scenarios(tiny, seed, weights), seed).passed, seed

@@ -136,9 +136,13 @@ class PtxSession(CpuSession):
             status = ended.status or (RACED if ended.report else FINISHED)  # a kernel here keeps to the letter, too
             self._raise_for_status(status, with_lines(ended.report, kernel))
             if ended.executed is not None:
-                sizes = self.blocks, self._source.threads
-                for stage, counts in counted(kernel.rows(), ended.executed, list(self._buffers), *sizes).items():
-                    self.executed.setdefault(stage, Counter()).update(counts)
+                self._add(kernel, ended.executed)
+
+    def _add(self, kernel: PtxKernel, executed: np.ndarray) -> None:
+        """Add a launch's counts. executed: as in Ended."""
+        sizes = self.blocks, self._source.threads
+        for stage, counts in counted(kernel.rows(), executed, list(self._buffers), *sizes).items():
+            self.executed.setdefault(stage, Counter()).update(counts)
 
 
 def with_lines(report: str, kernel: PtxKernel) -> str:

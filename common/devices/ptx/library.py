@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from common.cache.files import intact
-from common.devices.host.compiler import Compiler, cpu, sha, temporary
+from common.devices.gxx import Compiler, cpu, sha, temporary
 
 SOURCES = Path(__file__).resolve().parent / "machine"
 GROUPS = min(4, os.cpu_count() or 1)  # of units, each compiled as one: shared headers take as long as a unit

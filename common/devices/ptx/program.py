@@ -90,7 +90,8 @@ class Ended:
     """Status of a launch and its report; `{pc 12}` in it stands for the place of an instruction.
 
     executed: uint64, [rows of the kernel, 2 + its buffers]: threads that executed a row, without a buffer and by
-    buffer; bytes for a copy, and in the last column those with an L2 policy to keep them. None without Options.counts.
+    buffer; bytes for a copy, and in the last column those with an L2 policy to keep them; of a conditional branch, in
+    the first two columns, threads that go on and threads that jump. None without Options.counts.
     """
 
     status: int

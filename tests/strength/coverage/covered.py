@@ -1,99 +1,82 @@
-"""Host device that counts, with gcov, how often every line and branch of a kernel's text is executed.
+"""PTX device that keeps how often the rows of a stack's kernels were executed, by their place in the CUDA text."""
 
-Each program is built into a folder of its own, where g++ leaves gcov's notes. A session that is closed adds its counts
-to the data there, by gcov's own library. gcov.py reads both.
-"""
-
-import hashlib
-import json
-import os
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from common.compile.source import Source
-from common.devices.host.compiler import RUNTIME, WARNINGS
-from common.devices.host.device import UNITS, HostDevice, HostProgram, HostSession
-from tests.strength.coverage.gcov import Executed, executed
-from tests.strength.coverage.turns import Loop, count_turns
+import numpy as np
 
-INSTRUMENT = ("-O0", "-fno-exceptions", "--coverage")  # without optimization, lines stay apart
-HERE = Path(__file__).resolve().parent  # of turns.hpp
-ABOUT = "about.json"
+from common.devices.ptx.device import PtxDevice, PtxSession
+from common.devices.ptx.program import PtxKernel, Told
+
+Place = tuple[tuple[str, int], ...]  # file and line of a row, then of each call that it was inlined at
 
 
-@dataclass(frozen=True)
-class Covered:
-    """One program and what its sessions have executed.
+@dataclass
+class Executed:
+    """Threads that executed the rows of a place, and those that went on or jumped at its conditional branches."""
 
-    stack, knobs   as in its Source
-    load_bytes     of one wide load; "" where the text does not say
-    loops          of its text
+    threads: int = 0
+    straight: int = 0
+    jumped: int = 0
+
+    def add(self, threads: int, straight: int, jumped: int) -> None:
+        self.threads += threads
+        self.straight += straight
+        self.jumped += jumped
+
+
+class CoveredDevice(PtxDevice):
+    """The PTX device without its race detector, which counts all launches of one stack's kernels.
+
+    variants: of that stack; others, such as its parent, are not counted. places: the counts of all closed sessions.
     """
 
-    stack: tuple[str, ...]
-    knobs: Mapping[str, Mapping[str, int | str]]
-    load_bytes: str
-    loops: tuple[Loop, ...]
-    executed: Executed
+    def __init__(self, variants: Sequence[str], *settings: Any, **more: Any) -> None:
+        super().__init__(*settings, **more)
+        self.variants, self.places = tuple(variants), dict[Place, Executed]()
 
+    def add(self, kernel: PtxKernel, executed: np.ndarray) -> None:
+        """Add counts to `places`. executed: as in Ended.
 
-def covered(folder: Path) -> Iterator[Covered]:
-    """Every program that a CoveredDevice has compiled below `folder`. Raises LabError without gcov."""
-    for file in sorted(folder.glob(f"*/{ABOUT}")):
-        about = json.loads(file.read_text())
-        loops = tuple(Loop(**loop) for loop in about.pop("loops"))
-        yield Covered(tuple(about.pop("stack")), **about, loops=loops, executed=executed(file.parent))
+        A branch often has no line of its own, and would take that of the row before it: it is where its condition was
+        made.
+        """
+        rows, fields = kernel.rows(), kernel.decoded.rows
+        made: dict[int, Told] = {}  # by register, the row that wrote it last
+        for row, counts, to, condition in zip(
+            rows, executed.tolist(), fields["d"].tolist(), fields["a"].tolist(), strict=True
+        ):
+            if row.opcode in ("bra.if", "bra.unless"):
+                self._place(made.get(condition, row)).add(0, *counts[:2])
+            self._place(row).add(sum(counts[:-1]), 0, 0)
+            made[to] = row
 
-
-class CoveredDevice(HostDevice):
-    """The host device with gcov; `folder` receives a folder for each program that it compiles."""
-
-    name = "host+gcov"
-
-    def __init__(self, cache: Path, folder: Path, *settings: Any, **more: Any) -> None:
-        super().__init__(cache, *settings, **more)
-        self.workers = 1  # one block at a time: gcov's counters are not atomic
-        self._folder = folder.absolute()
-
-    def compile(self, source: Source) -> HostProgram:
-        """As HostDevice.compile. Raises LabError for a loop with turns that cannot be counted."""
-        text, loops = count_turns(source.text)
-        # Of this process: several may compile the same text at the same time.
-        folder = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}-{os.getpid()}"
-        binary = self._built(text, folder)
-        widths = re.findall(r"\bload_bytes = (\d+);", text)
-        about = {
-            "stack": source.stack,
-            "knobs": source.knobs,
-            "load_bytes": widths[-1] if widths else "",  # of the outermost variant that sets it
-            "loops": [asdict(loop) for loop in loops],
-        }
-        (folder / ABOUT).write_text(json.dumps(about))
-        return HostProgram(source, binary)
-
-    def _built(self, text: str, folder: Path) -> Path:
-        """The library in `folder`, not in the cache: it names the file of its data by its full path."""
-        binary, build = folder / "kernel.so", self._compiler
-        if not binary.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "kernel.cpp").write_text(text)
-            options = build.options(*WARNINGS, *INSTRUMENT, *self._flags)
-            build.run([*options, f"-I{RUNTIME}", f"-I{HERE}", "-c", "kernel.cpp", "-o", "kernel.o"], str(folder))
-            shared = ["-shared", "-pthread", "--coverage", "kernel.o", str(build.runtime(UNITS))]
-            build.run([*shared, "-o", binary.name], str(folder))
-        return binary
+    def _place(self, row: Told) -> Executed:
+        return self.places.setdefault(tuple((line.file, line.line) for line in row.line.chain()), Executed())
 
     def _open(self, *arguments: Any) -> "CoveredSession":
         return CoveredSession(*arguments)
 
 
-class CoveredSession(HostSession):
-    """One kernel with counted lines. A launch that times out is not counted."""
+class CoveredSession(PtxSession):
+    """A session that counts every launch; `count` itself therefore has no counts."""
+
+    def __init__(self, device: CoveredDevice, program: Any, *arguments: Any) -> None:
+        super().__init__(device, program, *arguments)
+        self._device, self._executed = device, dict[PtxKernel, np.ndarray]()
+        self._counting = self._counted = program.source.stack == device.variants
+
+    def count(self, steps: int = 1) -> Any:
+        found = super().count(steps)
+        self._counting = self._counted
+        return found
+
+    def _add(self, kernel: PtxKernel, executed: np.ndarray) -> None:
+        if self._counted:
+            self._executed[kernel] = self._executed.get(kernel, 0) + executed
 
     def close(self) -> None:
-        if not self._timed_out:
-            self._library.lab_dump_counters()
+        for kernel, executed in self._executed.items():
+            self._device.add(kernel, executed)
         super().close()

@@ -1,13 +1,10 @@
 """Validations with coverage. Not in `__main__`: a spawned process cannot import its functions."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 from common.config.run_config import RunConfig
 from common.errors import LabError
@@ -16,72 +13,71 @@ from common.stacks.stack import Stack
 from experiments.processes import apart
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress, Quiet
-from tests.strength.coverage.covered import CoveredDevice, covered
-from tests.strength.coverage.items import Item, items
+from tests.strength.coverage.covered import CoveredDevice, Executed, Place
+
+Found = Sequence[tuple[str, Mapping[Place, Executed]]]  # title of a stack, and its places
 
 
 class CoveredSetup(Setup):
-    """Setup of a run with a counting device, into `folder`."""
+    """Setup of a run whose device counts what `stack` executes."""
 
-    def __init__(self, config: RunConfig, folder: Path, show: Progress) -> None:
-        super().__init__(config, show)
-        self._folder = folder
+    def __init__(self, config: RunConfig, stack: Stack) -> None:
+        super().__init__(config, Quiet())
+        self._stack = stack
 
     @cached_property
     def device(self) -> CoveredDevice:
         config = self.config
-        assert config.host is not None
-        settings = config.seed, config.host.workers, config.host.timeout_s
-        return CoveredDevice(config.cache / "kernels", self._folder, *settings)
+        assert config.ptx is not None
+        arch, timeout = int(config.ptx.arch.removeprefix("sm_")), config.ptx.timeout_s
+        return CoveredDevice(self._stack.variants, config.cache / "kernels", arch, config.seed, timeout=timeout)
+
+    @property
+    def racing(self) -> CoveredDevice:
+        return self.device
 
 
-def executed(
-    config: RunConfig, folder: Path, show: Progress, others: Sequence[tuple[Model, Stack]] = ()
-) -> tuple[Mapping[Item, int], list[str]]:
-    """Coverage by the validation of the stacks of `config`, and a line for each stack that did not pass.
+def executed(config: RunConfig, show: Progress, others: Sequence[tuple[Model, Stack]] = ()) -> tuple[Found, list[str]]:
+    """Coverage by the validation of each stack of `config`, and a line for each stack that did not pass.
 
     others: stacks that are validated as well, by plain trials with the traits and formats of a model.
 
-    Each stack has a process of its own, as many at a time as there are cores; what gcov counts is below `folder`.
+    Each stack has a process of its own, as many at a time as there are cores.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    data = Path(tempfile.mkdtemp(prefix="data-", dir=folder))
-    try:
-        setup = CoveredSetup(config, data, show)
-        setup.check()
+    setup = Setup(config, show)
+    setup.check()
 
-        def one(each: tuple[RunConfig, Stack]) -> str:
-            show.begin(f"validate {title(*each)}")
-            try:
-                return apart(config.timeout_s, _validate, *each, data)
-            except LabError as error:
-                return f"{title(*each)}: {error}"
+    def one(each: tuple[RunConfig, Stack]) -> tuple[str, Mapping[Place, Executed]]:
+        show.begin(f"validate {title(*each)}")
+        try:
+            return apart(config.timeout_s, _validate, *each)
+        except LabError as error:
+            return str(error), {}
 
-        plain = replace(config.validation, trials="plain")
-        every = [(config, stack) for stack in config.stacks]
-        every += [(replace(config, model=model, validation=plain), stack) for model, stack in others]
-
-        with ThreadPoolExecutor(1 if setup.model.large else os.cpu_count()) as pool:
-            failed = list(filter(None, pool.map(one, every)))
-        show.begin("read what gcov counted")
-        return items(covered(data)), failed
-    finally:
-        shutil.rmtree(data)
+    plain = replace(config.validation, trials="plain")
+    every = [(config, stack) for stack in config.stacks]
+    every += [(replace(config, model=model, validation=plain), stack) for model, stack in others]
+    with ThreadPoolExecutor(1 if setup.model.large else os.cpu_count()) as pool:
+        answers = list(zip((title(*each) for each in every), pool.map(one, every), strict=True))
+    failed = [f"{name}: {wrong}" for name, (wrong, _) in answers if wrong]
+    return [(name, places) for name, (_, places) in answers], failed
 
 
-def _validate(config: RunConfig, stack: Stack, folder: Path) -> str:
-    """Reason why the stack did not pass; "" if it did."""
+def _validate(config: RunConfig, stack: Stack) -> tuple[str, Mapping[Place, Executed]]:
+    """Reason why the stack did not pass, "" if it did; and what was executed."""
     import torch
 
     from experiments.run.steps import LabStack
 
     torch.set_num_threads(1)
-    verdict = LabStack(CoveredSetup(config, folder, Quiet()), stack).validate()
-    return "" if verdict.passed else f"{title(config, stack)}: {verdict.mismatch}; seed {verdict.seed}"
+    setup = CoveredSetup(config, stack)
+    verdict = LabStack(setup, stack).validate()
+    wrong = "" if verdict.passed else f"{verdict.mismatch}; seed {verdict.seed}"
+    return wrong, setup.device.places
 
 
 def title(config: RunConfig, stack: Stack) -> str:
-    """The stack's name, and the formats of its weights and cache where one is below bf16."""
+    """The stack's name, the formats of its weights and cache where one is below bf16."""
     model = config.model
     formats = (*map(str, model.formats), model.kv_format) if model else ()
     return stack.name if set(formats) <= {"bf16"} else f"{stack.name} with {'/'.join(formats)}"

@@ -19,7 +19,6 @@ for _ in range(3):
 ATOM = rf"[\w:]+(?:<[\w:, *]+>)?(?:\({_NEST}\)|\[[^\[\]]*\]|(?:\.|->)\w+)*"
 _HIDDEN = re.compile(
     r"""//[^\n]* | "[^"\n]*"
-    | ^\#ifdef\ __CUDACC__\n(?:^\#if.*?^\#endif$|.)*?^\#(?:else|endif)\n # the CUDA half
     | ^[ \t]*\#(?:[^\\\n]|\\\n|\\.)*  # the preprocessor
     | static_assert\([^;]*; | template\ <[^{;]*?>(?=\ (?:static|struct|DEVICE)|\n) | \b(?:UNROLL|ROLLED)\b""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
@@ -40,8 +39,8 @@ _SYNCHRONIZES = re.compile(
 def code(text: str) -> str:
     """`text` with a control character in place of everything that is not mutated; its length and lines stay.
 
-    Not mutated: comments, strings, the preprocessor's lines, static assertions, template headers (they only fail to
-    compile) and the CUDA half of the port, which the host device does not have.
+    Not mutated: comments, strings, the preprocessor's lines, static assertions and template headers (they only fail to
+    compile).
     """
     return _HIDDEN.sub(lambda found: re.sub(r"[^\n]", "\0", found[0]), text)
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 QUESTION = "how many faults in kernels the validator finds, and how many weaker checks would find"
 NOTES = (
-    "killed: found by the validator on some grid, or by the race detector if only it can; equivalent: the kernel is "
-    "still correct, and passes. The last two columns count the faults that a check of the final token would find, "
-    "and torch.testing.assert_close on the final logits, after three steps from a random history.",
+    "killed: found by the validator on some grid, or by the race detector if only it can; equivalent: no run can show "
+    "it, for the reason given, and it passes. The last two columns count the faults that a check of the final token "
+    "would find, and torch.testing.assert_close on the final logits, after three steps from a random history.",
 )
 
 

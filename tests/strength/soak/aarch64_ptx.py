@@ -11,7 +11,7 @@ import weakref
 from pathlib import Path
 from typing import Any, ClassVar
 
-from common.devices.host.compiler import Compiler, sha, temporary
+from common.devices.gxx import Compiler, sha, temporary
 from common.devices.ptx.device import PtxDevice
 from common.devices.ptx.executable import Executable
 from common.devices.ptx.library import FLAGS, SOURCES, library

@@ -5,7 +5,8 @@ namespace ptx {
 namespace {
 
 // Adds `sign` times the group's lanes, or bytes, to the instruction's row. Column 0 is for no buffer, column 1 + k for
-// buffer k, and the last one for bytes of copies with an L2 policy to keep them.
+// buffer k, and the last one for bytes of copies with an L2 policy to keep them. Of a conditional branch, column 1 is
+// for lanes that jump.
 void count(const Warp &w, const In *in, uint64_t sign) {
   const Launch &launch = w.grid->launch;
   const auto at = size_t(in - w.program->code.data());
@@ -14,6 +15,12 @@ void count(const Warp &w, const In *in, uint64_t sign) {
   const uint32_t *more = &w.program->more[in->more];
   if (moves == Moves::nothing) {
     row[0] += sign * uint64_t(__builtin_popcount(w.mask));
+    return;
+  }
+  if (moves == Moves::jump_if || moves == Moves::jump_unless) {
+    const uint32_t p = *w.reg<uint32_t>(in->a), jumps = (moves == Moves::jump_if ? p : ~p) & w.mask;
+    row[0] += sign * uint64_t(__builtin_popcount(w.mask & ~jumps));
+    row[1] += sign * uint64_t(__builtin_popcount(jumps));
     return;
   }
   for (uint32_t left = w.mask; left; left &= left - 1) {
@@ -27,7 +34,8 @@ void count(const Warp &w, const In *in, uint64_t sign) {
     }
     const Buffer *buffer = find(*w.grid, address, 1);
     row[buffer ? 1 + (buffer - launch.buffers) : 0] += sign * amount;
-    if (moves != Moves::word && more[3] && w.reg<uint64_t>(more[3])[lane]) row[launch.buffer_count + 1] += sign * amount;
+    if (moves != Moves::word && more[3] && w.reg<uint64_t>(more[3])[lane])
+      row[launch.buffer_count + 1] += sign * amount;
   }
 }
 
@@ -40,6 +48,8 @@ Moves moves_of(const std::string &name) {
   const auto begins = [&](const char *with) { return name.starts_with(with); };
   if (name == "cp.async.bulk" || name == "cp.async.bulk.prefetch") return Moves::bulk;
   if (name == "cp.async") return Moves::copy;
+  if (name == "bra.if") return Moves::jump_if;
+  if (name == "bra.unless") return Moves::jump_unless;
   return begins("ld.") || begins("st.") || begins("atom.") || begins("red.") || name == "prefetch" ? Moves::word
                                                                                                    : Moves::nothing;
 }

@@ -91,7 +91,7 @@ enum Fill : uint32_t {
   envreg2  // low half
 };
 
-enum class Moves { nothing, word, copy, bulk };
+enum class Moves { nothing, word, copy, bulk, jump_if, jump_unless };
 struct Counted { // an instruction's own functions, called after counting
   Fn run[2];
   Moves moves;

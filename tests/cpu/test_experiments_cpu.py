@@ -1,0 +1,263 @@
+"""Experiments in a quick form on a CPU, and derived counts against the device's.
+
+A run of the tests takes a part of the experiments; `make evidence` all.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sampled import sampled
+
+from common.compile.source import build
+from common.config.resolve import model_named
+from common.devices.ptx.device import PtxDevice
+from common.model.layout import Layout
+from common.model.shapes import Model
+from common.model.weights import load
+from common.record.store import Store
+from common.stacks.catalog import variants
+from experiments.__main__ import main
+from experiments.prediction.model import grid_barriers
+from experiments.prediction.predictor import POSITION, Predictor
+from experiments.suite import names
+
+pytestmark = pytest.mark.cpu
+QUICK = {
+    "ablation": ["options.variants=[vec128]", "options.best=vec128"],
+    "chain": ["options.variants=[vec128]"],
+    "counts": ["options.variants=[vec128]"],
+    "energy": ["variant=vec128"],
+    "formats": ["variant=vec128", "options.gpus=[t4]", "options.formats=[bf16,int4:32]"],
+    "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
+    "positions": ["variant=vec128"],
+    "predict": ["options.gpus=[t4]", "options.variants=[vec128]"],
+    "quality": ["options.variants=[vec128]", "options.tokens=5"],
+    "ratios": ["options.ratios=['0:8']", "options.positions=[1]"],
+    "rivals": ["variant=vec128", "options.tokens=4", "options.positions=[1,9]", "model.positions=64"],
+    "roofline": [],
+    "scaling": ["options.models=[tiny]", "options.gpus=[t4]", "options.variants=[vec128,graph]"],
+    "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
+    "sync_cost": ["options.cpu_blocks=3"],
+    "tune": ["options.variants=[vec128]", "options.trials=4"],
+}
+
+
+@pytest.fixture
+def run(cpu_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str, Any]]:
+    """run(experiment, *overrides): run it on `tiny`, check that it prints its result, and return its record."""
+
+    def run(experiment: str, *overrides: str) -> dict[str, Any]:
+        results = tmp_path / "records.jsonl"
+        common = ["device=ptx", f"cache={cpu_cache}", f"results={results}", f"seed={seed}"]
+        common.append("model.positions=64" if experiment == "scaling" else "model=tiny")
+        if experiment in ("ratios", "factorial"):
+            common.append("model.positions=256")
+        assert main([f"experiment={experiment}", *common, *overrides]) == 0, capsys.readouterr().err
+        record = [row for row in Store(results).records() if row["kind"] == experiment][-1]
+        assert record["table"]
+        assert record["basis"] in ("counted", "predicted")
+        if "json=true" not in overrides:
+            shown = capsys.readouterr().out
+            assert record["question"] in shown
+            assert (record["needs_gpu"] or "") in shown
+        return record
+
+    return run
+
+
+ALONE = ("ablation", "quality", "rivals", "sass", "sync_cost")  # which have separate tests
+
+
+@pytest.mark.parametrize("name", sampled([name for name in names() if name not in ALONE], 7))
+def test_experiment_runs_and_states_what_needs_a_gpu(name: str, run):
+    assert run(name, *QUICK[name])["needs_gpu"] or name == "counts"
+
+
+def test_json_prints_the_rows(run, capsys):
+    record = run("energy", *QUICK["energy"], "json=true")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == record["table"]
+
+
+def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
+    """A block meets before and after its arrival; by flags the block that polls all others meets once more."""
+    for row in run("sync_cost", *QUICK["sync_cost"])["table"]:
+        more = 1 if "flag" in row["operation"] else 0
+        meetings = 0 if row["operation"] == "queued launch" else 225 * (2 * row["blocks"] + more)
+        assert row["block barriers"] == meetings, row
+
+
+def test_ablation_of_a_variant_that_adds_one_line(run):
+    """A step of tiny waits for latencies only: fewer instructions a KB cannot make a difference that counts."""
+    table = {row["variant"]: row for row in run("ablation", *QUICK["ablation"])["table"]}
+    assert set(table) == {"vec128 l1=default", "vec128 - vec128"}
+    row = table["vec128 l1=default"]
+    assert row["grid barriers"] == 8 * 2 + 3
+    assert row["published"] == "+3.5 % on RTX 3090"
+    effect = row["predicted effect %"]
+    assert (effect is None) == (row["model"] == "not modelled")
+    assert abs(effect or 0) < 2
+    assert row["low us"] <= row["predicted us, RTX 3090"] <= row["high us"]
+
+
+def test_sass_of_vec128_has_wide_loads_and_no_narrow_ones(run, tmp_path: Path):
+    """Each text that was compiled, here the variant and its parent, leaves its resources for the report."""
+    (row,) = run("sass", *QUICK["sass"])["table"]
+    builds = {each["variant"]: each for each in Store(tmp_path / "records.jsonl").records() if each["kind"] == "build"}
+    assert set(builds) == {"vec128", "baseline"}
+    assert builds["vec128"]["resources"]["sm_90"]["registers"] == row["registers"]
+    assert builds["vec128"]["provenance"]["nvrtc"]
+    assert row["LDG.64"] == 0
+    assert row["LDG.128"] > 0
+    assert row["parent"] == "baseline"
+
+
+def test_roofline_on_a_cpu_has_no_ceiling(run):
+    record = run("roofline")
+    assert {row["kind"] for row in record["table"]} == {"stage", "step"}
+    assert "ceiling" not in " ".join(record["notes"])
+
+
+@pytest.mark.parametrize("name", ["vec128", "speculative"])  # which steps by four tokens: four ids, and one with drafts
+def test_quality_of_a_correct_kernel_is_better_than_bf16(name, run):
+    bf16, ours = run("quality", f"options.variants=[{name}]", "options.tokens=5")["table"]
+    assert ours["mean KL"] < bf16["mean KL"]
+    assert ours["mean KL"] < 1e-3
+
+
+def test_quality_of_formats_has_the_order_of_their_bits(run):
+    formats = "options.formats=[int8,int8/int8,int4:32,int4:32:gptq,int4]"
+    table = {row["variant"]: row["mean KL"] for row in run("quality", *QUICK["quality"], formats)["table"]}
+    names = ("int8", "int8/int8", "int4:32")
+    assert (
+        0 < table[f"transformers, {names[0]}"] < table[f"transformers, {names[1]}"] < table[f"transformers, {names[2]}"]
+    )
+    assert min(table["transformers, int4"], table["transformers, int4:32:gptq"]) > table["transformers, int8/int8"]
+    assert table["transformers, int4:32:gptq"] != table["transformers, int4:32"]
+
+
+def test_engines_decode_the_same_ids(run, cpu_cache: Path, tiny: Model, seed, monkeypatch):
+    """All store bf16, as the reference does; engines in float32 may differ from it where two logits nearly tie.
+
+    The server is there at the beginning, and then ends.
+    """
+    names, address = ["torch", "torch in a CUDA graph", "transformers"], "http://127.0.0.1:1/v1"
+    chosen = [*QUICK["rivals"], f"options.rivals={json.dumps(names)}", f"options.servers=['{address}']"]
+    monkeypatch.setattr("experiments.suite.rivals.find_model", lambda address: None)
+    record = run("rivals", *chosen)
+    table = {row["system"]: row for row in record["table"]}
+    assert table["this lab: vec128 l1=default"]["same ids"] == "8 of 8", f"seed {seed}"
+    assert "needs a GPU" in table["torch in a CUDA graph"]["state"], "no graph was made"
+    assert table[f"server {address}"]["state"].startswith(f"not run: {address}/models does not answer: ")
+    assert table["torch"]["same ids"] == table["transformers"]["same ids"], f"seed {seed}"
+    assert not [column for column in record["columns"] if "tok/s" in column or "ms" in column]
+    assert all(row["settings"] and row["also does"] for row in table.values())
+
+
+@pytest.mark.parametrize("name", ["tiny", "llama_tiny", "qwen2_tiny"])
+def test_torch_step_equals_transformers(cpu_cache: Path, name: str, seed):
+    from experiments.engines.torch_step import TorchStep
+    from experiments.engines.transformers_model import causal_lm
+
+    model, layout, packed = load("synthetic", model_named(name), None, cpu_cache, seed)
+    step = TorchStep(model, layout, packed.flat.float(), 16, torch.float32)
+    theirs = causal_lm(model, layout, packed.flat, torch.float32)
+    prompt = torch.randint(model.vocab, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
+    with torch.no_grad():
+        for end in range(1, len(prompt) + 1):
+            want = int(theirs(torch.tensor([prompt[:end]])).logits[0, -1].argmax())
+            step.feed(prompt[:end])
+            assert int(step.token) == want, f"seed {seed}"
+
+
+UNFIT = {
+    "options.rivals=[other]": "options.rivals names other; known: torch, ",
+    "options.servers=['http://127.0.0.1:1/v1']": "http://127.0.0.1:1/v1/models does not answer: ",
+    "format=int8": "arms read weights, keys and values in bf16; leave format=, head_format= and kv_format= out",
+    "kv_format=fp8": "arms read weights, keys and values in bf16; leave format=, head_format= and kv_format= out",
+}
+
+
+@pytest.mark.parametrize("given", UNFIT)
+def test_rivals_refuse_what_no_arm_can_do_before_anything_runs(given, cpu_cache: Path, tmp_path: Path, capsys):
+    argv = ["experiment=rivals", "device=ptx", "model=tiny", "variant=vec128", *QUICK["rivals"][1:], given]
+    assert main([*argv, f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]) == 2
+    assert UNFIT[given] in capsys.readouterr().err
+    assert not Store(tmp_path / "r.jsonl").records()
+
+
+def test_a_stack_of_several_tokens_a_step_is_timed_by_those_it_made(cpu_cache: Path, tmp_path: Path, monkeypatch):
+    from experiments.engines import race
+
+    came, timed = [], race.timed
+
+    def counted(opened, work):
+        def opened_and_counted(prompt):
+            generate = opened(prompt)
+
+            def counted(arrived):
+                answer = generate(lambda tokens: came.append([tokens]) or arrived(tokens))
+                came[-1].append(answer.tokens)
+                return answer
+
+            return counted
+
+        return timed(opened_and_counted, work)
+
+    monkeypatch.setattr(race, "timed", counted)
+    options = [*QUICK["rivals"][1:], "variant=speculative", "options.rivals=[torch]", "seed=8"]
+    argv = ["experiment=rivals", "device=ptx", "model=tiny", *options]
+    assert main([*argv, f"cache={cpu_cache}", f"results={tmp_path}/r.jsonl"]) == 0
+    row, _ = Store(tmp_path / "r.jsonl").records()[-1]["table"]
+    assert row["same ids"] == "8 of 8"
+    assert max(made for _, made in came) > 4, "no draft was accepted; take another seed"
+    assert min(first for first, _ in came) >= 1
+
+
+@pytest.mark.parametrize("name", ["baseline", "vec128", "split_kv"])
+def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, cpu_cache: Path, tmp_path: Path):
+    """Exact counts at 40 against ones derived from 1: bytes of the cache, and grid barriers."""
+    knobs = {"vec128": {"l1": "default"}, "split_kv": {"chunk": 16}, "baseline": {}}[name]
+    source, position = build([variants()[name]], tiny, knobs={name: knobs}), 40
+    layout = Layout(tiny)
+    predictor = Predictor(tiny, 256, Store(tmp_path / "r.jsonl"), cpu_cache, lambda *_: None)
+    first = predictor.count(source, 6)
+    device = PtxDevice(cpu_cache / "kernels")
+    weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
+    with closing(device.session(device.compile(source), weights, 6)) as session:
+        session.reset([0] * (position + 1), position, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
+        later = session.count()
+    assert later.loaded("kv") == first.loaded("kv") * (position + 1) // (POSITION + 1)
+    assert later.total("grid_barriers") == grid_barriers(source, first, position)
+    assert later.loaded("weights") == first.loaded("weights")
+
+
+def test_counts_are_stored_and_used_again(tiny: Model, cpu_cache: Path, tmp_path: Path):
+    counted: list[tuple[str, int]] = []
+    store = Store(tmp_path / "r.jsonl")
+    source = build([], tiny)
+    for _ in range(2):
+        predictor = Predictor(tiny, 256, store, cpu_cache, lambda *what: counted.append(what))
+        assert predictor.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
+    assert counted == [("baseline", 5)]
+    assert len(store.records()) == 1
+
+
+@pytest.mark.parametrize(
+    ("experiment", "override", "message"),
+    [
+        ("sass", "archs=[]", "archs=[] leaves nothing to read; name one"),
+        ("energy", "options.seconds=-1", "options.seconds=-1 is not a positive number"),
+        ("energy", "options.seconds=1.5", "is too short: a GPU's power is an average over 1 s; give options.seconds=2"),
+        ("sync_cost", "options.cpu_blocks=0", "is not a whole number in 1..1024"),
+    ],
+)
+def test_a_wrong_option_is_refused_and_nothing_recorded(experiment, override, message, tmp_path, capsys):
+    results = tmp_path / "records.jsonl"
+    assert main([f"experiment={experiment}", "device=ptx", "model=tiny", f"results={results}", override]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert Store(results).records() == []
