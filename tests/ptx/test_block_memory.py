@@ -13,7 +13,7 @@ from tests.strength.mutants.mutation import edited, read_mutants
 
 pytestmark = pytest.mark.cpu
 BODY = "s.a[port::thread()] = 1; out[64 * port::block() + port::thread()] = s.a[port::thread()];"
-FAULTS = [mutant for mutant in read_mutants() if "test_block_memory" in mutant.reason]
+FAULTS = [mutant for mutant in read_mutants() if mutant.kind in ("BlockMemory", "SHARED_BYTES")]
 
 
 @pytest.fixture
