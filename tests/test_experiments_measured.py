@@ -201,9 +201,9 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
     def session(program, weights, blocks: int) -> SimpleNamespace:
         if blocks > 1:
             raise Refused(f"a grid of {blocks} blocks cannot be co-resident", "use blocks=1")
-        counts = {"grid_barriers": 225, "atomics": 450}
-        steps = {"reset": lambda ids, position: None, "run": lambda steps: None, "close": lambda: None}
-        return SimpleNamespace(counts=lambda: SimpleNamespace(total=counts.get), **steps)
+        counts = {"block_barriers": 450, "atomics": 450}
+        steps = {"reset": lambda ids, position: None, "close": lambda: None}
+        return SimpleNamespace(count=lambda steps: SimpleNamespace(total=counts.get), **steps)
 
     experiment = SimpleNamespace(
         on_gpu=False,
@@ -216,7 +216,7 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
     )
     table = find("sync_cost")(experiment).rows
     assert [row["blocks"] for row in table] == [1] * 5 + [2] * 5
-    assert {row["barriers counted"] for row in table[:5]} == {225}
+    assert {row["block barriers"] for row in table[:5]} == {450}
     assert {row["why not"] for row in table[5:]} == {"a grid of 2 blocks cannot be co-resident"}
 
 

@@ -115,7 +115,7 @@ def _run(session: Any, timed: bool) -> dict[str, Any]:
     session.reset([0] * (SHAPE.positions + 1), position=0)
     if not timed:
         counts = session.count(OPERATIONS)
-        return {"barriers counted": counts.total("grid_barriers"), "atomics": counts.total("atomics")}
+        return {"block barriers": counts.total("block_barriers"), "atomics": counts.total("atomics")}
     session.time(OPERATIONS, 1)
     # One run at a time: of a launch that does nothing, no more would fit into the stream's queue.
     return {"us": 1e6 * float(np.median([session.time(OPERATIONS, 1) for _ in range(REPEATS)]))}
