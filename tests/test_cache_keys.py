@@ -88,7 +88,7 @@ def test_each_part_of_a_record_and_each_field_of_its_model() -> None:
 
 
 def test_each_input_of_compiled_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "built", lambda request: b"content")
+    monkeypatch.setattr(nvrtc, "built", lambda request: (b"content",))
     monkeypatch.setattr(nvrtc, "version", lambda: "1")
     for make in (nvrtc.compile_cubin, nvrtc.compile_ptx):
         place = tmp_path / make.__name__

@@ -201,8 +201,8 @@ def test_a_grid_that_is_refused_is_a_row_that_says_why():
     def session(program, weights, blocks: int) -> SimpleNamespace:
         if blocks > 1:
             raise Refused(f"a grid of {blocks} blocks cannot be co-resident", "use blocks=1")
-        counts = {"block_barriers": 450, "atomics": 225}
-        steps = {"reset": lambda ids, position: None, "run": lambda steps: None, "close": lambda: None}
+        counts = {"block_barriers": 450, "atomics": 450}
+        steps = {"reset": lambda ids, position: None, "close": lambda: None}
         return SimpleNamespace(count=lambda steps: SimpleNamespace(total=counts.get), **steps)
 
     experiment = SimpleNamespace(

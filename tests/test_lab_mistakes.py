@@ -52,7 +52,7 @@ def test_a_mistake_is_one_line(tmp_path, ask, said):
         ((), {"threads": 100}, "threads=100 is not a multiple of 32; "),
         ((), {"seed": {}}, "{} is no value of a key; "),
         ((), {"model": 5}, "unknown model '5'; known: "),
-        ((), {"device": None}, "unknown device 'null'; known: auto, cuda, host"),
+        ((), {"device": None}, "unknown device 'null'; known: auto, cuda, ptx"),
         ((5,), {}, "5 is no override; "),
         ((), {"variant": "vec128", "stack": ["vec128"]}, "both stack= and variant= are given; "),
         (("timing.stpes=3",), {}, "unknown key 'timing.stpes'; did you mean 'timing.steps'"),

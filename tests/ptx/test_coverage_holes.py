@@ -32,7 +32,7 @@ BEYOND = others(TINY, THREADS)  # stacks with a model whose formats they take, f
 
 
 def executed(case: tuple[Model, Stack], trials: Iterable[Trial], cache: Path, seed: int) -> dict[Item, bool]:
-    """What a stack executes at the starts of trials."""
+    """Rows that a stack executes at the starts of trials."""
     model, stack = case
     device = CoveredDevice(stack.variants, cache, seed=seed)
     for trial in (each.like(model) for each in trials):

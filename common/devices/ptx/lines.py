@@ -57,7 +57,7 @@ class Lines:
         return Where(self, -1 - bisect_left(self._ends, at))
 
     def directives_before(self, at: int) -> int:
-        """How many .loc directives begin before the character `at`."""
+        """Number of .loc directives that begin before the character `at`."""
         return bisect_left(self._starts, at)
 
     def line(self, number: int) -> Line:
