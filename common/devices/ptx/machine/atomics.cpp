@@ -31,6 +31,7 @@ template <class T, class F> struct Atomic {
       if (in->d) d[lane] = before;
       grid.touch(at, sizeof(T));
     }
+    if (overtaken(w, in)) return;
     GO_ON;
   }
 };

@@ -1,8 +1,10 @@
 // The scheduler: turns of warps, sleeping groups, and detection of deadlocks.
 //
-// The next warp is drawn by seed among all that can run. A warp runs until all its groups wait. A group that polls an
-// unchanged word a second time sleeps until something is written to a line that it has polled. When no warp can run and
-// no copy is in flight, all sleepers poll once more; after `patience` of that without a write the launch is deadlocked.
+// The next warp is drawn by seed among all that can run, those of one block seldom. A warp runs until all its groups
+// wait, its turn is over at a jump back, or another one overtakes it behind an atomic or a strong store. A group that
+// polls an unchanged word a second time sleeps until something is written to a line that it has polled. When no warp
+// can run and no copy is in flight, all sleepers poll once more; after `patience` of that without a write the launch is
+// deadlocked.
 #include "lanes.hpp"
 #include "races.hpp"
 
@@ -186,6 +188,7 @@ Status Grid::run() {
 
 Status Grid::all_turns() {
   const double end = seconds() + launch.timeout;
+  const uint32_t slow = below(uint32_t(2 * blocks.size())); // a block whose turns are rare; by half of the seeds none
   uint64_t seen = 0, next_check = 0;
   uint64_t last = UINT64_MAX; // turn, after a race: what it has spoiled may never end
   int idle = 0;
@@ -202,7 +205,8 @@ Status Grid::all_turns() {
         for (Warp &w : block->warps) wake(w);
       continue;
     }
-    const size_t at = below(uint32_t(queue.size()));
+    size_t at = below(uint32_t(queue.size()));
+    if (launch.strict && queue[at]->block->index == slow && below(16)) at = below(uint32_t(queue.size()));
     Warp &w = *queue[at];
     queue[at] = queue.back();
     queue.pop_back();

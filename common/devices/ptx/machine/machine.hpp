@@ -242,6 +242,14 @@ inline void park(Warp &w, const In *in, Wait wait) {
   w.current = -1;
 }
 
+// True if another warp takes its turn here, after an access that others may wait for; the group goes on behind `in`.
+inline bool overtaken(Warp &w, const In *in) {
+  if (!w.grid->launch.strict || w.grid->below(4)) return false;
+  park(w, in + 1, Wait::ready);
+  w.fuel = -1;
+  return true;
+}
+
 void fill(Warp &w, const Filled &one, const Launch &l);
 void fault(Warp &w, const In *in, const std::string &text, uint32_t mask = 0);
 bool gathered(Warp &w, const In *in, uint32_t members); // true if these lanes are here; else the group waits

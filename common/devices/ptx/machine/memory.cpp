@@ -9,7 +9,7 @@ template <class E, class R, int V> struct Store {
   template <bool M> static void run(Warp &w, const In *in) {
     const Lanes at = M ? Lanes{0, unknown} : all_places(w, in, sizeof(E) * V, writes);
     if (at.spacing == unknown) {
-      if (!one_by_one(w, in)) return;
+      if (!one_by_one(w, in) || (Flags{in->flags}.strong() && overtaken(w, in))) return;
       NEXT;
     }
     const Registers<R, V> from(w, in);
