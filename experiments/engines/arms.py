@@ -95,7 +95,7 @@ def transformers_generate(work: Workload, static: bool = False) -> Ran:
 
 
 def triton_kernels(work: Workload) -> Ran:
-    """The kernels of `triton_arm`: as a CUDA graph; on device=ptx their PTX is executed, else they are interpreted."""
+    """The kernels of `triton_arm`: as a CUDA graph; without a GPU their PTX is executed."""
     from experiments.engines.triton_arm.ptx import Target
     from experiments.engines.triton_arm.session import TritonSession
 

@@ -1,1 +1,1 @@
-"""Decoder in Triton kernels, a rival whose stages the lab's own judge validates; interpreted where no GPU is."""
+"""Decoder in Triton kernels, a rival whose stages the lab's own judge validates; without a GPU their PTX is executed."""
