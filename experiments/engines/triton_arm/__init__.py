@@ -1,1 +1,1 @@
-"""Decoder in Triton kernels, a rival whose stages the lab's own judge validates; without a GPU their PTX is executed."""
+"""Decoder in Triton kernels, a rival whose stages the lab's judge validates; without a GPU their PTX is executed."""
