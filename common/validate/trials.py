@@ -80,6 +80,7 @@ TRIALS = (
         96,
         3,
         (Start(319), Start(127, steps=2)),
+        tiles=OLD_TILES[0],
     ),
     Trial(
         "several turns",

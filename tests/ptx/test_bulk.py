@@ -58,7 +58,7 @@ def test_a_ring_brings_every_byte_once_and_in_order(launch, seed, load, field):
 FAULTS = {  # of BY_LANES: (text, what stands there instead), ..., and what is found
     "an arrival before its copies": (
         [(ARRIVES, ""), ("for (int at", f"{ARRIVES} for (int at")],
-        "nothing orders this read of shared memory",
+        "nothing orders this (read|write) of shared memory",
     ),
     "an arrival twice": ([(ARRIVES, 2 * ARRIVES)], "more arrivals than the mbarrier's phase takes"),
     "a lane that does not arrive": ([(ARRIVES, f"if (lane() > 0) {ARRIVES}")], "no block can continue"),
