@@ -14,6 +14,7 @@ from common.record.store import Store
 from common.stacks.stack import Stack
 from experiments.__main__ import main
 from experiments.engines.arms import ARMS
+from experiments.estimate import Step
 from experiments.experiment import Experiment
 from experiments.run.steps import LabStack
 from experiments.suite import counts, formats, sass
@@ -97,7 +98,7 @@ def test_a_text_that_does_not_compile_costs_its_row(module, name, run, monkeypat
 
 def test_a_format_that_does_not_fit_the_model_costs_its_rows(configured, tmp_path, monkeypatch):
     """As the experiment's own formats, with groups of 128, and rows of 64 weights in model=tiny."""
-    monkeypatch.setattr(formats, "_estimated", lambda experiment, model, *given: {"estimate us, H100": 1.0})
+    monkeypatch.setattr(formats, "_step", lambda experiment, model, *given: Step(10**6, 0, False, 0))
     where = ("experiment=formats", "model=tiny", f"results={tmp_path}/r.jsonl")
     experiment = Experiment(configured(*where), Quiet())
     result = formats.ask(experiment)
