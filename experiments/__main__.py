@@ -50,16 +50,12 @@ def run(cfg: DictConfig, output: Output) -> int:
 
 
 def rows_of(sweep: "Sweep") -> "list[Row]":
-    """Findings of each stack so far, with its forecast where there is no GPU."""
-    from experiments.prediction.fit import gpus_for
-    from experiments.prediction.forecast import forecasts
+    """Findings of each stack so far."""
+    from experiments.run.fit import gpus_for
     from experiments.tables.row import row_of
 
     where = str(sweep.config.results)
     rows = [replace(row_of(sweep.records[index]), results=where) for index in sorted(sweep.records)]
-    if sweep.config.device.name != "cuda":
-        known = forecasts(sweep.config)
-        rows = [replace(row, forecast=known.get(row.variant)) for row in rows]
     if len(sweep.config.stacks) == 1 and rows:
         source = sweep.setup.source(sweep.config.stacks[0])
         with suppress(LabError):  # without NVRTC; an error of the text is in the row

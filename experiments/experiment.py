@@ -19,25 +19,26 @@ from common.errors.machine import MachineError, system_errors
 from common.json_values import to_json
 from common.record.provenance import code_sha, provenance
 from common.stacks.stack import Stack, check_stack
-from experiments.prediction.gpus import GpuModel
-from experiments.prediction.setup import PredictingSetup
-from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.estimate import estimate, step_of
+from experiments.run import gpus
+from experiments.run.setup import Setup
+from experiments.tables.result_table import COUNTED, MEASURED, ResultTable
 from experiments.tables.row import IMPLAUSIBLE, label, label_of, plausible
 
 ROW = "row"  # kind of the record of one row of an experiment
 NOT_RUN = "not run"  # state of a row that lacks something here: it is asked again, as it may be there now
-TIME = "GPU time; the figures here are predictions from exact counts"
+TIME = "GPU time; a count here is exact, an estimate is arithmetic with measured costs (experiments/estimate.py)"
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Microseconds of a token at one position, and of its parent's: measured in turn, or predicted. NaN: no time."""
+    """Microseconds of a token at one position, and of its parent's, measured in turn. NaN: no time."""
 
     us: float
     parent_us: float
 
 
-class Experiment(PredictingSetup):
+class Experiment(Setup):
     """One experiment under way, with the parts of the lab that its rows need."""
 
     @cached_property
@@ -67,9 +68,20 @@ class Experiment(PredictingSetup):
         return self.options.whole("position", low=0, high=self.model.positions - 1)
 
     @property
-    def gpu(self) -> GpuModel:
-        """The GPU that predictions are for, `options.gpu`."""
-        return self.predictor.gpu(self.options.text("gpu"))
+    def gpu(self) -> gpus.Gpu:
+        """The GPU that estimates are for, `options.gpu`."""
+        return gpus.read(self.options.text("gpu"))
+
+    def need_gpu(self) -> None:
+        """Raise LabError where there is no GPU, for an experiment of which nothing is left without one."""
+        if not self.on_gpu:
+            cause = f"experiment={self.config.task} measures GPU time, and device={self.config.device.name} has none"
+            raise LabError(cause, "run it where there is a CUDA GPU; experiment=counts and ablation need none")
+
+    def estimate(self, stack: Stack, variants: Sequence[str], position: int) -> float:
+        """Estimated microseconds of `variants`, with the knobs of `stack`, at `position` on `gpu`. Raises LabError."""
+        source = self.counting.source(variants, stack.knobs)
+        return estimate(step_of(source, self.counting.count(source), self.model, position), self.gpu.costs)
 
     def stack(self, name: str, knobs: Mapping[str, Any] | None = None) -> Stack:
         """The variant or named stack `name`, with its knobs from the command line, and with `knobs`."""
@@ -130,34 +142,24 @@ class Experiment(PredictingSetup):
         question: str,
         rows: Sequence[Mapping[str, Any]],
         notes: Sequence[str] = (),
-        otherwise: tuple[str, str | None] = (PREDICTED, TIME),
+        otherwise: tuple[str, str | None] = (COUNTED, TIME),
         keys: int = 1,
     ) -> ResultTable:
         """Table of figures measured on a GPU; `otherwise`: their basis without one, and what a GPU would add."""
         basis, missing = (MEASURED, None) if self.on_gpu else otherwise
         return ResultTable(self.config.task, question, rows, basis, notes, missing, keys)
 
-    def measured_or_predicted(
+    def times(
         self, stacks: Sequence[Stack], positions: Sequence[int], apart: bool = False
     ) -> list[tuple[Stack, list[StepTime]]]:
-        """Each stack with its times at `positions`: measured on a GPU, else predicted for `options.gpu`.
+        """Each stack with its times at `positions`, measured; a stack without any time is left out.
 
-        A stack without any time is left out. apart: each position in a record of its own, so that an interruption loses
-        no other; else all of them at the positions of the run.
+        apart: each position in a record of its own, so that an interruption loses no other; else all of them at the
+        positions of the run.
         """
-        if self.on_gpu:
-            runs = [self.measure(stacks, position) for position in positions] if apart else [self.measure(stacks)]
-            times = [_step_times(records, positions) for records in zip(*runs, strict=True)]
-        else:
-            gpu = self.gpu
-            times = [self.attempt(label_of(stack), partial(self._predicted, stack, gpu, positions)) for stack in stacks]
+        runs = [self.measure(stacks, position) for position in positions] if apart else [self.measure(stacks)]
+        times = [_step_times(records, positions) for records in zip(*runs, strict=True)]
         return [(stack, of_stack) for stack, of_stack in zip(stacks, times, strict=True) if of_stack]
-
-    def _predicted(self, stack: Stack, gpu: GpuModel, positions: Sequence[int]) -> list[StepTime]:
-        def us(variants: tuple[str, ...], position: int) -> float:
-            return 1e6 * self.predictor.predict(variants, stack.knobs, gpu, position).seconds
-
-        return [StepTime(us(stack.variants, position), us(stack.parent, position)) for position in positions]
 
     def measure(self, stacks: Sequence[Stack], position: int | None = None) -> list[dict[str, Any]]:
         """The record of each stack, timed beside its parent on the GPU; at `position`, else at the run's.

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 from common.config.cli import composed
 from common.config.texts import quoted
 from common.errors import LabError
-from common.record.store import Store
-from experiments.prediction.setup import PredictingSetup
 from experiments.run.choice import run_config
+from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from experiments.prediction.stack import PredictedStack
+    from experiments.run.steps import LabStack
 
 
-class Lab(PredictingSetup):
+class Lab(Setup):
     """The lab in this process, opened with the arguments of `python -m experiments`.
 
     overrides: as on the command line, such as "timing.steps=10". keys: the same without a dot, as Python values, such
@@ -43,18 +42,18 @@ class Lab(PredictingSetup):
         given = (f"{key}={override_text(value)}" for key, value in keys.items())
         super().__init__(run_config(composed("lab", [*overrides, *given])), Quiet())
 
-    def stack(self, named: str | Sequence[str], **knobs: Any) -> "PredictedStack":
+    def stack(self, named: str | Sequence[str], **knobs: Any) -> "LabStack":
         """A variant or named stack by its name, or a list of variants, innermost first; with values of its knobs."""
-        from experiments.prediction.stack import PredictedStack
+        from experiments.run.steps import LabStack
 
-        return PredictedStack(self, self.choose(named, knobs))
+        return LabStack(self, self.choose(named, knobs))
 
     @property
-    def stacks(self) -> "list[PredictedStack]":
+    def stacks(self) -> "list[LabStack]":
         """The stacks that the configuration chose: `Lab(variant="all")` has one for every variant."""
-        from experiments.prediction.stack import PredictedStack
+        from experiments.run.steps import LabStack
 
-        return [PredictedStack(self, stack) for stack in self.config.stacks]
+        return [LabStack(self, stack) for stack in self.config.stacks]
 
     def records(self) -> "DataFrame":
         """Every record of `results=`, a row each, oldest first, by its id; `model.name` and the like are columns."""
@@ -63,14 +62,9 @@ class Lab(PredictingSetup):
         rows = pandas.json_normalize(self.store.records(), max_level=1)
         return rows.set_index("id") if len(rows) else rows
 
-    @property
-    def counted(self) -> Store:
-        """A file of the cache: only `record()` writes to the records."""
-        return Store(self.config.cache / "counted.jsonl")
-
     def close(self) -> None:
         """Release weights and device; a later use makes them again."""
-        for part in ("device", "layout", "expected", "predictor", "_weights"):
+        for part in ("device", "layout", "expected", "counting", "_weights"):
             self.__dict__.pop(part, None)
 
     def __enter__(self) -> "Lab":

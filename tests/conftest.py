@@ -72,7 +72,6 @@ LONGEST = (
     "test_ptx_device.py",
     "test_damage.py",
     "test_coverage_holes.py",
-    "test_chain.py",
 )
 
 

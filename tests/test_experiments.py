@@ -20,14 +20,10 @@ from common.errors import LabError
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.record.store import Store
-from common.stacks.catalog import variants
-from experiments.experiment import Experiment, StepTime
-from experiments.prediction import gpus
-from experiments.prediction.model import grid_barriers
-from experiments.prediction.predictor import as_counts, key
-from experiments.prediction.published import errors
-from experiments.suite import factorial, find, names
-from experiments.suite.factorial import analysis, unseen
+from experiments.experiment import Experiment
+from experiments.run.counting import as_counts, key
+from experiments.suite import find, names
+from experiments.suite.factorial import analysis
 from experiments.suite.quality import compare
 from experiments.suite.roofline import flops
 from experiments.suite.sass import difference
@@ -78,13 +74,6 @@ def test_factorial_shares_are_percent_of_the_total_saving():
     assert shares["b"]["share %"] == 62.5
 
 
-def test_split_kv_adds_a_barrier_per_layer_after_its_first_chunk(tiny: Model):
-    source = build([variants()["split_kv"]], tiny, knobs={"split_kv": {"chunk": 16}})
-    counts = as_counts({"qkv": {"grid_barriers": 19}})
-    assert grid_barriers(source, counts, 15) == 19
-    assert grid_barriers(source, counts, 16) == 19 + tiny.layers
-
-
 def test_counts_survive_their_record():
     values = np.zeros((len(STAGES), len(FIELDS)), np.uint64)
     values[1, 2], values[-1, -1] = 5, 7
@@ -97,109 +86,6 @@ def test_counts_are_known_by_code_and_grid_but_not_by_comments(tiny: Model):
     assert key(source, 8) == key(again, 8)
     assert key(source, 8) != key(source, 9)
     assert key(source, 8) != key(build([], tiny, threads=128), 8)
-
-
-@pytest.mark.parametrize("name", gpus.names())
-def test_every_gpu_is_described(name: str):
-    found = gpus.read(name)
-    assert 0.5 < found.read_efficiency < 1
-    assert found.read_rate < 1e9 * found.bandwidth_gbps
-
-
-def test_measured_constants_replace_assumed_ones():
-    records = [
-        {
-            "kind": "roofline",
-            "basis": "measured",
-            "provenance": {"gpu": {"name": "NVIDIA H200"}},
-            "table": [{"what": "read, 128-bit loads", "GB/s": 4560.0}],
-        },
-        {
-            "kind": "sync_cost",
-            "basis": "measured",
-            "provenance": {"gpu": {"name": "NVIDIA H200"}},
-            "table": [
-                {"operation": "cooperative barrier", "blocks": 132, "us": 1.25},
-                {"operation": "cooperative barrier", "blocks": 1, "us": 0.5},
-                {"operation": "graph node", "blocks": 132, "us": 1.5},
-                {"operation": "queued launch", "blocks": 132, "us": 1.75},
-                {"operation": "launch", "blocks": 132, "us": 8.0},  # of older records: Python's own time
-            ],
-        },
-    ]
-    found = gpus.read("h200", records)
-    assert (found.read_efficiency, found.barrier_us, found.node_us, found.launch_us) == (0.95, 1.25, 1.5, 1.75)
-    assert found.measured == ("barrier_us", "launch_us", "node_us", "read_efficiency")
-    assert gpus.read("h100", records) == gpus.read("h100")
-
-
-def test_an_exchange_and_a_latency_are_learned_from_measured_loads():
-    """132 SMs with 4 KB each and 924 GB/s wait 585 ns; with 192 KB and 4,500 GB/s 5,767 ns, 5,182 of them a queue."""
-    windows = [{"kind": "window", "KB under way": size, "GB/s": rate} for size, rate in ((48, 4400.0), (4, 924.0))]
-    loads = ((192, 2.7364, 4500.0), (0, 0.7, None), (48, 0.8, 4400.0))
-    exchanges = [
-        {"operation": "exchange by value", "blocks": 132, "KB under way": size, "us": us, "GB/s": rate}
-        for size, us, rate in loads
-    ]
-    about = {"basis": "measured", "provenance": {"gpu": {"name": "NVIDIA H200"}}}
-    records = [
-        {"kind": "roofline", "table": [{"kind": "stage", "what": "qkv"}, *windows], **about},
-        {"kind": "sync_cost", "table": [*exchanges, {"operation": "counted adds", "blocks": 132, "us": 9.0}], **about},
-    ]
-    found = gpus.read("h200", records)
-    assert found.latency_ns == pytest.approx(585.14, abs=0.01)
-    assert found.exchange_ns == 700
-    assert found.queue_share == pytest.approx((2736.4 - 700) / (5767.2 - 585.14), abs=1e-4)
-    assert found.measured == ("exchange_ns", "latency_ns", "queue_share")
-    assert not set(found.measured) & set(found.ranges), "what is measured has no range"
-    several = [{**row, "us": 10 * row["us"]} for row in exchanges]
-    records[1] = {"kind": "sync_cost", "table": several, **about}
-    assert gpus.read("h200", records).queue_share == 1, "an exchange waits for the whole queue at most"
-    failed = [{**row, "us": None, "GB/s": None} for row in exchanges]
-    assert gpus.read("h200", [{"kind": "sync_cost", "table": failed, **about}]) == gpus.read("h200")
-
-
-def test_unknown_gpu_is_refused():
-    with pytest.raises(LabError, match="rtx3090"):
-        gpus.read("rtx3091")
-
-
-def test_errors_of_a_prediction_are_listed_from_smallest_to_largest():
-    rows = [{"gpu": "a", "stack": "b", "system": "c", "error %": off} for off in (None, -51.0, 250.0, 18.0)]
-    (text,) = errors(rows, {"redundant_rmsnorm": (41.5, 44.0), "vec128": (0.0, 2.4), "cp_async": (2.5, 3.0)})
-    assert text == (
-        "Of 3 published gains of single optimizations the model meets 1; 3 published rates of 1 kernel are missed by "
-        "-51 to +250 %, half of them by at most 51 %."
-    )
-    rows[2]["in range"] = "no"
-    assert errors(rows, {})[0].endswith(
-        "at most 51 %; without the 1 that no constants in their ranges give, by -51 to +18 %."
-    )
-    assert errors(rows[:1], {}) == []
-    assert errors(rows, {})[0].startswith("3 published rates")
-
-
-def test_a_variant_without_a_modelled_effect_has_no_prediction():
-    blind = TIMES | {frozenset("c"): 100.0, frozenset("ac"): 90.0}
-    assert unseen("c", blind)
-    assert not unseen("a", blind)
-
-
-def test_a_factorial_says_no_effect_of_a_variant_that_the_model_does_not_see(configured, tmp_path: Path, monkeypatch):
-    """vec128 changes no time; fused_head takes 300 us off 1,200."""
-    times = {(): 1200.0, ("vec128",): 1200.0, ("fused_head",): 900.0, ("vec128", "fused_head"): 900.0}
-    monkeypatch.setattr(
-        Experiment, "_predicted", lambda self, stack, gpu, positions: [StepTime(times[stack.variants], 1200.0)]
-    )
-    options = ("options.variants=[vec128,fused_head]", "options.position=1")
-    config = configured("experiment=factorial", "model=tiny", *options, f"results={tmp_path}/r.jsonl")
-    found = factorial.ask(Experiment(config, Quiet()))
-    us = {(row["kind"], row["variants"]): row["us"] for row in found.lines}
-    assert [time for (kind, _), time in us.items() if kind == "subset"] == list(times.values())
-    assert (us["effect", "fused_head"], us["share", "fused_head"]) == (-300, 300)
-    blind = [("effect", "vec128"), ("share", "vec128"), ("pair", "vec128 x fused_head")]
-    assert all(us[row] is None for row in blind), us
-    assert [note for note in found.notes if "not modelled" in note] == ["vec128: not modelled at this position."]
 
 
 def test_flops_of_a_token_by_hand():
@@ -245,7 +131,7 @@ def test_a_result_becomes_a_record_without_nan(tmp_path: Path):
     assert [cell(None), cell(12345), cell(12345.6), cell(0.123456)] == ["-", "12,345", "12,346", "0.1235"]
 
 
-BY_OPTIONS = ("ablation", "factorial", "predict", "quality", "roofline", "sass", "scaling", "tune")
+BY_OPTIONS = ("ablation", "factorial", "quality", "roofline", "sass", "scaling", "tune")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +151,7 @@ def test_a_choice_of_stacks_that_an_experiment_does_not_read_is_refused(configur
     assert str(refused.value) == f"variant= or stack= has no effect on experiment={name}; {remedy}"
 
 
-@pytest.mark.parametrize("name", ["chain", "counts", "formats", "positions", "rivals"])
+@pytest.mark.parametrize("name", ["counts", "formats", "positions", "rivals"])
 def test_stacks_of_the_run_and_of_the_options_are_both_taken(configured, tmp_path, name):
     where = (f"experiment={name}", f"results={tmp_path}/r.jsonl", "variant=graph")
     for options, wanted in (((), ["graph"]), (("options.variants=[vec128]",), ["vec128"])):

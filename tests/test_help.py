@@ -69,8 +69,8 @@ def test_every_value_of_a_choice_has_a_line(capfd):
         for file in (ROOT / "conf" / group).glob("*.yaml"):
             assert re.search(rf"^  {file.stem} +\S+ \S", text, re.MULTILINE), file
     text = shown("experiments.__main__", capfd, "--help", "experiment")
-    first = (ROOT / "conf" / "experiment" / "predict.yaml").read_text().splitlines()[1]
-    assert re.search(rf"^  predict +{re.escape(first[2:].split('. ')[0])}", text, re.MULTILINE)
+    first = (ROOT / "conf" / "experiment" / "roofline.yaml").read_text().splitlines()[1]
+    assert re.search(rf"^  roofline +{re.escape(first[2:].split('. ')[0])}", text, re.MULTILINE)
     text = shown("experiments.__main__", capfd, "--help", "variants")
     assert all(variant.idea in text for variant in read_catalog().variants.values())
 

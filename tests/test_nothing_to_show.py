@@ -16,9 +16,8 @@ from experiments.__main__ import main
     [
         (["experiment=positions", "options.positions=[99999]"], "options.positions: none of [99999] is in 0..16447"),
         (["experiment=positions", "options.positions=[]"], "is an empty list"),
-        (["experiment=ratios", "options.ratios=[]"], "experiment=ratios has no row"),
         (["experiment=ratios", "options.positions=[99999]"], "99999 is not in 0..2047"),
-        (["experiment=predict", "options.gpus=[h200]", "options.variants=[]"], "experiment=predict has no row"),
+        (["experiment=formats", "options.formats=[]"], "experiment=formats has no row"),
         (["experiment=factorial", "options.variants=[]"], "give 1 to"),
     ],
 )

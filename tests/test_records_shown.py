@@ -90,12 +90,12 @@ def test_a_record_knows_whether_its_source_is_still_the_same(configured, tiny, s
 
 
 def test_an_experiment_is_shown_with_its_table(store, shows):
-    store(result("ratios", "predicted", [{"a": "left", "b": 1.5}, {"a": "right", "b": None}]))
+    store(result("ratios", "measured", [{"a": "left", "b": 1.5}, {"a": "right", "b": None}]))
     code, out, _ = shows("last")
     assert code == 0
     for text in (
         "why ratios?",
-        "(predicted)",
+        "(measured)",
         "left",
         "1.5",
         "Read it so.",

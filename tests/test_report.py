@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from made_records import MODEL, UNTIMED, evidence, line, lines, result, run, timed
+from made_records import MODEL, UNTIMED, evidence, line, lines, result, run
 from omegaconf import DictConfig
 
 from common import ROOT
@@ -16,7 +16,7 @@ from common.stacks.catalog import read_catalog
 from experiments.report import answers, blocks, ladder, overview, variants
 from experiments.report.__main__ import RESULTS, main, pages, report, stale
 from experiments.report.evidence import NOTHING, read, totals
-from experiments.report.predicted import OPEN
+from experiments.report.timed import OPEN
 
 
 def test_generated_blocks_match_the_records():
@@ -33,9 +33,8 @@ def test_every_marker_in_the_documents_is_known_and_closed():
 def test_without_records_tables_have_a_note_and_no_numbers():
     none = evidence()
     for table in (
-        *(make(none) for make in (overview.gallery, ladder.table)),
-        *(variants.changes("vec128", none), answers.experiment("roofline", none)),
-        *(answers.digest(name, none) for name in ("roofline", "predict")),
+        *(overview.gallery(none), ladder.summary(none), answers.experiment("roofline", none)),
+        answers.digest("rivals", none),
     ):
         assert not [value for row in table.rows for value in row if isinstance(value, int | float)], table
     assert not overview.gallery(none).rows
@@ -97,38 +96,12 @@ def test_links_of_pages_lead_to_files():
             assert (page.parent / link).exists(), f"{page}: {link}"
 
 
-def test_changes_have_a_column_for_each_variant_and_no_row_of_zeros():
-    """10 grid barriers against 6 and 10; the bytes of weights are the same in all."""
-    third = run("smem_cache", ["smem_cache"], 10)
-    third["counts"] = {"qkv": {"grid_barriers": 10, "weights_128bit": 1000, "activations_32bit": 40}}
-    table = variants.changes("redundant_rmsnorm,smem_cache", evidence(*UNTIMED, third))
-    assert [column.head for column in table.columns] == ["per token", "baseline", "redundant_rmsnorm", "smem_cache"]
-    assert list(line(table, "grid barriers").values())[1:] == ["10", "6 (-4)", "10"]
-    assert list(line(table, "load instructions").values())[1:] == ["135", "135", "72 (-63)"]
-    assert all(row["per token"] != "weight bytes" for row in lines(table))
-    timed_ = variants.changes(
-        "redundant_rmsnorm", evidence(*UNTIMED, timed("redundant_rmsnorm", ["redundant_rmsnorm"]))
-    )
-    measured = line(timed_, "time, A GPU, tiny")["redundant_rmsnorm"]
-    assert measured == "500.0 us at 1: FASTER -10.0 % [-12.0, -9.0]"
-
-
 def test_a_shown_source_is_todays():
     source = (ROOT / "variants" / "vec128.cu").read_text()
     assert blocks.make("code:variants/vec128.cu", evidence()) == f"```cpp\n{source}```"
     for wrong in ("variants/none.cu", "../x.cu", "LICENSE", "variants/columns.cu"):
         with pytest.raises(LabError, match="code:"):
             blocks.make(f"code:{wrong}", evidence())
-
-
-def test_published_rates_have_author_link_and_share_of_the_peak():
-    """525 tokens a second x 1.192 GB are 626 GB/s of 936; 1,014 are 1,209 of 1,792."""
-    committed = read(sorted((ROOT / RESULTS).glob("*.jsonl")), read_catalog())
-    rows = {row["tok/s"]: row for row in lines(overview.published(committed))}
-    assert (rows[525]["of peak bandwidth"], rows[1014]["of peak bandwidth"]) == ("67 %", "67 %")
-    for row in rows.values():
-        assert re.match(r"\[.+\]\(https://.+\) by \w+", row["published"])
-        assert "RTX" in row["on"]
 
 
 def test_sentences_add_up():
@@ -184,8 +157,6 @@ def test_a_block_that_is_not_closed_is_refused(text, message):
 def test_an_unknown_block_is_refused():
     with pytest.raises(LabError, match="no generated block typo"):
         blocks.make("typo", evidence())
-    with pytest.raises(LabError, match="no variant typo"):
-        blocks.make("changes:typo", evidence())
     with pytest.raises(LabError, match="no digest of mutants"):
         blocks.make("digest:mutants", evidence())
     with pytest.raises(LabError, match="no sentence on roofline"):

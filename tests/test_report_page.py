@@ -40,7 +40,7 @@ class Reader(HTMLParser):
 
 
 RATIOS = [{"producers:consumers": "0:8", "average tok/s": 500.0, "published average": 509.9}]
-FULL = (*UNTIMED, result("ratios", "predicted", RATIOS))
+FULL = (*UNTIMED, result("ratios", "measured", RATIOS))
 
 
 def test_the_page_is_self_contained_and_states_the_origin_of_its_numbers():
@@ -98,28 +98,12 @@ def test_charts_can_be_read_on_a_light_and_a_dark_page():
 def test_figures_are_labelled_svg_and_reproducible():
     first, second = all_figures(evidence(*FULL)), all_figures(evidence(*FULL))
     assert [figure.name for figure in first] == ["counts", "ratios"]
-    assert [figure.basis for figure in first] == ["counted", "predicted"]
+    assert [figure.basis for figure in first] == ["counted", "measured"]
     for figure, again in zip(first, second, strict=True):
         assert figure.svg == again.svg
         words = {node.text for node in ElementTree.fromstring(figure.svg).iter() if node.text}
-        wanted = {"counts": {"redundant_rmsnorm", "grid barriers"}, "ratios": {"0:8", "predicted here"}}
+        wanted = {"counts": {"redundant_rmsnorm", "grid barriers"}, "ratios": {"0:8", "measured here"}}
         assert wanted[figure.name] <= words
-
-
-def test_predicted_effects_stand_beside_the_published_ones():
-    """10 % less time are 11.1 % more tokens a second; MegaQwen reports +42 % of redundant norms, +3.5 % of vec128."""
-    names = ("variant", "predicted us, RTX 3090", "predicted effect %", "model")
-    rows = [
-        ("baseline", 1000.0, None, ""),
-        ("redundant_rmsnorm", 900.0, -10.0, ""),
-        ("vec128", 1000.0, None, "not modelled"),
-        ("split_kv", 1000.0, None, "not modelled"),
-    ]
-    table = [dict(zip(names, row, strict=True)) for row in rows]
-    (figure,) = all_figures(evidence(result("ablation", "predicted", table)))
-    words = {node.text for node in ElementTree.fromstring(figure.svg).iter() if node.text}
-    assert {"+11.1, published +42", "not modelled, published +3.5", "predicted from counts, not measured"} <= words
-    assert not {"baseline", "split_kv"} & words, "neither predicted nor published"
 
 
 def test_a_measured_roofline_is_drawn_and_bytes_of_stages_are_not_one():

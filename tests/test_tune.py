@@ -1,5 +1,6 @@
 """experiment=tune where a candidate, the budget or the importances fail, without a kernel that runs."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from experiments.tuning.space import Candidate
 
 @pytest.fixture
 def experiment(configured, tmp_path: Path, cpu_cache):
-    """experiment(*overrides): of a small space, with predicted figures."""
+    """experiment(*overrides): of a small space."""
 
     def experiment_(*overrides: str) -> Experiment:
         where = [f"results={tmp_path}/r.jsonl", f"cache={cpu_cache}", "model=tiny"]
@@ -24,6 +25,14 @@ def experiment(configured, tmp_path: Path, cpu_cache):
         return Experiment(config, Progress((tmp_path / "progress").open("w")))
 
     return experiment_
+
+
+@pytest.fixture
+def on_gpu(monkeypatch) -> None:
+    """As on a GPU: a search may begin, measures nothing by itself, and writes no file."""
+    monkeypatch.setattr(Experiment, "need_gpu", lambda self: None)
+    monkeypatch.setattr(tune, "measuring", lambda *given: nullcontext())
+    monkeypatch.setattr(tune, "write", lambda *given: "a file")
 
 
 def record(status: str = "PASSED", verdict: str | None = None) -> dict:
@@ -91,7 +100,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_search(experiment
         tune.ask(experiment("options.folder=/proc/none"))
 
 
-def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, monkeypatch):
+def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, on_gpu, monkeypatch):
     def spent(*given: object) -> Outcome:
         raise Unfinished("the rows from vec128 on are left", "the same command goes on there")
 
@@ -101,7 +110,7 @@ def test_a_spent_budget_ends_the_search_with_what_it_has(experiment, monkeypatch
     assert not result.rows
 
 
-def test_importances_that_cannot_be_computed_cost_the_table_nothing_else(experiment, monkeypatch):
+def test_importances_that_cannot_be_computed_cost_the_table_nothing_else(experiment, on_gpu, monkeypatch):
     def absent(*given: object) -> dict[str, float]:
         raise LabError("scikit-learn does not import", "pip install scikit-learn")
 

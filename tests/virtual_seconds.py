@@ -10,7 +10,7 @@ from common.model.shapes import Model
 from common.record.store import Store
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import choose_stacks
-from experiments.prediction.predictor import Predictor
+from experiments.run.counting import Counting
 from experiments.tuning.space import Candidate
 
 BLOCKS, THREADS = 3, 256
@@ -19,7 +19,7 @@ UNCOUNTED = {"l1"}  # knobs that change no count: kernels that differ in them al
 
 def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
     """The seconds of a candidate at position 1; its counts are kept in `folder` by content."""
-    predictor = Predictor(model, THREADS, Store(folder / "counts.jsonl"), folder, lambda name, blocks: None)
+    counting = Counting(model, THREADS, Store(folder / "counts.jsonl"), folder, lambda name, blocks: None)
     with installed():
         from standin_gpu.cost import decoded
 
@@ -28,6 +28,6 @@ def virtual_seconds(folder: Path, model: Model) -> Callable[[Candidate], float]:
         names = list(candidate.variants) or ["baseline"]
         values = {knob: value for knob, value in candidate.values.items() if knob not in UNCOUNTED}
         (stack,) = choose_stacks(read_catalog(), "", names, values, THREADS, None)
-        return decoded(predictor.count(predictor.source(stack.variants, stack.knobs), BLOCKS).total, BLOCKS)
+        return decoded(counting.count(counting.source(stack.variants, stack.knobs), BLOCKS).total, BLOCKS)
 
     return seconds

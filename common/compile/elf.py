@@ -1,18 +1,10 @@
-"""Sections and variables of a cubin, an ELF file of 64 bits."""
+"""Variables of a cubin, an ELF file of 64 bits."""
 
 import struct
 from collections.abc import Iterator
 
 HEADER, SECTION, SYMBOL = "<16xHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ"
 SYMTAB, OBJECT = 2, 1  # types of a section, and of a symbol
-
-
-def section(cubin: bytes, name: str) -> bytes:
-    """Bytes of a section, such as `.text.decode`. Raises KeyError for an unknown name."""
-    sections = _sections(cubin)
-    names = sections[struct.unpack_from(HEADER, cubin)[12]][4]
-    at, size = {_name(cubin, names + row[0]): row[4:6] for row in sections}[name]
-    return cubin[at : at + size]
 
 
 def variables(cubin: bytes) -> Iterator[tuple[str, bytes]]:

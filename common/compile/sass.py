@@ -144,18 +144,14 @@ def _together(kernels: Sequence[Resources]) -> Resources:
     )
 
 
-def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None, callers: bool = False) -> str:
-    """nvdisasm's listing of one kernel, with the file and line of each run of instructions.
-
-    callers: also a line for each function that an instruction was inlined into.
-    """
-    lines = "-gi" if callers else "-g"
+def sass(cubin: bytes, kernel: str = "decode", cache_dir: Path | None = None) -> str:
+    """nvdisasm's listing of one kernel, with the file and line of each run of instructions."""
     if cache_dir is None:
-        text = _tool("nvdisasm", cubin, "-c", lines)
+        text = _tool("nvdisasm", cubin, "-c", "-g")
     else:
         made_by = os.stat(_find("nvdisasm"))  # --version would take as long as a listing
-        sha = hashlib.sha256(f"{made_by.st_size} {made_by.st_mtime_ns} {lines} ".encode() + cubin).hexdigest()
-        text = cached(Path(cache_dir) / f"{sha}.sass", lambda: _tool("nvdisasm", cubin, "-c", lines).encode()).decode()
+        sha = hashlib.sha256(f"{made_by.st_size} {made_by.st_mtime_ns} ".encode() + cubin).hexdigest()
+        text = cached(Path(cache_dir) / f"{sha}.sass", lambda: _tool("nvdisasm", cubin, "-c", "-g").encode()).decode()
     _, *parts = SECTION.split(text)  # text before the first kernel, then name, listing, name, listing, ...
     listings = dict(zip(parts[::2], parts[1::2], strict=True))
     if kernel not in listings:

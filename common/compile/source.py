@@ -86,19 +86,20 @@ class Source:
         """True if the text has a kernel per stage, `stage_<name>`, instead of the one kernel `decode`."""
         return self.launch in BY_STAGE
 
-    def refuse_target(self, arch: int, gpu: str, other: str, error: type[LabError] = Refused) -> None:
-        """Raise `error` for a target that is too old; gpu: the target in words; other: how to choose another one."""
+    def refuse_target(self, arch: int, gpu: str, other: str) -> None:
+        """Raise Refused for a target that is too old; gpu: the target in words; other: how to choose another one."""
         if self.min_arch > arch:
             chosen = [word for word, needed in self.chosen.items() if needed > arch]
             remedy = f"leave out {' '.join(chosen)}" if chosen else "remove the variant from the stack"
             lacks = f", without {lacking(self.min_arch, arch)}" if lacking(self.min_arch, arch) else ""
-            raise error(f"{self.name} needs sm_{self.min_arch} and {gpu} is sm_{arch}{lacks}", f"{remedy}, or {other}")
+            cause = f"{self.name} needs sm_{self.min_arch} and {gpu} is sm_{arch}{lacks}"
+            raise Refused(cause, f"{remedy}, or {other}")
 
-    def refuse_shared(self, needed: int, most: int, gpu: str, error: type[LabError] = Refused) -> None:
-        """Raise `error` if a block needs more shared memory than `most` bytes, the limit of `gpu` (in words)."""
+    def refuse_shared(self, needed: int, most: int, gpu: str) -> None:
+        """Raise Refused if a block needs more shared memory than `most` bytes, the limit of `gpu` (in words)."""
         if needed > most:
             knobs = " or ".join((*self.shared_knobs, "threads"))
-            raise error(
+            raise Refused(
                 f"{self.name} needs {needed} B of shared memory a block, and {gpu} allows {most} B",
                 f"lower {knobs}, or leave a variant out",
             )

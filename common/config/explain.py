@@ -96,7 +96,7 @@ def _unknown_key(key: str, config_name: str, arguments: Sequence[str], root: Pat
     """
     groups = {path.name for path in (root / "conf").iterdir() if path.is_dir()} - {key}
     if key == "gpu":
-        return LabError("gpu= alone has no effect", "give options.gpu=NAME to an experiment that predicts")
+        return LabError("gpu= alone has no effect", "give options.gpu=NAME to an experiment that estimates")
     chosen = [argument for argument in arguments if argument.partition("=")[0] in groups and "," not in argument]
     with initialize_config_dir(version_base="1.3", config_dir=str(root / "conf")):
         config = compose(config_name, chosen)

@@ -19,50 +19,32 @@ class Stage:
     """Properties of a stage, without its computation.
 
     tap      shape of its fp32 result in scratch; None: without one
-    columns  of its weight matrices, multiplied by a vector; None: without a matrix
-    matrices of equal shape, multiplied by the same vector, row by row together
     norm     True for an RMSNorm of the residual stream
     cached   True if it reads the KV cache
-    blocks   busy blocks of the baseline, by threads of a block, on a grid that is large enough; None: all
     """
 
     tap: Callable[[Model], Shape] | None = None
-    columns: Callable[[Model], int] | None = None
-    matrices: int = 1
     norm: bool = False
     cached: bool = False
-    blocks: Callable[[Model, int], int] | None = None
-
-
-def _one_block(model: Model, threads: int) -> int:
-    return 1
-
-
-def _block_per_head(model: Model, threads: int) -> int:
-    return model.heads
-
-
-def _warp_per_head(model: Model, threads: int) -> int:
-    return -(-(model.heads + 2 * model.kv_heads) * WARP // threads)
 
 
 FIRST: Mapping[str, Stage] = {
-    "embed": Stage(lambda m: (m.hidden,), blocks=_one_block),  # the token's row, and the RoPE angles of its position
+    "embed": Stage(lambda m: (m.hidden,)),  # the token's row, and the RoPE angles of its position
 }
 LAYER: Mapping[str, Stage] = {
     "input_norm": Stage(lambda m: (m.hidden,), norm=True),
-    "qkv": Stage(lambda m: (m.query + 2 * m.kv,), columns=lambda m: m.hidden),
-    "qk_norm_rope": Stage(lambda m: (m.query,), blocks=_warp_per_head),  # queries; keys and values go to the cache
-    "attention": Stage(lambda m: (m.query,), cached=True, blocks=_block_per_head),
-    "o_proj": Stage(lambda m: (m.hidden,), columns=lambda m: m.query),  # with the residual added
+    "qkv": Stage(lambda m: (m.query + 2 * m.kv,)),
+    "qk_norm_rope": Stage(lambda m: (m.query,)),  # queries; keys and values go to the cache
+    "attention": Stage(lambda m: (m.query,), cached=True),
+    "o_proj": Stage(lambda m: (m.hidden,)),  # with the residual added
     "post_norm": Stage(lambda m: (m.hidden,), norm=True),
-    "gate_up": Stage(lambda m: (m.intermediate,), columns=lambda m: m.hidden, matrices=2),  # silu(gate) * up
-    "down": Stage(lambda m: (m.hidden,), columns=lambda m: m.intermediate),  # with the residual added
+    "gate_up": Stage(lambda m: (m.intermediate,)),  # silu(gate) * up
+    "down": Stage(lambda m: (m.hidden,)),  # with the residual added
 }
 LAST: Mapping[str, Stage] = {
     "final_norm": Stage(lambda m: (m.hidden,), norm=True),
-    "lm_head": Stage(lambda m: (m.vocab,), columns=lambda m: m.hidden),
-    "argmax": Stage(blocks=_one_block),  # the token goes to the state
+    "lm_head": Stage(lambda m: (m.vocab,)),
+    "argmax": Stage(),  # the token goes to the state
 }
 
 DEFINITIONS = {**FIRST, **LAYER, **LAST}

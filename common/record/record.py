@@ -70,23 +70,6 @@ class CountRecord(KernelRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainsRecord(KernelRecord):
-    """Clocks of the stages in the machine code for `arch`, by stage. key: for the lookup.
-
-    latency  assumed clocks of instructions without a fixed latency
-    shared_bytes  of a block; 0: unknown
-    """
-
-    key: str
-    arch: str
-    blocks: int
-    position: int
-    latency: Mapping[str, float]
-    chains: Mapping[str, Mapping[str, Any]]
-    shared_bytes: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class BuildRecord(KernelRecord):
     """Resources by arch, compiled without a run."""
 
@@ -199,7 +182,6 @@ class TableRecord(Record):
 KINDS: Mapping[str, type[Record]] = {
     "run": RunRecord,
     "count": CountRecord,
-    "chains": ChainsRecord,
     "build": BuildRecord,
     "row": RowRecord,
     "step": StepRecord,

@@ -28,7 +28,7 @@ class Variant:
     excludes   variants that cannot be in the same stack; requires: variants that must be
     outside    variants that must stand before it in the stack, if they are in it
     scratch    regions of scratch for its own words: see `common.model.scratch.read_scratch`
-    work       declarations for the prediction, checked at their use
+    exchanges  {stage: exchanges by value after it, of a layer}, in place of its barrier; 0 takes those of the stack
     """
 
     name: str
@@ -48,7 +48,7 @@ class Variant:
     requires: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     scratch: Scratch = field(default_factory=dict)
-    work: Mapping[str, Any] = field(default_factory=dict)
+    exchanges: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def bit_equal(self) -> bool:

@@ -1,7 +1,5 @@
-"""Answers of experiments: the whole table, a short one for the journal, and one sentence."""
+"""Answers of experiments: the whole table, a short one for README, and one sentence."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from common.display.table import Table
@@ -14,39 +12,11 @@ COMMANDS = {  # of records that no experiment makes
     "operators": "python -m tests.strength.mutants operators=true",
     "soak": "make soak",
 }
-BASIS = {"measured": "Measured on a GPU", "counted": "Counted, not timed", "predicted": "Predicted, not measured"}
+BASIS = {"measured": "Measured on a GPU", "counted": "Counted, not timed", "estimated": "Estimated, not measured"}
 
 
-@dataclass(frozen=True)
-class Digest:
-    """Which columns, by the beginnings of their names, and which rows of an experiment's table a document shows."""
-
-    columns: Sequence[str]
-    wanted: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], bool] = lambda line, table: True
-
-
-def _is_first_of_its_kind(line: Mapping[str, Any], table: Sequence[Mapping[str, Any]]) -> bool:
-    """The first of rows that differ in the name only."""
-    return next(each for each in table if list(each.values())[1:] == list(line.values())[1:]) is line
-
-
-DIGESTS = {
-    "factorial": Digest(("variants", "us", "share %"), lambda line, table: line["kind"] == "share"),
-    "positions": Digest(
-        ("position", "baseline us", "split_kv"), lambda line, table: line["position"] not in (10, 50, 200, 4096)
-    ),
-    "predict": Digest(
-        ("gpu", "position", "predicted us", "low us", "high us", "published us", "error %", "in range", "system"),
-        lambda line, table: line["published us"] is not None,
-    ),
-    "quality": Digest(("variant", "mean KL", "max KL", "top-1"), _is_first_of_its_kind),
-    "ratios": Digest(("producers:consumers", "average tok/s", "published average", "off published %")),
-    "rivals": Digest(("system", "validated", "same ids", "tok/s at")),
-    "roofline": Digest(
-        ("what", "MB", "share %", "GB/s", "% of", "us at peak"),
-        lambda line, table: line["kind"] in ("probe", "step") or (line.get("share %") or 0) >= 1,
-    ),
-}
+# Columns of an experiment's table that a document shows, by the beginnings of their names.
+DIGESTS = {"rivals": ("system", "validated", "same ids", "tok/s at")}
 
 
 def experiment(name: str, evidence: Evidence) -> Table:
@@ -59,7 +29,7 @@ def experiment(name: str, evidence: Evidence) -> Table:
 
 
 def digest(name: str, evidence: Evidence) -> Table:
-    """The rows and columns of an answer that the journal shows; its basis stands below, the rest on the page.
+    """The columns of an answer that README shows; its basis stands below, the rest on the page.
 
     Raises LabError for an experiment that has no digest.
     """
@@ -68,10 +38,8 @@ def digest(name: str, evidence: Evidence) -> Table:
     row = evidence.result(name)
     if not row:
         return _missing(name)
-    columns = [column for column in row["columns"] if column.startswith(tuple(DIGESTS[name].columns))]
-    lines = [_rounded(line) for line in row["table"] if DIGESTS[name].wanted(line, row["table"])]
-    left = "" if len(lines) == len(row["table"]) else f" {len(lines)} of {len(row['table'])} rows."
-    return Table.of(lines, columns, [f"{_about(row)}.{left}"])
+    columns = [column for column in row["columns"] if column.startswith(DIGESTS[name])]
+    return Table.of(row["table"], columns, [f"{_about(row)}."])
 
 
 def _about(row: Record) -> str:
@@ -80,20 +48,10 @@ def _about(row: Record) -> str:
     return ", ".join(filter(None, (BASIS.get(row.get("basis", ""), "Basis unknown"), device, model_of(row))))
 
 
-def _rounded(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Percentages to a tenth; more digits would be no information."""
-    return {
-        column: round(value, 1) if column.endswith("%") and isinstance(value, float) else value
-        for column, value in line.items()
-    }
-
-
 def sentence(name: str, evidence: Evidence) -> str:
     """Result of one of SENTENCES in one sentence. Raises LabError for another name."""
     if name not in SENTENCES:
         raise LabError(f"no sentence on {name}", f"known: {', '.join(SENTENCES)}")
-    if name == "records":
-        return _records(evidence)
     row = evidence.result(name)
     return SENTENCES[name](row) if row else f"There is no record of {name} yet."
 
@@ -139,24 +97,11 @@ def _coverage(row: Record) -> str:
     )
 
 
-def _records(evidence: Evidence) -> str:
-    if not evidence.records:
-        return "There are no records yet."
-    rows = evidence.records
-    gpus = [(row["provenance"].get("gpu") or {}).get("name") for row in rows]
-    machines = sorted({str(gpu or row["provenance"].get("cpu")) for gpu, row in zip(gpus, rows, strict=True)})
-    return (
-        f"{len(rows)} records, made on {', '.join(machines)} up to {rows[-1]['time'][:10]}"
-        f"{'' if any(gpus) else '; none of them is of a GPU'}."
-    )
-
-
 SENTENCES: dict[str, Any] = {
     "mutants": _mutants,
     "operators": _operators,
     "coverage": _coverage,
     "soak": _soak,
-    "records": _records,
 }
 
 

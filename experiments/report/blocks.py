@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from common.display.table import Table, markdown
 from common.errors import LabError
-from experiments.report import answers, ladder, overview, variants
+from experiments.report import answers, ladder, overview
 from experiments.report.evidence import Evidence
 
 BEGIN = re.compile(r"^<!-- generated:([^\s>]+) -->$", re.MULTILINE)
@@ -26,13 +26,9 @@ def code(file: str, evidence: Evidence) -> str:
 
 ALONE: dict[str, Callable[[Evidence], Table]] = {
     "variants": overview.gallery,
-    "ladder": ladder.table,
     "steps": ladder.summary,
-    "goals": ladder.goals,
-    "published": overview.published,
 }
 BY_NAME: dict[str, Callable[[str, Evidence], Table | str]] = {
-    "changes": variants.changes,
     "code": code,
     "experiment": answers.experiment,
     "digest": answers.digest,
@@ -43,7 +39,7 @@ BY_NAME: dict[str, Callable[[str, Evidence], Table | str]] = {
 def make(name: str, evidence: Evidence) -> str:
     """Markdown of the block `name`: one of ALONE, or `KIND:ARGUMENT` with a kind of BY_NAME.
 
-    changes:VARIANT,... code:FILE; experiment:NAME, digest:NAME and sentence:NAME of an experiment: in full, as a short
+    code:FILE; experiment:NAME, digest:NAME and sentence:NAME of an experiment: in full, as a short
     table, and as one sentence. Raises LabError for a name that is not known.
     """
     kind, _, argument = name.partition(":")

@@ -15,14 +15,14 @@ from common.record.store import Store
 from common.stacks.catalog import BASELINE, Catalog
 from common.stacks.stack import Stack, choose_stacks
 from common.stacks.variant import NamedStack, Variant
-from experiments.prediction.predictor import KIND
+from experiments.run.counting import KIND
 from experiments.tables.row import label_of
 from experiments.tables.row import totals as summed
 
 Record = Mapping[str, Any]
 Pair = tuple[Record | None, Record | None]  # of a stack and of its parent
 THREADS = 256  # of a block, unless a run says otherwise
-BASES = ("predicted", "counted", "measured")  # a later one answers better
+BASES = ("estimated", "counted", "measured")  # a later one answers better
 NOTHING = "no record yet"
 
 
@@ -139,7 +139,7 @@ class Evidence:
         return tuple(name for name in self.names if self.validated(name) or self.counted(name)[0])
 
     def result(self, experiment: str) -> Record | None:
-        """The newest record of an experiment; a measured one goes before a counted or a predicted one.
+        """The newest record of an experiment; a measured one goes before a counted or an estimated one.
 
         Records with non-default knobs are used only if there is no other on the same basis.
         """

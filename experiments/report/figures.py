@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from experiments.prediction.published import GAINS, rate_change
-from experiments.report import charts, ladder, predicted
+from experiments.report import charts, ladder
 from experiments.report.evidence import Evidence, Record, totals
+from experiments.report.timed import OPEN
 from experiments.report.variants import COUNTS
-from experiments.tables.row import NOT_MODELLED, plausible
+from experiments.tables.row import plausible
 
 VISIBLE = 0.5  # percent: a smaller change cannot be seen as a bar
-PREDICTED = "predicted, not measured"
+SHOWN = ("grid barriers", "load instructions", "activation bytes")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG; basis: measured, counted or predicted; records: ids of its sources."""
+    """An SVG; basis: measured or counted; records: ids of its sources."""
 
     name: str
     caption: str
@@ -28,12 +28,12 @@ class Figure:
 
 def all_figures(evidence: Evidence) -> list[Figure]:
     """All figures that there are records for."""
-    made = (figure(evidence) for figure in (ablation, counts, positions, scaling, roofline, ratios, prediction, steps))
+    made = (figure(evidence) for figure in (ablation, counts, positions, scaling, roofline, ratios, steps))
     return [figure for figure in made if figure]
 
 
 def ablation(evidence: Evidence) -> Figure | None:
-    """The effect of every variant on a token's time: measured with its interval; predicted until most are measured."""
+    """The measured effect of every variant on a token's time, with its interval."""
     row = evidence.result("ablation")
     known: list[tuple[str, Record, list[float]]] = []  # label, record, effect with its interval
     if row and row["basis"] == "measured":
@@ -48,8 +48,6 @@ def ablation(evidence: Evidence) -> Figure | None:
                 if (found := plausible(run)) and (pair := found[0].get("comparison")):
                     effect = [100 * pair[each] for each in ("effect", "low", "high")]
                     known.append((f"{name} ({run['device'].get('gpu')})", run, effect))
-    if row and row["basis"] != "measured" and 2 * len(known) < len(evidence.names):
-        return _expected(evidence, row)
     if not known:
         return None
     labels, rows, effects = zip(*known, strict=True)
@@ -59,36 +57,11 @@ def ablation(evidence: Evidence) -> Figure | None:
     return _bars("ablation", caption, rows, labels, groups, unit, basis="measured", spans=spans)
 
 
-def _expected(evidence: Evidence, row: Record) -> Figure | None:
-    """Predicted rates beside published ones, the largest published gain first; without rows that have neither."""
-    known = predicted.forecasts(evidence)
-    effects = {name: rate_change(found.effect) for name, found in known.items() if found.effect}
-    shown = [name for name in known if name in effects or name in GAINS]
-    if not effects:
-        return None
-    shown.sort(key=lambda name: (name in evidence.catalog.stacks, -GAINS.get(name, -1000), -effects.get(name, 0)))
-    gpu, texts = predicted.most_on(evidence), []
-    for number, name in enumerate(shown):
-        value = f"{effects[name]:+.1f}" if name in effects else NOT_MODELLED
-        claim = f", published {GAINS[name]:+g}" if name in GAINS else ""
-        texts.append((max(effects.get(name, 0.0), GAINS.get(name, 0.0), 0.0), number, value + claim))
-    return _bars(
-        "ablation",
-        "Published and predicted effect of each variant on the rate",
-        [row],
-        [name if known[name].gpu == gpu else f"{name}, {known[name].gpu}" for name in shown],
-        {"predicted from counts, not measured": [effects.get(name) for name in shown]},
-        f"change of tokens/s by the variant (%), {gpu}",
-        marks={"published": [GAINS.get(name) for name in shown]},
-        texts=texts,
-    )
-
-
 def counts(evidence: Evidence) -> Figure | None:
     """Changes of the counts of one token by variant; variants that change none of them are left out."""
     changes: dict[str, list[float]] = {}
     used: list[Record] = []
-    keys = [COUNTS[title] for title in ladder.SHOWN]
+    keys = [COUNTS[title] for title in SHOWN]
     for name in evidence.names:
         row, base = evidence.counted(name)
         if row and base and row["stack"] != base["stack"]:
@@ -99,7 +72,7 @@ def counts(evidence: Evidence) -> Figure | None:
                 used += [row, base]
     if not changes:
         return None
-    groups = dict(zip(ladder.SHOWN, zip(*changes.values(), strict=True), strict=True))
+    groups = dict(zip(SHOWN, zip(*changes.values(), strict=True), strict=True))
     unit = "change against the parent (%), counts: not time"
     models = ", ".join(sorted({row["model"]["name"] for row in used}))
     caption = f"What each variant changes in the counts of one token of {models}"
@@ -107,16 +80,16 @@ def counts(evidence: Evidence) -> Figure | None:
 
 
 def positions(evidence: Evidence) -> Figure | None:
-    """Latency over position: of the experiment `positions` where it measured, else of timed runs, else predicted."""
+    """Latency over position: of the experiment `positions` where it measured, else of timed runs."""
     row = evidence.result("positions")
     timed = {f"{name} ({run['device'].get('gpu')})": run for name in evidence.names for run in evidence.timed(name)}
-    rows, basis = list(timed.values()), "measured"
+    rows = list(timed.values())
     curves = {
         name: [(each["position"], 1e6 * each["seconds"]["median"]) for each in plausible(run)]
         for name, run in timed.items()
     }
-    if row and (row["basis"] == "measured" or not timed):
-        rows, basis = [row], row["basis"]
+    if row and row["basis"] == "measured":
+        rows = [row]
         columns = [name for name in row["columns"] if name.endswith(" us")]
         curves = {
             name: [(line["position"], line[name]) for line in row["table"] if line[name] is not None]
@@ -124,8 +97,8 @@ def positions(evidence: Evidence) -> Figure | None:
         }
     if not curves:
         return None
-    draw = partial(charts.curves, found=curves, x="position", y=f"us a token ({basis})")
-    return _figure("positions", "Time of a token over the position", rows, draw, 9, basis)
+    draw = partial(charts.curves, found=curves, x="position", y="us a token (measured)")
+    return _figure("positions", "Time of a token over the position", rows, draw, 9, "measured")
 
 
 def scaling(evidence: Evidence) -> Figure | None:
@@ -176,51 +149,24 @@ def ratios(evidence: Evidence) -> Figure | None:
     return _bars("ratios", "Producer and consumer warps", [row], labels, groups, unit, 1.5, marks=marks)
 
 
-def prediction(evidence: Evidence) -> Figure | None:
-    """Predicted beside published rates."""
-    row = evidence.result("predict")
-    lines = [line for line in row["table"] if line["published tok/s"] is not None] if row else []
-    if not row or not lines:
-        return None
-    labels = [f"{line['gpu']}: {line['stack']} at {line['position']}" for line in lines]
-    groups, marks = ({name: [line[f"{name} tok/s"] for line in lines]} for name in ("predicted", "published"))
-    caption = "Predicted and published rates"
-    return _bars("prediction", caption, [row], labels, groups, "tokens a second", 1.3, marks=marks)
-
-
 def steps(evidence: Evidence) -> Figure | None:
-    """The steps of the ladder, on the GPU that most were measured on, else on the first."""
-    times = max(ladder.step_times(evidence), key=lambda times: len(times.measured))
-    if not times.predicted:
+    """The steps to the fast kernel that were measured, where that are at least two."""
+    times, labels = ladder.step_times(evidence), [*ladder.steps(evidence)]
+    if len(times.us) < 2:
         return None
-    labels = [step.label for step in ladder.steps(evidence)]
-    measured = [times.measured.get(label) for label in labels]
+    us = [times.us.get(label) for label in labels]
     return _bars(
         "ladder",
-        "From a published stack to the fast kernel, step by step",
+        "From the baseline to the fast kernel, step by step",
         times.records,
         labels,
-        **_steps(list(map(times.predicted.get, labels)), measured),
-        unit=f"us a token at position {ladder.POSITION}, {times.gpu}",
+        {"": us},
+        unit=f"us a token at position {ladder.POSITION}, measured",
         height=1.2,
-        basis="measured" if times.measured else "predicted",
-        marks={"measured": measured},
+        basis="measured",
+        texts=[(each or 0, row, f"{each:,.0f}" if each else OPEN) for row, each in enumerate(us)],
         floor=times.floor,
     )
-
-
-def _steps(lines: Sequence[predicted.Line | None], measured: charts.Values) -> dict[str, Any]:
-    """Bars of lines of `experiment=predict` with their intervals; a row without a line says so.
-
-    measured: us a token of each row; a text stands behind its mark.
-    """
-    times = [line["predicted us"] if line else None for line in lines]
-    spans = [(line["low us"], line["high us"]) if line else None for line in lines]
-    texts = [
-        (max(span[1], measured[row] or 0), row, f"{us:,.0f}") if span else (0, row, "not predicted yet")
-        for row, (us, span) in enumerate(zip(times, spans, strict=True))
-    ]
-    return {"groups": {PREDICTED: times}, "spans": spans, "texts": texts}
 
 
 def _bars(

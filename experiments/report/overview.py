@@ -1,13 +1,8 @@
-"""Tables over all variants: the gallery of docs/, the page's wide table, published rates."""
+"""Tables over all variants: the gallery of docs/, and the page's wide table."""
 
 from common.display.table import Cell, Table
-from common.model.shapes import Model
-from common.stacks.catalog import BASELINE
-from experiments.prediction import gpus
-from experiments.prediction.published import RATES, error
-from experiments.report import predicted
 from experiments.report.evidence import NOTHING, Evidence, totals
-from experiments.report.predicted import about_predictions, time_of
+from experiments.report.timed import time_of
 from experiments.report.variants import ARCH, COUNTED, INSPECT, change
 
 PASSED = "PASSED"
@@ -34,11 +29,11 @@ def gallery(evidence: Evidence) -> Table:
             }
         )
     about = f"{COUNTED} {ALONE} In brackets the change against the parent."
-    return Table.of(lines, notes=[_validation(evidence), about, *about_predictions(evidence)])
+    return Table.of(lines, notes=[_validation(evidence), about])
 
 
 def everything(evidence: Evidence) -> Table:
-    """Every variant and named stack: published, counted, and measured or predicted."""
+    """Every variant and named stack: published, counted and measured."""
     lines, used = [], []
     for name in evidence.names:
         run, (row, base), (built, _) = evidence.validated(name), evidence.counted(name), evidence.built(name)
@@ -68,38 +63,12 @@ def everything(evidence: Evidence) -> Table:
     ]
     if missing := [name for name, (_, build, _) in zip(evidence.names, used, strict=True) if not build]:
         notes.append(f"No registers of this model yet for {', '.join(missing)}: {INSPECT}.")
-    return Table.of(lines, notes=[*notes, *about_predictions(evidence)])
+    return Table.of(lines, notes=notes)
 
 
 def record_link(record: str) -> Cell:
     """A link to a record on the page, by the end of its id."""
     return Cell(record[-10:], link=f"#{record}")
-
-
-def published(evidence: Evidence) -> Table:
-    """The published rates at position 1, with author, source, share of peak bandwidth, and this lab's prediction."""
-    counted, known = evidence.counted(BASELINE)[0], predicted.lines(evidence)
-    lines = []
-    for figure in (each for each in RATES if each.position == 1):
-        rate, share = known.get((figure.gpu, figure.stack, 1), {}).get("predicted tok/s"), None
-        if counted:
-            read = figure.rate * Model(**counted["model"]).bytes_per_token(1) / 1e9
-            share = f"{100 * read / gpus.read(figure.gpu).bandwidth_gbps:.0f} %"
-        lines.append(
-            {
-                "published": f"[{figure.source.name}]({figure.source.url}) by {figure.source.author}: {figure.build}",
-                "on": figure.source.machine,
-                "tok/s": figure.rate,
-                "of peak bandwidth": share,
-                "predicted for": figure.stack,
-                "predicted tok/s": f"{rate:,.0f} ({error(rate, figure.rate):+.0f} %)" if rate else None,
-            }
-        )
-    note = (
-        "At position 1, as their authors give them; no clocks are given. The share of the peak is computed here; "
-        "predicted is not measured."
-    )
-    return Table.of(lines, notes=[note])
 
 
 def _validation(evidence: Evidence) -> str:

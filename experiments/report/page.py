@@ -16,8 +16,8 @@ from experiments.report.figures import Figure
 LINKS = 6  # records that a figure names
 HERE = Path(__file__).resolve().parent
 NO_TIME = (
-    "There is no record of a GPU yet. What follows are exact counts, what the compiler made of each kernel, and "
-    "predictions from them, each labelled as such. None of it is GPU time."
+    "There is no record of a GPU yet. What follows are exact counts, and what the compiler made of each kernel. "
+    "None of it is GPU time."
 )
 LINES = {"+": "add", "-": "del", "@": "at"}  # first letter of a line of a difference: its class
 

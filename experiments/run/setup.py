@@ -16,6 +16,7 @@ from common.record.store import Store
 from common.stacks.catalog import Catalog, read_catalog
 from common.stacks.stack import Stack, choose_stacks
 from experiments.run.choice import fastest_stack
+from experiments.run.counting import Counting
 from experiments.tables.progress import Progress
 
 if TYPE_CHECKING:  # these import torch
@@ -157,6 +158,15 @@ class Setup:
         """The flattened text of `stack` for this model and block size."""
         variants = [self.catalog.variants[name] for name in stack.variants]
         return build(variants, self.model, self.config.threads, stack.knobs, trace=self.trace)
+
+    @cached_property
+    def counting(self) -> Counting:
+        """Counts of steps of the model; it may run kernels on the PTX device to count."""
+
+        def on_count(name: str, blocks: int) -> None:
+            self.show.begin(f"count {name} on {blocks} blocks")
+
+        return Counting(self.model, self.config.threads, self.store, self.config.cache, on_count)
 
     @contextmanager
     def exclusive_gpu(self) -> Iterator[None]:

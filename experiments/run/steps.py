@@ -1,4 +1,4 @@
-"""The steps of one stack, one method each: compile, inspect, validate, count, predict, measure, record."""
+"""The steps of one stack, one method each: compile, inspect, validate, count, measure, record."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -130,7 +130,7 @@ class LabStack:
         """
         config = self.setup.config
         if config.device.name != "cuda":
-            raise LabError(f"device={config.device.name} has no GPU time to measure", "use a GPU; predict() needs none")
+            raise LabError(f"device={config.device.name} has no GPU time to measure", "use a GPU")
         if config.timing is None:
             raise LabError("timing=none forbids measuring", "open the lab without it")
         self.validate()

@@ -121,21 +121,12 @@ def _recorded(row: Record) -> str:
 
 def _compare(settings: Settings) -> None:
     """Print two runs side by side. Raises LabError when they cannot be compared."""
-    from experiments.prediction.forecast import GPU, MODEL, forecaster
-    from experiments.run.reproduce import stack_of
     from experiments.show.compare import compared, pair
     from experiments.tables.result_table import print_result
 
     rows = pair(settings.compare, settings.results)
-
-    def microseconds(row: Record) -> float | None:
-        try:
-            return forecaster(row["threads"], settings.results)(stack_of(row)).microseconds
-        except LabError:  # a variant that no longer exists
-            return None
-
     with undamaged(rows[0]), undamaged(rows[1]):
-        table = compared(*rows, [microseconds(row) for row in rows], f"{GPU}, {MODEL}")
+        table = compared(*rows)
     print_result(table, settings.json)
 
 

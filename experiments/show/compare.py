@@ -1,4 +1,4 @@
-"""Comparison of two runs: counts, resources, predicted and measured times."""
+"""Comparison of two runs: counts, resources, measured times."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,16 +53,14 @@ def pair(names: Sequence[str], results: Path) -> tuple[Record, Record]:
     )
 
 
-def compared(a: Record, b: Record, predicted: Sequence[float | None] = (None, None), gpu: str = "") -> ResultTable:
+def compared(a: Record, b: Record) -> ResultTable:
     """A line for each figure of the two runs. change: of the second against the first, where it is a number.
 
-    predicted: microseconds of each on `gpu`. The interval of a change comes from measured times, with the
-    confidence that a verdict needs.
+    The interval of a change comes from measured times, with the confidence that a verdict needs.
     """
     rows = [row_of(a), row_of(b)]
     names = labels(rows)
-    lines = [*_facts(*rows), *([(f"predicted us on {gpu}", *predicted)] if any(predicted) else [])]
-    table = [{"what": what, names[0]: x, names[1]: y, "change %": _change(x, y)} for what, x, y in lines]
+    table = [{"what": what, names[0]: x, names[1]: y, "change %": _change(x, y)} for what, x, y in _facts(*rows)]
     notes = [f"Records: {a['id']} and {b['id']}."]
     times = list(_times(a, b))
     for (what, x, y), (change, low, high), note in times:

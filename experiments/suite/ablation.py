@@ -8,33 +8,27 @@ from typing import Any
 from common.errors import LabError
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, title
+from experiments.estimate import exchanges
 from experiments.experiment import Experiment
-from experiments.prediction.forecast import forecast
-from experiments.prediction.gpus import GpuModel
-from experiments.prediction.model import grid_barriers
 from experiments.tables.result_table import ResultTable
-from experiments.tables.row import NOT_MODELLED, label_of
+from experiments.tables.row import label_of
 
 QUESTION = "how much each variant changes the time against its parent, and the best stack without each of its variants"
 NOTES = (
     "effect is the change of a step's time against the parent: negative is faster.",
     "In the rows `A - b` the stack is A and its parent is A without b, so the effect is b's beside all the others.",
 )
-BLIND = (
-    f"{NOT_MODELLED}: no term of the model differs between the variant and its parent at this position. The model "
-    "makes no statement about this variant; it does not predict 0."
-)
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """Measured on a GPU, at every position that is timed; elsewhere predicted for the GPU that the options name."""
+    """Measured on a GPU, at every position that is timed; elsewhere counts, and the estimate for `options.gpu`."""
     best = leave_one_out(experiment, experiment.stack(experiment.options.text("best")))
     stacks = experiment.stacks(experiment.options.texts("variants"), *best)
     if experiment.on_gpu:
         return experiment.answer(QUESTION, measured(experiment, stacks), NOTES, keys=2)
-    newer = experiment.predictor.gpu(experiment.options.text("newer"))
-    rows = experiment.rows(stacks, partial(predicted, experiment, (experiment.gpu, newer), experiment.position))
-    return experiment.answer(QUESTION, rows, (*NOTES, BLIND), keys=2)
+    experiment.gpu.costs  # noqa: B018  refused before anything is counted
+    rows = experiment.rows(stacks, partial(counted, experiment, experiment.position))
+    return experiment.answer(QUESTION, rows, NOTES[1:], keys=2)
 
 
 def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
@@ -49,25 +43,19 @@ def leave_one_out(experiment: Experiment, best: Stack) -> list[Stack]:
     return stacks
 
 
-def predicted(experiment: Experiment, gpus: tuple[GpuModel, GpuModel], position: int, stack: Stack) -> dict[str, Any]:
-    """Counts, and the predicted effect on the first of `gpus`; on the second where a variant needs its arch."""
-    predictor = experiment.predictor
-    source = predictor.source(stack.variants, stack.knobs)
-    gpu = gpus[source.min_arch > int(gpus[0].arch.removeprefix("sm_"))]
-    counts, found = predictor.counts(source, gpu), forecast(predictor, stack, gpu, position)
-    fast, slow = found.interval or (None, None)
-    low, high = found.effect_interval or (None, None)
+def counted(experiment: Experiment, position: int, stack: Stack) -> dict[str, Any]:
+    """Counts of the stack and of its parent, and the estimate."""
+    own, parent = (
+        experiment.counting.count(experiment.counting.source(variants, stack.knobs))
+        for variants in (stack.variants, stack.parent)
+    )
     return {
         "parent": title(stack.parent),
-        "grid barriers": grid_barriers(source, counts, position),
-        "prefetched MB": counts.total("prefetched") / 1e6,
-        f"predicted us, {gpu.name}": found.microseconds,
-        "low us": fast,
-        "high us": slow,
-        "predicted effect %": found.effect and 100 * found.effect,
-        "low %": low and 100 * low,
-        "high %": high and 100 * high,
-        "model": found.note,
+        "grid barriers": own.total("grid_barriers"),
+        "more than parent": own.total("grid_barriers") - parent.total("grid_barriers"),
+        "exchanges by value": exchanges(stack.variants, experiment.model.layers),
+        "prefetched MB": own.total("prefetched") / 1e6,
+        f"estimate us, {experiment.gpu.name}": experiment.estimate(stack, stack.variants, position),
         "published": _published(stack),
     }
 

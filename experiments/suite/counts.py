@@ -1,13 +1,11 @@
 """Exact counts of one decode step: barriers, bytes by the width of the load, prefetches; the same on every machine.
 
-Predictions are made from its records; Qwen3-0.6B's are committed. With options.instructions=true: the instructions
+Estimates are made from its records; Qwen3-0.6B's are committed. With options.instructions=true: the instructions
 that NVRTC made of the step, by class, and the bytes that they move.
 """
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
-from itertools import product
 
 from common.compile.target import number
 from common.devices.counters import Counts
@@ -18,14 +16,12 @@ from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack
 from experiments.experiment import Experiment
-from experiments.prediction import gpus
-from experiments.prediction.forecast import GPU, NEWER
-from experiments.prediction.predictor import GRID, POSITION, Unsupported
+from experiments.run.counting import GRID
 from experiments.tables.result_table import COUNTED, ResultTable
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each stack; prefetching ones are counted on the grid of every GPU, parents on one."""
+    """A row for each stack."""
     if experiment.options.flag("instructions"):
         return _instructions(experiment)
     rows = experiment.rows(_chosen(experiment), lambda stack: _count(experiment, stack).columns())
@@ -35,18 +31,10 @@ def ask(experiment: Experiment) -> ResultTable:
 
 
 def _count(experiment: Experiment, stack: Stack) -> Counts:
-    """Counts of the stack; each count, also the parent's and on other grids, is kept as a record."""
-    predictor = experiment.predictor
-    parent = predictor.source(stack.parent, stack.knobs)
-    predictor.count(parent)
-    source = predictor.source(stack.variants, stack.knobs)
-    for key in gpus.names():
-        predictor.counts(source, predictor.gpu(key))
-    # A run without a GPU predicts with these; other chains are walked when they are needed.
-    for each, gpu in product((parent, source), (GPU, NEWER)):
-        with suppress(Unsupported):
-            predictor.chains(each, predictor.gpu(gpu), POSITION)
-    return predictor.count(source)
+    """Counts of the stack; they are kept as a record, and so are the parent's."""
+    counting = experiment.counting
+    counting.count(counting.source(stack.parent, stack.knobs))
+    return counting.count(counting.source(stack.variants, stack.knobs))
 
 
 def _chosen(experiment: Experiment) -> list[Stack]:
@@ -65,8 +53,8 @@ def _instructions(experiment: Experiment) -> ResultTable:
     stacks, by_stage = _chosen(experiment), dict[str, Counter[str]]()
 
     def executed(stack: Stack) -> Mapping[str, float]:
-        source = experiment.predictor.source(stack.variants, stack.knobs)
-        with experiment.predictor.step(device, source, GRID * source.blocks_per_sm) as session:
+        source = experiment.counting.source(stack.variants, stack.knobs)
+        with experiment.counting.step(device, source, GRID * source.blocks_per_sm) as session:
             session.count()
             by_stage.update(session.executed)
             return _columns(sum(session.executed.values(), Counter()))

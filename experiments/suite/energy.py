@@ -11,33 +11,24 @@ from common.devices.nvml import Gpu
 from common.errors import LabError
 from common.model.shapes import Model
 from experiments.experiment import Experiment
-from experiments.prediction.published import RATES
-from experiments.tables.result_table import PREDICTED, ResultTable
-from experiments.tables.row import label_of
+from experiments.tables.result_table import ResultTable
 
 QUESTION = "how many joules a token takes"
 PERIOD = 0.02  # seconds between two readings; drivers refresh theirs every 20 to 100 ms
 AVERAGE = 1.0  # seconds that NVML's power is an average of on Hopper; on other GPUs it is shorter
 SETTLE = 1.5 * AVERAGE  # seconds until a reading averages nothing earlier
 NOTES = ("Power is the board's, as NVML reports it; idle power is not taken off.",)
-SCALE = (
-    "The datasheet's power limit of {gpu.name} is {gpu.power_w:g} W. Multiplied by the predicted time it gives an "
-    "order of magnitude and no bound: the predicted time may be too short, and a board that decodes rarely reaches its "
-    "limit. The limit of the board that a rate was published for, divided by that rate, is an upper bound for the "
-    "published kernel, provided that the board stays below its limit on average."
-)
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each stack of the run. Without a GPU: a scale, the board's limit times the predicted time."""
+    """A row for each stack of the run."""
     seconds = experiment.options.number("seconds")
     if seconds < 2 * AVERAGE:
         raise LabError(
             f"options.seconds={seconds:g} is too short: a GPU's power is an average over {AVERAGE:g} s",
             f"give options.seconds={2 * AVERAGE:g} or more",
         )
-    if not experiment.on_gpu:
-        return _scale(experiment)
+    experiment.need_gpu()
     gpu = Gpu.current()
     if gpu is None or gpu.reading()["power_w"] is None:
         raise LabError(
@@ -109,20 +100,3 @@ def _sample(gpu: Gpu, work: Any) -> list[tuple[float, float]]:
         stop.set()
         thread.join()
     return samples
-
-
-def _scale(experiment: Experiment) -> ResultTable:
-    gpu, position = experiment.gpu, experiment.position
-    figures = (figure for figure in RATES if figure.gpu == gpu.key and figure.position == position)
-    most = {figure.stack: figure.source.power_w / figure.rate for figure in figures if figure.source.power_w}
-    rows = [
-        {
-            "variant": label_of(stack),
-            "predicted us": step.us,
-            "J/token at the predicted time and the power limit": step.us / 1e6 * gpu.power_w,
-            "J/token at most, by the published rate": most.get(stack.name),
-        }
-        for stack, steps in experiment.measured_or_predicted(experiment.config.stacks, [position])
-        for step in steps
-    ]
-    return experiment.answer(QUESTION, rows, [SCALE.format(gpu=gpu)], (PREDICTED, "power, and so joules a token"))

@@ -9,7 +9,6 @@ from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, check_stack
 from experiments.experiment import Experiment
 from experiments.tables.result_table import ResultTable
-from experiments.tables.row import NOT_MODELLED
 from experiments.timing.effects import Times, interaction, main_effect, shapley, subsets
 
 MOST = 7  # variants: 128 subsets, 5,040 orders
@@ -27,25 +26,13 @@ def ask(experiment: Experiment) -> ResultTable:
     names, position = experiment.options.texts("variants"), experiment.position
     _check(names)
     stacks = legal(experiment, names)
-    timed = experiment.measured_or_predicted(stacks, [position])
+    experiment.need_gpu()
+    timed = experiment.times(stacks, [position])
     times = {frozenset(stack.variants): time.us for stack, (time,) in timed if not isnan(time.us)}
     notes, table = list(NOTES), analysis(names, times)
     if len(times) < len(stacks):
         notes.append(f"{len(stacks) - len(times)} of {len(stacks)} subsets have no time: {WITHOUT}")
-    if not experiment.on_gpu:
-        notes.append(f"Predicted for {experiment.gpu.name} at position {position}.")
-        blind = [name for name in names if unseen(name, times)]
-        notes += [f"{name}: {NOT_MODELLED} at this position." for name in blind]
-        for row in table:
-            if row["kind"] != "subset" and set(row["variants"].split(" x ")) & set(blind):
-                row |= {"us": None, "share %": None}
     return experiment.answer(f"how much {', '.join(names)} save, alone and together", table, notes, keys=2)
-
-
-def unseen(name: str, times: Times) -> bool:
-    """True if adding `name` changes the time of no subset: the model has no term for the variant."""
-    pairs = [(time, times[have | {name}]) for have, time in times.items() if have | {name} in times]
-    return all(before == after for before, after in pairs) and bool(pairs)
 
 
 def legal(experiment: Experiment, names: tuple[str, ...]) -> list[Stack]:

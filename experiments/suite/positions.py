@@ -1,32 +1,52 @@
 """Latency over the position of the token: each stack and its parent."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from common.stacks.stack import title
+from common.stacks.stack import Stack, title
 from experiments.experiment import Experiment
-from experiments.tables.result_table import ResultTable
-from experiments.tables.row import NOT_MODELLED, label_of
+from experiments.tables.result_table import ESTIMATED, ResultTable
+from experiments.tables.row import label_of
+
+MORE = "time: an estimate has the bytes of the cache, and not what a kernel makes of a long context"
 
 
 def ask(experiment: Experiment) -> ResultTable:
     """A row for each position that the cache holds; each of `options.variants`, else of the run, with its parent."""
-    positions = experiment.positions
-    timed = experiment.measured_or_predicted(experiment.chosen, positions, apart=True)
-    names = [label_of(stack, own=False) for stack, _ in timed]
+    positions, stacks = experiment.positions, experiment.chosen
     rows: list[dict[str, Any]] = [
         {"position": position, "GB": experiment.model.bytes_per_token(position) / 1e9} for position in positions
     ]
-    notes = []
-    if not experiment.on_gpu:
-        notes.append(f"Predicted for {experiment.gpu.name}.")
+    names = _measured(experiment, stacks, rows) if experiment.on_gpu else _estimated(experiment, stacks, rows)
+    question = f"how the time of a token grows with its position: {', '.join(names)}"
+    return experiment.answer(question, rows if names else [], otherwise=(ESTIMATED, MORE))
+
+
+def _measured(experiment: Experiment, stacks: Sequence[Stack], rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Add each stack's columns to the rows; returns the names of the stacks that were timed."""
+    timed = experiment.times(stacks, [row["position"] for row in rows], apart=True)
+    names = [label_of(stack, own=False) for stack, _ in timed]
     for name, (stack, of_stack) in zip(names, timed, strict=True):
-        # The model may see a stack at some positions only; where at none, it predicts no effect, not even 0.
-        same = all(time.us == time.parent_us for time in of_stack)
-        blind = same and not experiment.on_gpu and stack.variants != stack.parent
-        notes += [f"{name}: {NOT_MODELLED}."] if blind else []
         for row, time in zip(rows, of_stack, strict=True):
             row[f"{title(stack.parent)} us"] = time.parent_us
             row[f"{name} us"] = time.us
-            row[f"{name} effect %"] = None if blind else 100 * (time.us / time.parent_us - 1)
-    question = f"how the time of a token grows with its position: {', '.join(names)}"
-    return experiment.answer(question, rows if timed else [], notes)
+            row[f"{name} effect %"] = 100 * (time.us / time.parent_us - 1)
+    return names
+
+
+def _estimated(experiment: Experiment, stacks: Sequence[Stack], rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Add each stack's column to the rows; returns the names of the stacks that could be counted."""
+    gpu, names = experiment.gpu, []
+    gpu.costs  # noqa: B018  refused before anything is counted
+    for stack in stacks:
+        name = label_of(stack, own=False)
+        if times := experiment.attempt(name, partial(_times, experiment, stack, [row["position"] for row in rows])):
+            names.append(name)
+            for row, us in zip(rows, times, strict=True):
+                row[f"{name} estimate us, {gpu.name}"] = us
+    return names
+
+
+def _times(experiment: Experiment, stack: Stack, positions: Sequence[int]) -> list[float]:
+    return [experiment.estimate(stack, stack.variants, position) for position in positions]

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from common.compile.source import Source
+from common.devices.counters import Counts
 from common.model.shapes import Model
-from common.model.stages import STAGES
+from common.model.stages import DEFINITIONS, LAYER, STAGES
 from experiments.experiment import Experiment
-from experiments.prediction.model import stage_bytes
-from experiments.prediction.predictor import Predictor, Uncounted
+from experiments.run.counting import Counting, Uncounted
 from experiments.tables.result_table import COUNTED, ResultTable
 from experiments.tables.row import label_of
 from experiments.timing.exchange import Exchange
@@ -33,15 +34,17 @@ def ask(experiment: Experiment) -> ResultTable:
     """Rows of probes, of stages, and of variants; bytes everywhere, times where there is a GPU."""
     if not experiment.on_gpu:
         experiment.check_given(())  # the bytes are the baseline's
-        stages, gpu = _stages(experiment, experiment.predictor), experiment.gpu
+        gpu = experiment.gpu
+        stages = _stages(experiment, experiment.counting)
         for row in stages:
-            row[f"us at peak, {gpu.name}"] = row["MB"] * 1e6 / (1e9 * gpu.bandwidth_gbps) * 1e6
-            row[f"us at read rate, {gpu.name}"] = row["MB"] * 1e6 / gpu.read_rate * 1e6
+            row[f"least us, datasheet of {gpu.name}"] = 1e3 * row["MB"] / gpu.bandwidth_gbps
+            if gpu.measured:
+                row[f"estimate us, {gpu.name}"] = 1e3 * row["MB"] / gpu.measured.read_gbps
         missing = "bandwidths, and the place of each variant"
         return experiment.answer(QUESTION, stages, [INTENSITY], (COUNTED, missing), keys=2)
     config, notes = experiment.config, [CEILING, INTENSITY]
     try:  # with known counts: GPU time is not for counting
-        stages = _stages(experiment, Predictor(experiment.model, config.threads, experiment.store, config.cache))
+        stages = _stages(experiment, Counting(experiment.model, config.threads, experiment.store, config.cache))
     except Uncounted:
         stages = []
         notes.append(NO_STAGES)
@@ -53,10 +56,10 @@ def ask(experiment: Experiment) -> ResultTable:
     return experiment.answer(QUESTION, rows, notes, keys=2)
 
 
-def _stages(experiment: Experiment, predictor: Predictor) -> list[dict[str, Any]]:
+def _stages(experiment: Experiment, counting: Counting) -> list[dict[str, Any]]:
     """Bytes of each stage of the baseline, over all layers."""
-    source = predictor.source((), {})
-    counts = predictor.counts(source, experiment.gpu)
+    source = counting.source((), {})
+    counts = counting.count(source)
     sizes = {stage: stage_bytes(source, counts, stage, experiment.position) for stage in STAGES}
     total = sum(sizes.values())
     rows = [
@@ -64,6 +67,16 @@ def _stages(experiment: Experiment, predictor: Predictor) -> list[dict[str, Any]
         for stage, size in sizes.items()
     ]
     return [*rows, {"kind": "step", "what": "all stages", "MB": total / 1e6, "share %": 100.0}]
+
+
+def stage_bytes(source: Source, counts: Counts, stage: str, position: int) -> float:
+    """Bytes that a stage must get out of memory over all layers, each once however many blocks read them."""
+    of, model = DEFINITIONS[stage], source.model
+    if of.norm:  # however many blocks normalize, the gains come from memory once
+        return 2 * model.hidden * (model.layers if stage in LAYER else 1)
+    copied = 0 if of.cached else counts.of(stage, "copied_async") + counts.of(stage, "copied_bulk")
+    weights = copied + sum(counts.bytes_by_width("weights", stage).values())
+    return weights + (model.kv_bytes_per_position * (position + 1) if of.cached else 0)
 
 
 def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
@@ -82,7 +95,7 @@ def _variants(experiment: Experiment, position: int) -> list[dict[str, Any]]:
             "FLOP/byte": work / size,
             "GFLOP/s": work / step.us / 1e3,
         }
-        for stack, steps in experiment.measured_or_predicted(stacks, [position])
+        for stack, steps in experiment.times(stacks, [position])
         for step in steps
         if not math.isnan(step.us)
     ]

@@ -14,12 +14,10 @@ from common.stacks.stack import Stack
 from experiments.engines.arms import ARMS
 from experiments.engines.race import Workload
 from experiments.experiment import Experiment
-from experiments.prediction.gpus import GpuModel
-from experiments.prediction.prediction import Prediction
 from experiments.processes import apart
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
-from experiments.tables.result_table import MEASURED, PREDICTED, ResultTable
+from experiments.tables.result_table import ResultTable
 from experiments.tables.row import label_of
 
 TRITON = "Triton"  # in ARMS
@@ -29,15 +27,14 @@ FLOOR = "% of the read floor"
 NOTES = (
     "Read floor: all that a token reads, once, at the rate at which the GPU reads alone; a step that needs twice that "
     "time is at 50 %, and one that finds some of it in L2 can be above 100 %. faster: the more tokens a second of the "
-    "first stack, with the least and the most that the ranges of the constants allow.",
+    "first stack.",
     "graph: the baseline's own stages, each as a kernel; synthetic weights.",
 )
-UNPREDICTED = "Triton: not predicted, as nothing of it is counted; a GPU measures it."
 RACED = "Triton: medians by the host's clock, the prompt not included; stacks of this lab by the GPU's."
 
 
 def ask(experiment: Experiment) -> ResultTable:
-    """A row for each GPU and model, the smallest first; measured on a GPU, else predicted for those of the options.
+    """A row for each model, the smallest first, measured on a GPU.
 
     Every model has the formats of the run, and a cache of the size of the run's.
     """
@@ -46,12 +43,9 @@ def ask(experiment: Experiment) -> ResultTable:
     if not models or len(names) < 2:
         raise LabError("options.models or options.variants leaves nothing to compare", "give a model, and two stacks")
     stacks = experiment.stacks(names)
-    if experiment.on_gpu:
-        rows = [row for model in models if (row := _measured(experiment, model, stacks))]
-        return experiment.answer(QUESTION, rows, (*NOTES, RACED, *ends(rows, stacks, MEASURED)), keys=2)
-    gpus = [experiment.predictor.gpu(key) for key in experiment.options.texts("gpus")]
-    rows = [row for gpu, model in product(gpus, models) if (row := _predicted(experiment, gpu, model, stacks))]
-    return experiment.answer(QUESTION, rows, (*NOTES, UNPREDICTED, *ends(rows, stacks, PREDICTED)), keys=2)
+    experiment.need_gpu()
+    rows = [row for model in models if (row := _measured(experiment, model, stacks))]
+    return experiment.answer(QUESTION, rows, (*NOTES, RACED, *ends(rows, stacks)), keys=2)
 
 
 def models_of(experiment: Experiment) -> list[Model]:
@@ -68,29 +62,6 @@ def models_of(experiment: Experiment) -> list[Model]:
         remedy = f"give options.models=[{experiment.model.shape}]; model.positions= is the size of every cache"
         raise LabError(f"model= has no effect on {task}", remedy)
     return [model(name) for name in experiment.options.texts("models")]
-
-
-def _predicted(experiment: Experiment, gpu: GpuModel, model: Model, stacks: Sequence[Stack]) -> dict[str, Any] | None:
-    """The row of one model; None if no stack takes it."""
-    position, predictor = experiment.position, experiment.predictor_of(model)
-    times: dict[str, Prediction] = {}
-    for stack in stacks:
-        work = partial(predictor.predict, stack.variants, stack.knobs, gpu, position)
-        if time := experiment.attempt(f"{_name(stack)}, {model.name}, {gpu.key}", work):
-            times[_name(stack)] = time
-    if not times:
-        return None
-    rates = {name: time.rate for name, time in times.items()}
-    row = _row(gpu.key, model, model.bytes_per_token(position), gpu.read_rate, rates)
-    if first := times.pop(_name(stacks[0]), None):
-        for name, time in times.items():
-            row |= _advantage(name, first, time)
-    return row
-
-
-def _advantage(other: str, first: Prediction, time: Prediction) -> dict[str, float]:
-    found = [100 * (theirs / own - 1) for own, theirs in zip(first.draws, time.draws, strict=True)]
-    return {f"faster than {other} %": found[0], f"than {other} low %": min(found), f"than {other} high %": max(found)}
 
 
 def _measured(experiment: Experiment, model: Model, stacks: Sequence[Stack]) -> dict[str, Any] | None:
@@ -144,21 +115,17 @@ def _row(gpu: str, model: Model, size: int, rate: float, rates: Mapping[str, flo
     return row | {f"{name} {FLOOR}": 100 * each * size / rate for name, each in rates.items()}
 
 
-def ends(rows: Sequence[Mapping[str, Any]], stacks: Sequence[Stack], basis: str) -> Iterator[str]:
-    """For each GPU and rival the first model from which on the first stack is not surely faster, if there is one.
-
-    basis: of the rows, MEASURED or PREDICTED.
-    """
+def ends(rows: Sequence[Mapping[str, Any]], stacks: Sequence[Stack]) -> Iterator[str]:
+    """For each GPU and rival the first model from which on the first stack is not faster, if there is one."""
     for gpu, other in product(dict.fromkeys(row["gpu"] for row in rows), [*map(_name, stacks[1:]), TRITON]):
         known = [row for row in rows if row["gpu"] == gpu and f"faster than {other} %" in row]
-        least = [row.get(f"than {other} low %", row[f"faster than {other} %"]) for row in known]
-        held = next((at for at in range(len(least), 0, -1) if least[at - 1] > 0), 0)
-        span = f"{known[0]['model']} to {known[-1]['model']}" if known else ""
+        gains = [row[f"faster than {other} %"] for row in known]
+        held = next((at for at in range(len(gains), 0, -1) if gains[at - 1] > 0), 0)
         if known and held == len(known):
-            last = f"{known[-1][f'faster than {other} %']:.1f} % at the last"
-            yield f"{gpu}, {basis}: {_name(stacks[0])} is faster than {other} from {span}, by {last}."
+            span = f"from {known[0]['model']} to {known[-1]['model']}, by {gains[-1]:.1f} % at the last"
+            yield f"{gpu}: {_name(stacks[0])} is faster than {other} {span}."
         elif known:
-            yield f"{gpu}, {basis}: the advantage of {_name(stacks[0])} over {other} ends at {known[held]['model']}."
+            yield f"{gpu}: the advantage of {_name(stacks[0])} over {other} ends at {known[held]['model']}."
 
 
 def _name(stack: Stack) -> str:

@@ -45,13 +45,14 @@ NOTES = (
 def ask(experiment: Experiment) -> ResultTable:
     """Rows of two kinds: the fastest candidates, and the importance of each choice."""
     space, _ = space_of(experiment), folder_of(experiment)  # a search of an hour would be in vain
+    experiment.need_gpu()
     name, seed = experiment.options.text("strategy"), experiment.config.seed
     guided = name != PLAIN
     search = Search(space, strategy(name, space, seed), random.Random(seed), starts(space) if guided else [], guided)
     trials = experiment.options.whole("trials", low=1)
     search.know(recorded(experiment))
     notes = list(NOTES)
-    with measuring(experiment, search) if experiment.on_gpu else predicting(experiment) as measure:
+    with measuring(experiment, search) as measure:
         try:
             for candidate in search.candidates(trials):
                 search.tell(candidate, trial(experiment, candidate, measure))
@@ -59,7 +60,7 @@ def ask(experiment: Experiment) -> ResultTable:
             notes.append(f"The budget ended it: {error.cause}.")
     notes.append(f"{len(search.found)} of the {space.size:,} candidates of the space were tried.")
     rows = [*_fastest(search), *_important(experiment, search, notes)]
-    if search.best and experiment.on_gpu:
+    if search.best:
         notes.append(f"Written: {write(experiment, search.best[0])}; variant=best takes it on this GPU.")
     return experiment.answer(QUESTION, rows, notes, keys=2)
 
@@ -148,14 +149,6 @@ def recorded(experiment: Experiment) -> dict[Candidate, Outcome]:
 
 
 @contextmanager
-def predicting(experiment: Experiment) -> Iterator[Callable[[Stack], Outcome]]:
-    """Predictor of stacks for the GPU of the options."""
-    gpu, position = experiment.gpu, experiment.position
-
-    yield lambda stack: Outcome(experiment.predictor.predict(stack.variants, stack.knobs, gpu, position).seconds)
-
-
-@contextmanager
 def measuring(experiment: Experiment, search: Search) -> Iterator[Callable[[Stack], Outcome]]:
     """Validation and timing of a stack in a worker process; the candidates that wait are compiled meanwhile."""
     from experiments.run.sweep import open_sweep
@@ -215,16 +208,15 @@ def write(experiment: Experiment, candidate: Candidate) -> Path:
 
 def _conditions(experiment: Experiment) -> dict[str, Any]:
     """Conditions of an outcome beside the kernel; the strategy, because each searches on its own."""
-    config, on_gpu = experiment.config, experiment.on_gpu
+    config = experiment.config
     return to_json(
         {
-            "device": config.device if on_gpu else "predicted",
-            "gpu": None if on_gpu else experiment.options.text("gpu"),
+            "device": config.device,
             "model": experiment.model,
-            "weights": experiment.packed.sha if on_gpu else None,
+            "weights": experiment.packed.sha,
             "blocks": config.blocks,
             "threads": config.threads,
-            "timing": config.timing if on_gpu else None,
+            "timing": config.timing,
             "position": experiment.position,
             "strategy": experiment.options.text("strategy"),
         }

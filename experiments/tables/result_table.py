@@ -12,7 +12,7 @@ from common.record.store import Store
 if TYPE_CHECKING:
     from rich.console import Console
 
-MEASURED, COUNTED, PREDICTED = "measured", "counted", "predicted"
+MEASURED, COUNTED, ESTIMATED = "measured", "counted", "estimated"
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ResultTable:
     name: str  # of the experiment; `kind` of its record
     question: str  # in one line
     rows: Sequence[Mapping[str, Any]]  # {column with its unit: value}; a missing figure is absent, None or NaN
-    basis: str  # MEASURED on a GPU, COUNTED exactly on any machine, or PREDICTED from counts
+    basis: str  # MEASURED on a GPU, COUNTED exactly on any machine, or ESTIMATED by hand from counts and costs
     notes: Sequence[str] = ()  # how to read the table, a paragraph each
     needs_gpu: str | None = None  # what a GPU would add; None when nothing is missing
     keys: int = 1  # first columns that name the row

@@ -13,40 +13,6 @@ Record = Mapping[str, Any]
 LABEL_SETTINGS = ("threads", "blocks", "model", "device", "gpu", "seed", "weights", "record")  # for rows of one label
 IMPLAUSIBLE = "IMPLAUSIBLE"
 STOPPED = "STOPPED"  # verdict of a measurement ended early: its stack is too slow to win a search
-NOT_MODELLED = "not modelled"  # of an effect: no term of the prediction differs between a stack and its parent
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Predicted decode step. Its intervals follow from the ranges of the GPU's constants."""
-
-    parent: tuple[str, ...]
-    microseconds: float | None  # a token; None: its counts are unknown
-    interval: tuple[float, float] | None
-    effect: float | None  # change against the parent, -0.1 is 10 % less; None: `note` says why
-    effect_interval: tuple[float, float] | None
-    note: str  # why a figure is None; empty for a stack that is its own parent
-    gpu: str  # of conf/gpu
-    model: str  # of conf/model
-    position: int
-
-    @property
-    def time(self) -> str | None:
-        """`1,766 [1,640, 1,980]`, in microseconds."""
-        return None if self.microseconds is None else with_interval(self.microseconds, self.interval)
-
-    @property
-    def change(self) -> str | None:
-        """`-3.2 % [-3.5, -2.9]` against the parent, else the note; None for a stack that is its own parent."""
-        if self.effect is None or self.microseconds is None:
-            return (self.microseconds and self.note) or None
-        ends = self.effect_interval and " [{:+.1f}, {:+.1f}]".format(*(100 * end for end in self.effect_interval))
-        return f"{100 * self.effect:+.1f} %{ends or ''}"
-
-
-def with_interval(value: float, ends: tuple[float, float] | None) -> str:
-    """`1,766 [1,640, 1,980]`."""
-    return f"{value:,.0f}" + (f" [{ends[0]:,.0f}, {ends[1]:,.0f}]" if ends else "")
 
 
 @dataclass(frozen=True)
@@ -89,7 +55,6 @@ class Row:
     record: str | None = None  # id in the store
     async_copy_bytes: int | None = None  # weights a token by cp.async
     prefetched_bytes: int | None = None  # weights a token that are requested ahead of their load
-    forecast: Forecast | None = None  # where there is no GPU to measure
     label: str = ""  # `variant` with its knobs, and other variants' knobs that are not at their defaults
     parent: tuple[str, ...] = ()  # variants of the stack that it is compared with
     knobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # {variant: {knob: value}}, all of them

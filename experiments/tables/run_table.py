@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from common.display.table import NAME, TEXT, Cell, Column, Table, terminal
 from common.stacks.stack import title
 from experiments.tables.commands import show_command
-from experiments.tables.row import IMPLAUSIBLE, NOT_MODELLED, ArchResources, Forecast, Row, Timed, error, labels
+from experiments.tables.row import IMPLAUSIBLE, ArchResources, Row, Timed, error, labels
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 GREEN = ("PASSED", "FASTER")
 YELLOW = ("SAME", "SLOWER", "UNSTABLE", "REFUSED")
 COUNTS_ONLY = "Counts of one token{}, not GPU time: these kernels ran on the CPU. Time needs a CUDA GPU."
-PREDICTED = (
-    "Predicted: a token of {} at position {} on {}, from exact counts and SASS: neither a bound nor a measurement; "
-    "in brackets, what the unknown constants of the GPU allow. experiment=predict prints its error. "
-    f"{NOT_MODELLED}: the model sees no difference."
-)
 
 
 def show_json(rows: Iterable[Row]) -> None:
@@ -39,11 +34,8 @@ def show_tables(rows: Sequence[Row], heading: str, device: str, console: "Consol
     """Print `rows` under `heading`; on a CPU with notes on the figures."""
     table = run_table(rows)
     if device != "cuda":
-        forecasts = [row.forecast for row in rows if row.sound and row.forecast and row.forecast.microseconds]
-        places = sorted({(forecast.model, forecast.position, forecast.gpu) for forecast in forecasts})
         models = ", ".join(dict.fromkeys(row.model for row in rows if row.model))
-        counted = COUNTS_ONLY.format(models and f" of {models}")
-        table = replace(table, notes=[*table.notes, counted, *(PREDICTED.format(*place) for place in places)])
+        table = replace(table, notes=[*table.notes, COUNTS_ONLY.format(models and f" of {models}")])
     terminal(table, console, heading)
 
 
@@ -58,8 +50,6 @@ def _remarks(row: Row) -> Iterator[str]:
     if row.verdict != "PASSED":
         command = f"; {show_command(row.record, Path(row.results))}" if row.record and row.results else ""
         yield f"{row.label}: {row.verdict} {row.reason}{command}"
-    if row.forecast and row.forecast.microseconds is None:
-        yield f"{row.label}: not predicted, {row.forecast.note}"
     if row.where:
         yield f"{row.label}: {row.where}"
     for timed in row.times:
@@ -86,8 +76,6 @@ def _columns(rows: Sequence[Row]) -> Iterator[tuple[Column, list[Any]]]:
         yield from _times(rows, position, with_bandwidth=position == positions[0])
     if positions:
         yield Column("tokens/s"), [row.generation and f"{1e6 / row.generation.microseconds:.0f}" for row in rows]
-    if any(row.forecast and row.forecast.microseconds for row in rows):
-        yield from _forecasts([row.forecast for row in rows])
 
 
 def _counts(rows: Sequence[Row]) -> Iterator[tuple[Column, list[Any]]]:
@@ -116,17 +104,6 @@ def _times(rows: Sequence[Row], position: int, with_bandwidth: bool) -> Iterator
         shares = [timed and timed.percent_of_ceiling for timed in times]
         yield Column("% of read\nceiling", group=group), [None if share is None else f"{share:.1f}" for share in shares]
     yield Column("against\nparent", TEXT, group), [timed and _verdict(timed.verdict) for timed in times]
-
-
-def _forecasts(forecasts: Sequence[Forecast | None]) -> Iterator[tuple[Column, list[Any]]]:
-    """Columns of the forecasts. Where the jobs of a multirun have several GPUs, each cell names its own."""
-    gpus = {forecast.gpu for forecast in forecasts if forecast}
-    model = next(forecast.model for forecast in forecasts if forecast)
-    own = len(gpus) > 1
-    times = [each and each.time and (f"{each.time} {each.gpu}" if own else each.time) for each in forecasts]
-    yield Column("parent", TEXT, "forecast"), [forecast and title(forecast.parent) for forecast in forecasts]
-    yield Column(f"predicted us\n{model}{'' if own else f', {next(iter(gpus))}'}", group="forecast"), times
-    yield Column("against\nparent", group="forecast"), [forecast and forecast.change for forecast in forecasts]
 
 
 def _latency(timed: Timed) -> str:

@@ -18,11 +18,11 @@ from experiments.evidence.execute import Ended
 
 pytestmark = pytest.mark.cpu
 TICK = 12.0  # virtual seconds from one reading of the clock to the next: a row takes three or more
-STEPS = {  # small forms of steps of each kind: a sweep, rows made in the experiment's process, predictions
+STEPS = {  # small forms of steps of each kind: a sweep, rows made in the experiment's process, counts
     "validation": ["stack=[fused_head]", "resume=true"],
     "barriers": ["experiment=sync_cost", "options.cpu_blocks=2"],
     "quality": ["experiment=quality", "options.variants=[baseline,fused_head]", "options.tokens=3"],
-    "factorial": ["experiment=factorial", "options.variants=[vec128,fused_head]", "options.position=1"],
+    "ablation": ["experiment=ablation", "options.variants=[vec128]", "options.best=vec128"],
     "sass": ["experiment=sass", "options.variants=[fused_head]", "archs=[sm_90]"],
 }
 KINDS = {name: name for name in STEPS} | {"validation": "fused_head", "barriers": "sync_cost"}  # what they leave

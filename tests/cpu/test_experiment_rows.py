@@ -1,6 +1,5 @@
 """Rows of an experiment: one that fails costs itself only, a finished one is not made again, knobs reach them all."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,11 @@ from common.record.store import Store
 from common.stacks.stack import Stack
 from experiments.__main__ import main
 from experiments.engines.arms import ARMS
+from experiments.estimate import Step
 from experiments.experiment import Experiment
-from experiments.prediction.gpus import GpuModel
-from experiments.prediction.predictor import Predictor
-from experiments.prediction.published import GAINS
 from experiments.run.steps import LabStack
-from experiments.suite import counts, formats, predict, sass
+from experiments.suite import counts, formats, sass
 from experiments.tables.progress import Quiet
-from experiments.tables.row import Forecast
 
 pytestmark = pytest.mark.cpu
 QUALITY = ["experiment=quality", "options.variants=[baseline,vec128,fused_head]", "options.tokens=3"]
@@ -102,8 +98,8 @@ def test_a_text_that_does_not_compile_costs_its_row(module, name, run, monkeypat
 
 def test_a_format_that_does_not_fit_the_model_costs_its_rows(configured, tmp_path, monkeypatch):
     """As the experiment's own formats, with groups of 128, and rows of 64 weights in model=tiny."""
-    monkeypatch.setattr(formats, "_times", lambda experiment, model, *given: {"predicted us": float(len(model.name))})
-    where = ("experiment=formats", "model=tiny", f"results={tmp_path}/r.jsonl", "options.gpus=[t4]")
+    monkeypatch.setattr(formats, "_step", lambda experiment, model, *given: Step(10**6, 0, False, 0))
+    where = ("experiment=formats", "model=tiny", f"results={tmp_path}/r.jsonl")
     experiment = Experiment(configured(*where), Quiet())
     result = formats.ask(experiment)
     assert [row["format"] for row in result.rows] == ["bf16"]
@@ -113,21 +109,6 @@ def test_a_format_that_does_not_fit_the_model_costs_its_rows(configured, tmp_pat
     assert {name for row in formats.ask(experiment).rows for name in row if "against" in name} == {"against int8 %"}
     with pytest.raises(LabError, match="no format 'int9'"):
         formats.ask(Experiment(configured(*where, "options.formats=[int9]"), Quiet()))
-
-
-def test_a_stack_that_fails_costs_its_published_gain(configured, tmp_path, monkeypatch):
-    """By this model every change halves the time: twice the tokens a second, which is published of l2_prefetch."""
-
-    def halved(predictor: Predictor, stack: Stack, gpu: GpuModel, position: int) -> Forecast:
-        return Forecast(stack.parent, 1e3, (1e3, 1e3), -0.5, (-0.5, -0.5), "", gpu.key, "tiny", position)
-
-    monkeypatch.setattr(predict, "forecast", halved)
-    broken(predict, "forecast", monkeypatch, CompileError("no such type", "see the log", "log"))
-    experiment = Experiment(configured("experiment=predict", "model=tiny", f"results={tmp_path}/r.jsonl"), Quiet())
-    reached, missed = predict.claims(predict.gains_of(experiment))
-    assert reached.endswith(": l2_prefetch +100 % (predicted +100.0 to +100.0 %).")
-    assert re.findall(r"(\w+) \S+ % \(", missed) == [name for name in GAINS if name not in ("l2_prefetch", "vec128")]
-    assert experiment.left_out == ["Left out: vec128: no such type; see the log"]
 
 
 def test_an_interrupted_experiment_goes_on_after_its_last_row(run, monkeypatch):
@@ -179,7 +160,6 @@ def test_knobs_reach_the_stacks_of_an_experiment(run):
         (["quality", "options.variants=[vec128]"], "vec128 has no such knob; leave it out; variants that take it: l2_"),
         (["sass", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
         (["counts", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
-        (["predict", "options.variants=[vec128]"], "prefetch_bytes= has no effect"),
         (["ratios"], "prefetch_bytes= has no effect"),
         (["roofline"], "prefetch_bytes= has no effect"),
         (["sync_cost"], "prefetch_bytes= has no effect"),

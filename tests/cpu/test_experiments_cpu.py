@@ -5,7 +5,6 @@ A run of the tests takes a part of the experiments; `make evidence` all.
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +14,24 @@ from sampled import sampled
 
 from common.compile.source import build
 from common.config.resolve import model_named
-from common.devices.ptx.device import PtxDevice
-from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.weights import load
 from common.record.store import Store
-from common.stacks.catalog import variants
 from experiments.__main__ import main
-from experiments.prediction.model import grid_barriers
-from experiments.prediction.predictor import POSITION, Predictor
+from experiments.run.counting import Counting
 from experiments.suite import names
 
 pytestmark = pytest.mark.cpu
 QUICK = {
     "ablation": ["options.variants=[vec128]", "options.best=vec128"],
-    "chain": ["options.variants=[vec128]"],
     "counts": ["options.variants=[vec128]"],
-    "energy": ["variant=vec128"],
-    "formats": ["variant=vec128", "options.gpus=[t4]", "options.formats=[bf16,int4:32]"],
-    "factorial": ["options.variants=[vec128,fused_head]", "options.position=1"],
+    "formats": ["variant=vec128", "options.formats=[bf16,int4:32]"],
     "positions": ["variant=vec128"],
-    "predict": ["options.gpus=[t4]", "options.variants=[vec128]"],
     "quality": ["options.variants=[vec128]", "options.tokens=5"],
-    "ratios": ["options.ratios=['0:8']", "options.positions=[1]"],
     "rivals": ["variant=vec128", "options.tokens=4", "options.positions=[1,9]", "model.positions=64"],
     "roofline": [],
-    "scaling": ["options.models=[tiny]", "options.gpus=[t4]", "options.variants=[vec128,graph]"],
     "sass": ["options.variants=[vec128]", "archs=[sm_90]"],
     "sync_cost": ["options.cpu_blocks=3"],
-    "tune": ["options.variants=[vec128]", "options.trials=4"],
 }
 
 
@@ -54,13 +42,10 @@ def run(cpu_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str
     def run(experiment: str, *overrides: str) -> dict[str, Any]:
         results = tmp_path / "records.jsonl"
         common = ["device=ptx", f"cache={cpu_cache}", f"results={results}", f"seed={seed}"]
-        common.append("model.positions=64" if experiment == "scaling" else "model=tiny")
-        if experiment in ("ratios", "factorial"):
-            common.append("model.positions=256")
-        assert main([f"experiment={experiment}", *common, *overrides]) == 0, capsys.readouterr().err
+        assert main([f"experiment={experiment}", "model=tiny", *common, *overrides]) == 0, capsys.readouterr().err
         record = [row for row in Store(results).records() if row["kind"] == experiment][-1]
         assert record["table"]
-        assert record["basis"] in ("counted", "predicted")
+        assert record["basis"] in ("counted", "estimated")
         if "json=true" not in overrides:
             shown = capsys.readouterr().out
             assert record["question"] in shown
@@ -73,13 +58,24 @@ def run(cpu_cache: Path, tmp_path: Path, capsys, seed) -> Callable[..., dict[str
 ALONE = ("ablation", "quality", "rivals", "sass", "sync_cost")  # which have separate tests
 
 
-@pytest.mark.parametrize("name", sampled([name for name in names() if name not in ALONE], 7))
+@pytest.mark.parametrize("name", sampled([name for name in QUICK if name not in ALONE], 7))
 def test_experiment_runs_and_states_what_needs_a_gpu(name: str, run):
     assert run(name, *QUICK[name])["needs_gpu"] or name == "counts"
 
 
+def test_the_others_say_in_one_line_that_they_need_a_gpu(cpu_cache: Path, tmp_path: Path, capsys):
+    results = tmp_path / "records.jsonl"
+    for name in sorted({*names()} - {*QUICK}):
+        shape = "model.positions=256" if name == "scaling" else "model=tiny"
+        argv = [f"experiment={name}", "device=ptx", shape, "model.positions=256", f"results={results}"]
+        assert main([*argv, f"cache={cpu_cache}"]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"error: experiment={name} measures GPU time, and device=ptx has none; run it "), error
+    assert Store(results).records() == []
+
+
 def test_json_prints_the_rows(run, capsys):
-    record = run("energy", *QUICK["energy"], "json=true")
+    record = run("roofline", "json=true")
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == record["table"]
 
 
@@ -91,16 +87,14 @@ def test_every_block_arrives_at_every_barrier_of_sync_cost(run):
 
 
 def test_ablation_of_a_variant_that_adds_one_line(run):
-    """A step of tiny waits for latencies only: fewer instructions a KB cannot make a difference that counts."""
     table = {row["variant"]: row for row in run("ablation", *QUICK["ablation"])["table"]}
     assert set(table) == {"vec128 l1=default", "vec128 - vec128"}
     row = table["vec128 l1=default"]
     assert row["grid barriers"] == 8 * 2 + 3
     assert row["published"] == "+3.5 % on RTX 3090"
-    effect = row["predicted effect %"]
-    assert (effect is None) == (row["model"] == "not modelled")
-    assert abs(effect or 0) < 2
-    assert row["low us"] <= row["predicted us, RTX 3090"] <= row["high us"]
+    assert (row["more than parent"], row["exchanges by value"]) == (0, 0)
+    barriers_and_launch = 19 * 0.897 + 1.853
+    assert barriers_and_launch < row["estimate us, H100"] < barriers_and_launch + 1, "and some KB"
 
 
 def test_sass_of_vec128_has_wide_loads_and_no_narrow_ones(run, tmp_path: Path):
@@ -217,31 +211,13 @@ def test_a_stack_of_several_tokens_a_step_is_timed_by_those_it_made(cpu_cache: P
     assert min(first for first, _ in came) >= 1
 
 
-@pytest.mark.parametrize("name", ["baseline", "vec128", "split_kv"])
-def test_counts_at_one_position_predict_those_at_others(name: str, tiny: Model, cpu_cache: Path, tmp_path: Path):
-    """Exact counts at 40 against ones derived from 1: bytes of the cache, and grid barriers."""
-    knobs = {"vec128": {"l1": "default"}, "split_kv": {"chunk": 16}, "baseline": {}}[name]
-    source, position = build([variants()[name]], tiny, knobs={name: knobs}), 40
-    layout = Layout(tiny)
-    predictor = Predictor(tiny, 256, Store(tmp_path / "r.jsonl"), cpu_cache, lambda *_: None)
-    first = predictor.count(source, 6)
-    device = PtxDevice(cpu_cache / "kernels")
-    weights = torch.zeros(layout.weights_size, dtype=torch.bfloat16)
-    with closing(device.session(device.compile(source), weights, 6)) as session:
-        session.reset([0] * (position + 1), position, torch.zeros(layout.cache.shape, dtype=torch.bfloat16))
-        later = session.count()
-    assert later.loaded("kv") == first.loaded("kv") * (position + 1) // (POSITION + 1)
-    assert later.total("grid_barriers") == grid_barriers(source, first, position)
-    assert later.loaded("weights") == first.loaded("weights")
-
-
 def test_counts_are_stored_and_used_again(tiny: Model, cpu_cache: Path, tmp_path: Path):
     counted: list[tuple[str, int]] = []
     store = Store(tmp_path / "r.jsonl")
     source = build([], tiny)
     for _ in range(2):
-        predictor = Predictor(tiny, 256, store, cpu_cache, lambda *what: counted.append(what))
-        assert predictor.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
+        counting = Counting(tiny, 256, store, cpu_cache, lambda *what: counted.append(what))
+        assert counting.count(source, 5).total("grid_barriers") == 8 * tiny.layers + 3
     assert counted == [("baseline", 5)]
     assert len(store.records()) == 1
 

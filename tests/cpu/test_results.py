@@ -83,7 +83,7 @@ def test_a_record_can_be_looked_at_and_its_command_makes_it_again(lab, tmp_path,
 
 def test_an_experiment_says_where_its_table_is_kept(lab, tmp_path, capfd, seed):
     argv = [word for word in lab if not word.startswith("timing") and "quick" not in word]
-    argv = ["experiment=predict", *argv, "model=qwen3_0_6b", "options.gpus=[t4]", "options.variants=[baseline]"]
+    argv = ["experiment=roofline", *argv, "model=qwen3_0_6b"]
     argv += [f"seed={seed}"]
     assert main(argv) == 0
     out = capfd.readouterr().out

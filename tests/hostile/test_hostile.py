@@ -10,7 +10,7 @@ from common import ROOT
 from common.errors import LabError
 from common.record.store import Store
 from experiments.lab import Lab
-from experiments.prediction.stack import PredictedStack
+from experiments.run.steps import LabStack
 from tests.strength.soak.hostile import cache_states, python_calls, store_lines
 from tests.strength.soak.hostile.attempt import Attempt, Case, violation, violations
 from tests.strength.soak.hostile.checkpoints import checkpoints
@@ -42,7 +42,7 @@ def test_a_wrong_argument_in_python_is_a_mistake_of_one_line(fixed, seed):
 
 def test_every_call_of_the_manual_gets_wrong_arguments():
     shown = re.findall(r"^\| `(lab|stack)\.(\w+)\(", (ROOT / "docs" / "python.md").read_text(), re.MULTILINE)
-    tried = {"lab": python_calls.SURFACE[Lab], "stack": python_calls.SURFACE[PredictedStack]}
+    tried = {"lab": python_calls.SURFACE[Lab], "stack": python_calls.SURFACE[LabStack]}
     assert len(shown) > 8
     assert [call for owner, call in shown if call not in tried[owner]] == []
 

@@ -38,7 +38,7 @@ JUDGES: Mapping[str, tuple[str, ...]] = {
     "common/model/format.py": ("test_rounding", "test_format", "test_gptq"),
     "common/model/gptq.py": ("test_gptq",),
     "common/model/quantization.py": ("test_quantization",),
-    "common/model/shapes.py": ("test_bad_stacks", "test_format", "test_work"),
+    "common/model/shapes.py": ("test_bad_stacks", "test_format", "test_estimate"),
     "experiments/run/steps.py": ("test_tried", "cpu/test_results"),
 }
 SHAPES = "common/validate/trials.py"  # other numbers there are other trials, and not wrong

@@ -153,12 +153,12 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[str]]]] = {
 # Options of experiments that would leave an empty or a wrong table.
 OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "ablation": {"variants": ("[nope]", "vec128", "[3]"), "position": ("-1", "x"), "gpu": ("nope",), "best": ("nope",)},
-    "factorial": {"variants": ("[]", "[vec128,vec128]", "[nope]", "[cp_async,warp_split]"), "gpu": ("nope",)},
+    "factorial": {"variants": ("[]", "[vec128,vec128]", "[nope]", "[cp_async,warp_split]")},
     "positions": {"positions": ("[99999]", "[]", "[-1]", "x"), "gpu": ("nope",)},
-    "ratios": {"ratios": ("[]", "[8:0]", "[1:1]", "x"), "positions": ("[99999]", "[-1]"), "gpu": ("nope",)},
+    "ratios": {"ratios": ("[]", "[8:0]", "[1:1]", "x"), "positions": ("[99999]", "[-1]")},
     "counts": {"variants": ("[nope]", "x")},
     "sass": {"variants": ("[nope]",)},
-    "predict": {"gpus": ("[nope]",), "variants": ("[nope]",), "position": ("-1",)},
+    "formats": {"formats": ("[nope]",), "gpu": ("nope", "a100"), "position": ("-1",)},
     "roofline": {"gpu": ("nope",), "position": ("-1", "x")},
     "rivals": {
         "rivals": ("[nope]", "x"),
@@ -167,7 +167,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "positions": ("[0]", "[]", "x", "[99999]"),
         "servers": ("[nope]", "x", "['http://']", "[ftp://a/v1]"),
     },
-    "scaling": {"models": ("[nope]", "[]"), "variants": ("[nope]", "[graph]"), "gpus": ("[nope]",), "position": ("x",)},
+    "scaling": {"models": ("[nope]", "[]"), "variants": ("[nope]", "[graph]"), "position": ("x",)},
     "quality": {"ids": ("[1]", "[-1]", "[99999999]"), "tokens": ("1", "x"), "variants": ("[nope]",)},
     "sync_cost": {"cpu_blocks": ("0", "x", "100000")},
     "tune": {"stack": ("nope", "baseline"), "variants": ("[nope]", "x"), "strategy": ("nope",), "trials": ("0", "x")},

@@ -15,17 +15,17 @@ from common.errors import LabError
 from common.model.stages import STAGES
 from common.stacks.catalog import read_catalog
 from experiments.lab import Lab
-from experiments.prediction.stack import PredictedStack
+from experiments.run.steps import LabStack
 
 # The calls that docs/python.md promises, by class.
 SURFACE: Mapping[type, tuple[str, ...]] = {
     Lab: ("stack", "records"),
-    PredictedStack: ("compile", "resources", "validate", "counts", "predict", "measure", "timeline", "record"),
+    LabStack: ("compile", "resources", "validate", "counts", "measure", "timeline", "record"),
     Counts: ("total", "of", "bytes_by_width", "loaded", "as_dict"),
     Resources: ("count",),
 }
 # By the name of a parameter: a right value, for the parameters that are not the wrong one.
-RIGHT = {"named": "vec128", "gpu": "rtx3090", "field": "shuffles", "stage": "qkv", "data": "kv", "opcode": "LDG"}
+RIGHT = {"named": "vec128", "field": "shuffles", "stage": "qkv", "data": "kv", "opcode": "LDG"}
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 5, -1, 1 << 70, 0.5, float("nan"), float("inf"), "", " ", "x", "vec182", "a\nb", "${x}"),
     *(b"vec128", [], [None], ["vec128", 5], [[]], (), {}, {"a": 1}, {1, 2}, object(), len, int, 1j, numpy.zeros(2)),

@@ -7,7 +7,7 @@ from common.compile.nvrtc import compile_ptx
 from common.compile.source import Source
 from common.compile.target import lacking, number, shared_bytes
 from common.errors import LabError
-from experiments.prediction import gpus
+from experiments.run import gpus
 
 DECLARED = re.compile(r"shared_bytes = (\d+);")
 

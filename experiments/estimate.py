@@ -1,0 +1,80 @@
+"""Estimate of a decode step's time: arithmetic that a reader can redo with a pencil, and no measurement.
+
+us = 1000 x MB / (GB/s) + barriers x cost + exchanges x cost + launches x cost
+
+The costs are numbers that the lab measured on that GPU, each alone (conf/gpu/). Nothing overlaps here, no instruction
+takes time and no load waits for another. So a kernel whose loads wait takes longer than its estimate, and one that
+reads while it exchanges takes less.
+
+`streaming` of Qwen3-0.6B at position 1 on an H100: 1,192.2 MB / 3,105 GB/s are 383.9 us; 5 exchanges in each of 28
+layers and one for the token, 141 x 2.164 us, are 305.1; an eighth of a launch of 1.85 us is 0.2: together 689.3 us.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from common.compile.source import Source
+from common.devices.counters import Counts
+from common.errors import LabError
+from common.model.shapes import Model
+from common.model.stages import FIRST, LAST, LAYER
+from common.stacks.catalog import read_catalog
+from experiments.run.gpus import Costs
+
+
+@dataclass(frozen=True)
+class Step:
+    """Needs of one step of a kernel.
+
+    bytes      matrices and KV cache up to the position, each once: `Model.bytes_per_token`
+    barriers   of the grid, counted at position 1; left out: those between two tokens of a launch, and those that parts
+               of a long context add, also by value
+    own        True if they are the lab's own, of a launch that is not cooperative
+    exchanges  by value, in place of barriers: as the variants declare them
+    nodes      of a CUDA graph; launches: of a kernel, a fraction where one launch makes several tokens
+    """
+
+    bytes: int
+    barriers: int
+    own: bool
+    exchanges: int
+    nodes: int = 0
+    launches: float = 0.0
+
+
+def step_of(source: Source, counts: Counts, model: Model, position: int) -> Step:
+    """The step of `source` at `position` of `model`. Raises LabError for launches whose cost nobody has measured."""
+    if source.launch == "pdl":
+        raise LabError("nobody has measured what a launch with how=pdl costs", "time it on a GPU")
+    stages = len(FIRST) + len(LAYER) * model.layers + len(LAST)  # a kernel each, where a stage is one
+    return Step(
+        bytes=model.bytes_per_token(position),
+        barriers=counts.total("grid_barriers"),
+        own=source.launch == "plain",
+        exchanges=exchanges(source.stack, model.layers),
+        nodes=stages if source.launch == "graph" else 0,
+        launches=0 if source.launch == "graph" else stages if source.by_stage else 1 / source.tokens_per_launch,
+    )
+
+
+def exchanges(variants: Sequence[str], layers: int) -> int:
+    """Exchanges by value of a step: what the outermost variant says of each stage, in each layer that has it."""
+    known, by_stage = read_catalog().variants, dict[str, int]()
+    for name in variants:
+        by_stage |= known[name].exchanges
+    return sum(each * (layers if stage in LAYER else 1) for stage, each in by_stage.items())
+
+
+def parts(step: Step, costs: Costs) -> Mapping[str, float]:
+    """Microseconds by cause, which add up to the estimate."""
+    return {
+        "bytes": step.bytes / costs.read_gbps / 1e3,
+        "barriers": step.barriers * (costs.own_barrier_us if step.own else costs.barrier_us),
+        "exchanges": step.exchanges * costs.exchange_us,
+        "launches": step.nodes * costs.node_us + step.launches * costs.launch_us,
+    }
+
+
+def estimate(step: Step, costs: Costs) -> float:
+    """Microseconds of one step."""
+    return sum(parts(step, costs).values())

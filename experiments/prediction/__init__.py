@@ -1,1 +1,0 @@
-"""Prediction of times on GPUs that are not at hand, from exact counts."""

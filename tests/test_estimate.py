@@ -1,0 +1,94 @@
+"""Estimates: one worked by hand, their constants in the records, and what has no estimate."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from composed import Composed
+
+from common import ROOT
+from common.config.resolve import model_named
+from common.errors import LabError
+from common.record.store import Store
+from common.stacks.catalog import read_catalog
+from experiments.estimate import Step, estimate, exchanges, parts, step_of
+from experiments.run import gpus
+from experiments.run.counting import Counting, as_counts
+
+H100 = gpus.read("h100").costs
+NONE = as_counts({})
+
+
+@pytest.fixture
+def committed(tmp_path) -> Counting:
+    """Counts of the committed records, of Qwen3-0.6B with the short cache that they are made with."""
+    model = replace(model_named("qwen3_0_6b"), positions=64)
+    return Counting(model, 256, Store(tmp_path / "r.jsonl"), tmp_path)
+
+
+def test_an_estimate_by_hand():
+    """A pencil: 3,105,000 B at 3,105 GB/s are 1 us; 10 barriers, 2 exchanges, half a launch."""
+    step = Step(bytes=3_105_000, barriers=10, own=False, exchanges=2, launches=0.5)
+    found = parts(step, H100)
+    assert found == pytest.approx({"bytes": 1, "barriers": 8.97, "exchanges": 4.328, "launches": 0.9265})
+    assert estimate(step, H100) == pytest.approx(1 + 8.97 + 4.328 + 0.9265)
+    own = Step(bytes=0, barriers=10, own=True, exchanges=0, nodes=228)
+    assert estimate(own, H100) == pytest.approx(15.82 + 242.82)
+
+
+def test_the_fast_kernel_by_hand(committed):
+    """595,984,384 weights of 2 B and 2 positions of 114,688 B; 5 exchanges in 28 layers and 1; 8 tokens a launch."""
+    source = Composed(read_catalog().stacks["streaming"].variants).source(committed.model)
+    step = step_of(source, committed.count(source), committed.model, 1)
+    assert step == Step(1_192_198_144, 0, False, 141, 0, 0.125)
+    assert estimate(step, H100) == pytest.approx(383.96 + 305.12 + 0.23, abs=0.01)
+
+
+def test_a_stack_of_kernels_has_a_node_or_a_launch_for_each_stage(tiny):
+    """Eight stages in each of two layers, one before and three behind: 20."""
+    graph, launches = (Composed(("graph",), {"how": how}).source(tiny) for how in ("graph", "launches"))
+    assert (step_of(graph, NONE, tiny, 1).nodes, step_of(graph, NONE, tiny, 1).launches) == (20, 0)
+    assert (step_of(launches, NONE, tiny, 1).nodes, step_of(launches, NONE, tiny, 1).launches) == (0, 20)
+    with pytest.raises(LabError, match="nobody has measured what a launch with how=pdl costs; time it on a GPU"):
+        step_of(Composed(("graph",), {"how": "pdl"}).source(tiny), NONE, tiny, 1)
+
+
+def test_exchanges_by_value_are_the_barriers_that_they_replace(committed):
+    """By the committed counts, of 28 layers: what by_value takes away; the outermost variant of a stage decides."""
+
+    def barriers(*names: str) -> int:
+        return committed.count(Composed(names).source(committed.model)).total("grid_barriers")
+
+    saved = barriers("joint_heads", "folded_norm") - barriers("joint_heads", "folded_norm", "by_value")
+    assert exchanges(("joint_heads", "folded_norm", "by_value"), 28) == saved == 140
+    assert exchanges(("joint_heads", "folded_norm", "by_value", "counted_sums"), 28) == 140 - 28
+    assert exchanges(("by_value", "value_token"), 28) == 141
+    assert exchanges(("vec128",), 28) == 0
+
+
+def test_each_measured_constant_is_in_the_record_that_its_comment_names():
+    records = (ROOT / "experiments/results/h100.jsonl").read_text().splitlines()
+    rows = {row["id"]: row for row in map(json.loads, records)}
+    lines = re.findall(r"^  (\w+): ([\d.]+) # (\S+): (.+)$", (ROOT / "conf/gpu/h100.yaml").read_text(), re.MULTILINE)
+    assert {name for name, *_ in lines} == {*vars(H100)}
+    for name, value, record, what in lines:
+        assert rows[record]["basis"] == "measured"
+        assert "H100" in rows[record]["provenance"]["gpu"]["name"]
+        of_row = [row for row in rows[record]["table"] if what in (row.get("what"), row.get("operation"))]
+        (row,) = [row for row in of_row if row.get("blocks", 132) == 132 and not row.get("KB under way")]
+        measured = row["GB/s"] if name == "read_gbps" else row["us"]
+        assert float(value) == pytest.approx(measured, rel=1e-3), name
+
+
+@pytest.mark.parametrize("name", [name for name in gpus.names() if name != "h100"])
+def test_a_gpu_that_nobody_has_measured_is_refused_by_name(name):
+    gpu = gpus.read(name)
+    assert gpu.bandwidth_gbps > 100
+    with pytest.raises(LabError, match=rf"no estimate for {gpu.name}: nobody has measured .*; give options\.gpu=h100"):
+        gpu.costs  # noqa: B018
+
+
+def test_an_unknown_gpu_is_refused():
+    with pytest.raises(LabError, match="unknown gpu 'rtx3091'; did you mean 'rtx3090'"):
+        gpus.read("rtx3091")
