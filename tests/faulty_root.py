@@ -36,7 +36,7 @@ PtxSession = {name}
 DEADLOCK = """
 template <class Base> struct Deadlocks : Base {
   template <Stage S> static DEVICE void barrier(const Context &c, int layer) {
-    if (S != Stage::qkv || port::block() != 0) Base::template barrier<S>(c, layer);
+    if (S != Stage::qkv || blockIdx.x != 0) Base::template barrier<S>(c, layer);
   }
 };
 """

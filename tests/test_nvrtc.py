@@ -277,7 +277,7 @@ def under_way(listing: str) -> int:
 
 @pytest.mark.parametrize("pause", [PAUSE, 0])
 def test_exchanges_poll_without_fences_and_loads_are_under_way_together(tmp_path, pause):
-    assert f"__nanosleep({PAUSE})" in (KERNEL / "port.cuh").read_text(), "the pause of the decode kernels"
+    assert f"__nanosleep({PAUSE})" in (KERNEL / "barrier.cuh").read_text(), "the pause of the decode kernels"
     for arch, cubin in nvrtc.compile_all(exchange(pause), ("sm_80", "sm_90")).items():
         plain, bulk = (sass.resources(cubin, arch, f"exchange_{way}") for way in ("plain", "bulk"))
         polls = 2 if pause else 1  # the first stands before the loop, the others follow a pause in it

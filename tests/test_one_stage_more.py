@@ -57,10 +57,9 @@ def add_stage(scratch, factor: str) -> None:
         STEP,
         "  static DEVICE void down(",
         f"""  static DEVICE void mlp_scale(const Context &c, int layer) {{
-    for (int i = port::block() * block_threads + port::thread(); i < model::intermediate;
-         i += port::blocks() * block_threads)
-      port::store_activation(tap<Stage::mlp_scale>(c, layer) + i,
-                             {factor} * port::load_activation(tap<Stage::gate_up>(c, layer) + i));
+    for (int i = blockIdx.x * block_threads + threadIdx.x; i < model::intermediate;
+         i += gridDim.x * block_threads)
+      tap<Stage::mlp_scale>(c, layer)[i] = {factor} * tap<Stage::gate_up>(c, layer)[i];
   }}
 
   static DEVICE void down(""",

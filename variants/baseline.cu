@@ -29,7 +29,7 @@ template <class Derived> struct Baseline : Decode<Derived> {
 
   // Block 0 normalizes; the other blocks wait at the grid barrier after the stage.
   template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
-    if (port::block() != 0) return;
+    if (blockIdx.x != 0) return;
     rmsnorm<Self, S>(c, layer, Self::template publish<S>(c, layer));
   }
 
@@ -43,13 +43,13 @@ template <class Derived> struct Baseline : Decode<Derived> {
 
   // A block per query head; with fewer blocks than heads a block takes several.
   static DEVICE void attention(const Context &c, int layer) {
-    for (int head = port::block(); head < model::heads; head += port::blocks()) Self::attend_head(c, layer, head);
+    for (int head = blockIdx.x; head < model::heads; head += gridDim.x) Self::attend_head(c, layer, head);
   }
   static DEVICE void attend_head(const Context &c, int layer, int head) {
     const auto publish = Self::template publish<Stage::attention>(c, layer, head * model::head_dim);
     attend_block<Self>(c, layer, head, 0, c.position + 1, shared<Self>(c).softmax,
                        [&](int i, float, float sum, float value) { publish(i, value / sum); });
-    port::block_barrier(); // all threads have read the parts before the next head overwrites them
+    block_barrier(); // all threads have read the parts before the next head overwrites them
   }
 
   // Called by all threads of a block before it attends to positions of `head` up to `end` - 1.

@@ -44,21 +44,21 @@ template <class Base> struct BulkRing : Base {
   static DEVICE void enter(const Context &c) {
     Base::enter(c);
     auto &s = shared<Self>(c);
-    if (port::thread() < block_threads) s.tile[port::thread()] = passed_tiles<slots>;
-    if (port::thread() == block_threads) {
+    if (int(threadIdx.x) < block_threads) s.tile[int(threadIdx.x)] = passed_tiles<slots>;
+    if (threadIdx.x == block_threads) {
       for (int i = 0; i < slots; ++i) {
-        port::mbarrier_init(&s.full[i], Copies::lanes);
-        port::mbarrier_init(&s.empty[i], block_warps);
+        mbarrier_init(&s.full[i], Copies::lanes);
+        mbarrier_init(&s.empty[i], block_warps);
       }
-      port::mbarrier_init(&s.begun, 1);
-      port::mbarrier_init_fence();
+      mbarrier_init(&s.begun, 1);
+      mbarrier_init_fence();
     }
-    port::named_sync(all_threads, block_threads + 32 * loader_warps);
+    named_sync(all_threads, block_threads + 32 * loader_warps);
   }
 
   // The loader reads the state of the ring, but neither the token nor any result.
   static DEVICE void load(const Context &c, int steps) {
-    if (port::thread() >= block_threads + Copies::lanes) return;
+    if (threadIdx.x >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {
@@ -106,8 +106,8 @@ template <class Base> struct BulkRing : Base {
     auto &s = shared<Self>(c);
     const Mine mine(job);
     if constexpr (!ahead)
-      if (port::thread() == 0 && mine.count > 0) port::mbarrier_arrive(&s.begun);
-    unsigned tile = s.tile[port::thread()];
+      if (threadIdx.x == 0 && mine.count > 0) mbarrier_arrive(&s.begun);
+    unsigned tile = s.tile[int(threadIdx.x)];
     int row = warp();
     for (int done = 0; done < mine.count; done += Mine::per_tile, ++tile) {
       unsigned char *slot = s.slot[tile % slots];
@@ -119,9 +119,9 @@ template <class Base> struct BulkRing : Base {
         for (int m = 0; m < Job::matrices; ++m) sums[m] = dot_row<Self>(Mine::at(slot, m, row - done), job.x);
         if (lane() == 0) emit(mine.first + row, sums);
       }
-      port::warp_barrier(); // all lanes have read
-      if (lane() == 0) port::mbarrier_arrive(&s.empty[tile % slots]);
+      __syncwarp(); // all lanes have read
+      if (lane() == 0) mbarrier_arrive(&s.empty[tile % slots]);
     }
-    s.tile[port::thread()] = tile;
+    s.tile[int(threadIdx.x)] = tile;
   }
 };

@@ -40,7 +40,7 @@ template <class Base> struct ByValue : Base {
       arrive_by_value<S>(c, layer, i, 4, i + N, packet);
       Floats<N> f;
       UNROLL
-      for (int j = 0; j < N; ++j) f.value[j] = port::as_float(packet[j / 4].word[j % 4]);
+      for (int j = 0; j < N; ++j) f.value[j] = __uint_as_float(packet[j / 4].word[j % 4]);
       return f;
     } else {
       return Base::template receive<S, N>(c, layer, i);
@@ -66,14 +66,14 @@ template <class Base> struct ByValue : Base {
       constexpr int size = Tap<S>::size, stride = 4 * block_threads, all = (size + stride - 1) / stride;
       constexpr int packets = all < 4 ? all : 4; // under way at once
       float *to = shared<Self>(c).arrived;
-      for (int first = 4 * port::thread(); first < size; first += packets * stride) {
+      for (int first = 4 * int(threadIdx.x); first < size; first += packets * stride) {
         Packet<16> packet[packets];
         arrive_by_value<S>(c, layer, first, stride, size, packet);
         UNROLL
         for (int p = 0; p < packets; ++p)
-          if (first + p * stride < size) port::store_packet(to + first + p * stride, packet[p]);
+          if (first + p * stride < size) store_packet(to + first + p * stride, packet[p]);
       }
-      port::block_barrier();
+      block_barrier();
       return to;
     }
   }

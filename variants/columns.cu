@@ -21,7 +21,7 @@ template <class Base> struct Columns : Base {
   static constexpr bool here(Stage s) { return s == Stage::input_norm || s == Stage::post_norm; }
 
   static DEVICE void enter(const Context &c) {
-    if (port::thread() < block_threads) shared<Self>(c).batch[port::thread()] = 0;
+    if (int(threadIdx.x) < block_threads) shared<Self>(c).batch[int(threadIdx.x)] = 0;
     Base::enter(c);
   }
 
@@ -61,7 +61,7 @@ template <class Base> struct Columns : Base {
     float squares[Self::tokens] = {};
     UNROLL
     for (int n = 0; n < Self::tokens; ++n) {
-      if (n > 0) port::warp_barrier(); // all lanes have read what they exchanged for the token before
+      if (n > 0) __syncwarp(); // all lanes have read what they exchanged for the token before
       const ResultOf<Self, input> result{Self::of(c, n), layer};
       if constexpr (!here(input)) x[n].take(c, result);
       if constexpr (here(input)) squares[n] = x[n].take_and_scale(c, result, gains<input>(c, layer));
@@ -75,7 +75,7 @@ template <class Base> struct Columns : Base {
       finish(n, row, sums);
     });
     if constexpr (here(input)) // its tap, which no block reads, by the block with the fewest rows
-      if (port::block() == port::blocks() - 1) {
+      if (blockIdx.x == gridDim.x - 1) {
         UNROLL
         for (int n = 0; n < Self::tokens; ++n) {
           const auto publish = Self::template publish<input>(Self::of(c, n), layer);
@@ -103,7 +103,7 @@ template <class Base> struct Columns : Base {
       const float *embedded = S == Stage::o_proj && layer == 0 ? residual(c, 0) : nullptr;
       float *stream = shared<Self>(c).stream[c.number];
       return [=](int row, const auto &sums) {
-        const float before = embedded != nullptr ? port::load_activation(embedded + row) : stream[row];
+        const float before = embedded != nullptr ? embedded[row] : stream[row];
         publish(row, stream[row] = before + sums[0]);
       };
     }

@@ -21,9 +21,9 @@ template <class Base> struct CountedSums : Base {
 
   // The rows of o_proj are divided into parts. A part and a head have a block; with fewer blocks than heads there is
   // one part, and a block takes several heads. Blocks beyond the last part have none.
-  static DEVICE int parts() { return port::blocks() < model::heads ? 1 : port::blocks() / model::heads; }
-  static DEVICE int part() { return port::block() / model::heads; }
-  static DEVICE int first_head() { return part() < parts() ? port::block() % model::heads : model::heads; }
+  static DEVICE int parts() { return int(gridDim.x) < model::heads ? 1 : int(gridDim.x) / model::heads; }
+  static DEVICE int part() { return int(blockIdx.x) / model::heads; }
+  static DEVICE int first_head() { return part() < parts() ? int(blockIdx.x) % model::heads : model::heads; }
 
   static DEVICE bool stores_heads() { return part() == 0; }
 
@@ -32,12 +32,12 @@ template <class Base> struct CountedSums : Base {
   // The barrier after each head is also the one before its elements are multiplied, and before post_norm overwrites
   // what qkv has read. A block without a head needs it, too.
   static DEVICE void attention(const Context &c, int layer) {
-    for (int head = first_head(); head < model::heads; head += port::blocks()) Self::attend_head(c, layer, head);
-    if (first_head() == model::heads) port::block_barrier();
+    for (int head = first_head(); head < model::heads; head += gridDim.x) Self::attend_head(c, layer, head);
+    if (first_head() == model::heads) block_barrier();
   }
 
   static DEVICE void o_proj(const Context &c, int layer) {
-    for (int head = first_head(); head < model::heads; head += port::blocks()) add_head(c, layer, head);
+    for (int head = first_head(); head < model::heads; head += gridDim.x) add_head(c, layer, head);
   }
 
   // The columns of one head in the lanes of a warp, as they divide a head; so many rows at once that each pair of lanes
@@ -70,7 +70,7 @@ template <class Base> struct CountedSums : Base {
       const float mine = transposing_sum<group>(sum);
       const int row = first + lane() % group / share;
       if (lane() % share != 0 || row >= end) continue;
-      port::add_relaxed(sums(c, c.turn, layer) + row, addend(mine));
+      add_relaxed(sums(c, c.turn, layer) + row, addend(mine));
       if (head == 0) clear_sum(c, layer, row);
     }
   }
@@ -82,10 +82,10 @@ template <class Base> struct CountedSums : Base {
       float *attended = shared<Self>(c).attended + first;
       return [=](int i, float value) {
         attended[i] = value;
-        if (part() == 0) port::store_activation(out + i, value);
+        if (part() == 0) out[i] = value;
       };
     } else if constexpr (S == Stage::o_proj) {
-      return [=](int i, float value) { port::store_activation(out + i, value); };
+      return [=](int i, float value) { out[i] = value; };
     } else {
       return Base::template publish<S>(c, layer, first);
     }

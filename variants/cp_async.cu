@@ -33,14 +33,14 @@ template <class Base> struct CpAsync : Base {
         for (int t = 0; t < tile; ++t)
           if (column(item, t) < Job::K) job.row(m, row).copy(slot(item, t), column(item, t));
       }
-      port::copy_commit(); // also an empty group: the wait below counts groups
+      copy_commit(); // also an empty group: the wait below counts groups
     };
 
     for (int item = 0; item < stages - 1; ++item) issue(item);
     float sums[Job::matrices] = {};
     for (int item = 0; item < items; ++item) {
       issue(item + stages - 1);
-      port::copy_wait<stages - 1>();                    // all groups but the newest are complete
+      copy_wait<stages - 1>();                          // all groups but the newest are complete
       const bool second = item % per_row >= per_matrix; // a selection: an index would put sums in local memory
       float sum = second ? sums[Job::matrices - 1] : sums[0];
       UNROLL
@@ -57,6 +57,6 @@ template <class Base> struct CpAsync : Base {
       UNROLL
       for (int i = 0; i < Job::matrices; ++i) sums[i] = 0;
     }
-    port::copy_wait<0>();
+    copy_wait<0>();
   }
 };

@@ -41,7 +41,7 @@ template <class Base> struct FoldedNorm : Base {
     Gains gain;
     UNROLL
     for (int p = 0; p < packets; ++p)
-      if (at(p) < model::hidden) gain.packet[p] = port::load_weights<2 * width>(gains<Norm>(c, next) + at(p));
+      if (at(p) < model::hidden) gain.packet[p] = load_weights<2 * width>(gains<Norm>(c, next) + at(p));
     Base::template after<S>(c, layer);
     const auto x = Self::template stream<Norm, width>(c, next);
     auto &s = shared<Self>(c);
@@ -59,19 +59,19 @@ template <class Base> struct FoldedNorm : Base {
     }
     sum = warp_sum(sum);
     if (lane() == 0) s.squares[warp()] = sum;
-    port::block_barrier();
+    block_barrier();
   }
   // First element of this thread's packet p.
-  static DEVICE int at(int p) { return (p * block_threads + port::thread()) * width; }
+  static DEVICE int at(int p) { return (p * block_threads + int(threadIdx.x)) * width; }
 
   // The rest of the stage: its tap, which no block reads, by the block with the fewest rows of the next stage.
   template <Stage S> static DEVICE void normalize(const Context &c, int layer) {
     if constexpr (!here(S)) {
       Base::template normalize<S>(c, layer);
-    } else if (port::block() == port::blocks() - 1) {
+    } else if (blockIdx.x == gridDim.x - 1) {
       const float scale = factor(c);
       const auto publish = Self::template publish<S>(c, layer);
-      for (int i = port::thread(); i < model::hidden; i += block_threads) publish(i, shared<Self>(c).gained[i] * scale);
+      for (int i = threadIdx.x; i < model::hidden; i += block_threads) publish(i, shared<Self>(c).gained[i] * scale);
     }
   }
 
@@ -79,7 +79,7 @@ template <class Base> struct FoldedNorm : Base {
     float sum = 0;
     UNROLL
     for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).squares[w];
-    return port::rsqrt(sum / model::hidden + model::rms_eps);
+    return rsqrtf(sum / model::hidden + model::rms_eps);
   }
 
   template <Stage S> static DEVICE const float *activations(const Context &c, int layer) {

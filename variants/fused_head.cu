@@ -33,8 +33,8 @@ template <class Base> struct FusedHead : Base {
     const auto job = with_input<Self, Stage::lm_head>(c, 0);
     const auto emit = Self::template emit<Stage::lm_head>(c, 0);
     Best best{negative_infinity(), 0};
-    for (int row = (port::block() * block_warps + warp()) * rows; row < model::vocab;
-         row += port::blocks() * block_warps * rows) {
+    for (int row = (int(blockIdx.x) * block_warps + warp()) * rows; row < model::vocab;
+         row += gridDim.x * block_warps * rows) {
       float sums[rows];
       UNROLL
       for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; their sums are dropped below
@@ -50,13 +50,13 @@ template <class Base> struct FusedHead : Base {
       }
     }
     best = block_best(best, shared<Self>(c).best);
-    if (port::thread() == 0) contribute(c, pack(best));
+    if (threadIdx.x == 0) contribute(c, pack(best));
   }
 
   // A candidate as an integer: a larger value gives a larger integer, and of equal values the lower index does. -0
   // becomes +0 first, because the two are equal.
   static DEVICE Packed pack(Best best) {
-    const unsigned bits = port::as_bits(best.value + 0.0f);
+    const unsigned bits = __float_as_uint(best.value + 0.0f);
     const unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return Packed(ordered) << 32 | ~unsigned(best.index);
   }
@@ -66,17 +66,17 @@ template <class Base> struct FusedHead : Base {
   static DEVICE void contribute(const Context &c, Packed mine) {
     unsigned *head = c.state + state_at::head;
     Packed *best = reinterpret_cast<Packed *>(head);
-    port::max_relaxed(best, mine);
-    if (port::add_acq_rel(head + 2, 1) != unsigned(port::blocks()) - 1) return;
+    max_relaxed(best, mine);
+    if (add_acq_rel(head + 2, 1) != gridDim.x - 1) return;
     head[2] = 0;
-    Self::advance(c, ~unsigned(port::exchange_relaxed(best, 0)));
+    Self::advance(c, ~unsigned(exchange_relaxed(best, 0)));
   }
 
   static DEVICE void argmax(const Context &) {}
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
     if constexpr (S == Stage::final_norm)
-      port::block_barrier();
+      block_barrier();
     else if constexpr (S != Stage::lm_head)
       Base::template after<S>(c, layer);
   }

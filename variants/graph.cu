@@ -6,7 +6,6 @@
 // Overrides   nothing
 // Run         python -m experiments variant=graph how=launches
 #include "common/kernel/decode.cuh"
-#include "common/kernel/dependent_port.cuh"
 
 template <class Base> struct Graph : Base {
   using Self = typename Base::Self;
@@ -20,16 +19,16 @@ template <class Base> struct Graph : Base {
       UNROLL
       for (int m = 0; m < job.matrices; ++m) fetch(job, m);
     }
-    port::await_previous();
-    port::launch_next();
+    await_previous();
+    launch_next();
   }
 
   // The blocks share the first rows of matrix `m`, which their warps multiply first.
   template <class Job> static DEVICE void fetch(const Job &job, int m) {
-    const size_t bytes = size_t(job.rows) * Job::Row::bytes, first = size_t(port::block()) * ahead;
+    const size_t bytes = size_t(job.rows) * Job::Row::bytes, first = size_t(blockIdx.x) * ahead;
     const char *from = static_cast<const char *>(job.row(m, 0).address);
-    for (int at = port::thread() * line; at < ahead; at += block_threads * line)
-      if (first + at < bytes) port::prefetch_l2(from + first + at);
+    for (int at = threadIdx.x * line; at < ahead; at += block_threads * line)
+      if (first + at < bytes) prefetch_l2(from + first + at);
   }
 };
 

@@ -17,7 +17,7 @@ template <class Base> struct HeadSplit : Base {
 
   static DEVICE void qkv(const Context &c, int layer) {
     const float *x = Self::template activations<Stage::input_norm>(c, layer);
-    for (int kv = port::block(); kv < model::kv_heads; kv += port::blocks()) {
+    for (int kv = blockIdx.x; kv < model::kv_heads; kv += gridDim.x) {
       rows(c, layer, x, head(kv, 0), group);
       rows(c, layer, x, head(kv, group), 1);
       rows(c, layer, x, head(kv, group + 1), 1);
@@ -34,20 +34,20 @@ template <class Base> struct HeadSplit : Base {
   }
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
-    for (int kv = port::block(); kv < model::kv_heads; kv += port::blocks())
+    for (int kv = blockIdx.x; kv < model::kv_heads; kv += gridDim.x)
       for (int i = warp(); i < group + 2; i += block_warps) Self::norm_rope_store(c, layer, head(kv, i));
   }
 
   static DEVICE int attention_blocks(const Context &) { return model::kv_heads; }
 
   static DEVICE void attention(const Context &c, int layer) {
-    for (int kv = port::block(); kv < model::kv_heads; kv += port::blocks())
+    for (int kv = blockIdx.x; kv < model::kv_heads; kv += gridDim.x)
       for (int i = 0; i < group; ++i) Self::attend_head(c, layer, head(kv, i));
   }
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
     if constexpr (S == Stage::qkv || S == Stage::qk_norm_rope)
-      port::block_barrier();
+      block_barrier();
     else
       Base::template after<S>(c, layer);
   }

@@ -42,7 +42,7 @@ template <class Base> struct JointHeads : Base {
         float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
         norm_rope(c, layer, head, layer_weights(c, weight_at::q_norm, layer), s.head[0], [&](int i, float value) {
           s.query[i] = value;
-          if (own && Self::stores_heads()) port::store_activation(out + i, value);
+          if (own && Self::stores_heads()) out[i] = value;
         });
       } else if (part == 1) {
         EntryUnit *out = keys(c, layer, kv_head) + row;
@@ -51,7 +51,7 @@ template <class Base> struct JointHeads : Base {
         };
         store_entry(room, make, [&](int i, EntryUnit unit) {
           s.key[i] = unit;
-          if (stores) port::store_kv(out + i, unit);
+          if (stores) out[i] = unit;
         });
       } else {
         EntryUnit *out = values(c, layer, kv_head) + row;
@@ -65,11 +65,11 @@ template <class Base> struct JointHeads : Base {
         };
         store_entry(room, make, [&](int i, EntryUnit unit) {
           s.value[i] = unit;
-          if (stores) port::store_kv(out + i, unit);
+          if (stores) out[i] = unit;
         });
       }
     }
-    port::block_barrier();
+    block_barrier();
   }
 
   // One head by one warp. `head` counts in the order of the qkv rows. Gains and angles are loaded before the head,
@@ -78,7 +78,7 @@ template <class Base> struct JointHeads : Base {
   static DEVICE void norm_rope(const Context &c, int layer, int head, const bf16 *gain, Head &h, Out out) {
     for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
       Packet<8> g = {};
-      if constexpr (model::qk_norm) g = port::load_weights<8>(gain + i);
+      if constexpr (model::qk_norm) g = load_weights<8>(gain + i);
       const auto angle = load_floats<4>(Self::angles(c) + i);
       const auto x = Self::template receive<Stage::qkv, 4>(c, layer, head * model::head_dim + i);
       UNROLL
@@ -88,7 +88,7 @@ template <class Base> struct JointHeads : Base {
         h.angle[i + j] = angle.value[j];
       }
     }
-    port::warp_barrier();
+    __syncwarp();
     head_norm_rope(h.x, h.gain, h.angle, out);
   }
 

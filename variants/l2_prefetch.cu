@@ -11,7 +11,7 @@ template <class Base> struct L2Prefetch : Base {
   template <Stage S> static DEVICE void perform(const Context &c, int layer) {
     Base::template perform<S>(c, layer);
     if constexpr (S == Stage::attention)
-      if (port::block() >= Self::attention_blocks(c)) fetch(c, layer, port::blocks() - Self::attention_blocks(c));
+      if (int(blockIdx.x) >= Self::attention_blocks(c)) fetch(c, layer, gridDim.x - Self::attention_blocks(c));
   }
 
   // The `idle` last blocks of the grid share the chosen matrices, one after another, until each block has prefetched
@@ -30,15 +30,15 @@ template <class Base> struct L2Prefetch : Base {
     constexpr size_t line = 128;
     const size_t lines = size_t(job.rows) * Job::Row::bytes / line;
     const size_t share = (lines + idle - 1) / idle, limit = budget / line;
-    const size_t first = (port::block() - (port::blocks() - idle)) * share;
+    const size_t first = (int(blockIdx.x) - (int(gridDim.x) - idle)) * share;
     const size_t mine = first >= lines ? 0 : lines - first < share ? lines - first : share;
     const size_t count = mine < limit ? mine : limit;
     const char *from = static_cast<const char *>(job.row(m, 0).address) + first * line;
-    for (size_t i = port::thread(); i < count; i += block_threads) {
+    for (size_t i = int(threadIdx.x); i < count; i += block_threads) {
       if constexpr (knob::l2_prefetch::how_is_ldg)
-        port::touch_weights(from + i * line);
+        touch_weights(from + i * line);
       else
-        port::prefetch_l2(from + i * line);
+        prefetch_l2(from + i * line);
     }
     return count * line;
   }

@@ -23,7 +23,7 @@ template <class Base> struct RedundantRmsnorm : Base {
 
   template <Stage S> static DEVICE void after(const Context &c, int layer) {
     if constexpr (here(S))
-      port::block_barrier();
+      block_barrier();
     else
       Base::template after<S>(c, layer);
   }

@@ -21,12 +21,12 @@ template <class Base> struct SmemCache : Base {
     static_assert(Tap<S>::size <= longest, "the result of this stage does not fit the block's shared vector");
     const float *from = Base::template activations<S>(c, layer);
     float *to = shared<Self>(c).vector;
-    for (int i = port::thread() * 4; i < Tap<S>::size; i += block_threads * 4) {
+    for (int i = int(threadIdx.x) * 4; i < Tap<S>::size; i += block_threads * 4) {
       const auto a = load_floats<4>(from + i);
       UNROLL
       for (int j = 0; j < 4; ++j) to[i + j] = a.value[j];
     }
-    port::block_barrier();
+    block_barrier();
     return to;
   }
 };

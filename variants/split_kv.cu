@@ -18,41 +18,41 @@ template <class Base> struct SplitKv : Base {
 
   static DEVICE int attention_blocks(const Context &c) {
     const int tasks = model::heads * chunks(c);
-    return chunks(c) == 1 ? Base::attention_blocks(c) : tasks < port::blocks() ? tasks : port::blocks();
+    return chunks(c) == 1 ? Base::attention_blocks(c) : tasks < int(gridDim.x) ? tasks : gridDim.x;
   }
 
   static DEVICE void attention(const Context &c, int layer) {
     if (chunks(c) == 1) return Base::attention(c, layer);
-    for (int task = port::block(); task < model::heads * chunks(c); task += port::blocks()) {
+    for (int task = blockIdx.x; task < model::heads * chunks(c); task += gridDim.x) {
       const int head = task / chunks(c), begin = task % chunks(c) * chunk;
       const int end = begin + chunk < c.position + 1 ? begin + chunk : c.position + 1;
       float *out = part(c, task);
       attend_block<Self>(c, layer, head, begin, end, shared<Self>(c).softmax,
                          [&](int i, float max, float sum, float value) {
-                           port::store_activation(out + 2 + i, value);
+                           *(out + 2 + i) = value;
                            if (i != 0) return;
-                           port::store_activation(out, max);
-                           port::store_activation(out + 1, sum);
+                           *out = max;
+                           out[1] = sum;
                          });
-      port::block_barrier(); // all threads have read the parts before the next task overwrites them
+      block_barrier(); // all threads have read the parts before the next task overwrites them
     }
     Self::template barrier<Stage::attention>(c, layer);
-    for (int head = port::block(); head < model::heads; head += port::blocks()) merge(c, layer, head);
+    for (int head = blockIdx.x; head < model::heads; head += gridDim.x) merge(c, layer, head);
   }
 
   // Merges the chunks of one head, one thread per element. Every chunk has at least one position, so no maximum is
   // -inf.
   static DEVICE void merge(const Context &c, int layer, int head) {
     const float *first = part(c, head * chunks(c));
-    for (int i = port::thread(); i < model::head_dim; i += block_threads) {
-      float max = port::load_activation(first);
-      for (int n = 1; n < chunks(c); ++n) max = fmaxf(max, port::load_activation(first + n * part_size));
+    for (int i = threadIdx.x; i < model::head_dim; i += block_threads) {
+      float max = *first;
+      for (int n = 1; n < chunks(c); ++n) max = fmaxf(max, first[n * part_size]);
       float sum = 0, value = 0;
       for (int n = 0; n < chunks(c); ++n) {
         const float *from = first + n * part_size;
-        const float keep = expf(port::load_activation(from) - max);
-        sum = fmaf(port::load_activation(from + 1), keep, sum);
-        value = fmaf(port::load_activation(from + 2 + i), keep, value);
+        const float keep = expf(*from - max);
+        sum = fmaf(from[1], keep, sum);
+        value = fmaf(*(from + 2 + i), keep, value);
       }
       Self::template publish<Stage::attention>(c, layer, head * model::head_dim)(i, value / sum);
     }

@@ -25,19 +25,19 @@ template <class Base> struct StreamKv : Base {
   };
 
   static DEVICE void enter(const Context &c) {
-    if (port::thread() == block_threads) port::mbarrier_init(&shared<Self>(c).begins, 1);
+    if (threadIdx.x == block_threads) mbarrier_init(&shared<Self>(c).begins, 1);
     Base::enter(c); // in which the block learns of it
   }
 
   // The same order that puts the last step before this one covers the entries that it stored before this arrival.
   static DEVICE void step(const Context &c) {
-    if (port::thread() == 0) port::mbarrier_arrive(&shared<Self>(c).begins);
+    if (threadIdx.x == 0) mbarrier_arrive(&shared<Self>(c).begins);
     Base::step(c);
   }
 
   // As bulk_ring, and all entries of the cache but the token's. Only those of the step before have to be waited for.
   static DEVICE void load(const Context &c, int steps) {
-    if (port::thread() >= block_threads + Copies::lanes) return;
+    if (threadIdx.x >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<Base::slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {
@@ -46,7 +46,7 @@ template <class Base> struct StreamKv : Base {
           wait_for_phase(c, &shared<Self>(c).begins, step);
           Copies::see_stores();
         }
-        for (int number = port::block(); number < Shares::count(c.position + step); number += port::blocks())
+        for (int number = blockIdx.x; number < Shares::count(c.position + step); number += gridDim.x)
           feed_cache(c, layer, Shares::at(c.position + step, number), tile, jobs);
         Base::template feed<Stage::o_proj>(c, layer, tile, jobs);
         Base::template feed<Stage::gate_up>(c, layer, tile, jobs);
@@ -85,7 +85,7 @@ template <class Base> struct StreamKv : Base {
 
   static DEVICE void attention(const Context &c, int layer) {
     clear_parts(c, layer);
-    for (int number = port::block(); number < Shares::count(c.position); number += port::blocks())
+    for (int number = blockIdx.x; number < Shares::count(c.position); number += gridDim.x)
       attend_share(c, layer, Shares::at(c.position, number));
   }
 
@@ -98,16 +98,16 @@ template <class Base> struct StreamKv : Base {
   static DEVICE void attend_share(const Context &c, int layer, const Share &share) {
     auto &s = shared<Self>(c);
     if constexpr (!Base::ahead)
-      if (port::thread() == 0 && share.begin < share.end) port::mbarrier_arrive(&s.begun);
+      if (threadIdx.x == 0 && share.begin < share.end) mbarrier_arrive(&s.begun);
     constexpr int lanes = team_warps * Heads::Split::positions, at_once = fewer((per_tile + lanes - 1) / lanes, 4);
     // Known before the query is: which tiles the warp's team has, and the token itself as one more.
     const int team = warp() / team_warps, tiles = (share.end - share.begin + per_tile - 1) / per_tile;
-    const unsigned tile = s.tile[port::thread()];
+    const unsigned tile = s.tile[int(threadIdx.x)];
     const bool last = share.part + 1 == share.parts, token = last && tiles % teams == team;
     typename Self::Lanes heads(c);
     ROLLED
     for (int h = 0; h < share.heads; ++h) {
-      if (h > 0) port::block_barrier(); // all threads have the query of the head before this one
+      if (h > 0) block_barrier(); // all threads have the query of the head before this one
       Self::prepare(c, layer, share.head + h, last ? c.position + 1 : share.end);
       heads.ask(h, s.query);
     }
@@ -118,19 +118,19 @@ template <class Base> struct StreamKv : Base {
       wait_for_phase(c, &s.full[at], (tile + t) / Base::slots);
       see<at_once>(heads, share, copied, copied + per_tile * entry_units,
                    positions_from(share, share.begin + t * per_tile));
-      port::warp_barrier();                                    // all lanes have read
-      if (lane() < teams) port::mbarrier_arrive(&s.empty[at]); // also for a warp of another team
+      __syncwarp();                                      // all lanes have read
+      if (lane() < teams) mbarrier_arrive(&s.empty[at]); // also for a warp of another team
     }
-    s.tile[port::thread()] = tile + tiles;
+    s.tile[int(threadIdx.x)] = tile + tiles;
     UNROLL
     for (int h = 0; h < head_group; ++h) {
       if (h >= share.heads) break;
       const auto publish = Self::template publish<Stage::attention>(c, layer, (share.head + h) * model::head_dim);
       merge_warps(heads.merged(h), s.softmax, [&](int i, float max, float sum, float value) {
-        if (share.parts == 1) return publish(i, port::quotient(value, sum));
+        if (share.parts == 1) return publish(i, __fdividef(value, sum));
         send_part(c, layer, share.head + h, share.part, i, max, sum, value);
       });
-      port::block_barrier(); // all threads have read the parts of warps before the next head overwrites them
+      block_barrier(); // all threads have read the parts of warps before the next head overwrites them
     }
     if (share.parts > 1)
       merge_parts(c, layer, share, Self::template publish<Stage::attention>(c, layer, share.head * model::head_dim));

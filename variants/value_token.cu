@@ -22,7 +22,7 @@ template <class Base> struct ValueToken : Base {
   static DEVICE void decode(const Context &first, int steps) {
     Context c = first;
     make_angles(c, c.position);
-    port::block_barrier();
+    block_barrier();
     for (int done = 0; done < steps; ++done) {
       Self::step(c);
       const unsigned next = ++c.position;
@@ -33,22 +33,24 @@ template <class Base> struct ValueToken : Base {
 
   template <Stage S> static DEVICE void exchange(const Context &c, int layer) {
     if constexpr (S == Stage::final_norm)
-      port::block_barrier();
+      block_barrier();
     else if constexpr (S != Stage::embed && S != Stage::lm_head)
       Base::template exchange<S>(c, layer);
   }
 
   // `stream` reads the row of the token. One block stores its angles as the tap that a check reads.
   static DEVICE void embed(const Context &c) {
-    if (port::block() != port::blocks() - 1) return;
-    for (int i = port::thread(); i < model::head_dim; i += block_threads)
-      port::store_activation(rope(c) + i, angles(c)[i]);
+    if (blockIdx.x != gridDim.x - 1) return;
+    for (int i = threadIdx.x; i < model::head_dim; i += block_threads) {
+      float &to = rope(c)[i];
+      to = angles(c)[i];
+    }
   }
 
   // Every block has its own angles, made by its last warps: the first ones exchange candidates at the same time.
   static DEVICE void make_angles(const Context &c, int position) {
     float *to = shared<Self>(c).angles;
-    rope_angles(position, block_threads - 1 - port::thread(), [=](int i, float value) { to[i] = value; });
+    rope_angles(position, block_threads - 1 - threadIdx.x, [=](int i, float value) { to[i] = value; });
   }
   static DEVICE const float *angles(const Context &c) { return shared<Self>(c).angles; }
 
@@ -65,7 +67,7 @@ template <class Base> struct ValueToken : Base {
       Floats<N> x;
       UNROLL
       for (int first = 0; first < N; first += most) {
-        const auto packet = port::load_weights<2 * most>(row + i + first);
+        const auto packet = load_weights<2 * most>(row + i + first);
         UNROLL
         for (int k = 0; k < most; k += 2) {
           x.value[first + k] = bf16_low(packet.word[k / 2]);
@@ -83,7 +85,10 @@ template <class Base> struct ValueToken : Base {
       const bf16 *from = embedding(c);
       float *to = tap<Stage::embed>(c, 0);
       return [=](int row, const auto &sums) {
-        if (layer == 0) port::store_activation(to + row, port::load_weight(from + row));
+        if (layer == 0) {
+          float &element = to[row];
+          element = load_weight(from + row);
+        }
         finish(row, sums);
       };
     } else {
@@ -108,13 +113,13 @@ template <class Base> struct ValueToken : Base {
   // Thread 0 has stored the block's candidate itself, after a block barrier that follows the last row of the head.
   static DEVICE void argmax(const Context &c) {
     auto &s = shared<Self>(c);
-    if (port::thread() == 0) send_candidate(c, s.best[0]);
+    if (threadIdx.x == 0) send_candidate(c, s.best[0]);
     make_angles(c, c.position + 1); // while the candidates are under way
     const Best best = block_best(arrive_candidates(c), s.candidate);
-    if (port::thread() == 0) {
+    if (threadIdx.x == 0) {
       s.token = best.index;
-      if (port::block() == 0) Self::advance(c, best.index);
+      if (blockIdx.x == 0) Self::advance(c, best.index);
     }
-    port::block_barrier();
+    block_barrier();
   }
 };

@@ -34,7 +34,7 @@ template <class Base> struct Verify : Base {
   }
   // Before the next token of the same stage.
   static DEVICE void next() {
-    if constexpr (!copies) port::block_barrier();
+    if constexpr (!copies) block_barrier();
   }
 
   static DEVICE void embed(const Context &c) {
@@ -47,7 +47,7 @@ template <class Base> struct Verify : Base {
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     constexpr int heads = model::heads + 2 * model::kv_heads;
-    for (int i = port::block() * block_warps + warp(); i < tokens * heads; i += port::blocks() * block_warps)
+    for (int i = blockIdx.x * block_warps + warp(); i < tokens * heads; i += gridDim.x * block_warps)
       Self::norm_rope_store(of(c, i / heads), layer, i % heads);
   }
 
@@ -55,7 +55,7 @@ template <class Base> struct Verify : Base {
 
   // The entries of the tokens before it are in the cache, since a grid barrier follows qk_norm_rope.
   static DEVICE void attention(const Context &c, int layer) {
-    for (int i = port::block(); i < tokens * model::heads; i += port::blocks())
+    for (int i = blockIdx.x; i < tokens * model::heads; i += gridDim.x)
       Self::attend_head(of(c, i / model::heads), layer, i % model::heads);
   }
 
@@ -126,22 +126,22 @@ template <class Base> struct Verify : Base {
 
   // Keeps the choices up to the first that is not the draft behind it, by thread 0. Ids of the prompt are kept anyway.
   static DEVICE void argmax(const Context &c) {
-    if (port::block() != 0) return;
+    if (blockIdx.x != 0) return;
     const unsigned *ids = c.state + state_at::ids, given = c.state[state_at::prompt_length];
     unsigned accepted = 0, token = 0;
     bool agree = true;
     for (unsigned n = 0; n < tokens; ++n) {
       const unsigned best = choice<Self>(of(c, n)).index, behind = c.position + n + 1;
       next();
-      if (port::thread() != 0 || !agree) continue;
+      if (threadIdx.x != 0 || !agree) continue;
       accepted = n, token = best;
       agree = behind < given || ids[behind] == best;
     }
-    if (port::thread() == 0) {
+    if (threadIdx.x == 0) {
       c.state[state_at::accepted] = accepted;
       Self::advance(of(c, accepted), token);
     }
-    port::block_barrier();
+    block_barrier();
     draft<Self>(c, tokens - 1);
   }
 };

@@ -45,7 +45,7 @@ template <class Base> struct WarpSplit : Base {
   template <class Job> static DEVICE void produce(const Context &c, const Job &job) {
     const Walk<Job> walk(job);
     for (int item = 0; item < walk.items; ++item) {
-      if (item >= slots) port::named_sync(empty + item % slots, block_threads);
+      if (item >= slots) named_sync(empty + item % slots, block_threads);
       for (int consumer = warp(); consumer < consumers; consumer += producers) {
         if (walk.row(item, consumer) >= job.rows) continue;
         const auto row = job.row(walk.matrix(item), walk.row(item, consumer));
@@ -55,11 +55,11 @@ template <class Base> struct WarpSplit : Base {
             walk.at(c, item, consumer, p)
                 .store(row.template load<Self::load_bytes, Self::load_l1>(walk.column(item, p)));
       }
-      port::named_arrive(full + item % slots, block_threads);
+      named_arrive(full + item % slots, block_threads);
     }
     // Waits until the last tiles are read: another product may follow without a barrier and overwrite them.
     for (int item = walk.items < slots ? 0 : walk.items - slots; item < walk.items; ++item)
-      port::named_sync(empty + item % slots, block_threads);
+      named_sync(empty + item % slots, block_threads);
   }
 
   template <class Job, class Emit> static DEVICE void consume(const Context &c, const Job &job, Emit emit) {
@@ -67,7 +67,7 @@ template <class Base> struct WarpSplit : Base {
     const int consumer = warp() - producers;
     float sums[Job::matrices] = {};
     for (int item = 0; item < walk.items; ++item) {
-      port::named_sync(full + item % slots, block_threads);
+      named_sync(full + item % slots, block_threads);
       const bool here = walk.row(item, consumer) < job.rows;
       UNROLL
       for (int m = 0; m < Job::matrices; ++m) {
@@ -78,7 +78,7 @@ template <class Base> struct WarpSplit : Base {
             sums[m] = add_products(walk.at(c, item, consumer, p).load(walk.column(item, p)),
                                    load_floats<walk.width>(job.x + walk.column(item, p)).value, sums[m]);
       }
-      port::named_arrive(empty + item % slots, block_threads);
+      named_arrive(empty + item % slots, block_threads);
       if (!here || item % walk.per_row != walk.per_row - 1) continue;
       UNROLL
       for (int m = 0; m < Job::matrices; ++m) sums[m] = warp_sum(sums[m]);

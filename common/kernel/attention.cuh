@@ -77,13 +77,13 @@ template <class Self> DEVICE auto attend(const Context &c, int layer, int head, 
 
   UNROLL
   for (int mask = Split::group; mask < 32; mask *= 2) {
-    const float other_max = port::shuffle_xor(soft.max, mask), max = fmaxf(soft.max, other_max);
+    const float other_max = __shfl_xor_sync(all_lanes, soft.max, mask), max = fmaxf(soft.max, other_max);
     const float keep = soft.rescale(soft.max, max), take = soft.rescale(other_max, max);
     soft.max = max;
-    soft.sum = soft.sum * keep + port::shuffle_xor(soft.sum, mask) * take;
+    soft.sum = soft.sum * keep + __shfl_xor_sync(all_lanes, soft.sum, mask) * take;
     UNROLL
     for (int e = 0; e < elements; ++e)
-      soft.value[e] = soft.value[e] * keep + port::shuffle_xor(soft.value[e], mask) * take;
+      soft.value[e] = soft.value[e] * keep + __shfl_xor_sync(all_lanes, soft.value[e], mask) * take;
   }
   return soft;
 }
@@ -109,8 +109,8 @@ DEVICE void attend_block(const Context &c, int layer, int head, int begin, int e
     for (int j = 0; j < Split::width; ++j)
       parts.value[warp()][packet * Split::width + j] = soft.value[p * Split::width + j];
   }
-  port::block_barrier();
-  for (int i = port::thread(); i < model::head_dim; i += block_threads) {
+  block_barrier();
+  for (int i = threadIdx.x; i < model::head_dim; i += block_threads) {
     float max = parts.max[0];
     for (int w = 1; w < block_warps; ++w) max = fmaxf(max, parts.max[w]);
     float sum = 0, value = 0;

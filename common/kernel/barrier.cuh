@@ -7,7 +7,7 @@ constexpr unsigned spin_limit = 1u << 25;
 
 // Stores stage, layer and two more words in this block's part of `waits`, which the host can read after the trap.
 DEVICE void report_wait(const Context &c, unsigned stage, int layer, unsigned first, unsigned second) {
-  unsigned *mine = c.waits + wait_words * port::block();
+  unsigned *mine = c.waits + wait_words * int(blockIdx.x);
   mine[0] = stage;
   mine[1] = layer;
   mine[2] = first;
@@ -24,16 +24,16 @@ template <unsigned Eager = 0, class Done, class Report> DEVICE void spin_until(D
   for (unsigned polls = 0;; ++polls) {
     if (done() && polls <= spin_limit) return;
     if (polls == spin_limit) report();
-    if (polls == 2 * spin_limit) port::trap();
-    if (polls >= Eager) port::spin_pause();
+    if (polls == 2 * spin_limit) trap();
+    if (polls >= Eager) __nanosleep(32);
   }
 }
 
 // The same for the one thread of a block that waits at a barrier; the report has the barrier's words.
 template <class Done> DEVICE void wait_at_barrier(const Context &c, Stage stage, int layer, Done done) {
   spin_until(done, [&] {
-    const unsigned arrived = port::load_acquire(c.state + state_at::arrived);
-    report_wait(c, 1 + static_cast<unsigned>(stage), layer, arrived, port::load_acquire(c.state + state_at::epoch));
+    const unsigned arrived = load_acquire(c.state + state_at::arrived);
+    report_wait(c, 1 + static_cast<unsigned>(stage), layer, arrived, load_acquire(c.state + state_at::epoch));
   });
 }
 
@@ -48,7 +48,7 @@ DEVICE void wait_for_phases(const Context &c, Mbarrier *const (&barrier)[N], con
   const auto complete = [&] {
     bool all = true;
     UNROLL
-    for (int n = 0; n < N; ++n) all = (there[n] = port::mbarrier_try_wait(barrier[n], phase[n])) && all;
+    for (int n = 0; n < N; ++n) all = (there[n] = mbarrier_try_wait(barrier[n], phase[n])) && all;
     return all;
   };
   spin_until(complete, [&] {
@@ -70,14 +70,14 @@ DEVICE void wait_for_phase(const Context &c, Mbarrier *barrier, unsigned phase) 
 // One word counts: block 0 adds 2^31 - (blocks - 1) and every other block adds 1. The top bit flips exactly when the
 // last block arrives, and the low bits are 0 again. Nothing is reset and nothing can overflow.
 DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
-  port::block_barrier(); // orders the writes of all threads before thread 0's release
-  if (port::thread() == 0) {
+  block_barrier(); // orders the writes of all threads before thread 0's release
+  if (threadIdx.x == 0) {
     unsigned *arrived = c.state + state_at::arrived;
-    const unsigned mine = port::block() == 0 ? 0x80000000u - (port::blocks() - 1) : 1u;
-    const unsigned before = port::add_acq_rel(arrived, mine);
-    wait_at_barrier(c, stage, layer, [&] { return ((before ^ port::load_acquire(arrived)) & 0x80000000u) != 0; });
+    const unsigned mine = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u;
+    const unsigned before = add_acq_rel(arrived, mine);
+    wait_at_barrier(c, stage, layer, [&] { return ((before ^ load_acquire(arrived)) & 0x80000000u) != 0; });
   }
-  port::block_barrier(); // orders thread 0's acquire before the reads of all threads
+  block_barrier(); // orders thread 0's acquire before the reads of all threads
 }
 
 // A grid barrier for a plain launch, with the same memory order. The grid must be resident, which the device checks
@@ -85,18 +85,18 @@ DEVICE void grid_barrier(const Context &c, Stage stage, int layer) {
 // arrivals. The last block to arrive clears the count and then stores the next epoch with release order.
 // Threads other than 0 call `meanwhile()` before they wait at the block barrier.
 template <class Meanwhile> DEVICE void epoch_barrier(const Context &c, Stage stage, int layer, Meanwhile meanwhile) {
-  port::block_barrier(); // orders the writes of all threads before thread 0's release
-  if (port::thread() == 0) {
+  block_barrier(); // orders the writes of all threads before thread 0's release
+  if (threadIdx.x == 0) {
     unsigned *arrived = c.state + state_at::arrived, *epoch = c.state + state_at::epoch;
-    const unsigned now = port::load_acquire(epoch); // cannot change before this block has arrived
-    if (port::add_acq_rel(arrived, 1) == unsigned(port::blocks()) - 1) {
+    const unsigned now = load_acquire(epoch); // cannot change before this block has arrived
+    if (add_acq_rel(arrived, 1) == gridDim.x - 1) {
       *arrived = 0;
-      port::store_release(epoch, now + 1);
+      store_release(epoch, now + 1);
     } else {
-      wait_at_barrier(c, stage, layer, [&] { return port::load_acquire(epoch) != now; });
+      wait_at_barrier(c, stage, layer, [&] { return load_acquire(epoch) != now; });
     }
   } else {
     meanwhile();
   }
-  port::block_barrier(); // orders thread 0's acquire before the reads of all threads
+  block_barrier(); // orders thread 0's acquire before the reads of all threads
 }

@@ -10,7 +10,6 @@
 // published its own after it had read those of earlier turns. With two places, a block that has no rows would be
 // overtaken while it still reads.
 #pragma once
-#include "fence.cuh"
 #include "lm_head.cuh"
 #include "mail.cuh"
 
@@ -22,33 +21,33 @@ DEVICE float *candidates(const Context &c, unsigned turn) {
 // Publishes this block's candidate, whose value is no NaN. Called by one thread, after a block barrier that follows
 // everything the block has done in the step.
 DEVICE void send_candidate(const Context &c, Best best) {
-  float *mine = candidates(c, c.turn) + 2 * port::block(), *next = candidates(c, c.turn + 1) + 2 * port::block();
-  port::publish(next, unwritten);
-  port::publish(next + 1, unwritten);
-  port::fence();
-  port::publish(mine, port::as_bits(best.value));
-  port::publish(mine + 1, best.index);
+  float *mine = candidates(c, c.turn) + 2 * int(blockIdx.x), *next = candidates(c, c.turn + 1) + 2 * int(blockIdx.x);
+  store_relaxed(next, unwritten);
+  store_relaxed(next + 1, unwritten);
+  fence_acq_rel();
+  store_relaxed(mine, __float_as_uint(best.value));
+  store_relaxed(mine + 1, best.index);
 }
 
 // Waits for the candidates of all blocks; returns the best that this thread has seen. Called by all threads of the
 // block.
 DEVICE Best arrive_candidates(const Context &c) {
   Best best{negative_infinity(), 0};
-  for (int b = 2 * port::thread(); b < port::blocks(); b += 2 * block_threads) {
+  for (int b = 2 * threadIdx.x; b < int(gridDim.x); b += 2 * block_threads) {
     const float *from = candidates(c, c.turn) + 2 * b;
-    const int words = b + 1 < port::blocks() ? 4 : 2;
+    const int words = b + 1 < int(gridDim.x) ? 4 : 2;
     Packet<16> two;
     const auto arrived = [&] {
-      two = port::look(from);
+      two = load_relaxed(from);
       bool all = true;
       UNROLL
       for (int i = 0; i < 4; ++i) all = all && (i >= words || two.word[i] != unwritten);
       return all;
     };
     spin_until<knob::by_value::eager>(arrived, [&] { report_wait(c, waited_for<Stage::lm_head>, 0, b, 0); });
-    port::fence();
-    best = better(best, {port::as_float(two.word[0]), int(two.word[1])});
-    if (words == 4) best = better(best, {port::as_float(two.word[2]), int(two.word[3])});
+    fence_acq_rel();
+    best = better(best, {__uint_as_float(two.word[0]), int(two.word[1])});
+    if (words == 4) best = better(best, {__uint_as_float(two.word[2]), int(two.word[3])});
   }
   return best;
 }

@@ -17,7 +17,7 @@ template <int Lanes, int N> DEVICE float transposing_sum(const float (&value)[N]
     UNROLL
     for (int i = 0; i < N / 2; ++i) {
       const float kept = upper ? value[i + N / 2] : value[i], given = upper ? value[i] : value[i + N / 2];
-      half[i] = kept + port::shuffle_xor(given, Lanes / 2);
+      half[i] = kept + __shfl_xor_sync(all_lanes, given, Lanes / 2);
     }
     return transposing_sum<Lanes / 2>(half);
   }
@@ -89,7 +89,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     UNROLL
     for (int p = 0; p < Lanes::each * loads; ++p)
       if (Lanes::first() + p / loads < Lanes::packets)
-        gain[p] = port::load_weights<16>(gains + 8 * (Lanes::first() * loads + p));
+        gain[p] = load_weights<16>(gains + 8 * (Lanes::first() * loads + p));
     take(c, from);
     float squares = 0;
     UNROLL
@@ -194,10 +194,10 @@ DEVICE void multiply_tiles(const Context &c, const In (&x)[Inputs], Place &place
   place = at[Tiles - 1].next();
   const auto row = [&](int t, int i) { return Mine::at(s.slot[at[t].slot], i % matrices, i / matrices); };
   In::template multiply<per_tile * matrices, Tiles>(x, fewer(Tiles * per_tile, left) * matrices, row, part, apart);
-  port::warp_barrier(); // all lanes have read
+  __syncwarp(); // all lanes have read
   UNROLL
   for (int t = 0; t < Tiles; ++t)
-    if (lane() == 0) port::mbarrier_arrive(&s.empty[at[t].slot]);
+    if (lane() == 0) mbarrier_arrive(&s.empty[at[t].slot]);
 }
 
 // What a block knows of a job before its input arrives: divisions, and loads from shared memory.
@@ -205,8 +205,8 @@ template <class Self, class Job> struct Known : Self::template Rows<Job> {
   Place<Self::slots> place; // of the next tile
   unsigned batch;           // the next one
   DEVICE Known(const Context &c, const Job &job)
-      : Self::template Rows<Job>(job), place(shared<Self>(c).tile[port::thread()]),
-        batch(shared<Self>(c).batch[port::thread()]) {}
+      : Self::template Rows<Job>(job), place(shared<Self>(c).tile[int(threadIdx.x)]),
+        batch(shared<Self>(c).batch[int(threadIdx.x)]) {}
 };
 
 // Adds the parts of the warps. The threads that do not, and those that are done, go on: the next batch has another
@@ -217,11 +217,11 @@ finish_batch(const Context &c, unsigned batch, const float (&squares)[Inputs], i
   UNROLL
   for (int n = 0; n < Inputs; ++n)
     if (lane() == 0) part[n][warp()][most_sums] = squares[n];
-  port::block_barrier();
+  block_barrier();
   constexpr int rows = most_sums / Job::matrices; // at most; they are finished input by input
   UNROLL
   for (int turn = 0; turn < Inputs * rows; turn += block_threads) { // one turn in a block of usual size
-    const int n = Inputs == 1 ? 0 : (turn + port::thread()) / rows, row = turn + port::thread() - n * rows;
+    const int n = Inputs == 1 ? 0 : (turn + int(threadIdx.x)) / rows, row = turn + threadIdx.x - n * rows;
     if (n >= Inputs) break;
     if (row >= count) continue;
     float sums[Job::matrices] = {};
@@ -239,7 +239,7 @@ template <class Self> DEVICE float norm_factor(const Context &c, int n, unsigned
   float sum = 0;
   UNROLL
   for (int w = 0; w < block_warps; ++w) sum += shared<Self>(c).part[batch % 2][n][w][most_sums];
-  return port::rsqrt(sum / model::hidden + model::rms_eps);
+  return rsqrtf(sum / model::hidden + model::rms_eps);
 }
 
 // All products of a job, tile by tile as they come out of the ring. As many tiles as there is room for are finished
@@ -250,7 +250,7 @@ DEVICE unsigned multiply_job(const Context &c, Known<Self, Job> known, const In 
   constexpr int matrices = Job::matrices, per_tile = Known<Self, Job>::per_tile,
                 rows = most_sums / matrices / per_tile * per_tile, apart = block_warps * (most_sums + 1);
   auto &s = shared<Self>(c);
-  if (!Self::ahead && port::thread() == 0 && known.count > 0) port::mbarrier_arrive(&s.begun);
+  if (!Self::ahead && threadIdx.x == 0 && known.count > 0) mbarrier_arrive(&s.begun);
   for (int begin = 0;; begin += rows, ++known.batch) {
     const int end = fewer(known.count, begin + rows);
     float *part = s.part[known.batch % 2][0][warp()];
@@ -264,7 +264,7 @@ DEVICE unsigned multiply_job(const Context &c, Known<Self, Job> known, const In 
     finish_batch<Self, Job>(c, known.batch, squares, known.first + begin, end - begin, finish);
     if (end == known.count) break;
   }
-  s.tile[port::thread()] = known.place.tile();
-  s.batch[port::thread()] = known.batch + 1;
+  s.tile[int(threadIdx.x)] = known.place.tile();
+  s.batch[int(threadIdx.x)] = known.batch + 1;
   return known.batch;
 }

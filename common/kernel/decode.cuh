@@ -77,7 +77,7 @@ template <class Derived> struct Decode {
   // from `first`, and of its value.
   template <Stage S> static DEVICE auto publish(const Context &c, int layer, int first = 0) {
     float *out = tap<S>(c, layer) + first;
-    return [=](int i, float value) { port::store_activation(out + i, value); };
+    return [=](int i, float value) { out[i] = value; };
   }
 
   // `N` elements of the result of stage S from element i on, in the registers of one thread.
@@ -114,25 +114,27 @@ template <class Derived> struct Decode {
     const auto publish = Self::template publish<S>(c, layer);
     if constexpr (S == Stage::o_proj || S == Stage::down) {
       const float *before = S == Stage::o_proj ? residual(c, layer) : tap<Stage::o_proj>(c, layer);
-      return [=](int row, const auto &sums) { publish(row, port::load_activation(before + row) + sums[0]); };
+      return [=](int row, const auto &sums) { publish(row, before[row] + sums[0]); };
     } else if constexpr (S == Stage::gate_up) { // SwiGLU: silu(gate) * up
-      return [=](int row, const auto &sums) { publish(row, port::quotient(sums[0], 1.0f + expf(-sums[0])) * sums[1]); };
+      return [=](int row, const auto &sums) { publish(row, __fdividef(sums[0], 1.0f + expf(-sums[0])) * sums[1]); };
     } else if constexpr (S == Stage::qkv && model::qkv_bias) {
       const bf16 *bias = layer_weights(c, weight_at::qkv_bias, layer);
-      return [=](int row, const auto &sums) { publish(row, sums[0] + port::load_weight(bias + row)); };
+      return [=](int row, const auto &sums) { publish(row, sums[0] + load_weight(bias + row)); };
     } else {
       return [=](int row, const auto &sums) { publish(row, sums[0]); };
     }
   }
 
   static DEVICE void embed(const Context &c) {
-    if (port::block() == 0) {
+    if (blockIdx.x == 0) {
       const bf16 *row = c.weights + weight_at::embed + size_t(c.token) * model::hidden;
-      for (int i = port::thread(); i < model::hidden; i += block_threads)
-        port::store_activation(tap<Stage::embed>(c, 0) + i, port::load_weight(row + i));
+      for (int i = threadIdx.x; i < model::hidden; i += block_threads) {
+        float &to = tap<Stage::embed>(c, 0)[i];
+        to = load_weight(row + i);
+      }
     }
-    if (port::block() == port::blocks() - 1)
-      rope_angles(c.position, port::thread(), [&](int i, float value) { port::store_activation(rope(c) + i, value); });
+    if (blockIdx.x == gridDim.x - 1)
+      rope_angles(c.position, threadIdx.x, [&](int i, float value) { rope(c)[i] = value; });
   }
 
   // cos of all pairs of a head's elements, then sin, for the position of the token.
@@ -143,8 +145,8 @@ template <class Derived> struct Decode {
   // A warp per head: query and key heads are normalized, as `head_norm_rope` says, and rotated; value heads are only
   // rounded into the cache.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
-    for (int head = port::block() * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
-         head += port::blocks() * block_warps)
+    for (int head = blockIdx.x * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
+         head += gridDim.x * block_warps)
       Self::norm_rope_store(c, layer, head);
   }
 
@@ -157,19 +159,19 @@ template <class Derived> struct Decode {
     if (head < model::heads) {
       float *out = tap<Stage::qk_norm_rope>(c, layer) + head * model::head_dim;
       head_norm_rope(x, layer_weights(c, weight_at::q_norm, layer), Self::angles(c),
-                     [&](int i, float value) { port::store_activation(out + i, value); });
+                     [&](int i, float value) { out[i] = value; });
     } else if (head < model::heads + model::kv_heads) {
       EntryUnit *out = keys(c, layer, head - model::heads) + row;
       const auto make = [&](auto put) {
         head_norm_rope(x, layer_weights(c, weight_at::k_norm, layer), Self::angles(c), put);
       };
-      store_entry(room, make, [&](int i, EntryUnit unit) { port::store_kv(out + i, unit); });
+      store_entry(room, make, [&](int i, EntryUnit unit) { out[i] = unit; });
     } else {
       EntryUnit *out = values(c, layer, head - model::heads - model::kv_heads) + row;
       const auto make = [&](auto put) {
-        for (int i = lane(); i < model::head_dim; i += 32) put(i, port::load_activation(x + i));
+        for (int i = lane(); i < model::head_dim; i += 32) put(i, x[i]);
       };
-      store_entry(room, make, [&](int i, EntryUnit unit) { port::store_kv(out + i, unit); });
+      store_entry(room, make, [&](int i, EntryUnit unit) { out[i] = unit; });
     }
   }
 
@@ -182,7 +184,7 @@ template <class Derived> struct Decode {
   static DEVICE void lm_head(const Context &c) { logits<Self>(c); }
 
   static DEVICE void argmax(const Context &c) {
-    if (port::block() == 0) choose<Self>(c);
+    if (blockIdx.x == 0) choose<Self>(c);
   }
 
   // Makes `token` the next input and ends the step. Called by one thread of the grid, when no other block reads the
@@ -206,13 +208,13 @@ template <class Kernel> DEVICE void run(const Buffers &b, void *shared, int step
   const Context c = begin(b, shared);
   Kernel::enter(c);
   if constexpr (loader_warps > 0)
-    if (port::thread() >= block_threads) return Kernel::load(c, steps);
+    if (int(threadIdx.x) >= block_threads) return Kernel::load(c, steps);
   Kernel::decode(c, steps);
 }
 
 // The body of a kernel that runs one stage of one layer.
 template <class Kernel, Stage S> DEVICE void run_stage(const Buffers &b, void *shared, int layer) {
-  if (S == Stage::argmax && port::block() != 0)
+  if (S == Stage::argmax && blockIdx.x != 0)
     return; // block 0 chooses the token and advances the position, which the other blocks would read in begin()
   Kernel::template perform<S>(begin(b, shared), layer);
 }

@@ -14,13 +14,13 @@ template <class Self> DEVICE void draft(const Context &c, int count) {
   const int chosen = c.state[state_at::position], given = c.state[state_at::prompt_length];
   const int last = given > chosen ? given - 1 : chosen, end = chosen + count;
   Best best{0, 0}; // ids that match, and how far back the last of them stands
-  for (int back = 1 + port::thread(); back <= last; back += block_threads) {
+  for (int back = 1 + int(threadIdx.x); back <= last; back += block_threads) {
     int match = 0;
     while (match < longest_match && match + back <= last && ids[last - match] == ids[last - match - back]) ++match;
     best = better(best, {float(match), back});
   }
   best = block_best(best, shared<Self>(c).best);
-  if (port::thread() != 0) return;
+  if (threadIdx.x != 0) return;
   for (int i = last + 1; i <= end && i <= model::positions; ++i)
     ids[i] = best.value > 0 ? ids[i - best.index] : no_draft;
 }

@@ -20,31 +20,31 @@ template <class Format> struct Entries {
   static DEVICE float scale(const float *x) {
     int bits = 0; // of the largest magnitude, in which NaN is larger than any number
     for (int i = lane(); i < model::head_dim; i += 32) {
-      const int magnitude = int(port::as_bits(x[i]) & 0x7fffffffu);
+      const int magnitude = int(__float_as_uint(x[i]) & 0x7fffffffu);
       bits = magnitude > bits ? magnitude : bits;
     }
     UNROLL
     for (int mask = 16; mask > 0; mask /= 2) {
-      const int other = port::shuffle_xor(bits, mask);
+      const int other = __shfl_xor_sync(all_lanes, bits, mask);
       bits = other > bits ? other : bits;
     }
-    const float largest = port::as_float(unsigned(bits));
-    const float exact = largest / most, up = port::as_float((port::as_bits(exact) + 0xffffu) & 0xffff0000u);
+    const float largest = __uint_as_float(unsigned(bits));
+    const float exact = largest / most, up = __uint_as_float((__float_as_uint(exact) + 0xffffu) & 0xffff0000u);
     return largest < least ? 1 : exact <= up ? up : exact; // above a GPU's NaN is none: 0x7fffffff
   }
 
   template <class Make, class To> static DEVICE void store(float *room, Make make, To to) {
     make([=](int i, float value) { room[i] = value; });
-    port::warp_barrier();
+    __syncwarp();
     const float by = scale(room);
     for (int unit = lane(); unit < units; unit += 32) {
-      unsigned word = 4 * unit == Row::scales ? port::as_bits(by) >> 16 : 0; // also zeros between and behind
+      unsigned word = 4 * unit == Row::scales ? __float_as_uint(by) >> 16 : 0; // also zeros between and behind
       UNROLL
       for (int j = 0; j < 4; ++j)
         if (4 * unit < model::head_dim) word |= Format::bits_of(room[4 * unit + j] / by) << 8 * j;
       to(unit, word);
     }
-    port::warp_barrier(); // all lanes have read the room
+    __syncwarp(); // all lanes have read the room
   }
 };
 template <> struct Entries<Bf16> {
@@ -59,7 +59,7 @@ using EntryUnit = Entries<KvFormat>::Unit;
 constexpr int entry_units = Entries<KvFormat>::units, entry_bytes = entry_units * int(sizeof(EntryUnit));
 
 // A row that may have been stored in the same launch, or lies in shared memory.
-using EntryRow = SharedRow<KvFormat, model::head_dim, Data::kv>;
+using EntryRow = SharedRow<KvFormat, model::head_dim>;
 
 // Stores an entry by one warp. `make(out)` calls out(i, value) for each element in one of the lanes; `to(i, unit)`
 // receives each unit. `room` has shared memory for a head, of this warp alone.

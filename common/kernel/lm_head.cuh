@@ -8,10 +8,10 @@ DEVICE float *partial(const Context &c, int block) { return c.scratch + scratch_
 // Stores the best logit that the threads of this block have seen. Called by all of them.
 template <class Self> DEVICE void store_best(const Context &c, Best best) {
   best = block_best(best, shared<Self>(c).best);
-  if (port::thread() != 0) return;
+  if (threadIdx.x != 0) return;
   shared<Self>(c).best[0] = best; // for a thread 0 that needs no other
-  port::store_activation(partial(c, port::block()), best.value);
-  port::store_activation(partial(c, port::block()) + 1, port::as_float(best.index));
+  *partial(c, blockIdx.x) = best.value;
+  partial(c, blockIdx.x)[1] = __uint_as_float(best.index);
 }
 
 // The logits of all rows, and the best of each block. Called by all threads of the grid; a grid barrier separates it
@@ -38,9 +38,9 @@ DEVICE void store_token(const Context &c, unsigned token) {
 // The best of all blocks' best, in thread 0. Called by all threads of one block.
 template <class Self> DEVICE Best choice(const Context &c) {
   Best best{negative_infinity(), 0};
-  for (int b = port::thread(); b < port::blocks(); b += block_threads) {
-    const float value = port::load_activation(partial(c, b));
-    best = better(best, {value, int(port::as_bits(port::load_activation(partial(c, b) + 1)))});
+  for (int b = threadIdx.x; b < int(gridDim.x); b += block_threads) {
+    const float value = *partial(c, b);
+    best = better(best, {value, int(__float_as_uint(partial(c, b)[1]))});
   }
   return block_best(best, shared<Self>(c).best);
 }
@@ -48,5 +48,5 @@ template <class Self> DEVICE Best choice(const Context &c) {
 // Chooses the next token. Called by all threads of one block.
 template <class Self> DEVICE void choose(const Context &c) {
   const Best best = choice<Self>(c);
-  if (port::thread() == 0) Self::advance(c, best.index);
+  if (threadIdx.x == 0) Self::advance(c, best.index);
 }

@@ -22,9 +22,9 @@ template <Stage S> DEVICE float *mail(const Context &c, unsigned turn, int layer
 
 // Publishes element i. A value that looks unwritten becomes another NaN.
 template <Stage S> DEVICE void send(const Context &c, int layer, int i, float value) {
-  const unsigned bits = port::as_bits(value);
-  port::publish(mail<S>(c, c.turn, layer) + i, bits == unwritten ? unwritten >> 1 : bits);
-  port::publish(mail<S>(c, c.turn + 1, layer) + i, unwritten);
+  const unsigned bits = __float_as_uint(value);
+  store_relaxed(mail<S>(c, c.turn, layer) + i, bits == unwritten ? unwritten >> 1 : bits);
+  store_relaxed(mail<S>(c, c.turn + 1, layer) + i, unwritten);
 }
 
 // Waits for `Packets` times four neighbouring elements: those from element i on, `stride` elements apart, as far as
@@ -37,7 +37,7 @@ DEVICE void arrive_by_value(const Context &c, int layer, int i, int stride, int 
     bool all = true;
     UNROLL
     for (int p = 0; p < Packets; ++p)
-      if (i + p * stride < end) to[p] = port::look(from + i + p * stride);
+      if (i + p * stride < end) to[p] = load_relaxed(from + i + p * stride);
     UNROLL
     for (int w = 0; w < 4 * Packets; ++w)
       all = all && (to[w / 4].word[w % 4] != unwritten || i + w / 4 * stride >= end);

@@ -15,7 +15,7 @@ template <class Format, int Columns, int Matrices = 1> struct MatVec {
   Row matrix[Matrices]; // the first row of each
   int rows;
   const float *x = nullptr;
-  int part = port::block(), parts = port::blocks();
+  int part = blockIdx.x, parts = gridDim.x;
 
   // A comparison and not an index: an index known only at run time would put the pointers in local memory.
   DEVICE Row row(int m, int r) const {

@@ -15,13 +15,13 @@ template <class Self, Stage S, class Out> DEVICE void rmsnorm(const Context &c, 
   constexpr int width = Self::load_bytes / 2, stride = block_threads * width;
   constexpr int packets = (model::hidden + stride - 1) / stride; // of a thread
   const auto x = Self::template stream<S, width>(c, layer);
-  const auto at = [](int p) { return port::thread() * width + p * stride; };
+  const auto at = [](int p) { return int(threadIdx.x) * width + p * stride; };
   Packet<2 * width> gain[packets] = {};
   Floats<width> a[packets] = {};
   float sum = 0;
   UNROLL
   for (int p = 0; p < packets; ++p) // before x, which may not have arrived
-    if (at(p) < model::hidden) gain[p] = port::load_weights<2 * width>(gains<S>(c, layer) + at(p));
+    if (at(p) < model::hidden) gain[p] = load_weights<2 * width>(gains<S>(c, layer) + at(p));
   UNROLL
   for (int p = 0; p < packets; ++p) {
     if (at(p) >= model::hidden) continue;
@@ -29,7 +29,7 @@ template <class Self, Stage S, class Out> DEVICE void rmsnorm(const Context &c, 
     UNROLL
     for (int j = 0; j < width; ++j) sum = fmaf(a[p].value[j], a[p].value[j], sum);
   }
-  const float scale = port::rsqrt(block_sum(sum, shared<Self>(c).sums) / model::hidden + model::rms_eps);
+  const float scale = rsqrtf(block_sum(sum, shared<Self>(c).sums) / model::hidden + model::rms_eps);
   UNROLL
   for (int p = 0; p < packets; ++p) {
     if (at(p) >= model::hidden) continue;
@@ -47,6 +47,6 @@ template <class Self, Stage S> DEVICE void rmsnorm_redundant(const Context &c, i
   float *out = tap<S>(c, layer);
   rmsnorm<Self, S>(c, layer, [&](int i, float value) {
     normalized[i] = value;
-    if (port::block() == 0) port::store_activation(out + i, value);
+    if (blockIdx.x == 0) out[i] = value;
   });
 }

@@ -2,7 +2,8 @@
 // namespaces model, weight_at, scratch_at, state_at; block_threads and loader_warps) are written in front of this text
 // by common/model/layout.py and common/compile/source.py.
 #pragma once
-#include "port.cuh"
+#include "asm.cuh"
+#include "entry.cuh"
 
 constexpr int block_warps = block_threads / 32;
 

@@ -22,13 +22,13 @@ struct Share {
 // more; a block has one share where there are several parts, so that all parts of a head are made at the same time.
 template <int Chunk, int PerTile> struct SharesOf {
   static DEVICE int parts(int position) {
-    const int blocks = port::blocks() / model::kv_heads, most = blocks < most_parts ? blocks : most_parts;
+    const int blocks = int(gridDim.x) / model::kv_heads, most = blocks < most_parts ? blocks : most_parts;
     const int wanted = position / Chunk < most ? position / Chunk : most;
     return wanted < 1 ? 1 : wanted;
   }
   // Heads of a share: one, unless there are parts, or fewer blocks than heads.
   static DEVICE int together(int position) {
-    return parts(position) > 1 || port::blocks() < model::heads ? head_group : 1;
+    return parts(position) > 1 || int(gridDim.x) < model::heads ? head_group : 1;
   }
   static DEVICE int count(int position) { return model::heads / together(position) * parts(position); }
   static DEVICE Share at(int position, int number) {
@@ -165,13 +165,13 @@ struct Heads {
   DEVICE const auto &merged(int h) {
     UNROLL
     for (int mask = Split::group; mask < 32; mask *= 2) {
-      const float other = port::shuffle_xor(soft[h].max, mask), max = fmaxf(soft[h].max, other);
+      const float other = __shfl_xor_sync(all_lanes, soft[h].max, mask), max = fmaxf(soft[h].max, other);
       const float keep = rescale(soft[h].max, max), take = rescale(other, max);
       soft[h].max = max;
-      soft[h].sum = soft[h].sum * keep + port::shuffle_xor(soft[h].sum, mask) * take;
+      soft[h].sum = soft[h].sum * keep + __shfl_xor_sync(all_lanes, soft[h].sum, mask) * take;
       UNROLL
       for (int e = 0; e < elements; ++e)
-        soft[h].value[e] = soft[h].value[e] * keep + port::shuffle_xor(soft[h].value[e], mask) * take;
+        soft[h].value[e] = soft[h].value[e] * keep + __shfl_xor_sync(all_lanes, soft[h].value[e], mask) * take;
     }
     return soft[h];
   }
@@ -193,10 +193,10 @@ template <int N, class Out> DEVICE void merge_warps(const Part<N> &soft, Softmax
     for (int j = 0; j < Split::width; ++j)
       parts.value[warp()][packet * Split::width + j] = soft.value[p * Split::width + j];
   }
-  port::block_barrier();
+  block_barrier();
   UNROLL
   for (int turn = 0; turn < model::head_dim; turn += block_threads) { // a block of usual size has one
-    const int i = turn + port::thread();
+    const int i = turn + threadIdx.x;
     if (i >= model::head_dim) continue;
     float most[block_warps], sum = 0, value = 0;
     UNROLL
@@ -226,9 +226,9 @@ DEVICE float *part(const Context &c, unsigned turn, int layer, int head, int p) 
 // Makes all parts of a layer unwritten for the next turn: a share of them in each block. Called by all threads.
 DEVICE void clear_parts(const Context &c, int layer) {
   float *first = part(c, c.turn + 1, layer, 0, 0);
-  for (int i = port::block() * block_threads + port::thread(); i < model::heads * most_parts * part_size;
-       i += port::blocks() * block_threads)
-    port::publish(first + i, unwritten);
+  for (int i = blockIdx.x * block_threads + threadIdx.x; i < model::heads * most_parts * part_size;
+       i += gridDim.x * block_threads)
+    store_relaxed(first + i, unwritten);
 }
 
 // Publishes element i of a part, and with the first one maximum and sum. A value that looks unwritten becomes another
@@ -236,7 +236,7 @@ DEVICE void clear_parts(const Context &c, int layer) {
 DEVICE void send_part(const Context &c, int layer, int head, int p, int i, float max, float sum, float value) {
   float *to = part(c, c.turn, layer, head, p);
   const auto send = [=](int word, float x) {
-    port::publish(to + word, port::as_bits(x) == unwritten ? unwritten >> 1 : port::as_bits(x));
+    store_relaxed(to + word, __float_as_uint(x) == unwritten ? unwritten >> 1 : __float_as_uint(x));
   };
   send(i, value);
   if (i != 0) return;
@@ -257,8 +257,8 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
     if (packet < end && p < share.parts) {
       const float *from = part(c, c.turn, layer, share.head + packet / packets, p);
       const auto arrived = [&] {
-        values = port::look(from + packet % packets * 4);
-        scale = port::look(from + model::head_dim);
+        values = load_relaxed(from + packet % packets * 4);
+        scale = load_relaxed(from + model::head_dim);
         bool all = scale.word[0] != unwritten && scale.word[1] != unwritten;
         UNROLL
         for (int j = 0; j < 4; ++j) all = all && values.word[j] != unwritten;
@@ -266,17 +266,17 @@ template <class Out> DEVICE void merge_parts(const Context &c, int layer, const 
       };
       spin_until<knob::by_value::eager>(arrived,
                                         [&] { report_wait(c, waited_for<Stage::attention>, layer, packet * 4, p); });
-      max = port::as_float(scale.word[0]);
+      max = __uint_as_float(scale.word[0]);
     }
     float all = max;
     UNROLL
-    for (int mask = most_parts / 2; mask > 0; mask /= 2) all = fmaxf(all, port::shuffle_xor(all, mask));
+    for (int mask = most_parts / 2; mask > 0; mask /= 2) all = fmaxf(all, __shfl_xor_sync(all_lanes, all, mask));
     const float keep = rescale(max, all);
-    const float sum = warp_sum<most_parts>(port::as_float(scale.word[1]) * keep);
+    const float sum = warp_sum<most_parts>(__uint_as_float(scale.word[1]) * keep);
     UNROLL
     for (int j = 0; j < 4; ++j) {
-      const float value = warp_sum<most_parts>(port::as_float(values.word[j]) * keep);
-      if (packet < end && p == 0) out(packet * 4 + j, port::quotient(value, sum));
+      const float value = warp_sum<most_parts>(__uint_as_float(values.word[j]) * keep);
+      if (packet < end && p == 0) out(packet * 4 + j, __fdividef(value, sum));
     }
   }
 }

@@ -11,9 +11,9 @@ template <int N> DEVICE Floats<N> load_floats(const float *from) {
   Floats<N> f;
   UNROLL
   for (int i = 0; i < N; i += 4) {
-    const auto p = port::load<Data::activations, 16>(from + i);
+    const auto p = load_packet<16>(from + i);
     UNROLL
-    for (int j = 0; j < 4; ++j) f.value[i + j] = port::as_float(p.word[j]);
+    for (int j = 0; j < 4; ++j) f.value[i + j] = __uint_as_float(p.word[j]);
   }
   return f;
 }
@@ -21,7 +21,7 @@ template <int N> DEVICE Floats<N> load_floats(const float *from) {
 // Sum over groups of `Lanes` neighbouring lanes; every lane gets the sum of its group. Called by all lanes of a warp.
 template <int Lanes = 32> DEVICE float warp_sum(float value) {
   UNROLL
-  for (int mask = Lanes / 2; mask > 0; mask /= 2) value += port::shuffle_xor(value, mask);
+  for (int mask = Lanes / 2; mask > 0; mask /= 2) value += __shfl_xor_sync(all_lanes, value, mask);
   return value;
 }
 
@@ -30,7 +30,7 @@ template <int Lanes = 32> DEVICE float warp_sum(float value) {
 DEVICE float block_sum(float value, float *partial) {
   value = warp_sum(value);
   if (lane() == 0) partial[warp()] = value;
-  port::block_barrier();
+  block_barrier();
   float sum = 0;
   for (int w = 0; w < block_warps; ++w) sum += partial[w];
   return sum;
@@ -42,14 +42,14 @@ struct Best {
   int index;
 };
 
-DEVICE float negative_infinity() { return port::as_float(0xff800000u); }
+DEVICE float negative_infinity() { return __uint_as_float(0xff800000u); }
 
 DEVICE Best better(Best a, Best b) { return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a; }
 
 DEVICE Best warp_best(Best best) {
   UNROLL
   for (int mask = 16; mask > 0; mask /= 2)
-    best = better(best, {port::shuffle_xor(best.value, mask), port::shuffle_xor(best.index, mask)});
+    best = better(best, {__shfl_xor_sync(all_lanes, best.value, mask), __shfl_xor_sync(all_lanes, best.index, mask)});
   return best;
 }
 
@@ -58,8 +58,8 @@ DEVICE Best warp_best(Best best) {
 DEVICE Best block_best(Best best, Best *partial) {
   best = warp_best(best);
   if (lane() == 0) partial[warp()] = best;
-  port::block_barrier();
-  if (port::thread() == 0)
+  block_barrier();
+  if (threadIdx.x == 0)
     for (int w = 1; w < block_warps; ++w) best = better(best, partial[w]);
   return best;
 }

@@ -21,40 +21,40 @@ template <bool Bulk> struct SlotCopies {
 
   // Before the copies of a tile of so many bytes.
   static DEVICE void begin(Mbarrier *full, unsigned bytes) {
-    if constexpr (Bulk) port::mbarrier_arrive_expect(full, bytes);
+    if constexpr (Bulk) mbarrier_arrive_expect(full, bytes);
   }
   static DEVICE void copy(void *slot, const void *from, unsigned bytes, Mbarrier *full, L2 lines = L2::pass) {
     if constexpr (Bulk) {
-      port::copy_bulk(slot, from, bytes, full, lines);
+      copy_bulk(slot, from, bytes, full, lines);
     } else {
       const auto *first = static_cast<const unsigned char *>(from);
       auto *to = static_cast<unsigned char *>(slot);
-      for (unsigned at = 16 * lane(); at < bytes; at += 16 * lanes) port::copy_async(to + at, first + at, lines);
+      for (unsigned at = 16 * lane(); at < bytes; at += 16 * lanes) copy_async(to + at, first + at, lines);
     }
   }
   // After them.
   static DEVICE void end(Mbarrier *full) {
-    if constexpr (!Bulk) port::mbarrier_arrive_copied(full);
+    if constexpr (!Bulk) mbarrier_arrive_copied(full);
   }
   // Asks for bytes in L2, and waits for nothing.
   static DEVICE void prefetch(const void *from, unsigned bytes) {
     if constexpr (Bulk) {
-      port::prefetch_bulk(from, bytes);
+      prefetch_bulk(from, bytes);
     } else {
       constexpr unsigned line = 128;
       for (unsigned at = line * lane(); at < bytes; at += line * lanes)
-        port::prefetch_l2(static_cast<const unsigned char *>(from) + at);
+        prefetch_l2(static_cast<const unsigned char *>(from) + at);
     }
   }
   // Before the loader ends: a thread waits for its own copies.
   static DEVICE void finish() {
     if constexpr (!Bulk) {
-      port::copy_commit();
-      port::copy_wait<0>();
+      copy_commit();
+      copy_wait<0>();
     }
   }
   // Before copies of what others have stored: bulk copies take another way to memory than stores.
   static DEVICE void see_stores() {
-    if constexpr (Bulk) port::fence_proxy_async();
+    if constexpr (Bulk) fence_proxy_async();
   }
 };

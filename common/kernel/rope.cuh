@@ -27,14 +27,14 @@ template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
     double turns = position * frequency / two_pi;
     turns -= rint(turns); // into [-1/2, 1/2], which needs no slow argument reduction
     double sine, cosine;
-    port::sincos_turns(turns, &sine, &cosine);
+    sincospi(2 * turns, &sine, &cosine);
     out(i, float(cosine));
     out(rope_pairs + i, float(sine));
   }
 }
 
 // A weight of a norm, from where all weights are or from a copy of it in shared memory.
-DEVICE float load_gain(const bf16 *gain) { return port::load_weight(gain); }
+DEVICE float load_gain(const bf16 *gain) { return load_weight(gain); }
 DEVICE float load_gain(const float *gain) { return *gain; }
 
 // RMSNorm, in a model with that trait, and rotation of one head `x`, by one warp. `cosines` has cos, then sin.
@@ -49,15 +49,15 @@ DEVICE void head_norm_rope(const float *x, const Gain *gain, const float *cosine
   for (int p = 0; p < pairs; ++p) { // all loads come before the sum of the lanes, which takes longer than they do
     const int i = lane() + 32 * p;
     if (i >= rope_pairs) continue;
-    a[p] = port::load_activation(x + i), b[p] = port::load_activation(x + i + rope_pairs);
+    a[p] = x[i], b[p] = *(x + i + rope_pairs);
     if constexpr (model::qk_norm) gain_a[p] = load_gain(gain + i), gain_b[p] = load_gain(gain + i + rope_pairs);
-    cosine[p] = port::load_activation(cosines + i), sine[p] = port::load_activation(sines + i);
+    cosine[p] = cosines[i], sine[p] = sines[i];
   }
   UNROLL
   for (int p = 0; p < pairs; ++p) sum = fmaf(a[p], a[p], sum);
   UNROLL
   for (int p = 0; p < pairs; ++p) sum = fmaf(b[p], b[p], sum);
-  const float scale = model::qk_norm ? port::rsqrt(warp_sum(sum) / model::head_dim + model::rms_eps) : 1;
+  const float scale = model::qk_norm ? rsqrtf(warp_sum(sum) / model::head_dim + model::rms_eps) : 1;
   UNROLL
   for (int p = 0; p < pairs; ++p) {
     const int i = lane() + 32 * p;

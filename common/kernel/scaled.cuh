@@ -4,7 +4,6 @@
 // on, for each group the scale in 16 bits, or, with zero points, a word whose upper half is the scale and whose lower
 // half the zero point. Signed integers without zero points are stored with half of their range added.
 #pragma once
-#include "scaled_port.cuh"
 #include "weights.cuh"
 
 // Group: columns of a group, 0 for a whole row. Real: numbers are e4m3 and no integers. Half: scales are fp16.
@@ -15,7 +14,7 @@ template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled {
 
   // The scale in the upper half of a word.
   static DEVICE float factor(unsigned word) {
-    return Half ? port::from_half(word >> 16) : port::as_float(word & 0xffff0000u);
+    return Half ? from_half(word >> 16) : __uint_as_float(word & 0xffff0000u);
   }
 
   // The bits of the number nearest to x, of two the even one. Not for zero points, and x is in the range of 8 bits.
@@ -23,10 +22,10 @@ template <int Bits, int Group, bool Real, bool Zeros, bool Half> struct Scaled {
   // An integer is added to 2^23 and half of its range, where fp32 has the integers only. e4m3 has a fraction of three
   // bits, and below its smallest normal number the multiples of 2^-9, which are all that fp32 has from 2^14 on.
   static DEVICE unsigned bits_of(float x) {
-    if constexpr (!Real) return port::as_bits(x + 8388736.0f) & 0xffu;
-    const unsigned bits = port::as_bits(x), magnitude = bits & 0x7fffffffu;
+    if constexpr (!Real) return __float_as_uint(x + 8388736.0f) & 0xffu;
+    const unsigned bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu;
     const unsigned normal = (magnitude - (120u << 23) + 0x7ffffu + (magnitude >> 20 & 1)) >> 20;
-    const unsigned small = port::as_bits(port::as_float(magnitude) + 16384.0f) & 0xffu;
+    const unsigned small = __float_as_uint(__uint_as_float(magnitude) + 16384.0f) & 0xffu;
     return (magnitude < 0x3c800000u ? small : normal & 0x7fu) | (bits >> 24 & 0x80u);
   }
 };
@@ -46,9 +45,9 @@ template <class Format, int Bytes> struct ScaledPacket {
     constexpr int each = 32 / Format::bits;
     const int at = Format::bits == 4 ? (j % 8 / 2 + j % 2 * 4) * 4 : j % each * 8;
     const unsigned bits = numbers.word[j / each] >> at & ((1u << Format::bits) - 1);
-    if constexpr (Format::real) return port::from_half((bits & 0x80u) << 8 | (bits & 0x7fu) << 7) * 256;
+    if constexpr (Format::real) return from_half((bits & 0x80u) << 8 | (bits & 0x7fu) << 7) * 256;
     constexpr unsigned two_to_23 = 0x4b000000u;
-    return port::as_float(two_to_23 | bits) - port::as_float(two_to_23 | zero());
+    return __uint_as_float(two_to_23 | bits) - __uint_as_float(two_to_23 | zero());
   }
 
   // Numbers 2 n and 2 n + 1 less the zero point as two bf16, which have them exactly.
@@ -59,17 +58,17 @@ template <class Format, int Bytes> struct ScaledPacket {
     constexpr unsigned one = 0x3f803f80u;
     const unsigned word = numbers.word[n * 2 * Format::bits / 32];
     if constexpr (Format::real) {
-      const unsigned upper = port::permute(word, 0, n % 2 == 0 ? 0x1404u : 0x3424u); // the upper byte of each half
+      const unsigned upper = __byte_perm(word, 0, n % 2 == 0 ? 0x1404u : 0x3424u); // the upper byte of each half
       const unsigned less = (upper >> 4 & 0x07f007f0u) | (upper & 0x80008000u);
-      return port::multiply_add_pair(less, 0x7b807b80u, 0x80008000u); // times 2^120, and -0
+      return fma_bf16x2(less, 0x7b807b80u, 0x80008000u); // times 2^120, and -0
     } else if constexpr (Format::bits == 4) {
       const unsigned sum = (word >> n % 4 * 4 & 0x000f000fu) | 0x43004300u;
-      return port::multiply_add_pair(sum, one, 0xc300c300u + zero() * 0x00010001u);
+      return fma_bf16x2(sum, one, 0xc300c300u + zero() * 0x00010001u);
     } else if constexpr (!Format::zeros) {
-      const unsigned sum = port::permute(word, 0x43434343u, n % 2 == 0 ? 0x4140u : 0x4342u);
-      return port::multiply_add_pair(sum & 0xff7fff7fu, one, (sum & 0x00800080u) ^ 0xc380c380u);
+      const unsigned sum = __byte_perm(word, 0x43434343u, n % 2 == 0 ? 0x4140u : 0x4342u);
+      return fma_bf16x2(sum & 0xff7fff7fu, one, (sum & 0x00800080u) ^ 0xc380c380u);
     } else {
-      return port::as_bits(number(2 * n)) >> 16 | (port::as_bits(number(2 * n + 1)) & 0xffff0000u);
+      return __float_as_uint(number(2 * n)) >> 16 | (__float_as_uint(number(2 * n + 1)) & 0xffff0000u);
     }
   }
 };
@@ -119,32 +118,30 @@ template <class Format, int K, int Group> struct ScaledRow {
       return reinterpret_cast<unsigned *>(static_cast<unsigned char *>(address) + packed);
     }
     DEVICE ScaledPacket<Format, packed> load(int i) const {
-      return {port::load<Data::weights, packed>(address), scale_in(port::load<Data::weights, 4>(scale()).word[0], i)};
+      return {load_packet<packed>(address), scale_in(load_packet<4>(scale()).word[0], i)};
     }
     DEVICE void store(const ScaledPacket<Format, packed> &from) const {
-      port::store_packet(address, from.numbers);
+      store_packet(address, from.numbers);
       const unsigned both = from.scale | from.scale >> 16; // whichever of two scales it is
-      port::store_packet(scale(), Packet<4>{Format::zeros ? from.scale : both});
+      store_packet(scale(), Packet<4>{Format::zeros ? from.scale : both});
     }
   };
 };
 
-template <int Bits, int Group, bool Real, bool Zeros, bool Half, int K, Data Kind>
-struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K, Kind>
+template <int Bits, int Group, bool Real, bool Zeros, bool Half, int K>
+struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K>
     : ScaledRow<Scaled<Bits, Group, Real, Zeros, Half>, K, Group> {
   using Format = Scaled<Bits, Group, Real, Zeros, Half>;
   using Base = ScaledRow<Format, K, Group>;
   const unsigned char *address;
   DEVICE explicit SharedRow(const void *address) : address(static_cast<const unsigned char *>(address)) {}
 
-  DEVICE unsigned scale(int i) const {
-    return Base::scale_in(port::load<Kind, 4>(address + Base::scale_at(i)).word[0], i);
-  }
+  DEVICE unsigned scale(int i) const { return Base::scale_in(load_packet<4>(address + Base::scale_at(i)).word[0], i); }
   // The same as a number.
   DEVICE float factor(int i) const { return Format::factor(scale(i)); }
   template <int Most, L1 = L1::allocate> DEVICE auto load(int i) const {
     constexpr int packed = Base::template packet<Most>;
-    return ScaledPacket<Format, packed>{port::load<Kind, packed>(address + i * Bits / 8), scale(i)};
+    return ScaledPacket<Format, packed>{load_packet<packed>(address + i * Bits / 8), scale(i)};
   }
   DEVICE auto packet_at(int p) const { return load<16>(p * Base::template width<16>); }
 
@@ -154,8 +151,7 @@ struct SharedRow<Scaled<Bits, Group, Real, Zeros, Half>, K, Kind>
     UNROLL
     for (int n = 0; n < Both * Lines; ++n) {
       const int column = (at ^ n / Lines * 64) / 2 + n % Lines * Wide * line, i = exact || column < K ? column : 0;
-      const auto from =
-          ScaledPacket<Format, Bits>{port::load<Kind, Bits>(address + i * Bits / 8), Zeros ? scale(i) : 0u};
+      const auto from = ScaledPacket<Format, Bits>{load_packet<Bits>(address + i * Bits / 8), Zeros ? scale(i) : 0u};
       UNROLL
       for (int j = 0; j < 4; ++j) to[n].word[j] = from.pair(j);
     }
@@ -180,12 +176,12 @@ struct Row<Scaled<Bits, Group, Real, Zeros, Half>, K> : ScaledRow<Scaled<Bits, G
     constexpr int packed = Base::template packet<Most>;
     const int at = first + i;
     const auto *scales = reinterpret_cast<const bf16 *>(byte(Base::scales));
-    return ScaledPacket<Format, packed>{port::load_weights<packed, Keep>(numbers(at)),
-                                        Zeros ? port::load_weights<4>(byte(Base::scale_at(at))).word[0]
-                                              : port::as_bits(port::load_weight(scales + at / Base::group))};
+    return ScaledPacket<Format, packed>{load_weights<packed, Keep>(numbers(at)),
+                                        Zeros ? load_weights<4>(byte(Base::scale_at(at))).word[0]
+                                              : __float_as_uint(load_weight(scales + at / Base::group))};
   }
   template <class Staged> DEVICE void copy(Staged to, int i) const {
-    port::copy_async<Staged::packed>(to.address, numbers(first + i));
-    port::copy_async<4>(to.scale(), byte(Base::scale_at(first + i)));
+    copy_async<Staged::packed>(to.address, numbers(first + i));
+    copy_async<4>(to.scale(), byte(Base::scale_at(first + i)));
   }
 };

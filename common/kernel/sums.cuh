@@ -11,7 +11,6 @@
 // turn come after the barriers between two steps, and those of the turn before came before them.
 #pragma once
 #include "mail.cuh"
-#include "sums_port.cuh"
 
 constexpr int bits_of(unsigned n) { return n == 0 ? 0 : 1 + bits_of(n / 2); }
 
@@ -34,7 +33,7 @@ DEVICE unsigned counted(unsigned long long word) { return unsigned(word + 1) & c
 // The sum of a word that has all of them.
 DEVICE float sum_of(unsigned long long word) {
   const unsigned long long added = word + 1;
-  if ((added >> count_bits & count_mask) != 0) return port::as_float(0x7fc00000u);
+  if ((added >> count_bits & count_mask) != 0) return __uint_as_float(0x7fc00000u);
   return float(static_cast<long long>(added) >> sum_at) / units;
 }
 
@@ -47,8 +46,8 @@ DEVICE unsigned long long *sums(const Context &c, unsigned turn, int layer) {
 // Makes word i of the next turn unwritten.
 DEVICE void clear_sum(const Context &c, int layer, int i) {
   float *next = reinterpret_cast<float *>(sums(c, c.turn + 1, layer) + i);
-  port::publish(next, unwritten);
-  port::publish(next + 1, unwritten);
+  store_relaxed(next, unwritten);
+  store_relaxed(next + 1, unwritten);
 }
 
 // Waits for the sums of `N` neighbouring rows from row i on. Nothing else is ordered: no other access may rely on their
@@ -59,7 +58,7 @@ template <int N> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i
   const auto arrived = [&] {
     bool all = true;
     UNROLL
-    for (int w = 0; w < N; w += 2) port::look_pair(from + w, word + w);
+    for (int w = 0; w < N; w += 2) load_relaxed_pair(from + w, word + w);
     UNROLL
     for (int w = 0; w < N; ++w) all = all && counted(word[w]) == addends;
     return all;

@@ -19,7 +19,7 @@ template <int K, int Often, int Together> struct TensorInput {
   static constexpr int turns = 6 * columns * block_warps > 9 << 10 ? 2 : 1, staged = columns / turns;
   static constexpr int bytes = 3 * staged * int(sizeof(bf16)) * block_warps;
 
-  const int thread = port::thread_anew(); // of this stage
+  const int thread = thread_anew(); // of this stage
   float x[mine] = {};
   // Terms of a lane's columns, in both halves of a line: one of the three, or none.
   Packet<16> term[2 * lines] = {};
@@ -39,7 +39,7 @@ template <int K, int Often, int Together> struct TensorInput {
     Packet<8> gain[mine / 4] = {};
     UNROLL
     for (int i = 0; i < mine; i += 4)
-      if (exists(i)) gain[i / 4] = port::load_weights<8>(gains + column(i));
+      if (exists(i)) gain[i / 4] = load_weights<8>(gains + column(i));
     fill(from);
     float squares = 0;
     UNROLL
@@ -70,20 +70,19 @@ template <int K, int Often, int Together> struct TensorInput {
     bf16 *terms = place + warp() * 3 * staged;
     UNROLL
     for (int turn = 0; turn < turns; ++turn) {
-      if (turn > 0) port::warp_barrier(); // all lanes have read
+      if (turn > 0) __syncwarp(); // all lanes have read
       UNROLL
       for (int i = 0; i < mine; i += 4) {
         const int at = lane() * mine + i, packet = packet_of(at);
         if (mine * 32 != columns && at >= columns) continue;
         if (turns == 1 || packet % 2 == turn) store_terms(x + i, at, terms, staged, packet / turns);
       }
-      port::warp_barrier(); // all lanes have written
+      __syncwarp(); // all lanes have written
       if (t == 3 || (pieces < 4 && lane() >= 16)) continue;
       UNROLL
       for (int i = 0; i < 2 * lines; ++i) {
         const int packet = (i / 2 * wide + lane() / 16) * 8 + lane() % 4 * 2 + i % 2;
-        if (turns == 1 || i % 2 == turn)
-          term[i] = port::load<Data::activations, 16>(terms + t * staged + packet / turns * 8);
+        if (turns == 1 || i % 2 == turn) term[i] = load_packet<16>(terms + t * staged + packet / turns * 8);
       }
     }
   }
@@ -130,7 +129,7 @@ template <int K, int Often, int Together> struct TensorInput {
   template <class Of> DEVICE Products<both> product(const Packet<16> (&weights)[both * lines], Of row_of) const {
     using Row = decltype(row_of(0));
     if constexpr (!Row::scaled) {
-      return port::multiply_add<lines, both>(term, weights);
+      return multiply_add<lines, both>(term, weights);
     } else {
       static_assert(Row::group == K || Row::group % 32 == 0, "tensor cores need groups of a multiple of 32 columns");
       constexpr bool whole = Row::group % line == 0 && columns % Row::group == 0 && wide == 1;    // in a warp
@@ -141,7 +140,7 @@ template <int K, int Often, int Together> struct TensorInput {
         Packet<16> some[both * step];
         UNROLL
         for (int j = 0; j < both * step; ++j) some[j] = weights[j / step * lines + i + j % step];
-        const auto products = port::multiply_add<step, both>(term + 2 * i, some);
+        const auto products = multiply_add<step, both>(term + 2 * i, some);
         UNROLL
         for (int j = 0; j < 2 * both; ++j) { // a sum of an even column in either half of a line, and of an odd one
           const int m = j / 2, n = 2 * (lane() % 4) + j % 2, s = m == 0 ? j % 2 * 3 : 2 - j % 2;
@@ -162,13 +161,14 @@ template <int K, int Often, int Together> struct TensorInput {
     if constexpr (pieces == 1) {
       const auto sums = both_halves(products);
       const bool even = g % 2 == 0;
-      mine = (even ? sums.value[0] : sums.value[1]) + port::shuffle_xor(even ? sums.value[1] : sums.value[0], 4);
+      mine =
+          (even ? sums.value[0] : sums.value[1]) + __shfl_xor_sync(all_lanes, even ? sums.value[1] : sums.value[0], 4);
     } else {
       mine = products.sums[0][0] + products.sums[0][3];
-      mine += port::shuffle_xor(mine, 4);
+      mine += __shfl_xor_sync(all_lanes, mine, 4);
     }
-    mine += port::shuffle_xor(mine, 8);
-    if (pieces == 4) mine += port::shuffle_xor(mine, 16 + 1);
+    mine += __shfl_xor_sync(all_lanes, mine, 8);
+    if (pieces == 4) mine += __shfl_xor_sync(all_lanes, mine, 16 + 1);
     const bool finished = pieces == 1 ? g < 2 : g == 0 && (pieces == 2 || q % 2 == 0);
     const int own = !finished ? most_sums : pieces == 1 ? 2 * q + g : pieces == 2 ? q : q / 2;
     if (own < count) part[own] = mine;

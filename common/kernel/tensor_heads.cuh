@@ -18,7 +18,7 @@ struct TensorHeads : Heads {
       at_once > Split::positions ? at_once / Split::positions : 1; // positions of a lane's values
 
   HeadTerms &common;
-  const int thread = port::thread_anew();  // of this stage: nothing of it takes a register in the others
+  const int thread = thread_anew();        // of this stage: nothing of it takes a register in the others
   Packet<16> terms[pairs][2 * lines] = {}; // of the head of this lane in each pair: one of the three, or none
   Total seen[pairs];                       // of that head, by the warp; its sum by the lanes of each column
 
@@ -27,20 +27,20 @@ struct TensorHeads : Heads {
 
   // Called by all threads of the block, which have taken the query before when it returns.
   DEVICE void ask(int h, const float *from) {
-    for (int i = 4 * port::thread(); i < lines * line; i += 4 * block_threads) {
+    for (int i = 4 * int(threadIdx.x); i < lines * line; i += 4 * block_threads) {
       float x[4] = {};
       UNROLL
       for (int j = 0; j < 4; ++j) x[j] = i < model::head_dim ? from[i + j] * scale() : 0;
       store_terms(x, i, common.term[0], lines * line, packet_of(i));
     }
-    port::block_barrier();
+    block_barrier();
     const int t = lane() / 4 % 4;
     UNROLL
     for (int k = 0; k < pairs; ++k) { // a comparison and not an index, which would be one of local memory
       if (2 * k + lane() / 16 != h || t == 3) continue;
       UNROLL
       for (int i = 0; i < 2 * lines; ++i)
-        terms[k][i] = port::load<Data::activations, 16>(common.term[t] + (i / 2 * 8 + lane() % 4 * 2 + i % 2) * 8);
+        terms[k][i] = load_packet<16>(common.term[t] + (i / 2 * 8 + lane() % 4 * 2 + i % 2) * 8);
     }
   }
 
@@ -56,9 +56,8 @@ struct TensorHeads : Heads {
       UNROLL
       for (int j = 0; j < 2; ++j) scales[j] = row(2 * (lane() % 4) + j).factor(0);
       UNROLL
-      for (int k = 0; k < (N + 1) / 2; ++k)
-        weigh(k, N, port::multiply_add<lines, 2>(terms[k], keys), scales, count - start);
-      port::warp_barrier(); // all lanes have stored their weights
+      for (int k = 0; k < (N + 1) / 2; ++k) weigh(k, N, multiply_add<lines, 2>(terms[k], keys), scales, count - start);
+      __syncwarp(); // all lanes have stored their weights
       float weight[N][each];
       UNROLL
       for (int h = 0; h < N; ++h) {
@@ -68,7 +67,7 @@ struct TensorHeads : Heads {
         UNROLL
         for (int e = 0; e < elements; ++e) soft[h].value[e] *= keep;
       }
-      port::warp_barrier(); // all lanes have read
+      __syncwarp(); // all lanes have read
       add_values<N, each>(value, weight, [&](int u) { return position(place(u)); });
     }
   }
@@ -82,13 +81,13 @@ struct TensorHeads : Heads {
     UNROLL
     for (int j = 0; j < 2; ++j) {
       float &score = scores.value[j];
-      score += port::shuffle_xor(score, 4);
-      score += port::shuffle_xor(score, 8);
+      score += __shfl_xor_sync(all_lanes, score, 4);
+      score += __shfl_xor_sync(all_lanes, score, 8);
       score = 2 * q + j < count ? score * scales[j] : negative_infinity();
       max = fmaxf(max, score);
     }
-    max = fmaxf(max, port::shuffle_xor(max, 1));
-    max = fmaxf(max, port::shuffle_xor(max, 2));
+    max = fmaxf(max, __shfl_xor_sync(all_lanes, max, 1));
+    max = fmaxf(max, __shfl_xor_sync(all_lanes, max, 2));
     const float keep = rescale(seen[k].max, max);
     UNROLL
     for (int j = 0; j < 2; ++j) scores.value[j] = rescale(scores.value[j], max);
@@ -105,9 +104,10 @@ struct TensorHeads : Heads {
     UNROLL
     for (int k = 0; k < pairs; ++k) {
       if (k != h / 2) continue;
-      float sum = seen[k].sum + port::shuffle_xor(seen[k].sum, 1);
-      sum += port::shuffle_xor(sum, 2);
-      const float max = seen[k].max, other_max = port::shuffle_xor(max, 16), other_sum = port::shuffle_xor(sum, 16);
+      float sum = seen[k].sum + __shfl_xor_sync(all_lanes, seen[k].sum, 1);
+      sum += __shfl_xor_sync(all_lanes, sum, 2);
+      const float max = seen[k].max, other_max = __shfl_xor_sync(all_lanes, max, 16),
+                  other_sum = __shfl_xor_sync(all_lanes, sum, 16);
       const bool own = lane() / 16 == h % 2;
       soft[h].max = own ? max : other_max;
       soft[h].sum = lane() < Split::group ? own ? sum : other_sum : 0; // the other lanes of an element add nothing

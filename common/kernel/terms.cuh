@@ -7,7 +7,6 @@
 // together load from all banks.
 #pragma once
 #include "reduce.cuh"
-#include "tensor_port.cuh"
 
 constexpr int line = 64; // elements of bf16 in 128 bytes: two halves, and eight packets of terms
 
@@ -23,8 +22,8 @@ DEVICE void store_terms(const float *x, int i, bf16 *terms, int apart, int packe
   for (int t = 0; t < 3; ++t) {
     UNROLL
     for (int j = 0; j < 4; j += 2) {
-      const unsigned pair = port::as_bits(rest[j]) >> 16 | (port::as_bits(rest[j + 1]) & 0xffff0000u);
-      port::store_packet(to + t * apart + 2 * j, Packet<4>{pair});
+      const unsigned pair = __float_as_uint(rest[j]) >> 16 | (__float_as_uint(rest[j + 1]) & 0xffff0000u);
+      store_packet(to + t * apart + 2 * j, Packet<4>{pair});
       rest[j] -= bf16_low(pair);
       rest[j + 1] -= bf16_high(pair);
     }
@@ -37,13 +36,13 @@ DEVICE int begin_of_lane(int lane) { return lane / 4 % 2 * 64 + lane % 4 * 16; }
 // A lane's packets of a row of `Elements`, whose first lies at `from`: from byte `at` on in each of `Lines` lines,
 // `Wide` lines apart, and, if `Both`, then the same of the other half of each line. Those that do not exist are the
 // first.
-template <int Elements, int Lines, int Wide, int Both, Data Kind>
+template <int Elements, int Lines, int Wide, int Both>
 DEVICE void load_lines(const unsigned char *from, int at, bool exact, Packet<16> (&to)[Both * Lines]) {
   const unsigned char *const half[2] = {from + at, from + (at ^ 64)};
   UNROLL
   for (int i = 0; i < Both * Lines; ++i) {
     const int m = i / Lines, further = i % Lines * Wide * 2 * line;
-    to[i] = port::load<Kind, 16>(exact || (at ^ m * 64) + further < 2 * Elements ? half[m] + further : from);
+    to[i] = load_packet<16>(exact || (at ^ m * 64) + further < 2 * Elements ? half[m] + further : from);
   }
 }
 

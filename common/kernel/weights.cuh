@@ -7,9 +7,9 @@
 #include "reduce.cuh"
 #include "terms.cuh"
 
-// K weights in `Format`: in global memory, and in shared memory, or another kind of data that is written in a launch.
+// K weights in `Format`: in global memory; and in shared memory, or where the same launch writes.
 template <class Format, int K> struct Row;
-template <class Format, int K, Data Kind = Data::weights> struct SharedRow;
+template <class Format, int K> struct SharedRow;
 
 struct Bf16 {
   static constexpr int bits = 16;
@@ -36,11 +36,11 @@ template <int Bytes> DEVICE float scale_of(const Packet<Bytes> &) { return 1; }
 template <int Bytes> struct SharedPacket {
   static constexpr int bytes = Bf16::staged(Bytes);
   void *address;
-  DEVICE Packet<Bytes> load(int) const { return port::load<Data::weights, Bytes>(address); }
-  DEVICE void store(const Packet<Bytes> &packet) const { port::store_packet(address, packet); }
+  DEVICE Packet<Bytes> load(int) const { return load_packet<Bytes>(address); }
+  DEVICE void store(const Packet<Bytes> &packet) const { store_packet(address, packet); }
 };
 
-template <int K, Data Kind> struct SharedRow<Bf16, K, Kind> {
+template <int K> struct SharedRow<Bf16, K> {
   static constexpr bool scaled = false;
   static constexpr int columns = K;
   template <int Most> static constexpr int width =
@@ -49,18 +49,18 @@ template <int K, Data Kind> struct SharedRow<Bf16, K, Kind> {
 
   // The packet from column i on, as for a row in global memory.
   template <int Most, L1 = L1::allocate> DEVICE Packet<Most> load(int i) const {
-    return port::load<Kind, Most>(static_cast<const unsigned char *>(address) + i * sizeof(bf16));
+    return load_packet<Most>(static_cast<const unsigned char *>(address) + i * sizeof(bf16));
   }
   // What the numbers of column i are multiplied by.
   DEVICE float factor(int) const { return 1; }
   // The packet with number `p` of those that are loaded by 16 bytes at most.
   DEVICE Packet<16> packet_at(int p) const {
-    return port::load<Kind, 16>(static_cast<const unsigned char *>(address) + 16 * p);
+    return load_packet<16>(static_cast<const unsigned char *>(address) + 16 * p);
   }
   // A lane's packets of the row in bf16, for tensor cores, as load_lines loads them from byte `at` of such a row on.
   template <int Lines, int Wide, int Both>
   DEVICE void load_pairs(int at, bool exact, Packet<16> (&to)[Both * Lines]) const {
-    load_lines<K, Lines, Wide, Both, Kind>(static_cast<const unsigned char *>(address), at, exact, to);
+    load_lines<K, Lines, Wide, Both>(static_cast<const unsigned char *>(address), at, exact, to);
   }
 };
 
@@ -79,10 +79,10 @@ template <int K> struct Row<Bf16, K> {
   DEVICE Row from(int i) const { return {static_cast<const bf16 *>(address) + i}; }
   // The packet from column i on.
   template <int Most, L1 Keep> DEVICE Packet<Most> load(int i) const {
-    return port::load_weights<Most, Keep>(static_cast<const bf16 *>(address) + i);
+    return load_weights<Most, Keep>(static_cast<const bf16 *>(address) + i);
   }
   // The same, copied asynchronously.
   template <int Bytes> DEVICE void copy(SharedPacket<Bytes> to, int i) const {
-    port::copy_async<Bytes>(to.address, static_cast<const bf16 *>(address) + i);
+    copy_async<Bytes>(to.address, static_cast<const bf16 *>(address) + i);
   }
 };

@@ -21,20 +21,20 @@ struct Sample {
   };
 
   static DEVICE unsigned setting(const Context &c, int at) { return c.state[state_at::sampling + at]; }
-  static DEVICE float number(const Context &c, int at) { return port::as_float(setting(c, at)); }
+  static DEVICE float number(const Context &c, int at) { return __uint_as_float(setting(c, at)); }
   static DEVICE Word wide(const Context &c, int at) { return Word(setting(c, at + 1)) << 32 | setting(c, at); }
 
   // A candidate as an integer, never 0: larger for a larger logit, and of equal logits for the lower id.
   static DEVICE Word rank(float logit, int id) { return Word(ordered(logit)) << 32 | ~unsigned(id); }
   static DEVICE unsigned ordered(float logit) {
-    const unsigned bits = port::as_bits(logit + 0.0f); // -0 becomes +0
+    const unsigned bits = __float_as_uint(logit + 0.0f); // -0 becomes +0
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   }
 
   // The logit of `id`, after the repetition penalty.
   static DEVICE float logit(const Step &c, int id) {
-    const float x = port::load_activation(c.logits + id), penalty = number(c, setting_at::penalty);
-    if (penalty == 1.0f || port::as_bits(port::load_activation(seen(c) + id)) != setting(c, setting_at::mark)) return x;
+    const float x = c.logits[id], penalty = number(c, setting_at::penalty);
+    if (penalty == 1.0f || __float_as_uint(seen(c)[id]) != setting(c, setting_at::mark)) return x;
     return x > 0.0f ? x / penalty : x * penalty;
   }
   static DEVICE float *seen(const Context &c) { return c.scratch + scratch_at::seen; }
@@ -56,17 +56,17 @@ struct Sample {
 
   // `mine` of all threads joined into one. Afterwards `each` has them, and joined by warp.
   template <class Join> static DEVICE Word joined(Shared &s, Word mine, Join join) {
-    s.each[port::thread()] = mine;
-    port::block_barrier();
-    if (port::thread() < block_warps) {
-      Word all = s.each[32 * port::thread()];
-      for (int i = 1; i < 32; ++i) all = join(all, s.each[32 * port::thread() + i]);
-      s.each[block_threads + port::thread()] = all;
+    s.each[threadIdx.x] = mine;
+    __syncthreads();
+    if (threadIdx.x < block_warps) {
+      Word all = s.each[32 * threadIdx.x];
+      for (int i = 1; i < 32; ++i) all = join(all, s.each[32 * threadIdx.x + i]);
+      s.each[block_threads + threadIdx.x] = all;
     }
-    port::block_barrier();
+    __syncthreads();
     Word all = s.each[block_threads];
     for (int w = 1; w < block_warps; ++w) all = join(all, s.each[block_threads + w]);
-    port::block_barrier();
+    __syncthreads();
     return all;
   }
   static DEVICE Word sum(Shared &s, Word mine) {
@@ -95,7 +95,7 @@ struct Sample {
       const unsigned tried = smallest | bit;
       if (tried > largest) continue;
       Word mine = 0;
-      for (int id = port::thread(); id < model::vocab; id += block_threads) mine += ordered(logit(c, id)) >= tried;
+      for (int id = threadIdx.x; id < model::vocab; id += block_threads) mine += ordered(logit(c, id)) >= tried;
       const Word found = sum(s, mine);
       if (found >= top_k) smallest = tried;
       if (found == top_k) break;
@@ -108,12 +108,12 @@ struct Sample {
     Shared &s = shared<Sample>(c);
     if (number(c, setting_at::penalty) != 1.0f) {
       unsigned *marks = reinterpret_cast<unsigned *>(seen(c)); // two threads may have the same id
-      for (int i = port::thread(); i < c.position; i += block_threads)
-        port::store_release(marks + c.state[state_at::ids + i], setting(c, setting_at::mark));
-      port::block_barrier();
+      for (int i = threadIdx.x; i < c.position; i += block_threads)
+        store_release(marks + c.state[state_at::ids + i], setting(c, setting_at::mark));
+      __syncthreads();
     }
     Word mine = 0;
-    for (int id = port::thread(); id < model::vocab; id += block_threads) {
+    for (int id = threadIdx.x; id < model::vocab; id += block_threads) {
       const float x = logit(c, id);
       if (x == x && rank(x, id) > mine) mine = rank(x, id);
     }
@@ -132,7 +132,7 @@ struct Sample {
     };
     const auto all = [&](Word above) {
       Word mine = 0;
-      for (int id = port::thread(); id < model::vocab; id += block_threads) mine += of(id, above);
+      for (int id = threadIdx.x; id < model::vocab; id += block_threads) mine += of(id, above);
       return mine;
     };
     mine = all(below);
@@ -141,7 +141,7 @@ struct Sample {
     for (unsigned turn = 0;; ++turn) {
       const Word drawn = high(random(wide(c, setting_at::seed), Word(c.position) << 20 | turn), total);
       find(s, drawn, mine, [&](int id) { return of(id, below); }, [&](int id) { return rank(logit(c, id), id); });
-      port::block_barrier();
+      __syncthreads();
       below = s.drawn;
       mine = all(below);
       total = sum(s, mine); // of those before the drawn one
@@ -153,7 +153,7 @@ struct Sample {
   // order of its ids. `each` has the threads' sums.
   template <class Weight, class Rank>
   static DEVICE void find(Shared &s, Word drawn, Word mine, Weight weight, Rank rank) {
-    const int thread = port::thread();
+    const int thread = threadIdx.x;
     for (int w = 0; w < thread / 32; ++w) {
       if (drawn < s.each[block_threads + w]) return;
       drawn -= s.each[block_threads + w];
@@ -186,13 +186,13 @@ template <class Kernel> DEVICE void run(const Buffers &b, void *memory, int) {
     const Step c{{b, memory, at, 0}, b.scratch + Tap<Stage::lm_head>::at + (at - first) * scratch_at::step_size};
     const unsigned draft = ids[at], token = Kernel::choose(c);
     if (token == draft && at < last) continue;
-    if (port::thread() == 0) {
+    if (threadIdx.x == 0) {
       b.state[state_at::token] = ids[at] = token;
       b.state[state_at::position] = at;
       b.state[state_at::accepted] = at - first;
     }
     if (tokens_per_step > 1) {
-      port::block_barrier();
+      __syncthreads();
       ::draft<Kernel>(c, tokens_per_step - 1);
     }
     return;

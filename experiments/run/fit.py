@@ -17,7 +17,7 @@ def block_bytes(source: Source, arch: str, cache: Path) -> int:
     where NVRTC is missing."""
     found = DECLARED.search(compile_ptx(source.declarations, arch, source.name, cache))
     if not found:
-        raise LabError(f"{source.name} does not say how much shared memory it needs", "use SHARED_BYTES in port.cuh")
+        raise LabError(f"{source.name} does not say how much shared memory it needs", "use SHARED_BYTES in entry.cuh")
     return int(found[1])
 
 

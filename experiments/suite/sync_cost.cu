@@ -27,19 +27,19 @@ struct Counter {
 // A flag for each block: block 0 polls all of them, a thread each, then opens the epoch. No atomic addition.
 struct Flags {
   static DEVICE void meet(const Context &c) {
-    port::block_barrier();
-    unsigned *mine = word(c, 1 + port::block()), *epoch = word(c, 0);
-    const unsigned next = port::load_acquire(epoch) + 1; // cannot change before this block has arrived
-    if (port::block() == 0) {
-      for (int b = 1 + port::thread(); b < port::blocks(); b += block_threads)
-        wait_at_barrier(c, Stage::embed, 0, [&] { return port::load_acquire(word(c, 1 + b)) == next; });
-      port::block_barrier();
-      if (port::thread() == 0) port::store_release(epoch, next);
-    } else if (port::thread() == 0) {
-      port::store_release(mine, next);
-      wait_at_barrier(c, Stage::embed, 0, [&] { return port::load_acquire(epoch) == next; });
+    __syncthreads();
+    unsigned *mine = word(c, 1 + blockIdx.x), *epoch = word(c, 0);
+    const unsigned next = load_acquire(epoch) + 1; // cannot change before this block has arrived
+    if (blockIdx.x == 0) {
+      for (int b = 1 + threadIdx.x; b < gridDim.x; b += block_threads)
+        wait_at_barrier(c, Stage::embed, 0, [&] { return load_acquire(word(c, 1 + b)) == next; });
+      __syncthreads();
+      if (threadIdx.x == 0) store_release(epoch, next);
+    } else if (threadIdx.x == 0) {
+      store_release(mine, next);
+      wait_at_barrier(c, Stage::embed, 0, [&] { return load_acquire(epoch) == next; });
     }
-    port::block_barrier();
+    __syncthreads();
   }
 };
 
@@ -47,25 +47,25 @@ struct Flags {
 struct TwoLevel {
   static constexpr int group = 16;
   static DEVICE void meet(const Context &c) {
-    port::block_barrier();
-    if (port::thread() == 0) {
-      unsigned *epoch = word(c, 0), *top = word(c, 1), *own = word(c, 2 + port::block() / group);
-      const int groups = (port::blocks() + group - 1) / group, first = port::block() / group * group;
-      const unsigned size = port::blocks() - first < group ? port::blocks() - first : group;
-      const unsigned now = port::load_acquire(epoch);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      unsigned *epoch = word(c, 0), *top = word(c, 1), *own = word(c, 2 + blockIdx.x / group);
+      const int groups = (gridDim.x + group - 1) / group, first = blockIdx.x / group * group;
+      const unsigned size = gridDim.x - first < group ? gridDim.x - first : group;
+      const unsigned now = load_acquire(epoch);
       bool last = false;
-      if (port::add_acq_rel(own, 1) == size - 1) {
+      if (add_acq_rel(own, 1) == size - 1) {
         *own = 0; // no block of the group arrives again before the epoch opens
-        last = port::add_acq_rel(top, 1) == unsigned(groups) - 1;
+        last = add_acq_rel(top, 1) == unsigned(groups) - 1;
       }
       if (last) {
         *top = 0;
-        port::store_release(epoch, now + 1);
+        store_release(epoch, now + 1);
       } else {
-        wait_at_barrier(c, Stage::embed, 0, [&] { return port::load_acquire(epoch) != now; });
+        wait_at_barrier(c, Stage::embed, 0, [&] { return load_acquire(epoch) != now; });
       }
     }
-    port::block_barrier();
+    __syncthreads();
   }
 };
 

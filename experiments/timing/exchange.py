@@ -16,7 +16,7 @@ from common.errors import Crashed
 from experiments.timing.bandwidth import affordable, seconds_of
 
 KERNELS = Path(__file__).with_suffix(".cu")
-PAUSE = 32  # nanoseconds between two polls of the kernels, by spin_pause of port.cuh
+PAUSE = 32  # nanoseconds between two polls of the kernels, by barrier.cuh
 WORDS, READERS = 1024, 256  # words that are exchanged, threads that exchange
 PACKET, BATCH = 16, 4  # bytes of one load, loads under way of a thread
 ROUNDS = 1000  # of exchanges in a launch

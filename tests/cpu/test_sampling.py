@@ -26,8 +26,8 @@ template <> DEVICE void run<Many>(const Buffers &b, void *memory, int) {{
   for (int draw = 0; draw < {DRAWS}; ++draw) {{
     const unsigned token = Sample::choose({{{{b, memory, draw, 0}}, b.scratch + Tap<Stage::lm_head>::at}});
     float *count = b.scratch + scratch_at::seen + token;
-    if (port::thread() == 0) port::store_activation(count, port::load_activation(count) + 1);
-    port::block_barrier();
+    if (threadIdx.x == 0) *count = *count + 1;
+    block_barrier();
   }}
 }}
 """

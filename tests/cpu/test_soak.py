@@ -32,7 +32,7 @@ def test_knobs_that_a_variant_refuses_are_drawn_again(tmp_path, cpu_cache, seed,
 
 def test_a_text_that_does_not_compile_is_an_alarm(tmp_path, seed, monkeypatch):
     def refuse(*_):
-        raise CompileError("NVRTC failed: common/kernel/port.cuh(56): error: static assertion failed", "correct it", "")
+        raise CompileError("NVRTC failed: common/kernel/asm.cuh(56): error: static assertion failed", "correct it", "")
 
     monkeypatch.setattr(alarms, "prove", refuse)
     assert len(false_alarms(1, tmp_path, seed)) == 1

@@ -25,7 +25,7 @@ def spoiled(model, old: str, new: str):
 @in_child(spends=True)
 def test_missing_block_is_named(tiny, cpu_cache, seed):
     """Block 1 skips two barriers, one per layer, so the others wait for it at the last barrier but one."""
-    source = spoiled(tiny, BARRIER, f"if (S != Stage::o_proj || port::block() != 1) {BARRIER}")
+    source = spoiled(tiny, BARRIER, f"if (S != Stage::o_proj || blockIdx.x != 1) {BARRIER}")
     with opened(source, load("synthetic", tiny, None, cpu_cache, seed)[2].flat, blocks=4) as session:
         session.reset([1], 0)
         with pytest.raises(Hung) as hung:
@@ -36,7 +36,7 @@ def test_missing_block_is_named(tiny, cpu_cache, seed):
 
 @in_child(spends=True)
 def test_a_trap_is_a_crash(tiny, cpu_cache, seed):
-    source = spoiled(tiny, BARRIER, f"if (S == Stage::o_proj && c.position == 1) port::trap(); {BARRIER}")
+    source = spoiled(tiny, BARRIER, f"if (S == Stage::o_proj && c.position == 1) trap(); {BARRIER}")
     with opened(source, load("synthetic", tiny, None, cpu_cache, seed)[2].flat) as session:
         session.reset([1], 0)
         session.run()

@@ -47,16 +47,16 @@ def test_a_reason_names_tests_that_are_there():
 
 
 CALLS = (
-    "port::block_barrier();",
-    "port::named_sync(",
-    "port::named_arrive(",
-    "port::copy_wait<",
-    "port::copy_commit();",
+    "block_barrier();",
+    "named_sync(",
+    "named_arrive(",
+    "copy_wait<",
+    "copy_commit();",
 )
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [each for each in SOURCES if each.stem != "asm"], ids=lambda path: path.stem)
 def test_every_wait_is_dropped_by_a_mutant(path, call):
     text, name = path.read_text(), str(path.relative_to(ROOT))
     edits = [edit for mutant in MUTANTS for edit in mutant.edits if edit.file == name]

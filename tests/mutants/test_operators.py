@@ -42,7 +42,7 @@ EXAMPLES = {
     "constant changed": ("i = 7u;", {"i = 8u;", "i = 6u;"}),
     "float constant doubled": ("x = 0.5f;", {"x = (2 * 0.5f);"}),
     "mask narrowed": ("i &= 0xf0u;", {"i &= (0xf0u >> 1);", "i &= (0xf0u << 1);"}),
-    "synchronization dropped": ("f(); port::block_barrier();", {"f(); ;"}),
+    "synchronization dropped": ("f(); block_barrier();", {"f(); ;"}),
     "operands swapped": ("i = f(a) - b[2] * c;", {"i = b[2] - f(a) * c;"}),
     "arguments swapped": ("f(c, i, j);", {"f(c, j, i);"}),
     "branch forced": ("if (a(b)) f();", {"if (true) f();", "if (false) f();"}),
@@ -67,10 +67,10 @@ def test_an_operator_makes_these_mutants_of_a_line(name):
 @pytest.mark.parametrize(
     ("line", "orders"),
     [
-        ("x = port::add_acq_rel(word, 1);", ["RELAXED", "ACQUIRE", "RELEASE"]),
-        ("x = port::load_acquire(word + n(c));", ["RELAXED", "volatile"]),
-        ("port::store_release(word, x + 1);", ["RELAXED"]),
-        ("port::block_barrier();", ["warp_barrier"]),
+        ("x = add_acq_rel(word, 1);", ["RELAXED", "ACQUIRE", "RELEASE"]),
+        ("x = load_acquire(word + n(c));", ["RELAXED", "volatile"]),
+        ("store_release(word, x + 1);", ["RELAXED"]),
+        ("block_barrier();", ["__syncwarp"]),
         ("Self::template barrier<S>(c, layer);", ["block_barrier"]),
     ],
 )

@@ -28,7 +28,7 @@ def test_a_stack_leaves_the_bits_of_this_machine(name, cpu_cache, seed):
 def test_a_report_of_the_machine_comes_back(cpu_cache, tiny):
     device = EmulatedPtxDevice(cpu_cache)
     source = build([], tiny)
-    text = source.text.replace(BARRIER, f"if (port::block() != 1) {BARRIER}")
+    text = source.text.replace(BARRIER, f"if (blockIdx.x != 1) {BARRIER}")
     assert text != source.text
     weights = torch.zeros(Layout(tiny).weights_size, dtype=torch.bfloat16)
     session = device.session(device.compile(replace(source, text=text)), weights, 3)

@@ -14,7 +14,7 @@ from common.validate.check import validate
 from common.validate.scenarios import scenarios
 
 pytestmark = pytest.mark.cpu
-BLOCK_BARRIER = "  port::block_barrier();"
+BLOCK_BARRIER = "  block_barrier();"
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3, 8, 19])

@@ -12,7 +12,7 @@ from common.model.weights import load
 from tests.strength.mutants.mutation import edited, read_mutants
 
 pytestmark = pytest.mark.cpu
-BODY = "s.a[port::thread()] = 1; out[64 * port::block() + port::thread()] = s.a[port::thread()];"
+BODY = "s.a[threadIdx.x] = 1; out[64 * blockIdx.x + threadIdx.x] = s.a[threadIdx.x];"
 FAULTS = [mutant for mutant in read_mutants() if mutant.kind in ("BlockMemory", "SHARED_BYTES")]
 
 

@@ -11,34 +11,34 @@ pytestmark = pytest.mark.cpu
 
 SHARED = "alignas(16) unsigned short tile[2][64]; Mbarrier full[2], empty[2];"
 # One thread of the loader copies weights into a ring of two places; both warps read them.
-READ = """port::named_sync(1, 96);
+READ = """named_sync(1, 96);
     for (unsigned tile = 0; tile < 6; ++tile) {
-      while (!port::mbarrier_try_wait(s.full + tile % 2, tile / 2)) {}
-      const unsigned pair = port::load<Data::weights, 4>(s.tile[tile % 2] + 2 * lane()).word[0];
-      if (unsigned(warp()) == tile % 2 && port::block() == 2) out[32 * tile + lane()] = bf16_high(pair);
-      port::warp_barrier();
-      if (lane() == 0) port::mbarrier_arrive(s.empty + tile % 2);
+      while (!mbarrier_try_wait(s.full + tile % 2, tile / 2)) {}
+      const unsigned pair = load_packet<4>(s.tile[tile % 2] + 2 * lane()).word[0];
+      if (unsigned(warp()) == tile % 2 && blockIdx.x == 2) out[32 * tile + lane()] = bf16_high(pair);
+      __syncwarp();
+      if (lane() == 0) mbarrier_arrive(s.empty + tile % 2);
     }"""
-ASK = "if (tile >= 2) while (!port::mbarrier_try_wait(s.empty + tile % 2, tile / 2 - 1)) {}"
-START = """if (port::thread() == 64) {{
-      for (int i = 0; i < 2; ++i) port::mbarrier_init(s.full + i, {}), port::mbarrier_init(s.empty + i, 2);
-      port::mbarrier_init_fence();
+ASK = "if (tile >= 2) while (!mbarrier_try_wait(s.empty + tile % 2, tile / 2 - 1)) {}"
+START = """if (threadIdx.x == 64) {{
+      for (int i = 0; i < 2; ++i) mbarrier_init(s.full + i, {}), mbarrier_init(s.empty + i, 2);
+      mbarrier_init_fence();
     }}
-    port::named_sync(1, 96);
+    named_sync(1, 96);
     """
 BY_ONE = f"""{START.format(1)} if (lane() != 0) return;
     for (unsigned tile = 0; tile < 6; ++tile) {{
       {ASK}
-      port::mbarrier_arrive_expect(s.full + tile % 2, 128);
+      mbarrier_arrive_expect(s.full + tile % 2, 128);
       for (int half = 0; half < 2; ++half)
-        port::copy_bulk(s.tile[tile % 2] + 32 * half, c.weights + 64 * tile + 32 * half, 64, s.full + tile % 2);
+        copy_bulk(s.tile[tile % 2] + 32 * half, c.weights + 64 * tile + 32 * half, 64, s.full + tile % 2);
     }}"""
 # A loader warp: each lane copies 16 bytes of each tile and hands them over.
-ARRIVES, ENDS = "port::mbarrier_arrive_copied(s.full + tile % 2);", "port::copy_commit(); port::copy_wait<0>();"
+ARRIVES, ENDS = "mbarrier_arrive_copied(s.full + tile % 2);", "copy_commit(); copy_wait<0>();"
 BY_LANES = f"""{START.format(32)} for (unsigned tile = 0; tile < 6; ++tile) {{
       {ASK}
       for (int at = 8 * lane(); at < 64; at += 256)
-        port::copy_async(s.tile[tile % 2] + at, c.weights + 64 * tile + at, L2::pass);
+        copy_async(s.tile[tile % 2] + at, c.weights + 64 * tile + at, L2::pass);
       {ARRIVES}
     }}
     {ENDS}"""
@@ -84,12 +84,12 @@ def test_a_fault_of_a_loader_whose_lanes_copy_is_found(launch, name, seed):
 
 
 # Three barriers, and one thread that copies and reads: entries of the cache are bf16.
-ONE = """if (port::thread() != 0) return;
-    for (int i = 0; i < 2; ++i) port::mbarrier_init(s.full + i, 1);
-    port::mbarrier_init_fence();
+ONE = """if (threadIdx.x != 0) return;
+    for (int i = 0; i < 2; ++i) mbarrier_init(s.full + i, 1);
+    mbarrier_init_fence();
     const auto ask = [&](int at, const bf16 *from) {{
-      port::mbarrier_arrive_expect(s.full + at, 128); port::copy_bulk(s.tile[at], from, 128, s.full + at); }};
-    const auto wait = [&](int at) {{ while (!port::mbarrier_try_wait(s.full + at, 0)) {{}} }};
+      mbarrier_arrive_expect(s.full + at, 128); copy_bulk(s.tile[at], from, 128, s.full + at); }};
+    const auto wait = [&](int at) {{ while (!mbarrier_try_wait(s.full + at, 0)) {{}} }};
     const auto see = [&](int at) {{ out[at] = bf16_low(s.tile[0][1]); out[at + 1] = bf16_low(s.tile[1][1]); }};
     {}"""
 
@@ -103,7 +103,7 @@ def test_the_target_of_a_copy_is_poison_until_it_lands(launch, seed):
 
 
 def test_stores_before_a_proxy_fence_may_be_overwritten_and_copied(launch, seed):
-    store = "s.tile[0][9] = 3; port::store_kv(c.cache + 12, 0x4040); port::fence_proxy_async(); ask(0, c.weights); "
+    store = "s.tile[0][9] = 3; c.cache[12] = 0x4040; fence_proxy_async(); ask(0, c.weights); "
     body = ONE.format(store + "ask(1, c.cache); wait(0); wait(1); out[0] = s.tile[0][9]; out[1] = s.tile[1][12];")
     session = launch(body, SHARED, 1, seed=seed, races=True)
     assert session.scratch()[:2].tolist() == [0x4110, 0x4040]  # 9 and 3 as bf16

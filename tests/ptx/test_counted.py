@@ -30,12 +30,12 @@ def test_a_token_moves_the_frozen_bytes(name, open_session, synthetic, tiny, see
     assert {stage: counted for stage, counted in found.items() if counted} == FROZEN[name]
 
 
-EACH = """const auto a = port::load_weights<8>(c.weights); const auto b = port::load_weights<16>(c.weights);
+EACH = """const auto a = load_weights<8>(c.weights); const auto b = load_weights<16>(c.weights);
     const unsigned sum = a.word[0] + a.word[1] + b.word[0] + b.word[1] + b.word[2] + b.word[3];
-    const float more = port::load_weight(c.weights + 20) + port::as_float(port::load<Data::kv, 4>(c.cache).word[0]);
-    port::store_activation(out + 64 * port::block() + port::thread(), port::as_float(sum) + more);
-    port::store_kv(c.cache + 8 + 64 * port::block() + port::thread(), 1);
-    port::block_barrier(); grid_barrier(c, Stage::down, 1);"""
+    const float more = load_weight(c.weights + 20) + __uint_as_float(load_packet<4>(c.cache).word[0]);
+    out[64 * blockIdx.x + threadIdx.x] = __uint_as_float(sum) + more;
+    c.cache[8 + 64 * blockIdx.x + threadIdx.x] = 1;
+    block_barrier(); grid_barrier(c, Stage::down, 1);"""
 
 
 def test_counts_are_exact(launch):

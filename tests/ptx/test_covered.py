@@ -44,7 +44,7 @@ def ways(one: Executed) -> list[int]:
 
 
 def test_lines_and_branches_are_counted_over_sessions(run):
-    body = "if (port::thread() < 10)\n  atomicAdd(out, 5);\nif (port::block())\n  atomicAdd(out, 2);"
+    body = "if (threadIdx.x < 10)\n  atomicAdd(out, 5);\nif (blockIdx.x)\n  atomicAdd(out, 2);"
     done = run(body, times=3)
     assert ways(done[1]) == [3 * 10, 3 * 54]
     assert done[2].threads > 0

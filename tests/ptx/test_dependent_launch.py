@@ -20,7 +20,7 @@ from common.validate.check import validate
 from common.validate.scenarios import Start, drawn
 
 SOURCE = Composed(("graph",), {"how": "pdl"}).source
-WAIT = "port::await_previous();\n    port::launch_next();"
+WAIT = "await_previous();\n    launch_next();"
 COPY = 'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(0), "l"(b.state));'
 LDU = 'asm volatile("{ .reg .u32 x; ldu.global.u32 x, [%0]; }" ::"l"(b.state));'
 
@@ -39,12 +39,12 @@ def test_they_pass_and_an_older_gpu_is_refused(tiny, cpu_cache, seed):
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
-        ("port::launch_next();", r"stage_embed: ld\S* before griddepcontrol\.wait; wait first"),
-        ("if (b.state[0] == 0) port::await_previous();", r"stage_embed: ld\S* before griddepcontrol\.wait"),
-        ("if (port::thread() < 32) port::await_previous();", r"stage_embed: bra\S* before griddepcontrol\.wait"),
-        ("if (port::block() > 0) return; port::await_previous();", r"stage_\w+: \S+ before griddepcontrol\.wait"),
-        (f"{COPY} port::await_previous();", r"stage_embed: cp\.async\S* before griddepcontrol\.wait"),
-        (f"{LDU} port::await_previous();", r"the executor does not know ldu\.global\.u32"),
+        ("launch_next();", r"stage_embed: ld\S* before griddepcontrol\.wait; wait first"),
+        ("if (b.state[0] == 0) await_previous();", r"stage_embed: ld\S* before griddepcontrol\.wait"),
+        ("if (threadIdx.x < 32) await_previous();", r"stage_embed: bra\S* before griddepcontrol\.wait"),
+        ("if (blockIdx.x > 0) return; await_previous();", r"stage_\w+: \S+ before griddepcontrol\.wait"),
+        (f"{COPY} await_previous();", r"stage_embed: cp\.async\S* before griddepcontrol\.wait"),
+        (f"{LDU} await_previous();", r"the executor does not know ldu\.global\.u32"),
     ],
 )
 def test_a_kernel_that_does_not_wait_first_is_no_kernel(wrong, found, tiny, cpu_cache):

@@ -15,7 +15,7 @@ def test_endless_loop_times_out(launch):
         launch("volatile int i = 0; while (true) i = i + 1;", timeout=0.5)
 
 
-UNWRITTEN = "out[port::block() * 64 + port::thread()] = s.a[port::thread()]; s.a[port::thread()] = 1;"
+UNWRITTEN = "out[blockIdx.x * 64 + threadIdx.x] = s.a[threadIdx.x]; s.a[threadIdx.x] = 1;"
 
 
 def test_everything_unwritten_is_a_nan_of_its_own(launch, seed):
@@ -36,12 +36,12 @@ def test_everything_unwritten_is_a_nan_of_its_own(launch, seed):
 
 @pytest.mark.parametrize(("newest", "landed"), [(0, 2), (1, 1)])
 def test_copies_land_at_their_wait_and_most_not_before(launch, newest, landed):
-    body = f"""if (port::thread() != 0 || port::block() != 0) return;
-        port::copy_async<16>(s.tile[0], c.weights); port::copy_commit();
-        port::copy_async<16>(s.tile[1], c.weights + 8); port::copy_commit();
+    body = f"""if (threadIdx.x != 0 || blockIdx.x != 0) return;
+        copy_async<16>(s.tile[0], c.weights); copy_commit();
+        copy_async<16>(s.tile[1], c.weights + 8); copy_commit();
         out[0] = bf16_low(s.tile[0][0]); out[1] = bf16_low(s.tile[1][0]);
-        port::copy_wait<{newest}>();
-        out[2] = bf16_high(s.tile[0][0]); out[3] = bf16_high(s.tile[1][0]); port::copy_wait<0>();"""
+        copy_wait<{newest}>();
+        out[2] = bf16_high(s.tile[0][0]); out[3] = bf16_high(s.tile[1][0]); copy_wait<0>();"""
     out = torch.stack([launch(body, "alignas(16) unsigned tile[2][4];", seed=n).scratch()[:4] for n in range(8)])
     late = out.isnan().sum(0).tolist()
     assert min(late[:2]) > 2, "each is seen before it has landed"
@@ -50,11 +50,11 @@ def test_copies_land_at_their_wait_and_most_not_before(launch, newest, landed):
     assert (out.isnan() | (out == torch.tensor([0.0, 8, 1, 9]))).all()  # weights count 0, 1, 2, ...
 
 
-PUBLISH = """if (port::thread() != 0) return;
-    const int words = port::block() == 0 ? 400 : 0;
-    ROLLED for (int i = 0; i < words; ++i) port::publish(out + i, i);
-    if (port::block() != 1) return;
-    const bool first = port::look(out).word[0] == 0, last = port::look(out + 396).word[3] == 399;
+PUBLISH = """if (threadIdx.x != 0) return;
+    const int words = blockIdx.x == 0 ? 400 : 0;
+    ROLLED for (int i = 0; i < words; ++i) store_relaxed(out + i, i);
+    if (blockIdx.x != 1) return;
+    const bool first = load_relaxed(out).word[0] == 0, last = load_relaxed(out + 396).word[3] == 399;
     out[1024] = float(first), out[1025] = float(last);"""
 
 
@@ -64,7 +64,7 @@ def test_another_block_may_run_between_two_words_that_a_block_publishes(launch):
     assert (1, 0) in seen
 
 
-ORDER = """if (lane() == 0) out[port::block() * 2 + warp()] = float(atomicAdd(c.state + state_at::token, 1));"""
+ORDER = """if (lane() == 0) out[blockIdx.x * 2 + warp()] = float(atomicAdd(c.state + state_at::token, 1));"""
 
 
 def test_order_is_a_function_of_the_seed(launch, seed):
@@ -83,9 +83,9 @@ def test_rounding_to_bf16_is_to_nearest_even_and_keeps_nan(launch):
     special = [0x3F808000, 0x3F818000, 0x3F807FFF, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF]
     cases = "".join(f"case {number}: bits = {bits:#x}u; break; " for number, bits in enumerate(special))
     session = launch(
-        "if (port::block() != 0) return; for (int i = port::thread(); i < 4096; i += block_threads) {"
+        "if (blockIdx.x != 0) return; for (int i = threadIdx.x; i < 4096; i += block_threads) {"
         f"unsigned bits = i * 2654435761u; switch (i) {{ {cases} default: break; }}"
-        "out[i] = port::as_float(unsigned(to_bf16(port::as_float(bits))) << 16); }"
+        "out[i] = __uint_as_float(unsigned(to_bf16(__uint_as_float(bits))) << 16); }"
     )
     patterns = np.arange(4096, dtype=np.uint32) * np.uint32(2654435761)
     patterns[: len(special)] = special

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from composed import Composed
-from port_text import PORT, instructions
+from asm_text import ASM, instructions
 from sampled import sampled
 
 from common.compile.nvrtc import compile_ptx
@@ -15,44 +15,38 @@ TILE, GUARD = "__shared__ uint4 tile[4]; ", "__shared__ Mbarrier guard; "
 WORDS = " *first = p.word[0]; *second = p.word[1];"
 STORES = ", st.global.b32, st.global.b32"
 HINTS = {  # what a thread does, and the instructions that are more than computing
-    "port::stamp(wide); port::stamp(wide);": ", ".join(["mov.u64 %globaltimer, st.global.b64"] * 2),
-    "*first = port::load_weights<4>(weights).word[0];": "ld.global.nc.b32, st.global.b32",
-    "*first = port::load<Data::kv, 4>(wide).word[0];": "ld.global.b32, st.global.b32",
-    f"auto p = port::load_weights<8>(weights);{WORDS}": f"ld.global.nc.v2.b32{STORES}",
-    f"auto p = port::load_weights<16>(weights);{WORDS}": f"ld.global.nc.v4.b32{STORES}",
-    f"auto p = port::load_weights<8, L1::no_allocate>(weights);{WORDS}": (
-        f"ld.global.nc.L1::no_allocate.v2.b32{STORES}"
-    ),
-    f"auto p = port::load_weights<16, L1::no_allocate>(weights);{WORDS}": (
-        f"ld.global.nc.L1::no_allocate.v4.b32{STORES}"
-    ),
-    f"auto p = port::load<Data::kv, 8>(wide);{WORDS}": f"ld.global.v2.b32{STORES}",
-    "port::prefetch_l2(word);": "prefetch.global.L2",
-    "port::prefetch_bulk(word, 16);": "cp.async.bulk.prefetch.L2.global 16",
-    "port::touch_weights(word);": "ld.volatile.global.b32",
-    "port::spin_pause();": "nanosleep.u32 32",
-    "port::publish(value, 1);": "st.relaxed.gpu.global.b32",
-    "port::add_relaxed(wide, 1);": "red.relaxed.gpu.global.add.u64 1",
-    "*data = 1; port::trap();": "st.global.b32, membar.sys, trap",
-    TILE + "port::copy_async<16>(tile, wide);": "cp.async.cg.shared.global 16",  # not through L1: only for 16 bytes
-    TILE + "port::copy_async<8>(tile, wide);": "cp.async.ca.shared.global 8",
-    TILE + "port::copy_async(tile, wide, L2::pass);": (
+    "*wide = global_timer(); *wide = global_timer();": ", ".join(["mov.u64 %globaltimer, st.global.b64"] * 2),
+    "*first = load_weights<4>(weights).word[0];": "ld.global.nc.b32, st.global.b32",
+    "*first = load_packet<4>(wide).word[0];": "ld.global.b32, st.global.b32",
+    f"auto p = load_weights<8>(weights);{WORDS}": f"ld.global.nc.v2.b32{STORES}",
+    f"auto p = load_weights<16>(weights);{WORDS}": f"ld.global.nc.v4.b32{STORES}",
+    f"auto p = load_weights<8, L1::no_allocate>(weights);{WORDS}": (f"ld.global.nc.L1::no_allocate.v2.b32{STORES}"),
+    f"auto p = load_weights<16, L1::no_allocate>(weights);{WORDS}": (f"ld.global.nc.L1::no_allocate.v4.b32{STORES}"),
+    f"auto p = load_packet<8>(wide);{WORDS}": f"ld.global.v2.b32{STORES}",
+    "prefetch_l2(word);": "prefetch.global.L2",
+    "prefetch_bulk(word, 16);": "cp.async.bulk.prefetch.L2.global 16",
+    "touch_weights(word);": "ld.volatile.global.b32",
+    "__nanosleep(32);": "nanosleep.u32 32",
+    "store_relaxed(value, 1);": "st.relaxed.gpu.global.b32",
+    "add_relaxed(wide, 1);": "red.relaxed.gpu.global.add.u64 1",
+    "*data = 1; trap();": "st.global.b32, membar.sys, trap",
+    TILE + "copy_async<16>(tile, wide);": "cp.async.cg.shared.global 16",  # not through L1: only for 16 bytes
+    TILE + "copy_async<8>(tile, wide);": "cp.async.ca.shared.global 8",
+    TILE + "copy_async(tile, wide, L2::pass);": (
         "createpolicy.fractional.L2::evict_first.b64 1.0, cp.async.cg.shared.global.L2::cache_hint 16"
     ),
-    TILE + "port::copy_async(tile, wide, L2::keep);": (
+    TILE + "copy_async(tile, wide, L2::keep);": (
         "createpolicy.fractional.L2::evict_last.b64 1.0, cp.async.cg.shared.global.L2::cache_hint 16"
     ),
-    GUARD + "port::mbarrier_arrive_copied(&guard);": "cp.async.mbarrier.arrive.noinc.shared::cta.b64",
-    "port::copy_commit();": "cp.async.commit_group",
-    "port::copy_wait<1>();": "cp.async.wait_group 1",
-    "port::mbarrier_init_fence();": "fence.mbarrier_init.release.cluster, fence.proxy.async.shared::cta",
-    GUARD + "*first = port::mbarrier_try_wait(&guard, *word);": (
+    GUARD + "mbarrier_arrive_copied(&guard);": "cp.async.mbarrier.arrive.noinc.shared::cta.b64",
+    "copy_commit();": "cp.async.commit_group",
+    "copy_wait<1>();": "cp.async.wait_group 1",
+    "mbarrier_init_fence();": "fence.mbarrier_init.release.cluster, fence.proxy.async.shared::cta",
+    GUARD + "*first = mbarrier_try_wait(&guard, *word);": (
         "ld.global.b32, mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 1000, st.global.b32"
     ),
-    TILE + GUARD + "port::copy_bulk(tile, wide, 16, &guard);": (
-        f"createpolicy.fractional.L2::evict_first.b64 1.0, {BULK}"
-    ),
-    TILE + GUARD + "port::copy_bulk(tile, wide, 16, &guard, L2::keep);": (
+    TILE + GUARD + "copy_bulk(tile, wide, 16, &guard);": (f"createpolicy.fractional.L2::evict_first.b64 1.0, {BULK}"),
+    TILE + GUARD + "copy_bulk(tile, wide, 16, &guard, L2::keep);": (
         f"createpolicy.fractional.L2::evict_last.b64 1.0, {BULK}"
     ),
 }
@@ -60,9 +54,9 @@ BOUNDS = {"atomic_barrier": {".maxntid 256", ".minnctapersm 1"}, "graph": {".max
 FAULTS = [mutant for mutant in read_mutants() if "test_hints" in mutant.reason]
 
 
-def hints(port: str = PORT) -> dict[str, str]:
+def hints(asm: str = ASM) -> dict[str, str]:
     """Instructions of each body of HINTS."""
-    return dict(zip(HINTS, map(", ".join, instructions(tuple(HINTS), port)), strict=True))
+    return dict(zip(HINTS, map(", ".join, instructions(tuple(HINTS), asm)), strict=True))
 
 
 def bounds(source: str) -> set[str]:
@@ -71,7 +65,7 @@ def bounds(source: str) -> set[str]:
     return {f".{name} {number}" for name, number in found}
 
 
-def test_hints_are_those_of_the_ports_text():
+def test_hints_are_those_of_the_text():
     assert hints() == HINTS
 
 
@@ -86,4 +80,4 @@ def test_a_fault_that_no_result_shows_is_seen(fault, tiny):
         texts = {name: edited(Composed((name,)).source(tiny).text, fault) for name in BOUNDS}
         assert any(bounds(text) != BOUNDS[name] for name, text in texts.items())
     else:
-        assert hints(edited(PORT, fault)) != HINTS
+        assert hints(edited(ASM, fault)) != HINTS

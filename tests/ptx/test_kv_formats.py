@@ -37,15 +37,15 @@ BY_HAND = {
         [448, 16, 20, -16, 448, 384, -448, 2**-9, 0, 2**-8, 2**-6, -(2**-9), 1, 0, 288, 0.875],
     ),
 }
-STORE = """if (port::block() != 0 || warp() != 0) return;
+STORE = """if (blockIdx.x != 0 || warp() != 0) return;
   for (int row = 0; row < {rows}; ++row) {{
     const bf16 *from = c.weights + 2 * row * model::head_dim;
     EntryUnit *to = keys(c, 0, 0) + row * entry_units;
     const auto make = [&](auto put) {{
       for (int i = lane(); i < model::head_dim; i += 32)
-        put(i, port::as_float(port::load_weights<4>(from + 2 * i).word[0]));
+        put(i, __uint_as_float(load_weights<4>(from + 2 * i).word[0]));
     }};
-    store_entry(s.room, make, [&](int i, EntryUnit unit) {{ port::store_kv(to + i, unit); }});
+    store_entry(s.room, make, [&](int i, EntryUnit unit) {{ to[i] = unit; }});
   }}"""
 
 

@@ -20,55 +20,55 @@ from tests.strength.mutants.checks import data_race
 from tests.strength.mutants.mutation import read_mutants
 
 pytestmark = pytest.mark.cpu
-BARRIER, NOTHING = "port::block_barrier();", ";"
-COPY = """const bool first = port::thread() == 0;
-if (first) {{ port::copy_async<16>(s.a, c.weights); port::copy_commit(); }}
+BARRIER, NOTHING = "block_barrier();", ";"
+COPY = """const bool first = threadIdx.x == 0;
+if (first) {{ copy_async<16>(s.a, c.weights); copy_commit(); }}
 {early}
-if (first) port::copy_wait<0>();
+if (first) copy_wait<0>();
 {late}
-out[port::block() * 64 + port::thread()] = s.a[0];"""
+out[blockIdx.x * 64 + threadIdx.x] = s.a[0];"""
 BODIES = {  # its body, and the two lines of its race in "test", if it has one
     "copy, then a barrier after the wait": (COPY.format(early=NOTHING, late=BARRIER), None),
     "copy, with the barrier before the wait": (COPY.format(early=BARRIER, late=NOTHING), {2, 6}),
     "a shuffle orders no memory": (
         """if (lane() == 0) s.a[warp()] = 1;
-        port::shuffle_xor(1, 1);
-        if (lane() == 1 && port::block() == 0) out[warp()] = s.a[warp()];""",
+        __shfl_xor_sync(all_lanes, 1, 1);
+        if (lane() == 1 && blockIdx.x == 0) out[warp()] = s.a[warp()];""",
         {1, 3},
     ),
     "a warp barrier does, within its warp": (
         """if (lane() == 0) s.a[warp()] = 1;
-        port::warp_barrier();
-        if (lane() == 1 && port::block() == 0) out[warp()] = s.a[warp()];""",
+        __syncwarp();
+        if (lane() == 1 && blockIdx.x == 0) out[warp()] = s.a[warp()];""",
         None,
     ),
     "but not beyond it": (
-        """if (port::thread() == 0) s.a[0] = 1;
-        port::warp_barrier();
-        if (port::thread() == 32) out[port::block()] = s.a[0];""",
+        """if (threadIdx.x == 0) s.a[0] = 1;
+        __syncwarp();
+        if (threadIdx.x == 32) out[blockIdx.x] = s.a[0];""",
         {1, 3},
     ),
     "a block that has ended orders nothing for another": (
-        """if (port::thread() == 0 && port::block() == 0) out[0] = 1;
-        if (port::thread() == 0 && port::block() == 2)
+        """if (threadIdx.x == 0 && blockIdx.x == 0) out[0] = 1;
+        if (threadIdx.x == 0 && blockIdx.x == 2)
             out[1] = out[0];""",
         {1, 3},
     ),
     "two atomics and a plain write": (
-        """if (port::thread() == 0) port::add_acq_rel(c.state + state_at::arrived, 1);
-        if (port::thread() == 1)
+        """if (threadIdx.x == 0) add_acq_rel(c.state + state_at::arrived, 1);
+        if (threadIdx.x == 1)
             c.state[state_at::arrived] = 0;""",
         {1, 3},
     ),
     "a plain write after relaxed atomics of others": (
-        """if (port::thread() > 0) return;
+        """if (threadIdx.x > 0) return;
         if (atomicAdd(c.state + state_at::arrived, 1) == 2)
             c.state[state_at::arrived] = 0;""",
         {2, 3},
     ),
-    "threads of a block that store one value": ("out[port::block()] = 1;", None),
-    "blocks that store one value": ("if (port::thread() == 0)\n  out[0] = 1;", {2}),
-    "a read and a write of the same launch, in order": ("out[port::block() * 64 + port::thread()] = 1;", None),
+    "threads of a block that store one value": ("out[blockIdx.x] = 1;", None),
+    "blocks that store one value": ("if (threadIdx.x == 0)\n  out[0] = 1;", {2}),
+    "a read and a write of the same launch, in order": ("out[blockIdx.x * 64 + threadIdx.x] = 1;", None),
 }
 
 
@@ -119,4 +119,4 @@ def test_a_fault_that_only_the_detector_finds(mutant, cpu_cache, seed):
 
 def test_an_index_outside_a_local_variable_is_found(run, tiny):
     with pytest.raises(Crashed, match=r"outside local memory: 4 bytes at .* test:2 "):
-        run(bare_kernel(tiny, "volatile float own[4];\nown[port::block() + 2] = 1;"))
+        run(bare_kernel(tiny, "volatile float own[4];\nown[blockIdx.x + 2] = 1;"))

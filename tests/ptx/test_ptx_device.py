@@ -26,8 +26,8 @@ FAULTS = (
     (STREAMING, "mbarrier.arrive.release.cta", "mbarrier.arrive.relaxed.cta", "nothing orders"),
     (STREAMING, "try_wait.parity.acquire.cta", "try_wait.parity.relaxed.cta", "nothing orders"),
     (Composed(("atomic_barrier",)), "st.release.gpu", "st.relaxed.gpu", "nothing orders"),
-    (Composed(()), "port::block_barrier(); // orders the writes", "// ", "nothing orders"),
-    (Composed(()), "port::block_barrier(); // orders thread 0", "// ", "nothing orders"),
+    (Composed(()), "block_barrier(); // orders the writes", "// ", "nothing orders"),
+    (Composed(()), "block_barrier(); // orders thread 0", "// ", "nothing orders"),
     (Composed(()), "__shfl_xor_sync(0xffffffffu", "__shfl_xor_sync(0x7fffffffu", "member mask"),
 )
 DRAWN = sampled(FAULTS, 5)

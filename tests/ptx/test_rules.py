@@ -15,7 +15,7 @@ from common.model.layout import Layout
 pytestmark = pytest.mark.cpu
 
 # Lines that one thread executes, or a whole block, and the report. The token is the number of a line.
-ONE = "if (port::block() == 1 && port::thread() == 40) {{ {} }}"
+ONE = "if (blockIdx.x == 1 && threadIdx.x == 40) {{ {} }}"
 END = f"const int end = {Layout(model_named('tiny')).scratch_size}; (void)end;"
 OUTSIDE = "outside the buffers: {} bytes at 0x[0-9a-f]+, {}"
 ENDS = "a thread ends while its cp.async is in flight"  # known at the end of its kernel only
@@ -25,73 +25,73 @@ OF_ONE_THREAD = {
     "c.scratch[-2000] = 1;": OUTSIDE.format(4, "8000 bytes before the scratch buffer"),
     "*out = c.cache[-5000];": OUTSIDE.format(2, "10000 bytes before the cache buffer"),
     "c.state[-1] = 1;": OUTSIDE.format(4, "4 bytes before the state buffer"),
-    "*out = port::load_weight(c.weights - 1);": OUTSIDE.format(2, "2 bytes before the weights buffer"),
-    "port::store_kv(c.cache - 1, 0);": OUTSIDE.format(2, "2 bytes before the cache buffer"),
+    "*out = load_weight(c.weights - 1);": OUTSIDE.format(2, "2 bytes before the weights buffer"),
+    "*c.cache - 1 = 0;": OUTSIDE.format(2, "2 bytes before the cache buffer"),
     "*out = *(volatile float *)(size_t(c.token) << 40);": "outside the buffers: 4 bytes at 0x[0-9a-f]+:",
-    "port::prefetch_l2(out + end);": OUTSIDE.format(1, "0 bytes after the end of the scratch buffer"),
-    "port::prefetch_bulk(c.weights - 8, 32);": "a bulk prefetch from outside the buffers: 32 bytes",
+    "prefetch_l2(out + end);": OUTSIDE.format(1, "0 bytes after the end of the scratch buffer"),
+    "prefetch_bulk(c.weights - 8, 32);": "a bulk prefetch from outside the buffers: 32 bytes",
     "const_cast<bf16 *>(c.weights)[7] = 1;": "a write to read-only memory: 2 bytes at .*, 14 bytes into the weights",
     "atomicAdd((unsigned *)c.weights + 4, 0);": "a write to read-only memory: 4 bytes at .*, 16 bytes into the weights",
-    "port::store_packet<4>((float *)c.weights, {});": "a write to read-only memory: 4 bytes",
+    "store_packet<4>((float *)c.weights, {});": "a write to read-only memory: 4 bytes",
     "(&s.unused)[-end] = 7;": "outside shared memory: 4 bytes",
     "*out = (&s.unused)[1];": "outside shared memory: 4 bytes",
     "(&s.unused)[2] = c.token;": "outside shared memory: 4 bytes",
-    "port::copy_async<4>(out, c.weights);": "outside shared memory: 4 bytes",
-    "out[0] = port::load_weights<16>(c.weights + 4).word[0];": "misaligned",
-    "*(Packet<16> *)out = port::load<Data::activations, 16>(s.a + 3);": "misaligned",
-    "port::store_packet<8>(s.a + 1, {});": "misaligned",
-    "port::copy_async<16>(s.a + 3, c.weights);": "misaligned",
-    "port::mbarrier_init((Mbarrier *)(s.a + 1), 1);": "misaligned",
-    "port::copy_async<16>(s.a, c.weights);": ENDS,
-    "port::copy_async<16>(s.a, c.weights); port::copy_commit();": ENDS,
-    "port::copy_async<16>(s.a, c.weights); port::copy_async<8>(s.a + 2, c.weights); port::copy_wait<0>();": (
+    "copy_async<4>(out, c.weights);": "outside shared memory: 4 bytes",
+    "out[0] = load_weights<16>(c.weights + 4).word[0];": "misaligned",
+    "*(Packet<16> *)out = load_packet<16>(s.a + 3);": "misaligned",
+    "store_packet<8>(s.a + 1, {});": "misaligned",
+    "copy_async<16>(s.a + 3, c.weights);": "misaligned",
+    "mbarrier_init((Mbarrier *)(s.a + 1), 1);": "misaligned",
+    "copy_async<16>(s.a, c.weights);": ENDS,
+    "copy_async<16>(s.a, c.weights); copy_commit();": ENDS,
+    "copy_async<16>(s.a, c.weights); copy_async<8>(s.a + 2, c.weights); copy_wait<0>();": (
         "nothing orders this write of shared memory"
     ),
-    "out[0] = 7 / (port::blocks() - 3);": "an integer is divided by zero",
-    "port::trap();": "the kernel trapped",
+    "out[0] = 7 / (gridDim.x - 3);": "an integer is divided by zero",
+    "trap();": "the kernel trapped",
 }
 MEET = "lanes of a warp wait for each other at two places"
 OF_A_BLOCK = {
-    "if (lane() < 7) port::shuffle_xor(1.0f, 1); else *own = port::shuffle_xor(2.0f, 1);": MEET,
-    "if (lane() == 31) *own = port::shuffle_xor(1.0f, 2); else port::warp_barrier();": MEET,
-    "if (lane() < 16) port::named_sync(3, 64); else { own[64] = 1; port::named_sync(3, 64); }": MEET,
-    "if (lane() < 16) port::named_arrive(3, 64); else port::named_sync(3, 64);": MEET,
-    "if (port::thread() != 40) *own = port::shuffle_xor(1.0f, 1);": "a shuffle from a lane that takes no part",
-    "if (port::thread() < 32) port::named_sync(1, 64); else port::named_arrive(1, 96);": "has another number",
-    "if (port::thread() < 32) port::named_sync(1, 96); else port::named_arrive(1, 96);": "waits at a barrier",
-    "if (port::block() != 1) grid_barrier(c, Stage::o_proj, 1);": r"polls \S+ \(from common/kernel/barrier.cuh:\d+\)",
+    "if (lane() < 7) __shfl_xor_sync(all_lanes, 1.0f, 1); else *own = __shfl_xor_sync(all_lanes, 2.0f, 1);": MEET,
+    "if (lane() == 31) *own = __shfl_xor_sync(all_lanes, 1.0f, 2); else __syncwarp();": MEET,
+    "if (lane() < 16) named_sync(3, 64); else { own[64] = 1; named_sync(3, 64); }": MEET,
+    "if (lane() < 16) named_arrive(3, 64); else named_sync(3, 64);": MEET,
+    "if (threadIdx.x != 40) *own = __shfl_xor_sync(all_lanes, 1.0f, 1);": "a shuffle from a lane that takes no part",
+    "if (threadIdx.x < 32) named_sync(1, 64); else named_arrive(1, 96);": "has another number",
+    "if (threadIdx.x < 32) named_sync(1, 96); else named_arrive(1, 96);": "waits at a barrier",
+    "if (blockIdx.x != 1) grid_barrier(c, Stage::o_proj, 1);": r"polls \S+ \(from common/kernel/barrier.cuh:\d+\)",
 }
-OWN = "float *const own = out + 128 * port::block() + port::thread(); (void)own;"
+OWN = "float *const own = out + 128 * blockIdx.x + threadIdx.x; (void)own;"
 # Lines of a loader's first thread, after the initialization of the barriers in shared memory.
 SHARED = "alignas(16) unsigned short tile[3][64]; Mbarrier full[2], late[1], empty, never; alignas(16) float b[64];"
-START = """if (port::thread() == 64) {
-    port::mbarrier_init(s.full, 1); port::mbarrier_init(s.full + 1, 1); port::mbarrier_init(&s.empty, 2);
-    port::mbarrier_init_fence();
+START = """if (threadIdx.x == 64) {
+    mbarrier_init(s.full, 1); mbarrier_init(s.full + 1, 1); mbarrier_init(&s.empty, 2);
+    mbarrier_init_fence();
   }
-  port::named_sync(1, 96); if (lane() != 0) return;"""
-CALLS = """#define expect(at, bytes) port::mbarrier_arrive_expect(s.full + at, bytes)
-#define ask(at, from, bytes) port::copy_bulk(s.tile[at], from, bytes, s.full + at)
-#define wait(at) while (!port::mbarrier_try_wait(s.full + at, 0)) {}
+  named_sync(1, 96); if (lane() != 0) return;"""
+CALLS = """#define expect(at, bytes) mbarrier_arrive_expect(s.full + at, bytes)
+#define ask(at, from, bytes) copy_bulk(s.tile[at], from, bytes, s.full + at)
+#define wait(at) while (!mbarrier_try_wait(s.full + at, 0)) {}
 #line 1 "loader"
 """
 OF_A_LOADER = {
-    "port::mbarrier_arrive(&s.never);": "there is no initialized mbarrier",
-    "port::mbarrier_init(s.full, 1);": "a second mbarrier.init",
-    "port::mbarrier_init(&s.never, port::blocks() - 1);": "an mbarrier for 0",  # NVRTC ends for a constant 0
-    "port::mbarrier_init((Mbarrier *)out, 1);": "outside shared memory: 8 bytes",
-    "port::mbarrier_init(s.late, 1); expect(2, 16); ask(2, c.weights, 16); wait(2);": (
+    "mbarrier_arrive(&s.never);": "there is no initialized mbarrier",
+    "mbarrier_init(s.full, 1);": "a second mbarrier.init",
+    "mbarrier_init(&s.never, gridDim.x - 1);": "an mbarrier for 0",  # NVRTC ends for a constant 0
+    "mbarrier_init((Mbarrier *)out, 1);": "outside shared memory: 8 bytes",
+    "mbarrier_init(s.late, 1); expect(2, 16); ask(2, c.weights, 16); wait(2);": (
         "no fence has handed the mbarrier.init to the async proxy"
     ),
-    "expect(0, 16); port::mbarrier_arrive(s.full);": "more arrivals than the mbarrier's phase takes",
+    "expect(0, 16); mbarrier_arrive(s.full);": "more arrivals than the mbarrier's phase takes",
     "expect(0, 1 << 20);": "an mbarrier waits for 1048576 bytes",
     "expect(0, 64); ask(0, c.weights, 24);": "a bulk copy of 24 bytes that are not aligned to 16",
     "expect(0, 64); ask(0, c.weights + 4, 16);": "a bulk copy of 16 bytes that are not aligned to 16",
-    "expect(0, 16); port::copy_bulk(s.tile[0] + 4, c.weights, 16, s.full);": "that are not aligned to 16",
-    "port::store_kv(c.cache + 12, 1); expect(0, 64); ask(0, c.cache, 64); wait(0);": (
+    "expect(0, 16); copy_bulk(s.tile[0] + 4, c.weights, 16, s.full);": "that are not aligned to 16",
+    "c.cache[12] = 1; expect(0, 64); ask(0, c.cache, 64); wait(0);": (
         "no fence.proxy.async comes before this bulk copy of cache byte 24"
     ),
     "expect(0, 400); ask(0, c.weights, 400);": "a store over an mbarrier",
-    "expect(0, 1 << 17); port::copy_bulk(s.b, c.weights, 1 << 17, s.full);": "outside shared memory",
+    "expect(0, 1 << 17); copy_bulk(s.b, c.weights, 1 << 17, s.full);": "outside shared memory",
     "expect(0, 256); ask(0, c.weights, 128); ask(0, c.weights + 64, 128); wait(0);": (
         "nothing orders this bulk copy of shared memory byte 0"
     ),
@@ -99,14 +99,12 @@ OF_A_LOADER = {
         "no fence.proxy.async comes before this bulk copy of shared memory byte 18"
     ),
     "expect(1, 128); ask(1, c.weights, 128); s.tile[1][9] = 3; wait(1);": "nothing orders this write of shared memory",
-    "expect(0, 64); ask(0, c.cache, 64); port::store_kv(c.cache + 12, 1); wait(0);": (
-        "nothing orders this write of cache byte 24"
-    ),
-    "s.full[0] = 0; port::mbarrier_arrive(s.full);": "a store over an mbarrier",
+    "expect(0, 64); ask(0, c.cache, 64); c.cache[12] = 1; wait(0);": ("nothing orders this write of cache byte 24"),
+    "s.full[0] = 0; mbarrier_arrive(s.full);": "a store over an mbarrier",
     "expect(0, 128); ask(0, c.weights, 128);": "no thread has waited for this copy",
     "expect(0, 192); ask(0, c.weights, 128); wait(0);": "polls",  # bytes that never come
-    "port::mbarrier_arrive(&s.empty); while (!port::mbarrier_try_wait(&s.empty, 0)) {}": "polls",
-    "port::block_barrier();": "waits at a barrier of the block",
+    "mbarrier_arrive(&s.empty); while (!mbarrier_try_wait(&s.empty, 0)) {}": "polls",
+    "block_barrier();": "waits at a barrier of the block",
 }
 
 
@@ -124,7 +122,7 @@ KERNELS = (  # lines with their rules, the file that a report names, and argumen
         OF_A_LOADER,
         "loader",
         {
-            "body": "port::named_sync(1, 96);",
+            "body": "named_sync(1, 96);",
             "shared": SHARED,
             "blocks": 1,
             "load": CALLS + chosen(START, [*OF_A_LOADER]),

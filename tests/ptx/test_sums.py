@@ -17,10 +17,10 @@ UNITS = 2**32
 STACK = ("joint_heads", "folded_norm", "by_value", "counted_sums")
 # Block b adds its numbers to all sums of layer 1 for the turn that is under way; the last one to have them stores them.
 BODY = """template <class Base> struct Part : Base { static DEVICE void step(const Context &c) {
-  const float *own = c.scratch + scratch_at::workspace + port::block() * model::hidden;
-  for (int i = port::thread(); i < model::hidden; i += block_threads)
-    port::add_relaxed(sums(c, c.turn, 1) + i, addend(own[i]));
-  for (int i = 4 * port::thread(); port::block() == 0 && i < model::hidden; i += 4 * block_threads) {
+  const float *own = c.scratch + scratch_at::workspace + blockIdx.x * model::hidden;
+  for (int i = threadIdx.x; i < model::hidden; i += block_threads)
+    add_relaxed(sums(c, c.turn, 1) + i, addend(own[i]));
+  for (int i = 4 * threadIdx.x; blockIdx.x == 0 && i < model::hidden; i += 4 * block_threads) {
     const auto sum = arrive_sums<4>(c, 1, i);
     for (int j = 0; j < 4; ++j) tap<Stage::o_proj>(c, 1)[i + j] = sum.value[j];
   }

@@ -14,19 +14,19 @@ pytestmark = pytest.mark.cpu
 # Few weights of a row are not 0, so that sums of elements with 20 bits, which need three terms, are exact in fp32.
 BODY = """constexpr int K = {K}, most = {most}, count = {count}, warps = block_threads / 32;
   const auto weight = [](int r, int k) {{ return (r * 7 + k * 13) % 61 == {seed} ? k % 5 - 2 : 0; }};
-  for (int k = port::thread(); k < K; k += block_threads) {{
-    if (port::block() == 0) out[count + k] = 0;
+  for (int k = threadIdx.x; k < K; k += block_threads) {{
+    if (blockIdx.x == 0) out[count + k] = 0;
     s.x[k] = float(k * 524287ll % 1048573 - 524288);
-    for (int r = 0; r < count; ++r) s.weights[r][k] = port::as_bits(float(weight(r, k))) >> 16;
+    for (int r = 0; r < count; ++r) s.weights[r][k] = __float_as_uint(float(weight(r, k))) >> 16;
   }}
-  port::block_barrier();
+  block_barrier();
   TensorInput<K, most, {tiles}> x;
   x.take(reinterpret_cast<bf16 *>(s.terms), Vector{{s.x}});
   const auto row = [&](int t, int r) {{ return SharedRow<Bf16, K>{{s.weights[t * most + r]}}; }};
   x.multiply<most, {tiles}>(count, row, s.part[warp()]);
-  port::block_barrier();
-  if (port::block() != 0) return;
-  for (int r = port::thread(); r < count; r += block_threads) {{
+  block_barrier();
+  if (blockIdx.x != 0) return;
+  for (int r = threadIdx.x; r < count; r += block_threads) {{
     out[r] = 0;
     for (int w = 0; w < warps; ++w) out[r] += s.part[w][r];
   }}

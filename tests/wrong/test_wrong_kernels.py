@@ -16,7 +16,7 @@ from common.validate.verdict import Mismatch
 
 pytestmark = pytest.mark.cpu
 ENTRY = "struct Kernel : Baseline<Kernel> {};"
-ONE = "if (port::block() != 0 || port::thread() != 0) return;"
+ONE = "if (blockIdx.x != 0 || threadIdx.x != 0) return;"
 
 
 def kernel(model, body: str) -> Source:
@@ -63,7 +63,7 @@ def test_empty_kernel(refused):
 def test_kernel_that_only_embeds(refused):
     """Copies its input to every result of the same width, and chooses the token it was given."""
     found = refused(
-        f"""embed(c); port::block_barrier(); {ONE}
+        f"""embed(c); block_barrier(); {ONE}
         const float *x = tap<Stage::embed>(c, 0);
         for (int i = 0; i < model::hidden; ++i) {{
           for (int layer = 0; layer < model::layers; ++layer)
@@ -78,9 +78,7 @@ def test_kernel_that_only_embeds(refused):
 
 def test_kernel_that_works_only_in_the_first_launch(refused):
     """Correct in the first launch only; later launches leave the buffers unchanged."""
-    found = refused(
-        "static bool done; const bool first = !done; port::block_barrier(); done = true; if (first) step(c);"
-    )
+    found = refused("static bool done; const bool first = !done; block_barrier(); done = true; if (first) step(c);")
     assert (found.stage, found.note) == ("embed", "differs between runs, step 0, scenario: position 0")
 
 
@@ -91,9 +89,9 @@ def test_kernel_that_replays_the_first_launch(refused):
         static float scratch[scratch_at::workspace]; static bf16 cache[heads][model::head_dim];
         static unsigned token; static bool played;
         const bool first = !played;
-        port::block_barrier();
+        block_barrier();
         if (first) step(c);
-        port::block_barrier();
+        block_barrier();
         {ONE}
         played = true;
         for (size_t i = 0; i < scratch_at::workspace; ++i) {{
@@ -116,8 +114,7 @@ def test_kernel_that_replays_the_first_launch(refused):
 def test_stale_outputs(refused):
     """Every other step only advances the position: it leaves the results of the step before."""
     found = refused(
-        "if (c.position % 2 == 0) return step(c); port::block_barrier(); "
-        f"{ONE} store_token(c, c.state[state_at::token]);"
+        f"if (c.position % 2 == 0) return step(c); block_barrier(); {ONE} store_token(c, c.state[state_at::token]);"
     )
     assert found.stage in ("embed", "rope")
 
@@ -125,7 +122,7 @@ def test_stale_outputs(refused):
 def test_correct_step_that_then_clears_its_values(refused):
     """All outputs of this step are correct, but the values in the cache for the next one are cleared."""
     found = refused(
-        f"""step(c); port::block_barrier(); {ONE}
+        f"""step(c); block_barrier(); {ONE}
         for (int i = 0; i < model::head_dim; ++i) values(c, 0, 0)[size_t(c.position) * model::head_dim + i] = 0;"""
     )
     assert (found.stage, found.layer) == ("value", 0)
@@ -133,7 +130,7 @@ def test_correct_step_that_then_clears_its_values(refused):
 
 def test_correct_step_that_changes_an_older_position(refused):
     found = refused(
-        f"""step(c); port::block_barrier(); {ONE}
+        f"""step(c); block_barrier(); {ONE}
         if (c.position > 0) keys(c, model::layers - 1, 1)[size_t(c.position - 1) * model::head_dim] ^= 1;"""
     )
     assert found.stage == "cache"
@@ -143,7 +140,7 @@ def test_correct_step_that_changes_an_older_position(refused):
 def test_correct_logits_without_the_stages_before(refused):
     """Correct logits and a correct token, without the taps of the earlier stages."""
     found = refused(
-        f"""step(c); port::block_barrier(); {ONE}
+        f"""step(c); block_barrier(); {ONE}
         for (size_t i = 0; i < Tap<Stage::lm_head>::at; ++i) c.scratch[i] = negative_infinity();"""
     )
     assert (found.stage, found.got) == ("embed", float("-inf"))
@@ -151,7 +148,7 @@ def test_correct_logits_without_the_stages_before(refused):
 
 def test_second_best_token(refused):
     found = refused(
-        f"""step(c); port::block_barrier(); {ONE}
+        f"""step(c); block_barrier(); {ONE}
         const unsigned best = c.state[state_at::token];
         const float *logits = tap<Stage::lm_head>(c, 0);
         unsigned second = best == 0 ? 1 : 0;
@@ -165,14 +162,14 @@ def test_second_best_token(refused):
 def test_another_last_bit_in_every_run(refused):
     """Within all tolerances, but different in every run."""
     found = refused(
-        f"""static unsigned launches; step(c); port::block_barrier(); {ONE}
+        f"""static unsigned launches; step(c); block_barrier(); {ONE}
         float &element = tap<Stage::final_norm>(c, 0)[0];
-        element = port::as_float(port::as_bits(element) ^ (launches++ & 1));"""
+        element = __uint_as_float(__float_as_uint(element) ^ (launches++ & 1));"""
     )
     assert (found.stage, found.note.split(",")[0]) == ("final_norm", "differs between runs")
 
 
 def test_token_that_is_not_written_to_the_ids(refused):
     """The next id is never written, so a second step would decode -1."""
-    found = refused(f"step(c); port::block_barrier(); {ONE} c.state[state_at::ids + c.position + 1] = unsigned(-1);")
+    found = refused(f"step(c); block_barrier(); {ONE} c.state[state_at::ids + c.position + 1] = unsigned(-1);")
     assert (found.stage, found.note.split(",")[0]) == ("state", "ids")

@@ -41,13 +41,14 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "hot_l2": (("bulk_ring", "hot_l2"),),
     "head_prefetch": (("bulk_ring", "head_prefetch"),),
     **dict.fromkeys(("by_value", "mail"), (BY_VALUE, COLUMNS)),
-    **dict.fromkeys(("value_token", "choice", "fence"), (TOKEN,)),
+    **dict.fromkeys(("value_token", "choice"), (TOKEN,)),
     **dict.fromkeys(("columns", "ring"), (COLUMNS, ROWS, VERIFY_COLUMNS)),
     "weights": ((), ("vec128",), ("cp_async",), ("warp_split",), COLUMNS, ROWS, COUNTED),
     **dict.fromkeys(("tensor", "tensor_rows"), (ROWS,)),
     **dict.fromkeys(("tensor_heads", "tensor_scores"), (SCORES,)),
-    **dict.fromkeys(("terms", "tensor_port"), (ROWS, SCORES)),
-    **dict.fromkeys(("counted_sums", "sums", "sums_port"), (COUNTED,)),
+    "terms": (ROWS, SCORES),
+    "asm": (*SHARED_BY, TOKEN, COUNTED, ROWS),
+    **dict.fromkeys(("counted_sums", "sums"), (COUNTED,)),
     **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
     **dict.fromkeys(("verify", "drafts"), (VERIFY, VERIFY_COLUMNS)),
 }
@@ -127,15 +128,13 @@ def stacks(file: str) -> Sequence[tuple[str, ...]]:
         return STACKS[name]
     if name in ("scaled", "entries"):
         return tuple(SCALED)
-    if name == "scaled_port":
-        return tuple(names for names in SCALED if "tensor_rows" in names)
     return SHARED_BY if file.startswith("common/") or name == "baseline" else ((name,),)
 
 
 def format_of(file: str, names: tuple[str, ...]) -> str:
     """The formats, as `read_formats` reads them, in which a change of `file` is checked on a stack."""
     name = Path(file).stem
-    if name in ("scaled", "scaled_port", "entries"):
+    if name in ("scaled", "entries") or (name, names) == ("asm", ROWS):
         return SCALED[names]
     return OF_ENTRIES if name in ("attention", "parts", "tensor_heads") else "bf16"
 

@@ -30,7 +30,7 @@ _DECLARED = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _SYNCHRONIZES = re.compile(
-    r"""(?:port::(?:block_barrier|warp_barrier|named_\w+|copy_wait<.*?>|copy_commit|fence\w*|mbarrier_\w+|store_release)
+    r"""(?:block_barrier|__syncthreads|__syncwarp|named_\w+|copy_wait<.*?>|copy_commit|fence\w*|mbarrier_\w+|store_release
     | spin_until | wait_at_barrier | wait_for_phases? | \w+::template\ barrier<.*?>)\(""",
     re.VERBOSE,
 )
@@ -157,16 +157,16 @@ def _statements(text: str, synchronizing: bool) -> Edits:
 
 def _weakened(text: str) -> Edits:
     """Memory orders weakened, by CUDA's own atomics."""
-    call = rf"port::{{}}\(({_NEST}?), ({_NEST})\)".format
+    call = rf"\b{{}}\(({_NEST}?), ({_NEST})\)".format
     with_order = "__nv_atomic_{}, __NV_ATOMIC_{}, __NV_THREAD_SCOPE_DEVICE)".format
     orders = ("RELAXED", "ACQUIRE", "RELEASE")
     yield from _replaced(call("add_acq_rel"), *(with_order("fetch_add(\\1, \\2", each) for each in orders))(text)
     yield from _replaced(call("store_release"), with_order("store_n(\\1, \\2", "RELAXED"))(text)
     load = with_order("load_n(\\1", "RELAXED")
-    yield from _replaced(rf"port::load_acquire\(({_NEST})\)", load, "*const_cast<const volatile unsigned *>(\\1)")(text)
-    yield from _replaced(r"port::block_barrier\(\)", "port::warp_barrier()")(text)
+    yield from _replaced(rf"load_acquire\(({_NEST})\)", load, "*const_cast<const volatile unsigned *>(\\1)")(text)
+    yield from _replaced(r"block_barrier\(\)", "__syncwarp()")(text)
     narrowed = r"(?:Self::template barrier<[^;]*>|Base::template after<S>|grid_barrier|epoch_barrier)\((?=c, )[^;]*;"
-    yield from _replaced(narrowed, "port::block_barrier();")(text)
+    yield from _replaced(narrowed, "block_barrier();")(text)
 
 
 _OTHER = {  # each operator and its replacements
@@ -197,10 +197,10 @@ _NAMES = {
     "rope_pairs": ("model::head_dim",),
     "block_warps": ("block_threads", "32"),
     "block_threads": ("block_warps", "256"),
-    r"port::blocks\(\)": ("block_warps", "8"),
-    r"port::block\(\)": ("port::thread()", "0"),
-    r"port::thread\(\)": ("lane()", "0"),
-    r"lane\(\)": ("port::thread()", "0"),
+    r"gridDim\.x": ("block_warps", "8"),
+    r"blockIdx\.x": ("threadIdx.x", "0"),
+    r"threadIdx\.x": ("lane()", "0"),
+    r"lane\(\)": ("threadIdx.x", "0"),
     r"warp\(\)": ("lane()", "0"),
     "layer": ("0",),
     "fmaxf": ("fminf",),

@@ -1,4 +1,4 @@
-"""The text of the port, the functions that it declares, and PTX of small kernels that call them."""
+"""The text of asm.cuh, the functions that it declares, and PTX of small kernels that call them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +10,8 @@ from common.devices.ptx.text import parse
 from common.model.stages import declare
 
 SEEN: set[Path] = set()
-PORT = "\n".join(
-    line
-    for name in ("port", "fence", "tensor_port", "sums_port", "scaled_port")
-    for line in flatten(KERNEL / f"{name}.cuh", SEEN)
-)
+ASM = "\n".join(line for name in ("asm", "entry") for line in flatten(KERNEL / f"{name}.cuh", SEEN))
+INLINE = (KERNEL / "asm.cuh").read_text()  # without what it includes
 FUNCTION = re.compile(
     r"^(?:template <(?P<template>[^>]*)> ?\n?)?"
     r"(?P<before>(?:\[\[noreturn\]\] )?(?:DEVICE|PLACED|inline)) (?P<returns>[\w <>]+?[ *])(?P<name>\w+)"
@@ -41,16 +38,16 @@ SPECIAL = re.compile(r"%(?:globaltimer|clock|tid)[\w.]*")
 NUMBER = re.compile(rf"-?\d[\d.]*|{SPECIAL.pattern}")
 
 
-def text(bodies: Iterable[str], port: str = PORT) -> str:
-    """Source of kernels kernel_0, kernel_1, ... that follow the text of the port."""
+def text(bodies: Iterable[str], asm: str = ASM) -> str:
+    """Source of kernels kernel_0, kernel_1, ... that follow the text of asm.cuh."""
     constants = "constexpr int block_threads = 96;\nconstexpr int loader_warps = 0;"
     kernels = (f'extern "C" __global__ void kernel_{at}({TAKES}) {{ {body} }}' for at, body in enumerate(bodies))
-    return "\n".join(["using size_t = decltype(sizeof(0));", constants, declare(), port, '#line 1 "kernels"', *kernels])
+    return "\n".join(["using size_t = decltype(sizeof(0));", constants, declare(), asm, '#line 1 "kernels"', *kernels])
 
 
-def instructions(bodies: Sequence[str], port: str = PORT, arch: str = "sm_90") -> list[list[str]]:
+def instructions(bodies: Sequence[str], asm: str = ASM, arch: str = "sm_90") -> list[list[str]]:
     """The instructions of each kernel that do more than compute: opcode, modifiers, and operands that are numbers."""
-    module = parse(compile_ptx(text(bodies, port), arch))
+    module = parse(compile_ptx(text(bodies, asm), arch))
     found = []
     for at in range(len(bodies)):
         texts = [each.text for each in module.kernels[f"kernel_{at}"].body if each.kind == "instruction"]
@@ -70,22 +67,17 @@ def _shown(instruction: str, numbers: Mapping[str, str]) -> str:
     return " ".join([name, *(each for each in given if NUMBER.fullmatch(each))])
 
 
-def _spaces(port: str) -> str:
-    """The text in each namespace port."""
-    return "".join(re.findall(r"^namespace port \{$(.*?)^\} // namespace port$", port, re.MULTILINE | re.DOTALL))
-
-
-def functions(port: str) -> dict[str, str]:
-    """Signatures in namespace port, without names of parameters: "load(const void *)" and what stands before it.
+def functions(asm: str) -> dict[str, str]:
+    """Signatures of device functions, without names of parameters: "load(const void *)" and what stands before it.
 
     Their defaults are left out, and so is what only inlines.
     """
     found: dict[str, str] = {}
-    for match in FUNCTION.finditer(_spaces(port)):
+    for match in FUNCTION.finditer(asm):
         takes = [part.strip() for part in match["takes"].split(",") if part.strip()]
         plain = [part.partition(" =")[0] for part in takes]
         types = [re.sub(r"(?<=[ *&])\w+$", "", part).strip() if len(part.split()) > 1 else part for part in plain]
-        template = re.sub(r"(Data|L1) \w+", r"\1", match["template"] or "")
+        template = re.sub(r"L1 \w+", "L1", match["template"] or "")
         noreturn = "[[noreturn]] " if "noreturn" in match["before"] else ""
         signature = f"{match['name']}({', '.join(types)})"
         assert signature not in found, signature
@@ -93,8 +85,7 @@ def functions(port: str) -> dict[str, str]:
     return found
 
 
-def bodies(port: str) -> dict[str, str]:
-    """The text of each function in namespace port, with what stands before the next one."""
-    text = _spaces(port)
-    ends = [match.end() for match in FUNCTION.finditer(text)]
-    return {name: text[start:end] for name, start, end in zip(functions(port), ends, [*ends[1:], -1], strict=True)}
+def bodies(asm: str) -> dict[str, str]:
+    """The text of each device function, with what stands before the next one."""
+    ends = [match.end() for match in FUNCTION.finditer(asm)]
+    return {name: asm[start:end] for name, start, end in zip(functions(asm), ends, [*ends[1:], -1], strict=True)}

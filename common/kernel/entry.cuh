@@ -1,0 +1,44 @@
+// Entry points of kernels, and the shared memory of their blocks.
+#pragma once
+#include "device.cuh"
+
+// A block's shared memory is one struct, which every mixin may extend. Static shared memory ends at 48 KB; above that
+// it is dynamic, and the device reads its size from `shared_bytes` for the launch.
+template <class Shared, bool Static = sizeof(Shared) <= 48 << 10> struct BlockMemory {
+  static DEVICE void *get() {
+    __shared__ Shared memory;
+    return &memory;
+  }
+};
+template <class Shared> struct BlockMemory<Shared, false> {
+  static DEVICE void *get() {
+    extern __shared__ uint4 dynamic[];
+    return dynamic;
+  }
+};
+#define SHARED_BYTES(Kernel) extern "C" __constant__ unsigned shared_bytes = sizeof(typename Kernel::Shared);
+
+// The kernel that decodes `steps` tokens.
+#define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
+  extern "C" __global__ void __launch_bounds__(Threads, BlocksPerSm)                                                   \
+      decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int steps) {          \
+    run<Kernel>({weights, cache, scratch, state, waits}, BlockMemory<typename Kernel::Shared>::get(), steps);          \
+  }                                                                                                                    \
+  SHARED_BYTES(Kernel)
+
+// The kernel of one stage, stage_<name>. Its last argument is the layer.
+#define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
+  extern "C" __global__ void __launch_bounds__(Threads)                                                                \
+      stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {       \
+    run_stage<Kernel, Stage::S>({weights, cache, scratch, state, waits}, BlockMemory<typename Kernel::Shared>::get(),  \
+                                layer);                                                                                \
+  }
+
+// The same for a kernel that is launched before the one in front of it has ended: its `run_dependent` waits before it
+// reads anything that changes.
+#define DEPENDENT_ENTRY(Kernel, Threads, S)                                                                            \
+  extern "C" __global__ void __launch_bounds__(Threads)                                                                \
+      stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {       \
+    run_dependent<Kernel, Stage::S>({weights, cache, scratch, state, waits},                                           \
+                                    BlockMemory<typename Kernel::Shared>::get(), layer);                               \
+  }
