@@ -34,26 +34,27 @@ template <class Base> struct ByValue : Base {
     };
   }
 
-  template <Stage S, int N> static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
+  template <Stage S, int N, int Run = N, int Apart = N>
+  static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
     if constexpr (mailed(S)) {
       Packet<16> packet[N / 4];
-      arrive_by_value<S>(c, layer, i, 4, i + N, packet);
+      arrive_by_value<S, Run, Apart>(c, layer, i, i + N / Run * Apart, packet);
       Floats<N> f;
       UNROLL
       for (int j = 0; j < N; ++j) f.value[j] = __uint_as_float(packet[j / 4].word[j % 4]);
       return f;
     } else {
-      return Base::template receive<S, N>(c, layer, i);
+      return Base::template receive<S, N, Run, Apart>(c, layer, i);
     }
   }
 
   // The embedding is read after a barrier, before the first layer's norm.
-  template <Stage S, int N> static DEVICE auto stream(const Context &c, int layer) {
+  template <Stage S, int N, int Run = N, int Apart = N> static DEVICE auto stream(const Context &c, int layer) {
     return [=, &c](int i) {
       constexpr Stage from = S == Stage::post_norm ? Stage::o_proj : Stage::down;
       return S == Stage::input_norm && layer == 0
-                 ? load_floats<N>(residual(c, 0) + i)
-                 : Self::template receive<from, N>(c, S == Stage::post_norm ? layer : layer - 1, i);
+                 ? load_floats<N, Run, Apart>(residual(c, 0) + i)
+                 : Self::template receive<from, N, Run, Apart>(c, S == Stage::post_norm ? layer : layer - 1, i);
     };
   }
 
@@ -68,7 +69,7 @@ template <class Base> struct ByValue : Base {
       float *to = shared<Self>(c).arrived;
       for (int first = 4 * int(threadIdx.x); first < size; first += packets * stride) {
         Packet<16> packet[packets];
-        arrive_by_value<S>(c, layer, first, stride, size, packet);
+        arrive_by_value<S, 4, stride>(c, layer, first, size, packet);
         UNROLL
         for (int p = 0; p < packets; ++p)
           if (first + p * stride < size) store_packet(to + first + p * stride, packet[p]);

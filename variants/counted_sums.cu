@@ -92,15 +92,16 @@ template <class Base> struct CountedSums : Base {
   }
 
   // Every block adds the residual, which is there: the sums have addends that were made from it.
-  template <Stage S, int N> static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
+  template <Stage S, int N, int Run = N, int Apart = N>
+  static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
     if constexpr (S != Stage::o_proj) {
-      return Base::template receive<S, N>(c, layer, i);
+      return Base::template receive<S, N, Run, Apart>(c, layer, i);
     } else {
-      auto x = Self::template stream<Stage::input_norm, N>(c, layer)(i);
-      const auto sum = arrive_sums<N>(c, layer, i);
+      auto x = Self::template stream<Stage::input_norm, N, Run, Apart>(c, layer)(i);
+      const auto sum = arrive_sums<N, Run, Apart>(c, layer, i);
       UNROLL
       for (int j = 0; j < N; ++j) {
-        shared<Self>(c).sum[i + j] = sum.value[j];
+        shared<Self>(c).sum[i + in_runs<Run, Apart>(j)] = sum.value[j];
         x.value[j] += sum.value[j];
       }
       return x;

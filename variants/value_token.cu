@@ -58,16 +58,16 @@ template <class Base> struct ValueToken : Base {
     return c.weights + weight_at::embed + size_t(c.token) * model::hidden;
   }
 
-  template <Stage S, int N> static DEVICE auto stream(const Context &c, int layer) {
-    const auto rest = Base::template stream<S, N>(c, layer);
+  template <Stage S, int N, int Run = N, int Apart = N> static DEVICE auto stream(const Context &c, int layer) {
+    const auto rest = Base::template stream<S, N, Run, Apart>(c, layer);
     const bf16 *row = embedding(c);
     return [=](int i) {
       if (S != Stage::input_norm || layer > 0) return rest(i);
-      constexpr int most = N % 8 == 0 ? 8 : 4; // elements of a load; columns take several loads
+      constexpr int most = Run % 8 == 0 ? 8 : 4; // elements of a load; columns take several loads
       Floats<N> x;
       UNROLL
       for (int first = 0; first < N; first += most) {
-        const auto packet = load_weights<2 * most>(row + i + first);
+        const auto packet = load_weights<2 * most>(row + i + in_runs<Run, Apart>(first));
         UNROLL
         for (int k = 0; k < most; k += 2) {
           x.value[first + k] = bf16_low(packet.word[k / 2]);

@@ -25,8 +25,9 @@ template <int Lanes, int N> DEVICE float transposing_sum(const float (&value)[N]
 
 constexpr int next_power_of_two(int n) { return n <= 1 ? 1 : 2 * next_power_of_two((n + 1) / 2); }
 
-// Columns of a row in the lanes of a block: warp by warp, `each` neighbouring packets of `width` to a lane. The
-// `group` lanes of a warp that its share takes are repeated, so that a warp multiplies `rows` rows at once.
+// Columns of a row in the lanes of a block: warp by warp, `each` packets of `width` to a lane. Neighbouring lanes have
+// neighbouring packets, so a load or a poll of a warp asks for each line once. The `group` lanes of a warp that its
+// share takes are repeated, so that a warp multiplies `rows` rows at once.
 template <class Row> struct ColumnLanes {
   static constexpr int width = Row::template width<16>, packets = Row::columns / width;
   static constexpr int group_for(int each) {
@@ -42,24 +43,26 @@ template <class Row> struct ColumnLanes {
   static constexpr int each = best(), group = group_for(each), rows = 32 / group;
   static constexpr bool exact = block_warps * group * each == packets; // no lane is left over
 
-  // The first packet of this lane. Those from `packets` on do not exist.
-  static DEVICE int first() { return (warp() * group + lane() % group) * each; }
+  // The p-th packet of this lane. Those from `packets` on do not exist.
+  static DEVICE int packet(int p) { return (warp() * each + p) * group + lane() % group; }
 };
 
 // Where columns are taken from: the result of stage S as it arrives, or a vector that is there.
 template <class Self, Stage S> struct ResultOf {
   const Context c;
   const int layer;
-  template <int N> DEVICE Floats<N> at(int i) const {
+  template <int N, int Run = N, int Apart = N> DEVICE Floats<N> at(int i) const {
     if constexpr (S == Stage::input_norm || S == Stage::post_norm) // the stream that it normalizes
-      return Self::template stream<S, N>(c, layer)(i);
+      return Self::template stream<S, N, Run, Apart>(c, layer)(i);
     else
-      return Self::template receive<S, N>(c, layer, i);
+      return Self::template receive<S, N, Run, Apart>(c, layer, i);
   }
 };
 struct Vector {
   const float *x;
-  template <int N> DEVICE Floats<N> at(int i) const { return load_floats<N>(x + i); }
+  template <int N, int Run = N, int Apart = N> DEVICE Floats<N> at(int i) const {
+    return load_floats<N, Run, Apart>(x + i);
+  }
 };
 
 // The input of this lane's columns, 0 where it has none.
@@ -69,13 +72,14 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
   static constexpr int width = Lanes::width;
   float x[width * Lanes::each] = {};
 
-  // `from.template at<N>(i)` gives N elements from element i on; the loads of a lane are issued together if possible.
+  // `from.template at<N, Run, Apart>(i)` gives N elements from element i on, in runs; the loads of a lane are issued
+  // together if possible.
   template <class From> DEVICE void take(const Context &, const From &from) {
-    constexpr int together = Lanes::packets % Lanes::each == 0 ? Lanes::each : 1;
+    constexpr int together = Lanes::exact ? Lanes::each : 1, apart = Lanes::group * width;
     UNROLL
     for (int p = 0; p < Lanes::each; p += together) {
-      if (Lanes::first() + p >= Lanes::packets) continue;
-      const auto got = from.template at<width * together>(width * (Lanes::first() + p));
+      if (Lanes::packet(p) >= Lanes::packets) continue;
+      const auto got = from.template at<width * together, width, apart>(width * Lanes::packet(p));
       UNROLL
       for (int j = 0; j < width * together; ++j) x[width * p + j] = got.value[j];
     }
@@ -88,8 +92,8 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     Packet<16> gain[Lanes::each * loads] = {};
     UNROLL
     for (int p = 0; p < Lanes::each * loads; ++p)
-      if (Lanes::first() + p / loads < Lanes::packets)
-        gain[p] = load_weights<16>(gains + 8 * (Lanes::first() * loads + p));
+      if (Lanes::packet(p / loads) < Lanes::packets)
+        gain[p] = load_weights<16>(gains + width * Lanes::packet(p / loads) + 8 * (p % loads));
     take(c, from);
     float squares = 0;
     UNROLL
@@ -106,7 +110,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
     if (lane() >= Lanes::group) return;
     UNROLL
     for (int j = 0; j < width * Lanes::each; ++j)
-      if (Lanes::first() + j / width < Lanes::packets) out(width * Lanes::first() + j, x[j]);
+      if (Lanes::packet(j / width) < Lanes::packets) out(width * Lanes::packet(j / width) + j % width, x[j]);
   }
 
   // The warp's parts of `count` products of a tile by each input, whose parts are `apart` sums apart, into `part`;
@@ -137,7 +141,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
       const auto weights = row(0, i < end ? i : end - 1);
       UNROLL
       for (int p = 0; p < Lanes::each; ++p) {
-        const int packet = Lanes::first() + p, at = Lanes::exact || packet < Lanes::packets ? packet : 0;
+        const int packet = Lanes::packet(p), at = Lanes::exact || packet < Lanes::packets ? packet : 0;
         const auto loaded = weights.packet_at(at);
         UNROLL
         for (int n = 0; n < Inputs; ++n) {

@@ -80,15 +80,16 @@ template <class Derived> struct Decode {
     return [=](int i, float value) { out[i] = value; };
   }
 
-  // `N` elements of the result of stage S from element i on, in the registers of one thread.
-  template <Stage S, int N> static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
-    return load_floats<N>(tap<S>(c, layer) + i);
+  // `N` elements of the result of stage S from element i on, in the registers of one thread; in runs, as load_floats.
+  template <Stage S, int N, int Run = N, int Apart = N>
+  static DEVICE Floats<N> receive(const Context &c, int layer, int i) {
+    return load_floats<N, Run, Apart>(tap<S>(c, layer) + i);
   }
 
   // The same of the residual stream that norm S normalizes: a function of i.
-  template <Stage S, int N> static DEVICE auto stream(const Context &c, int layer) {
+  template <Stage S, int N, int Run = N, int Apart = N> static DEVICE auto stream(const Context &c, int layer) {
     const float *x = S == Stage::post_norm ? tap<Stage::o_proj>(c, layer) : residual(c, layer);
-    return [=](int i) { return load_floats<N>(x + i); };
+    return [=](int i) { return load_floats<N, Run, Apart>(x + i); };
   }
 
   // The matrices of stage S and their rows: the same in every block, for any token and position.

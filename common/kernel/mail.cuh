@@ -8,6 +8,7 @@
 // next step.
 #pragma once
 #include "barrier.cuh"
+#include "reduce.cuh"
 
 // The sentinel: a word of the mail after a reset (NOT_SENT in layout.py).
 constexpr unsigned unwritten = 0xffffffffu;
@@ -27,28 +28,28 @@ template <Stage S> DEVICE void send(const Context &c, int layer, int i, float va
   store_relaxed(mail<S>(c, c.turn + 1, layer) + i, unwritten);
 }
 
-// Waits for `Packets` times four neighbouring elements: those from element i on, `stride` elements apart, as far as
-// they are below `end`. Nothing else is ordered: no other access may rely on their arrival. Called by any number of
-// threads.
-template <Stage S, int Packets>
-DEVICE void arrive_by_value(const Context &c, int layer, int i, int stride, int end, Packet<16> (&to)[Packets]) {
+// Waits for `Packets` times four neighbouring elements: those from element i on, in runs as load_floats has them, as
+// far as they are below `end`. Nothing else is ordered: no other access may rely on their arrival. Called by any number
+// of threads; a line costs a request of every warp that polls it, so lanes that are neighbours poll neighbours.
+template <Stage S, int Run, int Apart, int Packets>
+DEVICE void arrive_by_value(const Context &c, int layer, int i, int end, Packet<16> (&to)[Packets]) {
+  const auto at = [=](int p) { return i + in_runs<Run, Apart>(4 * p); };
   const float *from = mail<S>(c, c.turn, layer);
   const auto arrived = [&] {
     bool all = true;
     UNROLL
     for (int p = 0; p < Packets; ++p)
-      if (i + p * stride < end) to[p] = load_relaxed(from + i + p * stride);
+      if (at(p) < end) to[p] = load_relaxed(from + at(p));
     UNROLL
-    for (int w = 0; w < 4 * Packets; ++w)
-      all = all && (to[w / 4].word[w % 4] != unwritten || i + w / 4 * stride >= end);
+    for (int w = 0; w < 4 * Packets; ++w) all = all && (to[w / 4].word[w % 4] != unwritten || at(w / 4) >= end);
     return all;
   };
   const auto report = [&] {
     int missing = 0;
     UNROLL
     for (int w = 0; w < 4 * Packets; ++w) // the last that is missing
-      if (to[w / 4].word[w % 4] == unwritten && i + w / 4 * stride < end) missing = w;
-    report_wait(c, waited_for<S>, layer, i + missing / 4 * stride + missing % 4, 0);
+      if (to[w / 4].word[w % 4] == unwritten && at(w / 4) < end) missing = w;
+    report_wait(c, waited_for<S>, layer, at(missing / 4) + missing % 4, 0);
   };
   spin_until<knob::by_value::eager>(arrived, report);
 }

@@ -3,15 +3,18 @@
 #pragma once
 #include "params.cuh"
 
-// `N` neighbouring activations, in 128-bit loads.
+// Place of the j-th of a thread's elements: runs of `Run` neighbours, `Apart` elements from one to the next.
+template <int Run, int Apart> DEVICE constexpr int in_runs(int j) { return j / Run * Apart + j % Run; }
+
+// `N` activations in 128-bit loads, neighbours unless they are in runs.
 template <int N> struct Floats {
   float value[N];
 };
-template <int N> DEVICE Floats<N> load_floats(const float *from) {
+template <int N, int Run = N, int Apart = N> DEVICE Floats<N> load_floats(const float *from) {
   Floats<N> f;
   UNROLL
   for (int i = 0; i < N; i += 4) {
-    const auto p = load_packet<16>(from + i);
+    const auto p = load_packet<16>(from + in_runs<Run, Apart>(i));
     UNROLL
     for (int j = 0; j < 4; ++j) f.value[i + j] = __uint_as_float(p.word[j]);
   }

@@ -50,15 +50,15 @@ DEVICE void clear_sum(const Context &c, int layer, int i) {
   store_relaxed(next + 1, unwritten);
 }
 
-// Waits for the sums of `N` neighbouring rows from row i on. Nothing else is ordered: no other access may rely on their
-// arrival. Called by any number of threads.
-template <int N> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i) {
+// Waits for the sums of `N` rows from row i on, in runs as load_floats has them. Nothing else is ordered: no other
+// access may rely on their arrival. Called by any number of threads.
+template <int N, int Run, int Apart> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i) {
   const unsigned long long *from = sums(c, c.turn, layer) + i;
   unsigned long long word[N];
   const auto arrived = [&] {
     bool all = true;
     UNROLL
-    for (int w = 0; w < N; w += 2) load_relaxed_pair(from + w, word + w);
+    for (int w = 0; w < N; w += 2) load_relaxed_pair(from + in_runs<Run, Apart>(w), word + w);
     UNROLL
     for (int w = 0; w < N; ++w) all = all && counted(word[w]) == addends;
     return all;
@@ -68,7 +68,7 @@ template <int N> DEVICE Floats<N> arrive_sums(const Context &c, int layer, int i
     UNROLL
     for (int w = 0; w < N; ++w) // the last that is incomplete
       if (counted(word[w]) != addends) missing = w;
-    report_wait(c, waited_for<Stage::o_proj>, layer, i + missing, 0);
+    report_wait(c, waited_for<Stage::o_proj>, layer, i + in_runs<Run, Apart>(missing), 0);
   };
   spin_until<knob::by_value::eager>(arrived, report);
   Floats<N> sum;

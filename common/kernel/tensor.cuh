@@ -26,8 +26,11 @@ template <int K, int Often, int Together> struct TensorInput {
 
   DEVICE int lane() const { return thread & 31; }
   DEVICE int warp() const { return thread >> 5; }
-  DEVICE int column(int i) const { return warp() * columns + lane() * mine + i; }
-  DEVICE bool exists(int i) const { return exact || (lane() * mine + i < columns && column(i) < K); }
+  // Place of the lane's i-th column among those of the warp, and of all: neighbouring lanes have neighbouring packets
+  // of four, so a poll of the warp asks for each line once.
+  DEVICE int own(int i) const { return in_runs<4, 128>(i) + 4 * lane(); }
+  DEVICE int column(int i) const { return warp() * columns + own(i); }
+  DEVICE bool exists(int i) const { return exact || (own(i) < columns && column(i) < K); }
 
   // place: [block_warps][3][staged], which the warp's lanes no longer read.
   template <class From> DEVICE void take(bf16 *place, const From &from) {
@@ -54,11 +57,11 @@ template <int K, int Often, int Together> struct TensorInput {
 
   // The loads of a lane's columns are issued together if possible.
   template <class From> DEVICE void fill(const From &from) {
-    constexpr int together = K % mine == 0 && columns % mine == 0 ? mine : 4;
+    constexpr int together = exact ? mine : 4;
     UNROLL
     for (int i = 0; i < mine; i += together) {
       if (!exists(i)) continue;
-      const auto got = from.template at<together>(column(i));
+      const auto got = from.template at<together, 4, 128>(column(i));
       UNROLL
       for (int j = 0; j < together; ++j) x[i + j] = got.value[j];
     }
@@ -73,7 +76,7 @@ template <int K, int Often, int Together> struct TensorInput {
       if (turn > 0) __syncwarp(); // all lanes have read
       UNROLL
       for (int i = 0; i < mine; i += 4) {
-        const int at = lane() * mine + i, packet = packet_of(at);
+        const int at = own(i), packet = packet_of(at);
         if (mine * 32 != columns && at >= columns) continue;
         if (turns == 1 || packet % 2 == turn) store_terms(x + i, at, terms, staged, packet / turns);
       }
