@@ -3,7 +3,7 @@
 // Hypothesis  copies hold no registers and wait for no input: with ahead=1 loads continue while blocks wait for each
 //             other, as far as the ring lasts; a window smaller than the ring keeps memory's queue short
 // Overrides   enter, load, matvec
-// Run         python -m experiments variant=bulk_ring slots=12 kb=16 window=4 ahead=1
+// Run         python -m experiments variant=bulk_ring slots=12 kb=16 window=2 ahead=1
 #include "common/kernel/decode.cuh"
 #include "common/kernel/ring.cuh"
 

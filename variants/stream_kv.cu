@@ -3,7 +3,7 @@
 // Hypothesis  a block that loads keys, then values, has one load of each thread under way; the ring has them before the
 //             query is there, and no load waits for the loop over positions. What query heads share is copied once
 // Overrides   enter, step, load, attention_blocks, attention
-// Run         python -m experiments variant=stream_kv chunk=64
+// Run         python -m experiments variant=stream_kv chunk=128
 #include "common/kernel/decode.cuh"
 #include "common/kernel/parts.cuh"
 
