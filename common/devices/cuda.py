@@ -9,18 +9,19 @@ import torch
 
 from common.compile.nvrtc import check_driver, options
 from common.compile.source import Source, launches
+from common.devices import cuda_memory
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.dependent import launch_dependent
 from common.devices.hold import Hold
-from common.devices.kv_cache import CudaKvCache
+from common.devices.kv_cache import CudaKvCache, KvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS
 from common.model.stages import STAGES
 
-PUT_BACK = 3  # launches that restore the buffers before a timed run
+PUT_BACK = 3  # copies that restore the buffers before a timed run
 BUFFERS = ("cache", "_state", "_waits", "_stream")  # shared by a session with the one beside it
 STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 
@@ -158,7 +159,7 @@ class CudaSession(Session):
         self._graph: Any = None
         self._hold: Hold | None = None
         self._start = self._position = 0
-        self._rest: Any = None  # copy of the entries that timed runs overwrite
+        self._rest: KvCache | None = None  # copy of the entries that timed runs overwrite
         size = layout.scratch_size
         large_enough = beside is not None and beside._scratch.size >= size
         self._scratch = beside._scratch[:size] if beside and large_enough else cupy.empty(size, cupy.float32)
@@ -197,14 +198,14 @@ class CudaSession(Session):
     def time(self, steps: int, repeats: int) -> list[float]:
         self.layout.check_room(self._start, steps)
         end = self._start + steps * self.layout.tokens
-        written = self.cache.words[..., self._start : end, :]
-        if self._rest is None or self._rest.shape != written.shape:
-            self._rest = self.cache.as_reset(self._start, end, self.cache.unwritten)
+        if self._rest is None or self._rest.words.shape[-2] != end - self._start:
+            self._rest = self.cache.as_reset(self._start, end)
         rest = self._rest
 
         def put_back() -> None:
-            self._scratch[:], self._state[:] = self._at_start
-            written[:] = rest
+            for words, before in zip((self._scratch, self._state), self._at_start, strict=True):
+                cuda_memory.copy(self._stream, words, before)
+            self.cache.put(self._start, rest)
 
         self._hold = self._hold or Hold(self._cupy)
         source = self._program.source
