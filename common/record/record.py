@@ -120,7 +120,7 @@ class RunRecord(KernelRecord):
     asked     options of the run beyond its key; None in rows of schema 1
     counts    of one step at position 1, by stage
     latencies, generation   times at each position; of many tokens from position 0 on
-    took      seconds of the run
+    took      seconds of the run; seconds: of its parts, see experiments/run/describe.py
     """
 
     key: str
@@ -140,6 +140,7 @@ class RunRecord(KernelRecord):
     blocks: int | None = None
     asked: JSON | None = None
     took: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:

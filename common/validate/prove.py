@@ -18,6 +18,7 @@ from common.model.shapes import Model
 from common.model.weights import load
 from common.stacks.catalog import Catalog
 from common.stacks.stack import Stack, equals_parent
+from common.stopwatch import part
 from common.validate.check import validate
 from common.validate.scenarios import drawn
 from common.validate.tolerances import ReferenceSteps
@@ -54,7 +55,8 @@ def prove(
 
         def open_session(variants: tuple[str, ...], edit: Callable[[str], str]) -> "Session":
             source = text_of(catalog, replace(stack, variants=variants), trial)
-            program = device.compile(replace(source, text=edit(source.text)))
+            with part("compile"):
+                program = device.compile(replace(source, text=edit(source.text)))
             return opened.enter_context(closing(device.session(program, weights, trial.blocks)))
 
         session = open_session(stack.variants, edit)

@@ -17,6 +17,7 @@ from common.errors.machine import system_errors
 from common.json_values import to_json
 from common.stacks.stack import Stack, equals_parent
 from common.stacks.stack import title as title_of
+from common.stopwatch import part, spent
 from common.validate.check import validate
 from common.validate.prove import prove
 from common.validate.scenarios import scenarios, steps_in_all
@@ -70,7 +71,8 @@ class LabStack:
     @cached_property
     def program(self) -> Any:
         """The text compiled for the device. Raises CompileError."""
-        return self.setup.device.compile(self.source)
+        with part("compile"):
+            return self.setup.device.compile(self.source)
 
     def session(self) -> Session:
         """Buffers for the compiled stack, on the configured grid; close it after use. Raises LabError."""
@@ -212,7 +214,12 @@ class LabStack:
         """Show and mark a step; a fault of the kernel becomes the stack's status."""
         self.setup.show.begin(f"{verb} {self.name}")
         try:
-            with annotate(title(verb, self.stack.variants)), system_errors(f"{verb} {self.name}"):
+            with (
+                annotate(title(verb, self.stack.variants)),
+                system_errors(f"{verb} {self.name}"),
+                spent(self.found.seconds),
+                part(verb),
+            ):
                 yield
         except tuple(STATUS) as error:
             self.fail(error)
@@ -232,7 +239,8 @@ class LabStack:
             with nullcontext() if alone else closing(self.parent.session()) as parent:
                 case = session, weights, setup.model, starts, seed
                 verdict = validate(*case, reference=setup.expected, on_step=on_step, parent=parent)
-            verdict = self._tried(verdict, f"{of}, ")
+            with part("trials"):
+                verdict = self._tried(verdict, f"{of}, ")
             if not verdict.passed:
                 break
         return verdict

@@ -91,6 +91,8 @@ def _figures(row: Record, shown: Row) -> Iterator[tuple[str, Lines]]:
     if row["counts"]:
         head = "Counts of one step, all stages together (a *bit field is in bytes)"
         yield head, [(name, cell(value)) for name, value in sorted(totals(row["counts"]).items())]
+    if row.get("seconds"):
+        yield "Seconds of the run", [(name, f"{seconds:.2f}") for name, seconds in row["seconds"].items()]
     if row["resources"]:
         yield "Resources", [(arch, _resources(used)) for arch, used in row["resources"].items()]
 
