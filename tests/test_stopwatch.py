@@ -40,11 +40,16 @@ def test_a_part_is_without_the_parts_inside_it(work):
 
 def test_what_fails_has_taken_its_time(work):
     row: dict[str, float] = {}
-    with pytest.raises(ZeroDivisionError), spent(row), part("compile"):
-        with part("reference"):
-            work(7)
-        work(2)
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with spent(row), part("compile"):
+            with part("reference"):
+                work(7)
+            work(2)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert row == {"reference": 7, "compile": 2}
     with spent(other := {}), part("compile"):
         work(4)
