@@ -87,6 +87,21 @@ class ChainsRecord(KernelRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimelineRecord(KernelRecord):
+    """Times within one step at a position, by stamps of a kernel that was compiled for them; see `summary`.
+
+    stages  name, work_ns and wait_ns of each; layer_ns: of a layer. blocks: of the grid; seed: of the weights
+    """
+
+    device: Mapping[str, Any]
+    seed: int
+    blocks: int
+    position: int
+    stages: tuple[Mapping[str, Any], ...]
+    layer_ns: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuildRecord(KernelRecord):
     """Resources by arch, compiled without a run."""
 
@@ -202,6 +217,7 @@ KINDS: Mapping[str, type[Record]] = {
     "count": CountRecord,
     "chains": ChainsRecord,
     "build": BuildRecord,
+    "timeline": TimelineRecord,
     "row": RowRecord,
     "step": StepRecord,
 }

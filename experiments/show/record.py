@@ -41,7 +41,12 @@ def show_record(row: Record, source: str, command: str) -> None:
         for head, lines in _figures(row, shown):
             _print(head, lines)
     else:
-        _print("", _texts({name: row[name] for name in row if name not in (*STORE_FIELDS, "kind", "provenance")}))
+        fields = {name: row[name] for name in row if name not in (*STORE_FIELDS, "kind", "provenance")}
+        stages = fields.pop("stages", [])  # of a timeline
+        _print("", _texts(fields))
+        if stages:
+            lines = [tuple(stages[0]), *(tuple(map(cell, stage.values())) for stage in stages)]
+            print("\nStages", aligned(lines, indent="  "), sep="\n")
     _print("Provenance", _texts(row.get("provenance") or {}))
     print(f"\nReproduce: {command}")
 
