@@ -24,6 +24,9 @@ from profiles.tool import FULL_NAMES, find
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from experiments.run.steps import LabStack
+    from experiments.run.timeline import Timeline
+
 REMEDY = "choose a writable folder: results=FOLDER/records.jsonl, without keep=true"
 
 
@@ -56,7 +59,34 @@ def _timeline(made: Profile) -> tuple[Path, "DataFrame", str]:
     with writing(folder):
         timeline.chrome_trace(found, folder / "timeline.json")
         timeline.draw(found, folder / "timeline.svg")
-    return folder, timeline.by_stage(found), timeline.reading(found)
+    reading = timeline.reading(found)
+    if found.timed:
+        reading += f" Its record is {_keep(stack, made.position, found)}."
+    return folder, timeline.by_stage(found), reading
+
+
+def _keep(stack: "LabStack", position: int, found: "Timeline") -> str:
+    """Write the record of a timeline in ns; returns its id."""
+    from common.record.provenance import provenance
+    from experiments.run.timeline import summary
+
+    setup, own = stack.setup, stack.stack
+    record = {
+        "kind": "timeline",
+        "variant": own.name,
+        "stack": own.variants,
+        "knobs": own.knobs,
+        "model": setup.model,
+        "threads": setup.config.threads,
+        "source_sha": stack.source.sha,
+        "device": setup.device.describe(),
+        "seed": setup.config.seed,
+        "blocks": stack.found.blocks,
+        "position": position,
+        **summary(found),
+        "provenance": provenance(),
+    }
+    return setup.store.append(record)
 
 
 def _under_tool(made: Profile, options: Sequence[str]) -> tuple[Path, "DataFrame"]:

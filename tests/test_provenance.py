@@ -37,6 +37,11 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def _no_given_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAB_COMMIT", raising=False)
+
+
 def test_commit_and_dirty_flag(checkout):
     assert provenance.git(checkout) == {"commit": None, "dirty": False}
     (checkout / "a.cu").write_text("1")
@@ -53,7 +58,6 @@ def test_commit_and_dirty_flag(checkout):
 
 
 def test_without_a_checkout_or_git_the_commit_is_none(checkout, tmp_path_factory, monkeypatch):
-    monkeypatch.delenv("LAB_COMMIT", raising=False)
     inner = checkout / "unpacked"
     inner.mkdir()
     assert provenance.git(inner) is None  # the commit of an enclosing repository would be wrong
@@ -61,15 +65,17 @@ def test_without_a_checkout_or_git_the_commit_is_none(checkout, tmp_path_factory
     assert provenance.git(checkout) is None
 
 
-def test_a_copy_without_git_takes_its_commit_from_the_environment(checkout, monkeypatch):
+def test_a_copy_takes_its_commit_from_the_environment_with_and_without_git(checkout, monkeypatch):
     inner = checkout / "unpacked"
     inner.mkdir()
-    head, other = commit(checkout), "0123456789" * 4
-    monkeypatch.setenv("LAB_COMMIT", other)
-    assert provenance.git(inner) == {"commit": other, "dirty": False}
-    monkeypatch.setenv("LAB_COMMIT", f"{other}+")
-    assert provenance.git(inner) == {"commit": other, "dirty": True}
-    assert provenance.git(checkout) == {"commit": head, "dirty": False}  # git knows better
+    commit(checkout)
+    other = "0123456789" * 4
+    (checkout / "a.cu").write_text("copied over an older commit")
+    for copy in (inner, checkout):
+        monkeypatch.setenv("LAB_COMMIT", other)
+        assert provenance.git(copy) == {"commit": other, "dirty": False}
+        monkeypatch.setenv("LAB_COMMIT", f"{other}+")
+        assert provenance.git(copy) == {"commit": other, "dirty": True}
     for wrong in ("main", other[:12], other + "0"):
         monkeypatch.setenv("LAB_COMMIT", wrong)
         with pytest.raises(LabError, match=f"LAB_COMMIT={wrong} is not a commit; give LAB_COMMIT="):

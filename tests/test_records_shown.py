@@ -258,3 +258,10 @@ def test_help_of_the_command(capfd):
     out = capfd.readouterr().out
     assert "python -m experiments.show last" in out
     assert "compare: []" in out
+
+
+def test_seconds_of_the_parts_of_a_run_are_shown_where_the_record_has_them(store, shows):
+    old, new = store(record(), record(seconds={"compile": 1.234, "trials": 20.0}))
+    assert "Seconds of the run" not in shows(old)[1]
+    head, *lines = shows(new)[1].partition("Seconds of the run\n")[2].splitlines()
+    assert [head.split(), lines[0].split()] == [["compile", "1.23"], ["trials", "20.00"]]

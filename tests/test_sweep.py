@@ -159,3 +159,11 @@ def test_a_sweep_has_a_worker_for_each_core_that_it_may_use(configured, one_core
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 8, 9})
     assert places(config, config.model) == 4 * alone
     assert places(config, large) == [alone[0] | {"OMP_NUM_THREADS": "4"}]
+
+
+def test_a_gpu_has_a_second_worker_where_cores_are_left_to_compile(configured, cupy, monkeypatch):
+    config = replace(configured("model=tiny"), device=DeviceChoice("cuda", "A GPU"), ptx=None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    for cores, workers in ((1, 1), (3, 1), (4, 2), (64, 2)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process, cores=cores: set(range(cores)))
+        assert places(config, config.model) == workers * [{"CUDA_VISIBLE_DEVICES": "3"}]

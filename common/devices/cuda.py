@@ -2,26 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 
 from common.compile.nvrtc import check_driver, options
 from common.compile.source import Source, launches
+from common.devices import cuda_memory
 from common.devices.barrier_report import raise_if_barrier_timed_out
 from common.devices.counters import Counts
 from common.devices.dependent import launch_dependent
 from common.devices.hold import Hold
-from common.devices.kv_cache import CudaKvCache
+from common.devices.kv_cache import CudaKvCache, KvCache
 from common.devices.protocol import Session
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
 from common.errors import CompileError, Crashed, LabError, Refused
 from common.model.layout import MAX_BLOCKS, WAIT_WORDS
 from common.model.stages import STAGES
 
-PUT_BACK = 3  # launches that restore the buffers before a timed run
+PUT_BACK = 3  # copies that restore the buffers before a timed run
 BUFFERS = ("cache", "_state", "_waits", "_stream")  # shared by a session with the one beside it
+MODULES = 128  # texts that stay loaded: those of a few stacks with their trials
 STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 
 
@@ -67,7 +69,8 @@ class CudaDevice:
         except cupy.cuda.runtime.CUDARuntimeError as error:  # it has failed since the choice
             raise LabError(f"the GPU cannot be used: {error}", "check nvidia-smi, or use device=ptx") from error
         check_driver(cupy.cuda.runtime.driverGetVersion())
-        self._weights: tuple[torch.Tensor, Any] | None = None
+        self._module = lru_cache(MODULES)(self._compiled)
+        self._weights: list[tuple[torch.Tensor, Any]] = []  # the largest first, each smaller than the one before
 
     @property
     def arch(self) -> int:
@@ -94,11 +97,8 @@ class CudaDevice:
     def compile(self, source: Source) -> CudaProgram:
         """Raises Refused for a GPU older than source.min_arch, and CompileError."""
         source.refuse_target(self.arch, "this GPU", "use a newer GPU")
-        module = self._cupy.RawModule(
-            code=source.text, options=options(), enable_cooperative_groups=source.launch == "cooperative"
-        )
         try:
-            module.compile()
+            module = self._module(source.text, source.launch == "cooperative")
             names = [f"stage_{stage}" for stage in STAGES] if source.by_stage else ["decode"]
             kernels = [module.get_function(name) for name in names]
             shared = int(self._cupy.ndarray((), self._cupy.uint32, module.get_global("shared_bytes")).get())
@@ -109,6 +109,12 @@ class CudaDevice:
                 f"NVRTC failed: {first}", "add debug=true for the whole output of the compiler", log
             ) from error
         return CudaProgram(source, kernels, self._dynamic_shared(source, kernels, shared))
+
+    def _compiled(self, text: str, cooperative: bool) -> Any:
+        """The module of a text. CuPy keeps it on disk, too, for other processes."""
+        module = self._cupy.RawModule(code=text, options=options(), enable_cooperative_groups=cooperative)
+        module.compile()
+        return module
 
     def _dynamic_shared(self, source: Source, kernels: Sequence[Any], needed: int) -> int:
         """Bytes of dynamic shared memory of a launch; sets the kernels' limit to them.
@@ -130,16 +136,24 @@ class CudaDevice:
         blocks: int | None = None,
         beside: "CudaSession | None" = None,
     ) -> "CudaSession":
-        """As Device.session. The weights stay on the GPU until a session with others is opened."""
+        """As Device.session. The weights stay on the GPU until a session with as many or more others is opened."""
         if blocks is None:
             blocks = min(self.multiprocessors * program.source.blocks_per_sm, MAX_BLOCKS)
         per_sm = program.blocks_per_sm(self._cupy.cuda.driver)
         program.refuse_oversize(blocks, per_sm, self.multiprocessors)
-        if self._weights is None or self._weights[0] is not weights:
-            self._weights = None  # free the old weights before the new ones are allocated
-            # Blocking: the session's stream does not wait for copies on this one.
-            self._weights = (weights, self._cupy.asarray(weights.view(torch.int16).numpy(), blocking=True))
-        return CudaSession(self._cupy, program, self._weights[1], blocks, beside)
+        return CudaSession(self._cupy, program, self._there(weights), blocks, beside)
+
+    def _there(self, weights: torch.Tensor) -> Any:
+        """The weights on the GPU. A model's stay there while its stacks are tried on smaller ones."""
+        for known, there in self._weights:
+            if known is weights:
+                return there
+        # Free what goes before the new ones are allocated.
+        self._weights = [each for each in self._weights if len(each[0]) > len(weights)]
+        # Blocking: the session's stream does not wait for copies on this one.
+        there = self._cupy.asarray(weights.view(torch.int16).numpy(), blocking=True)
+        self._weights.append((weights, there))
+        return there
 
 
 class CudaSession(Session):
@@ -158,7 +172,7 @@ class CudaSession(Session):
         self._graph: Any = None
         self._hold: Hold | None = None
         self._start = self._position = 0
-        self._rest: Any = None  # copy of the entries that timed runs overwrite
+        self._rest: KvCache | None = None  # copy of the entries that timed runs overwrite
         size = layout.scratch_size
         large_enough = beside is not None and beside._scratch.size >= size
         self._scratch = beside._scratch[:size] if beside and large_enough else cupy.empty(size, cupy.float32)
@@ -197,14 +211,14 @@ class CudaSession(Session):
     def time(self, steps: int, repeats: int) -> list[float]:
         self.layout.check_room(self._start, steps)
         end = self._start + steps * self.layout.tokens
-        written = self.cache.words[..., self._start : end, :]
-        if self._rest is None or self._rest.shape != written.shape:
-            self._rest = self.cache.as_reset(self._start, end, self.cache.unwritten)
+        if self._rest is None or self._rest.words.shape[-2] != end - self._start:
+            self._rest = self.cache.as_reset(self._start, end)
         rest = self._rest
 
         def put_back() -> None:
-            self._scratch[:], self._state[:] = self._at_start
-            written[:] = rest
+            for words, before in zip((self._scratch, self._state), self._at_start, strict=True):
+                cuda_memory.copy(self._stream, words, before)
+            self.cache.put(self._start, rest)
 
         self._hold = self._hold or Hold(self._cupy)
         source = self._program.source

@@ -5,7 +5,6 @@ does a copy of a neighbor.
 """
 
 from math import isnan, nan
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,8 +25,8 @@ def pattern(dtype: torch.dtype, value: float) -> np.ndarray:
     return (np.array(_BF16, np.uint32) << 16).view(np.int32)
 
 
-def repeat(words: Any, these: Any) -> None:
-    """Write `these` over `words` again and again. Both are flat arrays of NumPy, or of a library with NumPy's names."""
+def repeat(words: np.ndarray, these: np.ndarray) -> None:
+    """Write `these` over `words` again and again. Both are flat."""
     times = len(words) // len(these)
     whole = times * len(these)
     words[:whole].reshape(times, len(these))[:] = these

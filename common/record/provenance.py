@@ -25,7 +25,7 @@ EVIDENCE = "experiments/results"
 # Sources that decide results, besides the text of a kernel.
 FOLDERS = ("common", "conf", "experiments", "variants")
 SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".hpp", ".yaml")
-COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy without .git, a + after it where code differs
+COMMIT = "LAB_COMMIT"  # in the environment: the commit of a copy of the code, a + after it where the copy differs
 
 
 def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
@@ -54,9 +54,12 @@ def provenance(gpu: Gpu | None = None) -> dict[str, Any]:
 def git(root: Path) -> dict[str, Any] | None:
     """{"commit": 40 hex digits, or None before the first commit; "dirty": True if code differs from it}.
 
-    If `root` is not the top of a checkout, or git is missing, the environment's LAB_COMMIT is the commit; without it
-    the result is None. Raises LabError for a LAB_COMMIT that is no commit.
+    The environment's LAB_COMMIT wins: code that is copied onto a machine lies over an older checkout's .git, if any.
+    Without it the result is None if `root` is not the top of a checkout, or git is missing. Raises LabError for a
+    LAB_COMMIT that is no commit.
     """
+    if given := _given_commit():
+        return given
 
     def output(*words: str) -> str | None:
         try:
@@ -67,13 +70,13 @@ def git(root: Path) -> dict[str, Any] | None:
 
     top = output("rev-parse", "--show-toplevel")
     if not top or Path(top).resolve() != Path(root).resolve():
-        return _given_commit()
+        return None
     changes = output("status", "--porcelain", "--", ".", f":(exclude){EVIDENCE}")
     return {"commit": output("rev-parse", "--verify", "HEAD"), "dirty": None if changes is None else bool(changes)}
 
 
 def _given_commit() -> dict[str, Any] | None:
-    """Commit of a copy without .git, from the environment: on a machine that runs code sent by another."""
+    """Commit from the environment: on a machine that runs code sent by another."""
     commit = os.environ.get(COMMIT)
     if not commit:
         return None

@@ -70,6 +70,21 @@ class CountRecord(KernelRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimelineRecord(KernelRecord):
+    """Times within one step at a position, by stamps of a kernel that was compiled for them; see `summary`.
+
+    stages  name, work_ns and wait_ns of each; layer_ns: of a layer. blocks: of the grid; seed: of the weights
+    """
+
+    device: Mapping[str, Any]
+    seed: int
+    blocks: int
+    position: int
+    stages: tuple[Mapping[str, Any], ...]
+    layer_ns: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuildRecord(KernelRecord):
     """Resources by arch, compiled without a run."""
 
@@ -103,7 +118,7 @@ class RunRecord(KernelRecord):
     asked     options of the run beyond its key; None in rows of schema 1
     counts    of one step at position 1, by stage
     latencies, generation   times at each position; of many tokens from position 0 on
-    took      seconds of the run
+    took      seconds of the run; seconds: of its parts, see experiments/run/describe.py
     """
 
     key: str
@@ -123,6 +138,7 @@ class RunRecord(KernelRecord):
     blocks: int | None = None
     asked: JSON | None = None
     took: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -183,6 +199,7 @@ KINDS: Mapping[str, type[Record]] = {
     "run": RunRecord,
     "count": CountRecord,
     "build": BuildRecord,
+    "timeline": TimelineRecord,
     "row": RowRecord,
     "step": StepRecord,
 }

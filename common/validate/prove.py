@@ -1,7 +1,9 @@
 """Proof of a stack on a trial: build its kernel for the trial's model and threads, and validate it."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -18,6 +20,7 @@ from common.model.shapes import Model
 from common.model.weights import load
 from common.stacks.catalog import Catalog
 from common.stacks.stack import Stack, equals_parent
+from common.stopwatch import part
 from common.validate.check import validate
 from common.validate.scenarios import drawn
 from common.validate.tolerances import ReferenceSteps
@@ -47,18 +50,18 @@ def prove(
     order of threads. edit: changes the kernel's flattened text, but not its parent's. on_step: as of `validate`.
     Raises CompileError, Hung, Crashed and Refused, each with the trial's name.
     """
-    trial = trial.with_room(text_of(catalog, stack, trial).tokens_per_step)
+    trial, (own, *others) = texts(catalog, stack, trial)
     layout, weights, reference = expected(trial.model, trial.weights, cache, seed)
     starts = drawn(trial.starts, layout, weights, torch.Generator().manual_seed(seed))
     with _named(trial), ExitStack() as opened:
 
-        def open_session(variants: tuple[str, ...], edit: Callable[[str], str]) -> "Session":
-            source = text_of(catalog, replace(stack, variants=variants), trial)
-            program = device.compile(replace(source, text=edit(source.text)))
+        def open_session(source: Source) -> "Session":
+            with part("compile"):
+                program = device.compile(source)
             return opened.enter_context(closing(device.session(program, weights, trial.blocks)))
 
-        session = open_session(stack.variants, edit)
-        parent = open_session(stack.parent, lambda text: text) if equals_parent(stack, catalog) else None
+        session = open_session(replace(own, text=edit(own.text)))
+        parent = open_session(others[0]) if others else None
         verdict = validate(
             session, weights, trial.model, starts, seed, reference=reference, parent=parent, on_step=on_step
         )
@@ -66,6 +69,25 @@ def prove(
         note = f"{verdict.mismatch.note}, trial: {trial.name}"
         return replace(verdict, mismatch=replace(verdict.mismatch, note=note))
     return verdict
+
+
+def texts(catalog: Catalog, stack: Stack, trial: Trial) -> tuple[Trial, list[Source]]:
+    """The trial with positions for all tokens of the stack's steps, and the texts that `prove` compiles for it.
+
+    They are the stack's, and its parent's if the two must be equal bit for bit.
+    """
+    source = text_of(catalog, stack, trial)
+    if (roomy := trial.with_room(source.tokens_per_step)) != trial:
+        source = text_of(catalog, stack, roomy)
+    if not equals_parent(stack, catalog):
+        return roomy, [source]
+    return roomy, [source, text_of(catalog, replace(stack, variants=stack.parent), roomy)]
+
+
+def compile_all(device: "Device", sources: Iterable[Source]) -> None:
+    """Compile all texts side by side; what fails is told where its text is needed."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        wait([pool.submit(device.compile, source) for source in {one.text: one for one in sources}.values()])
 
 
 @contextmanager
@@ -99,7 +121,7 @@ def _constants(catalog: Catalog, name: str, known: Mapping[str, Any], trial: Tri
     return found
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)  # all that the trials have
 def expected(model: Model, kind: str, cache: Path, seed: int) -> tuple[Layout, Tensor, ReferenceSteps]:
     """Layout, weights and reference of a model, shared by all stacks; the reference's steps also between processes."""
     packed = load("synthetic", model, None, cache / "weights", seed)[2]

@@ -21,6 +21,7 @@ from common.cache.sources import sources_sha
 from common.errors import Refused
 from common.model.layout import Layout
 from common.model.shapes import Model
+from common.stopwatch import part
 from common.validate.reference import Past, Reference, Taps, digest_of
 
 FACTOR = 10.0
@@ -93,13 +94,14 @@ class ReferenceSteps:
     ) -> None:
         self.weights, self.device, self._folder = weights, device, folder
         self._about = f"{model} {weights_sha} {device} {torch.__version__} {sources_sha(*SOURCES)}".encode()
-        there = weights.to(device)
         if device == "cuda":
             torch.set_float32_matmul_precision("highest")  # some images allow TF32, which is not fp32
-        self._references = [
-            Reference(model, layout, there, device=device),
-            *(Reference(model, layout, there, torch.float32, 1 + i, device) for i in range(RUNS)),
-        ]
+        with part("reference"):
+            there = weights.to(device)
+            self._references = [
+                Reference(model, layout, there, device=device),
+                *(Reference(model, layout, there, torch.float32, 1 + i, device) for i in range(RUNS)),
+            ]
         self._recent: OrderedDict[bytes, tuple[Taps, dict[Tap, float]]] = OrderedDict()
 
     def step(self, token: int, past: Past, stored: Tensor) -> tuple[Taps, dict[Tap, float]]:
@@ -114,11 +116,12 @@ class ReferenceSteps:
             reference, *runs = (each.step(token, position, past.pieces, stored) for each in self._references)
             return reference, tolerances(reference, runs)
 
-        if self._folder:
-            sha = hashlib.sha256(self._about + name).hexdigest()
-            self._recent[name] = unpacked(cached(self._folder / f"{sha}.taps", lambda: packed(*compute())))
-        else:
-            self._recent[name] = compute()
+        with part("reference"):
+            if self._folder:
+                sha = hashlib.sha256(self._about + name).hexdigest()
+                self._recent[name] = unpacked(cached(self._folder / f"{sha}.taps", lambda: packed(*compute())))
+            else:
+                self._recent[name] = compute()
         if len(self._recent) > KEPT:
             self._recent.popitem(last=False)
         return self._recent[name]

@@ -32,6 +32,7 @@ class Findings:
     report     of a compiler or of a stuck launch, many lines
     blocks     of the grid; counts: of one step at position 1; resources: by arch
     latencies  one for each position; generation: of many tokens from position 0 on
+    seconds    by part: compile, inspect, validate, trials, reference, measure; of each without the others
     """
 
     status: str = ""
@@ -45,6 +46,7 @@ class Findings:
     resources: "dict[str, Resources]" = field(default_factory=dict)
     latencies: "tuple[Measurement, ...]" = ()
     generation: "Measurement | None" = None
+    seconds: dict[str, float] = field(default_factory=dict)
 
     def as_record(self) -> dict[str, Any]:
         return {"kind": "run", **vars(self), "counts": self.counts and self.counts.as_dict()}

@@ -29,14 +29,14 @@ def first_request(config: RunConfig, weights: str) -> Message:
 class Worker(Child):
     """A process that does one job at a time. job: its index, if any; device: the content of its `ready` event.
 
-    deadline: in seconds of time.monotonic()
+    deadline: in seconds of time.monotonic(). left: seconds of its job's limit, counted while it works.
     """
 
     def __init__(self, setup: Message, environment: Mapping[str, str], seconds: float) -> None:
         super().__init__([WORKER], environment, keep=True)
         self.job: int | None = None
         self.device: Message = {}
-        self.step, self.deadline = "start", time.monotonic() + seconds
+        self.step, self.deadline, self.left = "start", time.monotonic() + seconds, seconds
         self.send(setup)
 
     def findings(self) -> dict[str, str]:
@@ -65,7 +65,8 @@ class Worker(Child):
 class Pool:
     """At most one worker for each of `environments`. A worker that ends is replaced if jobs are left.
 
-    setup: the first request of every worker. seconds: limit for one job, counted from its first `begin` event.
+    setup: the first request of every worker. seconds: limit for one job, counted from its first `begin` event, without
+    what it waits for others between a `wait` and the next `begin`.
     """
 
     def __init__(self, setup: Message, environments: Sequence[Mapping[str, str]], seconds: float) -> None:
@@ -125,7 +126,7 @@ class Pool:
             self._selector.register(worker, selectors.EVENT_READ, worker)
 
     def _assign(self, worker: Worker) -> None:
-        worker.step, worker.deadline = "ready", float("inf")
+        worker.step, worker.deadline, worker.left = "ready", float("inf"), self._seconds
         while self._queue and worker.job is None:
             job = self._queue.popleft()
             worker.job = job if self._fits(job) else None
@@ -164,10 +165,13 @@ class Pool:
             if not spent:
                 self._assign(worker)
         else:
+            now = time.monotonic()
             if kind == "begin":
                 worker.step = content
-                worker.deadline = min(worker.deadline, time.monotonic() + self._seconds)
-            notify(worker.job, kind, content)
+                worker.deadline = min(worker.deadline, now + worker.left)
+            elif kind == "wait":
+                worker.left, worker.deadline = min(worker.left, worker.deadline - now), float("inf")
+            notify(worker.job, "detail" if kind == "wait" else kind, content)
 
     def _end(self, worker: Worker, found: Message) -> Iterator[tuple[int, Message, Message]]:
         """Remove a worker that crashed or hung; `found` becomes the findings of its job."""

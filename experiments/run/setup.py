@@ -183,7 +183,11 @@ class Setup:
         except OSError as error:
             raise of_system(error, "the GPU cannot be locked") from error
         with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.show.wait("the GPU")
+                fcntl.flock(file, fcntl.LOCK_EX)
             self._exclusive = True
             try:
                 yield

@@ -1,7 +1,7 @@
 """The steps of one stack, one method each: compile, inspect, validate, count, measure, record."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Self
@@ -17,8 +17,9 @@ from common.errors.machine import system_errors
 from common.json_values import to_json
 from common.stacks.stack import Stack, equals_parent
 from common.stacks.stack import title as title_of
+from common.stopwatch import part, spent
 from common.validate.check import validate
-from common.validate.prove import prove
+from common.validate.prove import compile_all, prove, texts
 from common.validate.scenarios import scenarios, steps_in_all
 from common.validate.trials import Trial, chosen, not_exercised
 from common.validate.verdict import Verdict
@@ -70,18 +71,35 @@ class LabStack:
     @cached_property
     def program(self) -> Any:
         """The text compiled for the device. Raises CompileError."""
-        return self.setup.device.compile(self.source)
+        with part("compile"):
+            return self.setup.device.compile(self.source)
 
     def session(self) -> Session:
         """Buffers for the compiled stack, on the configured grid; close it after use. Raises LabError."""
         setup = self.setup
         return setup.device.session(self.program, setup.packed.flat, setup.config.blocks)
 
-    def compile(self) -> Self:
-        """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`."""
+    def compile(self, ahead: bool = False) -> Self:
+        """Build the text and compile it for the device; returns this stack. Raises CompileError with its `log`.
+
+        ahead: also compile, side by side, every other text that validation and measurement will need.
+        """
         with self._step("compile"):
+            if ahead:
+                compile_all(self.setup.device, self._texts())
             self.program  # noqa: B018  compiles it
         return self
+
+    def _texts(self) -> Iterator[Source]:
+        """Every text of a row, its own first."""
+        setup = self.setup
+        yield self.source
+        if setup.config.timing or equals_parent(self.stack, setup.catalog):
+            with suppress(LabError):  # told by the step that needs the text, as below
+                yield self.parent.source
+        for trial in chosen(setup.config.validation.trials) if self.found.verdict is None else ():
+            with suppress(LabError):
+                yield from () if trial.races else texts(setup.catalog, self.stack, trial.like(setup.model))[1]
 
     def resources(self) -> dict[str, Resources]:
         """Registers, spills and instructions by arch (`sm_90`), for every arch of `archs=`; needs no GPU.
@@ -212,7 +230,12 @@ class LabStack:
         """Show and mark a step; a fault of the kernel becomes the stack's status."""
         self.setup.show.begin(f"{verb} {self.name}")
         try:
-            with annotate(title(verb, self.stack.variants)), system_errors(f"{verb} {self.name}"):
+            with (
+                annotate(title(verb, self.stack.variants)),
+                system_errors(f"{verb} {self.name}"),
+                spent(self.found.seconds),
+                part(verb),
+            ):
                 yield
         except tuple(STATUS) as error:
             self.fail(error)
@@ -232,7 +255,8 @@ class LabStack:
             with nullcontext() if alone else closing(self.parent.session()) as parent:
                 case = session, weights, setup.model, starts, seed
                 verdict = validate(*case, reference=setup.expected, on_step=on_step, parent=parent)
-            verdict = self._tried(verdict, f"{of}, ")
+            with part("trials"):
+                verdict = self._tried(verdict, f"{of}, ")
             if not verdict.passed:
                 break
         return verdict

@@ -24,6 +24,7 @@ from experiments.tables.progress import Progress
 from experiments.tables.row import STOPPED, finished, row_of
 
 UNDECIDED = ("INTERRUPTED", "OOM")  # statuses that say nothing of the kernel
+COMPILING = 4  # cores for each GPU from which a second worker compiles ahead
 STEPS = 4  # of each stack in the progress bar
 Record = dict[str, Any]
 
@@ -172,13 +173,15 @@ def open_sweep(config: RunConfig, show: Progress) -> Iterator[Sweep]:
 
 
 def places(config: RunConfig, model: Model) -> Sequence[Mapping[str, str]]:
-    """Environment variables of each worker: one per GPU, one per core, or a single one if a kernel uses all cores.
+    """Environment variables of each worker: one or two per GPU, one per core, or one if a kernel uses all cores.
 
-    Cores that this process may not use, such as other jobs' in SLURM, do not count.
+    With cores for it, one of a GPU's two workers compiles the next stack while the other uses the GPU: no more, as each
+    has its own weights there. Cores that this process may not use, such as other jobs' in SLURM, do not count.
     """
-    if config.device.name == "cuda":
-        return [{"CUDA_VISIBLE_DEVICES": name} for name in _gpus()]
     cores = len(os.sched_getaffinity(0))
+    if config.device.name == "cuda":
+        gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in _gpus()]
+        return gpus * (2 if cores >= COMPILING * len(gpus) else 1)
     workers = 1 if model.large else cores
     return [{"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(cores // workers)}] * workers
 

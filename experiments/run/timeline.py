@@ -1,10 +1,10 @@
 """Timeline of one step: when each block worked and waited, from timestamps that the kernel writes itself."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common.model.layout import MAX_BLOCKS, MOMENTS
-from common.model.stages import STAGES
+from common.model.stages import LAYER_STAGES, STAGES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -71,6 +71,21 @@ def timeline(stamps: "Tensor", layers: int, title: str, unit: str) -> Timeline:
         }
     )
     return Timeline(title, unit, spans.sort_values(["begin", "block"], ignore_index=True))
+
+
+def summary(found: Timeline) -> dict[str, Any]:
+    """Fields of a record, in ns: of each stage, in the order in which they begin, and of a layer.
+
+    work_ns, wait_ns: medians over blocks and layers, from begin to end, and from there until the block passes the
+    barrier. layer_ns: median from the first begin of a layer to that of the next, None with fewer than two.
+    """
+    spans = found.spans.assign(
+        work_ns=found.spans["end"] - found.spans["begin"], wait_ns=found.spans["passed"] - found.spans["end"]
+    )
+    stages = spans.groupby("stage", sort=False)[["work_ns", "wait_ns"]].median().reset_index().to_dict("records")
+    begins = spans[spans["stage"].isin(LAYER_STAGES)].groupby("layer")["begin"].min()
+    lengths = begins.diff().dropna()
+    return {"stages": stages, "layer_ns": float(lengths.median()) if len(lengths) else None}
 
 
 def rewind(session: "Session", position: int, tokens: int) -> None:

@@ -1,14 +1,15 @@
 """Worker process that compiles, validates and measures stacks: `python -m experiments.run.worker`.
 
-Events to its parent, experiments/run/pool.py: `begin`, `detail`, `note`, and finally `done` with the findings, or
-`machine` with cause and remedy of what is no stack's fault. The first request is `first_request`; its answer is `ready`
-with the device's description, or `error`.
+Events to its parent, experiments/run/pool.py: `begin`, `detail`, `wait`, `note`, and finally `done` with the findings,
+or `machine` with cause and remedy of what is no stack's fault. The first request is `first_request`; its answer is
+`ready` with the device's description, or `error`.
 """
 
 import logging
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -21,6 +22,7 @@ from common.errors import CompileError, Crashed, LabError, OutOfMemory
 from common.errors.machine import MachineError
 from common.json_values import from_json, to_json
 from common.stacks.stack import Stack
+from common.stopwatch import part, spent
 from common.validate.verdict import PASSED, Verdict
 from experiments.processes import OUT_OF_MEMORY, Parent
 from experiments.run.setup import Setup
@@ -40,6 +42,9 @@ class Events(Progress, logging.Handler):
 
     def detail(self, text: str, of: str = "") -> None:
         self._parent.send({"detail": text})
+
+    def wait(self, what: str) -> None:
+        self._parent.send({"wait": f"waits for {what}"})
 
     def note(self, text: str) -> None:
         self._parent.send({"note": text})
@@ -83,6 +88,7 @@ def open_setup(config: RunConfig, sha: str, events: Events) -> Setup:
 def answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
     """Compile, inspect, validate and measure one stack; every exception becomes its status, but MachineError.
 
+    Of several workers on a GPU one validates and measures; the others compile meanwhile, or wait for their turn.
     request: `stack`; `seconds` until the parent kills this process, before which a launch on a CPU times out
     with a report; `proof` of a stack that is known to pass, from the record of its validation; `beat` of `measure`.
     """
@@ -104,24 +110,32 @@ def answer(setup: Setup, request: Mapping[str, Any]) -> dict[str, Any]:
         if config.timing and config.device.name == "cuda" and found.status == PASSED:
             job.measure(request.get("beat"))
 
-    try:
-        with setup.exclusive_gpu():
-            for step in (job.compile, inspect, job.validate, measure):
+    def compile_() -> None:
+        job.compile(ahead=config.device.name == "cuda")
+
+    with ExitStack() as held:
+
+        def take_gpu() -> None:
+            with spent(found.seconds), part("wait"):
+                held.enter_context(setup.exclusive_gpu())
+
+        try:
+            for step in (compile_, inspect, take_gpu, job.validate, measure):
                 if own := config.ptx:
                     left = deadline - time.monotonic()
                     setup.device.timeout = max(0.1, min(own.timeout_s, left))  # type: ignore[attr-defined]
                 step()
-    except MachineError:
-        raise
-    except LabError as error:
-        job.fail(error)
-    except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        if any(part in text for part in OUT_OF_MEMORY):
-            job.fail(OutOfMemory(text, "free memory, or take a smaller model or fewer positions"))
-        else:
-            job.fail(Crashed(text, "see the traceback in its record"))
-            found.report = traceback.format_exc()
+        except MachineError:
+            raise
+        except LabError as error:
+            job.fail(error)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if any(word in text for word in OUT_OF_MEMORY):
+                job.fail(OutOfMemory(text, "free memory, or take a smaller model or fewer positions"))
+            else:
+                job.fail(Crashed(text, "see the traceback in its record"))
+                found.report = traceback.format_exc()
     return found.as_record()
 
 

@@ -41,7 +41,12 @@ def show_record(row: Record, source: str, command: str) -> None:
         for head, lines in _figures(row, shown):
             _print(head, lines)
     else:
-        _print("", _texts({name: row[name] for name in row if name not in (*STORE_FIELDS, "kind", "provenance")}))
+        fields = {name: row[name] for name in row if name not in (*STORE_FIELDS, "kind", "provenance")}
+        stages = fields.pop("stages", [])  # of a timeline
+        _print("", _texts(fields))
+        if stages:
+            lines = [tuple(stages[0]), *(tuple(map(cell, stage.values())) for stage in stages)]
+            print("\nStages", aligned(lines, indent="  "), sep="\n")
     _print("Provenance", _texts(row.get("provenance") or {}))
     print(f"\nReproduce: {command}")
 
@@ -91,6 +96,8 @@ def _figures(row: Record, shown: Row) -> Iterator[tuple[str, Lines]]:
     if row["counts"]:
         head = "Counts of one step, all stages together (a *bit field is in bytes)"
         yield head, [(name, cell(value)) for name, value in sorted(totals(row["counts"]).items())]
+    if row.get("seconds"):
+        yield "Seconds of the run", [(name, f"{seconds:.2f}") for name, seconds in row["seconds"].items()]
     if row["resources"]:
         yield "Resources", [(arch, _resources(used)) for arch, used in row["resources"].items()]
 

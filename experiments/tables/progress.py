@@ -19,6 +19,10 @@ class Progress:
     def detail(self, text: str, of: str = "") -> None:
         """Progress within a step, such as `schedule 3 of 20`; `of` a stack, if several run. The next overwrites it."""
 
+    def wait(self, what: str) -> None:
+        """The work stands still until another process is done with `what`, which is no part of its time."""
+        self.detail(f"waits for {what}")
+
     def skip(self, steps: int) -> None:
         """So many steps will not begin."""
 

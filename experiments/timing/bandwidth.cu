@@ -3,6 +3,12 @@
 #define STAGES 4
 #define TILE 8192 // bytes of one bulk copy
 
+// 1, 2, 3 and so on.
+extern "C" __global__ void number_all(unsigned *data, size_t count) {
+  const size_t stride = size_t(gridDim.x) * blockDim.x;
+  for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) data[i] = i + 1;
+}
+
 // `count` 128-bit words; result: xor of all 32-bit words, if `passes` is odd. Each thread has several loads in flight,
 // and the loads of a warp are coalesced.
 extern "C" __global__ void read_all(const uint4 *data, size_t count, unsigned passes, unsigned *result) {

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from common.compile.nvrtc import options
+from common.devices.cuda_memory import fill
 from common.errors import Crashed
 from experiments.timing.bandwidth import affordable, seconds_of
 
@@ -82,7 +83,8 @@ class Exchange:
         self.pause, self._cupy, device = pause, cupy, cupy.cuda.Device()
         self.blocks = int(device.attributes["MultiProcessorCount"])
         self._bulk = int(device.compute_capability) >= 90
-        self._data = cupy.full(affordable(size) // 4096 * 1024, 1, dtype=cupy.uint32)
+        self._data = cupy.empty(affordable(size) // 4096 * 1024, cupy.uint32)
+        fill(cupy.cuda.get_current_stream(), self._data, np.ones(1, np.uint32))
 
     @property
     def loads(self) -> tuple[Load, ...]:

@@ -37,9 +37,9 @@ SHARED = """alignas(16) float x[{K}];
   float part[{threads} / 32][{count}];"""
 
 
-# Columns of a warp: half a line, whole lines, an odd number of them, and not as many in each; packets of a lane in
-# one load: one, two, three; terms in one turn and in two. Rows of a product: 8, 4 and 2; fewer rows than these, as many, and
-# more; and of two tiles at once.
+# Columns of a warp: half a line, whole lines, an odd number of them, and not as many in each; one, two and three
+# packets of a lane in one load; terms in one turn and in two. Rows of a product: 8, 4 and 2; fewer rows than these, as
+# many, and more; and of two tiles at once.
 COLUMNS = ((16, 32), (64, 32), (192, 32), (200, 64), (256, 64), (512, 64), (768, 64), (1664, 64), (1600, 96))
 ROWS = (
     (20, 17),

@@ -10,7 +10,7 @@ from common.compile.source import build
 from common.model.layout import MAX_BLOCKS, MOMENTS
 from common.model.stages import LAYER_STAGES, STAGES
 from common.stacks.catalog import variants
-from experiments.run.timeline import UNWRITTEN, read, timeline
+from experiments.run.timeline import UNWRITTEN, read, summary, timeline
 from profiles.timeline import by_stage, chrome_trace, draw, order, reading
 
 BLOCKS = 5
@@ -161,3 +161,24 @@ def test_the_figure_of_times_shows_waiting_blocks(tmp_path):
     draw(timeline(hand_made(), 2, "by hand", "ns"), tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
     assert all(word in text for word in ("embed", "argmax", "share of waiting"))
+
+
+def test_a_summary_has_medians_over_blocks_and_layers():
+    """Layers begin at 0, 100 and 220; work of 10, 30 and 50 by two blocks, waits of 5, but 25 once."""
+    table = torch.full((len(STAGES), 3, MAX_BLOCKS, MOMENTS), UNWRITTEN, dtype=torch.int64)
+    first, last = (STAGES.index(name) for name in (LAYER_STAGES[0], "argmax"))
+    for layer, (begin, work, wait) in enumerate(((0, 10, 5), (100, 30, 5), (220, 50, 25))):
+        for block in (0, 1):
+            at = 10**18 + begin + 40 * block
+            table[first, layer, block] = torch.tensor([at, at + work, at + work + wait])
+    table[last, 0, 0, :2] = torch.tensor([10**18 + 400, 10**18 + 407])  # no barrier follows
+    found = summary(timeline(table.view(torch.float32).flatten(), 3, "by hand", "ns"))
+    assert found == {
+        "stages": [
+            {"stage": LAYER_STAGES[0], "work_ns": 30.0, "wait_ns": 5.0},
+            {"stage": "argmax", "work_ns": 7.0, "wait_ns": 0.0},
+        ],
+        "layer_ns": 110.0,
+    }
+    one = summary(timeline(table[:, :1].contiguous().view(torch.float32).flatten(), 1, "by hand", "ns"))
+    assert one["layer_ns"] is None

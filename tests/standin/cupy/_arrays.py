@@ -3,13 +3,14 @@
 from typing import Any
 
 import numpy as np
-from cupy._elementwise import Elementwise
 from cupy.cuda._streams import get_current_stream
 from cupy.cuda.memory import OutOfMemoryError
 from standin_gpu import cost
 from standin_gpu.cython import typed
 from standin_gpu.machine import MACHINE
 from standin_gpu.memory import Buffer, OutOfMemory, Owner
+
+OPERATORS = ("fill", "assignment", "copy of a strided view")  # kernels that CuPy compiles, unlike its copies
 
 
 class MemoryPointer:
@@ -22,7 +23,7 @@ class MemoryPointer:
         return pointer
 
 
-class ndarray(Elementwise):  # noqa: N801  CuPy's name
+class ndarray:  # noqa: N801  CuPy's name
     """Array of the GPU; a view shares the buffer and its owner."""
 
     @typed
@@ -36,8 +37,6 @@ class ndarray(Elementwise):  # noqa: N801  CuPy's name
         first = memptr.ptr - memory.ctypes.data
         words = memory[first : first + int(np.prod(shape)) * kind.itemsize]
         self._view(memptr._owner, words.view(kind).reshape(shape))
-
-    _like = staticmethod(lambda shape, dtype: ndarray(shape, dtype))
 
     def _view(self, owner: Owner, array: np.ndarray) -> "ndarray":
         self._owner, self._array = owner, array
@@ -134,6 +133,7 @@ class ndarray(Elementwise):  # noqa: N801  CuPy's name
 
     def _write(self, what: str, value: Any, stream: Any = None) -> None:
         MACHINE.call()
+        MACHINE.compiled += [what] * (what in OPERATORS)
         target, reads = self._array, []
         if isinstance(value, ndarray):
             value, reads = value._array, [value._buffer]
@@ -175,19 +175,6 @@ def zeros(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
     return made
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C") -> ndarray:
-    made = ndarray(shape, np.array(fill_value).dtype if dtype is None else dtype)
-    made._write("fill", fill_value)
-    return made
-
-
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> ndarray:
-    values = np.arange(start, stop, step, dtype) if stop is not None else np.arange(0, start, step, dtype)
-    made = ndarray(values.shape, values.dtype)
-    made._write("arange", values)
-    return made
-
-
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: Any = False) -> ndarray:
     """A copy on the GPU; it may still be under way on the current stream unless `blocking`."""
     if isinstance(a, ndarray):
@@ -204,6 +191,7 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, b
 
 def array_equal(a1: ndarray, a2: ndarray, equal_nan: bool = False) -> ndarray:
     MACHINE.call()
+    MACHINE.compiled.append("array_equal")
     same, first, second = ndarray((), bool), a1._array, a2._array
     result = same._array
 

@@ -16,7 +16,10 @@ PINNED = 1 << 30  # bytes of pinned memory
 
 
 class Machine:
-    """Gate of all calls. failed: the sticky error; pending: the error that the next wait finds."""
+    """Gate of all calls. failed: the sticky error; pending: the error that the next wait finds.
+
+    compiled: operators for which CuPy would compile a kernel of its own, a second each on a fresh machine.
+    """
 
     def __init__(self) -> None:
         self.order = Order()
@@ -25,6 +28,7 @@ class Machine:
         self._pinned = Pool(PINNED, self.order.clock, self.captures.refuse_malloc)
         self._buffers: WeakSet[Buffer] = WeakSet()
         self.failed = self.pending = 0
+        self.compiled: list[str] = []
         self.memory_gone = False
         self.worked = 0.0  # time.monotonic() of the latest work
 

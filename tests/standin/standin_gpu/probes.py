@@ -7,6 +7,12 @@ from standin_gpu import cost, device
 from standin_gpu.errors import Misuse
 
 
+def number_all(data: np.ndarray, count: int) -> float:
+    """1, 2, 3 and so on."""
+    data[:count] = np.arange(1, count + 1, dtype=data.dtype)
+    return cost.probed(data.nbytes)
+
+
 def read_all(data: np.ndarray, count: int, passes: int, result: np.ndarray) -> float:
     """Xor of `count` 128-bit words, as often as `passes`."""
     return _read(data, 4 * count, passes, result, "read_all", 0.9)
@@ -66,7 +72,7 @@ def hold(nanoseconds: int) -> float:
     return cost.LAUNCH + 1e-9 * nanoseconds
 
 
-KERNELS = (read_all, read_bulk, copy_all, exchange_plain, exchange_bulk, counted_adds, hold)
+KERNELS = (number_all, read_all, read_bulk, copy_all, exchange_plain, exchange_bulk, counted_adds, hold)
 PROBES: dict[str, Callable[..., float]] = {probe.__name__: probe for probe in KERNELS}
 
 

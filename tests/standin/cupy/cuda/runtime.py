@@ -1,12 +1,17 @@
 """Stand-in for cupy.cuda.runtime."""
 
+import ctypes
 from typing import Any
 
-from standin_gpu import device, errors
+import numpy as np
+from cupy.cuda import _streams
+from standin_gpu import cost, device, errors
 from standin_gpu.cython import typed
 from standin_gpu.errors import CUDARuntimeError
-from standin_gpu.machine import MACHINE
+from standin_gpu.machine import MACHINE, misuse
+from standin_gpu.memory import Buffer
 
+memcpyDefault = 4  # noqa: N816  the addresses say which memory is the host's
 streamCaptureModeGlobal = 0  # noqa: N816
 streamCaptureModeThreadLocal = 1  # noqa: N816
 streamCaptureModeRelaxed = 2  # noqa: N816
@@ -53,6 +58,44 @@ def _properties() -> dict[str, Any]:
 def memGetInfo() -> tuple[int, int]:  # noqa: N802
     MACHINE.call()
     return MACHINE.free, device.MEMORY
+
+
+@typed
+def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:  # noqa: N802
+    memcpy2DAsync(dst, size, src, size, size, 1, kind, stream)
+
+
+@typed
+def memcpy2DAsync(  # noqa: N802
+    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
+) -> None:
+    """What comes from the host is staged: it may change after this call."""
+    MACHINE.call()
+    current = _streams.get_current_stream()
+    if stream != current.ptr or kind != memcpyDefault:
+        raise misuse(f"a copy of kind {kind} on stream {stream}, which is not current")
+    if width > min(dpitch, spitch):
+        raise CUDARuntimeError(errors.INVALID_VALUE)
+    (to, target), (of, source) = (_rows(at, pitch, width, height) for at, pitch in ((dst, dpitch), (src, spitch)))
+    if not (to and of):
+        MACHINE.captures.refuse_transfer(current._queue, "D2H" if of else "H2D")
+    moved = source if of else source.copy()
+
+    def act() -> float:
+        target[...] = moved
+        return cost.copied(target.nbytes)
+
+    MACHINE.queue(current._queue, "memcpy", [of] if of else [], [to] if to else [], act)
+
+
+def _rows(address: int, pitch: int, width: int, height: int) -> tuple[Buffer | None, np.ndarray]:
+    """The buffer, None for the host's memory, and the bytes [height, width] there."""
+    buffer, size = MACHINE.buffer_at(address), pitch * (height - 1) + width
+    if buffer and address + size > buffer.end:
+        raise misuse(f"a copy of {size} bytes leaves its buffer")
+    flat = buffer.bytes if buffer else np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    first = address - (buffer.bytes.ctypes.data if buffer else address)
+    return buffer, np.lib.stride_tricks.as_strided(flat[first:], (height, width), (pitch, 1))
 
 
 @typed

@@ -1,0 +1,108 @@
+"""Rows on a GPU, by what they do on the stand-in: compiled ahead, one at a time, nothing twice, no wait counted."""
+
+from collections import Counter
+from dataclasses import replace
+from threading import Thread
+from types import SimpleNamespace
+
+import pytest
+
+from common.config.device_choice import DeviceChoice
+from common.json_values import to_json
+from common.validate.trials import TRIALS
+from experiments.run import pool, steps
+from experiments.run.setup import Setup
+from experiments.run.worker import answer
+from experiments.tables.progress import Quiet
+
+pytestmark = pytest.mark.cpu
+SHORT = {"timing.rounds": 8, "timing.max_rounds": 8, "timing.steps": 1, "timing.warmup": 1, "timing.tokens": 1}
+PARTS = {"compile", "inspect", "wait", "validate", "reference", "trials", "measure"}
+
+
+@pytest.fixture
+def setup(cupy, configured, cpu_cache, tmp_path, monkeypatch):
+    """The setup of two stacks on the stand-in; its model is larger than those of trials, of which there are two."""
+    monkeypatch.setenv("LAB_CACHE", str(cpu_cache))
+    monkeypatch.setattr(steps, "chosen", lambda amount: [each for each in TRIALS if each.name in ("twins", "ties")])
+    config = configured(
+        "stack=[vec128]",
+        "model=tiny",
+        "model.vocab=8192",
+        *(f"{key}={value}" for key, value in SHORT.items()),
+        "timing.positions=[1]",
+        "blocks=3",
+        "archs=[]",
+        f"cache={cpu_cache}",
+        f"results={tmp_path}/r.jsonl",
+    )
+    return Setup(replace(config, device=DeviceChoice("cuda", "the stand-in"), ptx=None), Quiet())
+
+
+def test_a_row_compiles_before_it_takes_the_gpu_and_does_nothing_twice(setup, cupy, monkeypatch):
+    from standin_gpu.machine import MACHINE
+
+    compiled, uploaded = list[tuple[str, bool]](), Counter[int]()
+    asarray, module = cupy.asarray, cupy.RawModule
+
+    def count(array, **options):
+        uploaded[array.nbytes] += 1
+        return asarray(array, **options)
+
+    def note(code, **options):
+        if "common/kernel/" in code:  # of a stack, unlike the small texts of timing and comparison
+            compiled.append((code, setup._exclusive))
+        return module(code=code, **options)
+
+    monkeypatch.setattr(cupy, "asarray", count)
+    monkeypatch.setattr(cupy, "RawModule", note)
+    found = []
+    for name in ("vec128", "redundant_rmsnorm"):
+        found.append(answer(setup, {"stack": to_json(setup.choose(name, {})), "seconds": 600.0}))
+    assert [each["status"] for each in found] == ["PASSED", "PASSED"]
+    assert [each["seconds"].keys() for each in found] == [PARTS, PARTS - {"reference"}]  # their bits are equal
+    assert not any(exclusive for _, exclusive in compiled)
+    assert max(Counter(text for text, _ in compiled).values()) == 1
+    assert len(compiled) == 6  # two stacks and their parent, for the model and for the trials', which is one
+    assert uploaded[2 * setup.layout.weights_size] == 1
+    assert MACHINE.compiled == []
+
+
+def test_one_at_a_time_uses_a_gpu_and_the_other_says_that_it_waits(setup):
+    said, order = list[str](), list[str]()
+    waits = Quiet()
+    waits.wait = said.append
+    other = Setup(setup.config, waits)
+
+    def use() -> None:
+        with other.exclusive_gpu():
+            order.append("other")
+
+    with setup.exclusive_gpu(), setup.exclusive_gpu():
+        thread = Thread(target=use)
+        thread.start()
+        while not said:
+            pass
+        thread.join(0.2)
+        order.append("first")
+    thread.join()
+    assert (said, order) == (["the GPU"], ["first", "other"])
+
+
+def test_a_wait_for_the_gpu_is_not_in_the_limit_of_a_job(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    worker = SimpleNamespace(job=0, step="ready", deadline=float("inf"), left=10.0)
+    shown, workers = list[tuple[int, str, str]](), pool.Pool({}, [], 10.0)
+
+    def event(at: float, **content: str) -> float:
+        now[0] = at
+        assert list(workers._handle(worker, content, lambda *given: shown.append(given))) == []
+        return worker.deadline
+
+    assert event(5, begin="compile a") == 15
+    assert event(6, begin="inspect a") == 15
+    assert event(9, wait="waits for the GPU") == float("inf")
+    assert event(1000, begin="validate a") == 1006
+    assert event(1003, begin="measure a") == 1006
+    assert shown[2] == (0, "detail", "waits for the GPU")
