@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from composed import Composed
 from asm_text import ASM, instructions
+from composed import Composed
 from sampled import sampled
 
 from common.compile.nvrtc import compile_ptx
