@@ -58,7 +58,7 @@ template <class Base> struct BulkRing : Base {
 
   // The loader reads the state of the ring, but neither the token nor any result.
   static DEVICE void load(const Context &c, int steps) {
-    if (threadIdx.x >= block_threads + Copies::lanes) return;
+    if (int(threadIdx.x) >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {

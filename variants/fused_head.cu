@@ -34,7 +34,7 @@ template <class Base> struct FusedHead : Base {
     const auto emit = Self::template emit<Stage::lm_head>(c, 0);
     Best best{negative_infinity(), 0};
     for (int row = (int(blockIdx.x) * block_warps + warp()) * rows; row < model::vocab;
-         row += gridDim.x * block_warps * rows) {
+         row += int(gridDim.x) * block_warps * rows) {
       float sums[rows];
       UNROLL
       for (int r = 0; r < rows; ++r) { // rows beyond the last repeat it; their sums are dropped below

@@ -37,7 +37,7 @@ template <class Base> struct StreamKv : Base {
 
   // As bulk_ring, and all entries of the cache but the token's. Only those of the step before have to be waited for.
   static DEVICE void load(const Context &c, int steps) {
-    if (threadIdx.x >= block_threads + Copies::lanes) return;
+    if (int(threadIdx.x) >= block_threads + Copies::lanes) return;
     unsigned tile = passed_tiles<Base::slots>, jobs = passed_jobs;
     for (int step = 0; step < steps; ++step) {
       for (int layer = 0; layer < model::layers; ++layer) {

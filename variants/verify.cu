@@ -47,7 +47,7 @@ template <class Base> struct Verify : Base {
 
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     constexpr int heads = model::heads + 2 * model::kv_heads;
-    for (int i = blockIdx.x * block_warps + warp(); i < tokens * heads; i += gridDim.x * block_warps)
+    for (int i = blockIdx.x * block_warps + warp(); i < tokens * heads; i += int(gridDim.x) * block_warps)
       Self::norm_rope_store(of(c, i / heads), layer, i % heads);
   }
 

@@ -147,7 +147,7 @@ template <class Derived> struct Decode {
   // rounded into the cache.
   static DEVICE void qk_norm_rope(const Context &c, int layer) {
     for (int head = blockIdx.x * block_warps + warp(); head < model::heads + 2 * model::kv_heads;
-         head += gridDim.x * block_warps)
+         head += int(gridDim.x) * block_warps)
       Self::norm_rope_store(c, layer, head);
   }
 

@@ -227,7 +227,7 @@ DEVICE float *part(const Context &c, unsigned turn, int layer, int head, int p) 
 DEVICE void clear_parts(const Context &c, int layer) {
   float *first = part(c, c.turn + 1, layer, 0, 0);
   for (int i = blockIdx.x * block_threads + threadIdx.x; i < model::heads * most_parts * part_size;
-       i += gridDim.x * block_threads)
+       i += int(gridDim.x) * block_threads)
     store_relaxed(first + i, unwritten);
 }
 

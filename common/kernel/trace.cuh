@@ -25,6 +25,7 @@ template <class Base> struct Traced : Base {
   template <Stage S> static DEVICE void stamp(const Context &c, int layer, Moment moment) {
     if (threadIdx.x != 0) return;
     const int row = (static_cast<int>(S) * model::layers + layer) * max_blocks + blockIdx.x;
-    reinterpret_cast<unsigned long long *>(c.scratch + scratch_at::trace)[row * moments + moment] = global_timer();
+    auto *to = reinterpret_cast<unsigned long long *>(c.scratch + scratch_at::trace) + row * moments + moment;
+    *to = global_timer();
   }
 };

@@ -56,12 +56,12 @@ struct Sample {
 
   // `mine` of all threads joined into one. Afterwards `each` has them, and joined by warp.
   template <class Join> static DEVICE Word joined(Shared &s, Word mine, Join join) {
-    s.each[threadIdx.x] = mine;
+    s.each[int(threadIdx.x)] = mine;
     __syncthreads();
-    if (threadIdx.x < block_warps) {
-      Word all = s.each[32 * threadIdx.x];
-      for (int i = 1; i < 32; ++i) all = join(all, s.each[32 * threadIdx.x + i]);
-      s.each[block_threads + threadIdx.x] = all;
+    if (int(threadIdx.x) < block_warps) {
+      Word all = s.each[32 * int(threadIdx.x)];
+      for (int i = 1; i < 32; ++i) all = join(all, s.each[32 * int(threadIdx.x) + i]);
+      s.each[block_threads + int(threadIdx.x)] = all;
     }
     __syncthreads();
     Word all = s.each[block_threads];

@@ -28,10 +28,10 @@ struct Counter {
 struct Flags {
   static DEVICE void meet(const Context &c) {
     __syncthreads();
-    unsigned *mine = word(c, 1 + blockIdx.x), *epoch = word(c, 0);
+    unsigned *mine = word(c, 1 + int(blockIdx.x)), *epoch = word(c, 0);
     const unsigned next = load_acquire(epoch) + 1; // cannot change before this block has arrived
     if (blockIdx.x == 0) {
-      for (int b = 1 + threadIdx.x; b < gridDim.x; b += block_threads)
+      for (int b = 1 + int(threadIdx.x); b < int(gridDim.x); b += block_threads)
         wait_at_barrier(c, Stage::embed, 0, [&] { return load_acquire(word(c, 1 + b)) == next; });
       __syncthreads();
       if (threadIdx.x == 0) store_release(epoch, next);
@@ -49,9 +49,9 @@ struct TwoLevel {
   static DEVICE void meet(const Context &c) {
     __syncthreads();
     if (threadIdx.x == 0) {
-      unsigned *epoch = word(c, 0), *top = word(c, 1), *own = word(c, 2 + blockIdx.x / group);
-      const int groups = (gridDim.x + group - 1) / group, first = blockIdx.x / group * group;
-      const unsigned size = gridDim.x - first < group ? gridDim.x - first : group;
+      unsigned *epoch = word(c, 0), *top = word(c, 1), *own = word(c, 2 + int(blockIdx.x) / group);
+      const int groups = (int(gridDim.x) + group - 1) / group, first = int(blockIdx.x) / group * group;
+      const unsigned size = int(gridDim.x) - first < group ? int(gridDim.x) - first : group;
       const unsigned now = load_acquire(epoch);
       bool last = false;
       if (add_acq_rel(own, 1) == size - 1) {
