@@ -30,7 +30,7 @@ SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.war
 SMALL = {
     "ceiling": [],
     "streaming": ["variant=fused_head"],
-    "at_1024": ["variant=fused_head"],
+    "megaqwen": ["variant=fused_head"],
     "ablation": ["options.variants=[fused_head]", "options.best=fused_head"],
     "roofline": ["options.variants=[vec128]"],
     "positions": ["options.variants=[fused_head]", "options.positions=[1,40]", "model.positions=64"],

@@ -85,9 +85,10 @@ class Machine:
 
     @staticmethod
     def name(argv: Sequence[str]) -> str:
-        """The step that runs this with these arguments, among others."""
-        return next(
-            name
+        """The step that runs this with the most of these arguments."""
+        fit = [
+            (len(step.args), name)
             for name, step in YAML.items()
             if step.get("run", "experiments") == argv[0] and set(step.args) <= set(argv)
-        )
+        ]
+        return max(fit)[1]

@@ -165,14 +165,13 @@ class RowRecord(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord(Record):
-    """One step of a plan of evidence. seconds: of the whole step; row_seconds: of a row."""
+    """One call of a step of a plan of evidence. seconds: of the call; rows: that it made."""
 
     name: str
     asked: str
     device: str
     state: str
     seconds: float
-    row_seconds: float
     rows: int
     code: int | None = None
     report: str = ""

@@ -76,16 +76,16 @@ class Evidence:
         while True:
             plan, seconds = self.plan(), self.deadline - budget.clock() - END
             left = [each for each in plan.left if each.name not in stopped]
-            step = next((each for each in left if plan.least(each) <= seconds), None)
+            step = next((each for each in left if each.least <= seconds), None)
             if step is None:
                 break
             budgeted = f" of {seconds:.0f} left" if seconds < inf else ""
-            _say(f"{step.name}: about {plan.estimate(step):.0f} s{budgeted}")
+            _say(f"{step.name}: about {plan.left_of(step):.0f} s{budgeted}")
             if not self._do(plan, step, seconds):
                 stopped.add(step.name)
         print(table(plan))
         if left := [step for step in plan.left if plan.state(step) != FAILED]:
-            print(f"left: {', '.join(f'{step.name} (about {plan.estimate(step):.0f} s)' for step in left)}")
+            print(f"left: {', '.join(f'{step.name} (about {plan.left_of(step):.0f} s)' for step in left)}")
             path = relative(self.store.path)
             print(f"The same command goes on there, also on another machine with a copy of {path}.")
             return UNFINISHED
@@ -110,6 +110,8 @@ class Evidence:
             hung = ended.code is None and seconds == limit and not rows
             interrupted = any(row.get("status") == "INTERRUPTED" for row in new)
             state = FAILED if hung else _state(ended, interrupted)
+            if state == CUT and not rows and plan.state(step) == FAILED:
+                state = FAILED  # also in this call's rest: it stays behind the others
             self.store.append(
                 {
                     "kind": STEP,
@@ -120,13 +122,12 @@ class Evidence:
                     "code": ended.code,
                     "seconds": budget.clock() - began,
                     "rows": len(rows),
-                    "row_seconds": sum(row.get("took", 0.0) for row in rows),
                     "report": ended.tail if ended.code else "",
                     "provenance": provenance(),
                 }
             )
         if state == FAILED:
-            how = f"was stopped after its limit of {limit:.0f} s" if hung else f"failed with exit code {ended.code}"
+            how = f"failed with exit code {ended.code}" if ended.code else f"was stopped after {seconds:.0f} s"
             _say(f"{step.name} {how}; the other steps go on")
         return state == CUT and bool(rows)
 
@@ -149,11 +150,11 @@ class Evidence:
 
 
 def table(plan: Plan) -> str:
-    """A line for each step: its state, the seconds it has taken, and an estimate of the seconds left."""
+    """A line for each step: its state, the seconds it has taken, and those it should still take."""
     lines = [("step", "state", "seconds", "rows", "still about")]
     for step in plan.steps:
-        calls, state = plan.same(step), plan.state(step)
-        still = "-" if state == DONE else f"{plan.estimate(step):.0f}"
+        calls, state = plan.calls(step), plan.state(step)
+        still = "-" if state == DONE else f"{plan.left_of(step):.0f}"
         seconds, rows = sum(call.seconds for call in calls), sum(call.rows for call in calls)
         lines.append((step.name, state or "to do", f"{seconds:.0f}", str(rows), still))
     return aligned(lines)
