@@ -69,7 +69,7 @@ def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None: 
 def memcpy2DAsync(  # noqa: N802
     dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
 ) -> None:
-    """What comes from the host is staged: it may change after this call."""
+    """Memory of the host is staged: it may change after this call."""
     MACHINE.call()
     current = _streams.get_current_stream()
     if stream != current.ptr or kind != memcpyDefault:
