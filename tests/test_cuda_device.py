@@ -21,7 +21,7 @@ def gpu(monkeypatch) -> SimpleNamespace:
     occupancy = lambda pointer, threads, shared: calls.append(("occupancy", shared)) or 1  # noqa: E731
     cupy.cuda = SimpleNamespace(driver=SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=occupancy))
     device = CudaDevice.__new__(CudaDevice)
-    device._cupy, device._weights = cupy, None
+    device._cupy, device._weights = cupy, []
     device._device = SimpleNamespace(attributes={"MultiProcessorCount": 2, "MaxSharedMemoryPerBlockOptin": 99 << 10})
     monkeypatch.setattr("common.devices.cuda.CudaSession", lambda *arguments: arguments)
     return SimpleNamespace(device=device, calls=calls)
