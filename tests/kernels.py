@@ -13,7 +13,8 @@ import torch
 from bare_kernel import bare_kernel
 
 from common.compile.source import Source, build
-from common.devices.ptx.device import CompiledPtx, PtxDevice, PtxSession
+from common.devices.ptx.device import PtxDevice
+from common.devices.ptx.session import CompiledPtx, PtxSession
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.stages import STAGES
@@ -38,6 +39,7 @@ class OpenSession(PtxSession):
 class OpenDevice(PtxDevice):
     """The PTX device with such sessions. It keeps the last program: many tests open one kernel again and again."""
 
+    sessions = OpenSession
     _last: ClassVar[tuple[Any, CompiledPtx] | None] = None
 
     def compile(self, source: Source) -> CompiledPtx:
@@ -45,9 +47,6 @@ class OpenDevice(PtxDevice):
         if not self._last or self._last[0] != key:
             OpenDevice._last = key, super().compile(source)
         return replace(self._last[1], source=source)
-
-    def _open(self, *arguments: Any) -> OpenSession:
-        return OpenSession(*arguments)
 
 
 Open = Callable[..., OpenSession]

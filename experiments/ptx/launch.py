@@ -11,9 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from common.devices.cpu import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED
-from common.devices.ptx.device import with_lines
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram, Told
+from common.devices.ptx.report import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED, with_lines
 from common.devices.ptx.text import WIDTHS, Kernel
 from common.errors import LabError
 from experiments.ptx.arguments import Given

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.devices.ptx.device import CompiledPtx, PtxDevice
+from common.devices.ptx.device import PtxDevice
+from common.devices.ptx.session import CompiledPtx
 from common.errors import Crashed, Hung, LabError
 from common.model.layout import Layout
 from common.model.weights import load

@@ -14,8 +14,7 @@ import torch
 
 from common.compile.nvrtc import compile_ptx
 from common.config.resolve import model_named
-from common.devices.cpu import BLOCKS
-from common.devices.ptx.device import PtxDevice
+from common.devices.ptx.device import BLOCKS, PtxDevice
 from common.errors import CompileError, Crashed, Hung
 from common.model.format import read_formats
 from common.stacks.catalog import BASELINE, read_catalog
