@@ -24,6 +24,7 @@ from common.validate.values import weights_of
 from tests.strength.coverage.covered import CoveredDevice
 from tests.strength.coverage.holes import LINES, Item, items, listed, read_reasons, reason_for, unexplained
 from tests.strength.coverage.others import others
+from tests.strength.mutants.judge import of_a_run
 
 CATALOG = read_catalog()
 TINY, THREADS = model_named("tiny"), 256
@@ -32,10 +33,10 @@ BEYOND = others(TINY, THREADS)  # stacks with a model whose formats they take, f
 
 
 def executed(case: tuple[Model, Stack], trials: Iterable[Trial], cache: Path, seed: int) -> dict[Item, bool]:
-    """Rows that a stack executes at the starts of trials."""
+    """Rows that a stack executes at the starts of trials, and of a validation's own model."""
     model, stack = case
     device = CoveredDevice(stack.variants, cache, seed=seed)
-    for trial in (each.like(model) for each in trials):
+    for trial in (each.like(model) for each in (*trials, of_a_run(seed))):
         trial = trial.with_room(text_of(CATALOG, stack, trial).tokens_per_step)
         layout = Layout(trial.model)
         packed = load("synthetic", trial.model, None, cache / "weights", seed)[2].flat

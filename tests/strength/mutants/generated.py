@@ -102,6 +102,8 @@ def known(kind: str) -> tuple[Known, ...]:
 
 def equivalent(mutant: Mutant) -> str:
     """Why the mutant is no fault; '' if that is not known."""
+    if mutant.area != AREA:
+        return mutant.reason if mutant.expect == "equivalent" else ""
     return next((each.reason for each in known("mutants") if each.has(mutant)), "")
 
 
@@ -145,6 +147,8 @@ def mutants_of(file: str, text: str, operators: Sequence[Operator] = OPERATORS) 
     visible, seen = code(text), {text}
     for operator in operators:
         for start, end, new in operator.edits(visible):
+            if "\0" in new:  # of what is hidden, such as the operands of asm
+                continue
             mutated = text[:start] + new + text[end:]
             if mutated not in seen:
                 seen.add(mutated)
