@@ -82,29 +82,6 @@ def test_any_schedule_gives_the_same_bits(same_in_any_order, synthetic, model, c
     same_in_any_order(source, weights, start, range(seed, seed + SCHEDULES[model.name]))
 
 
-@pytest.mark.parametrize(("composed", "blocks"), sampled(product(STACKS[:4], (1, 2, 19)), 2), ids=str)
-def test_named_stacks_on_any_grid(open_session, synthetic, tiny, composed, blocks, seed):
-    weights = synthetic(tiny, seed)
-    session = open_session(composed.source(tiny), weights, blocks, schedule=seed)
-    verdict = validate(
-        session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
-    )
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize(("composed", "threads"), sampled(product(VARIANTS, (32, 96, 512)), 2), ids=str)
-def test_variants_in_any_block(open_session, synthetic, tiny, composed, threads, seed):
-    weights = synthetic(tiny, seed)
-    warps = threads // 32
-    fitting = {"warp_split": {"ratio": f"{warps // 2}:{warps - warps // 2}"}, "cp_async": {"stages": 2}}
-    composed = Composed(composed.names, fitting.get("".join(composed.names), {}))
-    session = open_session(composed.source(tiny, threads), weights, blocks=3, schedule=seed)
-    verdict = validate(
-        session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
-    )
-    assert verdict.passed, verdict
-
-
 def test_shared_memory_that_no_gpu_has_is_refused_in_one_line(open_session, synthetic, tiny, seed):
     greedy = Composed(("cp_async",), {"stages": 4, "tile": 2}).source(tiny, threads=1024)
     text = greedy.text.replace("tiles[block_warps][stages]", "tiles[block_warps][2 * stages]")  # 256 KB
