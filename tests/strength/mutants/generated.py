@@ -96,8 +96,9 @@ class Known:
 
 @cache
 def known(kind: str) -> tuple[Known, ...]:
-    """Entries of equivalent.yaml: `places`, which get no mutants, or `mutants`."""
-    return tuple(Known(**each) for each in yaml.load(LIST.read_text(), LOADER)[kind])
+    """Entries of equivalent.yaml, which has them by file: `places`, which get no mutants, or `mutants`."""
+    files = yaml.load(LIST.read_text(), LOADER)[kind]
+    return tuple(Known(file, **each) for file, entries in files.items() for each in entries)
 
 
 def equivalent(mutant: Mutant) -> str:
