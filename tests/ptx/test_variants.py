@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from composed import STACKS, VARIANTS, Composed, compare_bits
+from composed import STACKS, VARIANTS, Composed
 from sampled import sampled
 
 from common.errors import CompileError
@@ -52,27 +52,14 @@ def longest(model, seed, weights) -> Scenario:
     return max(scenarios(model, seed, weights, quick=True, tokens=8), key=lambda scenario: scenario.steps)
 
 
-def proved(open_session, composed, model, weights, seed, quick) -> None:
-    """Compare with the reference, then with the parent bit for bit."""
-    session = open_session(composed.source(model), weights, schedule=seed)
-    verdict = validate(
-        session, weights, model, scenarios(model, seed, weights, quick, tokens=session.layout.tokens), seed
-    )
-    assert verdict.passed, verdict
-    root = open_session(composed.root.source(model), weights, blocks=5, schedule=seed)
-    different = compare_bits(session, root, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens))
-    assert different is None, f"{different}; seed {seed}"
-
-
 @pytest.mark.parametrize(("composed", "shape"), sampled(CASES, 4), ids=str)
-def test_reference_and_parent(open_session, synthetic, model, composed, seed):
-    quick = model.name != "tiny" or composed in STACKS
-    proved(open_session, composed, model, synthetic(model, seed), seed, quick)
+def test_reference_and_parent(proved, model, composed):
+    proved(composed, model, quick=model.name != "tiny" or composed in STACKS)
 
 
 @pytest.mark.parametrize("composed", sampled(CORNERS, 3), ids=str)
-def test_knobs(open_session, synthetic, tiny, composed, seed):
-    proved(open_session, composed, tiny, synthetic(tiny, seed), seed, quick=True)
+def test_knobs(proved, tiny, composed):
+    proved(composed, tiny)
 
 
 @pytest.mark.parametrize(("composed", "shape"), sampled(reversed(CASES), 2), ids=str)  # not the same ones as above
