@@ -8,8 +8,6 @@ from standin_gpu.errors import CUDARuntimeError
 from standin_gpu.machine import MACHINE
 
 streamCaptureModeGlobal = 0  # noqa: N816
-streamCaptureModeThreadLocal = 1  # noqa: N816
-streamCaptureModeRelaxed = 2  # noqa: N816
 
 
 @typed
@@ -22,12 +20,6 @@ def getDeviceCount() -> int:  # noqa: N802
 def driverGetVersion() -> int:  # noqa: N802
     MACHINE.call()
     return device.DRIVER
-
-
-@typed
-def getDevice() -> int:  # noqa: N802
-    MACHINE.call()
-    return 0
 
 
 @typed
