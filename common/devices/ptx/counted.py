@@ -27,7 +27,7 @@ CLASSES = {  # of instructions, by opcode; all others calculate: FLOAT or INTEGE
 }
 FLOAT, INTEGER, COPY = "float", "integer", "cp"
 ALL_CLASSES = (FLOAT, INTEGER, *CLASSES)
-_STAGE = re.compile(r"I\w*?L5Stage(\d+)E|(feed_cache)")
+_STAGE = re.compile(r"I\w*?L5Stage(\d+)E")  # argument of a template, in a mangled name
 
 
 def counted(
@@ -69,7 +69,7 @@ def bytes_of(opcode: str) -> int:
 def stage_of(row: Told) -> str:
     """The outermost stage function that the row was inlined into; "" for none."""
     stages = [found for line in row.line.chain() if (found := _STAGE.search(line.function))]
-    return ("attention" if stages[-1][2] else STAGES[int(stages[-1][1])]) if stages else ""
+    return STAGES[int(stages[-1][1])] if stages else ""
 
 
 def _barriers(row: Told, bare: int, moved: Mapping[str, int], blocks: int, threads: int) -> Iterator[tuple[str, int]]:
