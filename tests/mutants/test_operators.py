@@ -15,7 +15,7 @@ from tests.strength.mutants.generated import AREA, drawn, equivalent, generate, 
 from tests.strength.mutants.judge import PLAIN, SAME_CODE, SURVIVED, Judged, judge
 from tests.strength.mutants.mutation import Edit, Mutant, source_of
 from tests.strength.mutants.operators import OPERATORS, code
-from tests.strength.mutants.processes import check_each
+from tests.strength.mutants.processes import judge_each
 from tests.strength.mutants.score import Score, summary
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
@@ -118,7 +118,7 @@ def test_the_validation_finds_them(mutants, cpu_cache):
     found: list[Judged] = []
     while (score := Score(found)).faults < SAMPLE:
         some = order[len(found) : len(found) + SAMPLE - score.faults]
-        found += check_each(judge, Judged.lost, some, seed, cpu_cache, os.cpu_count() or 1)
+        found += judge_each(some, seed, cpu_cache, os.cpu_count() or 1)
     assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
     *rows, total = summary(found, len(mutants)).rows
     assert total["drawn"] == len(found)
@@ -140,14 +140,14 @@ def test_a_mutant_that_was_judged_is_not_judged_again(mutants, tmp_path, monkeyp
     """And what has a reason is not at all."""
     some, tried = [*[mutant for mutant in mutants if not equivalent(mutant)][:3]], []
 
-    def check_each(check, lost, these, seed, cache, processes, done):
+    def judge_each(these, seed, cache, processes, done):
         tried.append(len(these))
         results = [Judged(one, PLAIN if one is not some[0] else SURVIVED, "so", one is some[1]) for one in these]
         for result in results:
             done(result)
         return results
 
-    monkeypatch.setattr("tests.strength.mutants.__main__.check_each", check_each)
+    monkeypatch.setattr("tests.strength.mutants.__main__.judge_each", judge_each)
     wanted = SimpleNamespace(seed=1, cache=tmp_path, processes=1)
     harmless = replace(some[0], expect="equivalent", area="", reason="it is")
     first, second, third = (judged(these, wanted, print) for these in (some[:2], some, [*some[1:], harmless]))

@@ -22,9 +22,9 @@ from experiments.tables.result_table import print_result, record_result
 from tests.strength.kept import Kept, digest, of_code
 from tests.strength.mutants import score
 from tests.strength.mutants.generated import drawn, generate
-from tests.strength.mutants.judge import SURVIVED, Judged, judge
+from tests.strength.mutants.judge import SURVIVED, Judged
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
-from tests.strength.mutants.processes import check_each
+from tests.strength.mutants.processes import judge_each
 from tests.strength.mutants.table import summary
 
 
@@ -85,7 +85,7 @@ def judged(mutants: Sequence[Mutant], wanted: MutantOptions, begin: Callable[[st
 
     before = [[SURVIVED] if mutant.expect == "equivalent" else kept.get(key(mutant)) for mutant in mutants]
     left = [mutant for mutant, known in zip(mutants, before, strict=True) if not known]
-    tried = iter(check_each(judge, Judged.lost, left, wanted.seed, wanted.cache, wanted.processes, done))
+    tried = iter(judge_each(left, wanted.seed, wanted.cache, wanted.processes, done))
     return [Judged(mutant, *known) if known else next(tried) for mutant, known in zip(mutants, before, strict=True)]
 
 
