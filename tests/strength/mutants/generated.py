@@ -48,7 +48,8 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("tensor_heads", "tensor_scores"), (SCORES,)),
     **dict.fromkeys(("terms", "tensor_port"), (ROWS, SCORES)),
     **dict.fromkeys(("counted_sums", "sums", "sums_port"), (COUNTED,)),
-    **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
+    "parts": (STREAM,),
+    "stream_kv": (STREAM, (*STREAM, "value_token")),  # of which a launch decodes one token, and several
     **dict.fromkeys(("verify", "drafts"), (VERIFY, VERIFY_COLUMNS)),
 }
 # Formats of these stacks, where a file is in no kernel of bf16; another format in each.
