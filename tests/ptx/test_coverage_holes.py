@@ -16,7 +16,7 @@ from tests.strength.coverage.others import others
 CATALOG = read_catalog()
 TINY, THREADS = model_named("tiny"), 256
 NAMED = [(TINY, *choose_stacks(CATALOG, name, None, {}, THREADS)) for name in (*CATALOG.variants, *CATALOG.stacks)]
-BEYOND = others(TINY, THREADS)  # stacks with a model whose formats they take, for plain trials
+BEYOND = others(TINY, THREADS)  # stacks with a model whose formats they take
 
 
 @pytest.mark.parametrize("case", sampled([*NAMED, *BEYOND], 1), ids=lambda case: case[1].name)
@@ -32,7 +32,7 @@ def test_plain_trials_execute_every_line_of_variants(case, cpu_cache: Path, seed
 def test_each_stack_leaves_nothing_out_without_a_reason_and_every_reason_is_needed(cpu_cache: Path, seed: int):
     reasons, missing = read_reasons(), set[Item]()
     for case in (*NAMED, *BEYOND):
-        done = items(places(*case, chosen("plain") if case in BEYOND else TRIALS, cpu_cache, seed))
+        done = items(places(*case, TRIALS, cpu_cache, seed))
         missing |= {item for item, reached in done.items() if not reached}
     assert list(listed(unexplained(missing, reasons))) == []
     assert {reason_for(item, reasons) for item in missing} == set(reasons)

@@ -28,6 +28,8 @@ def run(cfg: DictConfig) -> int:
     config = resolve(cfg)
     if not config.ptx:
         raise LabError(f"coverage is counted on the PTX device, not on {config.device.name}", "leave out device=")
+    if config.validation.trials == "none":
+        raise LabError("coverage is counted on trials, and this validation has none", "leave out validate=")
     every_trial = config.validation.trials == "all"
     whole = every_trial and {stack.name for stack in config.stacks} >= set(read_catalog().variants)
     more = others(config.model, config.threads) if whole and config.model else []

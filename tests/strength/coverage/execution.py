@@ -26,16 +26,15 @@ from experiments.processes import apart
 from experiments.run.setup import Setup
 from experiments.tables.progress import Progress
 from tests.strength.coverage.covered import CoveredDevice, Executed, Place
-from tests.strength.mutants.judge import of_a_run
 
 Found = Sequence[tuple[str, Mapping[Place, Executed]]]  # title of a stack, and its places
 
 
 def places(model: Model, stack: Stack, trials: Iterable[Trial], cache: Path, seed: int) -> dict[Place, Executed]:
-    """Rows that a stack executes on trials with the traits of `model`, and on `model` itself, on the PTX device."""
+    """Rows that a stack executes on trials with the traits and formats of `model`, on the PTX device."""
     torch.set_num_threads(1)
     catalog, device = read_catalog(), CoveredDevice(stack.variants, cache / "kernels", seed=seed)
-    for trial in (*(each.like(model) for each in trials), of_a_run(model, seed)):
+    for trial in (each.like(model) for each in trials):
         trial = trial.with_room(text_of(catalog, stack, trial).tokens_per_step)
         layout = Layout(trial.model)
         packed = load("synthetic", trial.model, None, cache / "weights", seed)[2].flat
@@ -52,23 +51,22 @@ def places(model: Model, stack: Stack, trials: Iterable[Trial], cache: Path, see
 def executed(config: RunConfig, show: Progress, others: Sequence[tuple[Model, Stack]] = ()) -> tuple[Found, list[str]]:
     """Coverage of each stack of `config`, and a line for each stack that did not end.
 
-    others: stacks that are executed as well, on plain trials with the traits and formats of a model. Each has a process
-    of its own, as many at a time as there are cores.
+    others: stacks that are executed as well, each with the traits and formats of a model. Each has a process of its
+    own, as many at a time as there are cores.
     """
     setup = Setup(config, show)
     setup.check()
-    every = [(setup.model, stack, chosen(config.validation.trials)) for stack in config.stacks]
-    every += [(model, stack, chosen("plain")) for model, stack in others]
+    every, trials = [*((setup.model, stack) for stack in config.stacks), *others], chosen(config.validation.trials)
 
-    def one(each: tuple[Model, Stack, tuple[Trial, ...]]) -> dict[Place, Executed] | LabError:
-        show.begin(f"execute {title(*each[:2])}")
+    def one(each: tuple[Model, Stack]) -> dict[Place, Executed] | LabError:
+        show.begin(f"execute {title(*each)}")
         try:
-            return apart(config.timeout_s, places, *each, config.cache, config.seed)
+            return apart(config.timeout_s, places, *each, trials, config.cache, config.seed)
         except LabError as error:
             return error
 
     with ThreadPoolExecutor(1 if setup.model.large else os.cpu_count()) as pool:
-        answers = list(zip((title(*each[:2]) for each in every), pool.map(one, every), strict=True))
+        answers = list(zip((title(*each) for each in every), pool.map(one, every), strict=True))
     failed = [f"{name}: {answer}" for name, answer in answers if isinstance(answer, LabError)]
     return [(name, {} if isinstance(answer, LabError) else answer) for name, answer in answers], failed
 

@@ -125,7 +125,7 @@ def _rounds(mutant: Mutant, seed: int) -> Iterator[Round]:
         yield PLAIN, [*_grids(mutant, seed), *_with(seed, plain)]
     else:
         full = [trial for trial in chosen("all") if not trial.plain]
-        yield PLAIN, _with(seed, [*plain, of_a_run(model_named("tiny"), seed)])
+        yield PLAIN, _with(seed, [*plain, _of_a_run(seed)])
         yield RACE, _with(seed, [trial for trial in full if trial.races])
         yield FULL, _with(seed, [trial for trial in full if not trial.races])
 
@@ -147,10 +147,11 @@ def race_trial(mutant: Mutant) -> Trial:
     return Trial("races", "", mutant.model, mutant.threads, mutant.blocks, starts, races=True)
 
 
-def of_a_run(model: Model, seed: int) -> Trial:
-    """Check of a run beside trials: its own model, on its default grid."""
+def _of_a_run(seed: int) -> Trial:
+    """Check of a run beside trials: the model that it takes without a GPU, on its default grid."""
+    model = model_named("tiny")
     starts = planned(model, torch.Generator().manual_seed(seed), quick=False)
-    return Trial(model.name, "a user's model", model, 256, BLOCKS, tuple(starts), plain=True)
+    return Trial("tiny", "a user's model", model, 256, BLOCKS, tuple(starts), plain=True)
 
 
 class Ground:
