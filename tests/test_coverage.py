@@ -124,7 +124,7 @@ def test_the_sentence_says_what_has_no_reason(left: int, told: str):
     assert told in text
 
 
-@pytest.mark.parametrize("given", ["experiment=counts", "reproduce=x", "resume=true", "validate=quick"])
+@pytest.mark.parametrize("given", ["experiment=counts", "reproduce=x", "resume=true"])
 def test_what_a_coverage_run_cannot_do_is_refused(given: str, capsys):
     assert main([given]) == 2
     assert re.fullmatch(r"error: .*; leave .*\n", capsys.readouterr().err)

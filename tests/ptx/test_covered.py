@@ -65,12 +65,12 @@ def test_kernels_of_another_stack_are_not_counted(run):
 
 
 def test_a_command_leaves_a_table_and_a_record(cpu_cache, tmp_path, capsys):
-    given = ["variant=redundant_rmsnorm", "model=tiny", "validate=plain", f"cache={cpu_cache}"]
+    given = ["variant=redundant_rmsnorm", "model=tiny", "validate=quick", f"cache={cpu_cache}"]
     results = tmp_path / "records.jsonl"
     assert main([*given, f"results={results}"]) == 0
     (record,) = Store(results).records()  # of the table only: the launches are not those that a run validates
     assert (record["kind"], record["stacks"]) == ("coverage", ["redundant_rmsnorm"])
     rows = {row["file"]: row for row in record["table"]}
     assert rows["variants/redundant_rmsnorm.cu"]["lines %"] == 100
-    assert 0 < rows["all"]["branches %"] < 100  # a plain trial has no second warp
+    assert 0 < rows["all"]["branches %"] < 100  # a loop over rows of a tiny model has no second turn
     assert "common/kernel/norm.cuh" in capsys.readouterr().out
