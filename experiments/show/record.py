@@ -45,8 +45,8 @@ def show_record(row: Record, source: str, command: str) -> None:
         stages = fields.pop("stages", [])  # of a timeline
         _print("", _texts(fields))
         if stages:
-            lines = [tuple(stages[0]), *(tuple(map(cell, stage.values())) for stage in stages)]
-            print("\nStages", aligned(lines, indent="  "), sep="\n")
+            rows = [tuple(stages[0]), *(tuple(map(cell, stage.values())) for stage in stages)]
+            print("\nStages", aligned(rows, indent="  "), sep="\n")
     _print("Provenance", _texts(row.get("provenance") or {}))
     print(f"\nReproduce: {command}")
 
