@@ -54,7 +54,6 @@ LONGEST = (
     "test_resume.py",
     "test_evidence.py",
     "test_experiment_rows.py",
-    "test_baseline.py",
     "test_one_stage_more.py",
     "test_trials.py",
     "test_variants.py",
@@ -69,7 +68,7 @@ LONGEST = (
     "test_tune_on_gpu.py",
     "test_standin_evidence.py",
     "test_hostile.py",
-    "test_ptx_device.py",
+    "test_matrix.py",
     "test_damage.py",
     "test_coverage_holes.py",
 )

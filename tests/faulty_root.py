@@ -25,13 +25,13 @@ BY_EXECUTOR = {
 }
 EXECUTOR = """
 
-class {name}(PtxSession):
+class {name}(PtxDevice.sessions):
     def _launch_all(self, these):
         if self._source.name == "{name}":
             {harm}
         super()._launch_all(these)
 
-PtxSession = {name}
+PtxDevice.sessions = {name}
 """
 DEADLOCK = """
 template <class Base> struct Deadlocks : Base {

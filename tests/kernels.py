@@ -11,14 +11,17 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from bare_kernel import bare_kernel
+from composed import Composed, compare_bits
 
 from common.compile.source import Source, build
-from common.devices.ptx.device import CompiledPtx, PtxDevice, PtxSession
+from common.devices.ptx.device import PtxDevice
+from common.devices.ptx.session import CompiledPtx, PtxSession
 from common.model.layout import Layout
 from common.model.shapes import Model
 from common.model.stages import STAGES
 from common.model.weights import load
-from common.validate.scenarios import Scenario
+from common.validate.check import validate
+from common.validate.scenarios import Scenario, scenarios
 from common.validate.snapshot import Snapshot
 from experiments.generation.engine import Engine
 
@@ -38,6 +41,7 @@ class OpenSession(PtxSession):
 class OpenDevice(PtxDevice):
     """The PTX device with such sessions. It keeps the last program: many tests open one kernel again and again."""
 
+    sessions = OpenSession
     _last: ClassVar[tuple[Any, CompiledPtx] | None] = None
 
     def compile(self, source: Source) -> CompiledPtx:
@@ -45,9 +49,6 @@ class OpenDevice(PtxDevice):
         if not self._last or self._last[0] != key:
             OpenDevice._last = key, super().compile(source)
         return replace(self._last[1], source=source)
-
-    def _open(self, *arguments: Any) -> OpenSession:
-        return OpenSession(*arguments)
 
 
 Open = Callable[..., OpenSession]
@@ -70,6 +71,24 @@ def open_session(cpu_cache: Path) -> Open:
         return device.session(device.compile(source), weights, blocks)
 
     return open_
+
+
+@pytest.fixture
+def proved(open_session: Open, synthetic: Callable[[Model, int], torch.Tensor], seed: int) -> Callable[..., None]:
+    """proved(composed, model, quick=, weights=): a stack equals the reference, and its parent bit for bit."""
+
+    def prove(composed: Composed, model: Model, quick: bool = True, weights: torch.Tensor | None = None) -> None:
+        weights = synthetic(model, seed) if weights is None else weights
+        session = open_session(composed.source(model), weights, schedule=seed)
+        tokens = session.layout.tokens
+        verdict = validate(session, weights, model, scenarios(model, seed, weights, quick, tokens), seed)
+        assert verdict.passed, verdict
+        if composed.root != composed:
+            root = open_session(composed.root.source(model), weights, blocks=5, schedule=seed)
+            different = compare_bits(session, root, scenarios(model, seed, weights, True, tokens))
+            assert different is None, f"{different}; seed {seed}"
+
+    return prove
 
 
 @pytest.fixture

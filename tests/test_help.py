@@ -54,6 +54,24 @@ def test_a_topic_is_a_choice_or_a_section(capfd):
     assert "unknown topic 'modles'; did you mean 'model'?" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("module", "mistake", "said"),
+    [
+        ("ptx", "sm_70", "unknown target 'sm_70'"),
+        ("python", "smaple=3", "unknown key 'smaple'"),
+        ("python", "sample=many", "sample=many"),
+        ("python", "3", "unknown key '3'"),
+    ],
+)
+def test_a_command_without_a_yaml_has_its_text_for_help(module, mistake, said, capfd):
+    name = f"tests.strength.{module}"
+    assert f"python -m {name}" in shown(name, capfd)
+    assert importlib.import_module(name).main([mistake]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+
+
 def test_bench_refuses_a_mistake_before_it_measures(capfd, monkeypatch):
     from tests.strength import bench
 

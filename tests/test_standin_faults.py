@@ -68,7 +68,7 @@ def compiled(cpu_cache, tiny, monkeypatch) -> Callable[..., None]:
 
             for stack in stacks:
                 text = Composed(tuple(stack.split())).source(tiny).text
-                program(compile_text(text, options()).ptx).decode("decode")
+                program(compile_text(text, options()).ptx).shared("decode")  # which decodes it
 
     return compile_
 

@@ -47,7 +47,7 @@ template <class Base> struct StreamKv : Base {
           Copies::see_stores();
         }
         for (int number = blockIdx.x; number < Shares::count(c.position + step); number += gridDim.x)
-          feed_cache(c, layer, Shares::at(c.position + step, number), tile, jobs);
+          feed_cache<Stage::attention>(c, layer, Shares::at(c.position + step, number), tile, jobs);
         Base::template feed<Stage::o_proj>(c, layer, tile, jobs);
         Base::template feed<Stage::gate_up>(c, layer, tile, jobs);
         Base::template feed<Stage::down>(c, layer, tile, jobs);
@@ -57,6 +57,8 @@ template <class Base> struct StreamKv : Base {
     Copies::finish();
   }
 
+  // S: the stage that reads the entries, for counts.
+  template <Stage S>
   static DEVICE void feed_cache(const Context &c, int layer, const Share &share, unsigned &tile, unsigned &jobs) {
     constexpr int slots = Base::slots, window = Base::window;
     auto &s = shared<Self>(c);

@@ -137,7 +137,8 @@ def _launched(device: "Executor | Gpu", row: "Row", out: Path | None, fresh: Pat
     module = parse(ptx, text.name)
     kernel = kernel_of(module, one.kernel, one.file)
     passed.check(kernel)
-    launch = Launch(sizes("grid", one.grid), sizes("block", one.block), one.shared, one.seed, one.races, one.timeout_s)
+    grid, block, counts = sizes("grid", one.grid), sizes("block", one.block), bool(row.label or out or one.json)
+    launch = Launch(grid, block, one.shared, one.seed, one.races, one.timeout_s, counts)
     ended = device.run(text, ptx, kernel, passed, launch)
     title = f"{kernel.name}, {launch}{device.title}, {module.target}, seed {one.seed}"
     result = Result(title, {"kernel": kernel.name, "seed": one.seed}, row.label, passed, ended)

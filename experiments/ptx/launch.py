@@ -1,5 +1,6 @@
 """One launch of a kernel, and its end on the executor of common/devices/ptx."""
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +12,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from common.devices.cpu import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED
-from common.devices.ptx.device import with_lines
-from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram, Told
-from common.devices.ptx.text import WIDTHS, Kernel
+from common.devices.ptx.counted import bytes_of
+from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
+from common.devices.ptx.report import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED, with_lines
+from common.devices.ptx.text import Kernel
 from common.errors import LabError
 from experiments.ptx.arguments import Given
 from experiments.ptx.elements import half_of_memory
@@ -37,7 +38,8 @@ STORES = ("st", "atom", "red")
 class Outcome:
     """End of a launch in words, its report with source lines, and what is known of the rest.
 
-    stored: names of arrays that a store has hit, before the end. counts: by name, {} where the device has none.
+    stored: names of arrays that a store has hit, before the end; without counts of those that it has changed.
+    counts: by name, {} where none were wanted, and on a GPU.
     seconds: of one launch, None without a GPU. lost: no later launch of this process can succeed.
     """
 
@@ -52,7 +54,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch. shared: bytes of dynamic shared memory; seed: of every order; timeout: in seconds."""
+    """One launch.
+
+    shared: bytes of dynamic shared memory; seed: of every order; timeout: in seconds; counts: wanted, which takes time.
+    """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -60,6 +65,7 @@ class Launch:
     seed: int
     races: bool
     timeout: float
+    counts: bool = False
 
     def __str__(self) -> str:
         return f"{self.blocks} block{'s'[: self.blocks != 1]} of {self.threads} threads"
@@ -89,39 +95,41 @@ class Executor:
         parameters = given.placed(addresses, parsed)
         buffers = [Buffer(one.name, addresses[one.name], one.bits.nbytes) for one in given.arrays]
         _check_memory(kernel, launch)
-        options = Options(launch.seed, True, launch.races, launch.timeout, counts=True)
+        options = Options(launch.seed, True, launch.races, launch.timeout, launch.counts)
+        before = {} if launch.counts else _digests(given)
         ended = _aside(partial(kernel.launch, launch.grid, launch.block, parameters, buffers, launch.shared, options))
-        assert ended.executed is not None
-        rows = kernel.rows()
-        return Outcome(
-            ended.status == FINISHED,
-            ENDS[ended.status],
-            with_lines(ended.report, kernel).strip(),
-            stored(rows, ended.executed, [one.name for one in buffers]),
-            counted(rows, ended.executed, launch.blocks * launch.threads),
-        )
+        end = ended.status == FINISHED, ENDS[ended.status], with_lines(ended.report, kernel).strip()
+        if ended.executed is None:
+            return Outcome(*end, frozenset(name for name, digest in _digests(given).items() if digest != before[name]))
+        opcodes, names = kernel.opcodes(), [one.name for one in buffers]
+        counts = counted(opcodes, ended.executed, launch.blocks * launch.threads)
+        return Outcome(*end, stored(opcodes, ended.executed, names), counts)
 
 
-def stored(rows: Sequence[Told], executed: np.ndarray, buffers: Sequence[str]) -> frozenset[str]:
+def _digests(given: Given) -> dict[str, bytes]:
+    return {one.name: hashlib.blake2b(np.ascontiguousarray(one.bits).data).digest() for one in given.arrays}
+
+
+def stored(opcodes: Sequence[str], executed: np.ndarray, buffers: Sequence[str]) -> frozenset[str]:
     """Names of the buffers that a store or an atomic has hit, whether it changed a byte or not."""
-    hit = executed[[row.opcode.partition(".")[0] in STORES for row in rows]].sum(axis=0)[1:]
+    hit = executed[[opcode.partition(".")[0] in STORES for opcode in opcodes]].sum(axis=0)[1:]
     return frozenset(name for name, count in zip(buffers, hit.tolist(), strict=False) if count)
 
 
-def counted(rows: Sequence[Told], executed: np.ndarray, threads: int) -> dict[str, float]:
+def counted(opcodes: Sequence[str], executed: np.ndarray, threads: int) -> dict[str, float]:
     """Counts of a launch: instructions of threads, bytes by memory, and barriers that a thread meets."""
     found = Counter[str]()
-    for row, (bare, *by_buffer, _) in zip(rows, executed.tolist(), strict=True):
-        opcode, *words = row.opcode.split(".")
-        if opcode == "cp":
+    for opcode, (bare, *by_buffer, _) in zip(opcodes, executed.tolist(), strict=True):
+        first, *words = opcode.split(".")
+        if first == "cp":
             found["loaded B"] += sum(by_buffer)
             continue
         found["instructions"] += bare + sum(by_buffer)
-        if opcode in ("bar", "barrier"):
+        if first in ("bar", "barrier"):
             found["barriers"] += bare
-        elif opcode in ("ld", *STORES):
-            size = WIDTHS.get(words[-1], 0) * next((int(word[1:]) for word in words if word in ("v2", "v4")), 1)
-            found["loaded B" if opcode == "ld" else "stored B"] += size * sum(by_buffer)
+        elif first in ("ld", *STORES):
+            size = bytes_of(opcode)
+            found["loaded B" if first == "ld" else "stored B"] += size * sum(by_buffer)
             if not {"local", "const"} & {*words}:
                 found["shared B"] += size * bare
     names = ("instructions", "loaded B", "stored B", "shared B")

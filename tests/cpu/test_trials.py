@@ -13,10 +13,9 @@ from common.stacks.stack import choose_stacks
 from common.validate.prove import prove, text_of
 from common.validate.scenarios import Start
 from common.validate.trials import GIVEN, TRIALS
-from tests.strength.mutants import checks
-from tests.strength.mutants.checks import TRIAL_SEEDS, MutantResult, check_trial
+from tests.strength.mutants import judge as judging
+from tests.strength.mutants.judge import FULL, SURVIVED, TRIAL_SEEDS, judge
 from tests.strength.mutants.mutation import read_mutants
-from tests.strength.mutants.table import summary
 
 pytestmark = pytest.mark.cpu
 CATALOG = read_catalog()
@@ -81,19 +80,18 @@ FAULTS = [mutant for mutant in read_mutants() if mutant.trial and mutant.expect 
 @pytest.mark.parametrize("mutant", sampled([m for m in FAULTS if BY_NAME[m.trial].plain], 2), ids=lambda m: m.name)
 def test_a_trial_finds_what_it_is_for_with_every_seed(mutant, cpu_cache):
     """These seeds, so that none is found by chance. `make soak` tries all faults with other ones."""
-    found = check_trial(mutant, 0, cpu_cache)
-    assert (found.seeds, found.killed) == (TRIAL_SEEDS, True)
-    assert f"trial: {mutant.trial}" in found.how
+    found = judge(mutant, 0, cpu_cache)
+    assert (found.fate, f"trial: {mutant.trial}" in found.how) == (FULL, True)
 
 
 @pytest.mark.parametrize("mutant", sampled([m for m in FAULTS if not BY_NAME[m.trial].plain], 1), ids=lambda m: m.name)
 def test_a_long_trial_finds_what_it_is_for(mutant, cpu_cache, monkeypatch):
-    monkeypatch.setattr(checks, "TRIAL_SEEDS", 1)
-    assert f"trial: {mutant.trial}" in check_trial(mutant, 0, cpu_cache).how
+    monkeypatch.setattr(judging, "TRIAL_SEEDS", 1)
+    assert f"trial: {mutant.trial}" in judge(mutant, 0, cpu_cache).how
 
 
-def test_a_fault_that_is_found_with_some_seeds_only_is_not_killed():
+def test_a_fault_that_is_found_with_some_seeds_only_is_not_found(cpu_cache, monkeypatch):
     (one,) = (mutant for mutant in FAULTS if mutant.name == "ties of a warp to the higher id")
-    lucky = MutantResult(one, "wrong", 0, False, False, seeds=TRIAL_SEEDS - 1)
-    assert not lucky.killed
-    assert f"found with {TRIAL_SEEDS - 1} seeds of {TRIAL_SEEDS}" in summary([lucky]).notes[-1]
+    monkeypatch.setattr(judging.Ground, "found", lambda self, trial, seed: "wrong" * (seed > 0))
+    found = judge(one, 0, cpu_cache)
+    assert (found.fate, found.how) == (SURVIVED, f"found with {TRIAL_SEEDS - 1} seeds of {TRIAL_SEEDS}")

@@ -10,12 +10,12 @@ from sampled import seed_for
 
 from common import ROOT
 from common.validate.trials import chosen
-from tests.strength.mutants.__main__ import _by_operator
-from tests.strength.mutants.generated import drawn, equivalent, generate, known, mutants_of
-from tests.strength.mutants.judge import PLAIN, SAME_CODE, Judged, judge
+from tests.strength.mutants.__main__ import judged
+from tests.strength.mutants.generated import AREA, drawn, equivalent, generate, known, mutants_of
+from tests.strength.mutants.judge import PLAIN, SAME_CODE, SURVIVED, Judged, judge
 from tests.strength.mutants.mutation import Edit, Mutant, source_of
 from tests.strength.mutants.operators import OPERATORS, code
-from tests.strength.mutants.processes import check_each
+from tests.strength.mutants.processes import judge_each
 from tests.strength.mutants.score import Score, summary
 
 SOURCES = [*(ROOT / "common" / "kernel").glob("*.cuh"), *(ROOT / "variants").glob("*.cu")]
@@ -86,6 +86,8 @@ def test_nothing_is_made_of_what_is_no_device_code():
         "template <int N = 3> struct A;\nUNROLL\n"
     )
     assert not list(mutants_of("x.cu", text))
+    swapped = mutants_of("x.cu", 'asm("a" : "=r"(x), "=r"(y));\nf(1, "b");\n')
+    assert not [mutant for mutant in swapped if "\0" in mutant.edits[0].new]
 
 
 def test_every_operator_has_mutants_and_none_is_made_twice(mutants):
@@ -116,7 +118,7 @@ def test_the_validation_finds_them(mutants, cpu_cache):
     found: list[Judged] = []
     while (score := Score(found)).faults < SAMPLE:
         some = order[len(found) : len(found) + SAMPLE - score.faults]
-        found += check_each(judge, Judged.lost, some, seed, cpu_cache, os.cpu_count() or 1)
+        found += judge_each(some, seed, cpu_cache, os.cpu_count() or 1)
     assert score.share("full") >= FOUND, (seed, [one.title for one in score.survivors])
     *rows, total = summary(found, len(mutants)).rows
     assert total["drawn"] == len(found)
@@ -131,26 +133,28 @@ def test_a_mutant_with_the_code_of_the_original_is_no_fault(new, fate, cpu_cache
     monkeypatch.setattr("tests.strength.mutants.judge.chosen", lambda amount: chosen("plain")[:1])
     monkeypatch.setattr("tests.strength.mutants.judge.stacks", lambda file: ((),))
     edit = Edit("common/kernel/norm.cuh", "model::hidden + stride - 1", f"model::hidden + {new}")
-    assert judge(Mutant("packets", "by hand", "", ("baseline",), (edit,)), 1, cpu_cache).fate == fate
+    assert judge(Mutant("packets", "by hand", AREA, ("baseline",), (edit,)), 1, cpu_cache).fate == fate
 
 
 def test_a_mutant_that_was_judged_is_not_judged_again(mutants, tmp_path, monkeypatch):
-    """And of some that `only` chooses, every fault must be found."""
-    some, tried = [mutant for mutant in mutants if not equivalent(mutant)][:3], []
+    """And what has a reason is not at all."""
+    some, tried = [*[mutant for mutant in mutants if not equivalent(mutant)][:3]], []
 
-    def check_each(check, lost, these, seed, cache, processes, done):
+    def judge_each(these, seed, cache, processes, done):
         tried.append(len(these))
-        results = [Judged(one, PLAIN if one is not some[0] else "survived") for one in these]
+        results = [Judged(one, PLAIN if one is not some[0] else SURVIVED, "so", one is some[1]) for one in these]
         for result in results:
             done(result)
         return results
 
-    monkeypatch.setattr("tests.strength.mutants.__main__.check_each", check_each)
-    wanted = SimpleNamespace(seed=1, cache=tmp_path, processes=1, only="dropped")
-    first, second, third = (_by_operator(these, 3, wanted, lambda title: None) for these in (some[:2], some, some[1:]))
+    monkeypatch.setattr("tests.strength.mutants.__main__.judge_each", judge_each)
+    wanted = SimpleNamespace(seed=1, cache=tmp_path, processes=1)
+    harmless = replace(some[0], expect="equivalent", area="", reason="it is")
+    first, second, third = (judged(these, wanted, print) for these in (some[:2], some, [*some[1:], harmless]))
     assert tried == [2, 1, 0]
-    assert (first[2], second[2], third[2]) == (False, False, True)
-    assert first[1] == second[1][:2]
+    assert first == second[:2]
+    assert third[:2] == second[1:]
+    assert Score(third).equivalent == third[2:]
 
 
 FATES = {"not compiled": 1, "same code": 2, "plain": 5, "full": 3, "race": 1, "survived": 1}

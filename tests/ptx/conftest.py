@@ -1,7 +1,7 @@
 """Fixtures of this folder's tests: kernels, and the command `python -m experiments.ptx` in this process."""
 
 import pytest
-from kernels import alone, baseline, launch, open_session, same_in_any_order, synthetic  # noqa: F401
+from kernels import alone, baseline, launch, open_session, proved, same_in_any_order, synthetic  # noqa: F401
 
 from experiments.ptx.__main__ import main
 

@@ -13,6 +13,7 @@ from sampled import sampled
 from common.devices.counters import Counts
 from common.devices.ptx.device import PtxDevice
 from common.model.layout import Layout
+from common.model.stages import LAYER_STAGES
 from common.model.weights import load
 
 BLOCKS, LAYERS = 8, 2
@@ -68,6 +69,19 @@ BARRIERS_OF = [
 @pytest.mark.parametrize(("names", "barriers"), sampled(BARRIERS_OF, 6))
 def test_grid_barriers(count, names, barriers):
     assert count(names).total("grid_barriers") == barriers
+
+
+def test_the_baseline_reads_each_weight_once_and_entries_once_a_head(count, tiny):
+    position = 9
+    counts = count("", position=position)
+    assert all(counts.of(stage, "grid_barriers") == LAYERS for stage in LAYER_STAGES)
+    norms = 2 * tiny.hidden * (2 * LAYERS + 1)  # by block 0, each element once
+    assert counts.bytes_by_width("weights")[64] == 2 * tiny.matrix_weights + norms
+    head_norms = LAYERS * (tiny.heads + tiny.kv_heads) * tiny.head_dim * 2
+    assert counts.bytes_by_width("weights")[16] == head_norms + 2 * tiny.hidden  # and the embedding row
+    shared = tiny.heads // tiny.kv_heads  # each query head reads its keys and values again
+    assert counts.loaded("kv") == shared * tiny.kv_bytes_per_position * (position + 1)
+    assert counts.total("stored_kv") == tiny.kv_bytes_per_position
 
 
 def test_barriers_of_28_layers(count, tiny):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from common.cache.files import intact
-from common.devices.cpu import FAULTED, FINISHED
 from common.devices.ptx import program
 from common.devices.ptx.executable import file_of
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, PtxProgram
+from common.devices.ptx.report import FAULTED, FINISHED
 
 # table[1] is 7, written `at` the second element; the kernel adds it to a number, and keeps a count in a variable.
 TEXT = """

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from composed import STACKS, VARIANTS, Composed, compare_bits
+from composed import STACKS, VARIANTS, Composed
 from sampled import sampled
 
 from common.config.resolve import model_named
@@ -31,21 +31,8 @@ CASES = [*product([*VARIANTS, *STACKS], MODELS)]
 
 
 @pytest.mark.parametrize(("composed", "name"), sampled(CASES, 4), ids=str)
-def test_stacks_pass_with_the_traits_of_each_family(composed, name, open_session, synthetic, seed):
-    """Against the reference, and against the parent bit for bit."""
-    model = MODELS[name]
-    weights = synthetic(model, seed)
-    session = open_session(composed.source(model), weights, schedule=seed)
-    verdict = validate(
-        session, weights, model, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens), seed
-    )
-    assert verdict.passed, verdict
-    if composed.root != composed:
-        root = open_session(composed.root.source(model), weights, blocks=5, schedule=seed)
-        assert (
-            compare_bits(session, root, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens))
-            is None
-        ), seed
+def test_stacks_pass_with_the_traits_of_each_family(composed, name, proved):
+    proved(composed, MODELS[name])
 
 
 @pytest.mark.parametrize("name", TINY)

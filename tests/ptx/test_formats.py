@@ -6,13 +6,9 @@ from itertools import product
 import pytest
 from composed import NAMED, STACKS, VARIANTS, Composed
 from sampled import sampled
-from torch import Tensor
 
 from common.config.resolve import model_named
-from common.devices.protocol import Session
 from common.model.shapes import Model
-from common.validate.check import validate
-from common.validate.scenarios import scenarios
 from experiments.run.setup import Setup
 from experiments.tables.progress import Quiet
 
@@ -29,26 +25,15 @@ def in_formats(model: Model, formats: tuple[str, str]) -> Model:
     return model.like(TINY.in_formats(*formats))
 
 
-def proved(session: Session, weights: Tensor, model: Model, seed: int) -> None:
-    """Compare with the reference of the same weights."""
-    verdict = validate(
-        session, weights, model, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens), seed
-    )
-    assert verdict.passed, verdict
-
-
 @pytest.mark.parametrize(("composed", "model", "formats"), sampled(CASES, 3), ids=str)
-def test_a_stack_decodes_weights_of_few_bits(composed, model, formats, synthetic, open_session, seed):
-    model = in_formats(model, formats)
-    weights = synthetic(model, seed)
-    proved(open_session(composed.source(model), weights, schedule=seed), weights, model, seed)
+def test_a_stack_decodes_weights_of_few_bits(composed, model, formats, proved):
+    proved(composed, in_formats(model, formats))
 
 
-def test_a_stack_decodes_calibrated_weights(configured, open_session, tmp_path, seed):
+def test_a_stack_decodes_calibrated_weights(configured, proved, tmp_path, seed):
     given = ["variant=vec128", "model=tiny", "format=int4:32:gptq", "head_format=int8:zeros:gptq", f"seed={seed}"]
     lab = Setup(configured(*given, f"cache={tmp_path}"), Quiet())
-    weights = lab.packed.flat
-    proved(open_session(lab.source(lab.config.stacks[0]), weights, schedule=seed), weights, lab.model, seed)
+    proved(Composed(("vec128",)), lab.model, weights=lab.packed.flat)
 
 
 @pytest.mark.parametrize("formats", FORMATS, ids=str)

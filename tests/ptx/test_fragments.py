@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_opcodes import machine, run  # noqa: F401
 
-from common.devices.cpu import FINISHED
+from common.devices.ptx.report import FINISHED
 
 pytestmark = pytest.mark.cpu
 TYPES = {"f16": np.float16, "f32": np.float32, "s8": np.int8, "u8": np.uint8, "s32": np.int32, "tf32": np.float32}

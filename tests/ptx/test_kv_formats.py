@@ -13,8 +13,7 @@ from sampled import sampled
 from common.config.resolve import model_named
 from common.model.format import read_kv_format
 from common.model.layout import Layout
-from common.validate.check import validate
-from common.validate.scenarios import Start, drawn, scenarios
+from common.validate.scenarios import Start, drawn
 
 pytestmark = pytest.mark.cpu
 TINY = model_named("tiny")
@@ -81,13 +80,8 @@ def test_a_row_is_rounded_as_by_hand(text, open_session, seed):
 @pytest.mark.parametrize(
     ("composed", "model", "text"), [*sampled(CASES, 2), *sampled(product(USUAL, MODELS[:2], FORMATS), 2)], ids=str
 )
-def test_a_stack_reads_and_stores_entries(composed, model, text, synthetic, open_session, seed):
-    model = model.in_formats(kv=text)
-    weights = synthetic(model, seed)
-    session = open_session(composed.source(model), weights, schedule=seed)
-    starts = scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens)
-    verdict = validate(session, weights, model, starts, seed)
-    assert verdict.passed, verdict
+def test_a_stack_reads_and_stores_entries(composed, model, text, proved):
+    proved(composed, model.in_formats(kv=text))
 
 
 @pytest.mark.parametrize("text", sampled(FORMATS, 1))

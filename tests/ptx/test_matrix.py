@@ -33,7 +33,7 @@ def test_rings_have_two_slots():
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("case", sampled(QUICK, 1), ids=str)
+@pytest.mark.parametrize("case", sampled(QUICK, 4), ids=str)
 def test_a_case_passes_and_is_not_tried_again(case, cpu_cache, seed, tmp_path, monkeypatch):
     file = tmp_path / "passed.jsonl"
     assert list(failures([case], seed, cpu_cache, Kept(file))) == []

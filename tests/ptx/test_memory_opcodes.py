@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_opcodes import machine, run  # noqa: F401
 
-from common.devices.cpu import FINISHED, TRAPPED
+from common.devices.ptx.report import FINISHED, TRAPPED
 
 pytestmark = pytest.mark.cpu
 GIVEN = (0x80FF7F01, 2, 3, 4)  # words before; %rd1 is their address, %r1 the thread

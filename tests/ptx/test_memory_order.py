@@ -16,7 +16,7 @@ from common.devices.ptx.device import PtxDevice
 from common.errors import Crashed, Race
 from common.model.stages import LAYER_STAGES
 from common.model.weights import load
-from tests.strength.mutants.checks import data_race
+from tests.strength.mutants.judge import grounds, race_trial
 from tests.strength.mutants.mutation import read_mutants
 
 pytestmark = pytest.mark.cpu
@@ -114,7 +114,8 @@ def test_a_dropped_grid_barrier_is_found(run, tiny, stage):
 )
 def test_a_fault_that_only_the_detector_finds(mutant, cpu_cache, seed):
     """`make soak` tries all of them."""
-    assert data_race(mutant, seed, cpu_cache)
+    ((ground,), trial) = grounds(mutant, cpu_cache), race_trial(mutant)
+    assert "data race: " in ground.found(trial, seed)
 
 
 def test_an_index_outside_a_local_variable_is_found(run, tiny):

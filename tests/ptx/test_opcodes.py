@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from common.devices.cpu import FAULTED, FINISHED
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxProgram
+from common.devices.ptx.report import FAULTED, FINISHED
 from common.devices.ptx.text import parse
 from common.errors import CompileError
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from test_opcodes import machine, run  # noqa: F401
 
-from common.devices.cpu import FAULTED, FINISHED, RACED, TRAPPED
 from common.devices.ptx.program import Buffer, Options, PtxProgram
+from common.devices.ptx.report import FAULTED, FINISHED, RACED, TRAPPED
 from common.errors import CompileError
 
 pytestmark = pytest.mark.cpu

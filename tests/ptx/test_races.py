@@ -5,7 +5,7 @@ import ctypes
 import pytest
 from test_opcodes import machine, run  # noqa: F401
 
-from common.devices.cpu import FINISHED, RACED
+from common.devices.ptx.report import FINISHED, RACED
 
 ADDED = """setp.ne.u32 %p1, %r3, 0; @%p1 bra over; {add} %r4, [%rd1], 1; setp.ne.u32 %p1, %r4, 1; @%p1 bra over;
 st.global.u32 [%rd1], 0; over:"""

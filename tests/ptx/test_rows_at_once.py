@@ -7,7 +7,7 @@ import random
 import pytest
 from test_opcodes import machine, run  # noqa: F401
 
-from common.devices.cpu import FINISHED
+from common.devices.ptx.report import FINISHED
 
 pytestmark = pytest.mark.cpu
 SPECIAL = (0x7F800000, 0xFF800000, 0x7FC00001, 0xFFFFFFFF, 0x00000001, 0x80000000, 0x00800000, 0x7F7FFFFF)

@@ -12,8 +12,8 @@ from test_opcodes import machine  # noqa: F401
 
 from common.compile.nvrtc import compile_ptx
 from common.compile.source import KERNEL, flatten
-from common.devices.cpu import FINISHED
 from common.devices.ptx.program import Buffer, PtxProgram
+from common.devices.ptx.report import FINISHED
 from tests.strength.mutants.mutation import edited, read_mutants
 
 pytestmark = pytest.mark.cpu

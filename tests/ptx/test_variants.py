@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from composed import STACKS, VARIANTS, Composed, compare_bits
+from composed import STACKS, VARIANTS, Composed
 from sampled import sampled
 
 from common.errors import CompileError
@@ -52,27 +52,14 @@ def longest(model, seed, weights) -> Scenario:
     return max(scenarios(model, seed, weights, quick=True, tokens=8), key=lambda scenario: scenario.steps)
 
 
-def proved(open_session, composed, model, weights, seed, quick) -> None:
-    """Compare with the reference, then with the parent bit for bit."""
-    session = open_session(composed.source(model), weights, schedule=seed)
-    verdict = validate(
-        session, weights, model, scenarios(model, seed, weights, quick, tokens=session.layout.tokens), seed
-    )
-    assert verdict.passed, verdict
-    root = open_session(composed.root.source(model), weights, blocks=5, schedule=seed)
-    different = compare_bits(session, root, scenarios(model, seed, weights, quick=True, tokens=session.layout.tokens))
-    assert different is None, f"{different}; seed {seed}"
-
-
 @pytest.mark.parametrize(("composed", "shape"), sampled(CASES, 4), ids=str)
-def test_reference_and_parent(open_session, synthetic, model, composed, seed):
-    quick = model.name != "tiny" or composed in STACKS
-    proved(open_session, composed, model, synthetic(model, seed), seed, quick)
+def test_reference_and_parent(proved, model, composed):
+    proved(composed, model, quick=model.name != "tiny" or composed in STACKS)
 
 
 @pytest.mark.parametrize("composed", sampled(CORNERS, 3), ids=str)
-def test_knobs(open_session, synthetic, tiny, composed, seed):
-    proved(open_session, composed, tiny, synthetic(tiny, seed), seed, quick=True)
+def test_knobs(proved, tiny, composed):
+    proved(composed, tiny)
 
 
 @pytest.mark.parametrize(("composed", "shape"), sampled(reversed(CASES), 2), ids=str)  # not the same ones as above
@@ -80,29 +67,6 @@ def test_any_schedule_gives_the_same_bits(same_in_any_order, synthetic, model, c
     weights, source = synthetic(model, seed), composed.source(model)
     start = longest(model, seed, weights)
     same_in_any_order(source, weights, start, range(seed, seed + SCHEDULES[model.name]))
-
-
-@pytest.mark.parametrize(("composed", "blocks"), sampled(product(STACKS[:4], (1, 2, 19)), 2), ids=str)
-def test_named_stacks_on_any_grid(open_session, synthetic, tiny, composed, blocks, seed):
-    weights = synthetic(tiny, seed)
-    session = open_session(composed.source(tiny), weights, blocks, schedule=seed)
-    verdict = validate(
-        session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
-    )
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize(("composed", "threads"), sampled(product(VARIANTS, (32, 96, 512)), 2), ids=str)
-def test_variants_in_any_block(open_session, synthetic, tiny, composed, threads, seed):
-    weights = synthetic(tiny, seed)
-    warps = threads // 32
-    fitting = {"warp_split": {"ratio": f"{warps // 2}:{warps - warps // 2}"}, "cp_async": {"stages": 2}}
-    composed = Composed(composed.names, fitting.get("".join(composed.names), {}))
-    session = open_session(composed.source(tiny, threads), weights, blocks=3, schedule=seed)
-    verdict = validate(
-        session, weights, tiny, scenarios(tiny, seed, weights, quick=True, tokens=session.layout.tokens), seed
-    )
-    assert verdict.passed, verdict
 
 
 def test_shared_memory_that_no_gpu_has_is_refused_in_one_line(open_session, synthetic, tiny, seed):

@@ -7,7 +7,6 @@ kernels, tries the others. Exit code: 0 every stack passed, 1 one did not.
 """
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import torch
 from common import ROOT
 from common.config.resolve import model_named
 from common.devices.ptx.device import PtxDevice
-from common.errors import LabError
+from common.errors import LabError, known
 from common.stacks.catalog import read_catalog
 from common.stacks.stack import Stack, choose_stacks, equals_parent
 from common.validate.prove import prove, text_of
@@ -28,6 +27,7 @@ from common.validate.scenarios import Start
 from common.validate.trials import GIVEN, LOW, Trial
 from experiments.processes import apart
 from experiments.tables.progress import progress
+from tests.strength.command import command
 from tests.strength.kept import Kept, digest, of_code
 
 ALL, OTHERS = ("sm_90", "sm_86"), ("sm_80", "sm_89", "sm_100", "sm_120")  # targets of every stack, and of SOME
@@ -124,9 +124,10 @@ def failures(tried: Sequence[Case], seed: int, folder: Path, kept: Kept) -> Iter
                 yield f"{case}: {found}"
 
 
-def main() -> int:
-    """Print a line for each case that fails, and how many passed."""
-    seed, tried = int(torch.seed() % 2**31), list(cases(tuple(sys.argv[1:]) or (*ALL, *OTHERS)))
+def run(archs: Sequence[str]) -> int:
+    """Print a line for each case that fails, and how many passed. Raises LabError for an unknown target."""
+    targets = tuple(known("target", arch, (*ALL, *OTHERS)) for arch in archs) or (*ALL, *OTHERS)
+    seed, tried = int(torch.seed() % 2**31), list(cases(targets))
     folder = ROOT / ".lab-cache"
     print(f"{len(tried)} cases, seed {seed}", flush=True)
     kept, failed = Kept(folder / "matrix.jsonl"), 0
@@ -136,6 +137,11 @@ def main() -> int:
     passed = sum(kept.get(case.key) is not None for case in tried)
     print(f"{passed} of {len(tried)} PASSED")
     return int(failed > 0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; `argv` without the program's name. Returns the exit code."""
+    return command(run, __doc__, argv)
 
 
 if __name__ == "__main__":

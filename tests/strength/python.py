@@ -13,12 +13,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
+from omegaconf import OmegaConf
+
 from common import ROOT
+from common.config.section import Section
+from tests.strength.command import command
 
 GOAL = 0.9  # the rest computes the same, such as `<=` where both are never equal
 TIMEOUT = 300.0  # seconds of one mutant's tests: a loop may never end
@@ -178,12 +182,15 @@ def failure(mutant: Mutant, folder: Path) -> str:
     return [*lines, f"exit code {done.returncode}"][0] if done.returncode else ""
 
 
-def main() -> int:
-    """Print each mutant that no test finds, and the share of the others."""
-    given = dict(each.split("=", 1) for each in sys.argv[1:])
-    seed = int(given.get("seed", random.randrange(2**31)))
-    every = [mutant for mutant in mutants() if given.get("only", "") in str(mutant)]
-    tried = random.Random(seed).sample(every, min(int(given.get("sample", len(every))), len(every)))
+def run(argv: Sequence[str]) -> int:
+    """Print each mutant that no test finds, and the share of the others. Raises LabError for a bad value."""
+    keys = {"sample": 10**6, "only": "", "seed": random.randrange(2**31), "processes": os.cpu_count()}
+    given = Section.from_config(OmegaConf.from_dotlist(list(argv)))
+    given.only(keys)
+    section = Section(keys | given.values)
+    seed, sample = section.whole("seed", 0), section.whole("sample", 1)
+    every = [mutant for mutant in mutants() if section.text("only", blank=True) in str(mutant)]
+    tried = random.Random(seed).sample(every, min(sample, len(every)))
     print(f"{len(tried)} of {len(every)} mutants, seed {seed}", flush=True)
 
     def judged(mutant: Mutant) -> tuple[Mutant, str]:
@@ -191,13 +198,18 @@ def main() -> int:
             return mutant, failure(mutant, Path(folder))
 
     survived = 0
-    with ThreadPoolExecutor(int(given.get("processes", os.cpu_count() or 1))) as pool:
+    with ThreadPoolExecutor(section.whole("processes", 1)) as pool:
         for ended in as_completed(pool.submit(judged, mutant) for mutant in tried):
             mutant, found = ended.result()
             survived += not found
             print(f"{mutant}: {found or 'SURVIVED'}", flush=True)
     print(f"{len(tried) - survived} of {len(tried)} are found")
     return int(survived > (1 - GOAL) * len(tried))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; `argv` without the program's name. Returns the exit code."""
+    return command(run, __doc__, argv)
 
 
 if __name__ == "__main__":

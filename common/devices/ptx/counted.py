@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from common.devices.ptx.accesses import VECTORS
 from common.devices.ptx.program import Told
 from common.devices.ptx.text import WIDTHS
 from common.model.stages import STAGES
@@ -26,7 +27,7 @@ CLASSES = {  # of instructions, by opcode; all others calculate: FLOAT or INTEGE
 }
 FLOAT, INTEGER, COPY = "float", "integer", "cp"
 ALL_CLASSES = (FLOAT, INTEGER, *CLASSES)
-_STAGE = re.compile(r"I\w*?L5Stage(\d+)E|(feed_cache)")
+_STAGE = re.compile(r"I\w*?L5Stage(\d+)E")  # argument of a template, in a mangled name
 
 
 def counted(
@@ -59,10 +60,16 @@ def class_of(opcode: str) -> str:
     return next((name for name, opcodes in CLASSES.items() if first in opcodes), calculates)
 
 
+def bytes_of(opcode: str) -> int:
+    """Bytes that a thread moves by `ld.global.v4.f32` or any other load, store or atomic."""
+    words = opcode.split(".")
+    return WIDTHS[words[-1]] * next((int(word[1:]) for word in words if word in VECTORS), 1)
+
+
 def stage_of(row: Told) -> str:
     """The outermost stage function that the row was inlined into; "" for none."""
     stages = [found for line in row.line.chain() if (found := _STAGE.search(line.function))]
-    return ("attention" if stages[-1][2] else STAGES[int(stages[-1][1])]) if stages else ""
+    return STAGES[int(stages[-1][1])] if stages else ""
 
 
 def _barriers(row: Told, bare: int, moved: Mapping[str, int], blocks: int, threads: int) -> Iterator[tuple[str, int]]:
@@ -87,7 +94,7 @@ def _fields(row: Told, bare: int, moved: Mapping[str, int]) -> Iterator[tuple[st
     elif opcode == "cp":
         yield "copied_bulk" if "bulk" in words else "copied_async", sum(moved.values())
     elif opcode in ("ld", "st"):
-        width = WIDTHS[words[-1]] * next((int(word[1:]) for word in words if word in ("v2", "v4")), 1)
+        width = bytes_of(row.opcode)
         for buffer, data in DATA.items():
             if opcode == "st" and data != "weights":
                 yield f"stored_{data}", width * moved.get(buffer, 0)

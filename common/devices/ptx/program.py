@@ -223,11 +223,14 @@ class PtxKernel:
         """The source of an instruction."""
         return self._lines.line(int(self.decoded.lines[min(pc, len(self.decoded.lines) - 1)]))
 
+    def opcodes(self) -> list[str]:
+        """The opcodes of all instructions."""
+        return [opcode.decode() for opcode in self.decoded.opcodes.tolist()]
+
     def rows(self) -> list[Told]:
-        """All instructions."""
-        opcodes = (opcode.decode() for opcode in self.decoded.opcodes.tolist())
+        """All instructions, with their lines, which take long to read."""
         lines = map(self._lines.line, self.decoded.lines.tolist())
-        return list(map(Told, opcodes, self.decoded.rows["imm"].tolist(), lines))
+        return list(map(Told, self.opcodes(), self.decoded.rows["imm"].tolist(), lines))
 
 
 class PtxProgram:

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.devices.cpu import DEADLOCKED, FINISHED, RACED, TIMED_OUT
-from common.devices.ptx.device import with_lines
 from common.devices.ptx.library import library
 from common.devices.ptx.program import Buffer, Machine, Options, PtxKernel, PtxProgram
+from common.devices.ptx.report import DEADLOCKED, FINISHED, RACED, TIMED_OUT, with_lines
 from common.errors import Crashed, Hung, LabError, Race
 from experiments.engines.triton_arm.steps import Launch, TritonStep
 

@@ -8,17 +8,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from standin_gpu import clock, cost, errors, faults
+from standin_gpu import cost, errors, faults
 from standin_gpu.compiling import Needs, Parameter
 from standin_gpu.device import BLOCK_THREADS, MULTIPROCESSORS, OPTIN_SHARED, REGISTERS, STATIC_SHARED, resident_blocks
 from standin_gpu.errors import CUDADriverError
-from standin_gpu.executing import Size, program
+from standin_gpu.executing import Size, execute
 from standin_gpu.machine import MACHINE, misuse
 from standin_gpu.memory import Buffer
 from standin_gpu.probes import PROBES
 from standin_gpu.streams import Queue
 
-from common.devices.cpu import FAULTED, FINISHED, TRAPPED
 from common.devices.ptx.program import Buffer as PtxBuffer
 
 SCALARS = {"int": "int32", "unsigned": "uint32", "float": "float32", "double": "float64"}
@@ -36,7 +35,6 @@ ELEMENTS |= {"unsigned long long": ("iu", 8), "uint4": ("iu", 4)}
 ALIGNMENT = {"uint4": 16}
 LAB = re.compile(r"^constexpr int block_threads = (\d+);\nconstexpr int loader_warps = (\d+);", re.MULTILINE)
 WHOLE = "decode"  # the kernel whose blocks wait for each other
-FAILURES = {TRAPPED: errors.LAUNCH_FAILED, FAULTED: errors.ILLEGAL_ADDRESS}
 RESULTS = ("scratch", "result", "mail", "counters")  # the parameters in which a wrong launch leaves a wrong bit
 
 
@@ -195,15 +193,7 @@ def _act(kernel: Kernel, found: Sequence[Argument], grid: Size, block: Size, sha
         if argument.buffer
     ]
     computing = kernel.lab[0] if kernel.lab else threads
-    status, seconds = program(kernel.ptx).launch(
-        kernel.name, grid, block, shared, _packed(kernel, found), buffers, computing
-    )
-    if status in FAILURES:
-        MACHINE.pending = FAILURES[status]
-    elif status != FINISHED:
-        on.endless = True
-    clock.passed((clock.LONGER - 1) * seconds)
-    return seconds
+    return execute(kernel.ptx, on, kernel.name, grid, block, shared, _packed(kernel, found), buffers, computing)
 
 
 def _packed(kernel: Kernel, found: Sequence[Argument]) -> bytes:

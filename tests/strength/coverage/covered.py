@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from common.devices.ptx.device import PtxDevice, PtxSession
+from common.devices.ptx.device import PtxDevice
 from common.devices.ptx.program import PtxKernel, Told
+from common.devices.ptx.session import PtxSession
 
 Place = tuple[tuple[str, int], ...]  # file and line of a row, then of each call that it was inlined at
 
@@ -26,11 +27,36 @@ class Executed:
         self.jumped += jumped
 
 
+class CoveredSession(PtxSession):
+    """A session that counts every launch; `count` itself therefore has no counts."""
+
+    def __init__(self, device: "CoveredDevice", program: Any, *arguments: Any) -> None:
+        super().__init__(device, program, *arguments)
+        self._device, self._executed = device, dict[PtxKernel, np.ndarray]()
+        self._counting = self._counted = program.source.stack == device.variants
+
+    def count(self, steps: int = 1) -> Any:
+        found = super().count(steps)
+        self._counting = self._counted
+        return found
+
+    def _add(self, kernel: PtxKernel, executed: np.ndarray) -> None:
+        if self._counted:
+            self._executed[kernel] = self._executed.get(kernel, 0) + executed
+
+    def close(self) -> None:
+        for kernel, executed in self._executed.items():
+            self._device.add(kernel, executed)
+        super().close()
+
+
 class CoveredDevice(PtxDevice):
     """The PTX device without its race detector, which counts all launches of one stack's kernels.
 
     variants: of that stack; others, such as its parent, are not counted. places: the counts of all closed sessions.
     """
+
+    sessions = CoveredSession
 
     def __init__(self, variants: Sequence[str], *settings: Any, **more: Any) -> None:
         super().__init__(*settings, **more)
@@ -54,29 +80,3 @@ class CoveredDevice(PtxDevice):
 
     def _place(self, row: Told) -> Executed:
         return self.places.setdefault(tuple((line.file, line.line) for line in row.line.chain()), Executed())
-
-    def _open(self, *arguments: Any) -> "CoveredSession":
-        return CoveredSession(*arguments)
-
-
-class CoveredSession(PtxSession):
-    """A session that counts every launch; `count` itself therefore has no counts."""
-
-    def __init__(self, device: CoveredDevice, program: Any, *arguments: Any) -> None:
-        super().__init__(device, program, *arguments)
-        self._device, self._executed = device, dict[PtxKernel, np.ndarray]()
-        self._counting = self._counted = program.source.stack == device.variants
-
-    def count(self, steps: int = 1) -> Any:
-        found = super().count(steps)
-        self._counting = self._counted
-        return found
-
-    def _add(self, kernel: PtxKernel, executed: np.ndarray) -> None:
-        if self._counted:
-            self._executed[kernel] = self._executed.get(kernel, 0) + executed
-
-    def close(self) -> None:
-        for kernel, executed in self._executed.items():
-            self._device.add(kernel, executed)
-        super().close()

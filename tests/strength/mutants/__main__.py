@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from omegaconf import DictConfig
 
@@ -18,12 +18,13 @@ from common.record.provenance import code_sha
 from common.record.store import Store
 from experiments.tables.commands import closing_lines
 from experiments.tables.progress import progress
-from experiments.tables.result_table import ResultTable, print_result, record_result
+from experiments.tables.result_table import print_result, record_result
 from tests.strength.kept import Kept, digest, of_code
 from tests.strength.mutants import score
-from tests.strength.mutants.generated import AREA, drawn, generate
+from tests.strength.mutants.generated import drawn, generate
+from tests.strength.mutants.judge import SURVIVED, Judged
 from tests.strength.mutants.mutation import Mutant, read_mutants, sample
-from tests.strength.mutants.processes import check_each
+from tests.strength.mutants.processes import judge_each
 from tests.strength.mutants.table import summary
 
 
@@ -58,46 +59,34 @@ def run(cfg: DictConfig) -> int:
     store = Store(wanted.results)
     store.check()
     with progress(len(mutants)) as bar:
-        check = _by_operator if wanted.operators else _by_hand
-        result, details, well = check(mutants, of, wanted, lambda title: bar.begin(title))
-    kept = record_result(result, store, {"seed": wanted.seed, "details": details})
+        found = judged(mutants, wanted, lambda title: bar.begin(title))
+    if wanted.operators:
+        total, result = score.Score(found), score.summary(found, of)
+        well = total.reached if wanted.only is None else not total.survivors
+    else:
+        result, well = summary(found), not score.Score(found).survivors
+    kept = record_result(result, store, {"seed": wanted.seed, "details": [one.as_record() for one in found]})
     print_result(result, wanted.json)
     if not wanted.json:
         print(closing_lines([kept], wanted.results))
     return int(not well)
 
 
-Checked = tuple[ResultTable, list[dict[str, Any]], bool]  # the table, its details, and whether all is as expected
-
-
-def _by_hand(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
-    from tests.strength.mutants.checks import MutantResult, check_mutant
-
-    seed, cache, processes = wanted.seed, wanted.cache, wanted.processes
-    found = check_each(check_mutant, MutantResult.lost, mutants, seed, cache, processes, lambda one: begin(one.title))
-    return summary(found), [one.as_record() for one in found], all(one.as_expected for one in found)
-
-
-def _by_operator(mutants: Sequence[Mutant], of: int, wanted: MutantOptions, begin: Callable[[str], None]) -> Checked:
-    """Mutants that a run with this seed has judged before are not tried again. Of `only` some, all must be found."""
-    from tests.strength.mutants.judge import Judged, judge
-
-    kept, code = Kept(wanted.cache / "mutants.jsonl"), [code_sha(), of_code("tests/strength"), AREA, str(wanted.seed)]
+def judged(mutants: Sequence[Mutant], wanted: MutantOptions, begin: Callable[[str], None]) -> list[Judged]:
+    """The fate of each. What a run with this seed has judged before is not tried again, nor what has a reason."""
+    kept, code = Kept(wanted.cache / "mutants.jsonl"), [code_sha(), of_code("tests/strength"), str(wanted.seed)]
 
     def key(mutant: Mutant) -> str:
         return digest([*code, repr(mutant)])
 
     def done(one: Judged) -> None:
         begin(one.title)
-        kept.put(key(one.mutant), [one.fate, one.how])
+        kept.put(key(one.mutant), [one.fate, one.how, one.token, one.logits])
 
-    before = [kept.get(key(mutant)) for mutant in mutants]
+    before = [[SURVIVED] if mutant.expect == "equivalent" else kept.get(key(mutant)) for mutant in mutants]
     left = [mutant for mutant, known in zip(mutants, before, strict=True) if not known]
-    tried = iter(check_each(judge, Judged.lost, left, wanted.seed, wanted.cache, wanted.processes, done))
-    found = [Judged(mutant, *known) if known else next(tried) for mutant, known in zip(mutants, before, strict=True)]
-    total = score.Score(found)
-    well = total.reached if wanted.only is None else not total.survivors
-    return score.summary(found, of), [one.as_record() for one in found], well
+    tried = iter(judge_each(left, wanted.seed, wanted.cache, wanted.processes, done))
+    return [Judged(mutant, *known) if known else next(tried) for mutant, known in zip(mutants, before, strict=True)]
 
 
 main = partial(run_task, run, "mutants")

@@ -49,7 +49,8 @@ STACKS: dict[str, tuple[tuple[str, ...], ...]] = {
     "terms": (ROWS, SCORES),
     "asm": (*SHARED_BY, TOKEN, COUNTED, ROWS),
     **dict.fromkeys(("counted_sums", "sums"), (COUNTED,)),
-    **dict.fromkeys(("stream_kv", "parts"), (STREAM,)),
+    "parts": (STREAM,),
+    "stream_kv": (STREAM, (*STREAM, "value_token")),  # of which a launch decodes one token, and several
     **dict.fromkeys(("verify", "drafts"), (VERIFY, VERIFY_COLUMNS)),
 }
 # Formats of these stacks, where a file is in no kernel of bf16; another format in each.
@@ -97,12 +98,15 @@ class Known:
 
 @cache
 def known(kind: str) -> tuple[Known, ...]:
-    """Entries of equivalent.yaml: `places`, which get no mutants, or `mutants`."""
-    return tuple(Known(**each) for each in yaml.load(LIST.read_text(), LOADER)[kind])
+    """Entries of equivalent.yaml, which has them by file: `places`, which get no mutants, or `mutants`."""
+    files = yaml.load(LIST.read_text(), LOADER)[kind]
+    return tuple(Known(file, **each) for file, entries in files.items() for each in entries)
 
 
 def equivalent(mutant: Mutant) -> str:
     """Why the mutant is no fault; '' if that is not known."""
+    if mutant.area != AREA:
+        return mutant.reason if mutant.expect == "equivalent" else ""
     return next((each.reason for each in known("mutants") if each.has(mutant)), "")
 
 
@@ -144,6 +148,8 @@ def mutants_of(file: str, text: str, operators: Sequence[Operator] = OPERATORS) 
     visible, seen = code(text), {text}
     for operator in operators:
         for start, end, new in operator.edits(visible):
+            if "\0" in new:  # of what is hidden, such as the operands of asm
+                continue
             mutated = text[:start] + new + text[end:]
             if mutated not in seen:
                 seen.add(mutated)

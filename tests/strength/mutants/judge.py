@@ -1,10 +1,11 @@
-"""Fate of a mutant that an operator made: no code of its own, found by a validation, or not found.
+"""Fate of a mutant: no code of its own, found by a validation, or not found.
 
 A mutant that compiles to the original's PTX for a trial is not run there: it cannot differ ("trivial compiler
 equivalence", Papadakis et al. 2015).
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -14,102 +15,136 @@ import torch
 
 from common.compile.nvrtc import compile_ptx
 from common.config.resolve import model_named
-from common.devices.cpu import BLOCKS
-from common.devices.ptx.device import PtxDevice
-from common.errors import CompileError, Crashed, Hung
+from common.devices.ptx.device import BLOCKS, PtxDevice
+from common.errors import CompileError, Crashed, Hung, LabError
 from common.model.format import read_formats
+from common.model.shapes import Model
 from common.stacks.catalog import BASELINE, read_catalog
-from common.stacks.stack import choose_stacks
+from common.stacks.stack import Stack, choose_stacks
 from common.validate.prove import prove, text_of
-from common.validate.scenarios import planned
-from common.validate.trials import Trial, chosen
-from tests.strength.mutants.generated import format_of, stacks
-from tests.strength.mutants.mutation import Mutant, apply
+from common.validate.scenarios import Start, planned
+from common.validate.trials import TRIALS, Trial, chosen
+from common.validate.values import ORDINARY
+from tests.strength.mutants.generated import AREA, format_of, stacks
+from tests.strength.mutants.mutation import Mutant, edited, stack_of
+from tests.strength.mutants.weak import weaker_checks
 
 ARCH = 90
 TIMEOUT = 30.0  # seconds for a launch that loops without waiting; a deadlock is detected at once
 NOT_COMPILED, SAME_CODE, SURVIVED = "not compiled", "same code", "survived"
 PLAIN, FULL, RACE = "plain", "full", "race"  # found by a plain validation, by a full one, by the race detector
+FOUND = (PLAIN, FULL, RACE)
+# Grids of a fault by hand: number of blocks, and whether with the short list of scenarios. With fewer blocks than
+# heads, a block loops over heads. With many blocks, each has few rows, and the token comes from the last block in one
+# step of three: the long list on two such grids has dozens of steps.
+GRIDS = (
+    *((8, True), (3, True), (1, True), (24, True)),
+    *((8, False), (3, False), (1, False), (32, False)),
+)
+TRIAL_SEEDS = 20  # with all of which a trial must find a fault that names it
+
+Round = tuple[str, list[tuple[Trial, int]]]  # a fate, and the trials with their seeds that decide it
 
 
 @dataclass(frozen=True)
 class Judged:
-    """fate: one of those above. how: what found it."""
+    """fate: one of those above. how: what found it. token, logits: True if a check of these at the end found it."""
 
     mutant: Mutant
     fate: str
     how: str = ""
+    token: bool = False
+    logits: bool = False
 
     @classmethod
     def lost(cls, mutant: Mutant, how: str) -> "Judged":
         """Fate of a mutant that ended or hung its process, on an unknown trial."""
-        return cls(mutant, FULL, how)
+        return cls(mutant, FULL, how, True, True)
+
+    @property
+    def found(self) -> bool:
+        return self.fate in FOUND
 
     @property
     def title(self) -> str:
         return f"{self.mutant.kind}: {self.mutant.name}"
 
-    def as_record(self) -> dict[str, str]:
+    def as_record(self) -> dict[str, str | bool]:
         """The fields that a record keeps."""
-        return {"operator": self.mutant.kind, "name": self.mutant.name, "fate": self.fate, "how": self.how}
+        about = {"class": self.mutant.kind, "name": self.mutant.name}
+        return about | {name: getattr(self, name) for name in ("fate", "how", "token", "logits")}
 
 
 def judge(mutant: Mutant, seed: int, cache: Path) -> Judged:
-    """Prove the stacks with changed code on one trial after another, until one finds the mutant.
-
-    The full validation's long trials come after the race detector.
-    """
+    """Prove the stacks with changed code on one trial after another, until one finds the mutant."""
     torch.set_num_threads(1)
-    every = [_Stack(names, mutant, seed, cache) for names in stacks(mutant.edits[0].file)]
+    every = grounds(mutant, cache)
+    rounds = list(_rounds(mutant, seed))
+    first = rounds[0][1][0][0]
     try:
-        affected = [each for each in every if each.changed(chosen("plain")[0])] or every[:1]
+        affected = [each for each in every if each.changed(first)] or every[:1]
     except CompileError as error:
         return Judged(mutant, NOT_COMPILED, error.cause)
-    plain = (*chosen("plain"), _of_a_run(seed))
-    full = [trial for trial in chosen("all") if not trial.plain]
-    races, rest = ([trial for trial in full if trial.races == which] for which in (True, False))
-    for fate, trials in ((PLAIN, plain), (RACE, races), (FULL, rest)):
-        for each, trial in product(affected, trials):
-            if how := each.found(trial):
-                return Judged(mutant, fate, f"{trial.name}: {how}")
-    return Judged(mutant, SURVIVED if any(each.differs for each in affected) else SAME_CODE)
+    weak = (False, False) if mutant.area == AREA else weaker_checks(mutant, seed, cache)
+    if mutant.trial:
+        return Judged(mutant, *_with_every_seed(affected[0], rounds[0][1]), *weak)
+    for fate, trials in rounds:
+        for each, (trial, seed_) in product(affected, trials):
+            if how := each.found(trial, seed_):
+                return Judged(mutant, fate, f"{trial.name}: {how}", *weak)
+    return Judged(mutant, SURVIVED if any(each.differs for each in affected) else SAME_CODE, "", *weak)
 
 
-class _Stack:
-    """One stack with the mutant's edit. differs: whether its code was another one than the original's on some trial."""
-
-    def __init__(self, names: tuple[str, ...], mutant: Mutant, seed: int, cache: Path) -> None:
-        self._catalog = read_catalog()
-        self._stack = choose_stacks(self._catalog, BASELINE, list(names), {}, 256)[0]
-        self._edit = partial(apply, edit=mutant.edits[0], name=mutant.name)
-        self._formats = model_named("tiny").in_formats(*read_formats(format_of(mutant.edits[0].file, names)))
-        self._seed, self._cache = seed, cache
-        self.differs = False
-
-    def changed(self, trial: Trial) -> bool:
-        """True if the compiled code differs from the original's. Raises CompileError."""
-        source = text_of(self._catalog, self._stack, trial.like(self._formats))
-        before, after = (_instructions(text, self._cache) for text in (source.text, self._edit(source.text)))
-        return before != after
-
-    def found(self, trial: Trial) -> str:
-        """Evidence on `trial` that the kernel is wrong; '' without any."""
-        device = PtxDevice(self._cache / "kernels", ARCH, self._seed, trial.races, TIMEOUT)
-        try:
-            if not self.changed(trial):
-                return ""
-            self.differs = True
-            own = trial.like(self._formats)
-            verdict = prove(device, self._catalog, self._stack, own, self._cache, self._seed, self._edit)
-        except (CompileError, Hung, Crashed) as error:
-            return error.cause
-        return str(verdict.mismatch or "")
+def grounds(mutant: Mutant, cache: Path) -> "list[Ground]":
+    """The stacks on which a mutant is judged, each with a model that has the traits and formats."""
+    if mutant.area != AREA:
+        return [Ground(stack_of(mutant), mutant.model, mutant, cache)]
+    found, file = [], mutant.edits[0].file
+    for names in stacks(file):
+        model = model_named("tiny").in_formats(*read_formats(format_of(file, names)))
+        (stack,) = choose_stacks(read_catalog(), BASELINE, list(names), {}, 256)
+        found.append(Ground(stack, model, mutant, cache))
+    return found
 
 
-def _instructions(text: str, cache: Path) -> str:
-    """The text's PTX without source lines: neither .loc nor .file, nor debug sections. Raises CompileError."""
-    ptx = compile_ptx(text, f"sm_{ARCH}", cache_dir=cache / "kernels").split("\t.section")[0]
-    return re.sub(r"^\s*\.(?:loc|file).*\n", "", ptx, flags=re.MULTILINE)
+def _rounds(mutant: Mutant, seed: int) -> Iterator[Round]:
+    """Trials in order: of an operator's mutant the full validation's long ones come after the race detector.
+
+    Of a fault by hand its own grids and the plain trials, or the one trial that it names; what only the race detector
+    finds has that first.
+    """
+    plain = [*chosen("plain")]
+    if mutant.trial:
+        named = next((trial for trial in TRIALS if trial.name == mutant.trial), None)
+        if named is None:
+            raise LabError(f"it names a trial {mutant.trial!r}", "name one of common/validate/trials.py")
+        yield FULL, [(named, each) for each in range(seed, seed + TRIAL_SEEDS)]
+    elif mutant.area != AREA:
+        if mutant.expect == "race":
+            yield RACE, [(race_trial(mutant), seed)]
+        yield PLAIN, [*_grids(mutant, seed), *_with(seed, plain)]
+    else:
+        full = [trial for trial in chosen("all") if not trial.plain]
+        yield PLAIN, _with(seed, [*plain, _of_a_run(seed)])
+        yield RACE, _with(seed, [trial for trial in full if trial.races])
+        yield FULL, _with(seed, [trial for trial in full if not trial.races])
+
+
+def _with(seed: int, trials: Iterable[Trial]) -> list[tuple[Trial, int]]:
+    return [(trial, seed) for trial in trials]
+
+
+def _grids(mutant: Mutant, seed: int) -> Iterator[tuple[Trial, int]]:
+    for number, (blocks, quick) in enumerate(GRIDS, seed):
+        starts = planned(mutant.model, torch.Generator().manual_seed(number), quick)
+        weights = "ties" if (number - seed) % 2 else ORDINARY
+        yield Trial(f"{blocks} blocks", "", mutant.model, mutant.threads, blocks, tuple(starts), weights), number
+
+
+def race_trial(mutant: Mutant) -> Trial:
+    """The last two steps of the cache, with most chunks of attention, and with the race detector."""
+    starts = (Start(mutant.model.positions - 2, 2),)
+    return Trial("races", "", mutant.model, mutant.threads, mutant.blocks, starts, races=True)
 
 
 def _of_a_run(seed: int) -> Trial:
@@ -117,3 +152,45 @@ def _of_a_run(seed: int) -> Trial:
     model = model_named("tiny")
     starts = planned(model, torch.Generator().manual_seed(seed), quick=False)
     return Trial("tiny", "a user's model", model, 256, BLOCKS, tuple(starts), plain=True)
+
+
+class Ground:
+    """One stack with the mutant's edits. differs: whether its code was another than the original's on some trial."""
+
+    def __init__(self, stack: Stack, model: Model, mutant: Mutant, cache: Path) -> None:
+        self._catalog, self._stack, self._model, self._cache = read_catalog(), stack, model, cache
+        self._edit = partial(edited, mutant=mutant)
+        self.differs = False
+
+    def changed(self, trial: Trial) -> bool:
+        """True if the compiled code differs from the original's. Raises CompileError."""
+        source = text_of(self._catalog, self._stack, trial.like(self._model))
+        before, after = (_instructions(text, self._cache) for text in (source.text, self._edit(source.text)))
+        return before != after
+
+    def found(self, trial: Trial, seed: int) -> str:
+        """Evidence on `trial` that the kernel is wrong; '' without any."""
+        device = PtxDevice(self._cache / "kernels", ARCH, seed, trial.races, TIMEOUT)
+        try:
+            if not self.changed(trial):
+                return ""
+            self.differs = True
+            own = trial.like(self._model)
+            verdict = prove(device, self._catalog, self._stack, own, self._cache, seed, self._edit)
+        except (CompileError, Hung, Crashed) as error:
+            return error.cause
+        return str(verdict.mismatch or "")
+
+
+def _with_every_seed(ground: Ground, trials: list[tuple[Trial, int]]) -> tuple[str, str]:
+    """Fate and evidence of a fault that its trial must find whatever the seed."""
+    found = [how for trial, seed in trials if (how := ground.found(trial, seed))]
+    if len(found) == len(trials):
+        return FULL, found[0]
+    return SURVIVED, f"found with {len(found)} seeds of {len(trials)}"
+
+
+def _instructions(text: str, cache: Path) -> str:
+    """The text's PTX without source lines: neither .loc nor .file, nor debug sections. Raises CompileError."""
+    ptx = compile_ptx(text, f"sm_{ARCH}", cache_dir=cache / "kernels").split("\t.section")[0]
+    return re.sub(r"^\s*\.(?:loc|file).*\n", "", ptx, flags=re.MULTILINE)

@@ -4,41 +4,32 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
 
 from common.errors import Crashed, Hung, LabError
 from experiments.processes import apart
+from tests.strength.mutants.judge import Judged, judge
 from tests.strength.mutants.mutation import Mutant
 
-T = TypeVar("T")
-Check = Callable[[Mutant, int, Path], T]
 LONGEST_S = 900.0  # of one mutant, which takes seconds: a kernel that overwrites the runtime's memory may never end
 
 
-def check_each(
-    check: Check[T],
-    lost: Callable[[Mutant, str], T],
-    mutants: Sequence[Mutant],
-    seed: int,
-    cache: Path,
-    processes: int,
-    done: Callable[[T], None] = lambda _: None,
-) -> list[T]:
-    """`check(mutant, seed, cache)` for each mutant in its own process, `processes` at a time.
+def judge_each(
+    mutants: Sequence[Mutant], seed: int, cache: Path, processes: int, done: Callable[[Judged], None] = lambda _: None
+) -> list[Judged]:
+    """`judge` each mutant in its own process, `processes` at a time. done: called with each result as it ends.
 
-    lost: result of a mutant that ends or hangs its process, given the reason. done: called with each result as it ends.
-    Raises what the check raises; a LabError names the mutant.
+    Raises what the judge raises; a LabError names the mutant.
     """
     context = get_context("forkserver")
-    context.set_forkserver_preload([check.__module__])
+    context.set_forkserver_preload([judge.__module__])
 
-    def one(mutant: Mutant) -> T:
+    def one(mutant: Mutant) -> Judged:
         try:
-            return apart(LONGEST_S, _named, check, mutant, seed, cache, context=context)
+            return apart(LONGEST_S, _named, mutant, seed, cache, context=context)
         except Hung:
-            return lost(mutant, f"hung: its process did not end in {LONGEST_S:g} s")
+            return Judged.lost(mutant, f"hung: its process did not end in {LONGEST_S:g} s")
         except Crashed as error:
-            return lost(mutant, f"crashed: {error.cause}")
+            return Judged.lost(mutant, f"crashed: {error.cause}")
 
     with ThreadPoolExecutor(processes) as pool:
         futures = [pool.submit(one, mutant) for mutant in mutants]
@@ -51,8 +42,8 @@ def check_each(
     return [future.result() for future in futures]
 
 
-def _named(check: Check[Any], mutant: Mutant, seed: int, cache: Path) -> Any:
+def _named(mutant: Mutant, seed: int, cache: Path) -> Judged:
     try:
-        return check(mutant, seed, cache)
+        return judge(mutant, seed, cache)
     except LabError as error:  # not the end of its process: LabError, whatever the subclass
         raise LabError(f"mutant {mutant.name}: {error.cause}", error.remedy) from error

@@ -2,13 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from experiments.tables.result_table import COUNTED, ResultTable
-from tests.strength.mutants.generated import equivalent
-
-if TYPE_CHECKING:
-    from tests.strength.mutants.judge import Judged
+from tests.strength.mutants.generated import AREA, equivalent
+from tests.strength.mutants.judge import NOT_COMPILED, PLAIN, SAME_CODE, SURVIVED, Judged
 
 QUESTION = "how many small systematic changes of the device code the validation finds"
 GOALS = {"plain": 0.85, "full": 0.97}  # shares of the faults that a validation must find
@@ -23,12 +20,13 @@ NOTES = (
 class Score:
     """Counts of some mutants' results."""
 
-    def __init__(self, found: "Sequence[Judged]") -> None:
+    def __init__(self, found: Sequence[Judged]) -> None:
         self.drawn = len(found)
         fates = Counter(one.fate for one in found)
-        self.not_compiled, self.same_code, self.plain = (fates[fate] for fate in ("not compiled", "same code", "plain"))
+        self.not_compiled, self.same_code, self.plain = (fates[fate] for fate in (NOT_COMPILED, SAME_CODE, PLAIN))
         self.full = self.plain + fates["full"] + fates["race"]
-        survived = [one for one in found if one.fate == "survived"]
+        # What is written by hand must have code of its own.
+        survived = [one for one in found if not one.found and (one.mutant.area != AREA or one.fate == SURVIVED)]
         self.equivalent = [one for one in survived if equivalent(one.mutant)]
         self.survivors = [one for one in survived if not equivalent(one.mutant)]
 
@@ -60,7 +58,7 @@ class Score:
         }
 
 
-def summary(found: "Sequence[Judged]", of: int) -> ResultTable:
+def summary(found: Sequence[Judged], of: int) -> ResultTable:
     """A row for each operator, and their sum; notes name what a plain validation misses, and every survivor.
 
     of: the number of mutants from which `found` were drawn.

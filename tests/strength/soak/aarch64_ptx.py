@@ -82,7 +82,7 @@ class EmulatedPtxDevice(PtxDevice):
     """The PTX device of an aarch64 machine."""
 
     name = "ptx+aarch64"
-    buffer = MappedBuffer
+    buffers = MappedBuffer
 
     def __init__(self, cache: Path, *settings: Any, **more: Any) -> None:
         super().__init__(cache, *settings, **more)

@@ -32,7 +32,7 @@ using Fn = void (*)(Warp &, const In *);
 enum Space : uint32_t { generic, global, shared, local, constant };
 enum Order : uint32_t { weak, relaxed, acquire, release, acq_rel, no_coherence, in_step };
 enum Scope : uint32_t { cta, gpu, sys }; // a cluster is one block
-enum Status { finished, deadlocked, timed_out, trapped, corrupted, faulted, raced };
+enum Status { finished, deadlocked, timed_out, trapped, faulted, raced };
 
 // One decoded instruction; offsets are in bytes of a warp's file.
 struct alignas(64) In {

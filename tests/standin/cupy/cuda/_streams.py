@@ -176,9 +176,5 @@ class Graph:
             MACHINE.order.execute(queue, work)
             queue.ready += cost.NODE - cost.LAUNCH
 
-    @typed
-    def upload(self, stream: Any = None) -> None:
-        MACHINE.call()
-
 
 Stream.null = Stream(null=True)

@@ -1,5 +1,8 @@
 """Stand-in for cupy.cuda.driver."""
 
+import inspect
+from collections.abc import Callable
+
 from cupy.cuda import _streams
 from standin_gpu import errors
 from standin_gpu.cython import typed
@@ -55,44 +58,25 @@ def funcSetAttribute(f: int, attribute: int, value: int) -> None:  # noqa: N802
     kernel.allow_shared(value)
 
 
-@typed
-def launchKernel(  # noqa: N802
-    f: int,
-    grid_dim_x: int,
-    grid_dim_y: int,
-    grid_dim_z: int,
-    block_dim_x: int,
-    block_dim_y: int,
-    block_dim_z: int,
-    shared_mem_bytes: int,
-    stream: int,
-    kernel_params: int,
-    extra: int,
-) -> None:
-    if extra:
-        raise misuse("launchKernel with extra options")
-    grid, block = (grid_dim_x, grid_dim_y, grid_dim_z), (block_dim_x, block_dim_y, block_dim_z)
-    launchCooperativeKernel(f, *grid, *block, shared_mem_bytes, stream, kernel_params)
+def _launching(*more: str) -> Callable[..., None]:
+    """A launch with CuPy's names for its integers; `more` follow those of every launch, and must be 0."""
+    sizes = [f"{kind}_dim_{axis}" for kind in ("grid", "block") for axis in "xyz"]
+    names = ["f", *sizes, "shared_mem_bytes", "stream", "kernel_params", *more]
+
+    def launch(f: int, *given: int) -> None:
+        grid, block, (shared, stream, parameters, *extra) = given[:3], given[3:6], given[6:]
+        current, kernel = _streams.get_current_stream(), _kernel(f)
+        if any(extra):
+            raise misuse("a launch with extra options")
+        if stream != current.ptr:
+            raise misuse(f"a launch on stream {stream}, which is not current")
+        if not isinstance(kernel, PtxFunction):
+            raise misuse(f"{kernel.name} is launched by its C signature only")
+        kernel.launch(grid, block, shared, parameters, current._queue)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    launch.__signature__ = inspect.Signature([inspect.Parameter(name, kind, annotation=int) for name in names])
+    return typed(launch)
 
 
-@typed
-def launchCooperativeKernel(  # noqa: N802
-    f: int,
-    grid_dim_x: int,
-    grid_dim_y: int,
-    grid_dim_z: int,
-    block_dim_x: int,
-    block_dim_y: int,
-    block_dim_z: int,
-    shared_mem_bytes: int,
-    stream: int,
-    kernel_params: int,
-) -> None:
-    grid, block = (grid_dim_x, grid_dim_y, grid_dim_z), (block_dim_x, block_dim_y, block_dim_z)
-    current = _streams.get_current_stream()
-    if stream != current.ptr:
-        raise misuse(f"a launch on stream {stream}, which is not current")
-    kernel = _kernel(f)
-    if not isinstance(kernel, PtxFunction):
-        raise misuse(f"{kernel.name} is launched by its C signature only")
-    kernel.launch(grid, block, shared_mem_bytes, kernel_params, current._queue)
+launchKernel, launchCooperativeKernel = _launching("extra"), _launching()  # noqa: N816

@@ -13,8 +13,6 @@ from standin_gpu.memory import Buffer
 
 memcpyDefault = 4  # noqa: N816  the addresses say which memory is the host's
 streamCaptureModeGlobal = 0  # noqa: N816
-streamCaptureModeThreadLocal = 1  # noqa: N816
-streamCaptureModeRelaxed = 2  # noqa: N816
 
 
 @typed
@@ -27,12 +25,6 @@ def getDeviceCount() -> int:  # noqa: N802
 def driverGetVersion() -> int:  # noqa: N802
     MACHINE.call()
     return device.DRIVER
-
-
-@typed
-def getDevice() -> int:  # noqa: N802
-    MACHINE.call()
-    return 0
 
 
 @typed

@@ -1,74 +1,67 @@
-"""Devices that execute kernels on the CPU: their copies of the weights, buffers, launches, and launch errors.
+"""One kernel and its buffers on the PTX device: its launches, their counts, and their errors.
 
 Each buffer lies between inaccessible pages (guarded.py), and the weights are read-only: an access outside, or a write
 into the weights, ends the launch as Crashed with file, line and stage. Unwritten memory is NaN.
 """
 
+import struct
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from common.compile.source import Source, launches
+from common.compile.target import shared_bytes
 from common.devices.barrier_report import raise_if_barrier_timed_out
+from common.devices.counters import FIELDS, Counts
 from common.devices.guarded import GuardedBuffer
 from common.devices.kv_cache import KvCache
 from common.devices.protocol import Session
+from common.devices.ptx.counted import counted
+from common.devices.ptx.program import Buffer, Options, PtxKernel, PtxProgram
+from common.devices.ptx.report import DEADLOCKED, FAULTED, FINISHED, RACED, TIMED_OUT, TRAPPED, with_lines
 from common.devices.unwritten import NOT_WRITTEN, fill_scratch
-from common.errors import Crashed, Hung, Race, Refused
-from common.model.layout import MAX_BLOCKS, WAIT_WORDS
+from common.errors import Crashed, Hung, Race
+from common.model.layout import MAX_BLOCKS, NOT_SENT, WAIT_WORDS
+from common.model.stages import STAGES
 
-BLOCKS = 8  # default grid: enough blocks for an uneven share of heads and rows
-FINISHED, DEADLOCKED, TIMED_OUT, TRAPPED, CORRUPTED, FAULTED, RACED = range(7)  # `Status` of both executors
+if TYPE_CHECKING:
+    from common.devices.ptx.device import PtxDevice
 
-
-class CpuDevice:
-    """A device with `CpuSession`s.
-
-    cache: folder of compiled files. seed: of every order in the first launch of a session; each later launch uses the
-    next seed. timeout: limit of one launch in seconds; a deadlock is detected without it.
-    """
-
-    buffer = GuardedBuffer  # the class of a session's buffers
-
-    def __init__(self, cache: Path, seed: int = 0, timeout: float = 120.0) -> None:
-        self.cache, self.seed, self.timeout = Path(cache), seed, timeout
-        self._weights: tuple[torch.Tensor, GuardedBuffer] | None = None
-
-    def session(
-        self, program: Any, weights: torch.Tensor, blocks: int | None = None, beside: "CpuSession | None" = None
-    ) -> Any:
-        """As Device.session. All sessions with these weights share one copy of them."""
-        blocks = BLOCKS * program.source.blocks_per_sm if blocks is None else blocks
-        if not 1 <= blocks <= MAX_BLOCKS:
-            raise Refused(f"blocks={blocks} is not in 1..{MAX_BLOCKS}", f"give blocks=N with N in 1..{MAX_BLOCKS}")
-        if self._weights is None or self._weights[0] is not weights:
-            guarded = self.buffer(program.source.layout.weights_size, torch.bfloat16, _at_end(self.seed))
-            guarded.tensor.copy_(weights)
-            guarded.freeze()
-            self._weights = (weights, guarded)
-        return self._open(self, program, self._weights[1], blocks, beside)
-
-    def _open(self, *arguments: Any) -> "CpuSession":
-        """A session. arguments: device, program, guarded weights, number of blocks, session beside it or None."""
-        raise NotImplementedError
+STATIC_SHARED = 48 << 10  # bytes; a text that needs more has only dynamic shared memory
 
 
-class CpuSession(Session):
+@dataclass(frozen=True)
+class CompiledPtx:
+    """A decoded module and its source."""
+
+    source: Source
+    program: PtxProgram
+
+
+class PtxSession(Session):
     """One kernel and its buffers in the memory of this process; see common.devices.protocol.Session."""
 
     _buffers: dict[str, GuardedBuffer]
 
     def __init__(
-        self, device: Any, program: Any, weights: GuardedBuffer, blocks: int, beside: "CpuSession | None" = None
+        self,
+        device: "PtxDevice",
+        program: CompiledPtx,
+        weights: GuardedBuffer,
+        blocks: int,
+        beside: "PtxSession | None" = None,
     ) -> None:
         layout = self.layout = program.source.layout
         self.blocks = blocks
-        self._source: Source = program.source
-        self._seed, self._timeout = device.seed, device.timeout
-        buffer = partial(type(weights), at_end=_at_end(device.seed))
+        self._source, self._program = program.source, program.program
+        self._seed, self._timeout, self._races, self._counting = device.seed, device.timeout, device.races, False
+        self.executed: dict[str, Counter[str]] = {}  # what `count` counted last, by `counted`
+        buffer = partial(type(weights), at_end=at_end(device.seed))
         if beside:
             self._buffers = dict(beside._buffers)
             if beside.layout.scratch_size < layout.scratch_size:
@@ -83,13 +76,19 @@ class CpuSession(Session):
             }
         words = self._buffers["cache"].tensor.view(layout.cache.stored).view(torch.int16)
         self.cache = KvCache(words.numpy())
+        self._rows = [
+            Buffer(name, one.tensor.data_ptr(), one.bytes, name != "weights") for name, one in self._buffers.items()
+        ]
+        shared = self._program.constant("shared_bytes")
+        self._source.refuse_shared(shared, shared_bytes(device.arch), f"sm_{device.arch}")
+        self._dynamic = shared if shared > STATIC_SHARED else 0
 
     def resume(self, state: torch.Tensor, unwritten: float = NOT_WRITTEN) -> None:
         fill_scratch(self._buffers["scratch"].tensor, self.layout, unwritten)
         self._buffers["waits"].tensor.zero_()
         self._buffers["state"].tensor.copy_(state)
 
-    def run(self, steps: int = 1, then: "CpuSession | None" = None) -> None:
+    def run(self, steps: int = 1, then: "PtxSession | None" = None) -> None:
         if then is not None:
             for _ in range(steps):
                 self.run()
@@ -99,11 +98,25 @@ class CpuSession(Session):
         self.layout.check_room(int(self._buffers["state"].tensor[at]), steps)
         self._run_launches(launches(self._source, steps))
 
+    def count(self, steps: int = 1) -> Counts:
+        self._counting = True
+        try:
+            self.run(steps)
+        finally:
+            self._counting = False
+        by_stage = [self.executed.get(stage, Counter()) for stage in STAGES]
+        by_stage[0] = by_stage[0] + self.executed.get("", Counter())  # what a kernel does before its first stage
+        table = [[counts[field] for field in FIELDS] for counts in by_stage]
+        return Counts(np.array(table, np.uint64))
+
     def scratch(self) -> torch.Tensor:
         return self._buffers["scratch"].tensor.clone()
 
     def state(self) -> torch.Tensor:
         return self._buffers["state"].tensor.clone()
+
+    def close(self) -> None:
+        """Nothing: the buffers go with the session."""
 
     def _run_launches(self, these: Sequence[tuple[int, int]]) -> None:
         """Run `these` launches one after another, and check the canaries.
@@ -121,8 +134,26 @@ class CpuSession(Session):
                 raise Crashed(f"the kernel wrote outside the {name} buffer", "look for an index outside this buffer")
 
     def _launch_all(self, these: Sequence[tuple[int, int]]) -> None:
-        """Run the launches."""
-        raise NotImplementedError
+        pointers = [one.tensor.data_ptr() for one in self._buffers.values()]
+        grid, block = (self.blocks, 1, 1), (self._source.launched_threads, 1, 1)
+        self.executed = {}
+        for number, last in these:
+            kernel = self._program.kernel(f"stage_{STAGES[number]}" if self._source.by_stage else "decode")
+            parameters = struct.pack("<5Qi", *pointers, last)
+            strict = not self._source.model.large
+            options = Options(self._seed, strict, self._races, self._timeout, self._counting, NOT_SENT & 0xFFFFFFFF)
+            self._seed += 1
+            ended = kernel.launch(grid, block, parameters, self._rows, self._dynamic, options)
+            status = ended.status or (RACED if ended.report else FINISHED)  # a kernel here keeps to the letter, too
+            self._raise_for_status(status, with_lines(ended.report, kernel))
+            if ended.executed is not None:
+                self._add(kernel, ended.executed)
+
+    def _add(self, kernel: PtxKernel, executed: np.ndarray) -> None:
+        """Add a launch's counts. executed: as in Ended."""
+        sizes = self.blocks, self._source.threads
+        for stage, counts in counted(kernel.rows(), executed, list(self._buffers), *sizes).items():
+            self.executed.setdefault(stage, Counter()).update(counts)
 
     def _raise_for_status(self, status: int, report: str) -> None:
         """Raise the error of a status; return if the launch finished. report: with source lines."""
@@ -138,8 +169,6 @@ class CpuSession(Session):
         if status == TRAPPED:
             raise_if_barrier_timed_out(self._buffers["waits"].tensor, self.blocks)
             raise Crashed(f"the kernel trapped: {report}", "correct the access or the condition at that line")
-        if status == CORRUPTED:
-            raise Crashed(report, "look for an index outside the struct Shared")
         if status == FAULTED:
             raise Crashed(f"the kernel faulted: {report}", "correct that line")
         if status == RACED:
@@ -148,6 +177,6 @@ class CpuSession(Session):
             )
 
 
-def _at_end(seed: int) -> bool:
+def at_end(seed: int) -> bool:
     """True (even seeds) if the last byte of a buffer touches its inaccessible pages; else the first byte does."""
     return seed % 2 == 0
