@@ -21,7 +21,7 @@ def gpu(monkeypatch) -> SimpleNamespace:
     occupancy = lambda pointer, threads, shared: calls.append(("occupancy", shared)) or 1  # noqa: E731
     cupy.cuda = SimpleNamespace(driver=SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=occupancy))
     device = CudaDevice.__new__(CudaDevice)
-    device._cupy, device._weights = cupy, None
+    device._cupy, device._weights = cupy, []
     device._device = SimpleNamespace(attributes={"MultiProcessorCount": 2, "MaxSharedMemoryPerBlockOptin": 99 << 10})
     monkeypatch.setattr("common.devices.cuda.CudaSession", lambda *arguments: arguments)
     return SimpleNamespace(device=device, calls=calls)
@@ -63,6 +63,18 @@ def test_weights_are_on_the_gpu_before_another_stream_reads_them(gpu, tiny):
     program = CudaProgram(build([], tiny), [kernel()], 0)
     gpu.device.session(program, torch.zeros(8, dtype=torch.bfloat16))
     assert [call for call in gpu.calls if call[0] == "copy"] == [("copy", True)]
+
+
+def test_a_models_weights_stay_on_the_gpu_while_its_stacks_are_tried(gpu, tiny):
+    program = CudaProgram(build([], tiny), [kernel()], 0)
+    large, small, other, larger = (torch.zeros(size, dtype=torch.bfloat16) for size in (64, 8, 16, 128))
+    copied = []
+    for weights in (large, small, small, large, other, small, large, larger, large):
+        before = len(gpu.calls)
+        gpu.device.session(program, weights)
+        copied.append(any(call[0] == "copy" for call in gpu.calls[before:]))
+    assert copied == [True, True, False, False, True, True, False, True, True]
+    assert [len(weights) for weights, _ in gpu.device._weights] == [128, 64]
 
 
 def test_a_reset_copies_on_the_stream_that_runs_the_kernel_and_waits_for_it(tiny):
