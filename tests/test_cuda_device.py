@@ -65,6 +65,18 @@ def test_weights_are_on_the_gpu_before_another_stream_reads_them(gpu, tiny):
     assert [call for call in gpu.calls if call[0] == "copy"] == [("copy", True)]
 
 
+def test_a_models_weights_stay_on_the_gpu_while_its_stacks_are_tried(gpu, tiny):
+    program = CudaProgram(build([], tiny), [kernel()], 0)
+    large, small, other, larger = (torch.zeros(size, dtype=torch.bfloat16) for size in (64, 8, 16, 128))
+    copied = []
+    for weights in (large, small, small, large, other, small, large, larger, large):
+        before = len(gpu.calls)
+        gpu.device.session(program, weights)
+        copied.append(any(call[0] == "copy" for call in gpu.calls[before:]))
+    assert copied == [True, True, False, False, True, True, False, True, True]
+    assert [len(weights) for weights, _ in gpu.device._weights] == [128, 64]
+
+
 def test_a_reset_copies_on_the_stream_that_runs_the_kernel_and_waits_for_it(tiny):
     calls: list[tuple] = []
 
