@@ -100,7 +100,8 @@ def test_kernel_that_replays_the_first_launch(refused):
         }}
         for (int head = 0; head < heads; ++head)
           for (int i = 0; i < model::head_dim; ++i) {{
-            bf16 &entry = c.cache[(size_t(head) * model::positions + c.position) * model::head_dim + i];
+            auto *entries = reinterpret_cast<bf16 *>(c.cache);
+            bf16 &entry = entries[(size_t(head) * model::positions + c.position) * model::head_dim + i];
             if (first) cache[head][i] = entry;
             else entry = cache[head][i];
           }}
