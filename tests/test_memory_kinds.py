@@ -1,4 +1,4 @@
-"""Kinds of memory are types: a load, a copy or a store of the wrong buffer does not compile, and the error names both."""
+"""Kinds of memory are types: a load, a copy or a store of the wrong buffer does not compile; the error names it."""
 
 import pytest
 from bare_kernel import bare_kernel
@@ -11,8 +11,8 @@ SHARED = "alignas(16) bf16 tile[64]; Mbarrier full;"
 RIGHT = {
     "weights": "*out = load_weight(c.weights) + __uint_as_float(load_weights<4>(c.weights).word[0]);",
     "cache": "*out = __uint_as_float(load_packet<4>(keys(c, 0, 0)).word[0]); keys(c, 0, 0)[0] = EntryUnit();",
-    "copies": "SlotCopies<true>::copy(s.tile, c.weights, 16, &s.full); SlotCopies<true>::copy(s.tile, keys(c, 0, 0), 16, "
-    "&s.full);",
+    "copies": """SlotCopies<true>::copy(s.tile, c.weights, 16, &s.full);
+    SlotCopies<true>::copy(s.tile, keys(c, 0, 0), 16, &s.full);""",
 }
 WRONG = {  # a body, and the types that the error names
     "*out = load_weight(c.cache);": ("Cache *", "const Weight *"),
@@ -20,7 +20,7 @@ WRONG = {  # a body, and the types that the error names
     "*out = load_weights<4>(c.scratch).word[0];": ("float *", "const Weight *"),
     "*out = load_weights<4>(c.state).word[0];": ("unsigned int *", "const Weight *"),
     "*out = load_weights<8>(keys(c, 0, 0)).word[0];": ("EntryUnit *", "const Weight *"),
-    "*out = load_weights<4>(s.tile).word[0];": ("bf16 *", "const Weight *"),
+    "*out = load_weights<4>(s.tile).word[0];": ("(bf16 [64])", "const Weight *"),
     "*out = __ldg(keys(c, 0, 0));": ("__ldg", "EntryUnit *"),
     "*out = __ldg(c.cache);": ("__ldg", "Cache *"),
     "c.weights[0] = Weight();": ("must be a modifiable lvalue",),

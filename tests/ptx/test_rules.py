@@ -30,7 +30,9 @@ OF_ONE_THREAD = {
     "*out = *(volatile float *)(size_t(c.token) << 40);": "outside the buffers: 4 bytes at 0x[0-9a-f]+:",
     "prefetch_l2(out + end);": OUTSIDE.format(1, "0 bytes after the end of the scratch buffer"),
     "prefetch_bulk(c.weights - 8, 32);": "a bulk prefetch from outside the buffers: 32 bytes",
-    "const_cast<Weight *>(c.weights)[7] = Weight(1);": "a write to read-only memory: 2 bytes at .*, 14 bytes into the weights",
+    "const_cast<Weight *>(c.weights)[7] = Weight(1);": (
+        "a write to read-only memory: 2 bytes at .*, 14 bytes into the weights"
+    ),
     "atomicAdd((unsigned *)c.weights + 4, 0);": "a write to read-only memory: 4 bytes at .*, 16 bytes into the weights",
     "store_packet<4>((float *)c.weights, {});": "a write to read-only memory: 4 bytes",
     "(&s.unused)[-end] = 7;": "outside shared memory: 4 bytes",
@@ -59,7 +61,7 @@ OF_A_BLOCK = {
     "if (threadIdx.x != 40) *own = __shfl_xor_sync(all_lanes, 1.0f, 1);": "a shuffle from a lane that takes no part",
     "if (threadIdx.x < 32) named_sync(1, 64); else named_arrive(1, 96);": "has another number",
     "if (threadIdx.x < 32) named_sync(1, 96); else named_arrive(1, 96);": "waits at a barrier",
-    "if (blockIdx.x != 1) grid_barrier(c, Stage::o_proj, 1);": r"polls \S+ \(from common/kernel/barrier.cuh:\d+\)",
+    "if (blockIdx.x != 1) grid_barrier(c, Stage::o_proj, 1);": r"polls common/kernel/barrier.cuh:\d+ \(from test:9\)",
 }
 OWN = "float *const own = out + 128 * blockIdx.x + threadIdx.x; (void)own;"
 # Lines of a loader's first thread, after the initialization of the barriers in shared memory.
