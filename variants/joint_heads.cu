@@ -75,7 +75,7 @@ template <class Base> struct JointHeads : Base {
   // One head by one warp. `head` counts in the order of the qkv rows. Gains and angles are loaded before the head,
   // which may not have arrived.
   template <class Out>
-  static DEVICE void norm_rope(const Context &c, int layer, int head, const bf16 *gain, Head &h, Out out) {
+  static DEVICE void norm_rope(const Context &c, int layer, int head, const Weight *gain, Head &h, Out out) {
     for (int i = lane() * 4; i < model::head_dim; i += 32 * 4) {
       Packet<8> g = {};
       if constexpr (model::qk_norm) g = load_weights<8>(gain + i);

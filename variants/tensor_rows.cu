@@ -27,7 +27,7 @@ template <class Base> struct TensorRows : Base {
   template <class Row> struct Input : Product<Row> {
     static DEVICE bf16 *place(const Context &c) { return reinterpret_cast<bf16 *>(shared<Self>(c).terms); }
     template <class From> DEVICE void take(const Context &c, const From &from) { Product<Row>::take(place(c), from); }
-    template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const bf16 *gains) {
+    template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const Weight *gains) {
       return Product<Row>::take_and_scale(place(c), from, gains);
     }
   };

@@ -54,13 +54,13 @@ template <class Base> struct ValueToken : Base {
   }
   static DEVICE const float *angles(const Context &c) { return shared<Self>(c).angles; }
 
-  static DEVICE const bf16 *embedding(const Context &c) {
+  static DEVICE const Weight *embedding(const Context &c) {
     return c.weights + weight_at::embed + size_t(c.token) * model::hidden;
   }
 
   template <Stage S, int N, int Run = N, int Apart = N> static DEVICE auto stream(const Context &c, int layer) {
     const auto rest = Base::template stream<S, N, Run, Apart>(c, layer);
-    const bf16 *row = embedding(c);
+    const Weight *row = embedding(c);
     return [=](int i) {
       if (S != Stage::input_norm || layer > 0) return rest(i);
       constexpr int most = Run % 8 == 0 ? 8 : 4; // elements of a load; columns take several loads
@@ -82,7 +82,7 @@ template <class Base> struct ValueToken : Base {
   template <Stage S> static DEVICE auto emit(const Context &c, int layer) {
     const auto finish = Base::template emit<S>(c, layer);
     if constexpr (S == Stage::o_proj) {
-      const bf16 *from = embedding(c);
+      const Weight *from = embedding(c);
       float *to = tap<Stage::embed>(c, 0);
       return [=](int row, const auto &sums) {
         if (layer == 0) {

@@ -34,7 +34,8 @@ DEVICE unsigned fma_bf16x2(unsigned a, unsigned b, unsigned c) {
 // Weights are never written while a kernel runs, so they may use the read-only path (ld.global.nc). The compiler may
 // move these loads up and keep many in flight, but not where the text does not load: an asm that is not volatile may be
 // executed for nothing, with an address beyond the weights.
-template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(const void *from) {
+template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(const Weight *weights) {
+  const void *from = weights;
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a load is 32, 64 or 128 bits");
   Packet<Bytes> p;
   if constexpr (Bytes == 4) {
@@ -61,7 +62,9 @@ template <int Bytes, L1 Keep = L1::allocate> DEVICE Packet<Bytes> load_weights(c
   return p;
 }
 
-DEVICE float load_weight(const bf16 *from) { return __uint_as_float(unsigned(__ldg(from)) << 16); }
+DEVICE float load_weight(const Weight *from) {
+  return __uint_as_float(unsigned(__ldg(reinterpret_cast<const bf16 *>(from))) << 16);
+}
 
 // Prefetches the 128-byte line of `address` into L2. It does not wait and needs no register.
 DEVICE void prefetch_l2(const void *address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }

@@ -87,7 +87,7 @@ template <class Row> struct ColumnInput : ColumnLanes<Row> {
 
   // The same, each element times its gain; the warp's part of the sum of the squares before that. Gains are loaded
   // before the elements, which may not have arrived.
-  template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const bf16 *gains) {
+  template <class From> DEVICE float take_and_scale(const Context &c, const From &from, const Weight *gains) {
     constexpr int loads = width / 8; // of the gains of a packet
     Packet<16> gain[Lanes::each * loads] = {};
     UNROLL

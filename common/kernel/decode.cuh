@@ -119,7 +119,7 @@ template <class Derived> struct Decode {
     } else if constexpr (S == Stage::gate_up) { // SwiGLU: silu(gate) * up
       return [=](int row, const auto &sums) { publish(row, __fdividef(sums[0], 1.0f + expf(-sums[0])) * sums[1]); };
     } else if constexpr (S == Stage::qkv && model::qkv_bias) {
-      const bf16 *bias = layer_weights(c, weight_at::qkv_bias, layer);
+      const Weight *bias = layer_weights(c, weight_at::qkv_bias, layer);
       return [=](int row, const auto &sums) { publish(row, sums[0] + load_weight(bias + row)); };
     } else {
       return [=](int row, const auto &sums) { publish(row, sums[0]); };
@@ -128,7 +128,7 @@ template <class Derived> struct Decode {
 
   static DEVICE void embed(const Context &c) {
     if (blockIdx.x == 0) {
-      const bf16 *row = c.weights + weight_at::embed + size_t(c.token) * model::hidden;
+      const Weight *row = c.weights + weight_at::embed + size_t(c.token) * model::hidden;
       for (int i = threadIdx.x; i < model::hidden; i += block_threads) {
         float &to = tap<Stage::embed>(c, 0)[i];
         to = load_weight(row + i);

@@ -3,6 +3,11 @@
 
 using bf16 = unsigned short;
 
+// Memory by kind: no pointer to one kind converts to another, so that a load, a copy or a store of the wrong buffer
+// does not compile. Words of scratch are float, and those of the state unsigned.
+enum class Weight : bf16 {}; // 16 bits of the weights, which nothing writes while a kernel runs
+enum class Cache : bf16 {};  // 16 bits of the KV cache, whose entries entries.cuh alone knows
+
 // L1 policy of a load: data that is read once need not allocate a line.
 enum class L1 { allocate, no_allocate };
 

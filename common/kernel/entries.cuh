@@ -10,7 +10,7 @@ enum class Entry { key, value };
 
 // How a warp stores an entry, in `Unit`s of memory; below bf16 four numbers each, and one that has the scale.
 template <class Format> struct Entries {
-  using Unit = unsigned;
+  enum class Unit : unsigned {};
   using Row = ::Row<Format, model::head_dim>;
   static constexpr int units = Row::bytes / 4;
   static constexpr float most = Format::real ? 448 : 127; // the largest number
@@ -42,16 +42,16 @@ template <class Format> struct Entries {
       UNROLL
       for (int j = 0; j < 4; ++j)
         if (4 * unit < model::head_dim) word |= Format::bits_of(room[4 * unit + j] / by) << 8 * j;
-      to(unit, word);
+      to(unit, Unit(word));
     }
     __syncwarp(); // all lanes have read the room
   }
 };
 template <> struct Entries<Bf16> {
-  using Unit = bf16;
+  enum class Unit : bf16 {};
   static constexpr int units = model::head_dim;
   template <class Make, class To> static DEVICE void store(float *, Make make, To to) {
-    make([=](int i, float value) { to(i, to_bf16(value)); });
+    make([=](int i, float value) { to(i, Unit(to_bf16(value))); });
   }
 };
 

@@ -21,7 +21,7 @@ template <class Shared> struct BlockMemory<Shared, false> {
 // The kernel that decodes `steps` tokens.
 #define KERNEL_ENTRY(Kernel, Threads, BlocksPerSm)                                                                     \
   extern "C" __global__ void __launch_bounds__(Threads, BlocksPerSm)                                                   \
-      decode(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int steps) {          \
+      decode(const Weight *weights, Cache *cache, float *scratch, unsigned *state, unsigned *waits, int steps) {       \
     run<Kernel>({weights, cache, scratch, state, waits}, BlockMemory<typename Kernel::Shared>::get(), steps);          \
   }                                                                                                                    \
   SHARED_BYTES(Kernel)
@@ -29,7 +29,7 @@ template <class Shared> struct BlockMemory<Shared, false> {
 // The kernel of one stage, stage_<name>. Its last argument is the layer.
 #define STAGE_ENTRY(Kernel, Threads, S)                                                                                \
   extern "C" __global__ void __launch_bounds__(Threads)                                                                \
-      stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {       \
+      stage_##S(const Weight *weights, Cache *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {    \
     run_stage<Kernel, Stage::S>({weights, cache, scratch, state, waits}, BlockMemory<typename Kernel::Shared>::get(),  \
                                 layer);                                                                                \
   }
@@ -38,7 +38,7 @@ template <class Shared> struct BlockMemory<Shared, false> {
 // reads anything that changes.
 #define DEPENDENT_ENTRY(Kernel, Threads, S)                                                                            \
   extern "C" __global__ void __launch_bounds__(Threads)                                                                \
-      stage_##S(const bf16 *weights, bf16 *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {       \
+      stage_##S(const Weight *weights, Cache *cache, float *scratch, unsigned *state, unsigned *waits, int layer) {    \
     run_dependent<Kernel, Stage::S>({weights, cache, scratch, state, waits},                                           \
                                     BlockMemory<typename Kernel::Shared>::get(), layer);                               \
   }

@@ -3,7 +3,7 @@
 #include "reduce.cuh"
 
 // The gains of norm S.
-template <Stage S> DEVICE const bf16 *gains(const Context &c, int layer) {
+template <Stage S> DEVICE const Weight *gains(const Context &c, int layer) {
   if constexpr (S == Stage::input_norm) return layer_weights(c, weight_at::input_norm, layer);
   if constexpr (S == Stage::post_norm) return layer_weights(c, weight_at::post_norm, layer);
   if constexpr (S == Stage::final_norm) return c.weights + weight_at::final_norm;

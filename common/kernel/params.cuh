@@ -10,8 +10,8 @@ constexpr int block_warps = block_threads / 32;
 // The arguments of a launch. `waits` has `wait_words` words per block. A block writes its words only when it gives up
 // waiting (barrier.cuh).
 struct Buffers {
-  const bf16 *weights;
-  bf16 *cache;
+  const Weight *weights;
+  Cache *cache;
   float *scratch;
   unsigned *state;
   unsigned *waits;
@@ -34,7 +34,7 @@ template <class Self> DEVICE typename Self::Shared &shared(const Context &c) {
   return *static_cast<typename Self::Shared *>(c.shared);
 }
 
-DEVICE const bf16 *layer_weights(const Context &c, size_t at, int layer) {
+DEVICE const Weight *layer_weights(const Context &c, size_t at, int layer) {
   return c.weights + at + layer * weight_at::layer_stride;
 }
 

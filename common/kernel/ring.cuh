@@ -32,6 +32,7 @@ template <bool Bulk> struct SlotCopies {
       for (unsigned at = 16 * lane(); at < bytes; at += 16 * lanes) copy_async(to + at, first + at, lines);
     }
   }
+  static DEVICE void copy(void *, const float *, unsigned, Mbarrier *, L2 = L2::pass) = delete; // scratch changes
   // After them.
   static DEVICE void end(Mbarrier *full) {
     if constexpr (!Bulk) mbarrier_arrive_copied(full);

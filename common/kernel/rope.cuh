@@ -34,7 +34,7 @@ template <class Out> DEVICE void rope_angles(int position, int first, Out out) {
 }
 
 // A weight of a norm, from where all weights are or from a copy of it in shared memory.
-DEVICE float load_gain(const bf16 *gain) { return load_weight(gain); }
+DEVICE float load_gain(const Weight *gain) { return load_weight(gain); }
 DEVICE float load_gain(const float *gain) { return *gain; }
 
 // RMSNorm, in a model with that trait, and rotation of one head `x`, by one warp. `cosines` has cos, then sin.

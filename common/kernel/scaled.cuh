@@ -165,17 +165,19 @@ struct Row<Scaled<Bits, Group, Real, Zeros, Half>, K> : ScaledRow<Scaled<Bits, G
   using Shared = SharedRow<Format, K>;
   const void *address;
   int first; // column from which columns are counted
-  DEVICE Row(const void *address, int first = 0) : address(address), first(first) {}
+  DEVICE Row(const Weight *address, int first = 0) : address(address), first(first) {}
 
-  DEVICE const unsigned char *byte(size_t at) const { return static_cast<const unsigned char *>(address) + at; }
-  DEVICE const unsigned char *numbers(int i) const { return byte(i * Bits / 8); }
+  DEVICE const Weight *byte(size_t at) const {
+    return reinterpret_cast<const Weight *>(static_cast<const unsigned char *>(address) + at);
+  }
+  DEVICE const Weight *numbers(int i) const { return byte(i * Bits / 8); }
 
   DEVICE Row below(int r) const { return {byte(size_t(r) * Base::bytes), first}; }
-  DEVICE Row from(int i) const { return {address, first + i}; }
+  DEVICE Row from(int i) const { return {byte(0), first + i}; }
   template <int Most, L1 Keep> DEVICE auto load(int i) const {
     constexpr int packed = Base::template packet<Most>;
     const int at = first + i;
-    const auto *scales = reinterpret_cast<const bf16 *>(byte(Base::scales));
+    const Weight *scales = byte(Base::scales);
     return ScaledPacket<Format, packed>{load_weights<packed, Keep>(numbers(at)),
                                         Zeros ? load_weights<4>(byte(Base::scale_at(at))).word[0]
                                               : __float_as_uint(load_weight(scales + at / Base::group))};

@@ -38,7 +38,7 @@ template <int K, int Often, int Together> struct TensorInput {
     split(place);
   }
 
-  template <class From> DEVICE float take_and_scale(bf16 *place, const From &from, const bf16 *gains) {
+  template <class From> DEVICE float take_and_scale(bf16 *place, const From &from, const Weight *gains) {
     Packet<8> gain[mine / 4] = {};
     UNROLL
     for (int i = 0; i < mine; i += 4)

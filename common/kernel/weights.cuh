@@ -74,15 +74,15 @@ template <int K> struct Row<Bf16, K> {
   const void *address;
 
   // The row of the same matrix that is `r` rows below.
-  DEVICE Row below(int r) const { return {static_cast<const bf16 *>(address) + size_t(r) * K}; }
+  DEVICE Row below(int r) const { return {static_cast<const Weight *>(address) + size_t(r) * K}; }
   // The same row, with its columns counted from column i on.
-  DEVICE Row from(int i) const { return {static_cast<const bf16 *>(address) + i}; }
+  DEVICE Row from(int i) const { return {static_cast<const Weight *>(address) + i}; }
   // The packet from column i on.
   template <int Most, L1 Keep> DEVICE Packet<Most> load(int i) const {
-    return load_weights<Most, Keep>(static_cast<const bf16 *>(address) + i);
+    return load_weights<Most, Keep>(static_cast<const Weight *>(address) + i);
   }
   // The same, copied asynchronously.
   template <int Bytes> DEVICE void copy(SharedPacket<Bytes> to, int i) const {
-    copy_async<Bytes>(to.address, static_cast<const bf16 *>(address) + i);
+    copy_async<Bytes>(to.address, static_cast<const Weight *>(address) + i);
   }
 };

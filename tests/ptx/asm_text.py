@@ -20,7 +20,7 @@ FUNCTION = re.compile(
 )
 TAKES = (
     "unsigned *data, unsigned *word, unsigned long long *wide, unsigned *first, unsigned *second, float *value, "
-    "const bf16 *weights"
+    "const Weight *weights"
 )
 COMPUTING = (
     "mov",

@@ -87,7 +87,7 @@ def test_a_fault_of_a_loader_whose_lanes_copy_is_found(launch, name, seed):
 ONE = """if (threadIdx.x != 0) return;
     for (int i = 0; i < 2; ++i) mbarrier_init(s.full + i, 1);
     mbarrier_init_fence();
-    const auto ask = [&](int at, const bf16 *from) {{
+    const auto ask = [&](int at, const void *from) {{
       mbarrier_arrive_expect(s.full + at, 128); copy_bulk(s.tile[at], from, 128, s.full + at); }};
     const auto wait = [&](int at) {{ while (!mbarrier_try_wait(s.full + at, 0)) {{}} }};
     const auto see = [&](int at) {{ out[at] = bf16_low(s.tile[0][1]); out[at + 1] = bf16_low(s.tile[1][1]); }};
@@ -103,7 +103,7 @@ def test_the_target_of_a_copy_is_poison_until_it_lands(launch, seed):
 
 
 def test_stores_before_a_proxy_fence_may_be_overwritten_and_copied(launch, seed):
-    store = "s.tile[0][9] = 3; c.cache[12] = 0x4040; fence_proxy_async(); ask(0, c.weights); "
+    store = "s.tile[0][9] = 3; c.cache[12] = Cache(0x4040); fence_proxy_async(); ask(0, c.weights); "
     body = ONE.format(store + "ask(1, c.cache); wait(0); wait(1); out[0] = s.tile[0][9]; out[1] = s.tile[1][12];")
     session = launch(body, SHARED, 1, seed=seed, races=True)
     assert session.scratch()[:2].tolist() == [0x4110, 0x4040]  # 9 and 3 as bf16

@@ -34,7 +34,7 @@ EACH = """const auto a = load_weights<8>(c.weights); const auto b = load_weights
     const unsigned sum = a.word[0] + a.word[1] + b.word[0] + b.word[1] + b.word[2] + b.word[3];
     const float more = load_weight(c.weights + 20) + __uint_as_float(load_packet<4>(c.cache).word[0]);
     out[64 * blockIdx.x + threadIdx.x] = __uint_as_float(sum) + more;
-    c.cache[8 + 64 * blockIdx.x + threadIdx.x] = 1;
+    c.cache[8 + 64 * blockIdx.x + threadIdx.x] = Cache(1);
     block_barrier(); grid_barrier(c, Stage::down, 1);"""
 
 

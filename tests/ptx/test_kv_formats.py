@@ -38,7 +38,7 @@ BY_HAND = {
 }
 STORE = """if (blockIdx.x != 0 || warp() != 0) return;
   for (int row = 0; row < {rows}; ++row) {{
-    const bf16 *from = c.weights + 2 * row * model::head_dim;
+    const Weight *from = c.weights + 2 * row * model::head_dim;
     EntryUnit *to = keys(c, 0, 0) + row * entry_units;
     const auto make = [&](auto put) {{
       for (int i = lane(); i < model::head_dim; i += 32)

@@ -23,14 +23,16 @@ OF_ONE_THREAD = {
     "c.scratch[end] = 1;": OUTSIDE.format(4, "0 bytes after the end of the scratch buffer"),
     "*out = c.scratch[end + 4];": OUTSIDE.format(4, "16 bytes after the end of the scratch buffer"),
     "c.scratch[-2000] = 1;": OUTSIDE.format(4, "8000 bytes before the scratch buffer"),
-    "*out = c.cache[-5000];": OUTSIDE.format(2, "10000 bytes before the cache buffer"),
+    "*out = int(c.cache[-5000]);": OUTSIDE.format(2, "10000 bytes before the cache buffer"),
     "c.state[-1] = 1;": OUTSIDE.format(4, "4 bytes before the state buffer"),
     "*out = load_weight(c.weights - 1);": OUTSIDE.format(2, "2 bytes before the weights buffer"),
-    "*c.cache - 1 = 0;": OUTSIDE.format(2, "2 bytes before the cache buffer"),
+    "c.cache[-1] = Cache();": OUTSIDE.format(2, "2 bytes before the cache buffer"),
     "*out = *(volatile float *)(size_t(c.token) << 40);": "outside the buffers: 4 bytes at 0x[0-9a-f]+:",
     "prefetch_l2(out + end);": OUTSIDE.format(1, "0 bytes after the end of the scratch buffer"),
     "prefetch_bulk(c.weights - 8, 32);": "a bulk prefetch from outside the buffers: 32 bytes",
-    "const_cast<bf16 *>(c.weights)[7] = 1;": "a write to read-only memory: 2 bytes at .*, 14 bytes into the weights",
+    "const_cast<Weight *>(c.weights)[7] = Weight(1);": (
+        "a write to read-only memory: 2 bytes at .*, 14 bytes into the weights"
+    ),
     "atomicAdd((unsigned *)c.weights + 4, 0);": "a write to read-only memory: 4 bytes at .*, 16 bytes into the weights",
     "store_packet<4>((float *)c.weights, {});": "a write to read-only memory: 4 bytes",
     "(&s.unused)[-end] = 7;": "outside shared memory: 4 bytes",
@@ -59,7 +61,7 @@ OF_A_BLOCK = {
     "if (threadIdx.x != 40) *own = __shfl_xor_sync(all_lanes, 1.0f, 1);": "a shuffle from a lane that takes no part",
     "if (threadIdx.x < 32) named_sync(1, 64); else named_arrive(1, 96);": "has another number",
     "if (threadIdx.x < 32) named_sync(1, 96); else named_arrive(1, 96);": "waits at a barrier",
-    "if (blockIdx.x != 1) grid_barrier(c, Stage::o_proj, 1);": r"polls \S+ \(from common/kernel/barrier.cuh:\d+\)",
+    "if (blockIdx.x != 1) grid_barrier(c, Stage::o_proj, 1);": r"polls common/kernel/barrier.cuh:\d+ \(from test:9\)",
 }
 OWN = "float *const own = out + 128 * blockIdx.x + threadIdx.x; (void)own;"
 # Lines of a loader's first thread, after the initialization of the barriers in shared memory.
@@ -87,7 +89,7 @@ OF_A_LOADER = {
     "expect(0, 64); ask(0, c.weights, 24);": "a bulk copy of 24 bytes that are not aligned to 16",
     "expect(0, 64); ask(0, c.weights + 4, 16);": "a bulk copy of 16 bytes that are not aligned to 16",
     "expect(0, 16); copy_bulk(s.tile[0] + 4, c.weights, 16, s.full);": "that are not aligned to 16",
-    "c.cache[12] = 1; expect(0, 64); ask(0, c.cache, 64); wait(0);": (
+    "c.cache[12] = Cache(1); expect(0, 64); ask(0, c.cache, 64); wait(0);": (
         "no fence.proxy.async comes before this bulk copy of cache byte 24"
     ),
     "expect(0, 400); ask(0, c.weights, 400);": "a store over an mbarrier",
@@ -99,7 +101,9 @@ OF_A_LOADER = {
         "no fence.proxy.async comes before this bulk copy of shared memory byte 18"
     ),
     "expect(1, 128); ask(1, c.weights, 128); s.tile[1][9] = 3; wait(1);": "nothing orders this write of shared memory",
-    "expect(0, 64); ask(0, c.cache, 64); c.cache[12] = 1; wait(0);": ("nothing orders this write of cache byte 24"),
+    "expect(0, 64); ask(0, c.cache, 64); c.cache[12] = Cache(1); wait(0);": (
+        "nothing orders this write of cache byte 24"
+    ),
     "s.full[0] = 0; mbarrier_arrive(s.full);": "a store over an mbarrier",
     "expect(0, 128); ask(0, c.weights, 128);": "no thread has waited for this copy",
     "expect(0, 192); ask(0, c.weights, 128); wait(0);": "polls",  # bytes that never come

@@ -100,7 +100,8 @@ def test_kernel_that_replays_the_first_launch(refused):
         }}
         for (int head = 0; head < heads; ++head)
           for (int i = 0; i < model::head_dim; ++i) {{
-            bf16 &entry = c.cache[(size_t(head) * model::positions + c.position) * model::head_dim + i];
+            auto *entries = reinterpret_cast<bf16 *>(c.cache);
+            bf16 &entry = entries[(size_t(head) * model::positions + c.position) * model::head_dim + i];
             if (first) cache[head][i] = entry;
             else entry = cache[head][i];
           }}
@@ -123,7 +124,7 @@ def test_correct_step_that_then_clears_its_values(refused):
     """All outputs of this step are correct, but the values in the cache for the next one are cleared."""
     found = refused(
         f"""step(c); block_barrier(); {ONE}
-        for (int i = 0; i < model::head_dim; ++i) values(c, 0, 0)[size_t(c.position) * model::head_dim + i] = 0;"""
+        for (int i = 0; i < model::head_dim; ++i) values(c, 0, 0)[size_t(c.position) * model::head_dim + i] = EntryUnit();"""
     )
     assert (found.stage, found.layer) == ("value", 0)
 
@@ -131,7 +132,8 @@ def test_correct_step_that_then_clears_its_values(refused):
 def test_correct_step_that_changes_an_older_position(refused):
     found = refused(
         f"""step(c); block_barrier(); {ONE}
-        if (c.position > 0) keys(c, model::layers - 1, 1)[size_t(c.position - 1) * model::head_dim] ^= 1;"""
+        bf16 *entry = reinterpret_cast<bf16 *>(keys(c, model::layers - 1, 1));
+        if (c.position > 0) entry[size_t(c.position - 1) * model::head_dim] ^= 1;"""
     )
     assert found.stage == "cache"
     assert "must not touch" in found.note
