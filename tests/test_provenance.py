@@ -9,10 +9,12 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from subprocess import PIPE, Popen
 from types import SimpleNamespace
 
 import pytest
 
+from common import ROOT
 from common.devices.nvml import Gpu, disturbances
 from common.errors import LabError
 from common.record import provenance
@@ -159,6 +161,29 @@ def test_facts_and_readings_in_their_units(monkeypatch):
         "other_processes": 2,
         "throttled": ["power cap", "hardware thermal"],
     }
+
+
+def test_workers_of_a_run_are_no_foreign_processes():
+    """Two of them share a GPU in turn, and NVML lists both."""
+    count = "from common.devices.nvml import of_this_run; [print(of_this_run(), flush=True) for _ in sys.stdin]"
+    asked = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {count}"]
+    workers = [Popen(asked, stdin=PIPE, stdout=PIPE, text=True) for _ in range(2)]
+    other = Popen([*asked, "of another command"], stdin=PIPE, stdout=PIPE, text=True)
+
+    def answer(process):
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    try:
+        assert [answer(workers[0]), answer(other)] == [2, 1]
+        workers[1].kill()
+        workers[1].wait()
+        assert answer(workers[0]) == 1
+    finally:
+        for process in (*workers, other):
+            process.kill()
+            process.communicate()
 
 
 def test_a_stack_that_a_search_wrote_makes_no_other_answer_old(tmp_path):

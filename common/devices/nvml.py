@@ -1,6 +1,9 @@
 """NVML: properties of a GPU for the record, and its clocks, power and temperature during a measurement."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 # Bits of NVML's clock event reasons that are throttling; `idle` and clocks set by the user are not.
@@ -68,8 +71,8 @@ class Gpu:
     def reading(self) -> dict[str, Any]:
         """Clocks (MHz), power (W), temperature (degrees C), reasons of throttling, and number of other processes.
 
-        The lab has one process per GPU, so all other processes in NVML's list are foreign. They are only counted: NVML
-        gives process ids of the host machine, and a process in a container knows only its id in the container.
+        Processes in NVML's list that are not of this run are foreign. They are only counted: NVML gives process ids of
+        the host machine, and a process in a container knows only its id in the container.
         """
         import pynvml as nvml
 
@@ -81,7 +84,7 @@ class Gpu:
             "memory_mhz": self._query(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM),
             "power_w": power and power / 1000,
             "temperature_c": self._query(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
-            "other_processes": None if processes is None else max(0, len(processes) - 1),
+            "other_processes": None if processes is None else max(0, len(processes) - of_this_run()),
             "throttled": [name for bit, name in THROTTLE.items() if bits & bit],
         }
 
@@ -107,6 +110,21 @@ def disturbances(readings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         if clocks and min(clocks) < STEADY * max(clocks):
             notes.append(f"{name} clock between {min(clocks)} and {max(clocks)} MHz")
     return tuple(notes)
+
+
+def of_this_run() -> int:
+    """Number of processes with this one's parent and command, itself included: the workers of a run.
+
+    Two of them share a GPU in turn (experiments/run/sweep.py): the other one compiles while this one measures.
+    """
+    parent, own = os.getppid(), Path("/proc/self/cmdline").read_bytes()
+    alike = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            # "pid (name) state parent ...", and a name may have any character
+            of = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            alike += of == parent and (folder / "cmdline").read_bytes() == own
+    return alike
 
 
 def _text(value: str | bytes | None) -> str | None:
