@@ -30,11 +30,7 @@ CODES = {
         "STREAM_CAPTURE_IMPLICIT",
         "operation would make the legacy stream depend on a capturing blocking stream",
     ),
-    907: (
-        "CapturedEvent",
-        "CAPTURED_EVENT",
-        "operation not permitted on an event last recorded in a capturing stream",
-    ),
+    907: ("CapturedEvent", "CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"),
     999: ("Unknown", "UNKNOWN", "unknown error"),
 }
 INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE = 1, 2, 100, 101
