@@ -52,7 +52,6 @@ LONGEST = (
     "test_tour.py",
     "test_standin_tune.py",
     "test_resume.py",
-    "test_evidence.py",
     "test_experiment_rows.py",
     "test_one_stage_more.py",
     "test_trials.py",

@@ -19,10 +19,7 @@ BY_KERNEL = {
     "segfaults": "volatile int *volatile nowhere = nullptr; *nowhere = 1;",
     "never_ends": "for (volatile int on = 1; on;) {}",
 }
-BY_EXECUTOR = {
-    "aborts": "os.abort()",
-    "eats_memory": "[bytearray(1 << 26) for _ in iter(int, 1)]",
-}
+BY_EXECUTOR = {"aborts": "os.abort()", "eats_memory": "[bytearray(1 << 26) for _ in iter(int, 1)]"}
 EXECUTOR = """
 
 class {name}(PtxDevice.sessions):

@@ -8,12 +8,7 @@ import pytest
 import torch
 from checkpoints import CONFIG, save
 
-SIZES = {
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "head_dim": 32,
-    "vocab_size": 96,
-}
+SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "vocab_size": 96}
 GROUP = 32
 
 Tensors = dict[str, torch.Tensor]

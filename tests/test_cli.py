@@ -42,10 +42,17 @@ def test_help_shows_examples_groups_and_keys(module, capfd):
     assert "Hydra (https" not in text
 
 
-def test_start_up_imports_nothing_heavy():
-    heavy = ("torch", "cupy", "transformers", "pandas", "numpy", "matplotlib", "asyncio")
+@pytest.mark.parametrize(
+    ("modules", "main", "light"),
+    [
+        ("experiments.generate, experiments.serve", "experiments.__main__", ()),
+        ("profiles.target", "profiles.__main__", ("numpy",)),
+    ],
+)
+def test_start_up_imports_nothing_heavy(modules, main, light):
+    heavy = {"torch", "cupy", "transformers", "pandas", "numpy", "matplotlib", "asyncio"}.difference(light)
     code = (
-        "import sys, experiments.generate, experiments.serve; from experiments.__main__ import main; main(['--help']);"
+        f"import sys, {modules}; from {main} import main; main(['--help']);"
         f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -1,11 +1,14 @@
 """Damaged files of the cache: found by their checksum, made again, and reported."""
 
+import contextlib
 import ctypes
+import os
 import random
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from checkpoints import MODEL, save, tensors
 from faulty_root import make_root, start
 from processes import HANGS_S
@@ -15,6 +18,7 @@ from common.compile.source import build
 from common.devices.gxx import Compiler
 from common.devices.ptx import library as executor
 from common.devices.ptx.device import PtxDevice
+from common.errors import LabError
 from common.model.weights import load
 from common.validate.check import validate
 from common.validate.scenarios import scenarios
@@ -69,6 +73,45 @@ def test_a_damaged_file_of_any_kind_is_made_again(tmp_path, seed, caplog, damage
     assert [record.getMessage().split()[0] for record in caplog.records] == ["note:"]
     assert cached(path, lambda: pytest.fail("made again")) == content
     assert cached(tmp_path / "empty", bytes) == b"" == cached(tmp_path / "empty", lambda: b"other")
+
+
+def swap(file: Path, seed: int) -> None:
+    """Two parts in the wrong order: the right size, the right bytes."""
+    content = file.read_bytes()
+    at = random.Random(seed).randrange(1, len(content))
+    file.write_bytes(content[at:] + content[:at])
+
+
+OTHERS = {
+    "nothing": lambda file: None,
+    "an empty file": Path.touch,
+    "a folder": Path.mkdir,
+    "a link to nowhere": lambda file: file.symlink_to(file.parent / "nowhere"),
+    "a link to itself": lambda file: file.symlink_to(file),
+    "a pipe": os.mkfifo,
+}
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("what", [*OTHERS, "bytes after its end", "its parts in another order"])
+@pytest.mark.parametrize("kind", ["weights", "kernel"])
+def test_another_thing_in_the_place_of_a_file_gives_what_was_written_or_an_error(tmp_path, seed, kind, what):
+    def use() -> bytes:
+        if kind == "kernel":
+            return cached(tmp_path / "kernel.o", lambda: b"what a compiler made " * 40)
+        return load("synthetic", MODEL, None, tmp_path, seed)[2].flat.view(torch.uint8).numpy().tobytes()
+
+    first = use()
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    if what in OTHERS:
+        file.unlink()
+        OTHERS[what](file)
+    elif "after" in what:
+        file.write_bytes(file.read_bytes() + b"more")
+    else:
+        swap(file, seed)
+    with contextlib.suppress(LabError):
+        assert use() == first
 
 
 @pytest.mark.cpu

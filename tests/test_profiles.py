@@ -1,18 +1,13 @@
 """Profiles without a profiler: parsers of small documented exports, and tools that are missing or fail."""
 
-import os
-import re
 import sqlite3
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from nsight_samples import CSV, write_export
 
-from common import ROOT
 from common.config.section import Section
 from common.errors import LabError
 from profiles import ncu, nsys
@@ -196,62 +191,3 @@ def test_a_timeline_refuses_more_tokens_than_the_cache_holds(cpu_cache, tmp_path
     (error,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("error: "))
     assert "65" in error
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
-
-
-def test_help_explains_each_key(capfd):
-    """On the page, or on a page that it names: of a section, of a choice, of a run's keys."""
-
-    def page(*argv: str) -> str:
-        assert main([*argv, "--help"]) == 0
-        return capfd.readouterr().out
-
-    out = page()
-    with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
-        own, runs = compose("profiles"), compose("config")
-    keys = [key for key in own if key not in runs]
-    assert keys == ["tool", "position", "tokens", "keep", "nsys", "ncu"]
-    sections = {section: page(section) for section in ("nsys", "ncu")}
-    for key in keys:
-        assert re.search(rf"^ +{key}:.* # \w", out, re.MULTILINE), f"{key} has no comment"
-    for section, text in sections.items():
-        for key in own[section]:
-            assert re.search(rf"^ +{key}:.* # \w", text, re.MULTILINE), f"{section}.{key} has no comment"
-    groups = ("model", "device", "variant", "validate")
-    assert "Keys of a run are taken, too: python -m experiments --help" in out
-    run_keys = subprocess.run(
-        [sys.executable, "-m", "experiments", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    for key in set(runs) - {*groups, "timing"}:  # a profile is not a timing
-        assert re.search(rf"^ *{key}:", run_keys, re.MULTILINE), key
-    for group in groups:
-        assert re.search(rf"^ +{group} +\w", out, re.MULTILINE), group
-        choices = page(group)
-        assert re.search(rf"^{group}=VALUE", choices, re.MULTILINE), group
-        for file in (ROOT / "conf" / group).glob("*.yaml"):
-            assert re.search(rf"\b{file.stem}\b", out), file
-            assert re.search(rf"^  {file.stem} +\w", choices, re.MULTILINE), file
-    assert "results: ${root:}/experiments/runs/records.jsonl" in run_keys
-    assert not any("$$" in text for text in (out, run_keys, *sections.values()))
-
-
-@pytest.mark.parametrize("module", ["profiles", "profiles.target"])
-def test_help_has_no_side_effects(tmp_path, module):
-    """No file is written, no profile started, no large package imported."""
-    kept = sorted((ROOT / "profiles").iterdir())
-    code = (
-        f"import runpy, sys; sys.argv = ['profiles', '--help']\n"
-        f"try: runpy.run_module('{module}', run_name='__main__')\n"
-        "finally: print([name for name in ('torch', 'cupy', 'pandas') if name in sys.modules], file=sys.stderr)"
-    )
-    places = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", code],
-        cwd=tmp_path,
-        env=os.environ | places | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr.strip()) == (0, "[]")
-    assert done.stdout.startswith("Profile one kernel")
-    assert list(tmp_path.iterdir()) == []
-    assert sorted((ROOT / "profiles").iterdir()) == kept

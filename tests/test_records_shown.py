@@ -199,8 +199,7 @@ def test_two_stacks_are_compared_by_their_newest_runs(store, shows):
 
 
 @pytest.mark.parametrize(
-    "unlike",
-    [{"model": MODEL | {"positions": 128}}, {"model": MODEL | {"name": "odd", "hidden": 72}}],
+    "unlike", [{"model": MODEL | {"positions": 128}}, {"model": MODEL | {"name": "odd", "hidden": 72}}]
 )
 def test_unlike_models_or_positions_are_not_compared(unlike, store, shows):
     a, b = store(record(), record(**OTHER, **unlike))

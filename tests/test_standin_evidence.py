@@ -1,6 +1,6 @@
 """A dry run of the evidence on the stand-in, by its virtual clock: killed and resumed, the tables are the same.
 
-`make test` takes one of the steps, in a small form, and kills once; tests/cpu/test_evidence.py cuts twice.
+`make test` takes one of the steps, in a small form, and kills once; tests/test_evidence_plan.py cuts at any byte.
 LAB_SAMPLE=all takes all of conf/evidence.yaml, in minutes, and kills twice.
 """
 

@@ -37,14 +37,7 @@ def open_lab(tmp_path, cpu_cache, seed):
     """open_lab(*overrides, **keys): the tiny model on a CPU, with a store of its own."""
 
     def open_(*overrides: str, **keys: object) -> Lab:
-        default = {
-            "model": "tiny",
-            "device": "ptx",
-            "seed": seed,
-            "cache": cpu_cache,
-            "archs": [],
-            "validate": "quick",
-        }
+        default = {"model": "tiny", "device": "ptx", "seed": seed, "cache": cpu_cache, "archs": [], "validate": "quick"}
         return Lab(*overrides, **default | {"results": tmp_path / "records.jsonl"} | keys)
 
     return open_

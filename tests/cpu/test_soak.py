@@ -1,4 +1,4 @@
-"""Short form of `make soak`: correct variants pass; hostile inputs have a folder of their own, tests/cpuile."""
+"""Short form of `make soak`: correct variants pass; hostile inputs have a folder of their own, tests/hostile."""
 
 import random
 from dataclasses import replace

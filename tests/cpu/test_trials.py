@@ -28,9 +28,7 @@ def stack_of(name: str):
 
 
 @pytest.mark.parametrize(
-    ("stack", "trial"),
-    sampled([(stack, trial) for stack in STACKS for trial in TRIALS], 3),
-    ids=lambda each: each.name,
+    ("stack", "trial"), sampled([(stack, trial) for stack in STACKS for trial in TRIALS], 3), ids=lambda each: each.name
 )
 def test_a_correct_stack_passes(stack, trial, cpu_cache, seed):
     device = PtxDevice(cpu_cache, seed=seed, races=trial.races)

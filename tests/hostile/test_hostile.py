@@ -11,9 +11,8 @@ from common.errors import LabError
 from common.record.store import Store
 from experiments.lab import Lab
 from experiments.run.steps import LabStack
-from tests.strength.soak.hostile import cache_states, python_calls, store_lines
+from tests.strength.soak.hostile import python_calls
 from tests.strength.soak.hostile.attempt import Attempt, Case, violation, violations
-from tests.strength.soak.hostile.checkpoints import checkpoints
 from tests.strength.soak.hostile.command_lines import commands, flags, options, runs
 from tests.strength.soak.hostile.environments import environments
 
@@ -57,19 +56,6 @@ def test_the_rule_for_python_finds_each_way_to_break_it(fixed):
     assert fails(LabError("cause", "remedy")) == ""
     assert fails(TypeError("unhashable")) == "a call: TypeError: unhashable"
     assert fails(SystemExit(2)) == "a call: SystemExit: 2"
-
-
-def test_a_damaged_checkpoint_is_refused_in_one_line(fixed, watched, tmp_path, seed):
-    for case in islice(checkpoints(random.Random(seed), fixed, tmp_path / "checkpoint"), 24):
-        assert violations([case], watched) == []
-
-
-def test_a_damaged_store_is_read_as_far_as_it_goes_and_said(tmp_path, seed):
-    assert store_lines.violations(24, tmp_path, random.Random(seed)) == []
-
-
-def test_a_damaged_cache_gives_what_was_written_or_an_error(tmp_path, seed):
-    assert cache_states.violations(40, tmp_path, random.Random(seed)) == []
 
 
 def test_a_mistake_is_explained_in_any_environment(fixed, watched, seed):

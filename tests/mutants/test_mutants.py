@@ -48,13 +48,7 @@ def test_a_reason_names_tests_that_are_there():
     assert all((ROOT / path).exists() for path in named)
 
 
-CALLS = (
-    "block_barrier();",
-    "named_sync(",
-    "named_arrive(",
-    "copy_wait<",
-    "copy_commit();",
-)
+CALLS = ("block_barrier();", "named_sync(", "named_arrive(", "copy_wait<", "copy_commit();")
 
 
 @pytest.mark.parametrize("path", [each for each in SOURCES if each.stem != "asm"], ids=lambda path: path.stem)

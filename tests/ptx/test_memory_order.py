@@ -77,10 +77,7 @@ def run(cpu_cache, tiny, seed):
     """run(source, blocks): one step of `tiny` from position 0 with the race detector."""
 
     def run_(source, blocks=3):
-        device, weights = (
-            PtxDevice(cpu_cache, seed=seed, races=True),
-            load("synthetic", tiny, None, cpu_cache, seed),
-        )
+        device, weights = (PtxDevice(cpu_cache, seed=seed, races=True), load("synthetic", tiny, None, cpu_cache, seed))
         with closing(device.session(device.compile(source), weights[2].flat, blocks)) as session:
             session.reset([1], 0)
             session.run()

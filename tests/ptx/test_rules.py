@@ -125,12 +125,7 @@ KERNELS = (  # lines with their rules, the file that a report names, and argumen
     (
         OF_A_LOADER,
         "loader",
-        {
-            "body": "named_sync(1, 96);",
-            "shared": SHARED,
-            "blocks": 1,
-            "load": CALLS + chosen(START, [*OF_A_LOADER]),
-        },
+        {"body": "named_sync(1, 96);", "shared": SHARED, "blocks": 1, "load": CALLS + chosen(START, [*OF_A_LOADER])},
     ),
 )
 CASES = [

@@ -119,10 +119,7 @@ def test_stages_are_ordered_by_their_timestamps():
     table[argmax, 0, 3] = table[argmax, 0, 0]
     table[argmax, 0, [0, 1, 3], :2] -= 1000  # before embed
     found = timeline(table.view(torch.float32).flatten(), 2, "by hand", "ordinal")
-    assert order(found).to_dict("split")["data"] == [
-        ["argmax", 1, 3, "0-1, 3", "no"],
-        ["embed", 1, 2, "0-1", "yes"],
-    ]
+    assert order(found).to_dict("split")["data"] == [["argmax", 1, 3, "0-1, 3", "no"], ["embed", 1, 2, "0-1", "yes"]]
 
 
 def test_files_of_ordinal_timestamps_show_no_waiting(tmp_path, trace):

@@ -51,11 +51,7 @@ def product(a, b, c, columns, inner, tile: tl.constexpr):
 
 POINTERS = {"w": "*bf16", "a": "*bf16", "b": "*bf16"}
 UNNEEDED = re.compile(r"\s*(//|\.loc\b|$)|\$L__(tmp|func)")
-MADE = (
-    (matvec, 90, {"block": 128}, 4, 1),
-    (softmax, 90, {"block": 256}, 4, 1),
-    (product, 80, {"tile": 32}, 2, 3),
-)
+MADE = ((matvec, 90, {"block": 128}, 4, 1), (softmax, 90, {"block": 256}, 4, 1), (product, 80, {"tile": 32}, 2, 3))
 
 
 def ptx(kernel, arch: int, constants: dict[str, int], warps: int, stages: int) -> str:

@@ -20,7 +20,8 @@ What it cannot show:
 - waits that give up after more than 2^18 polls: they never end;
 - reads of pinned memory by the host before a kernel is done; timing of errors: they are found by the next wait;
 - the sizes of a real model: its memory is 64 MiB; torch.cuda, nsys, ncu and CUDA libraries do not exist;
-- captures that fork to other streams, fragments of the pool, a full queue of launches, times in steps of half a us;
+- captures that are not relaxed, of blocking streams, or that fork to others; graphs in graphs;
+- fragments of the pool, a full queue of launches, times in steps of half a us;
 - CuPy beyond what the lab uses: a name that is missing here is an AttributeError.
 """
 

@@ -1,7 +1,7 @@
 """Calls that CUDA does not allow while a stream is captured.
 
 Each fails and invalidates the capture that it conflicts with: from then on every call with the capturing stream fails,
-and so does the end of the capture, after which the stream is as before.
+and so does the end of the capture, after which the stream is as before. Captures are relaxed, as the lab's are.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,14 @@ from standin_gpu import errors
 from standin_gpu.errors import CUDARuntimeError
 from standin_gpu.streams import Capture, Order, Queue
 
-RELAXED = 2  # cudaStreamCaptureMode in which the pool may allocate
 
-
-def invalidate(captures: Sequence[Capture | None], status: int, error: type[RuntimeError] = CUDARuntimeError) -> None:
+def invalidate(captures: Sequence[Capture | None], status: int) -> None:
     """Raise the error of a call that conflicts with these captures, if there are any."""
     if found := [capture for capture in captures if capture]:
         broken = not all(capture.valid for capture in found)
         for capture in found:
             capture.valid = False
-        raise error(errors.CAPTURE_INVALIDATED if broken else status)
+        raise CUDARuntimeError(errors.CAPTURE_INVALIDATED if broken else status)
 
 
 class Captures:
@@ -30,28 +28,19 @@ class Captures:
 
     def of(self, on: Queue, error: type[RuntimeError] = CUDARuntimeError) -> Capture | None:
         """The capture that records what is now queued on this stream."""
-        self._refuse_implicit(on, error)
         if on.capture and not on.capture.valid:
             raise error(errors.CAPTURE_INVALIDATED)
         return on.capture
 
     def refuse_waiting(self, on: Queue) -> None:
         """Refuse a wait for a stream, or a query."""
-        self._refuse_implicit(on, CUDARuntimeError)
         invalidate([on.capture], errors.CAPTURE_UNSUPPORTED)
 
     def refuse_waiting_for_all(self) -> None:
         invalidate([queue.capture for queue in self._order.queues], errors.CAPTURE_UNSUPPORTED)
 
-    def refuse_malloc(self) -> None:
-        """Refuse cudaMalloc, which only relaxed captures allow."""
-        strict = [queue.capture for queue in self._order.queues if queue.capture and queue.capture.mode != RELAXED]
-        invalidate(strict, errors.CAPTURE_UNSUPPORTED)
-
     def capturing(self, on: Queue) -> bool:
         """Answer to cudaStreamIsCapturing as CuPy words it, which invalidates nothing."""
-        if self._implicit(on):
-            raise CUDARuntimeError(errors.CAPTURE_IMPLICIT)
         if on.capture and not on.capture.valid:
             raise RuntimeError("the stream was capturing, but an error has invalidated the capture sequence")
         return on.capture is not None
@@ -60,11 +49,3 @@ class Captures:
         """Refuse a copy from or to the host, as CuPy does before it asks CUDA. direction: H2D or D2H."""
         if self.capturing(on):
             raise RuntimeError(f"the current stream is capturing, so {direction} transfers are disallowed")
-
-    def _refuse_implicit(self, on: Queue, error: type[RuntimeError]) -> None:
-        invalidate(self._implicit(on), errors.CAPTURE_IMPLICIT, error)
-
-    def _implicit(self, on: Queue) -> list[Capture]:
-        """Captures of blocking streams, which the null stream, if it is this one, would have to wait for."""
-        queues = self._order.queues if on is self._order.null else []
-        return [queue.capture for queue in queues if queue.blocking and queue.capture]

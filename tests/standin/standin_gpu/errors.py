@@ -20,27 +20,13 @@ CODES = {
         "STREAM_CAPTURE_INVALIDATED",
         "operation failed due to a previous error during capture",
     ),
-    905: (
-        "StreamCaptureIsolation",
-        "STREAM_CAPTURE_ISOLATION",
-        "dependency created on uncaptured work in another stream",
-    ),
-    906: (
-        "StreamCaptureImplicit",
-        "STREAM_CAPTURE_IMPLICIT",
-        "operation would make the legacy stream depend on a capturing blocking stream",
-    ),
-    907: (
-        "CapturedEvent",
-        "CAPTURED_EVENT",
-        "operation not permitted on an event last recorded in a capturing stream",
-    ),
+    907: ("CapturedEvent", "CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"),
     999: ("Unknown", "UNKNOWN", "unknown error"),
 }
 INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE = 1, 2, 100, 101
 INVALID_HANDLE, ILLEGAL_STATE, NOT_FOUND, NOT_READY = 400, 401, 500, 600
 ILLEGAL_ADDRESS, OUT_OF_RESOURCES, MISALIGNED, LAUNCH_FAILED = 700, 701, 716, 719
-CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_IMPLICIT, CAPTURED_EVENT = 900, 901, 905, 906, 907
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED, CAPTURED_EVENT = 900, 901, 907
 UNKNOWN = 999
 
 

@@ -24,8 +24,8 @@ class Machine:
     def __init__(self) -> None:
         self.order = Order()
         self.captures = Captures(self.order)
-        self._pool = Pool(device.MEMORY, self.order.clock, self.captures.refuse_malloc)
-        self._pinned = Pool(PINNED, self.order.clock, self.captures.refuse_malloc)
+        self._pool = Pool(device.MEMORY, self.order.clock)
+        self._pinned = Pool(PINNED, self.order.clock)
         self._buffers: WeakSet[Buffer] = WeakSet()
         self.failed = self.pending = 0
         self.compiled: list[str] = []

@@ -48,8 +48,8 @@ class Pool:
     do with it. Which of them are depends on sizes in CuPy; here each inherits all uses that may not be finished.
     """
 
-    def __init__(self, size: int, host: Clock, before_malloc: Callable[[], None]) -> None:
-        self._size, self._host, self._before_malloc = size, host, before_malloc
+    def __init__(self, size: int, host: Clock) -> None:
+        self._size, self._host = size, host
         self._reserved: Counter[int] = Counter()
         self._used: Counter[int] = Counter()
         self._past: dict[int, list[Past]] = defaultdict(list)
@@ -73,7 +73,6 @@ class Pool:
         self._reserved = self._used.copy()
 
     def _malloc(self, size: int, arena: int) -> None:
-        self._before_malloc()
         if self.reserved + size > self._size:
             self.give_back()  # as CuPy does, before it tries again
         if self.reserved + size > self._size:

@@ -119,9 +119,8 @@ class Work:
 
 @dataclass(eq=False)
 class Capture:
-    """Work that a stream records. mode: cudaStreamCaptureMode; valid: no call has broken it, see captures.py."""
+    """Work that a stream records. valid: no call has broken it, see captures.py."""
 
-    mode: int
     works: list[Work] = field(default_factory=list)
     valid: bool = True
 

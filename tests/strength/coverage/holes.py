@@ -58,7 +58,10 @@ def items(found: Mapping[Place, Executed]) -> dict[Item, bool]:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why what is at a line, or in a function that it calls, may never be executed. text: begin of the line's."""
+    """Why what is at a line, or in a function that it calls, may never be executed.
+
+    text: begin of the line's; of several lines for the last of them.
+    """
 
     file: str
     text: str
@@ -69,7 +72,12 @@ class Reason:
         return all(any(self._here(*line) for line in place) for place in item.places)
 
     def _here(self, file: str, line: int) -> bool:
-        return file == self.file and text_at(file, line).startswith(self.text)
+        above = enumerate(reversed(self.text.split("\n")))
+        return file == self.file and all(text_at(file, line - up).startswith(text) for up, text in above)
+
+    @property
+    def has_a_line(self) -> bool:
+        return any(self._here(self.file, line) for line in range(1, len(_lines(self.file)) + 1))
 
 
 def reason_for(item: Item, reasons: Iterable[Reason]) -> Reason | None:
@@ -83,14 +91,14 @@ def unexplained(missing: Iterable[Item], reasons: Collection[Reason]) -> list[It
 
 def read_reasons(file: Path = FILE) -> tuple[Reason, ...]:
     """All reasons. Raises LabError for one that is not text, and for one about no line of its file."""
-    found = []
+    found = list[Reason]()
     for name, entries in yaml.safe_load(file.read_text()).items():
         for text, why in entries.items():
-            if not any(line.strip().startswith(text) for line in _lines(name)):
+            found.append(Reason(name, text, why))
+            if not found[-1].has_a_line:
                 raise LabError(f"{file.name}: {name} has no line {text!r}", "give the begin of a line, or remove it")
             if not isinstance(why, str):
                 raise LabError(f"{file.name}: {name}: {text!r} has no reason", "say why it is never executed")
-            found.append(Reason(name, text, why))
     return tuple(found)
 
 

@@ -37,10 +37,7 @@ FOUND = (PLAIN, FULL, RACE)
 # Grids of a fault by hand: number of blocks, and whether with the short list of scenarios. With fewer blocks than
 # heads, a block loops over heads. With many blocks, each has few rows, and the token comes from the last block in one
 # step of three: the long list on two such grids has dozens of steps.
-GRIDS = (
-    *((8, True), (3, True), (1, True), (24, True)),
-    *((8, False), (3, False), (1, False), (32, False)),
-)
+GRIDS = (*((8, True), (3, True), (1, True), (24, True)), *((8, False), (3, False), (1, False), (32, False)))
 TRIAL_SEEDS = 20  # with all of which a trial must find a fault that names it
 
 Round = tuple[str, list[tuple[Trial, int]]]  # a fate, and the trials with their seeds that decide it

@@ -5,11 +5,10 @@ from contextlib import suppress
 from typing import Any
 
 from standin_gpu import cost, errors
-from standin_gpu.captures import RELAXED, invalidate
 from standin_gpu.cython import typed
 from standin_gpu.errors import CUDARuntimeError
 from standin_gpu.machine import MACHINE
-from standin_gpu.streams import Capture, Clock, Queue, Work, join
+from standin_gpu.streams import Capture, Clock, Queue, Work
 
 _current = threading.local()
 
@@ -50,26 +49,15 @@ class Stream:
         event.record(self)
         return event
 
-    def wait_event(self, event: "Event") -> None:
-        MACHINE.call()
-        capture = MACHINE.captures.of(self._queue)
-        if event._capture:
-            if event._capture is not capture:
-                raise NotImplementedError("the stand-in captures one stream, which no other joins")
-        elif capture and event._clock is not None:
-            invalidate([capture], errors.CAPTURE_ISOLATION)
-        elif event._clock is not None:
-            join(self._queue.clock, event._clock)
-            self._queue.ready = max(self._queue.ready, event._time)
-            self._queue.endless = self._queue.endless or event._endless
-
     def begin_capture(self, mode: Any = None) -> None:
         MACHINE.call()
         if self._queue is MACHINE.order.null:
             raise RuntimeError("cannot capture on the default (legacy) stream")
+        if self._queue.blocking or mode is not None:
+            raise NotImplementedError("the stand-in makes relaxed captures of non-blocking streams, as the lab does")
         if self._queue.capture:
             raise CUDARuntimeError(errors.ILLEGAL_STATE)
-        self._queue.capture = Capture(RELAXED if mode is None else mode)
+        self._queue.capture = Capture()
 
     def end_capture(self) -> "Graph":
         MACHINE.call()
@@ -169,9 +157,8 @@ class Graph:
     def launch(self, stream: Any = None) -> None:
         MACHINE.call(seconds=cost.LAUNCH_CALL)
         queue = (stream or get_current_stream())._queue
-        if capture := MACHINE.captures.of(queue):
-            capture.works.extend(self._works)
-            return
+        if MACHINE.captures.of(queue):
+            raise NotImplementedError("the stand-in has no graphs in graphs")
         for work in self._works:
             MACHINE.order.execute(queue, work)
             queue.ready += cost.NODE - cost.LAUNCH

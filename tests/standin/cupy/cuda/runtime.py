@@ -12,7 +12,6 @@ from standin_gpu.machine import MACHINE, misuse
 from standin_gpu.memory import Buffer
 
 memcpyDefault = 4  # noqa: N816  the addresses say which memory is the host's
-streamCaptureModeGlobal = 0  # noqa: N816
 
 
 @typed

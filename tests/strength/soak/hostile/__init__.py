@@ -1,1 +1,1 @@
-"""Hostile inputs: generated command lines, calls in Python, checkpoints, store lines, cache states and environments."""
+"""Hostile inputs: generated command lines, calls in Python, requests and environments."""

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from common.record.store import Store
 from experiments.lab import Lab
-from tests.strength.soak.hostile import cache_states, python_calls, requests, store_lines
+from tests.strength.soak.hostile import python_calls, requests
 from tests.strength.soak.hostile.attempt import attempt, violation
-from tests.strength.soak.hostile.checkpoints import checkpoints
 from tests.strength.soak.hostile.command_lines import commands, flags, options, runs
 from tests.strength.soak.hostile.environments import environments
 
@@ -18,9 +17,6 @@ SHARES = {
     "commands": 14,
     "options": 10,
     "flags": 4,
-    "checkpoints": 16,
-    "stores": 12,
-    "caches": 12,
     "requests": 30,
     "python": 10,
 }
@@ -39,7 +35,6 @@ def hostile(count: int, folder: Path, seed: int, environments_too: bool = True) 
         "commands": commands(rng, fixed),
         "options": options(rng, fixed),
         "flags": flags(rng, fixed),
-        "checkpoints": checkpoints(rng, fixed, folder / "checkpoint"),
         "environments": environments(rng, fixed),
     }
     shares = SHARES | ({"environments": ENVIRONMENTS} if environments_too else {})
@@ -50,14 +45,8 @@ def hostile(count: int, folder: Path, seed: int, environments_too: bool = True) 
             for case in islice(generators[name], number):
                 broken = violation(case, attempt(case, watched))
                 found += [broken] if broken else []
-        elif name == "stores":
-            damaged = folder / "damaged"
-            damaged.mkdir(exist_ok=True)
-            found += store_lines.violations(number, damaged, rng)
         elif name == "python":
             found += python_calls.violations(number, Lab(*fixed, model="tiny"), rng)
-        elif name == "requests":
-            found += requests.violations(number, rng)
         else:
-            found += cache_states.violations(number, folder / "caches", rng)
+            found += requests.violations(number, rng)
     return found
