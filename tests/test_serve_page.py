@@ -41,7 +41,7 @@ def opened(browser: Browser, address: str, width: int) -> tuple[Page, list[str]]
     page.on("request", lambda request: loaded.append(request.url))
     page.on("pageerror", lambda error: loaded.append(f"error: {error}"))
     page.goto(address)
-    expect(page.locator("#about")).to_have_text("fake on host, 256 positions")
+    expect(page.locator("#about")).to_have_text("fake on ptx, 256 positions")
     return page, loaded
 
 
@@ -201,7 +201,7 @@ def test_what_was_kept_wrongly_is_left_out(browser, server: Running):
     for kept in KEPT:
         page.evaluate("kept => sessionStorage.setItem('lab-state', kept)", kept)
         page.reload()
-        expect(page.locator("#about")).to_have_text("fake on host, 256 positions")
+        expect(page.locator("#about")).to_have_text("fake on ptx, 256 positions")
         expect(page.locator("#tokens")).to_have_value("64")
         expect(page.locator("#log li")).to_have_count(0)
     assert not [line for line in loaded if line.startswith("error")]
