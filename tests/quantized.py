@@ -17,7 +17,7 @@ SIZES = {
 GROUP = 32
 
 Tensors = dict[str, torch.Tensor]
-Parts = Tensors  # of a matrix, by the last part of their names
+Parts = Tensors  # tensors of a matrix, by the last part of their names
 Maker = Callable[[int, int, torch.Generator], tuple[Parts, torch.Tensor]]  # rows, columns -> parts, weights in float64
 
 

@@ -14,7 +14,7 @@ from fake_engine import SLOW, following, text_of
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from serving import Running, serving
 
-PATIENCE_MS = 120_000  # of every wait: a busy machine may stand still for a minute
+PATIENCE_MS = 120_000  # for every wait: a busy machine may stand still for a minute
 expect.set_options(timeout=PATIENCE_MS)
 OPTIONS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync"
 
@@ -81,7 +81,7 @@ def test_a_chat_by_keyboard_alone(browser, server: Running, width):
     expect(page.locator("#stages svg text")).to_have_text(["embed", "qkv", "attention"])
     expect(page.locator("#stages rect.work")).to_have_count(6)
     expect(page.locator("#stages")).to_contain_text("These are not times.")
-    expect(page.locator("#stages")).to_contain_text("vec128, fake, position 132")  # of the last token
+    expect(page.locator("#stages")).to_contain_text("vec128, fake, position 132")  # where the last token is
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the screen"
     assert {re.sub(r"(?<=\d)/.*", "", url) for url in loaded} == {server.address}, "nothing comes from elsewhere"
     page.close()

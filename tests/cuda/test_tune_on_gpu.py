@@ -45,7 +45,7 @@ def test_the_optimum_is_found_and_a_wrong_kernel_never_wins(tune, gpu, tmp_path,
         compiled.append(source.sha)
         return program
 
-    monkeypatch.setattr(CudaDevice, "compile", noted)  # of this process; validating processes have their own
+    monkeypatch.setattr(CudaDevice, "compile", noted)  # in this process; validating processes have their own
     cut, records = tune("options.trials=3")
     tried = [row for row in records if row["kind"] == "trial"]
     assert len(tried) == 3
