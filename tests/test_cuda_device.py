@@ -11,6 +11,8 @@ from common.devices.cuda import STATIC_SHARED, CudaDevice, CudaProgram, CudaSess
 from common.errors import Refused
 from common.model.layout import Layout
 
+pytestmark = pytest.mark.covers
+
 
 @pytest.fixture
 def gpu(monkeypatch) -> SimpleNamespace:

@@ -22,6 +22,8 @@ from experiments.engines.arms import ARMS, Arm
 from experiments.engines.race import Answer, Ran, Run, Workload
 from experiments.suite import rivals
 
+pytestmark = pytest.mark.covers
+
 SEED = 11  # for weights: a near tie of two logits would make an engine in float32 choose another id
 PROMPTS, TOKENS = ((5,), (5, 6, 7, 8, 9)), 3
 # One of each family whose heads and groups are no powers of two, without a tie, and with other constants.

@@ -10,7 +10,7 @@ from common.stacks.catalog import TUNED
 from experiments.__main__ import main
 from experiments.tuning.space import Candidate
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.covers]
 SHORT = ["timing.rounds=8", "timing.max_rounds=8", "timing.steps=1", "timing.warmup=1"]
 SEARCHED = ["options.variants=[fused_head,redundant_rmsnorm,vec128]", "rows_per_warp=4", "l1=default"]  # 8 candidates
 
